@@ -1,0 +1,20 @@
+/* base.c - the clock, and the end of a program that found itself wrong. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+double base_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+_Noreturn void base_assert_failed(const char *cond, const char *file, int line)
+{
+    fprintf(stderr, "lockstep: internal error: %s:%d: %s does not hold\n", file, line, cond);
+    abort();
+}

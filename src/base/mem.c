@@ -1,0 +1,218 @@
+/* mem.c - the ledger.
+ *
+ * A block is [header, 64 bytes][user's bytes]; the whole is aligned to 64 bytes, or, from 4 MiB on, to a huge
+ * page of 2 MiB, so that the user's pointer is 64-byte aligned in both cases. Under AddressSanitizer the
+ * header is poisoned and blocks end where the user's bytes end, so that it sees a step off either end.
+ */
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/base.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define MEM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MEM_ASAN 1
+#endif
+#endif
+
+#ifdef MEM_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, bytes)   ((void)0)
+#define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)0)
+#endif
+
+enum { HEADER = 64, HUGE_FROM = 4 << 20, HUGE_PAGE = 2 << 20 };
+
+struct header { size_t bytes; enum mem_category category; };
+_Static_assert(sizeof(struct header) <= HEADER, "the header has its own 64 bytes");
+
+static struct {
+    atomic_size_t now[MEM_CATEGORIES], peak[MEM_CATEGORIES];
+    atomic_size_t total_now, total_peak, limit;
+    atomic_uint_fast64_t calls;
+    atomic_int_fast64_t fail_at;
+} ledger;
+
+const char *mem_category_name(enum mem_category c)
+{
+    static const char *const names[] = {
+#define MEM_NAME(id, name) [MEM_##id] = name,
+        MEM_MAP(MEM_NAME)
+#undef MEM_NAME
+    };
+
+    ASSERT((unsigned)c < MEM_CATEGORIES);
+    return names[c];
+}
+
+static void raise_to(atomic_size_t *peak, size_t now)
+{
+    size_t seen = atomic_load(peak);
+
+    while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now)) { }
+}
+
+/* Takes `bytes` out of the limit; false, and nothing taken, when they do not fit. */
+static bool ledger_take(enum mem_category c, size_t bytes)
+{
+    size_t limit = atomic_load(&ledger.limit), total = atomic_load(&ledger.total_now), after;
+
+    do {
+        if (!size_add(total, bytes, &after) || (limit && after > limit)) return false;
+    } while (!atomic_compare_exchange_weak(&ledger.total_now, &total, after));
+    raise_to(&ledger.total_peak, after);
+    raise_to(&ledger.peak[c], atomic_fetch_add(&ledger.now[c], bytes) + bytes);
+    return true;
+}
+
+static void ledger_give(enum mem_category c, size_t bytes)
+{
+    atomic_fetch_sub(&ledger.now[c], bytes);
+    atomic_fetch_sub(&ledger.total_now, bytes);
+}
+
+static void *fail(enum mem_category c, size_t bytes, const char *why)
+{
+    int largest = 0;
+
+    for (int i = 1; i < MEM_CATEGORIES; i++)
+        if (atomic_load(&ledger.now[i]) > atomic_load(&ledger.now[largest])) largest = i;
+    ls_fail(LS_ENOMEM, "out of memory: %zu bytes needed for %s, %zu held, %s; most is in %s: %zu bytes", bytes,
+            mem_category_name(c), atomic_load(&ledger.total_now), why, mem_category_name((enum mem_category)largest),
+            atomic_load(&ledger.now[largest]));
+    return NULL;
+}
+
+static void *fail_limit(enum mem_category c, size_t bytes)
+{
+    char why[64];
+
+    snprintf(why, sizeof why, "limit %zu", atomic_load(&ledger.limit));
+    return fail(c, bytes, why);
+}
+
+static bool told_to_fail(void)
+{
+    return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1;
+}
+
+/* bytes with the header; NULL when the system has no more. */
+static void *system_alloc(size_t bytes)
+{
+    void *block;
+
+#ifndef MEM_ASAN
+    if (bytes >= HUGE_FROM && bytes <= SIZE_MAX - HUGE_PAGE) {
+        size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+
+        if (posix_memalign(&block, HUGE_PAGE, whole) != 0) return NULL;
+        madvise(block, whole, MADV_HUGEPAGE);  /* advice: a kernel without huge pages may refuse */
+        return block;
+    }
+#endif
+    return posix_memalign(&block, HEADER, bytes) == 0 ? block : NULL;
+}
+
+void *mem_alloc(enum mem_category c, size_t bytes)
+{
+    size_t whole;
+
+    ASSERT((unsigned)c < MEM_CATEGORIES);
+    atomic_fetch_add(&ledger.calls, 1);
+    if (told_to_fail()) return fail(c, bytes, "told to fail by a test");
+    if (!size_add(bytes, HEADER, &whole)) return fail(c, bytes, "no address space is that large");
+    if (!ledger_take(c, bytes)) return fail_limit(c, bytes);
+
+    unsigned char *block = system_alloc(whole);
+    if (!block) {
+        ledger_give(c, bytes);
+        return fail(c, bytes, "the system refused");
+    }
+    *(struct header *)(void *)block = (struct header){ bytes, c };
+    ASAN_POISON_MEMORY_REGION(block, HEADER);
+    return block + HEADER;
+}
+
+/* The header of the user's block p, readable from now on. */
+static struct header *header_of(void *p)
+{
+    unsigned char *block = (unsigned char *)p - HEADER;
+
+    ASAN_UNPOISON_MEMORY_REGION(block, HEADER);
+    return (struct header *)(void *)block;
+}
+
+void *mem_zalloc(enum mem_category c, size_t bytes)
+{
+    void *p = mem_alloc(c, bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+void *mem_array(enum mem_category c, size_t count, size_t size)
+{
+    size_t bytes;
+
+    if (size_mul(count, size, &bytes)) return mem_zalloc(c, bytes);
+    ls_fail(LS_ENOMEM, "out of memory: %zu items of %zu bytes are more than an address space", count, size);
+    return NULL;
+}
+
+void *mem_resize(void *p, size_t bytes)
+{
+    if (!p) return mem_alloc(MEM_OTHER, bytes);
+
+    struct header was = *header_of(p);
+    ASAN_POISON_MEMORY_REGION((unsigned char *)p - HEADER, HEADER);
+    void *moved = mem_alloc(was.category, bytes);
+    if (!moved) return NULL;
+    memcpy(moved, p, MIN(was.bytes, bytes));
+    mem_free(p);
+    return moved;
+}
+
+char *mem_strdup(const char *s)
+{
+    size_t bytes = strlen(s) + 1;
+    char *copy = mem_alloc(MEM_OTHER, bytes);
+
+    return copy ? memcpy(copy, s, bytes) : NULL;
+}
+
+void mem_free(void *p)
+{
+    if (!p) return;
+
+    struct header *h = header_of(p);
+    ASSERT((unsigned)h->category < MEM_CATEGORIES);
+    ledger_give(h->category, h->bytes);
+    free(h);
+}
+
+void mem_read(struct mem_stats *out)
+{
+    for (int i = 0; i < MEM_CATEGORIES; i++) {
+        out->now[i] = atomic_load(&ledger.now[i]);
+        out->peak[i] = atomic_load(&ledger.peak[i]);
+    }
+    out->total_now = atomic_load(&ledger.total_now);
+    out->total_peak = atomic_load(&ledger.total_peak);
+    out->calls = atomic_load(&ledger.calls);
+}
+
+void mem_reset_peak(void)
+{
+    for (int i = 0; i < MEM_CATEGORIES; i++) atomic_store(&ledger.peak[i], atomic_load(&ledger.now[i]));
+    atomic_store(&ledger.total_peak, atomic_load(&ledger.total_now));
+}
+
+void mem_set_limit(size_t bytes) { atomic_store(&ledger.limit, bytes); }
+
+void mem_fail_at(int64_t nth) { atomic_store(&ledger.fail_at, nth); }

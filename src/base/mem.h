@@ -1,0 +1,55 @@
+/* mem.h - every byte that lockstep allocates, and the ledger of who holds it.
+ *
+ * All memory comes from mem_alloc() with a category. The ledger knows the bytes now held and the peak
+ * of each category and of the whole. A limit makes an allocation fail cleanly (LS_ENOMEM: needed,
+ * limit, largest category); tests make the Nth allocation fail. Blocks are 64-byte aligned; blocks of
+ * 4 MiB and more ask for huge pages. Counting is atomic: any thread may call.
+ * The bytes counted are those asked for, not the header that remembers them.
+ */
+#ifndef LS_BASE_MEM_H
+#define LS_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/status.h"
+
+/* The names are the keys of "memory" in a metrics line. */
+#define MEM_MAP(X)                                                        \
+    X(PARAMETERS, "parameters")       /* weights that compute reads */    \
+    X(GRADIENTS, "gradients")         /* of parameters */                 \
+    X(OPTIMIZER, "optimizer")         /* moments, master weights */       \
+    X(ACTIVATIONS, "activations")     /* a program's arena */             \
+    X(COMMUNICATION, "communication") /* buckets, gathered shards */      \
+    X(OTHER, "other")                 /* tokens, tables, bookkeeping */
+
+enum mem_category {
+#define MEM_ENUM(id, name) MEM_##id,
+    MEM_MAP(MEM_ENUM)
+#undef MEM_ENUM
+    MEM_CATEGORIES
+};
+
+struct mem_stats {
+    size_t   now[MEM_CATEGORIES];   /* bytes held */
+    size_t   peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
+    size_t   total_now, total_peak; /* bytes; total_peak is the peak of the sum */
+    uint64_t calls;                 /* mem_alloc calls since the start */
+};
+
+const char *mem_category_name(enum mem_category c);
+
+/* NULL on failure, with the message set. bytes == 0 gives a valid block. Contents are undefined. */
+void *mem_alloc(enum mem_category c, size_t bytes);
+void *mem_zalloc(enum mem_category c, size_t bytes);             /* contents zero */
+void *mem_array(enum mem_category c, size_t count, size_t size); /* zeroed; fails on overflow */
+/* Grows or shrinks in the block's own category (MEM_OTHER when p is NULL); p stays valid on failure. */
+void *mem_resize(void *p, size_t bytes);
+char *mem_strdup(const char *s);                                 /* MEM_OTHER */
+void  mem_free(void *p);                                         /* NULL is a no-op */
+
+void mem_read(struct mem_stats *out);
+void mem_reset_peak(void);          /* peaks become what is held now */
+void mem_set_limit(size_t bytes);   /* of the total; 0: none */
+void mem_fail_at(int64_t nth);      /* the nth call from now fails (1 = next); 0: none */
+
+#endif
