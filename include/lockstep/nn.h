@@ -1,0 +1,65 @@
+/* nn.h - models: named parameters and the ops that make a prediction from them.
+ *
+ * A model is a plain struct; building it appends ops to a program and declares parameters in its store. The model never
+ * knows a rank, a precision beyond the store's type, or whether a gradient follows. Parameter names are Hugging Face's:
+ * GPT-2 `transformer.h.0.attn.c_attn.weight` is held as [out,in] in three parameters (q, k, v), see gpt2.c.
+ */
+#ifndef LS_NN_H
+#define LS_NN_H
+
+#include "lockstep/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_architecture { LS_GPT2, LS_LLAMA, LS_ARCHITECTURES } ls_architecture;
+
+typedef struct ls_model {
+    ls_architecture architecture;
+    size_t  layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
+    int     tied;          /* the output projection is the embedding */
+    double  norm_eps;
+    double  dropout;       /* GPT-2: after embedding, attention output and MLP; 0: none */
+    ls_rope rope;          /* Llama */
+    double  init_std;      /* 0.02 */
+    uint64_t seed;         /* of dropout */
+} ls_model;
+
+/* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", ... */
+ls_status   ls_model_preset(const char *name, ls_model *out);
+const char *ls_model_preset_name(int i);  /* NULL past the last */
+/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel and LlamaForCausalLM. */
+ls_status   ls_model_read_hf(const char *path, ls_model *out);
+/* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. */
+ls_status   ls_model_check(ls_model *m);
+size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once */
+/* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product (the embedding lookup is
+ * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in Megatron). */
+double      ls_model_flops_per_token(const ls_model *m, size_t t);
+
+/* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: LS_NONE without dropout. */
+ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step);
+/* The output projection's weight [V,C]. */
+ls_value ls_model_head(ls_program *p, const ls_model *m);
+/* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. */
+ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step);
+/* Logits [B,T,V]: for tests and short prompts. */
+ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
+
+/* Generation. The cache: per layer k and v [B,S,G,D] tensors of the store's type. */
+typedef struct ls_cache ls_cache;
+ls_status ls_cache_new(const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
+void      ls_cache_release(ls_cache **c);
+/* tokens [B,T] at positions position[0] .. (inputs [T] i32 `positions` and [1] i32 `position`, `length` = position + T)
+ * -> logits [B,V] of row last[0] (input [1] i32). */
+ls_value  ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_value tokens, ls_value positions,
+                          ls_value position, ls_value length, ls_value last);
+
+/* A plain multilayer perceptron: sizes[n] from input to output, ReLU between; parameters NAME.0.weight, NAME.0.bias, ... */
+ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t *sizes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+/* ops.h - the operations of a program: each appends instructions and gives the value they make.
+ *
+ * Shapes use one alphabet: B batch, T time, C channels, H heads, G key/value heads, D head size, V vocabulary, R any
+ * leading dims. Values are contiguous unless they come from ls_transpose, ls_slice or ls_split, which are views and
+ * move nothing; an op that needs contiguous operands copies first. Every op has a gradient unless it says otherwise.
+ */
+#ifndef LS_OPS_H
+#define LS_OPS_H
+
+#include "lockstep/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Leaves */
+ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size);
+/* The store's parameter of that name, declared if it is new; another shape than declared before is refused. */
+ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
+/* A tensor of the caller's that outlives the program (a key/value cache). No gradient. Retained. */
+ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t);
+/* One that is not there yet, of the plan: `ls_program_write` and `_read` find x by this name; x lasts to the end. */
+ls_value ls_output(ls_program *p, const char *name, ls_value x);
+ls_value ls_constant(ls_program *p, ls_dtype type, int ndim, const size_t *size, double value);
+ls_value ls_stop_gradient(ls_program *p, ls_value x);
+/* Block names prefix the names of values inside; blocks are the units of recomputation and of sharding. No nesting. */
+void     ls_block_begin(ls_program *p, const char *name);
+void     ls_block_end(ls_program *p);
+
+/* Products */
+ls_value ls_linear(ls_program *p, ls_value x, ls_value w, ls_value b);  /* x[R,K] w[N,K] b[N] or LS_NONE -> [R,N] */
+ls_value ls_matmul(ls_program *p, ls_value a, ls_value b);              /* [..,M,K] [..,K,N] -> [..,M,N] */
+/* The two questions of a linear layer's backward, as ops of their own. No gradient. */
+ls_value ls_linear_backward_input(ls_program *p, ls_value dy, ls_value w);              /* B: dy[R,N] w[N,K] -> dx[R,K] */
+ls_value ls_linear_backward_weight(ls_program *p, ls_value dy, ls_value x);             /* A: dy[R,N] x[R,K] -> dw[N,K] */
+
+/* Pointwise. b of add: a's shape, a suffix of it (a bias), or one element. */
+ls_value ls_add(ls_program *p, ls_value a, ls_value b);
+ls_value ls_mul(ls_program *p, ls_value a, ls_value b);                 /* the same shapes */
+ls_value ls_scale(ls_program *p, ls_value x, double factor);
+ls_value ls_relu(ls_program *p, ls_value x);
+ls_value ls_gelu_tanh(ls_program *p, ls_value x);                       /* x/2 (1 + tanh(sqrt(2/pi)(x + 0.044715 x^3))) */
+ls_value ls_gelu_erf(ls_program *p, ls_value x);                        /* x/2 (1 + erf(x / sqrt 2)) */
+ls_value ls_silu(ls_program *p, ls_value x);                            /* x / (1 + exp(-x)) */
+ls_value ls_swiglu(ls_program *p, ls_value gate, ls_value up);          /* silu(gate) * up */
+/* Elements are kept with probability 1-p and scaled by 1/(1-p); the mask is a function of (seed, name, step, global
+ * index), never stored. step: input [1] i64. p == 0 gives x. */
+ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probability, uint64_t seed, ls_value step);
+
+/* Rows */
+ls_value ls_softmax(ls_program *p, ls_value x);                                          /* along the last dim */
+ls_value ls_layer_norm(ls_program *p, ls_value x, ls_value w, ls_value b, double eps);   /* x[R,C] w[C] b[C] */
+ls_value ls_rms_norm(ls_program *p, ls_value x, ls_value w, double eps);                 /* x[R,C] w[C] */
+
+/* Tokens and attention */
+ls_value ls_embedding(ls_program *p, ls_value ids, ls_value w);                          /* ids[R] i32 w[V,C] -> [R,C] */
+typedef struct ls_rope {
+    double  theta;                              /* 10000 */
+    double  factor;                             /* Llama 3 scaling; 1: none */
+    double  low_freq_factor, high_freq_factor;  /* 1, 4 */
+    int64_t original_positions;                 /* 8192 */
+} ls_rope;
+#define LS_ROPE_DEFAULTS { 10000.0, 1.0, 1.0, 4.0, 8192 }
+ls_value ls_rope_table(ls_program *p, ls_value positions, size_t head_size, const ls_rope *rope); /* [T] i32 -> [T,D] */
+ls_value ls_rope_apply(ls_program *p, ls_value x, ls_value table);                       /* x[B,T,H,D] -> the same shape */
+/* q[B,T,H,D] k,v[B,S,G,D], H a multiple of G -> [B,T,H,D]; scores scaled by 1/sqrt(D). causal: query t sees keys up to
+ * t + S - T. length: LS_NONE, or an i32 input [1]: only that many keys count (a cache that is filling). */
+ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length);
+/* cache[B,S,G,D] (bound) gets x[B,T,G,D] at rows position[0] ..; gives the cache. No gradient. */
+ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value position);
+
+/* Losses, [1] */
+/* Cross-entropy of softmax(x w^T) against targets: x[R,C] w[V,C] targets[R] i32, negative: ignored. The sum over valid
+ * tokens divided by denominator[0] (input [1] f32), or by their own count when LS_NONE. The [R,V] logits are never
+ * held whole. */
+ls_value ls_linear_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator);
+ls_value ls_mse(ls_program *p, ls_value a, ls_value b);                 /* mean of (a - b)^2 */
+
+/* Shapes */
+ls_value ls_reshape(ls_program *p, ls_value x, int ndim, const size_t *size);
+ls_value ls_transpose(ls_program *p, ls_value x, int dim0, int dim1);                    /* a view */
+ls_value ls_slice(ls_program *p, ls_value x, int dim, size_t begin, size_t end);         /* a view */
+void     ls_split(ls_program *p, ls_value x, int dim, int parts, ls_value *out);         /* equal parts, views */
+ls_value ls_concat(ls_program *p, int n, const ls_value *x, int dim);                    /* n <= 8 */
+ls_value ls_contiguous(ls_program *p, ls_value x);
+ls_value ls_cast(ls_program *p, ls_value x, ls_dtype type);
+ls_value ls_sum(ls_program *p, ls_value x, int dim);                    /* dim removed; -1: over all, [1] */
+ls_value ls_mean(ls_program *p, ls_value x, int dim);
+
+/* What a value is */
+int      ls_value_ndim(const ls_program *p, ls_value x);
+size_t   ls_value_size(const ls_program *p, ls_value x, int dim);
+ls_dtype ls_value_dtype(const ls_program *p, ls_value x);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

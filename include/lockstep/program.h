@@ -1,0 +1,101 @@
+/* program.h - a training step, written down before it is done.
+ *
+ * A program is a list of instructions over typed values. Ops (ops.h) append to it with shapes checked;
+ * ls_program_compile() runs the passes over it - gradient, recompute, memory - and binds kernels; then it is
+ * run as often as wanted: a run is a walk over the list that calls kernels, and allocates nothing.
+ *   1. A value's bytes exist from its first writer to its last reader, in one arena that the memory pass laid out.
+ *      Inputs, outputs and bound tensors last as long as the program.
+ *   2. Parameters, gradients and optimizer state belong to the store and outlive the program.
+ *   3. Errors are sticky: an op that is refused sets the program's status and gives the null value (id 0); null in
+ *      gives null out; ls_program_compile returns the first failure.
+ *   4. One thread per program. Programs that share a store must not run at the same time.
+ *
+ *   ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 64, 2 }), y = ls_input(p, "y", LS_F32, 2, (size_t[]){ 64, 1 });
+ *   ls_value loss = ls_output(p, "loss", ls_mse(p, model(p, x), y));
+ *   ls_backward(p, loss);
+ *   LS_TRY(ls_program_compile(p, NULL));
+ *   LS_TRY(ls_program_write(p, "x", data, LS_F32, 128));
+ *   LS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+ */
+#ifndef LS_PROGRAM_H
+#define LS_PROGRAM_H
+
+#include "lockstep/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_program ls_program;
+typedef struct ls_value { int id; } ls_value;  /* id 0 is the null value */
+#define LS_NONE ((ls_value){ 0 })
+
+/* How a value lies over one axis of the mesh of ranks. */
+typedef enum ls_placement_kind { LS_REPLICATE, LS_SHARD, LS_PARTIAL } ls_placement_kind;
+typedef struct ls_placement { ls_placement_kind kind; int dim; } ls_placement;  /* dim: of LS_SHARD */
+typedef enum ls_axis { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_CP, LS_AXIS_EP, LS_AXIS_TP, LS_AXES } ls_axis;
+
+typedef enum ls_role {
+    LS_ROLE_ACTIVATION, LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER, LS_ROLE_COMMUNICATION, LS_ROLE_INPUT,
+    LS_ROLE_OUTPUT, LS_ROLE_BOUND
+} ls_role;
+
+/* Segments of a program, in the order in which they run. */
+enum {
+    LS_FORWARD   = 1,
+    LS_BACKWARD  = 2,  /* questions A (weight gradients) and B (error passed down) */
+    LS_WEIGHTS   = 4,  /* question A alone, when compiled with split_backward */
+    LS_OPTIMIZER_STEP = 8
+};
+
+typedef enum ls_recompute {
+    LS_RECOMPUTE_NONE,
+    LS_RECOMPUTE_SELECTIVE, /* cheap ops (norms, activations, rotations) again before a block's backward */
+    LS_RECOMPUTE_FULL,      /* keep block inputs only */
+    LS_RECOMPUTE_EVERY,     /* keep the input of every k-th block: O(L/k + k) activations (Chen et al. 2016) */
+    LS_RECOMPUTE_BUDGET     /* as few blocks in full as bring the arena within `bytes` */
+} ls_recompute;
+
+typedef struct ls_compile_options {
+    ls_recompute recompute;
+    int          every;           /* k of LS_RECOMPUTE_EVERY, >= 1 */
+    size_t       bytes;           /* of LS_RECOMPUTE_BUDGET */
+    int          split_backward;  /* question A into segment LS_WEIGHTS */
+    int          fuse_loss;       /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
+    int          plan_only;       /* price, don't allocate: ls_program_run is refused */
+    int          check_finite;    /* after each instruction: the first inf or NaN is an error that names it */
+} ls_compile_options;
+#define LS_COMPILE_DEFAULTS { LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0 }
+
+/* Bytes by what they are for, and work by segment; known after compile, before any run. */
+typedef struct ls_cost {
+    size_t parameters, gradients, optimizer, activations, other;  /* bytes */
+    size_t live_peak;            /* bytes alive at once in the arena; activations - live_peak is fragmentation */
+    double forward_flops, backward_flops, recompute_flops;  /* of one forward, backward, recomputation */
+    double model_flops;          /* forward + backward without recomputation: what MFU counts */
+} ls_cost;
+
+ls_status ls_program_new(ls_store *store, ls_program **out);  /* the store is borrowed and must outlive it */
+void      ls_program_release(ls_program **p);
+ls_status ls_program_status(const ls_program *p);             /* the first failure, or LS_OK */
+ls_store *ls_program_store(ls_program *p);
+
+/* Gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once a program. */
+void ls_backward(ls_program *p, ls_value loss);
+ls_status ls_program_compile(ls_program *p, const ls_compile_options *options);  /* NULL: the defaults */
+
+/* Runs the named segments in their order. Failures: LS_EINVAL before compile, or under check_finite. */
+ls_status ls_program_run(ls_program *p, int segments);
+/* Host to input, output or bound value to host, by name; count must be the value's. */
+ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count);
+ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count);
+
+ls_cost   ls_program_cost(const ls_program *p);
+/* The program as people read it: one line an instruction with shapes, bytes and FLOPs. Free with ls_free. */
+ls_status ls_program_text(const ls_program *p, char **text);
+void      ls_free(void *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

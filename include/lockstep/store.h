@@ -1,0 +1,67 @@
+/* store.h - named parameters, with their gradients and optimizer state.
+ *
+ * A store outlives the programs that read and write it. PyTorch's meaning: a gradient lives on its parameter and
+ * has its shape; backward ADDS; ls_store_zero_grad() clears; the optimizer sees parameters and gradients, never
+ * the loss.
+ *   1. Declaring a parameter (ls_param in ops.h) records name, shape and initialisation, and allocates nothing.
+ *   2. ls_store_allocate() - called by the first compile - allocates and initialises what is new.
+ *   3. Element i of a parameter is a pure function of (seed, its name, i): the same under every layout.
+ *   4. Tensors handed out are borrowed and valid until the store is released.
+ * With type bf16 or f16 and master set, an f32 master copy (state "master") is what the optimizer updates, and the
+ * parameter is its rounded copy.
+ */
+#ifndef LS_STORE_H
+#define LS_STORE_H
+
+#include "lockstep/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ls_store ls_store;
+
+typedef struct ls_store_options {
+    const char *device;     /* "cpu" */
+    ls_dtype    type;       /* of the parameters that compute reads: f32, bf16, f16, f64 */
+    int         master;     /* keep f32 master weights when type is bf16 or f16 */
+    uint64_t    seed;       /* of the initialisation */
+} ls_store_options;
+#define LS_STORE_DEFAULTS { "cpu", LS_F32, 1, 0 }
+
+typedef enum ls_init_kind { LS_INIT_ZEROS, LS_INIT_ONES, LS_INIT_NORMAL, LS_INIT_UNIFORM } ls_init_kind;
+/* NORMAL: mean 0, deviation `scale`. UNIFORM: in [-scale, scale). */
+typedef struct ls_init { ls_init_kind kind; double scale; } ls_init;
+
+ls_status ls_store_new(const ls_store_options *options, ls_store **out);  /* options NULL: the defaults */
+void      ls_store_release(ls_store **s);
+ls_status ls_store_allocate(ls_store *s);
+
+size_t      ls_store_count(const ls_store *s);                  /* parameters, in order of declaration */
+const char *ls_store_name(const ls_store *s, size_t i);
+int         ls_store_find(const ls_store *s, const char *name); /* index, or -1 */
+int         ls_store_ndim(const ls_store *s, size_t i);
+size_t      ls_store_size(const ls_store *s, size_t i, int dim);
+size_t      ls_store_elements(const ls_store *s);               /* of all parameters */
+ls_store_options ls_store_settings(const ls_store *s);
+
+ls_tensor *ls_store_value(const ls_store *s, size_t i);         /* NULL before allocation */
+ls_tensor *ls_store_grad(const ls_store *s, size_t i);          /* f32 (f64 with type f64); NULL when frozen or before */
+/* Optimizer state by its name ("m", "v", "master"), NULL when there is none. */
+ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);
+/* Declares a state of every parameter's shape, zeros, f32 (f64 with type f64), for parameter i. */
+ls_status  ls_store_add_state(ls_store *s, size_t i, const char *name);
+int         ls_store_states(const ls_store *s, size_t i);       /* how many */
+const char *ls_store_state_name(const ls_store *s, size_t i, int k);
+
+/* A frozen parameter has no gradient and no optimizer state. Before allocation only. */
+ls_status ls_store_freeze(ls_store *s, size_t i);
+int       ls_store_is_frozen(const ls_store *s, size_t i);
+/* Overwrites parameter i from host[count] (row-major, converted), and its master copy with it. */
+ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count);
+void      ls_store_zero_grad(ls_store *s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,163 @@
+/* kernel.h - the kernel table: for every op one obvious reference, and fast entries per instruction set.
+ *
+ * A kernel gets a `struct call`: strided views of its operands, attributes, scratch. The table below says what
+ * each op computes. Rules that hold for all:
+ *   1. R stands for the product of the leading dims. Floating operands may be f32, bf16, f16 or f64; statistics
+ *      (mean, rstd, lse, loss, denom, scalars) are f32, or f64 when the operands are f64. Arithmetic is in f32
+ *      or better; sums of half types are formed in f32 or better.
+ *   2. The reference takes any strides and any mixture of floating types, and computes in double. A fast entry
+ *      says in accepts() what it takes; unless it says otherwise it wants contiguous operands.
+ *   3. "+=" outputs are added to, never overwritten. Other outputs are written in full.
+ *   4. In place: an output may be the very view of an input listed in the op's in-place mask. Nothing else overlaps.
+ *   5. An operand written with ? may be absent: ndim == VIEW_ABSENT.
+ *   6. The order of every sum is fixed by the shapes and the number of threads: a run repeats bit for bit.
+ *   7. run() allocates nothing and does no shape work; prepare() may (primitives, tables), release() undoes it.
+ * A kernel's answer does not depend on the value of scratch.
+ */
+#ifndef LS_TENSOR_KERNEL_H
+#define LS_TENSOR_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+#include "lockstep/tensor.h"
+
+#define CALL_OPERANDS 8
+#define VIEW_ABSENT   (-1)
+
+/* id, name, in-place mask (bit i: out[0] may be in[i]) - operands and meaning */
+#define OP_MAP(X)                                                                                               \
+    X(LINEAR, "linear", 0)                 /* x[R,K] w[N,K] b[N]? -> y[R,N] = x w^T + b */                      \
+    X(LINEAR_DX, "linear_dx", 0)           /* question B: dy[R,N] w[N,K] -> dx[R,K] = dy w */                   \
+    X(LINEAR_DW, "linear_dw", 0)           /* question A: dy[R,N] x[R,K] -> dw[N,K] += dy^T x */                \
+    X(BIAS_GRAD, "bias_grad", 0)           /* dy[R,N] -> db[N] += sum over R */                                 \
+    X(MATMUL, "matmul", 0)                 /* a[..,M,K] b[..,K,N] -> c[..,M,N]; equal leading dims; strided */  \
+    X(ADD, "add", 1)                       /* a b -> a + b; b has a's shape, or a suffix of it, or one element */ \
+    X(MUL, "mul", 1)                       /* a b -> a * b; the same shapes */                                  \
+    X(SCALE, "scale", 1)                   /* x -> x * scale.value */                                           \
+    X(UNARY, "unary", 1)                   /* x -> unary.kind(x) */                                             \
+    X(UNARY_GRAD, "unary_grad", 3)         /* x dy -> dx */                                                     \
+    X(SWIGLU, "swiglu", 3)                 /* g u -> silu(g) * u */                                             \
+    X(SWIGLU_GRAD, "swiglu_grad", 5)       /* g u dy -> dg du; dg may be g or dy, du may be u */                \
+    X(SOFTMAX, "softmax", 1)               /* x[R,N] -> y, along N */                                           \
+    X(SOFTMAX_GRAD, "softmax_grad", 2)     /* y dy -> dx */                                                     \
+    X(LAYER_NORM, "layer_norm", 0)         /* x[R,C] w[C] b[C] -> y mean[R] rstd[R]; norm.eps */                \
+    X(LAYER_NORM_DX, "layer_norm_dx", 1)   /* dy x w mean rstd -> dx */                                         \
+    X(LAYER_NORM_DW, "layer_norm_dw", 0)   /* dy x mean rstd -> dw[C] += db[C] += */                            \
+    X(RMS_NORM, "rms_norm", 0)             /* x[R,C] w[C] -> y rstd[R]; y = x * rstd * w; norm.eps */           \
+    X(RMS_NORM_DX, "rms_norm_dx", 1)       /* dy x w rstd -> dx */                                              \
+    X(RMS_NORM_DW, "rms_norm_dw", 0)       /* dy x rstd -> dw[C] += */                                          \
+    X(EMBEDDING, "embedding", 0)           /* ids[R] i32 w[V,C] -> y[R,C] = w[ids] */                           \
+    X(EMBEDDING_DW, "embedding_dw", 0)     /* dy[R,C] ids[R] -> dw[V,C] += rows scattered, in order of R */     \
+    X(ROPE_TABLE, "rope_table", 0)         /* pos[T] i32 -> table[T,D] f32|f64: cos in [0,D/2), sin in [D/2,D) */ \
+    X(ROPE, "rope", 1)                     /* x[B,T,H,D] table[T,D] -> y; halves rotated (HF rotate_half); strided x */ \
+    X(ATTENTION, "attention", 0)           /* q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]? i32 -> o[B,T,H,D] lse[B,H,T]; strided q k v */ \
+    X(ATTENTION_GRAD, "attention_grad", 0) /* q k v o lse do -> dq dk dv; strided q k v, contiguous o do dq dk dv */ \
+    X(DROPOUT, "dropout", 1)               /* x step[1] i64 -> y; kept elements scaled by 1/(1-p) */            \
+    X(LINEAR_XENT, "linear_xent", 0)       /* x[R,C] w[V,C] y[R] i32 denom[1]? -> loss[1] lse[R] */             \
+    X(LINEAR_XENT_GRAD, "linear_xent_grad", 0) /* x w y denom? lse? dloss[1] -> dx? dw? += loss? */             \
+    X(COPY, "copy", 0)                     /* x strided -> y, converted to y's type */                          \
+    X(CONCAT, "concat", 0)                 /* up to 8 inputs -> joined along concat.dim; strided inputs */      \
+    X(PAD, "pad", 0)                       /* dy -> dx: zeros, and dy at [pad.start ..) along pad.dim */        \
+    X(REDUCE_SUM, "reduce_sum", 0)         /* x -> sum over reduce.dim (removed); dim -1: over all, out[1] */   \
+    X(MSE, "mse", 0)                       /* a b -> loss[1] = mean of (a-b)^2 */                               \
+    X(MSE_GRAD, "mse_grad", 0)             /* a b dloss[1] -> da = dloss * 2 (a-b) / count */                   \
+    X(FILL, "fill", 0)                     /* -> out = scale.value everywhere */                                \
+    X(ACCUMULATE, "accumulate", 0)         /* x -> out += x, converted */                                       \
+    X(CACHE_WRITE, "cache_write", 0)       /* x[B,T,G,D] pos[1] i32 -> cache[B,S,G,D]: rows pos .. pos+T replaced */ \
+    X(SUM_SQUARES, "sum_squares", 0)       /* g -> acc[1] f64 += sum of squares */                              \
+    X(CLIP_FACTOR, "clip_factor", 0)       /* acc[1] f64 -> norm[1] f32, factor[1] f32 = min(1, clip.most / norm); most 0: 1 */ \
+    X(SGD, "sgd", 0)                       /* g hyper[4] factor[1] -> p m? master? (all updated) */             \
+    X(ADAM, "adam", 0)                     /* g hyper[4] factor[1] -> p m v master? */                          \
+    X(LAMB, "lamb", 0)                     /* g hyper[4] factor[1] -> p m v master? */                          \
+    X(LARS, "lars", 0)                     /* g hyper[4] factor[1] -> p m? master? */
+
+enum op {
+#define OP_ENUM(id, name, inplace) OP_##id,
+    OP_MAP(OP_ENUM)
+#undef OP_ENUM
+    OPS
+};
+
+enum unary { UNARY_RELU, UNARY_GELU_TANH, UNARY_GELU_ERF, UNARY_SILU };
+
+/* RoPE with Llama 3's frequency scaling; factor 1 is plain RoPE. original: positions of the first training. */
+struct rope { double theta, factor, low_freq_factor, high_freq_factor; int64_t original; };
+
+/* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas of the four
+ * updates stand in kernels_ref_optim.c. g is multiplied by factor first. Weight decay is this parameter's. */
+struct optimizer_attr { float beta1, beta2, eps, weight_decay, momentum, trust; int nesterov, decoupled, adapt; };
+
+struct op_attr {
+    union {
+        struct { double value; } scale;
+        struct { enum unary kind; } unary;
+        struct { double eps; } norm;
+        struct rope rope;                                         /* ROPE_TABLE */
+        struct { int inverse; } rotate;                           /* ROPE: -1 times the angle */
+        struct { int causal; double scale; } attention;           /* causal: query t sees keys <= t + S - T; with len: S is len[0] */
+        struct { double p; uint64_t seed, stream, first; } dropout; /* element i is kept when rng_uniform(seed, stream ^ step, first + i) >= p */
+        struct { int dim; } concat;
+        struct { int dim; size_t start; } pad;
+        struct { int dim; } reduce;
+        struct { double most; } clip;
+        struct optimizer_attr optim;
+    };
+};
+
+/* One operand. ndim == VIEW_ABSENT: not given. Strides are in elements. */
+struct view {
+    void     *data;
+    ls_dtype  dtype;
+    int       ndim;
+    size_t    size[LS_DIMS];
+    ptrdiff_t stride[LS_DIMS];
+};
+
+struct call {
+    enum op        op;
+    int            nin, nout;
+    struct view    in[CALL_OPERANDS], out[CALL_OPERANDS];
+    struct op_attr attr;
+    void          *scratch;  /* kernel->scratch(call) bytes, 64-byte aligned */
+    void          *state;    /* what prepare() made */
+};
+
+enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISAS };
+
+struct kernel {
+    enum op     op;
+    const char *name;                                /* "avx512", "onednn", "reference" */
+    enum isa    isa;                                 /* what the processor must have */
+    bool      (*accepts)(const struct call *c);      /* looks at types, sizes, strides; not at data pointers */
+    size_t    (*scratch)(const struct call *c);      /* bytes; NULL: none */
+    ls_status (*prepare)(struct call *c);            /* sets c->state; NULL: nothing to do */
+    void      (*release)(struct call *c);
+    void      (*run)(const struct call *c);
+};
+
+const char *op_name(enum op op);
+unsigned    op_inplace_mask(enum op op);
+
+/* The table, best entry first within an op; NULL past the end. */
+const struct kernel *kernel_at(int i);
+/* The first entry that this processor can run (up to the ISA cap) and that accepts the call. Never NULL: the
+ * reference accepts everything. */
+const struct kernel *kernel_choose(const struct call *c);
+const struct kernel *kernel_reference(enum op op);
+enum isa    isa_best(void);           /* of this processor, at most the cap */
+void        isa_cap(enum isa most);   /* option run.isa: tests and comparisons; default: no cap */
+const char *isa_name(enum isa isa);   /* "any", "avx2", "avx512", "avx512_bf16" */
+
+/* Views */
+size_t      view_count(const struct view *v);          /* elements; 0 when absent */
+size_t      view_bytes(const struct view *v);          /* count * element size */
+bool        view_is_contiguous(const struct view *v);
+bool        view_given(const struct view *v);
+struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size);  /* contiguous */
+size_t      view_rows(const struct view *v);           /* product of all dims but the last */
+size_t      view_last(const struct view *v);           /* the last dim; 1 for a scalar */
+
+#endif
