@@ -159,5 +159,11 @@ bool        view_given(const struct view *v);
 struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size);  /* contiguous */
 size_t      view_rows(const struct view *v);           /* product of all dims but the last */
 size_t      view_last(const struct view *v);           /* the last dim; 1 for a scalar */
+ptrdiff_t   view_offset(const struct view *v, size_t i);  /* of element i in row-major order, from data, in elements */
+struct view view_of_tensor(const ls_tensor *t);        /* valid while t is */
+/* v narrowed to [start, start + size) of dim; the same bytes. */
+struct view view_narrow(const struct view *v, int dim, size_t start, size_t size);
+bool        call_has_in(const struct call *c, int i);  /* operand i was passed and is not absent */
+bool        call_has_out(const struct call *c, int i);
 
 #endif

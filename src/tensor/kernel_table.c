@@ -1,0 +1,128 @@
+/* kernel_table.c - the kernel table as a concatenation of parts, and what this processor can run.
+ *
+ * A part is one file's array, ended by a row without a name. Within an op an earlier part's entry is preferred.
+ * The reference comes last and accepts everything.
+ */
+#include "tensor/kernel.h"
+
+#include <cpuid.h>
+#include <stdatomic.h>
+#include "base/base.h"
+
+#define REFERENCE_PARTS(X) \
+    X(ref_product) X(ref_pointwise) X(ref_norm) X(ref_attention) X(ref_loss) X(ref_shape) X(ref_optim)
+
+#define PARTS(X) REFERENCE_PARTS(X)
+
+#define PART_DECLARE(name) extern const struct kernel kernels_##name[];
+PARTS(PART_DECLARE)
+#undef PART_DECLARE
+
+#define PART_ROW(name) kernels_##name,
+static const struct kernel *const parts[] = { PARTS(PART_ROW) };
+#undef PART_ROW
+
+static const struct { const char *name; unsigned inplace; } ops[OPS] = {
+#define OP_ROW(id, name, inplace) [OP_##id] = { name, inplace },
+    OP_MAP(OP_ROW)
+#undef OP_ROW
+};
+
+static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16" };
+
+static atomic_int cap = ISAS - 1;
+
+const char *op_name(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].name;
+}
+
+unsigned op_inplace_mask(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].inplace;
+}
+
+const char *isa_name(enum isa isa)
+{
+    ASSERT((unsigned)isa < ISAS);
+    return isa_names[isa];
+}
+
+void isa_cap(enum isa most)
+{
+    ASSERT((unsigned)most < ISAS);
+    atomic_store(&cap, (int)most);
+}
+
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
+}
+
+static bool has_avx512_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
+}
+
+/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+static enum isa detect(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+        return ISA_ANY;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
+        || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return ISA_AVX2;
+    return has_avx512_bf16() ? ISA_AVX512_BF16 : ISA_AVX512;
+}
+
+enum isa isa_best(void)
+{
+    static atomic_int found = -1;
+    int best = atomic_load(&found);
+
+    if (best < 0) {
+        best = (int)detect();
+        atomic_store(&found, best);
+    }
+    return (enum isa)MIN(best, atomic_load(&cap));
+}
+
+const struct kernel *kernel_at(int i)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (i-- == 0)
+                return k;
+    return NULL;
+}
+
+const struct kernel *kernel_choose(const struct call *c)
+{
+    enum isa best = isa_best();
+
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == c->op && k->isa <= best && k->accepts(c))
+                return k;
+    ASSERT(!"every op has a reference");
+    return NULL;
+}
+
+const struct kernel *kernel_reference(enum op op)
+{
+    const struct kernel *last = NULL;
+
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == op)
+                last = k;
+    ASSERT(last != NULL);
+    return last;
+}

@@ -1,0 +1,115 @@
+/* view.c - questions about strided views. */
+#include "tensor/kernel.h"
+
+#include "base/base.h"
+
+bool view_given(const struct view *v)
+{
+    return v->ndim != VIEW_ABSENT;
+}
+
+bool call_has_in(const struct call *c, int i)
+{
+    return i < c->nin && view_given(&c->in[i]);
+}
+
+bool call_has_out(const struct call *c, int i)
+{
+    return i < c->nout && view_given(&c->out[i]);
+}
+
+size_t view_count(const struct view *v)
+{
+    size_t count = 1;
+
+    if (!view_given(v))
+        return 0;
+    for (int d = 0; d < v->ndim; d++)
+        count *= v->size[d];
+    return count;
+}
+
+size_t view_bytes(const struct view *v)
+{
+    return view_count(v) * ls_dtype_bytes(v->dtype);
+}
+
+/* Strides of dims of size 1 are never used, and a view without elements has no wrong strides. */
+bool view_is_contiguous(const struct view *v)
+{
+    size_t want = 1;
+
+    if (!view_given(v))
+        return false;
+    if (view_count(v) == 0)
+        return true;
+    for (int d = v->ndim - 1; d >= 0; d--) {
+        if (v->size[d] != 1 && v->stride[d] != (ptrdiff_t)want)
+            return false;
+        want *= v->size[d];
+    }
+    return true;
+}
+
+struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size)
+{
+    struct view v = { .data = data, .dtype = type, .ndim = ndim };
+    ptrdiff_t stride = 1;
+
+    ASSERT(ndim >= 0 && ndim <= LS_DIMS);
+    for (int d = ndim - 1; d >= 0; d--) {
+        v.size[d] = size[d];
+        v.stride[d] = stride;
+        stride *= (ptrdiff_t)size[d];
+    }
+    return v;
+}
+
+struct view view_of_tensor(const ls_tensor *t)
+{
+    struct view v = { .data = ls_tensor_data(t), .dtype = ls_tensor_dtype(t), .ndim = ls_tensor_ndim(t) };
+
+    for (int d = 0; d < v.ndim; d++) {
+        v.size[d] = ls_tensor_size(t, d);
+        v.stride[d] = ls_tensor_stride(t, d);
+    }
+    return v;
+}
+
+struct view view_narrow(const struct view *v, int dim, size_t start, size_t size)
+{
+    struct view out = *v;
+
+    ASSERT(dim >= 0 && dim < v->ndim && start <= v->size[dim] && size <= v->size[dim] - start);
+    if (size > 0)
+        out.data = (char *)v->data + (ptrdiff_t)start * v->stride[dim] * (ptrdiff_t)ls_dtype_bytes(v->dtype);
+    out.size[dim] = size;
+    return out;
+}
+
+size_t view_rows(const struct view *v)
+{
+    size_t rows = 1;
+
+    if (!view_given(v))
+        return 0;
+    for (int d = 0; d < v->ndim - 1; d++)
+        rows *= v->size[d];
+    return rows;
+}
+
+size_t view_last(const struct view *v)
+{
+    return v->ndim > 0 ? v->size[v->ndim - 1] : 1;
+}
+
+ptrdiff_t view_offset(const struct view *v, size_t i)
+{
+    ptrdiff_t offset = 0;
+
+    for (int d = v->ndim - 1; d >= 0; d--) {
+        offset += (ptrdiff_t)(i % v->size[d]) * v->stride[d];
+        i /= v->size[d];
+    }
+    return offset;
+}
