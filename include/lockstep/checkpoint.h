@@ -1,0 +1,122 @@
+/* checkpoint.h - a training state on disk: saved whole or not at all, checked before it is believed.
+ *
+ * A run keeps its checkpoints under one root (`RUN/checkpoints`), a folder `step_NNNNNNNN` each: safetensors shards
+ * with the parameters and the optimizer's state, small files copied along (tokenizer.json, config.yaml), and
+ * manifest.json, which names all of them with sizes and content hashes. Its format stands in manifest.c.
+ *   1. A folder appears under its name complete and synced, or not at all. A save that fails (full disk, no memory)
+ *      leaves the checkpoints that were there before, and nothing else.
+ *   2. Loading checks names, types, shapes and sizes of everything before it writes the first element into the store.
+ *   3. The truth about a parameter is its f32 master copy where one was saved, else the parameter. A store of the saved
+ *      type gets the saved bits; another type gets the truth, rounded; a master copy gets the truth.
+ *   4. Strings and structs handed out are the caller's; strings and arrays are freed with ls_free().
+ *
+ *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, (const char *[]){ "run/tokenizer.json", NULL }));
+ *   LS_TRY(ls_checkpoint_latest("run/checkpoints", &path));               // NULL: there is none yet
+ *   if (path) LS_TRY(ls_checkpoint_load(path, store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &state));
+ */
+#ifndef LS_CHECKPOINT_H
+#define LS_CHECKPOINT_H
+
+#include "lockstep/nn.h"
+#include "lockstep/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where a run stands, beside its tensors. Numbers are at most 2^63 - 1, the seed excepted; text is UTF-8. */
+typedef struct ls_train_state {
+    uint64_t step;            /* updates done */
+    uint64_t samples;         /* samples consumed: the global index of the next one */
+    uint64_t tokens;          /* tokens trained on */
+    uint64_t seed;            /* of initialisation, data order and dropout */
+    uint64_t schedule_steps;  /* length of the learning-rate schedule */
+    char     optimizer[16];   /* "adamw" */
+    char     data[128];       /* what the samples come from: name and size, or a hash; "": not told */
+    char     compute[8];      /* element type of the arithmetic: "f32", "bf16" */
+    /* With the above, what the bits of a resumed run depend on. */
+    char     library[64];     /* "lockstep 0.1.0, oneDNN 2.6.0" */
+    char     isa[16];         /* "avx512" */
+    int      threads;         /* of the team */
+} ls_train_state;
+
+/* LS_OK when a run that goes on as `now` has the bits of one that never stopped; else LS_EINVAL, and the message names
+ * the first of seed, data, compute, library, isa, threads that differs, with both values. */
+ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_state *now);
+
+/* Saves as ROOT/step_NNNNNNNN (of state->step), replacing one of that name. model NULL: the store is of no known model,
+ * and cannot be exported. files: paths of small files to copy along under their own names, ended by NULL; or NULL. */
+ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
+                             const ls_train_state *state, const char *const *files);
+
+enum {
+    LS_LOAD_OPTIMIZER = 1,  /* the optimizer's state too; it must be of the same kind. Without: parameters and masters */
+    LS_LOAD_VERIFY    = 2   /* content hashes first */
+};
+/* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
+ * store's must be the same in name and shape; the first that differs is named. state may be NULL. On failure of a
+ * check the store is as it was. */
+ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state);
+
+/* Steps present under root, ascending, damaged ones too; a root that does not exist has none. */
+ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count);
+/* Folder of the highest step whose manifest is sound and whose files are all there in their sizes; damaged ones are
+ * skipped with a warning in the log. *path = NULL when root has no checkpoint at all; LS_EFORMAT when none is whole. */
+ls_status ls_checkpoint_latest(const char *root, char **path);
+/* What a user may point at: a checkpoint's folder, a root, or a run's folder (its `checkpoints`) -> a checkpoint's. */
+ls_status ls_checkpoint_resolve(const char *where, char **path);
+/* Removes all but the `keep` (>= 1) highest whole checkpoints; damaged ones above the lowest kept stay. */
+ls_status ls_checkpoint_prune(const char *root, size_t keep);
+/* Reads every byte and compares with the manifest's hashes: LS_EFORMAT names the first file that differs. */
+ls_status ls_checkpoint_verify(const char *path);
+
+/* A manifest in memory. Entries are slices of tensors: entry e holds elements [offset, offset + extent) of the tensor
+ * `name` of shape `size`. kind is "parameter" or the name of an optimizer state ("master", "m", "v"). */
+typedef struct ls_checkpoint_file { char *name; uint64_t bytes; char hash[33]; } ls_checkpoint_file;  /* XXH3-128, hex */
+typedef struct ls_checkpoint_entry {
+    char    *name, *kind;
+    ls_dtype type;
+    int      ndim;
+    size_t   size[LS_DIMS], offset[LS_DIMS], extent[LS_DIMS];
+    size_t   file;          /* index into files */
+} ls_checkpoint_entry;
+typedef struct ls_checkpoint_info {
+    int                  format;     /* version of the format: 1 */
+    int                  has_model;
+    ls_model             model;
+    ls_train_state       state;
+    ls_dtype             type;       /* of the parameters */
+    size_t               nfiles, nentries;
+    ls_checkpoint_file  *files;      /* shards first, then the files copied along */
+    ls_checkpoint_entry *entries;
+    size_t               parameters; /* elements */
+    uint64_t             bytes;      /* of all files, without the manifest */
+} ls_checkpoint_info;
+/* Reads a checkpoint's manifest and checks it in itself. */
+ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out);
+void      ls_checkpoint_info_release(ls_checkpoint_info **info);
+
+/* Hugging Face folders: config.json, model.safetensors (or shards with an index), generation_config.json, and
+ * tokenizer.json where there is one; GPT-2 and Llama. */
+typedef struct ls_hf_options {
+    ls_dtype    type;         /* of the tensors written: f32, bf16, f16 */
+    uint64_t    shard_bytes;  /* a file grows to at most this (or to one tensor); 0: one file */
+    const char *tokenizer;    /* path of a tokenizer.json to copy along; NULL: none */
+} ls_hf_options;
+#define LS_HF_DEFAULTS { LS_F32, 5000000000u, NULL }
+
+/* The model in a store -> a new folder, which appears complete or not at all; an existing one is refused. The truth
+ * (rule 3) is what is written. options NULL: the defaults. */
+ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *options);
+/* The tensors of a folder -> a store whose parameters are m's (ls_model_read_hf gives m). Missing, left-over and
+ * misshapen tensors are named before the store changes. */
+ls_status ls_hf_import(const char *folder, const ls_model *m, ls_store *store);
+/* The same between folders: a checkpoint -> an HF folder (its tokenizer.json goes along unless options names one) ... */
+ls_status ls_checkpoint_export(const char *path, const char *folder, const ls_hf_options *options);
+/* ... and an HF folder -> ROOT/step_00000000 with parameters of this type and no optimizer state. */
+ls_status ls_checkpoint_import(const char *folder, const char *root, ls_dtype type);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
