@@ -1,0 +1,453 @@
+/* program.c - building: values, views, instructions, sticky errors. */
+#include "program/program.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "program/store.h"
+
+ls_status ls_program_new(ls_store *store, ls_program **out)
+{
+    ls_program *p = mem_zalloc(MEM_OTHER, sizeof *p);
+
+    if (!p)
+        return LS_ENOMEM;
+    p->store = store;
+    p->values = mem_array(MEM_OTHER, 64, sizeof *p->values);
+    p->blocks = mem_array(MEM_OTHER, 8, sizeof *p->blocks);
+    if (!p->values || !p->blocks) {
+        ls_program_release(&p);
+        return LS_ENOMEM;
+    }
+    p->values_room = 64;
+    p->nvalues = 1;
+    p->nblocks = 1;
+    *out = p;
+    return LS_OK;
+}
+
+void ls_program_release(ls_program **pp)
+{
+    ls_program *p = pp ? *pp : NULL;
+
+    if (!p)
+        return;
+    unbind(p);
+    for (int s = 0; s < SEGMENTS; s++)
+        list_free(&p->list[s]);
+    for (int v = 1; v < p->nvalues; v++) {
+        mem_free(p->values[v].name);
+        ls_tensor_release(&p->values[v].tensor);
+    }
+    for (int b = 1; b < p->nblocks; b++)
+        mem_free(p->blocks[b]);
+    mem_free(p->blocks);
+    mem_free(p->values);
+    mem_free(p);
+    *pp = NULL;
+}
+
+ls_status ls_program_status(const ls_program *p)
+{
+    return p->status < 0 ? ls_fail(p->status, "%s", p->message) : LS_OK;
+}
+
+ls_store *ls_program_store(ls_program *p) { return p->store; }
+
+bool program_ok(const ls_program *p) { return p->status >= 0; }
+
+/* Keeps the first failure, whose message is in `text`. */
+static ls_value stick(ls_program *p, ls_status st, const char *text)
+{
+    if (program_ok(p)) {
+        p->status = st;
+        snprintf(p->message, sizeof p->message, "%s", text);
+    }
+    return LS_NONE;
+}
+
+ls_value program_fail(ls_program *p, const char *fmt, ...)
+{
+    char text[512];
+    int n = 0;
+    va_list ap;
+
+    if (p->block)
+        n = snprintf(text, sizeof text, "%s: ", p->blocks[p->block]);
+    va_start(ap, fmt);
+    vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+    va_end(ap);
+    return stick(p, LS_EINVAL, text);
+}
+
+struct value *program_value(ls_program *p, ls_value v)
+{
+    ASSERT(v.id > 0 && v.id < p->nvalues);
+    return &p->values[v.id];
+}
+
+bool value_is_contiguous(const struct value *v)
+{
+    ptrdiff_t want = 1;
+
+    for (int d = v->ndim - 1; d >= 0; d--) {
+        if (v->size[d] != 1 && v->stride[d] != want)
+            return false;
+        want *= (ptrdiff_t)v->size[d];
+    }
+    return true;
+}
+
+size_t value_count(const struct value *v)
+{
+    size_t n = 1;
+
+    for (int d = 0; d < v->ndim; d++)
+        n *= v->size[d];
+    return n;
+}
+
+char *value_shape(const struct value *v, char *text)
+{
+    int n = sprintf(text, "[");
+
+    for (int d = 0; d < v->ndim; d++)
+        n += snprintf(text + n, (size_t)(90 - n), d ? ",%zu" : "%zu", v->size[d]);
+    strcpy(text + n, "]");
+    return text;
+}
+
+struct view value_view(const struct value *v, void *root_data)
+{
+    struct view w = { .dtype = v->dtype, .ndim = v->ndim };
+
+    w.data = root_data ? (char *)root_data + v->offset * (ptrdiff_t)ls_dtype_bytes(v->dtype) : NULL;
+    for (int d = 0; d < v->ndim; d++) {
+        w.size[d] = v->size[d];
+        w.stride[d] = v->stride[d];
+    }
+    return w;
+}
+
+/* A zeroed value whose name is "BLOCK/what"; 0 and a sticky failure when there is no memory. */
+static int grow_values(ls_program *p, const char *what)
+{
+    struct value *v;
+    char name[256];
+
+    if (p->nvalues == p->values_room) {
+        struct value *grown = mem_resize(p->values, 2 * (size_t)p->values_room * sizeof *grown);
+
+        if (!grown)
+            return stick(p, LS_ENOMEM, ls_errmsg()).id;
+        p->values = grown;
+        p->values_room *= 2;
+    }
+    v = &p->values[p->nvalues];
+    memset(v, 0, sizeof *v);
+    snprintf(name, sizeof name, "%s%s%s", p->block ? p->blocks[p->block] : "", p->block ? "/" : "", what);
+    v->name = mem_strdup(name);
+    if (!v->name)
+        return stick(p, LS_ENOMEM, ls_errmsg()).id;
+    v->param = -1;
+    v->block = p->block;
+    return p->nvalues++;
+}
+
+ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int ndim, const size_t *size)
+{
+    size_t count = 1;
+    struct value *v;
+    int id;
+
+    if (!program_ok(p))
+        return LS_NONE;
+    if (ndim < 0 || ndim > LS_DIMS)
+        return program_fail(p, "%s: %d dims; 0 to %d are possible", what, ndim, LS_DIMS);
+    for (int d = 0; d < ndim; d++)
+        if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 64)
+            return program_fail(p, "%s: its size overflows at dim %d of %zu", what, d, size[d]);
+    id = grow_values(p, what);
+    if (!id)
+        return LS_NONE;
+    v = &p->values[id];
+    v->dtype = type;
+    v->ndim = ndim;
+    v->root = id;
+    v->bytes = count * ls_dtype_bytes(type);
+    for (int d = ndim - 1; d >= 0; d--) {
+        v->size[d] = size[d];
+        v->stride[d] = d == ndim - 1 ? 1 : v->stride[d + 1] * (ptrdiff_t)size[d + 1];
+    }
+    return (ls_value){ id };
+}
+
+ls_status list_push(struct list *l, const struct instruction *i)
+{
+    if (l->n == l->room) {
+        int room = l->room ? 2 * l->room : 64;
+        struct instruction *grown = mem_resize(l->at, (size_t)room * sizeof *grown);
+
+        if (!grown)
+            return LS_ENOMEM;
+        l->at = grown;
+        l->room = room;
+    }
+    l->at[l->n++] = *i;
+    return LS_OK;
+}
+
+void list_free(struct list *l)
+{
+    mem_free(l->at);
+    *l = (struct list){ 0 };
+}
+
+ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                      const ls_value *out)
+{
+    struct instruction i = { .op = op, .nin = nin, .nout = nout, .block = p->block, .phase = p->phase };
+
+    if (!program_ok(p))
+        return LS_NONE;
+    if (p->compiled)
+        return program_fail(p, "%s: the program is compiled already; append before", program_op_name(op));
+    ASSERT(nin <= CALL_OPERANDS && nout <= CALL_OPERANDS);
+    if (attr)
+        i.attr = *attr;
+    for (int k = 0; k < nin; k++)
+        i.in[k] = in[k];
+    for (int k = 0; k < nout; k++)
+        i.out[k] = out[k];
+    if (list_push(&p->list[p->segment], &i) < 0)
+        return stick(p, LS_ENOMEM, ls_errmsg());
+    return out[0];
+}
+
+ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size,
+                      const ptrdiff_t *stride, ptrdiff_t offset)
+{
+    struct instruction i = { .op = OP_VIEW, .nin = 1, .nout = 1, .block = p->block, .phase = p->phase, .view = rule };
+    ls_value y = program_new_value(p, "view", program_value(p, x)->dtype, ndim, size);
+    struct value *v;
+    const struct value *from;
+
+    if (!y.id)
+        return LS_NONE;
+    v = program_value(p, y);
+    from = program_value(p, x);
+    v->root = from->root;
+    v->role = LS_ROLE_ACTIVATION;
+    v->offset = from->offset + offset;
+    v->bytes = 0;
+    memcpy(v->place, from->place, sizeof v->place);
+    for (int d = 0; d < ndim; d++)
+        v->stride[d] = stride[d];
+    i.in[0] = x;
+    i.out[0] = y;
+    if (list_push(&p->list[p->segment], &i) < 0)
+        return stick(p, LS_ENOMEM, ls_errmsg());
+    return y;
+}
+
+/* ---- values of the store ---- */
+
+static ls_value find_store_value(const ls_program *p, ls_role role, int param, const char *state)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (x->role == role && x->param == param && (!state || strcmp(x->state, state) == 0))
+            return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+static ls_value store_value(ls_program *p, ls_role role, int param, const char *state, ls_dtype type)
+{
+    ls_value v = find_store_value(p, role, param, state);
+    size_t size[LS_DIMS];
+    size_t i = (size_t)param;
+    int block = p->block;
+    char name[256];
+
+    if (v.id)
+        return v;
+    for (int d = 0; d < ls_store_ndim(p->store, i); d++)
+        size[d] = ls_store_size(p->store, i, d);
+    snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "",
+             state ? state : "");
+    p->block = 0;  /* the store's names stand for themselves */
+    v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
+    p->block = block;
+    if (!v.id)
+        return LS_NONE;
+    program_value(p, v)->role = role;
+    program_value(p, v)->param = param;
+    program_value(p, v)->state = state;
+    return v;
+}
+
+static ls_dtype exact_type(const ls_program *p)
+{
+    return ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32;
+}
+
+ls_value program_param_value(ls_program *p, int param)
+{
+    return store_value(p, LS_ROLE_PARAMETER, param, NULL, ls_store_settings(p->store).type);
+}
+
+ls_value program_grad_value(ls_program *p, int param)
+{
+    store_want_grad(p->store, (size_t)param);
+    return store_value(p, LS_ROLE_GRADIENT, param, NULL, exact_type(p));
+}
+
+ls_value program_state_value(ls_program *p, int param, const char *state)
+{
+    ls_status st = ls_store_add_state(p->store, (size_t)param, state);
+
+    if (st < 0)
+        return stick(p, st, ls_errmsg());
+    return store_value(p, LS_ROLE_OPTIMIZER, param, state, exact_type(p));
+}
+
+ls_value program_find(const ls_program *p, const char *name)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if ((x->role == LS_ROLE_INPUT || x->role == LS_ROLE_OUTPUT || x->role == LS_ROLE_BOUND) &&
+            strcmp(x->name, name) == 0)
+            return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+/* ---- leaves ---- */
+
+static ls_value named(ls_program *p, const char *name, ls_role role, ls_dtype type, int ndim, const size_t *size)
+{
+    int block = p->block;
+    ls_value v;
+
+    if (!program_ok(p))
+        return LS_NONE;
+    if (program_find(p, name).id)
+        return program_fail(p, "'%s': an input, output or bound value of that name exists already", name);
+    p->block = 0;
+    v = program_new_value(p, name, type, ndim, size);
+    p->block = block;
+    if (v.id) {
+        program_value(p, v)->role = role;
+        program_value(p, v)->keep = true;
+    }
+    return v;
+}
+
+ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size)
+{
+    return named(p, name, LS_ROLE_INPUT, type, ndim, size);
+}
+
+ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
+{
+    size_t size[LS_DIMS];
+    ls_value v;
+
+    for (int d = 0; d < ls_tensor_ndim(t); d++)
+        size[d] = ls_tensor_size(t, d);
+    if (!ls_tensor_is_contiguous(t))
+        return program_fail(p, "'%s': a bound tensor is contiguous; this one is a strided view", name);
+    v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
+    if (v.id)
+        program_value(p, v)->tensor = ls_tensor_retain(t);
+    return v;
+}
+
+ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size)
+{
+    int index;
+    ls_status st;
+
+    if (!program_ok(p))
+        return LS_NONE;
+    st = store_declare(p->store, name, init, ndim, size, &index);
+    if (st < 0)
+        return stick(p, st, ls_errmsg());
+    return program_param_value(p, index);
+}
+
+ls_value ls_output(ls_program *p, const char *name, ls_value x)
+{
+    char *copy;
+    struct value *v;
+
+    if (!program_ok(p) || !x.id)
+        return LS_NONE;
+    if (program_find(p, name).id)
+        return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
+    if (program_value(p, x)->role != LS_ROLE_ACTIVATION || program_value(p, x)->root != x.id)
+        x = program_value(p, x)->role == LS_ROLE_OUTPUT
+                ? (program_fail(p, "output '%s': this value is output '%s' already", name, program_value(p, x)->name), LS_NONE)
+                : program_copy(p, x, program_value(p, x)->dtype);  /* of a view or a leaf: a copy of its own */
+    if (!x.id)
+        return LS_NONE;
+    copy = mem_strdup(name);
+    if (!copy)
+        return stick(p, LS_ENOMEM, ls_errmsg());
+    v = program_value(p, x);
+    mem_free(v->name);
+    v->name = copy;
+    v->role = LS_ROLE_OUTPUT;
+    v->keep = true;
+    return x;
+}
+
+void ls_block_begin(ls_program *p, const char *name)
+{
+    char **grown;
+
+    if (!program_ok(p))
+        return;
+    if (p->block) {
+        program_fail(p, "block '%s' begins inside another; blocks don't nest", name);
+        return;
+    }
+    grown = mem_resize(p->blocks, ((size_t)p->nblocks + 8) * sizeof *grown);
+    if (grown) {
+        p->blocks = grown;
+        p->blocks[p->nblocks] = mem_strdup(name);
+    }
+    if (!grown || !p->blocks[p->nblocks]) {
+        stick(p, LS_ENOMEM, ls_errmsg());
+        return;
+    }
+    p->block = p->nblocks++;
+}
+
+void ls_block_end(ls_program *p) { p->block = 0; }
+
+int ls_value_ndim(const ls_program *p, ls_value x) { return x.id ? p->values[x.id].ndim : 0; }
+size_t ls_value_size(const ls_program *p, ls_value x, int dim) { return x.id ? p->values[x.id].size[dim] : 0; }
+ls_dtype ls_value_dtype(const ls_program *p, ls_value x) { return p->values[x.id].dtype; }
+
+void ls_free(void *p) { mem_free(p); }
+
+const char *program_op_name(int op) { return op == OP_VIEW ? "view" : op_name((enum op)op); }
+
+const char *phase_name(enum phase ph)
+{
+    static const char *const names[] = { "forward", "recompute", "backward B", "backward A", "optimizer" };
+
+    return names[ph];
+}
+
+const char *segment_name(enum segment s)
+{
+    static const char *const names[] = { "forward", "backward", "weights", "optimizer" };
+
+    return names[s];
+}

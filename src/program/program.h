@@ -1,0 +1,131 @@
+/* program.h - the inside of a program: values, instructions, segments.
+ *
+ * The passes in the order of ls_program_compile(): gradient, recompute, (split), kernels, memory. Each is one file and
+ * works on the lists below. Ids of values are indices; 0 is the null value. A view has the id of the value that owns
+ * its bytes in `root`; views of views point at the same root.
+ */
+#ifndef LS_PROGRAM_PROGRAM_H
+#define LS_PROGRAM_PROGRAM_H
+
+#include <stdbool.h>
+#include "base/base.h"
+#include "lockstep/ops.h"
+#include "tensor/kernel.h"
+
+enum { OP_VIEW = OPS, PROGRAM_OPS };  /* OP_VIEW computes nothing: its output is a view of its input */
+
+enum phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD_B, PHASE_BACKWARD_A, PHASE_OPTIMIZER };
+enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS, SEG_OPTIMIZER, SEGMENTS };
+
+enum view_kind { VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_EXPAND, VIEW_STOP };
+struct view_rule { enum view_kind kind; int dim0, dim1; size_t begin; };  /* slice: dim0, begin */
+
+struct value {
+    char        *name;                 /* "h.3/linear"; unique for inputs, outputs, bound values only */
+    ls_dtype     dtype;
+    int          ndim;
+    size_t       size[LS_DIMS];
+    ptrdiff_t    stride[LS_DIMS];      /* elements */
+    ptrdiff_t    offset;               /* elements from the root's first */
+    int          root;                 /* owner of the bytes; itself when no view */
+    ls_role      role;
+    int          param;                /* store index of a parameter, gradient or optimizer value; else -1 */
+    const char  *state;                /* optimizer: which */
+    ls_placement place[LS_AXES];       /* all replicated on one rank */
+    int          block;                /* 0: none */
+    bool         keep;                 /* lasts to the end of the program */
+    ls_tensor   *tensor;               /* bound; or NULL */
+    /* memory pass, roots only */
+    int          first, last;          /* positions in the order of all segments; last >= first */
+    int          shares;               /* in-place: id of the value whose bytes it takes over, else 0 */
+    size_t       bytes, at;            /* size, offset in the arena */
+};
+
+struct instruction {
+    int              op;
+    int              nin, nout;
+    ls_value         in[CALL_OPERANDS], out[CALL_OPERANDS];
+    struct op_attr   attr;
+    struct view_rule view;             /* of OP_VIEW */
+    int              block;
+    enum phase       phase;
+    double           flops;            /* of the operation, recomputation inside the kernel included */
+    const struct kernel *kernel;       /* kernels pass; NULL for OP_VIEW */
+    struct call     *call;             /* bound operands; NULL until compiled */
+    size_t           scratch_bytes, scratch_at;
+    double           seconds;          /* spent in all runs */
+    uint64_t         runs;
+};
+
+struct list { struct instruction *at; int n, room; };
+
+struct ls_program {
+    ls_store      *store;
+    ls_status      status;
+    char           message[512];
+    struct value  *values;             /* [0] is the null value */
+    int            nvalues, values_room;
+    struct list    list[SEGMENTS];
+    char         **blocks;             /* names; [0] is "" */
+    int            nblocks;
+    int            block;              /* where ops append now */
+    enum segment   segment;
+    enum phase     phase;
+    ls_value       loss;               /* of ls_backward */
+    bool           compiled, runnable;
+    ls_compile_options options;
+    void          *arena;
+    size_t         arena_bytes, live_peak;
+};
+
+/* program.c: building */
+struct value       *program_value(ls_program *p, ls_value v);  /* valid until the next value is made */
+ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int ndim, const size_t *size);
+/* Appends to the current segment. Null inputs are absent operands. Returns out[0]; LS_NONE once the program has failed. */
+ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in,
+                      int nout, const ls_value *out);
+ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size,
+                      const ptrdiff_t *stride, ptrdiff_t offset);
+ls_value program_param_value(ls_program *p, int param);                     /* of a declared parameter */
+ls_value program_grad_value(ls_program *p, int param);                      /* declares the gradient in the store */
+ls_value program_state_value(ls_program *p, int param, const char *state);  /* declares the state in the store */
+ls_value program_find(const ls_program *p, const char *name);               /* input, output or bound; LS_NONE */
+/* Sticky failure: the first message stays; returns LS_NONE. */
+ls_value program_fail(ls_program *p, const char *fmt, ...) LS_PRINTF(2, 3);
+bool     program_ok(const ls_program *p);
+bool     value_is_contiguous(const struct value *v);
+size_t   value_count(const struct value *v);
+struct view value_view(const struct value *v, void *root_data);  /* as a kernel sees it */
+/* "[4,1024,768]" into a buffer of at least 96 bytes; returns it. */
+char    *value_shape(const struct value *v, char *text);
+ls_status list_push(struct list *l, const struct instruction *i);
+void     list_free(struct list *l);
+
+/* ops_shape.c */
+ls_value program_copy(ls_program *p, ls_value x, ls_dtype type);  /* always a fresh contiguous value */
+ls_value program_expand(ls_program *p, ls_value x, int dim, int ndim, const size_t *size);  /* x repeats along dim; -1: everywhere */
+/* ops.c: what every op needs */
+bool     program_same_shape(const ls_program *p, ls_value a, ls_value b);
+/* Fails with "OP: NAME ..." unless x is given, floating, and of type `type` (LS_DTYPES: any). False: failed, or null in. */
+bool     program_operand(ls_program *p, const char *op, const char *name, ls_value x, ls_dtype type);
+
+/* One pass a file */
+ls_status gradient_pass(ls_program *p);                /* gradient.c: loss -> SEG_BACKWARD */
+bool      gradient_has_rule(int op);
+ls_status recompute_pass(ls_program *p);               /* recompute.c */
+ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKWARD_A into SEG_WEIGHTS */
+ls_status kernels_pass(ls_program *p);                 /* compile.c: chooses entries, asks for scratch */
+ls_status memory_pass(ls_program *p);                  /* memory.c: lifetimes, offsets, peak */
+ls_status bind_pass(ls_program *p);                    /* execute.c: arena, pointers, prepare() */
+void      unbind(ls_program *p);
+
+/* flops.c */
+double flops_of(const ls_program *p, const struct instruction *i);        /* what the kernel does */
+double flops_of_model(const ls_program *p, const struct instruction *i);  /* without recomputation inside it */
+
+const char *phase_name(enum phase ph);
+const char *segment_name(enum segment s);
+const char *program_op_name(int op);
+ls_status   program_profile_text(const ls_program *p, char **text);       /* seconds by op, largest first */
+
+#endif
