@@ -3,50 +3,20 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/text.h"
 
-enum { FIRST_ROOM = 256, NUMBER_ROOM = 40 };
-
-static void put(struct json_out *j, const char *text, size_t bytes)
+static void put(struct json_out *j, const char *data, size_t bytes)
 {
-    size_t needed, room = MAX(j->room, FIRST_ROOM);
+    struct text t = { j->text, j->bytes, j->room, j->failed };
 
-    if (j->failed) return;
-    if (!size_add(j->bytes, bytes, &needed) || needed > SIZE_MAX / 4) {
-        ls_fail(LS_ENOMEM, "out of memory: a JSON text of %zu bytes and %zu more", j->bytes, bytes);
-        j->failed = 1;
-        return;
-    }
-    while (room < needed + 1) room *= 2;
-    if (room > j->room) {
-        char *grown = mem_resize(j->text, room);
-
-        if (!grown) {
-            j->failed = 1;
-            return;
-        }
-        j->text = grown;
-        j->room = room;
-    }
-    memcpy(j->text + j->bytes, text, bytes);
-    j->bytes = needed;
-    j->text[needed] = '\0';
-}
-
-/* Bytes of the UTF-8 sequence at text, 0 when it is none (overlong forms and surrogates are none). */
-static size_t utf8_length(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    size_t length = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
-
-    for (size_t i = 1; i < length; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if (length == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0))) return 0;
-    if (length == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90))) return 0;
-    return length;
+    text_add(&t, data, bytes);
+    j->text = t.data;
+    j->bytes = t.bytes;
+    j->room = t.room;
+    j->failed = t.failed;
 }
 
 /* Bytes that are no UTF-8 become U+FFFD: the text has to stay JSON whatever a file name holds. */
@@ -56,7 +26,7 @@ static void put_quoted(struct json_out *j, const char *value)
 
     put(j, "\"", 1);
     while (*value) {
-        size_t length = utf8_length(value);
+        size_t length = text_utf8(value, NULL);
 
         if (*value == '"' || *value == '\\') {
             put(j, "\\", 1);
@@ -111,30 +81,17 @@ void json_put_string(struct json_out *j, const char *key, const char *value)
 
 void json_put_int(struct json_out *j, const char *key, int64_t value)
 {
-    char text[NUMBER_ROOM];
+    char text[TEXT_NUMBER_ROOM];
 
     begin_value(j, key);
     put(j, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)value));
 }
 
-/* The fewest of 15, 16, 17 digits that read back to the same value, with a point whatever the locale says,
- * and with ".0" where the text would be an integer's (which would lose the sign of -0). */
-static void format_real(char text[NUMBER_ROOM], double value)
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, NUMBER_ROOM, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    for (char *c = text; *c; c++)
-        if (!strchr("+-0123456789e", *c)) *c = '.';
-    if (!strpbrk(text, ".e")) strcat(text, ".0");
-}
-
 void json_put_real(struct json_out *j, const char *key, double value)
 {
-    char text[NUMBER_ROOM] = "null";
+    char number[TEXT_NUMBER_ROOM];
+    const char *text = isfinite(value) ? text_real(number, value) : "null";
 
-    if (isfinite(value)) format_real(text, value);
     begin_value(j, key);
     put(j, text, strlen(text));
 }

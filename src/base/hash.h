@@ -1,0 +1,20 @@
+/* hash.h - the content hash: XXH3, 128 bits, seed 0, written as 32 hexadecimal digits (high word first), which is
+ * what `xxhsum -H2` prints. It finds damage; it is no defence against somebody who forges. The one place that
+ * knows xxHash.
+ */
+#ifndef LS_BASE_HASH_H
+#define LS_BASE_HASH_H
+
+#include <stddef.h>
+#include "lockstep/status.h"
+
+enum { HASH_ROOM = 33 };  /* 32 digits and a NUL */
+
+typedef struct hash_state hash_state;
+
+ls_status hash_begin(hash_state **out);
+void      hash_add(hash_state *h, const void *data, size_t bytes);
+void      hash_end(hash_state **h, char hex[HASH_ROOM]);  /* *h = NULL; hex may be NULL: thrown away; NULL is a no-op */
+void      hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]);
+
+#endif

@@ -1,0 +1,329 @@
+/* options.c - resolving a config: defaults, files, command line. The documents are in options_print.c. */
+#include "base/options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/yaml.h"
+
+enum { NEAR_ENOUGH = 3 };  /* a suggestion differs in at most this many letters, and in at most half of them */
+
+union value { int64_t integer; double real; bool boolean; int choice; size_t bytes; const char *string; };
+
+static const struct option *find(const struct option_table *t, const char *name)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
+    return NULL;
+}
+
+/* Also near: the right key in a wrong section, or in none. */
+const char *options_nearest(const struct option_table *t, const char *name)
+{
+    const char *best = NULL, *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
+    size_t least = MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1;
+
+    for (size_t i = 0; i < t->count; i++) {
+        const char *row = t->rows[i].name, *row_key = strchr(row, '.') + 1;
+        size_t distance = text_distance(name, row);
+
+        if (strcmp(key, row_key) == 0) distance = MIN(distance, 1);
+        if (distance >= least) continue;
+        least = distance;
+        best = row;
+    }
+    return best;
+}
+
+static ls_status fail_unknown(const struct option_table *t, const char *name)
+{
+    const char *near = options_nearest(t, name);
+
+    if (near) return ls_fail(LS_EINVAL, "unknown option '%s'; did you mean '%s'?", name, near);
+    return ls_fail(LS_EINVAL, "unknown option '%s'; see --help for the list", name);
+}
+
+static ls_status fail_verb(const struct options *o, const struct option *row)
+{
+    struct text where = { 0 };
+    const char *verb = "this verb";
+
+    for (size_t i = 0; i < o->table->verb_count; i++) {
+        if (o->verb == 1u << i) verb = o->table->verb_names[i];
+        if (row->verbs >> i & 1) text_put(&where, "%s%s", where.bytes ? ", " : "", o->table->verb_names[i]);
+    }
+    ls_status st = text_status(&where);
+    if (st == LS_OK)
+        st = ls_fail(LS_EINVAL, "option '%s' does nothing in '%s'; it applies to: %s", row->name, verb, where.data ? where.data : "none");
+    text_free(&where);
+    return st;
+}
+
+/* Place of `text` in "a|b|c", or -1. */
+static int choice_of(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (int i = 0; ; i++) {
+        size_t one = strcspn(choices, "|");
+
+        if (one == length && memcmp(choices, text, length) == 0) return i;
+        if (choices[one] == '\0') return -1;
+        choices += one + 1;
+    }
+}
+
+static bool read_bool(const char *text, bool *out)
+{
+    static const char *const words[] = { "false", "true", "no", "yes", "off", "on", "0", "1" };
+
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (strcmp(text, words[i]) == 0) {
+            *out = i % 2;
+            return true;
+        }
+    return false;
+}
+
+static ls_status read_int(const struct option *row, const char *text, int64_t *out)
+{
+    double real;
+
+    if (text_read_int(text, out)) return LS_OK;
+    if (text_read_real(text, &real) && real >= -1e15 && real <= 1e15 && real == (double)(int64_t)real)
+        return ls_fail(LS_EINVAL, "%s: '%s' is not written as a whole number: write %lld", row->name, text, (long long)real);
+    return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number of 64 bits", row->name, text);
+}
+
+/* Strings go into YAML files, which hold nothing but UTF-8. */
+static ls_status read_string(const struct option *row, const char *text, const char **out)
+{
+    for (const char *c = text; *c; ) {
+        size_t length = text_utf8(c, NULL);
+
+        if (length == 0) return ls_fail(LS_EINVAL, "%s: the text is not UTF-8 at byte %zu", row->name, (size_t)(c - text));
+        c += length;
+    }
+    *out = text;
+    return LS_OK;
+}
+
+static ls_status read_value(const struct option *row, const char *text, union value *out)
+{
+    switch (row->kind) {
+    case OPTION_KIND_INT:
+        return read_int(row, text, &out->integer);
+    case OPTION_KIND_REAL:
+        if (text_read_real(text, &out->real)) return LS_OK;
+        return ls_fail(LS_EINVAL, "%s: '%s' is not a number such as 0.1 or 3e-4", row->name, text);
+    case OPTION_KIND_BOOL:
+        if (read_bool(text, &out->boolean)) return LS_OK;
+        return ls_fail(LS_EINVAL, "%s: '%s' is neither true (yes, on, 1) nor false (no, off, 0)", row->name, text);
+    case OPTION_KIND_BYTES:
+        if (text_read_bytes(text, &out->bytes)) return LS_OK;
+        return ls_fail(LS_EINVAL, "%s: '%s' is not a number of bytes such as 4096, 64KiB, 1.5GiB or 10MB", row->name, text);
+    case OPTION_KIND_ENUM:
+        out->choice = choice_of(row->choices, text);
+        if (out->choice >= 0) return LS_OK;
+        return ls_fail(LS_EINVAL, "%s: '%s' is none of %s", row->name, text, row->choices);
+    case OPTION_KIND_STRING:
+        return read_string(row, text, &out->string);
+    }
+    ASSERT(!"a kind of the list");
+    return LS_EINVAL;
+}
+
+static ls_status check_range(const struct option *row, const char *text, const union value *v)
+{
+    double value = row->kind == OPTION_KIND_INT ? (double)v->integer : row->kind == OPTION_KIND_REAL ? v->real : (double)v->bytes;
+    char least[TEXT_NUMBER_ROOM], most[TEXT_NUMBER_ROOM];
+
+    if (row->kind != OPTION_KIND_INT && row->kind != OPTION_KIND_REAL && row->kind != OPTION_KIND_BYTES) return LS_OK;
+    if (row->least == row->most || (value >= row->least && value <= row->most)) return LS_OK;
+    snprintf(least, sizeof least, "%.15g", row->least);
+    snprintf(most, sizeof most, "%.15g", row->most);
+    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s%s%s", row->name, text, least, most,
+                   row->unit[0] ? " " : "", row->unit);
+}
+
+static ls_status store_string(char **field, const char *text)
+{
+    char *copy = mem_strdup(text);
+
+    if (!copy) return LS_ENOMEM;
+    mem_free(*field);
+    *field = copy;
+    return LS_OK;
+}
+
+static ls_status store(const struct option *row, unsigned char *config, const union value *v)
+{
+    unsigned char *field = config + row->offset;
+
+    switch (row->kind) {
+    case OPTION_KIND_INT:    memcpy(field, &v->integer, sizeof v->integer); break;
+    case OPTION_KIND_REAL:   memcpy(field, &v->real, sizeof v->real); break;
+    case OPTION_KIND_BOOL:   memcpy(field, &v->boolean, sizeof v->boolean); break;
+    case OPTION_KIND_BYTES:  memcpy(field, &v->bytes, sizeof v->bytes); break;
+    case OPTION_KIND_ENUM:   memcpy(field, &v->choice, sizeof v->choice); break;
+    case OPTION_KIND_STRING: return store_string((char **)(void *)field, v->string);
+    }
+    return LS_OK;
+}
+
+static ls_status assign(const struct option *row, unsigned char *config, const char *text)
+{
+    union value v;
+
+    LS_TRY(read_value(row, text, &v));
+    LS_TRY(check_range(row, text, &v));
+    return store(row, config, &v);
+}
+
+static void free_strings(const struct option_table *t, unsigned char *config)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->rows[i].kind != OPTION_KIND_STRING) continue;
+        char **field = (char **)(void *)(config + t->rows[i].offset);
+        mem_free(*field);
+        *field = NULL;
+    }
+}
+
+/* Names are "section.key", each once, and a section's rows stand together. */
+static void check_names(const struct option_table *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const char *name = t->rows[i].name, *dot = strchr(name, '.');
+        bool left = false;
+
+        ASSERT(dot && dot > name && dot[1] != '\0' && !strchr(dot + 1, '.'));
+        for (size_t j = i + 1; j < t->count; j++) {
+            bool same = strncmp(t->rows[j].name, name, (size_t)(dot + 1 - name)) == 0;
+
+            ASSERT(strcmp(t->rows[j].name, name) != 0 && !(same && left));
+            left = !same;
+        }
+    }
+}
+
+ls_status options_open(const struct option_table *table, void *config, unsigned verb, struct options *out)
+{
+    ls_status st = LS_OK;
+    char **origins = mem_array(MEM_OTHER, table->count, sizeof *origins);
+
+    check_names(table);
+    if (!origins) return LS_ENOMEM;
+    for (size_t i = 0; i < table->count; i++)
+        if (table->rows[i].kind == OPTION_KIND_STRING) memset((unsigned char *)config + table->rows[i].offset, 0, sizeof(char *));
+    for (size_t i = 0; st == LS_OK && i < table->count; i++) {
+        st = assign(&table->rows[i], config, table->rows[i].text);
+        ASSERT(st != LS_EINVAL);
+    }
+    if (st != LS_OK) {
+        free_strings(table, config);
+        mem_free(origins);
+        return st;
+    }
+    *out = (struct options){ table, config, verb, origins };
+    return LS_OK;
+}
+
+void options_close(struct options *o)
+{
+    if (!o->table) return;
+    free_strings(o->table, o->config);
+    for (size_t i = 0; i < o->table->count; i++) mem_free(o->origins[i]);
+    mem_free(o->origins);
+    *o = (struct options){ 0 };
+}
+
+static ls_status set_row(struct options *o, const struct option *row, const char *text, const char *where)
+{
+    char *origin = mem_strdup(where);
+
+    if (!origin) return LS_ENOMEM;
+    ls_status st = assign(row, o->config, text);
+    if (st != LS_OK) {
+        mem_free(origin);
+        return st;
+    }
+    char **slot = &o->origins[row - o->table->rows];
+    mem_free(*slot);
+    *slot = origin;
+    return LS_OK;
+}
+
+ls_status options_set(struct options *o, const char *name, const char *text, const char *where)
+{
+    const struct option *row = find(o->table, name);
+
+    if (!row) return fail_unknown(o->table, name);
+    if (o->verb && !(row->verbs & o->verb)) return fail_verb(o, row);
+    return set_row(o, row, text, where);
+}
+
+const char *options_origin(const struct options *o, const char *name)
+{
+    const struct option *row = find(o->table, name);
+
+    ASSERT(row);
+    const char *origin = o->origins[row - o->table->rows];
+    return origin ? origin : "default";
+}
+
+bool options_is_argument(const char *argument)
+{
+    size_t name = strcspn(argument, "=");
+
+    return strncmp(argument, "--", 2) == 0 && memchr(argument, '.', name) != NULL;
+}
+
+/* The value that stands after a name without '=': the next argument, or "true" for a bool followed by none. */
+static const char *value_after(const struct options *o, const char *name, int argc, char *const argv[], int *at)
+{
+    const struct option *row = find(o->table, name);
+    bool more = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0;
+
+    if (more) return argv[++*at];
+    return row && row->kind == OPTION_KIND_BOOL ? "true" : NULL;
+}
+
+ls_status options_take_argument(struct options *o, int argc, char *const argv[], int *at)
+{
+    const char *argument = argv[*at] + 2, *equals = strchr(argument, '=');
+    int last = *at;
+    char *name = file_path("%.*s", equals ? (int)(equals - argument) : (int)strlen(argument), argument);
+
+    if (!name) return LS_ENOMEM;
+    const char *value = equals ? equals + 1 : value_after(o, name, argc, argv, &last);
+    ls_status st;
+    if (value) st = options_set(o, name, value, "command line");
+    else if (!find(o->table, name)) st = fail_unknown(o->table, name);
+    else st = ls_fail(LS_EINVAL, "option '%s' needs a value: --%s=...", name, name);
+    mem_free(name);
+    if (st == LS_OK) *at = last + 1;
+    return st;
+}
+
+struct file_values { struct options *options; const char *path; };
+
+static ls_status take_file_value(void *ctx, const char *key, const char *value, int line)
+{
+    struct file_values *f = ctx;
+    const struct option *row = find(f->options->table, key);
+
+    if (!row) return fail_unknown(f->options->table, key);
+    char *where = file_path("%s:%d", f->path, line);
+    if (!where) return LS_ENOMEM;
+    ls_status st = set_row(f->options, row, value, where);
+    mem_free(where);
+    return st;
+}
+
+ls_status options_load_yaml(struct options *o, const char *path)
+{
+    return yaml_read(path, take_file_value, &(struct file_values){ o, path });
+}

@@ -1,0 +1,105 @@
+/* options.h - the one table from which parser, checks, help, completion, config files and documentation come.
+ *
+ * A row names an option ("train.steps"), says what it is and where its value lies in a plain struct of the
+ * caller's. Values come from the row's default, then from YAML files, then from the command line; later
+ * wins, and each value remembers its origin. What is malformed, out of range, unknown (with the nearest
+ * name), or does nothing in the verb that runs is refused in one line. One file may serve several verbs:
+ * what it sets for another verb is checked and kept, but from the command line it is refused.
+ *
+ *   static const struct option rows[] = {
+ *       OPTION_INT(struct config, train_steps, "train.steps", "1000", 1, 1e9, "steps", TRAIN | PLAN, "steps to take"),
+ *       OPTION_ENUM(struct config, optimizer, "optim.name", "adamw", "adamw|sgd", TRAIN, "update rule"),
+ *   };
+ *   static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs) };
+ *
+ *   LS_TRY(options_open(&table, &config, TRAIN, &options));       // config now holds the defaults
+ *   st = options_load_yaml(&options, "run.yaml");
+ *   for (int at = 1; st == LS_OK && at < argc; )
+ *       st = options_is_argument(argv[at]) ? options_take_argument(&options, argc, argv, &at) : own_flag(argc, argv, &at);
+ *   ...
+ *   options_close(&options);                                      // frees the config's strings too
+ */
+#ifndef LS_BASE_OPTIONS_H
+#define LS_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/text.h"
+#include "lockstep/status.h"
+
+enum option_kind {
+    OPTION_KIND_INT,     /* int64_t: digits with a sign */
+    OPTION_KIND_REAL,    /* double: 0.1, 3e-4; no NaN, no infinity */
+    OPTION_KIND_BOOL,    /* bool: true false yes no on off 1 0 */
+    OPTION_KIND_STRING,  /* char *: never NULL, owned by the struct options */
+    OPTION_KIND_ENUM,    /* int or an enum: place in `choices` */
+    OPTION_KIND_BYTES    /* size_t: a number and B, KB, MB, GB (1000s), KiB, MiB, GiB (1024s), or none */
+};
+
+struct option {
+    const char *name;        /* "section.key"; rows of one section stand together */
+    enum option_kind kind;
+    size_t offset;           /* of the value, in the caller's struct */
+    const char *text;        /* default, as a user would write it */
+    double least, most;      /* inclusive, of INT, REAL, BYTES; equal: no limits */
+    const char *choices;     /* of ENUM: "adamw|sgd"; else NULL */
+    const char *unit;        /* "steps", "seconds"; "" when there is none */
+    unsigned verbs;          /* bit i: verb_names[i] reads it */
+    const char *help;        /* one line, no full stop */
+};
+
+struct option_table {
+    const struct option *rows;
+    size_t count;
+    const char *const *verb_names;  /* "train", ... for bits 0, 1, ... */
+    size_t verb_count;
+};
+
+/* Rows whose field must have the type that the kind says: anything else does not compile. */
+#define OPTION_INT(type, field, name, text, least, most, unit, verbs, help)  \
+    { name, OPTION_KIND_INT, _Generic(((type *)0)->field, int64_t: offsetof(type, field)), text, least, most, NULL, unit, verbs, help }
+#define OPTION_REAL(type, field, name, text, least, most, unit, verbs, help) \
+    { name, OPTION_KIND_REAL, _Generic(((type *)0)->field, double: offsetof(type, field)), text, least, most, NULL, unit, verbs, help }
+#define OPTION_BYTES(type, field, name, text, least, most, verbs, help)      \
+    { name, OPTION_KIND_BYTES, _Generic(((type *)0)->field, size_t: offsetof(type, field)), text, least, most, NULL, "bytes", verbs, help }
+#define OPTION_BOOL(type, field, name, text, verbs, help)                    \
+    { name, OPTION_KIND_BOOL, _Generic(((type *)0)->field, bool: offsetof(type, field)), text, 0, 0, NULL, "", verbs, help }
+#define OPTION_STRING(type, field, name, text, verbs, help)                  \
+    { name, OPTION_KIND_STRING, _Generic(((type *)0)->field, char *: offsetof(type, field)), text, 0, 0, NULL, "", verbs, help }
+#define OPTION_ENUM(type, field, name, text, choices, verbs, help)           \
+    { name, OPTION_KIND_ENUM, offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == sizeof(int) ? 1 : -1]), \
+      text, 0, 0, choices, "", verbs, help }
+
+/* A config being resolved. Fields are private. */
+struct options {
+    const struct option_table *table;
+    unsigned char *config;
+    unsigned verb;      /* one bit of the table's; 0: any verb */
+    char **origins;     /* [table->count]; NULL: default */
+};
+
+/* Fills the caller's struct with the defaults. Row texts that their own row refuses are our mistake (ASSERT). */
+ls_status options_open(const struct option_table *table, void *config, unsigned verb, struct options *out);
+void      options_close(struct options *o);  /* frees origins and the config's strings; zeroed is a no-op */
+
+/* Sets one value; where is its origin ("command line", "run.yaml:12"). Nothing changes on failure. */
+ls_status options_set(struct options *o, const char *name, const char *text, const char *where);
+/* True for "--section.key" and "--section.key=value"; every other flag is the caller's. */
+bool      options_is_argument(const char *argument);
+/* Takes argv[*at], and argv[*at + 1] when the value stands there, and moves *at past them. A bool that is
+ * followed by nothing or by another "--" is true. */
+ls_status options_take_argument(struct options *o, int argc, char *const argv[], int *at);
+/* Sets what the file sets. See yaml.h for what a file may hold. */
+ls_status options_load_yaml(struct options *o, const char *path);
+
+const char *options_origin(const struct options *o, const char *name);  /* "default", "command line", "run.yaml:12" */
+const char *options_nearest(const struct option_table *t, const char *name);  /* a row's name, or NULL when none is near */
+
+/* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs. */
+void options_put_help(const struct option_table *t, unsigned verb, struct text *out);   /* 80 columns */
+void options_put_yaml(const struct options *o, bool with_origins, struct text *out);    /* loads back to the same */
+void options_put_markdown(const struct option_table *t, struct text *out);              /* a table a section */
+void options_put_names(const struct option_table *t, unsigned verb, struct text *out);  /* "--train.steps" a line */
+
+#endif

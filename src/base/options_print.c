@@ -1,0 +1,245 @@
+/* options_print.c - what is written from the option table: help, config files, documentation, names. */
+#include "base/options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+
+enum { WIDTH = 80, HELP_COLUMN = 30, ORIGIN_COLUMN = 40 };
+
+static size_t section_length(const char *name) { return strcspn(name, "."); }
+static const char *key_of(const char *name) { return name + section_length(name) + 1; }
+
+static bool applies(const struct option *row, unsigned verb) { return verb == 0 || (row->verbs & verb) != 0; }
+
+/* True when a heading goes in front of `row`: no shown row of its section came before. */
+static bool opens_section(const struct option *row, const char *shown_before)
+{
+    size_t length = section_length(row->name);
+
+    return !shown_before || strncmp(row->name, shown_before, length + 1) != 0;
+}
+
+static const char *placeholder(const struct option *row)
+{
+    switch (row->kind) {
+    case OPTION_KIND_INT:    return "N";
+    case OPTION_KIND_REAL:   return "X";
+    case OPTION_KIND_BOOL:   return "true|false";
+    case OPTION_KIND_STRING: return "TEXT";
+    case OPTION_KIND_ENUM:   return row->choices;
+    case OPTION_KIND_BYTES:  return "SIZE";
+    }
+    return "";
+}
+
+/* "1 to 100", "at least 1", or "" */
+static const char *range_text(const struct option *row, char out[96])
+{
+    if (row->least == row->most) return "";
+    if (row->most >= 1e15) snprintf(out, 96, "at least %.15g", row->least);
+    else snprintf(out, 96, "%.15g to %.15g", row->least, row->most);
+    return out;
+}
+
+/* Words of `words` up to WIDTH; the text stands in column `at` and goes on in HELP_COLUMN. */
+static void put_wrapped(struct text *out, const char *words, size_t at)
+{
+    bool first = true;
+
+    while (*words) {
+        size_t length = strcspn(words, " ");
+
+        if (!first && at + 1 + length > WIDTH) {
+            text_put(out, "\n%*s", HELP_COLUMN, "");
+            at = HELP_COLUMN;
+            first = true;
+        }
+        text_put(out, "%s%.*s", first ? "" : " ", (int)length, words);
+        at += length + !first;
+        first = false;
+        words += length;
+        words += strspn(words, " ");
+    }
+    text_put(out, "\n");
+}
+
+static void put_help_row(struct text *out, const struct option *row)
+{
+    struct text left = { 0 }, right = { 0 };
+    char range[96];
+    const char *limits = range_text(row, range);
+
+    text_put(&left, "  --%s=%s", row->name, placeholder(row));
+    text_put(&right, "%s", row->help);
+    if (limits[0]) text_put(&right, ", %s", limits);
+    if (row->unit[0]) text_put(&right, "%s%s", limits[0] ? " " : ", in ", row->unit);
+    if (row->text[0]) text_put(&right, " [%s]", row->text);
+    out->failed |= left.failed || right.failed;
+    if (!out->failed) {
+        text_put(out, "%s", left.data);
+        if (left.bytes + 2 > HELP_COLUMN) text_put(out, "\n%*s", HELP_COLUMN, "");
+        else text_put(out, "%*s", (int)(HELP_COLUMN - left.bytes), "");
+        put_wrapped(out, right.data, HELP_COLUMN);
+    }
+    text_free(&left);
+    text_free(&right);
+}
+
+void options_put_help(const struct option_table *t, unsigned verb, struct text *out)
+{
+    const char *before = NULL;
+
+    for (size_t i = 0; i < t->count; i++) {
+        const struct option *row = &t->rows[i];
+
+        if (!applies(row, verb)) continue;
+        if (opens_section(row, before))
+            text_put(out, "%s%.*s:\n", before ? "\n" : "", (int)section_length(row->name), row->name);
+        put_help_row(out, row);
+        before = row->name;
+    }
+}
+
+/* Code points that a YAML file may hold as they are. */
+static bool yaml_printable(uint32_t c)
+{
+    return (c >= 0x20 && c < 0x7f) || (c >= 0xa0 && c != 0xfeff && c != 0xfffe && c != 0xffff && c != 0x2028 && c != 0x2029);
+}
+
+static void put_quoted(struct text *out, const char *value)
+{
+    uint32_t code = 0;
+
+    text_put(out, "\"");
+    for (size_t length; *value; value += length) {
+        length = text_utf8(value, &code);
+        ASSERT(length > 0);  /* options_set() takes nothing else */
+        if (code == '"' || code == '\\') text_put(out, "\\%c", (int)code);
+        else if (yaml_printable(code)) text_add(out, value, length);
+        else text_put(out, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
+    }
+    text_put(out, "\"");
+}
+
+/* With a point in front of the exponent: readers of YAML 1.1 take 1e-05 for a string. */
+static void put_real(struct text *out, double value)
+{
+    char number[TEXT_NUMBER_ROOM];
+    const char *power = strchr(text_real(number, value), 'e');
+
+    if (power && !strchr(number, '.')) text_put(out, "%.*s.0%s", (int)(power - number), number, power);
+    else text_put(out, "%s", number);
+}
+
+static void put_bytes(struct text *out, size_t bytes)
+{
+    static const char *const units[] = { "", "KiB", "MiB", "GiB" };
+    size_t unit = 0;
+
+    while (bytes > 0 && bytes % 1024 == 0 && unit + 1 < COUNT_OF(units)) bytes /= 1024, unit++;
+    text_put(out, "%zu%s", bytes, units[unit]);
+}
+
+/* Words that other readers of YAML would take for a switch or for nothing are quoted. */
+static void put_choice(struct text *out, const char *choices, int at)
+{
+    static const char *const special[] = { "yes", "no", "on", "off", "true", "false", "null", "y", "n" };
+    const char *quote = "";
+
+    for (; at > 0; at--) choices += strcspn(choices, "|") + 1;
+    size_t length = strcspn(choices, "|");
+    for (size_t i = 0; i < COUNT_OF(special); i++)
+        if (strlen(special[i]) == length && memcmp(special[i], choices, length) == 0) quote = "\"";
+    if (strchr("0123456789+-.", choices[0])) quote = "\"";
+    text_put(out, "%s%.*s%s", quote, (int)length, choices, quote);
+}
+
+static void put_value(struct text *out, const struct option *row, const void *field)
+{
+    switch (row->kind) {
+    case OPTION_KIND_INT:    text_put(out, "%lld", (long long)*(const int64_t *)field); break;
+    case OPTION_KIND_REAL:   put_real(out, *(const double *)field); break;
+    case OPTION_KIND_BOOL:   text_put(out, "%s", *(const bool *)field ? "true" : "false"); break;
+    case OPTION_KIND_STRING: put_quoted(out, *(char *const *)field); break;
+    case OPTION_KIND_ENUM:   put_choice(out, row->choices, *(const int *)field); break;
+    case OPTION_KIND_BYTES:  put_bytes(out, *(const size_t *)field); break;
+    }
+}
+
+static void put_origin(struct text *out, size_t line_start, const char *origin)
+{
+    size_t width = out->bytes - line_start;
+
+    text_put(out, "%*s # ", width < ORIGIN_COLUMN ? (int)(ORIGIN_COLUMN - width) : 0, "");
+    for (; *origin; origin++) text_put(out, "%c", (unsigned char)*origin < ' ' ? '?' : *origin);
+}
+
+void options_put_yaml(const struct options *o, bool with_origins, struct text *out)
+{
+    const char *before = NULL;
+
+    for (size_t i = 0; i < o->table->count; i++) {
+        const struct option *row = &o->table->rows[i];
+
+        if (!applies(row, o->verb)) continue;
+        if (opens_section(row, before)) text_put(out, "%.*s:\n", (int)section_length(row->name), row->name);
+        size_t start = out->bytes;
+        text_put(out, "  %s: ", key_of(row->name));
+        put_value(out, row, o->config + row->offset);
+        if (with_origins) put_origin(out, start, options_origin(o, row->name));
+        text_put(out, "\n");
+        before = row->name;
+    }
+}
+
+/* A table's cell: a bar inside it would end it. */
+static void put_cell(struct text *out, const char *text, const char *fence)
+{
+    if (text[0] == '\0') fence = "";
+    text_put(out, " %s", fence);
+    for (; *text; text++) text_put(out, *text == '|' ? "\\%c" : "%c", *text);
+    text_put(out, "%s |", fence);
+}
+
+static void put_markdown_row(struct text *out, const struct option_table *t, const struct option *row)
+{
+    char range[96];
+    const char *limits = range_text(row, range), *separator = " ";
+
+    text_put(out, "|");
+    put_cell(out, row->name, "`");
+    put_cell(out, placeholder(row), "`");
+    put_cell(out, row->text, "`");
+    text_put(out, " %s%s%s", limits, limits[0] && row->unit[0] ? " " : "", row->unit);
+    text_put(out, " |");
+    for (size_t i = 0; i < t->verb_count; i++)
+        if (row->verbs >> i & 1) {
+            text_put(out, "%s%s", separator, t->verb_names[i]);
+            separator = ", ";
+        }
+    text_put(out, " |");
+    put_cell(out, row->help, "");
+    text_put(out, "\n");
+}
+
+void options_put_markdown(const struct option_table *t, struct text *out)
+{
+    const char *before = NULL;
+
+    for (size_t i = 0; i < t->count; i++) {
+        const struct option *row = &t->rows[i];
+
+        if (opens_section(row, before))
+            text_put(out, "%s## %.*s\n\n| option | value | default | range, unit | verbs | meaning |\n|---|---|---|---|---|---|\n",
+                     before ? "\n" : "", (int)section_length(row->name), row->name);
+        put_markdown_row(out, t, row);
+        before = row->name;
+    }
+}
+
+void options_put_names(const struct option_table *t, unsigned verb, struct text *out)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (applies(&t->rows[i], verb)) text_put(out, "--%s\n", t->rows[i].name);
+}
