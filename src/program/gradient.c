@@ -1,0 +1,461 @@
+/* gradient.c - the gradient pass: the forward list walked backwards, one rule an op.
+ *
+ * For an instruction y = op(x, ...) the rule gets dy and gives each operand that leads to a parameter its share:
+ *   give()    a value that is added to what the operand has already (a residual stream has two readers)
+ *   into()    a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
+ * Question B (the error passed down, phase BACKWARD_B) and question A (the weight's gradient, phase BACKWARD_A) are
+ * separate instructions wherever they are separate products. An op without a rule that lies between a parameter and the
+ * loss is an error that names it.
+ */
+#include "program/program.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+struct gradient {
+    ls_program *p;
+    bool       *needed;  /* by value id: a gradient is wanted */
+    ls_value   *grad;    /* by value id: what has been given so far */
+    int         n;       /* values when the pass began; later ones need no gradient */
+};
+
+typedef void rule_fn(struct gradient *g, const struct instruction *i, ls_value dy);
+
+/* ---- the machinery ---- */
+
+static bool needs(const struct gradient *g, ls_value x) { return x.id && x.id < g->n && g->needed[x.id]; }
+
+static bool is_param(const struct gradient *g, ls_value x)
+{
+    return program_value(g->p, x)->role == LS_ROLE_PARAMETER;
+}
+
+static ls_value emit1(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in,
+                      const char *what, ls_value like)
+{
+    struct value v = *program_value(g->p, like);
+
+    return program_emit(g->p, op, attr, nin, in, 1, (ls_value[]){ program_new_value(g->p, what, v.dtype, v.ndim, v.size) });
+}
+
+static void give(struct gradient *g, ls_value x, ls_value dx)
+{
+    if (!needs(g, x) || !dx.id)
+        return;
+    if (is_param(g, x)) {
+        ls_value target = program_grad_value(g->p, program_value(g->p, x)->param);
+
+        g->p->phase = PHASE_BACKWARD_A;
+        dx = ls_contiguous(g->p, dx);
+        program_emit(g->p, OP_ACCUMULATE, NULL, 1, &dx, 1, &target);
+        g->p->phase = PHASE_BACKWARD_B;
+    } else if (!g->grad[x.id].id) {
+        g->grad[x.id] = dx;
+    } else {
+        ls_value both[2] = { ls_contiguous(g->p, g->grad[x.id]), ls_contiguous(g->p, dx) };
+
+        g->grad[x.id] = emit1(g, OP_ADD, NULL, 2, both, "grad_sum", x);
+    }
+}
+
+/* Where a "+=" kernel puts x's gradient; land() afterwards. LS_NONE when none is wanted. */
+static ls_value into(struct gradient *g, ls_value x)
+{
+    struct value v;
+
+    if (!needs(g, x))
+        return LS_NONE;
+    if (is_param(g, x))
+        return program_grad_value(g->p, program_value(g->p, x)->param);
+    v = *program_value(g->p, x);
+    return ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
+}
+
+static void land(struct gradient *g, ls_value x, ls_value target)
+{
+    if (target.id && !is_param(g, x))
+        give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
+}
+
+/* Emits a "+=" kernel of question A with up to two targets. */
+static void add_into(struct gradient *g, enum op op, int nin, const ls_value *in, int nout, const ls_value *x)
+{
+    ls_value target[2] = { LS_NONE, LS_NONE };
+
+    g->p->phase = PHASE_BACKWARD_A;
+    for (int k = 0; k < nout; k++)
+        target[k] = into(g, x[k]);
+    if (target[0].id || target[1].id) {
+        for (int k = 0; k < nout; k++)
+            if (!target[k].id) {  /* the kernel adds to both: the unwanted one goes to a buffer that nobody reads */
+                struct value v = *program_value(g->p, x[k]);
+
+                target[k] = ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
+            }
+        program_emit(g->p, op, NULL, nin, in, nout, target);
+    }
+    g->p->phase = PHASE_BACKWARD_B;
+    for (int k = 0; k < nout; k++)
+        if (needs(g, x[k]))
+            land(g, x[k], target[k]);
+}
+
+static ls_value flat(struct gradient *g, ls_value x, size_t columns)
+{
+    size_t count = value_count(program_value(g->p, x));
+
+    return ls_reshape(g->p, x, 2, (size_t[]){ columns ? count / columns : 0, columns });
+}
+
+/* ---- products ---- */
+
+static void grad_linear(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], w = i->in[1], b = i->in[2];
+
+    if (needs(g, x))
+        give(g, x, emit1(g, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dy, w }, "linear_dx", x));
+    add_into(g, OP_LINEAR_DW, 2, (ls_value[]){ dy, x }, 1, &w);
+    if (b.id)
+        add_into(g, OP_BIAS_GRAD, 1, &dy, 1, &b);
+}
+
+static void grad_matmul(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value a = i->in[0], b = i->in[1];
+    int last = program_value(g->p, a)->ndim - 1;
+
+    if (needs(g, a))
+        give(g, a, ls_matmul(g->p, dy, ls_transpose(g->p, b, last - 1, last)));
+    if (needs(g, b))
+        give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
+}
+
+static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
+    ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
+    bool fuse = g->p->options.fuse_loss;
+    struct value v = *program_value(g->p, x);
+
+    if (needs(g, x))
+        dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
+    dw = into(g, w);
+    if (fuse)
+        in[4] = LS_NONE;  /* no forward has run: the kernel makes statistics and loss itself */
+    program_emit(g->p, OP_LINEAR_XENT_GRAD, NULL, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    give(g, x, dx);
+    land(g, w, dw);
+}
+
+static void grad_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    ls_value in[3] = { i->in[0], i->in[1], dloss };
+    ls_value da = emit1(g, OP_MSE_GRAD, NULL, 3, in, "mse_grad", i->in[0]);
+
+    give(g, i->in[0], da);
+    if (needs(g, i->in[1]))
+        give(g, i->in[1], ls_scale(g->p, da, -1.0));
+}
+
+/* ---- pointwise ---- */
+
+static void grad_add(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value a = i->in[0], b = i->in[1];
+
+    give(g, a, dy);
+    if (!needs(g, b))
+        return;
+    if (program_same_shape(g->p, a, b)) {
+        give(g, b, dy);
+    } else {
+        ls_value rows = flat(g, dy, value_count(program_value(g->p, b)));
+
+        add_into(g, OP_BIAS_GRAD, 1, &rows, 1, &b);
+    }
+}
+
+static void grad_mul(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    if (needs(g, i->in[0]))
+        give(g, i->in[0], ls_mul(g->p, dy, i->in[1]));
+    if (needs(g, i->in[1]))
+        give(g, i->in[1], ls_mul(g->p, dy, i->in[0]));
+}
+
+static void grad_scale(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    give(g, i->in[0], ls_scale(g->p, dy, i->attr.scale.value));
+}
+
+static void grad_unary(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    give(g, i->in[0], emit1(g, OP_UNARY_GRAD, &i->attr, 2, (ls_value[]){ i->in[0], dy }, "unary_grad", i->in[0]));
+}
+
+static void grad_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct value v = *program_value(g->p, i->in[0]);
+    ls_value out[2] = { program_new_value(g->p, "swiglu_dgate", v.dtype, v.ndim, v.size),
+                        program_new_value(g->p, "swiglu_dup", v.dtype, v.ndim, v.size) };
+
+    program_emit(g->p, OP_SWIGLU_GRAD, NULL, 3, (ls_value[]){ i->in[0], i->in[1], dy }, 2, out);
+    give(g, i->in[0], out[0]);
+    give(g, i->in[1], out[1]);
+}
+
+static void grad_dropout(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    give(g, i->in[0], emit1(g, OP_DROPOUT, &i->attr, 2, (ls_value[]){ dy, i->in[1] }, "dropout_grad", i->in[0]));
+}
+
+/* ---- rows ---- */
+
+static void grad_softmax(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    give(g, i->in[0], emit1(g, OP_SOFTMAX_GRAD, NULL, 2, (ls_value[]){ i->out[0], dy }, "softmax_grad", i->in[0]));
+}
+
+static void grad_layer_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], mean = i->out[1], rstd = i->out[2];
+
+    add_into(g, OP_LAYER_NORM_DW, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
+    if (needs(g, x))
+        give(g, x, emit1(g, OP_LAYER_NORM_DX, &i->attr, 5, (ls_value[]){ dy, x, i->in[1], mean, rstd }, "layer_norm_dx", x));
+}
+
+static void grad_rms_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], rstd = i->out[1];
+
+    add_into(g, OP_RMS_NORM_DW, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
+    if (needs(g, x))
+        give(g, x, emit1(g, OP_RMS_NORM_DX, &i->attr, 4, (ls_value[]){ dy, x, i->in[1], rstd }, "rms_norm_dx", x));
+}
+
+/* ---- tokens and attention ---- */
+
+static void grad_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    add_into(g, OP_EMBEDDING_DW, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
+}
+
+static void grad_rope(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct op_attr attr = { .rotate = { !i->attr.rotate.inverse } };
+
+    give(g, i->in[0], emit1(g, OP_ROPE, &attr, 2, (ls_value[]){ dy, i->in[1] }, "rope_grad", i->in[0]));
+}
+
+static void grad_attention(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
+    static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
+
+    if (i->in[3].id) {
+        program_fail(g->p, "attention with a length has no gradient: caches are for generation");
+        return;
+    }
+    for (int k = 0; k < 3; k++) {
+        struct value v = *program_value(g->p, in[k]);
+
+        out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
+    }
+    program_emit(g->p, OP_ATTENTION_GRAD, &i->attr, 6, in, 3, out);
+    for (int k = 0; k < 3; k++)
+        give(g, in[k], out[k]);
+}
+
+/* ---- shapes ---- */
+
+static void grad_copy(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    give(g, i->in[0], ls_cast(g->p, dy, program_value(g->p, i->in[0])->dtype));
+}
+
+static void grad_concat(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    size_t at = 0;
+    int dim = i->attr.concat.dim;
+
+    for (int k = 0; k < i->nin; k++) {
+        size_t n = program_value(g->p, i->in[k])->size[dim];
+
+        if (needs(g, i->in[k]))
+            give(g, i->in[k], ls_slice(g->p, dy, dim, at, at + n));
+        at += n;
+    }
+}
+
+static void grad_reduce_sum(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct value v = *program_value(g->p, i->in[0]);
+
+    give(g, i->in[0], program_expand(g->p, dy, i->attr.reduce.dim, v.ndim, v.size));
+}
+
+static void grad_view(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0];
+    struct value v = *program_value(g->p, x);
+    struct op_attr attr = { .pad = { i->view.dim0, i->view.begin } };
+
+    switch (i->view.kind) {
+    case VIEW_RESHAPE:
+        give(g, x, ls_reshape(g->p, dy, v.ndim, v.size));
+        break;
+    case VIEW_TRANSPOSE:
+        give(g, x, ls_transpose(g->p, dy, i->view.dim0, i->view.dim1));
+        break;
+    case VIEW_SLICE:
+        dy = ls_contiguous(g->p, dy);
+        give(g, x, emit1(g, OP_PAD, &attr, 1, &dy, "pad", x));
+        break;
+    case VIEW_EXPAND:
+        program_fail(g->p, "expand: a value that repeats has no gradient rule");
+        break;
+    case VIEW_STOP:
+        break;
+    }
+}
+
+static rule_fn *const rules[PROGRAM_OPS] = {
+    [OP_LINEAR] = grad_linear,         [OP_MATMUL] = grad_matmul,
+    [OP_LINEAR_XENT] = grad_linear_xent, [OP_MSE] = grad_mse,
+    [OP_ADD] = grad_add,               [OP_MUL] = grad_mul,
+    [OP_SCALE] = grad_scale,           [OP_UNARY] = grad_unary,
+    [OP_SWIGLU] = grad_swiglu,         [OP_DROPOUT] = grad_dropout,
+    [OP_SOFTMAX] = grad_softmax,       [OP_LAYER_NORM] = grad_layer_norm,
+    [OP_RMS_NORM] = grad_rms_norm,     [OP_EMBEDDING] = grad_embedding,
+    [OP_ROPE] = grad_rope,             [OP_ATTENTION] = grad_attention,
+    [OP_COPY] = grad_copy,             [OP_CONCAT] = grad_concat,
+    [OP_REDUCE_SUM] = grad_reduce_sum, [OP_VIEW] = grad_view,
+};
+
+bool gradient_has_rule(int op) { return op >= 0 && op < PROGRAM_OPS && rules[op]; }
+
+/* ---- the walk ---- */
+
+/* Operands that have no derivative: integers, statistics, tables; everything else passes "needed" on. */
+static bool passes(const struct instruction *i, int k)
+{
+    switch (i->op) {
+    case OP_VIEW:        return i->view.kind != VIEW_STOP;
+    case OP_ROPE:        return k == 0;
+    case OP_DROPOUT:     return k == 0;
+    case OP_EMBEDDING:   return k == 1;
+    case OP_LINEAR_XENT: return k < 2;
+    case OP_ATTENTION:   return k < 3;
+    default:             return true;
+    }
+}
+
+static void mark_needed(struct gradient *g)
+{
+    const struct list *l = &g->p->list[SEG_FORWARD];
+
+    for (int v = 1; v < g->n; v++) {
+        const struct value *x = &g->p->values[v];
+
+        g->needed[v] = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(g->p->store, (size_t)x->param);
+    }
+    for (int n = 0; n < l->n; n++) {
+        const struct instruction *i = &l->at[n];
+        bool need = false;
+
+        for (int k = 0; k < i->nin; k++)
+            need = need || (i->in[k].id && g->needed[i->in[k].id] && passes(i, k));
+        for (int k = 0; k < i->nout; k++)
+            if (need && i->out[k].id && ls_dtype_is_float(g->p->values[i->out[k].id].dtype))
+                g->needed[i->out[k].id] = true;
+    }
+}
+
+static void walk(struct gradient *g)
+{
+    for (int n = g->p->list[SEG_FORWARD].n - 1; n >= 0 && program_ok(g->p); n--) {
+        struct instruction i = g->p->list[SEG_FORWARD].at[n];
+        ls_value dy = g->grad[i.out[0].id];
+
+        if (!dy.id || !g->needed[i.out[0].id])
+            continue;
+        if (!rules[i.op]) {
+            program_fail(g->p, "%s has no gradient rule, and lies between a parameter and the loss", program_op_name(i.op));
+            return;
+        }
+        g->p->block = i.block;
+        if (i.op != OP_VIEW && i.op != OP_MATMUL && i.op != OP_CONCAT && i.op != OP_ROPE)
+            dy = ls_contiguous(g->p, dy);
+        rules[i.op](g, &i, dy);
+    }
+}
+
+/* With fuse_loss the loss is made by its gradient's instruction; the forward one goes. */
+static ls_status drop_fused_loss(ls_program *p)
+{
+    struct list *l = &p->list[SEG_FORWARD];
+    int at = -1;
+
+    for (int n = 0; n < l->n; n++) {
+        if (l->at[n].op == OP_LINEAR_XENT && l->at[n].out[0].id == p->loss.id)
+            at = n;
+        for (int k = 0; k < l->at[n].nin; k++)
+            if (l->at[n].in[k].id == p->loss.id)
+                return ls_fail(LS_EINVAL, "fuse_loss: %s reads the loss before its gradient makes it", program_op_name(l->at[n].op));
+    }
+    if (at < 0)
+        return ls_fail(LS_EINVAL, "fuse_loss: the loss is not made by ls_linear_xent");
+    memmove(&l->at[at], &l->at[at + 1], (size_t)(l->n - at - 1) * sizeof *l->at);
+    l->n--;
+    return LS_OK;
+}
+
+ls_status gradient_pass(ls_program *p)
+{
+    struct gradient g = { .p = p, .n = p->nvalues };
+    const struct value *loss = program_value(p, p->loss);
+    ls_dtype type = loss->dtype;
+    int ndim = loss->ndim;
+    size_t one[LS_DIMS] = { 1, 1, 1, 1, 1, 1 };
+
+    if (value_count(loss) != 1 || !ls_dtype_is_float(type))
+        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; one floating number is wanted",
+                       value_count(loss), ls_dtype_name(type));
+    g.needed = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.needed);
+    g.grad = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.grad);
+    if (!g.needed || !g.grad) {
+        mem_free(g.needed);
+        mem_free(g.grad);
+        return LS_ENOMEM;
+    }
+    mark_needed(&g);
+    p->segment = SEG_BACKWARD;
+    p->phase = PHASE_BACKWARD_B;
+    p->block = 0;
+    if (!g.needed[p->loss.id])
+        program_fail(p, "backward: the loss depends on no parameter that learns");
+    else
+        g.grad[p->loss.id] = ls_constant(p, type, ndim, one, 1.0);
+    walk(&g);
+    p->segment = SEG_FORWARD;
+    p->phase = PHASE_FORWARD;
+    p->block = 0;
+    mem_free(g.needed);
+    mem_free(g.grad);
+    LS_TRY(ls_program_status(p));
+    return p->options.fuse_loss ? drop_fused_loss(p) : LS_OK;
+}
+
+void ls_backward(ls_program *p, ls_value loss)
+{
+    if (!program_ok(p))
+        return;
+    if (p->loss.id)
+        program_fail(p, "backward: this program has a loss already");
+    else if (!loss.id)
+        program_fail(p, "backward: the loss is missing");
+    else
+        p->loss = loss;
+}

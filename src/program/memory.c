@@ -1,0 +1,221 @@
+/* memory.c - the memory pass: when each value lives, and where in the one arena.
+ *
+ * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
+ * reader, views counted for their root; inputs live always, outputs from their writer to the end. An output takes over the
+ * bytes of an input that dies at that very instruction where the kernel allows it. A kernel's scratch lives at its
+ * position alone. Offsets: the largest buffer first, each at the lowest offset that is free for all of its life
+ * (greedy by size: Pisarchyk and Lee 2020). arena_bytes is what will be allocated; live_peak is the bound below it.
+ */
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+#define ALIGN 64
+
+struct buffer { size_t bytes, at; int first, last, value; struct instruction *scratch_of; };
+struct layout { struct buffer *buffer; int n; struct buffer **placed; int nplaced; };
+
+static bool in_arena(const struct value *v, int id)
+{
+    return v->root == id && v->first >= 0 && !v->tensor &&
+           (v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT ||
+            v->role == LS_ROLE_COMMUNICATION);
+}
+
+static void touch(ls_program *p, ls_value v, int at)
+{
+    struct value *root;
+
+    if (!v.id)
+        return;
+    root = &p->values[p->values[v.id].root];
+    if (root->first < 0)
+        root->first = at;
+    root->last = MAX(root->last, at);
+}
+
+/* Fills first and last of every root; returns the number of positions. */
+static int lifetimes(ls_program *p)
+{
+    int at = 0;
+
+    for (int v = 1; v < p->nvalues; v++) {
+        p->values[v].first = p->values[v].last = -1;
+        p->values[v].shares = 0;
+    }
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            const struct instruction *i = &p->list[s].at[n];
+
+            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++)
+                touch(p, i->in[k], at);
+            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++)
+                touch(p, i->out[k], at);
+        }
+    for (int v = 1; v < p->nvalues; v++) {
+        struct value *x = &p->values[v];
+
+        if (x->role == LS_ROLE_INPUT) {
+            x->first = 0;
+            x->last = at;
+        } else if (x->keep && x->first >= 0) {
+            x->last = at;
+        }
+    }
+    return at;
+}
+
+/* May out[0] of i take over the bytes of in[k], all of which die here? */
+static bool can_take(const ls_program *p, const struct instruction *i, int k, int at)
+{
+    const struct value *in = &p->values[i->in[k].id], *out = &p->values[i->out[0].id];
+    const struct value *root = &p->values[in->root];
+
+    if (!i->in[k].id || !i->out[0].id || out->root != i->out[0].id || out->first != at || out->role == LS_ROLE_INPUT)
+        return false;
+    if (root->role != LS_ROLE_ACTIVATION || root->tensor || root->keep || root->last != at || root->bytes != out->bytes ||
+        in->dtype != out->dtype || in->offset || !value_is_contiguous(in) || value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
+        return false;
+    for (int j = 0; j < i->nin; j++)
+        if (j != k && i->in[j].id && p->values[i->in[j].id].root == in->root)
+            return false;
+    return true;
+}
+
+static void share_in_place(ls_program *p)
+{
+    int at = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            const struct instruction *i = &p->list[s].at[n];
+            unsigned mask = i->op == OP_VIEW ? 0 : op_inplace_mask((enum op)i->op);
+
+            for (int k = 0; k < i->nin && mask >> k; k++)
+                if ((mask >> k & 1) && can_take(p, i, k, at)) {
+                    p->values[i->out[0].id].shares = p->values[i->in[k].id].root;
+                    break;
+                }
+        }
+}
+
+/* The value whose buffer v lives in. */
+static int owner(const ls_program *p, int v)
+{
+    while (p->values[v].shares)
+        v = p->values[v].shares;
+    return v;
+}
+
+static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static ls_status collect(ls_program *p, struct layout *l)
+{
+    int at = 0, most = p->nvalues;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        most += p->list[s].n;
+    l->buffer = mem_array(MEM_OTHER, (size_t)most, sizeof *l->buffer);
+    l->placed = mem_array(MEM_OTHER, (size_t)most, sizeof *l->placed);
+    if (!l->buffer || !l->placed)
+        return LS_ENOMEM;
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (in_arena(x, v) && !x->shares)
+            l->buffer[l->n++] = (struct buffer){ rounded(x->bytes), 0, x->first, x->last, v, NULL };
+    }
+    for (int b = 0; b < l->n; b++)  /* a shared buffer lives as long as its last holder */
+        p->values[l->buffer[b].value].at = (size_t)b;
+    for (int v = 1; v < p->nvalues; v++)
+        if (p->values[v].shares) {
+            struct buffer *b = &l->buffer[p->values[owner(p, v)].at];
+
+            b->last = MAX(b->last, p->values[v].last);
+        }
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++)
+            if (p->list[s].at[n].scratch_bytes)
+                l->buffer[l->n++] = (struct buffer){ rounded(p->list[s].at[n].scratch_bytes), 0, at, at, 0, &p->list[s].at[n] };
+    return LS_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct buffer *x = a, *y = b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->value > y->value) - (x->value < y->value);
+}
+
+/* The lowest gap among placed buffers (kept sorted by offset) that is free over b's life. */
+static void place(struct layout *l, struct buffer *b)
+{
+    size_t at = 0;
+    int k;
+
+    for (k = 0; k < l->nplaced; k++) {
+        const struct buffer *q = l->placed[k];
+
+        if (q->last < b->first || b->last < q->first)
+            continue;
+        if (at + b->bytes <= q->at)
+            break;
+        at = MAX(at, q->at + q->bytes);
+    }
+    b->at = at;
+    for (k = l->nplaced++; k > 0 && l->placed[k - 1]->at > at; k--)
+        l->placed[k] = l->placed[k - 1];
+    l->placed[k] = b;
+}
+
+static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
+{
+    ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0;
+
+    if (!change)
+        return LS_ENOMEM;
+    for (int b = 0; b < l->n; b++) {
+        change[l->buffer[b].first] += (ptrdiff_t)l->buffer[b].bytes;
+        change[l->buffer[b].last + 1] -= (ptrdiff_t)l->buffer[b].bytes;
+    }
+    p->live_peak = 0;
+    for (int at = 0; at <= positions; at++) {
+        live += change[at];
+        p->live_peak = MAX(p->live_peak, (size_t)live);
+    }
+    mem_free(change);
+    return LS_OK;
+}
+
+ls_status memory_pass(ls_program *p)
+{
+    struct layout l = { 0 };
+    int positions = lifetimes(p);
+    ls_status st;
+
+    share_in_place(p);
+    st = collect(p, &l);
+    if (st == LS_OK) {
+        qsort(l.buffer, (size_t)l.n, sizeof *l.buffer, by_size);
+        p->arena_bytes = 0;
+        for (int b = 0; b < l.n; b++) {
+            place(&l, &l.buffer[b]);
+            p->arena_bytes = MAX(p->arena_bytes, l.buffer[b].at + l.buffer[b].bytes);
+            if (l.buffer[b].scratch_of)
+                l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
+            else
+                p->values[l.buffer[b].value].at = l.buffer[b].at;
+        }
+        for (int v = 1; v < p->nvalues; v++)
+            if (p->values[v].shares)
+                p->values[v].at = p->values[owner(p, v)].at;
+        st = live_peak(p, &l, positions);
+    }
+    mem_free(l.buffer);
+    mem_free(l.placed);
+    return st;
+}
