@@ -1,8 +1,9 @@
 /* nn.h - models: named parameters and the ops that make a prediction from them.
  *
  * A model is a plain struct; building it appends ops to a program and declares parameters in its store. The model never
- * knows a rank, a precision beyond the store's type, or whether a gradient follows. Parameter names are Hugging Face's:
- * GPT-2 `transformer.h.0.attn.c_attn.weight` is held as [out,in] in three parameters (q, k, v), see gpt2.c.
+ * knows a rank, a precision beyond the store's type, or whether a gradient follows. Each layer is a block of the
+ * program. Parameter names are Hugging Face's for Llama; GPT-2's are HF's without "transformer.", with `attn.c_attn`
+ * [in,3*out] held as three [out,in]: `h.0.attn.q.weight`, `.k`, `.v`, and `attn.proj`, `mlp.fc`, `mlp.proj` as [out,in].
  */
 #ifndef LS_NN_H
 #define LS_NN_H
@@ -19,26 +20,30 @@ typedef struct ls_model {
     ls_architecture architecture;
     size_t  layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
     int     tied;          /* the output projection is the embedding */
+    int     exact_gelu;    /* GPT-2: GELU by erf; 0: by tanh, as OpenAI's */
     double  norm_eps;
-    double  dropout;       /* GPT-2: after embedding, attention output and MLP; 0: none */
+    double  dropout;       /* GPT-2: after embedding, attention output and MLP; 0: none. Not read from HF files */
     ls_rope rope;          /* Llama */
-    double  init_std;      /* 0.02 */
+    double  init_std;      /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
     uint64_t seed;         /* of dropout */
 } ls_model;
 
 /* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", ... */
 ls_status   ls_model_preset(const char *name, ls_model *out);
 const char *ls_model_preset_name(int i);  /* NULL past the last */
-/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel and LlamaForCausalLM. */
+/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel and LlamaForCausalLM. What they
+ * can't express here is refused with key and value. */
 ls_status   ls_model_read_hf(const char *path, ls_model *out);
-/* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. */
+/* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. The functions below
+ * that append ops check a copy themselves; the two counts want a model that passed. */
 ls_status   ls_model_check(ls_model *m);
 size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once */
 /* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product (the embedding lookup is
  * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in Megatron). */
 double      ls_model_flops_per_token(const ls_model *m, size_t t);
 
-/* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: LS_NONE without dropout. */
+/* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: [1] i64 of dropout's masks; LS_NONE: no
+ * dropout (evaluation). */
 ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step);
 /* The output projection's weight [V,C]. */
 ls_value ls_model_head(ls_program *p, const ls_model *m);
@@ -47,7 +52,8 @@ ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_val
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 
-/* Generation. The cache: per layer k and v [B,S,G,D] tensors of the store's type. */
+/* Generation, of one sample (B = 1). The cache: per layer k and v [B,S,G,D] tensors of the store's type. Programs built
+ * with a cache hold its tensors, and share them. */
 typedef struct ls_cache ls_cache;
 ls_status ls_cache_new(const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
 void      ls_cache_release(ls_cache **c);

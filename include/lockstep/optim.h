@@ -1,8 +1,9 @@
 /* optim.h - optimizers and learning-rate schedules.
  *
  * ls_optimizer_append() adds the optimizer segment to a program: the global gradient norm over every parameter once,
- * the clip factor, and one update per parameter. It adds the states it needs to the store. Per step the caller sets
- * the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP.
+ * the clip factor, and one update per parameter that isn't frozen. It adds the states it needs to the store: "m" the
+ * first moment or momentum, "v" the second moment. Append it behind the model and before ls_program_compile(). Per step
+ * the caller sets the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP.
  */
 #ifndef LS_OPTIM_H
 #define LS_OPTIM_H
@@ -21,15 +22,16 @@ typedef struct ls_optimizer {
     double momentum;       /* SGD, LARS; 0: no momentum, no state */
     int    nesterov;       /* SGD */
     double trust;          /* LARS: coefficient of the local rate */
-    double weight_decay;   /* of parameters with two dims or more; norms and biases have none */
+    double weight_decay;   /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
     double clip;           /* largest global gradient norm; 0: no clipping */
 } ls_optimizer;
 #define LS_OPTIMIZER_DEFAULTS { LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0 }
 
 ls_status   ls_optimizer_append(ls_program *p, const ls_optimizer *o);
-/* Learning rate and step number t (1, 2, ...) of the update that runs next. */
+/* Learning rate and step number t (1, 2, ...) of the update that runs next. After ls_program_compile(). */
 ls_status   ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
-double      ls_optimizer_norm(const ls_program *p);  /* the global gradient norm, before clipping, of the last update */
+/* The global gradient norm, before clipping, of the last update; NaN when the program has no optimizer. */
+double      ls_optimizer_norm(const ls_program *p);
 
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;
 typedef struct ls_schedule {

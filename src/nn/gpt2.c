@@ -1,0 +1,110 @@
+/* gpt2.c - GPT-2 (Radford et al. 2019), as Hugging Face's GPT2LMHeadModel computes it.
+ *
+ *   x = wte[tokens] + wpe[positions]
+ *   a layer:  x += proj(attention(q(n), k(n), v(n))), n = ln_1(x);   x += proj(gelu(fc(m))), m = ln_2(x)
+ *   logits = ln_f(x) wte^T
+ *
+ * Every linear layer has a bias. Hugging Face holds q, k and v as one `c_attn` and all linear weights as [in,out]; here
+ * they are three, and [out,in]. Dropout, when asked for, follows the embedding and both projections.
+ */
+#include "nn/model.h"
+
+#include "base/base.h"
+
+#define CONV(ours, hfs, place, out, in, init, part, parts)                          \
+    { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts },     \
+    { ours ".bias", hfs ".bias", place, out, DIM_NONE, INIT_ZEROS, 0, 0, part, parts }
+#define NORM(ours, place)                                                           \
+    { ours ".weight", ours ".weight", place, DIM_WIDTH, DIM_NONE, INIT_ONES, 0, 0, 0, 1 }, \
+    { ours ".bias", ours ".bias", place, DIM_WIDTH, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1 }
+#define TABLE(ours, place, rows, product) { ours, ours, place, rows, DIM_WIDTH, INIT_NORMAL, product, 0, 0, 1 }
+
+static const struct weight_row rows[] = {
+    TABLE("wte.weight", PLACE_BEFORE, DIM_VOCAB, 0),
+    TABLE("wpe.weight", PLACE_BEFORE, DIM_POSITIONS, 0),
+    NORM("ln_1", PLACE_LAYER),
+    CONV("attn.q", "attn.c_attn", PLACE_LAYER, DIM_WIDTH, DIM_WIDTH, INIT_NORMAL, 0, 3),
+    CONV("attn.k", "attn.c_attn", PLACE_LAYER, DIM_WIDTH, DIM_WIDTH, INIT_NORMAL, 1, 3),
+    CONV("attn.v", "attn.c_attn", PLACE_LAYER, DIM_WIDTH, DIM_WIDTH, INIT_NORMAL, 2, 3),
+    CONV("attn.proj", "attn.c_proj", PLACE_LAYER, DIM_WIDTH, DIM_WIDTH, INIT_RESIDUAL, 0, 1),
+    NORM("ln_2", PLACE_LAYER),
+    CONV("mlp.fc", "mlp.c_fc", PLACE_LAYER, DIM_FFN, DIM_WIDTH, INIT_NORMAL, 0, 1),
+    CONV("mlp.proj", "mlp.c_proj", PLACE_LAYER, DIM_WIDTH, DIM_FFN, INIT_RESIDUAL, 0, 1),
+    NORM("ln_f", PLACE_AFTER),
+    TABLE("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, 1),
+};
+
+/* Masks are told apart by the layer's block and the site. */
+static ls_value drop(ls_program *p, const struct forward *f, const char *site, ls_value x)
+{
+    return f->step.id ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
+}
+
+static ls_value linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x)
+{
+    ls_value w = model_param(p, f->m, weight, (long)layer);
+
+    return ls_linear(p, x, w, model_param(p, f->m, bias, (long)layer));
+}
+
+static ls_value norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x)
+{
+    ls_value w = model_param(p, f->m, weight, layer);
+
+    return ls_layer_norm(p, x, w, model_param(p, f->m, bias, layer), f->m->norm_eps);
+}
+
+static ls_value embed(ls_program *p, const struct forward *f, ls_value tokens)
+{
+    ls_value x = ls_embedding(p, tokens, model_param(p, f->m, "wte.weight", NO_LAYER));
+    ls_value at = ls_embedding(p, f->positions, model_param(p, f->m, "wpe.weight", NO_LAYER));
+
+    return drop(p, f, "embedding.dropout", ls_add(p, x, at));
+}
+
+static ls_value attention(ls_program *p, const struct forward *f, size_t i, ls_value x)
+{
+    ls_value q = linear(p, f, "attn.q.weight", "attn.q.bias", i, x);
+    ls_value k = linear(p, f, "attn.k.weight", "attn.k.bias", i, x);
+    ls_value v = linear(p, f, "attn.v.weight", "attn.v.bias", i, x);
+    ls_value o = linear(p, f, "attn.proj.weight", "attn.proj.bias", i, model_attend(p, f, i, q, k, v));
+
+    return drop(p, f, "attention.dropout", o);
+}
+
+static ls_value mlp(ls_program *p, const struct forward *f, size_t i, ls_value x)
+{
+    ls_value h = linear(p, f, "mlp.fc.weight", "mlp.fc.bias", i, x);
+
+    h = f->m->exact_gelu ? ls_gelu_erf(p, h) : ls_gelu_tanh(p, h);
+    return drop(p, f, "mlp.dropout", linear(p, f, "mlp.proj.weight", "mlp.proj.bias", i, h));
+}
+
+static ls_value layer_forward(ls_program *p, const struct forward *f, size_t i, ls_value x)
+{
+    ls_value n = norm(p, f, "ln_1.weight", "ln_1.bias", (long)i, x), h = ls_add(p, x, attention(p, f, i, n)), m;
+
+    m = norm(p, f, "ln_2.weight", "ln_2.bias", (long)i, h);
+    return ls_add(p, h, mlp(p, f, i, m));
+}
+
+static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
+{
+    return norm(p, f, "ln_f.weight", "ln_f.bias", NO_LAYER, x);
+}
+
+static ls_status check(const ls_model *m)
+{
+    if (m->kv_heads != m->heads)
+        return ls_fail(LS_EINVAL, "model: GPT-2 has no grouped heads: kv_heads %zu must be heads %zu", m->kv_heads, m->heads);
+    if (m->heads * m->head_size != m->width)
+        return ls_fail(LS_EINVAL, "model: GPT-2 has head_size = width / heads: heads %zu * head_size %zu is not width %zu",
+                       m->heads, m->head_size, m->width);
+    return LS_OK;
+}
+
+const struct family family_gpt2 = {
+    .name = "GPT-2", .hf_architecture = "GPT2LMHeadModel", .hf_type = "gpt2", .hf_prefix = "transformer.",
+    .layer = "h", .embedding = "wte.weight", .rows = rows, .nrows = COUNT_OF(rows),
+    .embed = embed, .layer_forward = layer_forward, .final_norm = final_norm, .check = check,
+};

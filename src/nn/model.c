@@ -1,0 +1,228 @@
+/* model.c - a model of any family as ops: hidden states, loss, logits, and one step of generation. */
+#include "nn/model.h"
+
+#include <stdio.h>
+#include "base/base.h"
+#include "nn/hf.h"
+#include "program/program.h"
+
+const struct family *model_family(const ls_model *m)
+{
+    static const struct family *const families[LS_ARCHITECTURES] = { [LS_GPT2] = &family_gpt2, [LS_LLAMA] = &family_llama };
+
+    ASSERT((unsigned)m->architecture < LS_ARCHITECTURES);
+    return families[m->architecture];
+}
+
+/* ---- what is refused ---- */
+
+static ls_status check_sizes(const ls_model *m)
+{
+    const struct { const char *name; size_t value; } sizes[] = {
+        { "layers", m->layers }, { "width", m->width }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
+        { "head_size", m->head_size }, { "ffn", m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        if (sizes[i].value < 1 || sizes[i].value > INT32_MAX)
+            return ls_fail(LS_EINVAL, "model: %s is %zu; 1 to %d are possible", sizes[i].name, sizes[i].value, INT32_MAX);
+    if (m->heads * m->head_size > INT32_MAX)
+        return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size, INT32_MAX);
+    return LS_OK;
+}
+
+/* In double: the counts in size_t are only safe behind this check. */
+static ls_status check_total(const ls_model *m)
+{
+    ls_model one = *m;
+    double total = 0;
+    struct model_weight w;
+
+    one.layers = 1;
+    for (size_t i = 0; i < model_weight_count(&one); i++) {
+        model_weight_at(&one, i, &w);
+        total += (double)w.size[0] * (double)w.size[1] * (double)m->layers;
+    }
+    if (total > (double)(SIZE_MAX / 64))
+        return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu are more parameters than memory has addresses",
+                       m->layers, m->width, m->ffn);
+    return LS_OK;
+}
+
+ls_status ls_model_check(ls_model *m)
+{
+    ls_model c = *m;
+
+    if ((unsigned)c.architecture >= LS_ARCHITECTURES)
+        return ls_fail(LS_EINVAL, "model: architecture %d does not exist", (int)c.architecture);
+    if (c.kv_heads == 0)
+        c.kv_heads = c.heads;
+    if (c.head_size == 0) {
+        if (c.heads && c.width % c.heads)
+            return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; set head_size, or change one of them",
+                           c.width, c.heads);
+        c.head_size = c.heads ? c.width / c.heads : 0;
+    }
+    LS_TRY(check_sizes(&c));
+    if (c.heads % c.kv_heads)
+        return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many heads",
+                       c.heads, c.kv_heads);
+    if (!(c.norm_eps > 0 && c.norm_eps < 1))
+        return ls_fail(LS_EINVAL, "model: norm_eps %g must be above 0 and below 1", c.norm_eps);
+    if (!(c.dropout >= 0 && c.dropout < 1))
+        return ls_fail(LS_EINVAL, "model: dropout %g must be 0 or more and below 1", c.dropout);
+    if (!(c.init_std >= 0 && c.init_std < 1e3))
+        return ls_fail(LS_EINVAL, "model: init_std %g must be 0 or more, and 0.02 is usual", c.init_std);
+    LS_TRY(model_family(&c)->check(&c));
+    LS_TRY(check_total(&c));
+    *m = c;
+    return LS_OK;
+}
+
+/* A checked copy of m, and tokens [B,T] with T within its positions; false with the program failed. */
+static bool begin(ls_program *p, const ls_model *m, ls_value tokens, ls_model *checked)
+{
+    size_t t;
+
+    *checked = *m;
+    if (tokens.id == 0 || !program_ok(p))
+        return false;
+    if (ls_model_check(checked) != LS_OK) {
+        program_fail(p, "%s", ls_errmsg());
+        return false;
+    }
+    if (ls_value_ndim(p, tokens) != 2) {
+        program_fail(p, "model: tokens have %d dims; [B,T] has 2", ls_value_ndim(p, tokens));
+        return false;
+    }
+    t = ls_value_size(p, tokens, 1);
+    if (t > checked->max_positions) {
+        program_fail(p, "model: samples of %zu tokens, but the model has max_positions %zu", t, checked->max_positions);
+        return false;
+    }
+    return true;
+}
+
+/* ---- forward ---- */
+
+/* 0 .. T-1, [T] i32; one per program and length. */
+static ls_value count_positions(ls_program *p, size_t t)
+{
+    char name[40];
+    ls_value found;
+    ls_tensor *tensor;
+
+    snprintf(name, sizeof name, "positions.%zu", t);
+    found = program_find(p, name);
+    if (found.id)
+        return found;
+    if (ls_tensor_new(ls_store_settings(ls_program_store(p)).device, LS_I32, 1, &t, LS_OTHER, &tensor) < 0)
+        return program_fail(p, "%s", ls_errmsg());
+    for (size_t i = 0; i < t; i++)
+        ((int32_t *)ls_tensor_data(tensor))[i] = (int32_t)i;
+    found = ls_bind(p, name, tensor);
+    ls_tensor_release(&tensor);
+    return found;
+}
+
+ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v)
+{
+    const ls_model *m = f->m;
+    size_t size[4], flat[3];
+    ls_value o;
+
+    if (q.id == 0)
+        return LS_NONE;
+    size[0] = flat[0] = ls_value_size(p, q, 0);
+    size[1] = flat[1] = ls_value_size(p, q, 1);
+    size[3] = m->head_size;
+    flat[2] = m->heads * m->head_size;
+    size[2] = m->heads;
+    q = ls_reshape(p, q, 4, size);
+    size[2] = m->kv_heads;
+    k = ls_reshape(p, k, 4, size);
+    v = ls_reshape(p, v, 4, size);
+    if (f->rope.id) {
+        q = ls_rope_apply(p, q, f->rope);
+        k = ls_rope_apply(p, k, f->rope);
+    }
+    if (f->cache) {
+        k = cache_append(p, f->cache->k[layer], 'k', layer, k, f->position);
+        v = cache_append(p, f->cache->v[layer], 'v', layer, v, f->position);
+    }
+    o = ls_attention(p, q, k, v, 1, f->length);
+    return ls_reshape(p, o, 3, flat);
+}
+
+static ls_value run_layers(ls_program *p, struct forward *f, ls_value tokens)
+{
+    const struct family *family = model_family(f->m);
+    char name[64];
+    ls_value x;
+
+    if (f->m->architecture == LS_LLAMA)
+        f->rope = ls_rope_table(p, f->positions, f->m->head_size, &f->m->rope);
+    x = family->embed(p, f, tokens);
+    for (size_t i = 0; i < f->m->layers; i++) {
+        snprintf(name, sizeof name, "%s.%zu", family->layer, i);
+        ls_block_begin(p, name);
+        x = family->layer_forward(p, f, i, x);
+        ls_block_end(p);
+    }
+    return family->final_norm(p, f, x);
+}
+
+ls_value ls_model_hidden(ls_program *p, const ls_model *model, ls_value tokens, ls_value step)
+{
+    ls_model m;
+    struct forward f = { .m = &m, .step = step };
+
+    if (!begin(p, model, tokens, &m))
+        return LS_NONE;
+    f.positions = count_positions(p, ls_value_size(p, tokens, 1));
+    return run_layers(p, &f, tokens);
+}
+
+ls_value ls_model_head(ls_program *p, const ls_model *model)
+{
+    ls_model m = *model;
+
+    if (ls_model_check(&m) != LS_OK)
+        return program_fail(p, "%s", ls_errmsg());
+    return model_param(p, &m, m.tied ? model_family(&m)->embedding : "lm_head.weight", NO_LAYER);
+}
+
+ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step)
+{
+    ls_value x = ls_model_hidden(p, m, tokens, step);
+
+    return ls_linear_xent(p, x, ls_model_head(p, m), targets, denominator);
+}
+
+ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens)
+{
+    ls_value x = ls_model_hidden(p, m, tokens, LS_NONE);
+
+    return ls_linear(p, x, ls_model_head(p, m), LS_NONE);
+}
+
+ls_value ls_model_decode(ls_program *p, const ls_model *model, ls_cache *cache, ls_value tokens, ls_value positions,
+                         ls_value position, ls_value length, ls_value last)
+{
+    ls_model m;
+    struct forward f = { .m = &m, .positions = positions, .cache = cache, .position = position, .length = length };
+    ls_value x;
+
+    if (!begin(p, model, tokens, &m))
+        return LS_NONE;
+    if (ls_value_size(p, tokens, 0) != 1 || cache->batch != 1)
+        return program_fail(p, "model: decoding takes one sample at a time, not %zu in a cache for %zu",
+                            ls_value_size(p, tokens, 0), cache->batch);
+    if (cache->layers != m.layers)
+        return program_fail(p, "model: a cache of %zu layers for a model of %zu", cache->layers, m.layers);
+    x = run_layers(p, &f, tokens);
+    if (x.id == 0)
+        return LS_NONE;
+    x = ls_reshape(p, x, 2, (size_t[]){ ls_value_size(p, tokens, 1), m.width });
+    return ls_linear(p, ls_embedding(p, last, x), ls_model_head(p, &m), LS_NONE);
+}

@@ -1,0 +1,71 @@
+/* model.h - what the families of models share inside: tables of weights, and the parts of a forward pass.
+ *
+ * A family (GPT-2, Llama) is one file: a table of its weights and the functions that append its ops. The table is read
+ * by everybody who asks about weights: the forward pass declares parameters from it, the counts add it up, and Hugging
+ * Face folders are read and written along it (hf.h). Rows stand in the order of declaration.
+ */
+#ifndef LS_NN_MODEL_H
+#define LS_NN_MODEL_H
+
+#include "lockstep/nn.h"
+
+enum model_dim { DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN, MODEL_DIMS };
+enum weight_place { PLACE_BEFORE, PLACE_LAYER, PLACE_AFTER, PLACE_UNTIED /* the head of a model that isn't tied */ };
+enum weight_init {
+    INIT_NORMAL,    /* deviation init_std */
+    INIT_RESIDUAL,  /* init_std / sqrt(2 layers): 2 layers of them add up in the residual stream */
+    INIT_ONES, INIT_ZEROS
+};
+
+struct weight_row {
+    const char       *name;           /* in the store; of a layer: behind the layer's name and a dot */
+    const char       *hf;             /* in a Hugging Face folder, likewise */
+    enum weight_place place;
+    enum model_dim    rows, columns;  /* our shape; columns DIM_NONE: one dim */
+    enum weight_init  init;
+    int               product;        /* 1: a factor of a matrix product; 0: looked up, scaled or added */
+    int               transposed;     /* HF holds [in,out], we [out,in] */
+    int               part, parts;    /* ours is HF's outputs [part, part+1) * out / parts */
+};
+
+/* What one forward pass hands from layer to layer. */
+struct forward {
+    const ls_model *m;
+    ls_value  positions;         /* [T] i32 */
+    ls_value  rope;              /* [T,D], or LS_NONE: no rotation */
+    ls_value  step;              /* [1] i64 of dropout, or LS_NONE: none */
+    ls_cache *cache;             /* generation; or NULL */
+    ls_value  position, length;  /* [1] i32, with a cache */
+};
+
+struct family {
+    const char *name;            /* "GPT-2" */
+    const char *hf_architecture; /* "GPT2LMHeadModel" */
+    const char *hf_type;         /* "gpt2" */
+    const char *hf_prefix;       /* in front of all HF names of the table but the head's, when written */
+    const char *layer;           /* "h", "model.layers": a layer's block is layer.I */
+    const char *embedding;       /* the row that a tied head uses */
+    const struct weight_row *rows;
+    int         nrows;
+    ls_value  (*embed)(ls_program *p, const struct forward *f, ls_value tokens);             /* [B,T] -> [B,T,C] */
+    ls_value  (*layer_forward)(ls_program *p, const struct forward *f, size_t layer, ls_value x); /* [B,T,C] -> same */
+    ls_value  (*final_norm)(ls_program *p, const struct forward *f, ls_value x);
+    ls_status (*check)(const ls_model *m);
+};
+
+extern const struct family family_gpt2, family_llama;
+const struct family *model_family(const ls_model *m);
+
+enum { NO_LAYER = -1 };
+size_t model_dim_size(const ls_model *m, enum model_dim d);
+/* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
+ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
+/* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache when there is one, causal. */
+ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v);
+
+/* cache.c */
+struct ls_cache { size_t layers, batch, positions; ls_tensor **k, **v; };  /* v: the second half of k's array */
+/* The layer's cache, with x[B,T,G,D] at rows position[0] .. of it. which: 'k' or 'v'. */
+ls_value cache_append(ls_program *p, ls_tensor *cache, char which, size_t layer, ls_value x, ls_value position);
+
+#endif

@@ -1,0 +1,172 @@
+/* weights.c - the families' tables of weights, spelled out for one model. */
+#include "nn/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "nn/hf.h"
+#include "program/program.h"
+
+size_t model_dim_size(const ls_model *m, enum model_dim d)
+{
+    const size_t size[MODEL_DIMS] = {
+        [DIM_NONE] = 1, [DIM_VOCAB] = m->vocab, [DIM_POSITIONS] = m->max_positions, [DIM_WIDTH] = m->width,
+        [DIM_QUERY] = m->heads * m->head_size, [DIM_KEY] = m->kv_heads * m->head_size, [DIM_FFN] = m->ffn,
+    };
+
+    return size[d];
+}
+
+static ls_init init_of(const ls_model *m, enum weight_init kind)
+{
+    switch (kind) {
+    case INIT_NORMAL:   return (ls_init){ LS_INIT_NORMAL, m->init_std };
+    case INIT_RESIDUAL: return (ls_init){ LS_INIT_NORMAL, m->init_std / sqrt(2.0 * (double)m->layers) };
+    case INIT_ONES:     return (ls_init){ LS_INIT_ONES, 0 };
+    case INIT_ZEROS:    return (ls_init){ LS_INIT_ZEROS, 0 };
+    }
+    ASSERT(!"a kind of the table");
+    return (ls_init){ LS_INIT_ZEROS, 0 };
+}
+
+static void name_layer(char *out, const char *prefix, const char *layers, long layer, const char *name)
+{
+    int n = layer == NO_LAYER ? snprintf(out, MODEL_NAME_BYTES, "%s%s", prefix, name)
+                              : snprintf(out, MODEL_NAME_BYTES, "%s%s.%ld.%s", prefix, layers, layer, name);
+
+    ASSERT(n > 0 && n < MODEL_NAME_BYTES);
+}
+
+static void describe(const ls_model *m, const struct weight_row *row, long layer, struct model_weight *out)
+{
+    const struct family *f = model_family(m);
+    size_t rows = model_dim_size(m, row->rows), columns = model_dim_size(m, row->columns);
+    size_t outputs = rows * (size_t)row->parts;
+
+    memset(out, 0, sizeof *out);
+    name_layer(out->name, "", f->layer, layer, row->name);
+    name_layer(out->hf, row->place == PLACE_UNTIED ? "" : f->hf_prefix, f->layer, layer, row->hf);
+    out->ndim = out->hf_ndim = row->columns == DIM_NONE ? 1 : 2;
+    out->size[0] = rows;
+    out->size[1] = columns;
+    out->hf_size[0] = row->transposed ? columns : outputs;
+    out->hf_size[1] = row->transposed ? outputs : columns;
+    out->init = init_of(m, row->init);
+    out->product = row->product;
+    out->transposed = row->transposed;
+    out->part = row->part;
+    out->parts = row->parts;
+}
+
+static size_t rows_in(const struct family *f, enum weight_place place)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < f->nrows; i++)
+        n += f->rows[i].place == place;
+    return n;
+}
+
+size_t model_weight_count(const ls_model *m)
+{
+    const struct family *f = model_family(m);
+
+    return rows_in(f, PLACE_BEFORE) + m->layers * rows_in(f, PLACE_LAYER) + rows_in(f, PLACE_AFTER)
+         + (m->tied ? 0 : rows_in(f, PLACE_UNTIED));
+}
+
+/* Row k of those at `place`, counted from 0. */
+static const struct weight_row *row_at(const struct family *f, enum weight_place place, size_t k)
+{
+    for (int i = 0; i < f->nrows; i++)
+        if (f->rows[i].place == place && k-- == 0)
+            return &f->rows[i];
+    ASSERT(!"a row of the table");
+    return NULL;
+}
+
+void model_weight_at(const ls_model *m, size_t i, struct model_weight *out)
+{
+    const struct family *f = model_family(m);
+    size_t before = rows_in(f, PLACE_BEFORE), layer = rows_in(f, PLACE_LAYER), after = rows_in(f, PLACE_AFTER);
+
+    ASSERT(i < model_weight_count(m));
+    if (i < before)
+        describe(m, row_at(f, PLACE_BEFORE, i), NO_LAYER, out);
+    else if ((i -= before) < m->layers * layer)
+        describe(m, row_at(f, PLACE_LAYER, i % layer), (long)(i / layer), out);
+    else if ((i -= m->layers * layer) < after)
+        describe(m, row_at(f, PLACE_AFTER, i), NO_LAYER, out);
+    else
+        describe(m, row_at(f, PLACE_UNTIED, i - after), NO_LAYER, out);
+}
+
+ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer)
+{
+    const struct family *f = model_family(m);
+    struct model_weight w;
+
+    for (int i = 0; i < f->nrows; i++)
+        if (strcmp(f->rows[i].name, name) == 0 && (f->rows[i].place == PLACE_LAYER) == (layer != NO_LAYER)) {
+            describe(m, &f->rows[i], layer, &w);
+            return ls_param(p, w.name, w.init, w.ndim, w.size);
+        }
+    ASSERT(!"a weight of the table");
+    return LS_NONE;
+}
+
+size_t ls_model_parameters(const ls_model *m)
+{
+    struct model_weight w;
+    size_t n = 0;
+
+    for (size_t i = 0; i < model_weight_count(m); i++) {
+        model_weight_at(m, i, &w);
+        n += w.size[0] * w.size[1];
+    }
+    return n;
+}
+
+double ls_model_flops_per_token(const ls_model *m, size_t t)
+{
+    double factors = m->tied ? (double)m->vocab * (double)m->width : 0.0;  /* elements of products' weights */
+    struct model_weight w;
+
+    for (size_t i = 0; i < model_weight_count(m); i++) {
+        model_weight_at(m, i, &w);
+        if (w.product)
+            factors += (double)w.size[0] * (double)w.size[1];
+    }
+    return 6.0 * factors + 6.0 * (double)m->layers * (double)m->heads * (double)m->head_size * (double)t;
+}
+
+/* ---- names in folders ---- */
+
+static const char *without_prefix(const char *name)
+{
+    static const char prefix[] = "transformer.";
+
+    return strncmp(name, prefix, sizeof prefix - 1) == 0 ? name + sizeof prefix - 1 : name;
+}
+
+int hf_name_matches(const char *found, const char *hf)
+{
+    return strcmp(without_prefix(found), without_prefix(hf)) == 0;
+}
+
+static bool ends_with(const char *name, const char *tail)
+{
+    size_t n = strlen(name), k = strlen(tail);
+
+    return n >= k && strcmp(name + n - k, tail) == 0;
+}
+
+int hf_name_is_ignored(const ls_model *m, const char *found)
+{
+    if (m->tied && strcmp(found, "lm_head.weight") == 0)
+        return 1;
+    if (m->architecture == LS_GPT2)
+        return ends_with(found, ".attn.bias") || ends_with(found, ".attn.masked_bias");
+    return ends_with(found, ".rotary_emb.inv_freq");
+}

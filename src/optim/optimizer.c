@@ -1,0 +1,127 @@
+/* optimizer.c - the optimizer pass: norm, clip factor, one update per parameter, in segment LS_OPTIMIZER_STEP.
+ *
+ *   acc = 0;  acc += |g|^2 for every gradient;  norm = sqrt(acc), factor = min(1, clip / norm)
+ *   for every parameter: value, states, master = update(factor * gradient, hyper)
+ *
+ * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas
+ * stand in tensor/kernels_ref_optim.c. Every parameter of the store that isn't frozen takes part, once, in the store's
+ * order. Norms and biases (one dim) have no weight decay, and LAMB and LARS leave their rate alone.
+ */
+#include "lockstep/optim.h"
+
+#include <math.h>
+#include "base/base.h"
+#include "program/program.h"
+
+static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
+
+/* What sets the five apart. */
+static const struct kind { const char *name; int op, first, second, decoupled; } kinds[] = {
+    [LS_SGD]   = { "sgd", OP_SGD, 0, 0, 0 },  /* first moment: with momentum only */
+    [LS_ADAM]  = { "adam", OP_ADAM, 1, 1, 0 },
+    [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1 },
+    [LS_LAMB]  = { "lamb", OP_LAMB, 1, 1, 1 },
+    [LS_LARS]  = { "lars", OP_LARS, 0, 0, 0 },
+};
+
+static bool within(double x, double low, double high) { return x >= low && x < high; }
+
+static ls_status check(const ls_optimizer *o)
+{
+    if ((unsigned)o->kind >= COUNT_OF(kinds))
+        return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
+    if (kinds[o->kind].second && !(within(o->beta1, 0, 1) && within(o->beta2, 0, 1) && within(o->eps, 1e-38, 1)))
+        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 and below 1",
+                       kinds[o->kind].name, o->beta1, o->beta2, o->eps);
+    if (!kinds[o->kind].second && !within(o->momentum, 0, 1))
+        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name, o->momentum);
+    if (o->nesterov && (o->kind != LS_SGD || o->momentum == 0))
+        return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", kinds[o->kind].name);
+    if (o->kind == LS_LARS && !(o->trust > 0))
+        return ls_fail(LS_EINVAL, "optimizer lars: trust %g must be above 0", o->trust);
+    if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
+        return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", kinds[o->kind].name,
+                       o->weight_decay, o->clip);
+    return LS_OK;
+}
+
+/* The global norm as an output, and the clip factor. */
+static ls_value append_norm(ls_program *p, double most)
+{
+    ls_dtype type = ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32;
+    ls_value acc = ls_constant(p, LS_F64, 1, (size_t[]){ 1 }, 0.0), out[2];
+    struct op_attr attr = { .clip = { most } };
+
+    for (size_t i = 0; i < ls_store_count(p->store); i++)
+        if (!ls_store_is_frozen(p->store, i)) {
+            ls_value g = program_grad_value(p, (int)i);
+
+            program_emit(p, OP_SUM_SQUARES, NULL, 1, &g, 1, &acc);
+        }
+    out[0] = program_new_value(p, "norm", type, 1, (size_t[]){ 1 });
+    out[1] = program_new_value(p, "clip_factor", type, 1, (size_t[]){ 1 });
+    program_emit(p, OP_CLIP_FACTOR, &attr, 1, &acc, 2, out);
+    ls_output(p, NORM, out[0]);
+    return out[1];
+}
+
+static void append_update(ls_program *p, const ls_optimizer *o, int param, ls_value hyper, ls_value factor)
+{
+    const struct kind *k = &kinds[o->kind];
+    bool matrix = ls_store_ndim(p->store, (size_t)param) >= 2;
+    struct op_attr attr = { .optim = {
+        .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps, .momentum = (float)o->momentum,
+        .weight_decay = matrix ? (float)o->weight_decay : 0, .trust = (float)o->trust, .nesterov = o->nesterov,
+        .decoupled = k->decoupled, .adapt = matrix } };
+    ls_value in[3] = { program_grad_value(p, param), hyper, factor }, out[4] = { program_param_value(p, param) };
+    int n = 1;
+
+    out[n++] = k->first || o->momentum > 0 ? program_state_value(p, param, "m") : LS_NONE;
+    if (k->second)
+        out[n++] = program_state_value(p, param, "v");
+    out[n++] = ls_store_settings(p->store).master ? program_state_value(p, param, "master") : LS_NONE;
+    program_emit(p, k->op, &attr, 3, in, n, out);
+}
+
+ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
+{
+    enum segment segment = p->segment;
+    enum phase phase = p->phase;
+    ls_value hyper, factor;
+
+    LS_TRY(check(o));
+    if (program_find(p, HYPER).id)
+        return ls_fail(LS_EINVAL, "optimizer: this program has one already");
+    if (ls_store_count(p->store) == 0)
+        return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it behind the model");
+    p->segment = SEG_OPTIMIZER;
+    p->phase = PHASE_OPTIMIZER;
+    hyper = ls_input(p, HYPER, LS_F32, 1, (size_t[]){ 4 });
+    factor = append_norm(p, o->clip);
+    for (size_t i = 0; i < ls_store_count(p->store); i++)
+        if (!ls_store_is_frozen(p->store, i))
+            append_update(p, o, (int)i, hyper, factor);
+    p->segment = segment;
+    p->phase = phase;
+    return ls_program_status(p);
+}
+
+ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t)
+{
+    float hyper[4];
+
+    if (!within(lr, 0, INFINITY) || t == 0)
+        return ls_fail(LS_EINVAL, "optimizer: learning rate %g must be 0 or more, step %llu 1 or more", lr, (unsigned long long)t);
+    hyper[0] = (float)lr;
+    hyper[1] = (float)(1.0 / (1.0 - pow(o->beta1, (double)t)));
+    hyper[2] = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));
+    hyper[3] = (float)t;
+    return ls_program_write(p, HYPER, hyper, LS_F32, 4);
+}
+
+double ls_optimizer_norm(const ls_program *p)
+{
+    double norm = NAN;
+
+    return ls_program_read(p, NORM, &norm, LS_F64, 1) < 0 ? NAN : norm;
+}
