@@ -1,0 +1,173 @@
+/* The ledger: alignment, counting, peaks, the limit, injected failures, many threads at once. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "base/mem.h"
+
+static struct mem_stats now(void)
+{
+    struct mem_stats s;
+
+    mem_read(&s);
+    return s;
+}
+
+static void blocks_are_aligned_and_counted(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 63, 64, 65, 4096, (4 << 20) - 64, 4 << 20, (6 << 20) + 5 };
+    struct mem_stats before = now();
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        unsigned char *p = mem_alloc(MEM_GRADIENTS, sizes[i]);
+
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        memset(p, 0xa5, sizes[i]);
+        assert_int_equal(now().now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS], sizes[i]);
+        assert_int_equal(now().total_now - before.total_now, sizes[i]);
+        mem_free(p);
+        assert_int_equal(now().now[MEM_GRADIENTS], before.now[MEM_GRADIENTS]);
+    }
+    assert_int_equal(now().calls - before.calls, COUNT_OF(sizes));
+    mem_free(NULL);
+}
+
+static void peaks_follow_the_sum(void **state)
+{
+    (void)state;
+    mem_reset_peak();
+    size_t held = now().total_now;
+    void *a = mem_alloc(MEM_PARAMETERS, 1000), *b = mem_alloc(MEM_ACTIVATIONS, 500);
+    mem_free(a);
+    void *c = mem_alloc(MEM_PARAMETERS, 800);
+
+    assert_int_equal(now().peak[MEM_PARAMETERS], 1000);
+    assert_int_equal(now().peak[MEM_ACTIVATIONS], 500);
+    assert_int_equal(now().total_peak, held + 1500);
+    mem_free(b);
+    mem_reset_peak();
+    assert_int_equal(now().peak[MEM_PARAMETERS], 800);
+    assert_int_equal(now().peak[MEM_ACTIVATIONS], 0);
+    assert_int_equal(now().total_peak, held + 800);
+    mem_free(c);
+}
+
+static void arrays_are_zero_and_do_not_overflow(void **state)
+{
+    (void)state;
+    unsigned char *p = mem_array(MEM_OTHER, 300, 7);
+    for (int i = 0; i < 2100; i++) assert_int_equal(p[i], 0);
+    mem_free(p);
+    assert_null(mem_array(MEM_OTHER, SIZE_MAX / 2, 3));
+    assert_non_null(strstr(ls_errmsg(), "items of 3 bytes"));
+    assert_null(mem_alloc(MEM_OTHER, SIZE_MAX));
+    assert_null(mem_alloc(MEM_OTHER, SIZE_MAX - 64));
+}
+
+static void resizing_keeps_contents_and_category(void **state)
+{
+    (void)state;
+    size_t before = now().now[MEM_OPTIMIZER];
+    char *p = mem_alloc(MEM_OPTIMIZER, 10);
+    memcpy(p, "123456789", 10);
+    p = mem_resize(p, 100000);
+    assert_string_equal(p, "123456789");
+    assert_int_equal((uintptr_t)p % 64, 0);
+    assert_int_equal(now().now[MEM_OPTIMIZER] - before, 100000);
+    p = mem_resize(p, 4);
+    assert_memory_equal(p, "1234", 4);
+    mem_fail_at(1);
+    assert_null(mem_resize(p, 1000));
+    assert_memory_equal(p, "1234", 4);
+    mem_free(p);
+    assert_int_equal(now().now[MEM_OPTIMIZER], before);
+    size_t other = now().now[MEM_OTHER];
+    p = mem_resize(NULL, 12);
+    assert_int_equal(now().now[MEM_OTHER] - other, 12);
+    mem_free(p);
+    p = mem_strdup("copy");
+    assert_string_equal(p, "copy");
+    mem_free(p);
+}
+
+static void the_limit_is_a_clean_failure(void **state)
+{
+    (void)state;
+    void *most = mem_alloc(MEM_ACTIVATIONS, 1 << 20);
+    mem_set_limit(now().total_now + 100);
+    void *fits = mem_alloc(MEM_OTHER, 100);
+    assert_non_null(fits);
+    mem_free(fits);
+    struct mem_stats before = now();
+    assert_null(mem_alloc(MEM_PARAMETERS, 101));
+    assert_non_null(strstr(ls_errmsg(), "101 bytes needed for parameters"));
+    assert_non_null(strstr(ls_errmsg(), "most is in activations: 1048576 bytes"));
+    assert_non_null(strstr(ls_errmsg(), "limit "));
+    assert_int_equal(now().total_now, before.total_now);
+    assert_int_equal(now().now[MEM_PARAMETERS], before.now[MEM_PARAMETERS]);
+    mem_set_limit(0);
+    mem_free(most);
+}
+
+static void tests_choose_the_call_that_fails(void **state)
+{
+    (void)state;
+    mem_fail_at(3);
+    void *a = mem_alloc(MEM_OTHER, 1), *b = mem_zalloc(MEM_OTHER, 1), *c = mem_array(MEM_OTHER, 1, 1), *d = mem_strdup("");
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_null(c);
+    assert_non_null(d);
+    mem_free(a), mem_free(b), mem_free(d);
+}
+
+static void the_names_are_those_of_metrics(void **state)
+{
+    static const char *const names[] = { "parameters", "gradients", "optimizer", "activations", "communication", "other" };
+
+    (void)state;
+    assert_int_equal(COUNT_OF(names), MEM_CATEGORIES);
+    for (int i = 0; i < MEM_CATEGORIES; i++) assert_string_equal(mem_category_name((enum mem_category)i), names[i]);
+}
+
+static void *churn(void *arg)
+{
+    enum mem_category c = *(enum mem_category *)arg;
+
+    for (size_t i = 0; i < 5000; i++) {
+        void *a = mem_alloc(c, i % 97), *b = mem_alloc(MEM_OTHER, 3);
+        mem_free(a), mem_free(b);
+    }
+    return NULL;
+}
+
+static void threads_count_exactly(void **state)
+{
+    enum mem_category c[4] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER, MEM_PARAMETERS };
+    pthread_t t[4];
+    struct mem_stats before = now(), after;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, churn, &c[i]), 0);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+    after = now();
+    assert_memory_equal(after.now, before.now, sizeof after.now);
+    assert_int_equal(after.total_now, before.total_now);
+    assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_aligned_and_counted),   cmocka_unit_test(peaks_follow_the_sum),
+        cmocka_unit_test(arrays_are_zero_and_do_not_overflow), cmocka_unit_test(resizing_keeps_contents_and_category),
+        cmocka_unit_test(the_limit_is_a_clean_failure),     cmocka_unit_test(tests_choose_the_call_that_fails),
+        cmocka_unit_test(the_names_are_those_of_metrics),   cmocka_unit_test(threads_count_exactly),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
