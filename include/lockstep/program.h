@@ -69,7 +69,7 @@ typedef struct ls_compile_options {
 
 /* Bytes by what they are for, and work by segment; known after compile, before any run. */
 typedef struct ls_cost {
-    size_t parameters, gradients, optimizer, activations, other;  /* bytes */
+    size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
     size_t live_peak;            /* bytes alive at once in the arena; activations - live_peak is fragmentation */
     double forward_flops, backward_flops, recompute_flops;  /* of one forward, backward, recomputation */
     double model_flops;          /* forward + backward without recomputation: what MFU counts */

@@ -1,0 +1,158 @@
+/* execute.c - the executor: bytes behind values, then a walk over the list that calls kernels.
+ *
+ * bind_pass() allocates the arena and resolves every pointer once. A run allocates nothing and computes no shape.
+ */
+#include "program/program.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+#include "device/device.h"
+
+static const struct device *device_of(const ls_program *p) { return device_find(ls_store_settings(p->store).device); }
+
+void unbind(ls_program *p)
+{
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (i->call && i->call->state && i->kernel->release)
+                i->kernel->release(i->call);
+            mem_free(i->call);
+            i->call = NULL;
+        }
+    if (p->arena)
+        device_of(p)->free(p->arena);
+    p->arena = NULL;
+}
+
+/* First byte of the value that owns v's bytes. */
+static void *root_data(const ls_program *p, int v)
+{
+    const struct value *root = &p->values[p->values[v].root];
+
+    switch (root->role) {
+    case LS_ROLE_PARAMETER: return ls_tensor_data(ls_store_value(p->store, (size_t)root->param));
+    case LS_ROLE_GRADIENT:  return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
+    case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
+    case LS_ROLE_BOUND:     return ls_tensor_data(root->tensor);
+    default:                return (char *)p->arena + root->at;
+    }
+}
+
+static ls_status bind_instruction(ls_program *p, struct instruction *i)
+{
+    struct call *c = i->call;
+
+    for (int k = 0; k < i->nin; k++)
+        if (i->in[k].id)
+            c->in[k] = value_view(&p->values[i->in[k].id], root_data(p, i->in[k].id));
+    for (int k = 0; k < i->nout; k++)
+        if (i->out[k].id)
+            c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
+    c->scratch = i->scratch_bytes ? (char *)p->arena + i->scratch_at : NULL;
+    return i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
+}
+
+ls_status bind_pass(ls_program *p)
+{
+    LS_TRY(ls_store_allocate(p->store));
+    p->arena = device_of(p)->alloc(MEM_ACTIVATIONS, p->arena_bytes);
+    if (!p->arena)
+        return LS_ENOMEM;
+    device_of(p)->fill(p->arena, 0, p->arena_bytes);
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++)
+            if (p->list[s].at[n].op != OP_VIEW)
+                LS_TRY(bind_instruction(p, &p->list[s].at[n]));
+    return LS_OK;
+}
+
+/* ---- running ---- */
+
+/* Names the first element of out that is not finite. */
+static ls_status check_finite(const ls_program *p, const struct instruction *i, int number)
+{
+    enum { CHUNK = 256 };
+    double part[CHUNK];
+
+    for (int k = 0; k < i->nout; k++) {
+        const struct view *v = &i->call->out[k];
+        size_t count = view_count(v);
+
+        if (!view_given(v) || !ls_dtype_is_float(v->dtype))
+            continue;
+        for (size_t at = 0; at < count; at += CHUNK) {
+            size_t n = MIN((size_t)CHUNK, count - at);
+
+            ls_convert(part, LS_F64, (const char *)v->data + at * ls_dtype_bytes(v->dtype), v->dtype, n);
+            for (size_t e = 0; e < n; e++)
+                if (!isfinite(part[e]))
+                    return ls_fail(LS_EINVAL, "instruction %d, %s of '%s' (%s, %s): element %zu is %s", number,
+                                   program_op_name(i->op), p->values[i->out[k].id].name, phase_name(i->phase),
+                                   ls_dtype_name(v->dtype), at + e, isnan(part[e]) ? "NaN" : "infinite");
+        }
+    }
+    return LS_OK;
+}
+
+ls_status ls_program_run(ls_program *p, int segments)
+{
+    int number = 0;
+
+    LS_TRY(ls_program_status(p));
+    if (!p->runnable)
+        return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, number++) {
+            struct instruction *i = &p->list[s].at[n];
+            double start;
+
+            if (!(segments >> s & 1) || i->op == OP_VIEW)
+                continue;
+            start = base_now();
+            i->kernel->run(i->call);
+            i->seconds += base_now() - start;
+            i->runs++;
+            if (p->options.check_finite)
+                LS_TRY(check_finite(p, i, number));
+        }
+    return LS_OK;
+}
+
+/* ---- reading and writing ---- */
+
+static ls_status transfer_check(const ls_program *p, const char *name, size_t count, const struct value **out)
+{
+    ls_value v = program_find(p, name);
+
+    if (!p->runnable)
+        return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
+    if (!v.id)
+        return ls_fail(LS_EINVAL, "'%s': no input, output or bound value of that name", name);
+    if (value_count(&p->values[v.id]) != count)
+        return ls_fail(LS_EINVAL, "'%s' has %zu elements, %zu were given", name, value_count(&p->values[v.id]), count);
+    *out = &p->values[v.id];
+    return LS_OK;
+}
+
+ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
+{
+    const struct value *v;
+
+    LS_TRY(transfer_check(p, name, count, &v));
+    if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
+        return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
+    ls_convert(root_data(p, v->root), v->dtype, host, type, count);
+    return LS_OK;
+}
+
+ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count)
+{
+    const struct value *v;
+
+    LS_TRY(transfer_check(p, name, count, &v));
+    ls_convert(host, type, root_data(p, v->root), v->dtype, count);
+    return LS_OK;
+}

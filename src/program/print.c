@@ -1,0 +1,205 @@
+/* print.c - the program as people read it, and where its time went. */
+#include "program/program.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+struct sink { char *text; size_t bytes, room; bool failed; };
+
+static void put(struct sink *s, const char *fmt, ...) LS_PRINTF(2, 3);
+static void put(struct sink *s, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    n = MIN(n, (int)sizeof line - 1);
+    if (s->failed)
+        return;
+    if (s->bytes + (size_t)n + 1 > s->room) {
+        size_t room = 2 * (s->room + sizeof line);
+        char *grown = mem_resize(s->text, room);
+
+        if (!grown) {
+            s->failed = true;
+            return;
+        }
+        s->text = grown;
+        s->room = room;
+    }
+    memcpy(s->text + s->bytes, line, (size_t)n + 1);
+    s->bytes += (size_t)n;
+}
+
+static ls_status finish(struct sink *s, char **text)
+{
+    if (s->failed) {
+        mem_free(s->text);
+        return LS_ENOMEM;
+    }
+    *text = s->text;
+    return LS_OK;
+}
+
+/* "1.50 M", "3.22 G": three figures with a power-of-1000 suffix. */
+static const char *scaled(char *text, double x)
+{
+    static const char suffix[] = " kMGTPE";
+    int k = 0;
+
+    while (x >= 999.5 && k < 6) {
+        x /= 1000;
+        k++;
+    }
+    sprintf(text, x >= 99.5 ? "%.0f%c" : x >= 9.95 ? "%.1f%c" : "%.2f%c", x, suffix[k]);
+    if (!k)
+        text[strlen(text) - 1] = 0;
+    return text;
+}
+
+static const char *placement(const struct value *v, char *text)
+{
+    static const char *const axis[LS_AXES] = { "pp", "dp", "cp", "ep", "tp" };
+    int n = 0;
+
+    text[0] = 0;
+    for (int a = 0; a < LS_AXES; a++)
+        if (v->place[a].kind == LS_SHARD)
+            n += sprintf(text + n, " %s:S%d", axis[a], v->place[a].dim);
+        else if (v->place[a].kind == LS_PARTIAL)
+            n += sprintf(text + n, " %s:P", axis[a]);
+    return text;
+}
+
+static void put_operand(struct sink *s, const ls_program *p, ls_value x)
+{
+    const struct value *v = &p->values[x.id];
+    char shape[96], place[64];
+
+    if (x.id)
+        put(s, " %s%s%s%s", v->name, ls_dtype_name(v->dtype)[0] == 'i' ? ":i" : "", value_shape(v, shape), placement(v, place));
+}
+
+static size_t operand_bytes(const ls_program *p, const struct instruction *i)
+{
+    size_t bytes = 0;
+
+    for (int k = 0; k < i->nin; k++)
+        bytes += i->in[k].id ? value_count(&p->values[i->in[k].id]) * ls_dtype_bytes(p->values[i->in[k].id].dtype) : 0;
+    for (int k = 0; k < i->nout; k++)
+        bytes += i->out[k].id ? value_count(&p->values[i->out[k].id]) * ls_dtype_bytes(p->values[i->out[k].id].dtype) : 0;
+    return bytes;
+}
+
+static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
+{
+    char bytes[16], flops[16];
+
+    put(s, "%5d  %-10s  %-16s  %-12s  %8sB  %8s  ", number, phase_name(i->phase), program_op_name(i->op),
+        i->kernel ? i->kernel->name : "-", i->op == OP_VIEW ? "0" : scaled(bytes, (double)operand_bytes(p, i)),
+        i->flops > 0 ? scaled(flops, i->flops) : "-");
+    for (int k = 0; k < i->nout; k++)
+        put_operand(s, p, i->out[k]);
+    put(s, "  <- ");
+    for (int k = 0; k < i->nin; k++)
+        put_operand(s, p, i->in[k]);
+    put(s, "\n");
+}
+
+static void put_totals(struct sink *s, const ls_program *p)
+{
+    ls_cost c = ls_program_cost(p);
+    char a[16], b[16], d[16], e[16];
+
+    put(s, "\nparameters %sB  gradients %sB  optimizer %sB\n", scaled(a, (double)c.parameters),
+        scaled(b, (double)c.gradients), scaled(d, (double)c.optimizer));
+    put(s, "activations %sB in one arena, of which %sB live at the peak\n", scaled(a, (double)c.activations),
+        scaled(b, (double)c.live_peak));
+    put(s, "FLOPs: forward %s  backward %s  recomputed %s  model total %s\n", scaled(a, c.forward_flops),
+        scaled(b, c.backward_flops), scaled(d, c.recompute_flops), scaled(e, c.model_flops));
+}
+
+ls_status ls_program_text(const ls_program *p, char **text)
+{
+    struct sink s = { 0 };
+    int number = 0;
+
+    LS_TRY(ls_program_status(p));
+    for (int seg = 0; seg < SEGMENTS; seg++) {
+        int block = -1;
+
+        if (!p->list[seg].n)
+            continue;
+        put(&s, "%s%s: %d instructions\n", seg ? "\n" : "", segment_name((enum segment)seg), p->list[seg].n);
+        put(&s, "%5s  %-10s  %-16s  %-12s  %9s  %8s   values\n", "#", "phase", "op", "kernel", "bytes", "FLOPs");
+        for (int n = 0; n < p->list[seg].n; n++, number++) {
+            const struct instruction *i = &p->list[seg].at[n];
+
+            if (i->block != block)
+                put(&s, "  -- %s\n", i->block ? p->blocks[i->block] : "(outside blocks)");
+            block = i->block;
+            put_instruction(&s, p, i, number);
+        }
+    }
+    put_totals(&s, p);
+    return finish(&s, text);
+}
+
+/* ---- profile ---- */
+
+struct row { int op; enum phase phase; const char *kernel; double seconds, flops, bytes; uint64_t runs; };
+
+static int slower_first(const void *a, const void *b)
+{
+    double x = ((const struct row *)a)->seconds, y = ((const struct row *)b)->seconds;
+
+    return (x < y) - (x > y);
+}
+
+static void add_row(struct row *rows, int *n, const ls_program *p, const struct instruction *i)
+{
+    int k = 0;
+
+    while (k < *n && (rows[k].op != i->op || rows[k].phase != i->phase || rows[k].kernel != i->kernel->name))
+        k++;
+    if (k == *n)
+        rows[(*n)++] = (struct row){ i->op, i->phase, i->kernel->name, 0, 0, 0, 0 };
+    rows[k].seconds += i->seconds;
+    rows[k].flops += i->flops * (double)i->runs;
+    rows[k].bytes += (double)operand_bytes(p, i) * (double)i->runs;
+    rows[k].runs += i->runs;
+}
+
+ls_status program_profile_text(const ls_program *p, char **text)
+{
+    enum { MOST = OPS * 5 };
+    struct row *rows = mem_array(MEM_OTHER, MOST, sizeof *rows);
+    struct sink s = { 0 };
+    double total = 0;
+    int n = 0;
+
+    if (!rows)
+        return LS_ENOMEM;
+    for (int seg = 0; seg < SEGMENTS; seg++)
+        for (int k = 0; k < p->list[seg].n; k++)
+            if (p->list[seg].at[k].runs && n < MOST)
+                add_row(rows, &n, p, &p->list[seg].at[k]);
+    qsort(rows, (size_t)n, sizeof *rows, slower_first);
+    for (int k = 0; k < n; k++)
+        total += rows[k].seconds;
+    put(&s, "%-18s  %-10s  %-14s  %8s  %10s  %6s  %8s  %7s\n", "op", "phase", "kernel", "calls", "seconds", "share", "GFLOP/s", "GB/s");
+    for (int k = 0; k < n; k++)
+        put(&s, "%-18s  %-10s  %-14s  %8llu  %10.4f  %5.1f%%  %8.1f  %7.1f\n", program_op_name(rows[k].op),
+            phase_name(rows[k].phase), rows[k].kernel, (unsigned long long)rows[k].runs, rows[k].seconds,
+            100 * rows[k].seconds / MAX(total, 1e-12), rows[k].flops / MAX(rows[k].seconds, 1e-12) / 1e9,
+            rows[k].bytes / MAX(rows[k].seconds, 1e-12) / 1e9);
+    put(&s, "%-18s  %-10s  %-14s  %8s  %10.4f\n", "all", "", "", "", total);
+    mem_free(rows);
+    return finish(&s, text);
+}
