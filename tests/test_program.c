@@ -31,7 +31,7 @@ static ls_value layer(ls_program *p, const char *name, ls_value x, size_t in, si
 
     snprintf(w, sizeof w, "%s.weight", name);
     snprintf(b, sizeof b, "%s.bias", name);
-    return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.5 }, 2, (size_t[]){ out, in }),
+    return ls_linear(p, x, ls_param(p, w, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ out, in }),
                      ls_param(p, b, (ls_init){ LS_INIT_UNIFORM, 0.1 }, 1, &out));
 }
 
@@ -92,7 +92,7 @@ static void gradients_are_finite_differences(void **state)
         double *w = ls_tensor_data(ls_store_value(s, i)), *g = ls_tensor_data(ls_store_grad(s, i));
 
         for (size_t e = 0; e < ls_tensor_count(ls_store_value(s, i)); e += 5) {
-            double keep = w[e], up, down, h = 1e-6;
+            double keep = w[e], up, down, h = 1e-5;
 
             w[e] = keep + h;
             up = loss_of(p);
