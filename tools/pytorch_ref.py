@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""pytorch_ref.py - writes tests/golden: numbers of PyTorch that the tests hold lockstep against.
+
+Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors numpy
+Use:      V/bin/python tools/pytorch_ref.py [--out tests/golden]
+
+Models gpt2, llama, llama_tied and llama_scaled (rotary frequencies scaled as in Llama 3.1), each a
+folder with config.json and model.safetensors as transformers writes them (the initial weights,
+fp32) and golden.safetensors:
+
+    batch.x, batch.y        i32 [10,B,T]   tokens and targets of the steps; target -1 is ignored
+    logits                  f32 [B,T,V]    of batch 0 under the initial weights
+    fp32.loss, fp32.norm    f32 [10]       of each step: loss, gradient norm before clipping
+    fp32.grad.NAME          f32            gradient of step 1 before clipping
+    fp32.final.NAME         f32            weights after 10 steps
+    bf16.loss, bf16.norm, bf16.grad.NAME   the same in bf16
+
+NAME is the tensor's name in model.safetensors. A tied head has no name of its own: its gradient is
+in the embedding's. One step:
+
+    loss = sum over valid targets of -log softmax(logits) / their count, in fp32
+    clip to global norm 1: g *= min(1, 1 / (norm + 1e-6))
+    AdamW: lr 1e-3 (every step), betas 0.9 0.95, eps 1e-8, weight decay 0.1 on tensors of two
+    dims (embeddings included), 0 on norms and biases
+
+bf16: weights are kept in fp32; each step rounds them to a bf16 model, which does forward and
+backward; its gradients are widened to fp32, and clipping and AdamW work on the fp32 weights. Logits
+are widened to fp32 for the loss.
+
+Where the numbers are no reference: adding a vector to every key changes no softmax, so the gradient of
+GPT-2's key bias (elements 32..63 of c_attn.bias) is zero but for rounding, which AdamW then blows up to
+steps as long as the others'. Hold that gradient against an absolute bound and leave these elements
+of fp32.final out; nothing else depends on them.
+
+optim/golden.safetensors: optimizers alone, five steps on w [6,5] and b [5] with given gradients:
+
+    lr f32 [5], param.w [6,5], param.b [5], grad.w [5,6,5], grad.b [5,5]; CASE.w [5,6,5] and
+    CASE.b [5,5] are the parameters after each step
+
+CASE sgd (momentum 0), momentum, nesterov (momentum 0.9), adam (decay added to the gradient), adamw
+(decoupled): torch.optim. lamb, lars: lamb() and lars() below. Weight decay 0.1 on w and 0 on b, betas
+0.9 0.95, eps 1e-4, no clipping.
+"""
+import argparse
+import os
+import platform
+import shutil
+
+import numpy as np
+import torch
+import transformers
+from safetensors.numpy import save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+STEPS, VOCAB, IGNORED = 10, 97, -1
+BETAS, EPS, DECAY, RATE, CLIP = (0.9, 0.95), 1e-8, 0.1, 1e-3, 1.0
+
+LLAMA = dict(hidden_size=32, intermediate_size=88, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=32, rms_norm_eps=1e-5,
+             bos_token_id=1, eos_token_id=2)
+PLAIN = dict(rope_type="default", rope_theta=10000.0)
+SCALED = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=16)
+
+
+def make_gpt2():
+    return GPT2LMHeadModel(GPT2Config(
+        n_layer=2, n_embd=32, n_head=4, n_positions=32, vocab_size=VOCAB, resid_pdrop=0.0,
+        embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0))
+
+
+def make_llama(tied, rope):
+    return LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=tied, rope_parameters=dict(rope)))
+
+
+MODELS = {  # name: B, T, maker
+    "gpt2": (3, 16, make_gpt2),
+    "llama": (2, 24, lambda: make_llama(False, PLAIN)),
+    "llama_tied": (3, 16, lambda: make_llama(True, PLAIN)),
+    "llama_scaled": (2, 24, lambda: make_llama(False, SCALED)),
+}
+
+
+def set_up():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("highest")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+@torch.no_grad()
+def fill(model, seed):
+    """Weights large enough that every gradient is far from rounding; no norm is 1, no bias is 0."""
+    g = torch.Generator().manual_seed(seed)
+    for p in model.parameters():
+        noise = torch.randn(p.shape, generator=g) * 0.2
+        is_norm = p.dim() == 1 and "Norm" in owner(model, p)
+        p.copy_(1 + noise if is_norm else noise)
+    return model.eval()
+
+
+def to_bf16(model):
+    """Rounds the parameters only: model.to() would round the rotary frequencies as well."""
+    for p in model.parameters():
+        p.data = p.data.to(torch.bfloat16)
+    return model.eval()
+
+
+def owner(model, param):
+    """Name of the module class whose weight this is; "" for a bias."""
+    for module in model.modules():
+        if getattr(module, "weight", None) is param:
+            return type(module).__name__
+    return ""
+
+
+def make_batches(B, T, seed):
+    """Sequences in which a token mostly fixes the next, and targets with holes of unequal size."""
+    g = torch.Generator().manual_seed(seed)
+    seq = torch.randint(VOCAB, (STEPS, B, T + 1), generator=g)
+    for t in range(1, T + 1):
+        follows = torch.rand((STEPS, B), generator=g) < 0.75
+        seq[:, :, t] = torch.where(follows, (5 * seq[:, :, t - 1] + 3) % VOCAB, seq[:, :, t])
+    x, y = seq[:, :, :-1].clone(), seq[:, :, 1:].clone()
+    y[torch.rand(y.shape, generator=g) < 0.1] = IGNORED
+    y[:, 0, :T // 3] = IGNORED
+    return x, y
+
+
+def loss_of(model, x, y):
+    logits = model(input_ids=x, use_cache=False).logits.float()
+    return torch.nn.functional.cross_entropy(logits.view(-1, VOCAB), y.reshape(-1), ignore_index=IGNORED)
+
+
+def adamw(params):
+    groups = [{"params": [p for p in params if p.dim() >= 2], "weight_decay": DECAY},
+              {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=RATE, betas=BETAS, eps=EPS)
+
+
+def train(master, worker, x, y):
+    """Ten steps on master's weights; worker (master itself, or its bf16 twin) does the passes."""
+    names, masters = zip(*master.named_parameters())
+    workers = [p for _, p in worker.named_parameters()]
+    opt, losses, norms, grads = adamw(masters), [], [], {}
+    for step in range(STEPS):
+        with torch.no_grad():
+            for w, m in zip(workers, masters):
+                w.copy_(m)
+                w.grad = None
+        loss = loss_of(worker, x[step], y[step])
+        loss.backward()
+        for w, m in zip(workers, masters):
+            m.grad = w.grad.float()
+        if step == 0:
+            grads = {n: m.grad.clone() for n, m in zip(names, masters)}
+        norms.append(torch.nn.utils.clip_grad_norm_(masters, CLIP).item())
+        losses.append(loss.item())
+        opt.step()
+    final = {n: m.detach().clone() for n, m in zip(names, masters)}
+    return losses, norms, grads, final
+
+
+def write_model(folder, B, T, make, seed):
+    shutil.rmtree(folder, ignore_errors=True)
+    master = fill(make(), seed)
+    master.save_pretrained(folder)
+    x, y = make_batches(B, T, seed + 1)
+    with torch.no_grad():
+        out = {"batch.x": x.int(), "batch.y": y.int(), "logits": master(input_ids=x[0]).logits}
+
+    twin = fill(make(), seed)
+    half = to_bf16(make())
+    for kind, (m, w) in {"fp32": (master, master), "bf16": (twin, half)}.items():
+        losses, norms, grads, final = train(m, w, x, y)
+        out[kind + ".loss"] = torch.tensor(losses, dtype=torch.float32)
+        out[kind + ".norm"] = torch.tensor(norms, dtype=torch.float32)
+        out.update({f"{kind}.grad.{n}": g for n, g in grads.items()})
+        if kind == "fp32":
+            out.update({f"{kind}.final.{n}": p for n, p in final.items()})
+        print(f"{os.path.basename(folder):13s} {kind} loss", " ".join(f"{v:.4f}" for v in losses),
+              "norm", " ".join(f"{v:.3f}" for v in norms[:3]))
+    save(out, os.path.join(folder, "golden.safetensors"))
+
+
+def save(tensors, path):
+    arrays = {n: np.ascontiguousarray(t.numpy() if torch.is_tensor(t) else t) for n, t in tensors.items()}
+    save_file(arrays, path, metadata={"format": "pt"})
+
+
+# ---- optimizers alone ----
+
+OPT_EPS, MOMENTUM, TRUST = 1e-4, 0.9, 0.001
+
+
+def lamb(w, g, state, lr, t, decay, adapt):
+    """LAMB, You et al. 2019, algorithm 2, phi(z) = z, with bias correction:
+        m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2
+        u = (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps) + decay w
+        w -= lr r u,  r = |w| / |u|;  r = 1 where adapt is off or a norm is 0"""
+    b1, b2 = BETAS
+    state["m"] = b1 * state.get("m", 0) + (1 - b1) * g
+    state["v"] = b2 * state.get("v", 0) + (1 - b2) * g * g
+    u = state["m"] / (1 - b1 ** t) / (np.sqrt(state["v"] / (1 - b2 ** t)) + OPT_EPS) + decay * w
+    wn, un = np.linalg.norm(w), np.linalg.norm(u)
+    return w - lr * (wn / un if adapt and wn > 0 and un > 0 else 1.0) * u
+
+
+def lars(w, g, state, lr, t, decay, adapt):
+    """LARS, You et al. 2017, algorithm 1: the rate goes into the momentum.
+        local = trust |w| / (|g| + decay |w|);  1 where adapt is off or a norm is 0
+        v = momentum v + lr local (g + decay w),  w -= v"""
+    wn, gn = np.linalg.norm(w), np.linalg.norm(g)
+    local = TRUST * wn / (gn + decay * wn) if adapt and wn > 0 and gn > 0 else 1.0
+    state["v"] = MOMENTUM * state.get("v", 0) + lr * local * (g + decay * w)
+    return w - state["v"]
+
+
+def run_torch(make, param, grads, lr, decay):
+    p = torch.nn.Parameter(param.clone())
+    opt, seen = make([p], decay), []
+    for g, rate in zip(grads, lr):
+        opt.param_groups[0]["lr"] = float(rate)
+        p.grad = g.clone()
+        opt.step()
+        seen.append(p.detach().clone())
+    return torch.stack(seen)
+
+
+def run_numpy(rule, param, grads, lr, decay, adapt):
+    w, state, seen = param.double().numpy(), {}, []
+    for t, (g, rate) in enumerate(zip(grads.double().numpy(), lr), 1):
+        w = rule(w, g, state, float(rate), t, decay, adapt)
+        seen.append(w)
+    return np.stack(seen).astype(np.float32)
+
+
+def write_optimizers(folder):
+    os.makedirs(folder, exist_ok=True)
+    o, g = torch.optim, torch.Generator().manual_seed(50)
+    lr = torch.tensor([0.0625, 0.125, 0.125, 0.03125, 0.015625])
+    param = {"w": torch.randn(6, 5, generator=g), "b": torch.randn(5, generator=g)}
+    grad = {n: torch.randn(5, *p.shape, generator=g) for n, p in param.items()}
+    grad["w"][:, 2] *= 1e-4  # as small as eps: shows where eps is added
+    rules = {
+        "sgd": lambda p, d: o.SGD(p, lr=1.0, weight_decay=d),
+        "momentum": lambda p, d: o.SGD(p, lr=1.0, momentum=MOMENTUM, weight_decay=d),
+        "nesterov": lambda p, d: o.SGD(p, lr=1.0, momentum=MOMENTUM, nesterov=True, weight_decay=d),
+        "adam": lambda p, d: o.Adam(p, lr=1.0, betas=BETAS, eps=OPT_EPS, weight_decay=d),
+        "adamw": lambda p, d: o.AdamW(p, lr=1.0, betas=BETAS, eps=OPT_EPS, weight_decay=d),
+    }
+    out = {"lr": lr}
+    for n, p in param.items():
+        decay = DECAY if p.dim() >= 2 else 0.0
+        out["param." + n], out["grad." + n] = p, grad[n]
+        for case, make in rules.items():
+            out[f"{case}.{n}"] = run_torch(make, p, grad[n], lr, decay)
+        for rule in (lamb, lars):
+            out[f"{rule.__name__}.{n}"] = run_numpy(rule, p, grad[n], lr, decay, p.dim() >= 2)
+    save(out, os.path.join(folder, "golden.safetensors"))
+
+
+README = """# Golden numbers
+
+Written by `tools/pytorch_ref.py` (which says what each tensor is) with torch {torch},
+transformers {transformers}, numpy {numpy}, Python {python}, on one thread of a CPU. Read by the tests of
+losses, gradients, optimizers and Hugging Face import.
+
+| folder | model | batch |
+|---|---|---|
+| gpt2 | GPT-2, 2 layers, width 32, 4 heads, 97 tokens, 32 places, tied head | [3,16] |
+| llama | Llama, 2 layers, width 32, ffn 88, 4 heads, 2 kv heads, 97 tokens, own head | [2,24] |
+| llama_tied | the same, tied head | [3,16] |
+| llama_scaled | as llama, rotary frequencies scaled (llama3: factor 8, low 1, high 4, original 16) | [2,24] |
+| optim | SGD, momentum, Nesterov, Adam, AdamW, LAMB, LARS on [6,5] and [5], 5 steps | - |
+"""
+
+
+def main():
+    p = argparse.ArgumentParser(description="write the golden numbers of the tests")
+    p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "tests", "golden"))
+    out = os.path.abspath(p.parse_args().out)
+    set_up()
+    for i, (name, (B, T, make)) in enumerate(MODELS.items()):
+        write_model(os.path.join(out, name), B, T, make, seed=10 * i + 1)
+    write_optimizers(os.path.join(out, "optim"))
+    with open(os.path.join(out, "README.md"), "w") as f:
+        f.write(README.format(torch=torch.__version__.split("+")[0], transformers=transformers.__version__,
+                              numpy=np.__version__, python=platform.python_version()))
+
+
+if __name__ == "__main__":
+    main()
