@@ -1,0 +1,62 @@
+# The way in. Everything is built by CMake in build/; these are the commands that people type.
+#
+#   make            the command build/lockstep and the library
+#   make demo       train a small model on the King James Bible, sample from it, report
+#   make check      build and run all tests
+#   make nightly    the suite again under sanitizers and with clang, and a minute of each fuzz target
+#   make install    PREFIX=/usr/local by default
+#   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well)
+
+PREFIX   ?= /usr/local
+SANITIZE ?=
+CC       ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+JOBS     ?= $(shell nproc)
+BUILD    ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))
+comma    := ,
+
+.PHONY: all deps configure demo check nightly install fuzz docs clean
+
+all: configure
+	cmake --build $(BUILD) -j$(JOBS)
+
+deps:
+	@tools/deps.sh build
+
+configure: deps
+	@cmake -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >$(BUILD).configure.log 2>&1 \
+	  || { cat $(BUILD).configure.log; exit 1; }; rm -f $(BUILD).configure.log
+
+demo: configure
+	@tools/deps.sh demo
+	@cmake --build $(BUILD) -j$(JOBS) --target lockstep
+	@tools/demo.sh $(BUILD)/lockstep
+
+check: configure
+	@tools/layers.sh
+	cmake --build $(BUILD) -j$(JOBS)
+	cd $(BUILD) && ctest --output-on-failure -j$(JOBS)
+
+nightly:
+	$(MAKE) check
+	$(MAKE) SANITIZE=address,undefined check
+	$(MAKE) CC=clang CMAKE_FLAGS=-DWERROR=ON check
+	$(MAKE) SANITIZE=thread check
+	$(MAKE) fuzz
+
+fuzz: deps
+	@tools/deps.sh fuzz
+	cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON >/dev/null
+	cmake --build build-fuzz -j$(JOBS) --target fuzzers
+	tools/fuzz.sh build-fuzz 60
+
+docs: all
+	$(BUILD)/lockstep help options --markdown >docs/options.md
+
+install: all
+	cmake --install $(BUILD)
+
+clean:
+	rm -rf build build-*

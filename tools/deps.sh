@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|fuzz.
+set -eu
+
+case "${1:-build}" in
+build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcmocka-dev" ;;
+demo)  want="bible-kjv" ;;
+fuzz)  want="clang libclang-rt-14-dev" ;;
+*) echo "deps: '$1' is none of build, demo, fuzz" >&2; exit 2 ;;
+esac
+
+missing=""
+for package in $want; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
+done
+[ -z "$missing" ] && exit 0
+
+sudo=""
+[ "$(id -u)" -eq 0 ] || sudo="sudo"
+if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
+    echo "deps: missing packages:$missing; run as root, or: apt-get install$missing" >&2
+    exit 1
+fi
+echo "installing:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+{ $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } \
+    >"$log" 2>&1 </dev/null || { tail -n 20 "$log" >&2; echo "deps: apt-get could not install:$missing" >&2; exit 1; }

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Runs every fuzz target of a build for some seconds: tools/fuzz.sh BUILD SECONDS. A crash stops it with its input kept.
+set -eu
+build=$1 seconds=$2
+for target in "$build"/fuzz_*; do
+    [ -x "$target" ] || continue
+    corpus=$build/corpus/$(basename "$target")
+    mkdir -p "$corpus"
+    echo "$(basename "$target"): $seconds s"
+    "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=0 -artifact_prefix="$build/" "$corpus" >"$build/$(basename "$target").log" 2>&1 \
+        || { tail -n 30 "$build/$(basename "$target").log"; exit 1; }
+done

@@ -1,0 +1,28 @@
+#!/bin/sh
+# The layer check: a file includes its own floor or a lower one, and a vendor's header stands in one named file.
+cd "$(dirname "$0")/.." || exit 1
+find src include labs tests -name '*.[ch]' | sort | xargs awk '
+function floor_of(path,    part) {
+    if (path ~ /^lockstep\//) { part = path; sub(/^lockstep\//, "", part); sub(/\.h$/, "", part); return public[part] }
+    split(path, part_, "/"); return floor[part_[1]]
+}
+BEGIN {
+    n = split("base 0 device 1 tensor 2 comm 2 program 3 nn 4 optim 4 data 4 parallel 5 checkpoint 5 plan 5 train 6 cli 7", w, " ")
+    for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
+    n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 checkpoint 5 plan 5", w, " ")
+    for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
+    n = split("dnnl.h src/tensor/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c pcre2.h src/data/pattern.c utf8proc.h src/data/normalize.c", w, " ")
+    for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
+}
+/^[ \t]*#[ \t]*include/ {
+    line = $0; sub(/^[^<"]*[<"]/, "", line); sub(/[>"].*$/, "", line)
+    if (line in vendor && FILENAME != vendor[line]) { print FILENAME ":" FNR ": " line " belongs in " vendor[line] " alone"; bad = 1 }
+    if (FILENAME ~ /^labs\// && line !~ /^lockstep\// && $0 ~ /"/) { print FILENAME ":" FNR ": labs use the public headers only, not " line; bad = 1 }
+    if (FILENAME ~ /^include\// && line !~ /^lockstep\// && $0 ~ /"/) { print FILENAME ":" FNR ": a public header includes " line; bad = 1 }
+    if (FILENAME ~ /^src\//) {
+        split(FILENAME, p, "/"); mine = floor[p[2]]; its = floor_of(line)
+        if (mine == "") { print FILENAME ": folder " p[2] " has no floor"; bad = 1 }
+        else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": floor " mine " includes " line " of floor " its; bad = 1 }
+    }
+}
+END { if (!bad) print "layers: every include points down"; exit bad }'
