@@ -47,6 +47,11 @@ static void bytes_for_people(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) assert_string_equal(text_bytes(out, cases[i].bytes), cases[i].text);
+    char exact[32];
+    assert_string_equal(text_size(exact, 0), "0");
+    assert_string_equal(text_size(exact, 1025), "1025");
+    assert_string_equal(text_size(exact, 25 << 20), "25MiB");
+    assert_string_equal(text_size(exact, 1ull << 50), "1048576GiB");
 }
 
 static void counts_for_people(void **state)

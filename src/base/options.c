@@ -142,6 +142,9 @@ static ls_status check_range(const struct option *row, const char *text, const u
 
     if (row->kind != OPTION_KIND_INT && row->kind != OPTION_KIND_REAL && row->kind != OPTION_KIND_BYTES) return LS_OK;
     if (row->least == row->most || (value >= row->least && value <= row->most)) return LS_OK;
+    if (row->kind == OPTION_KIND_BYTES)
+        return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s", row->name, text,
+                       text_size(least, (size_t)row->least), text_size(most, (size_t)row->most));
     snprintf(least, sizeof least, "%.15g", row->least);
     snprintf(most, sizeof most, "%.15g", row->most);
     return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s%s%s", row->name, text, least, most,

@@ -44,7 +44,7 @@ struct option {
     const char *text;        /* default, as a user would write it */
     double least, most;      /* inclusive, of INT, REAL, BYTES; equal: no limits */
     const char *choices;     /* of ENUM: "adamw|sgd"; else NULL */
-    const char *unit;        /* "steps", "seconds"; "" when there is none */
+    const char *unit;        /* "steps", "seconds"; "" when there is none, and for BYTES */
     unsigned verbs;          /* bit i: verb_names[i] reads it */
     const char *help;        /* one line, no full stop */
 };
@@ -62,7 +62,7 @@ struct option_table {
 #define OPTION_REAL(type, field, name, text, least, most, unit, verbs, help) \
     { name, OPTION_KIND_REAL, _Generic(((type *)0)->field, double: offsetof(type, field)), text, least, most, NULL, unit, verbs, help }
 #define OPTION_BYTES(type, field, name, text, least, most, verbs, help)      \
-    { name, OPTION_KIND_BYTES, _Generic(((type *)0)->field, size_t: offsetof(type, field)), text, least, most, NULL, "bytes", verbs, help }
+    { name, OPTION_KIND_BYTES, _Generic(((type *)0)->field, size_t: offsetof(type, field)), text, least, most, NULL, "", verbs, help }
 #define OPTION_BOOL(type, field, name, text, verbs, help)                    \
     { name, OPTION_KIND_BOOL, _Generic(((type *)0)->field, bool: offsetof(type, field)), text, 0, 0, NULL, "", verbs, help }
 #define OPTION_STRING(type, field, name, text, verbs, help)                  \

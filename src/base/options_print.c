@@ -33,12 +33,18 @@ static const char *placeholder(const struct option *row)
     return "";
 }
 
-/* "1 to 100", "at least 1", or "" */
-static const char *range_text(const struct option *row, char out[96])
+/* "1 to 100 steps", "at least 1", "4KiB to 1GiB", "steps", or "" */
+static const char *range_text(const struct option *row, char out[128])
 {
-    if (row->least == row->most) return "";
-    if (row->most >= 1e15) snprintf(out, 96, "at least %.15g", row->least);
-    else snprintf(out, 96, "%.15g to %.15g", row->least, row->most);
+    bool sizes = row->kind == OPTION_KIND_BYTES, limits = row->least != row->most;
+    const char *unit = sizes ? "" : row->unit, *space = limits && unit[0] ? " " : "";
+    char least[32], most[32];
+
+    if (sizes) text_size(least, (size_t)row->least), text_size(most, (size_t)row->most);
+    else snprintf(least, sizeof least, "%.15g", row->least), snprintf(most, sizeof most, "%.15g", row->most);
+    if (!limits) snprintf(out, 128, "%s", unit);
+    else if (row->most >= 1e15) snprintf(out, 128, "at least %s%s%s", least, space, unit);
+    else snprintf(out, 128, "%s to %s%s%s", least, most, space, unit);
     return out;
 }
 
@@ -67,13 +73,12 @@ static void put_wrapped(struct text *out, const char *words, size_t at)
 static void put_help_row(struct text *out, const struct option *row)
 {
     struct text left = { 0 }, right = { 0 };
-    char range[96];
-    const char *limits = range_text(row, range);
+    char range[128];
 
+    range_text(row, range);
     text_put(&left, "  --%s=%s", row->name, placeholder(row));
     text_put(&right, "%s", row->help);
-    if (limits[0]) text_put(&right, ", %s", limits);
-    if (row->unit[0]) text_put(&right, "%s%s", limits[0] ? " " : ", in ", row->unit);
+    if (range[0]) text_put(&right, row->least != row->most ? ", %s" : ", in %s", range);
     if (row->text[0]) text_put(&right, " [%s]", row->text);
     out->failed |= left.failed || right.failed;
     if (!out->failed) {
@@ -132,15 +137,6 @@ static void put_real(struct text *out, double value)
     else text_put(out, "%s", number);
 }
 
-static void put_bytes(struct text *out, size_t bytes)
-{
-    static const char *const units[] = { "", "KiB", "MiB", "GiB" };
-    size_t unit = 0;
-
-    while (bytes > 0 && bytes % 1024 == 0 && unit + 1 < COUNT_OF(units)) bytes /= 1024, unit++;
-    text_put(out, "%zu%s", bytes, units[unit]);
-}
-
 /* Words that other readers of YAML would take for a switch or for nothing are quoted. */
 static void put_choice(struct text *out, const char *choices, int at)
 {
@@ -157,13 +153,15 @@ static void put_choice(struct text *out, const char *choices, int at)
 
 static void put_value(struct text *out, const struct option *row, const void *field)
 {
+    char size[32];
+
     switch (row->kind) {
     case OPTION_KIND_INT:    text_put(out, "%lld", (long long)*(const int64_t *)field); break;
     case OPTION_KIND_REAL:   put_real(out, *(const double *)field); break;
     case OPTION_KIND_BOOL:   text_put(out, "%s", *(const bool *)field ? "true" : "false"); break;
     case OPTION_KIND_STRING: put_quoted(out, *(char *const *)field); break;
     case OPTION_KIND_ENUM:   put_choice(out, row->choices, *(const int *)field); break;
-    case OPTION_KIND_BYTES:  put_bytes(out, *(const size_t *)field); break;
+    case OPTION_KIND_BYTES:  text_put(out, "%s", text_size(size, *(const size_t *)field)); break;
     }
 }
 
@@ -204,15 +202,14 @@ static void put_cell(struct text *out, const char *text, const char *fence)
 
 static void put_markdown_row(struct text *out, const struct option_table *t, const struct option *row)
 {
-    char range[96];
-    const char *limits = range_text(row, range), *separator = " ";
+    const char *separator = " ";
+    char range[128];
 
     text_put(out, "|");
     put_cell(out, row->name, "`");
     put_cell(out, placeholder(row), "`");
     put_cell(out, row->text, "`");
-    text_put(out, " %s%s%s", limits, limits[0] && row->unit[0] ? " " : "", row->unit);
-    text_put(out, " |");
+    put_cell(out, range_text(row, range), "");
     for (size_t i = 0; i < t->verb_count; i++)
         if (row->verbs >> i & 1) {
             text_put(out, "%s%s", separator, t->verb_names[i]);

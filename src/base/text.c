@@ -78,6 +78,16 @@ char *text_bytes(char out[16], size_t bytes)
     return out;
 }
 
+char *text_size(char out[32], size_t bytes)
+{
+    static const char *const units[] = { "", "KiB", "MiB", "GiB" };
+    size_t unit = 0;
+
+    while (bytes > 0 && bytes % 1024 == 0 && unit + 1 < COUNT_OF(units)) bytes /= 1024, unit++;
+    snprintf(out, 32, "%zu%s", bytes, units[unit]);
+    return out;
+}
+
 char *text_count(char out[32], int64_t count)
 {
     char digits[24];

@@ -19,6 +19,8 @@ enum { TEXT_NUMBER_ROOM = 40 };
 
 /* "1.50 GiB", "17 B": three digits and a unit of 1024s. Returns out. */
 char *text_bytes(char out[16], size_t bytes);
+/* The same number, exactly, for text_read_bytes(): "25MiB", "4097". Returns out. */
+char *text_size(char out[32], size_t bytes);
 /* "1,234,567". Returns out. */
 char *text_count(char out[32], int64_t count);
 /* The shortest of 15, 16, 17 digits that reads back to the same finite value; a point, whatever the locale;
