@@ -1,0 +1,336 @@
+/* folder.c - finding, checking, publishing and removing the folders of checkpoints. See folder.h for their names. */
+#include "checkpoint/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum mark { MARK_NONE, MARK_OLD, MARK_TMP, MARKS };
+static const char *const suffixes[MARKS] = { "", ".old", ".tmp" };
+
+struct found { uint64_t step; enum mark mark; };
+struct found_list { struct found *item; size_t n; };
+
+char *folder_of_step(const char *root, uint64_t step)
+{
+    return file_path("%s/step_%08llu", root, (unsigned long long)step);
+}
+
+static char *path_of(const char *root, struct found f)
+{
+    return file_path("%s/step_%08llu%s", root, (unsigned long long)f.step, suffixes[f.mark]);
+}
+
+/* Whether name is exactly one that path_of() makes. */
+static bool parse_name(const char *name, struct found *out)
+{
+    char again[64];
+    unsigned long long step;
+
+    if (sscanf(name, "step_%20llu", &step) != 1)
+        return false;
+    for (int mark = 0; mark < MARKS; mark++) {
+        snprintf(again, sizeof again, "step_%08llu%s", step, suffixes[mark]);
+        if (strcmp(name, again) == 0) {
+            *out = (struct found){ step, (enum mark)mark };
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The highest step first; of one step, what counts first. */
+static int by_step(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+
+    if (x->step != y->step)
+        return x->step > y->step ? -1 : 1;
+    return (int)x->mark - (int)y->mark;
+}
+
+static ls_status scan_open(DIR *dir, const char *root, struct found_list *list)
+{
+    size_t room = 0;
+    struct dirent *entry;
+    struct found f;
+
+    while (errno = 0, (entry = readdir(dir)) != NULL) {
+        if (!parse_name(entry->d_name, &f))
+            continue;
+        if (list->n == room) {
+            struct found *grown = mem_resize(list->item, (room = 2 * room + 16) * sizeof *grown);
+
+            if (!grown)
+                return LS_ENOMEM;
+            list->item = grown;
+        }
+        list->item[list->n++] = f;
+    }
+    return errno ? ls_fail(LS_EIO, "%s: cannot list the folder: %s", root, strerror(errno)) : LS_OK;
+}
+
+/* A root that is missing has none. The caller frees list->item, on failure too. */
+static ls_status scan(const char *root, struct found_list *list)
+{
+    DIR *dir = opendir(root);
+    ls_status st;
+
+    *list = (struct found_list){ 0 };
+    if (!dir)
+        return errno == ENOENT ? LS_OK : ls_fail(LS_EIO, "%s: cannot open the folder: %s", root, strerror(errno));
+    st = scan_open(dir, root, list);
+    closedir(dir);
+    if (list->n)
+        qsort(list->item, list->n, sizeof *list->item, by_step);
+    return st;
+}
+
+/* ---- what is whole ---- */
+
+static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
+{
+    struct file_map map;
+    char hash[HASH_ROOM];
+
+    LS_TRY(file_map_open(path, &map));
+    hash_of(map.data, map.bytes, hash);
+    file_map_close(&map);
+    if (strcmp(hash, f->hash) != 0)
+        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash, f->hash);
+    return LS_OK;
+}
+
+static ls_status check_file(const char *folder, const ls_checkpoint_file *f, bool hashes)
+{
+    char *path = file_path("%s/%s", folder, f->name);
+    struct stat s;
+    ls_status st = LS_OK;
+
+    if (!path)
+        return LS_ENOMEM;
+    if (lstat(path, &s) != 0)
+        st = ls_fail(errno == ENOENT ? LS_EFORMAT : LS_EIO, "%s: listed in the manifest: %s", path, strerror(errno));
+    else if (!S_ISREG(s.st_mode))
+        st = ls_fail(LS_EFORMAT, "%s: listed in the manifest, but not a regular file", path);
+    else if ((uint64_t)s.st_size != f->bytes)
+        st = ls_fail(LS_EFORMAT, "%s: %lld bytes, the manifest says %llu", path, (long long)s.st_size,
+                     (unsigned long long)f->bytes);
+    else if (hashes)
+        st = check_hash(path, f);
+    mem_free(path);
+    return st;
+}
+
+ls_status folder_check(const char *path, bool hashes, struct manifest **out)
+{
+    struct manifest *m;
+    ls_status st = LS_OK;
+
+    LS_TRY(manifest_read(path, &m));
+    for (size_t i = 0; i < m->info.nfiles && st == LS_OK; i++)
+        st = check_file(path, &m->info.files[i], hashes);
+    if (st == LS_OK && out)
+        *out = m;
+    else
+        manifest_release(&m);
+    return st;
+}
+
+ls_status ls_checkpoint_verify(const char *path) { return folder_check(path, true, NULL); }
+
+/* ---- finding one ---- */
+
+ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count)
+{
+    struct found_list list;
+    ls_status st = scan(root, &list);
+    uint64_t *all = st == LS_OK ? mem_array(MEM_OTHER, list.n, sizeof *all) : NULL;
+    size_t n = 0;
+
+    if (all) {
+        for (size_t i = list.n; i-- > 0;)
+            if (list.item[i].mark == MARK_NONE)
+                all[n++] = list.item[i].step;
+        *steps = all;
+        *count = n;
+    } else if (st == LS_OK) {
+        st = LS_ENOMEM;
+    }
+    mem_free(list.item);
+    return st;
+}
+
+/* *path = the first whole one of the list; NULL when none is. *tried counts the damaged ones before it. */
+static ls_status first_whole(const char *root, const struct found_list *list, char **path, size_t *tried)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->item[i].mark == MARK_TMP)
+            continue;
+        char *candidate = path_of(root, list->item[i]);
+        ls_status st = candidate ? folder_check(candidate, false, NULL) : LS_ENOMEM;
+        if (st == LS_OK) {
+            *path = candidate;
+            return LS_OK;
+        }
+        mem_free(candidate);
+        if (st == LS_ENOMEM)
+            return st;
+        ++*tried;
+        log_line(LOG_WARN, "checkpoint skipped: %s", ls_errmsg());
+    }
+    *path = NULL;
+    return LS_OK;
+}
+
+ls_status ls_checkpoint_latest(const char *root, char **path)
+{
+    struct found_list list;
+    char *found = NULL;
+    size_t tried = 0;
+    ls_status st = scan(root, &list);
+
+    if (st == LS_OK)
+        st = first_whole(root, &list, &found, &tried);
+    mem_free(list.item);
+    if (st == LS_OK && !found && tried)
+        return ls_fail_at(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the oldest", root, tried);
+    if (st == LS_OK)
+        *path = found;
+    return st;
+}
+
+ls_status ls_checkpoint_resolve(const char *where, char **path)
+{
+    char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
+    ls_status st = manifest && root ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && file_exists(manifest))
+        st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
+    else if (st == LS_OK)
+        st = ls_checkpoint_latest(file_is_folder(root) ? root : where, &found);
+    if (st == LS_OK && !found)
+        st = ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted",
+                     where);
+    if (st == LS_OK)
+        *path = found;
+    mem_free(manifest);
+    mem_free(root);
+    return st;
+}
+
+/* ---- coming and going ---- */
+
+static ls_status move(const char *from, const char *to)
+{
+    if (rename(from, to) != 0)
+        return ls_fail(LS_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
+    return LS_OK;
+}
+
+static ls_status sweep_one(const char *root, struct found f)
+{
+    char *path = path_of(root, f), *plain = folder_of_step(root, f.step);
+    ls_status st = LS_ENOMEM;
+
+    if (path && plain)
+        st = f.mark == MARK_OLD && !file_exists(plain) ? move(path, plain) : file_remove_tree(path);
+    mem_free(path);
+    mem_free(plain);
+    return st;
+}
+
+ls_status folder_sweep(const char *root)
+{
+    struct found_list list;
+    ls_status st = file_make_folders(root);
+
+    if (st != LS_OK)
+        return st;
+    st = scan(root, &list);
+    for (size_t i = 0; i < list.n && st == LS_OK; i++)
+        if (list.item[i].mark != MARK_NONE)
+            st = sweep_one(root, list.item[i]);
+    mem_free(list.item);
+    return st;
+}
+
+ls_status folder_publish(const char *tmp, const char *path)
+{
+    char *old;
+    ls_status st;
+
+    if (!file_exists(path))
+        return file_publish_folder(tmp, path);
+    old = file_path("%s%s", path, suffixes[MARK_OLD]);
+    if (!old)
+        return LS_ENOMEM;
+    st = move(path, old);
+    if (st == LS_OK) {
+        st = file_publish_folder(tmp, path);
+        if (st == LS_OK)
+            st = file_remove_tree(old);
+        else if (!file_exists(path))
+            rename(old, path);  /* if it cannot be put back now, the next save tries again */
+    }
+    mem_free(old);
+    return st;
+}
+
+/* By way of a name that nobody takes for a checkpoint, so that a stop on the way leaves no damaged one. */
+static ls_status remove_step(const char *root, uint64_t step)
+{
+    char *path = folder_of_step(root, step), *tmp = path_of(root, (struct found){ step, MARK_TMP });
+    ls_status st = path && tmp ? file_remove_tree(tmp) : LS_ENOMEM;
+
+    if (st == LS_OK)
+        st = move(path, tmp);
+    if (st == LS_OK)
+        st = file_remove_tree(tmp);
+    mem_free(path);
+    mem_free(tmp);
+    return st;
+}
+
+/* Removes the plain ones of a list from the highest on, but for the first `keep` whole ones and what lies between. */
+static ls_status prune_list(const char *root, const struct found_list *list, size_t keep)
+{
+    ls_status st = LS_OK;
+
+    for (size_t i = 0; i < list->n && st == LS_OK; i++) {
+        if (list->item[i].mark != MARK_NONE)
+            continue;
+        if (keep == 0) {
+            st = remove_step(root, list->item[i].step);
+            continue;
+        }
+        char *path = path_of(root, list->item[i]);
+        st = path ? LS_OK : LS_ENOMEM;
+        if (path && folder_check(path, false, NULL) == LS_OK)
+            keep--;
+        mem_free(path);
+    }
+    return st;
+}
+
+ls_status ls_checkpoint_prune(const char *root, size_t keep)
+{
+    struct found_list list;
+    ls_status st;
+
+    if (keep == 0)
+        return ls_fail(LS_EINVAL, "%s: at least one checkpoint has to be kept", root);
+    st = scan(root, &list);
+    if (st == LS_OK)
+        st = prune_list(root, &list, keep);
+    mem_free(list.item);
+    return st;
+}

@@ -1,0 +1,285 @@
+/* manifest.c - reading manifest.json, format 1.
+ *
+ * The text is one JSON object, written without white space, of which the last 44 bytes are `,"hash":"` + 32 hexadecimal
+ * digits + `"}` + LF: the XXH3-128 hash of all the bytes before them. Its members:
+ *
+ *   "format": 1
+ *   "model":  the object of model_json.h; absent when the tensors are of no known model
+ *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal digits;
+ *              "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state}
+ *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
+ *             but the manifest
+ *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i}, ...]
+ *
+ * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
+ * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME for
+ * an optimizer's state. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of n ranks
+ * can write a shard of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors).
+ */
+#include "checkpoint/manifest.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "checkpoint/model_json.h"
+#include "checkpoint/safetensors.h"
+
+enum { TRAILER = 44, TRAILER_HASH = 9, FILES_MOST = 1 << 20 };
+
+static ls_status get_number(const json_node *object, const char *key, const char *what, uint64_t *out)
+{
+    int64_t value = json_int(json_get(object, key), -1);
+
+    if (value < 0)
+        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no integer >= 0", what, key);
+    *out = (uint64_t)value;
+    return LS_OK;
+}
+
+static ls_status get_text(const json_node *object, const char *key, const char *what, size_t room, char *out)
+{
+    const char *text = json_string(json_get(object, key), NULL);
+
+    if (!text)
+        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text", what, key);
+    if (strlen(text) >= room)
+        return ls_fail(LS_EFORMAT, "%s: \"%s\" has %zu bytes; %zu are possible", what, key, strlen(text), room - 1);
+    strcpy(out, text);
+    return LS_OK;
+}
+
+static ls_status read_state(const json_node *n, const char *what, ls_train_state *s)
+{
+    uint64_t threads = 0;
+
+    if (json_kind_of(n) != JSON_OBJECT)
+        return ls_fail(LS_EFORMAT, "%s: \"state\" is no object", what);
+    LS_TRY(get_number(n, "step", what, &s->step));
+    LS_TRY(get_number(n, "samples", what, &s->samples));
+    LS_TRY(get_number(n, "tokens", what, &s->tokens));
+    LS_TRY(get_number(n, "schedule_steps", what, &s->schedule_steps));
+    LS_TRY(json_get_u64(n, "seed", what, &s->seed));
+    LS_TRY(get_number(n, "threads", what, &threads));
+    if (threads > INT32_MAX)
+        return ls_fail(LS_EFORMAT, "%s: \"threads\" is %llu", what, (unsigned long long)threads);
+    s->threads = (int)threads;
+    LS_TRY(get_text(n, "optimizer", what, sizeof s->optimizer, s->optimizer));
+    LS_TRY(get_text(n, "data", what, sizeof s->data, s->data));
+    LS_TRY(get_text(n, "compute", what, sizeof s->compute, s->compute));
+    LS_TRY(get_text(n, "library", what, sizeof s->library, s->library));
+    return get_text(n, "isa", what, sizeof s->isa, s->isa);
+}
+
+static ls_status read_file(const json_node *n, const char *what, ls_checkpoint_file *f)
+{
+    const char *name = json_string(json_get(n, "name"), NULL);
+
+    if (!name || !file_is_basename(name) || strcmp(name, MANIFEST_NAME) == 0)
+        return ls_fail(LS_EFORMAT, "%s: a \"name\" in \"files\" is no bare name of a file", what);
+    f->name = mem_strdup(name);
+    if (!f->name)
+        return LS_ENOMEM;
+    LS_TRY(get_number(n, "bytes", what, &f->bytes));
+    LS_TRY(get_text(n, "hash", what, sizeof f->hash, f->hash));
+    if (strspn(f->hash, "0123456789abcdef") != sizeof f->hash - 1)
+        return ls_fail(LS_EFORMAT, "%s: the \"hash\" of %s is no 32 hexadecimal digits", what, name);
+    return LS_OK;
+}
+
+static ls_status read_files(const json_node *list, const char *what, ls_checkpoint_info *info)
+{
+    size_t n = json_size(list);
+
+    if (json_kind_of(list) != JSON_ARRAY || n > FILES_MOST)
+        return ls_fail(LS_EFORMAT, "%s: \"files\" is no array of at most %d items", what, FILES_MOST);
+    info->files = mem_array(MEM_OTHER, n, sizeof *info->files);
+    if (!info->files)
+        return LS_ENOMEM;
+    info->nfiles = n;
+    for (size_t i = 0; i < n; i++) {
+        LS_TRY(read_file(json_at(list, i), what, &info->files[i]));
+        if (__builtin_add_overflow(info->bytes, info->files[i].bytes, &info->bytes))
+            return ls_fail(LS_EFORMAT, "%s: the sizes of its files overflow", what);
+    }
+    return LS_OK;
+}
+
+static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim, size_t *out)
+{
+    if (json_kind_of(list) != JSON_ARRAY || json_size(list) != (size_t)ndim)
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"%s\" is no array of %d items", what, name, key, ndim);
+    for (int d = 0; d < ndim; d++) {
+        int64_t size = json_int(json_at(list, (size_t)d), -1);
+
+        if (size < 0)
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of \"%s\" is no integer >= 0", what, name, d, key);
+        out[d] = (size_t)size;
+    }
+    return LS_OK;
+}
+
+static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_entry *e)
+{
+    const json_node *shape = json_get(n, "shape");
+    size_t count = sizeof(double);  /* so that no product below overflows as bytes either */
+
+    if (json_kind_of(shape) != JSON_ARRAY || json_size(shape) > LS_DIMS)
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name, LS_DIMS);
+    e->ndim = (int)json_size(shape);
+    LS_TRY(read_dims(shape, "shape", what, e->name, e->ndim, e->size));
+    LS_TRY(read_dims(json_get(n, "offset"), "offset", what, e->name, e->ndim, e->offset));
+    LS_TRY(read_dims(json_get(n, "extent"), "extent", what, e->name, e->ndim, e->extent));
+    for (int d = 0; d < e->ndim; d++) {
+        if (!size_mul(count, e->size[d], &count))
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d", what, e->name, d);
+        if (e->offset[d] > e->size[d] || e->extent[d] > e->size[d] - e->offset[d])
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what, e->name, d,
+                           e->size[d], e->offset[d], e->extent[d]);
+    }
+    return LS_OK;
+}
+
+static ls_status read_entry(const json_node *n, const char *what, size_t nfiles, ls_checkpoint_entry *e)
+{
+    const char *name = json_string(json_get(n, "name"), NULL), *kind = json_string(json_get(n, "kind"), NULL);
+    const char *type = json_string(json_get(n, "dtype"), "");
+    uint64_t file = 0;
+
+    if (!name || !kind || !safetensor_name_is_valid(name) || !safetensor_name_is_valid(kind))
+        return ls_fail(LS_EFORMAT, "%s: an item of \"tensors\" has no \"name\" or no \"kind\" that can be one", what);
+    e->name = mem_strdup(name);
+    e->kind = mem_strdup(kind);
+    if (!e->name || !e->kind)
+        return LS_ENOMEM;
+    if (ls_dtype_parse(type, &e->type) != 0 || !ls_dtype_is_float(e->type))
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is no floating type", what, name);
+    LS_TRY(get_number(n, "file", what, &file));
+    if (file >= nfiles)
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file, nfiles);
+    e->file = (size_t)file;
+    return read_slice(n, what, e);
+}
+
+static ls_status read_entries(const json_node *list, const char *what, ls_checkpoint_info *info)
+{
+    size_t n = json_size(list);
+
+    if (json_kind_of(list) != JSON_ARRAY)
+        return ls_fail(LS_EFORMAT, "%s: \"tensors\" is no array", what);
+    info->entries = mem_array(MEM_OTHER, n, sizeof *info->entries);
+    if (!info->entries)
+        return LS_ENOMEM;
+    info->nentries = n;
+    for (size_t i = 0; i < n; i++)
+        LS_TRY(read_entry(json_at(list, i), what, info->nfiles, &info->entries[i]));
+    return LS_OK;
+}
+
+static ls_status read_info(const json_node *root, const char *what, ls_checkpoint_info *info)
+{
+    const json_node *model = json_get(root, "model");
+    int64_t format = json_int(json_get(root, "format"), -1);
+
+    if (format != MANIFEST_FORMAT)
+        return ls_fail(LS_EFORMAT, "%s: format %lld; this program reads format %d", what, (long long)format, MANIFEST_FORMAT);
+    info->format = (int)format;
+    info->has_model = model != NULL;
+    if (info->has_model)
+        LS_TRY(model_json_get(model, what, &info->model));
+    LS_TRY(read_state(json_get(root, "state"), what, &info->state));
+    LS_TRY(read_files(json_get(root, "files"), what, info));
+    return read_entries(json_get(root, "tensors"), what, info);
+}
+
+static ls_status check_trailer(const char *text, size_t bytes, const char *what)
+{
+    size_t body = bytes - MIN(bytes, TRAILER);
+    char hash[HASH_ROOM];
+
+    if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 || memcmp(text + bytes - 3, "\"}\n", 3) != 0)
+        return ls_fail(LS_EFORMAT, "%s: not a whole manifest: it does not end in its hash", what);
+    hash_of(text, body, hash);
+    if (memcmp(text + body + TRAILER_HASH, hash, HASH_ROOM - 1) != 0)
+        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, not the one that it ends in", what, hash);
+    return LS_OK;
+}
+
+ls_status manifest_parse(const char *text, size_t bytes, const char *what, struct manifest **out)
+{
+    struct manifest *m = NULL;
+    json_node *root = NULL;
+    ls_status st;
+
+    LS_TRY(check_trailer(text, bytes, what));
+    LS_TRY(json_parse(text, bytes, what, &root));
+    m = mem_zalloc(MEM_OTHER, sizeof *m);
+    st = m ? read_info(root, what, &m->info) : LS_ENOMEM;
+    if (st == LS_OK)
+        st = manifest_check(m, what);
+    json_close(&root);
+    if (st == LS_OK)
+        *out = m;
+    else
+        manifest_release(&m);
+    return st;
+}
+
+ls_status manifest_read(const char *folder, struct manifest **out)
+{
+    char *path = file_path("%s/" MANIFEST_NAME, folder), *text = NULL;
+    size_t bytes;
+    ls_status st;
+
+    if (!path)
+        return LS_ENOMEM;
+    st = file_read(path, &text, &bytes);
+    if (st == LS_OK)
+        st = manifest_parse(text, bytes, path, out);
+    mem_free(text);
+    mem_free(path);
+    return st;
+}
+
+void manifest_release(struct manifest **mp)
+{
+    struct manifest *m = *mp;
+
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->info.nfiles; i++)
+        mem_free(m->info.files[i].name);
+    for (size_t i = 0; i < m->info.nentries; i++) {
+        mem_free(m->info.entries[i].name);
+        mem_free(m->info.entries[i].kind);
+    }
+    mem_free(m->info.files);
+    mem_free(m->info.entries);
+    mem_free(m->sorted);
+    mem_free(m);
+    *mp = NULL;
+}
+
+char *manifest_key(const ls_checkpoint_entry *e)
+{
+    return strcmp(e->kind, KIND_PARAMETER) == 0 ? mem_strdup(e->name) : file_path("%s:%s", e->kind, e->name);
+}
+
+ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out)
+{
+    struct manifest *m;
+
+    LS_TRY(manifest_read(path, &m));
+    *out = &m->info;
+    return LS_OK;
+}
+
+void ls_checkpoint_info_release(ls_checkpoint_info **info)
+{
+    struct manifest *m = (struct manifest *)*info;
+
+    manifest_release(&m);
+    *info = NULL;
+}

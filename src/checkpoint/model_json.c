@@ -1,0 +1,132 @@
+/* model_json.c - the fields of ls_model in one table, for writing and for reading. */
+#include "checkpoint/model_json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+
+static const char *const architectures[LS_ARCHITECTURES] = { [LS_GPT2] = "gpt2", [LS_LLAMA] = "llama" };
+
+enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
+struct field { const char *name; enum kind kind; size_t offset; };
+
+#define SIZE(name) { #name, KIND_SIZE, offsetof(ls_model, name) }
+#define FLAG(name) { #name, KIND_FLAG, offsetof(ls_model, name) }
+#define REAL(name) { #name, KIND_REAL, offsetof(ls_model, name) }
+static const struct field fields[] = {
+    SIZE(layers), SIZE(width), SIZE(heads), SIZE(kv_heads), SIZE(head_size), SIZE(ffn), SIZE(vocab), SIZE(max_positions),
+    FLAG(tied), FLAG(exact_gelu), REAL(norm_eps), REAL(dropout), REAL(init_std),
+};
+#undef REAL
+#undef FLAG
+#define REAL(name) { #name, KIND_REAL, offsetof(ls_rope, name) }
+static const struct field rope_fields[] = {
+    REAL(theta), REAL(factor), REAL(low_freq_factor), REAL(high_freq_factor),
+};
+#undef REAL
+#undef SIZE
+
+static void put_fields(struct json_out *j, const void *from, const struct field *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)from + f[i].offset;
+
+        if (f[i].kind == KIND_SIZE)
+            json_put_int(j, f[i].name, (int64_t)*(const size_t *)at);
+        else if (f[i].kind == KIND_FLAG)
+            json_put_bool(j, f[i].name, *(const int *)at);
+        else
+            json_put_real(j, f[i].name, *(const double *)at);
+    }
+}
+
+static bool fits(enum kind kind, const json_node *value)
+{
+    enum json_kind found = json_kind_of(value);
+
+    switch (kind) {
+    case KIND_SIZE: return json_int(value, -1) >= 0;
+    case KIND_FLAG: return found == JSON_BOOL;
+    case KIND_REAL: return found == JSON_REAL || found == JSON_INT;
+    }
+    return false;
+}
+
+static ls_status get_fields(const json_node *n, const char *what, void *to, const struct field *f, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const json_node *value = json_get(n, f[i].name);
+        void *at = (char *)to + f[i].offset;
+
+        if (!fits(f[i].kind, value))
+            return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is %s", what, f[i].name, value ? "of the wrong type" : "missing");
+        if (f[i].kind == KIND_SIZE)
+            *(size_t *)at = (size_t)json_int(value, 0);
+        else if (f[i].kind == KIND_FLAG)
+            *(int *)at = json_bool(value, 0);
+        else
+            *(double *)at = json_real(value, 0);
+    }
+    return LS_OK;
+}
+
+void json_put_u64(struct json_out *j, const char *key, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    json_put_string(j, key, text);
+}
+
+ls_status json_get_u64(const json_node *object, const char *key, const char *what, uint64_t *out)
+{
+    const char *text = json_string(json_get(object, key), "");
+    char *end;
+
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno)
+        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text of a number of 64 bits", what, key);
+    *out = value;
+    return LS_OK;
+}
+
+void model_json_put(struct json_out *j, const char *key, const ls_model *m)
+{
+    json_begin_object(j, key);
+    json_put_string(j, "architecture", architectures[m->architecture]);
+    put_fields(j, m, fields, COUNT_OF(fields));
+    json_begin_object(j, "rope");
+    put_fields(j, &m->rope, rope_fields, COUNT_OF(rope_fields));
+    json_put_int(j, "original_positions", m->rope.original_positions);
+    json_end_object(j);
+    json_put_u64(j, "seed", m->seed);
+    json_end_object(j);
+}
+
+ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
+{
+    const char *name = json_string(json_get(n, "architecture"), NULL);
+    const json_node *rope = json_get(n, "rope");
+    int64_t original = json_int(json_get(rope, "original_positions"), -1);
+    ls_model m = { 0 };
+    int a = 0;
+
+    while (a < LS_ARCHITECTURES && (!name || strcmp(name, architectures[a]) != 0))
+        a++;
+    if (a == LS_ARCHITECTURES)
+        return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is neither \"gpt2\" nor \"llama\"", what);
+    if (original < 0)
+        return ls_fail(LS_EFORMAT, "%s: model: \"rope\" has no \"original_positions\"", what);
+    m.architecture = (ls_architecture)a;
+    m.rope.original_positions = original;
+    LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
+    LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));
+    LS_TRY(json_get_u64(n, "seed", what, &m.seed));
+    if (ls_model_check(&m) < 0)
+        return ls_fail_at(LS_EFORMAT, "%s: model", what);
+    *out = m;
+    return LS_OK;
+}
