@@ -12,7 +12,12 @@
 #define REFERENCE_PARTS(X) \
     X(ref_product) X(ref_pointwise) X(ref_norm) X(ref_attention) X(ref_loss) X(ref_shape) X(ref_optim)
 
-#define PARTS(X) REFERENCE_PARTS(X)
+#define VECTOR_PARTS(X, isa)                                                                            \
+    X(pointwise_##isa) X(activation_##isa) X(softmax_##isa) X(layer_norm_##isa) X(rms_norm_##isa)       \
+    X(embedding_##isa) X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa)  \
+    X(optim_adam_##isa)
+
+#define PARTS(X) VECTOR_PARTS(X, avx512) VECTOR_PARTS(X, avx2) REFERENCE_PARTS(X)
 
 #define PART_DECLARE(name) extern const struct kernel kernels_##name[];
 PARTS(PART_DECLARE)

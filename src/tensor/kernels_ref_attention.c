@@ -32,13 +32,16 @@ static void rope_table(const struct call *c)
     const struct view *table = &c->out[0];
     size_t T = view_count(&c->in[0]), D = view_last(table);
 
-    for (size_t t = 0; t < T; t++)
-        for (size_t i = 0; i < D / 2; i++) {
-            double angle = (double)ref_int(&c->in[0], t) * rope_frequency(&c->attr.rope, i, D);
+    for (size_t i = 0; i < D / 2; i++) {
+        double frequency = rope_frequency(&c->attr.rope, i, D);
+
+        for (size_t t = 0; t < T; t++) {
+            double angle = (double)ref_int(&c->in[0], t) * frequency;
 
             ref_put(table, t * D + i, cos(angle));
             ref_put(table, t * D + D / 2 + i, sin(angle));
         }
+    }
 }
 
 static void rope(const struct call *c)
