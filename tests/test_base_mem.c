@@ -66,6 +66,8 @@ static void arrays_are_zero_and_do_not_overflow(void **state)
     assert_non_null(strstr(ls_errmsg(), "items of 3 bytes"));
     assert_null(mem_alloc(MEM_OTHER, SIZE_MAX));
     assert_null(mem_alloc(MEM_OTHER, SIZE_MAX - 64));
+    assert_null(mem_alloc(MEM_OTHER, PTRDIFF_MAX));
+    assert_non_null(strstr(ls_errmsg(), "no address space"));
 }
 
 static void resizing_keeps_contents_and_category(void **state)

@@ -27,6 +27,9 @@ static void messages_are_set_and_prefixed(void **state)
     assert_string_equal(ls_errmsg(), "3 of x");
     assert_int_equal(ls_fail_at(LS_EIO, "file:%d", 7), LS_EIO);
     assert_string_equal(ls_errmsg(), "file:7: 3 of x");
+    ls_fail(LS_EFORMAT, "tensor '%s'", "a\nb\x7f\x1b[31m\xc3\xa9");  /* one line, whatever a file's names hold */
+    assert_string_equal(ls_errmsg(), "tensor 'a b  [31m\xc3\xa9'");
+    ls_fail(LS_EIO, "file:7: 3 of x");
     ls_fail(LS_EIO, "again (%s)", ls_errmsg());  /* its own message as an argument */
     assert_string_equal(ls_errmsg(), "again (file:7: 3 of x)");
 }

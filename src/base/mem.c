@@ -109,7 +109,7 @@ static void *system_alloc(size_t bytes)
     void *block;
 
 #ifndef MEM_ASAN
-    if (bytes >= HUGE_FROM && bytes <= SIZE_MAX - HUGE_PAGE) {
+    if (bytes >= HUGE_FROM) {
         size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 
         if (posix_memalign(&block, HUGE_PAGE, whole) != 0) return NULL;
@@ -127,7 +127,7 @@ void *mem_alloc(enum mem_category c, size_t bytes)
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
     if (told_to_fail()) return fail(c, bytes, "told to fail by a test");
-    if (!size_add(bytes, HEADER, &whole)) return fail(c, bytes, "no address space is that large");
+    if (!size_add(bytes, HEADER, &whole) || whole > PTRDIFF_MAX) return fail(c, bytes, "no address space is that large");
     if (!ledger_take(c, bytes)) return fail_limit(c, bytes);
 
     unsigned char *block = system_alloc(whole);

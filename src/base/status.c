@@ -1,4 +1,7 @@
-/* status.c - the texts of the statuses, and one message buffer a thread. */
+/* status.c - the texts of the statuses, and one message buffer a thread.
+ *
+ * A message is one line: control characters, which come in with names from files, become spaces.
+ */
 #include "lockstep/status.h"
 
 #include <stdarg.h>
@@ -21,9 +24,13 @@ const char *ls_status_text(ls_status st)
 
 const char *ls_errmsg(void) { return message; }
 
-static void mark_truncated(char *text, int wanted)
+/* Makes text[MESSAGE_ROOM], of which `wanted` bytes were asked for, this thread's message. */
+static void set_message(char *text, int wanted)
 {
     if (wanted >= MESSAGE_ROOM) memcpy(text + MESSAGE_ROOM - 4, "...", 4);
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = ' ';
+    memcpy(message, text, MESSAGE_ROOM);
 }
 
 /* Formats aside first: an argument may be the message itself. */
@@ -35,8 +42,7 @@ ls_status ls_fail(ls_status st, const char *fmt, ...)
     va_start(args, fmt);
     int wanted = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    mark_truncated(text, wanted);
-    memcpy(message, text, sizeof text);
+    set_message(text, wanted);
     return st;
 }
 
@@ -49,7 +55,6 @@ ls_status ls_fail_at(ls_status st, const char *fmt, ...)
     vsnprintf(place, sizeof place, fmt, args);
     va_end(args);
     int wanted = snprintf(text, sizeof text, "%s: %s", place, message);
-    mark_truncated(text, wanted);
-    memcpy(message, text, sizeof text);
+    set_message(text, wanted);
     return st;
 }

@@ -98,9 +98,9 @@ static void call_blocks(struct loop *l, size_t first, size_t end, int thread)
 static void run_parts(void *data)
 {
     struct loop *l = data;
-    size_t each = l->blocks / l->parts, more = l->blocks % l->parts;
 
     ORDER_ACQUIRE(l);
+    size_t each = l->blocks / l->parts, more = l->blocks % l->parts;
     for (size_t i = (size_t)omp_get_thread_num(); i < l->parts; i += (size_t)omp_get_num_threads())
         call_blocks(l, i * each + MIN(i, more), (i + 1) * each + MIN(i + 1, more), (int)i);
     ORDER_RELEASE(l);
