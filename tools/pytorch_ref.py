@@ -91,10 +91,11 @@ def set_up():
 
 @torch.no_grad()
 def fill(model, seed):
-    """Weights large enough that every gradient is far from rounding; no norm is 1, no bias is 0."""
+    """No norm is 1, no bias is 0; small enough that PyTorch's bf16 gradients are within 2e-2 of its fp32
+    ones (with 0.2 for 0.05 they differ by up to 5e-2, and no other implementation could be nearer)."""
     g = torch.Generator().manual_seed(seed)
     for p in model.parameters():
-        noise = torch.randn(p.shape, generator=g) * 0.2
+        noise = torch.randn(p.shape, generator=g) * 0.05
         is_norm = p.dim() == 1 and "Norm" in owner(model, p)
         p.copy_(1 + noise if is_norm else noise)
     return model.eval()
@@ -208,13 +209,14 @@ def lamb(w, g, state, lr, t, decay, adapt):
 
 
 def lars(w, g, state, lr, t, decay, adapt):
-    """LARS, You et al. 2017, algorithm 1: the rate goes into the momentum.
+    """LARS, You et al. 2017: a rate of each tensor's own. The learning rate stays out of the momentum, as in
+    torch.optim.SGD (in the paper it goes in; the two differ only when it changes from step to step).
         local = trust |w| / (|g| + decay |w|);  1 where adapt is off or a norm is 0
-        v = momentum v + lr local (g + decay w),  w -= v"""
+        v = momentum v + local (g + decay w),  w -= lr v"""
     wn, gn = np.linalg.norm(w), np.linalg.norm(g)
     local = TRUST * wn / (gn + decay * wn) if adapt and wn > 0 and gn > 0 else 1.0
-    state["v"] = MOMENTUM * state.get("v", 0) + lr * local * (g + decay * w)
-    return w - state["v"]
+    state["v"] = MOMENTUM * state.get("v", 0) + local * (g + decay * w)
+    return w - lr * state["v"]
 
 
 def run_torch(make, param, grads, lr, decay):

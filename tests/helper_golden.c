@@ -1,0 +1,127 @@
+/* helper_golden.c */
+#include "helper_golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void try(ls_status st)
+{
+    if (st < 0)
+        fail_msg("%s", ls_errmsg());
+}
+
+static struct safetensors *open_file(const char *name, const char *file)
+{
+    struct safetensors *f;
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/golden/%s/%s", TEST_DIR, name, file);
+    try(safetensors_open(path, &f));
+    return f;
+}
+
+void golden_open(const char *name, struct golden *out)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/golden/%s", TEST_DIR, name);
+    try(ls_model_read_hf(path, &out->model));
+    out->weights = open_file(name, "model.safetensors");
+    out->numbers = open_file(name, "golden.safetensors");
+}
+
+void golden_close(struct golden *g)
+{
+    safetensors_close(&g->weights);
+    safetensors_close(&g->numbers);
+}
+
+static float *widen(const struct safetensor *t)
+{
+    float *x = malloc(t->count * sizeof *x);
+    void *aligned = malloc(t->bytes);
+
+    assert_true(x && aligned && t->type != LS_DTYPES);
+    memcpy(aligned, t->data, t->bytes);
+    ls_convert(x, LS_F32, aligned, t->type, t->count);
+    free(aligned);
+    return x;
+}
+
+float *golden_numbers(const struct safetensors *f, const char *name, size_t *count)
+{
+    const struct safetensor *t = safetensors_find(f, name);
+
+    if (!t)
+        fail_msg("%s has no '%s'", safetensors_path(f), name);
+    *count = t->count;
+    return widen(t);
+}
+
+float *golden_weight(const struct safetensors *f, const char *prefix, const struct model_weight *w)
+{
+    size_t rows = w->size[0], columns = w->size[1], first = (size_t)w->part * rows;
+    const struct safetensor *t;
+    char name[160];
+    float *hf, *ours;
+
+    snprintf(name, sizeof name, "%s%s", prefix, w->hf);
+    t = safetensors_find(f, name);
+    if (!t)
+        return NULL;
+    assert_int_equal(t->ndim, w->hf_ndim);
+    assert_int_equal(t->size[0], w->hf_size[0]);
+    assert_true(t->ndim == 1 || t->size[1] == w->hf_size[1]);
+    hf = widen(t);
+    ours = malloc(rows * columns * sizeof *ours);
+    assert_non_null(ours);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++)
+            ours[r * columns + c] = w->transposed ? hf[c * w->hf_size[1] + first + r] : hf[(first + r) * columns + c];
+    free(hf);
+    return ours;
+}
+
+void golden_fill(const struct golden *g, ls_store *s)
+{
+    struct model_weight w;
+
+    assert_int_equal(ls_store_count(s), model_weight_count(&g->model));
+    for (size_t i = 0; i < ls_store_count(s); i++) {
+        float *x;
+
+        model_weight_at(&g->model, i, &w);
+        assert_string_equal(ls_store_name(s, i), w.name);
+        x = golden_weight(g->weights, "", &w);
+        if (!x)
+            fail_msg("%s has no '%s'", safetensors_path(g->weights), w.hf);
+        try(ls_store_set(s, i, x, LS_F32, w.size[0] * w.size[1]));
+        free(x);
+    }
+}
+
+double norm_of(const float *x, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sqrt(sum);
+}
+
+double distance(const float *x, const float *y, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+    return sqrt(sum);
+}

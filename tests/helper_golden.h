@@ -1,0 +1,25 @@
+/* helper_golden.h - models and numbers of tests/golden, and distances between tensors. */
+#ifndef HELPER_GOLDEN_H
+#define HELPER_GOLDEN_H
+
+#include "checkpoint/safetensors.h"
+#include "lockstep/nn.h"
+#include "nn/hf.h"
+
+/* One folder, open: config.json, model.safetensors, golden.safetensors. Failures fail the running test. */
+struct golden { ls_model model; struct safetensors *weights, *numbers; };
+
+void golden_open(const char *name, struct golden *out);
+void golden_close(struct golden *g);
+
+/* The tensor `prefix` + w->hf of an open file as f32 in our shape and part; free() it. NULL when it is not there. */
+float *golden_weight(const struct safetensors *f, const char *prefix, const struct model_weight *w);
+/* A tensor of golden.safetensors as f32; free() it. */
+float *golden_numbers(const struct safetensors *f, const char *name, size_t *count);
+/* Sets every parameter of an allocated store. */
+void   golden_fill(const struct golden *g, ls_store *s);
+
+double norm_of(const float *x, size_t n);
+double distance(const float *x, const float *y, size_t n);  /* |x - y| */
+
+#endif

@@ -1,0 +1,423 @@
+/* test_vjp.c - every gradient rule against finite differences, in double.
+ *
+ * A case builds a value y from parameters. The loss is sum(c * y) with random c, so that no component of the gradient is
+ * like another. Each parameter's gradient g is compared with the central differences d of the loss: |g - d| <= 1e-6 |d|
+ * over the whole tensor. At the end the rules are walked: one that no case went through fails the test.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/rng.h"
+#include "program/program.h"
+
+#define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
+#define PARAM(name, ...) ls_param(p, name, (ls_init){ LS_INIT_UNIFORM, 1.0 }, SIZES(__VA_ARGS__))
+#define TRY(call)                                             \
+    do {                                                      \
+        ls_status try_ = (call);                              \
+        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
+    } while (0)
+
+struct gradient_case { const char *name; ls_value (*build)(ls_program *p); double step, most; };
+
+static bool covered[PROGRAM_OPS], covered_unary[4], covered_view[5];
+
+/* ---- products ---- */
+
+static ls_value linear(ls_program *p) { return ls_linear(p, PARAM("x", 2, 3, 5), PARAM("w", 7, 5), PARAM("b", 7)); }
+static ls_value linear_row(ls_program *p) { return ls_linear(p, PARAM("x", 5), PARAM("w", 3, 5), LS_NONE); }
+static ls_value linear_views(ls_program *p)
+{
+    ls_value x = ls_transpose(p, PARAM("x", 5, 3), 0, 1), w = ls_slice(p, PARAM("w", 4, 9), 1, 2, 7);
+
+    return ls_linear(p, x, w, LS_NONE);
+}
+static ls_value linear_twice(ls_program *p)
+{
+    ls_value x = PARAM("x", 3, 4), w = PARAM("w", 4, 4);
+
+    return ls_add(p, ls_linear(p, ls_linear(p, x, w, LS_NONE), w, LS_NONE), x);
+}
+static ls_value linear_computed(ls_program *p)  /* the weight is no parameter itself */
+{
+    return ls_linear(p, ls_scale(p, PARAM("x", 3, 4), 2), ls_silu(p, PARAM("w", 2, 4)), ls_scale(p, PARAM("b", 2), 3));
+}
+static ls_value matmul(ls_program *p) { return ls_matmul(p, PARAM("a", 2, 3, 4), PARAM("b", 2, 4, 5)); }
+static ls_value matmul_views(ls_program *p)
+{
+    ls_value a = ls_transpose(p, PARAM("a", 4, 2, 3), 0, 1), b = ls_slice(p, PARAM("b", 2, 5, 6), 1, 1, 4);
+
+    return ls_matmul(p, a, b);  /* [2,4,3] [2,3,6] */
+}
+static ls_value matmul_square(ls_program *p)
+{
+    ls_value a = PARAM("a", 2, 3, 3);
+
+    return ls_matmul(p, a, ls_transpose(p, a, 1, 2));
+}
+
+/* ---- pointwise ---- */
+
+static ls_value add(ls_program *p) { return ls_add(p, PARAM("a", 3, 5), PARAM("b", 3, 5)); }
+static ls_value add_bias(ls_program *p) { return ls_add(p, PARAM("a", 2, 3, 5), PARAM("b", 5)); }
+static ls_value add_rows(ls_program *p) { return ls_add(p, PARAM("a", 2, 3, 5), PARAM("b", 3, 5)); }
+static ls_value add_one(ls_program *p) { return ls_add(p, PARAM("a", 2, 3), PARAM("b", 1)); }
+static ls_value add_one_computed(ls_program *p) { return ls_add(p, PARAM("a", 2, 3), ls_silu(p, PARAM("b", 1))); }
+static ls_value add_itself(ls_program *p)
+{
+    ls_value x = PARAM("x", 3, 3);
+
+    return ls_add(p, ls_add(p, x, ls_transpose(p, x, 0, 1)), x);
+}
+static ls_value mul(ls_program *p) { return ls_mul(p, PARAM("a", 3, 5), ls_transpose(p, PARAM("b", 5, 3), 0, 1)); }
+static ls_value mul_itself(ls_program *p)
+{
+    ls_value x = PARAM("x", 7);
+
+    return ls_mul(p, x, ls_mul(p, x, x));
+}
+static ls_value scale(ls_program *p) { return ls_scale(p, PARAM("x", 3, 3), -1.7); }
+static ls_value relu(ls_program *p) { return ls_relu(p, PARAM("x", 3, 5)); }
+static ls_value gelu_tanh(ls_program *p) { return ls_gelu_tanh(p, ls_scale(p, PARAM("x", 3, 5), 3)); }
+static ls_value gelu_erf(ls_program *p) { return ls_gelu_erf(p, ls_scale(p, PARAM("x", 3, 5), 3)); }
+static ls_value silu(ls_program *p) { return ls_silu(p, ls_scale(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1), 3)); }
+static ls_value swiglu(ls_program *p) { return ls_swiglu(p, PARAM("g", 3, 5), PARAM("u", 3, 5)); }
+static ls_value swiglu_halves(ls_program *p)
+{
+    ls_value half[2];
+
+    ls_split(p, PARAM("x", 3, 10), 1, 2, half);
+    return ls_swiglu(p, half[0], half[1]);
+}
+static ls_value swiglu_itself(ls_program *p)
+{
+    ls_value x = PARAM("x", 3, 5);
+
+    return ls_swiglu(p, x, x);
+}
+static ls_value dropout(ls_program *p)
+{
+    ls_value step = ls_input(p, "step", LS_I64, SIZES(1));
+
+    return ls_dropout(p, "site", PARAM("x", 5, 7), 0.4, 11, step);
+}
+
+/* ---- rows ---- */
+
+static ls_value softmax(ls_program *p) { return ls_softmax(p, ls_scale(p, PARAM("x", 3, 5), 2)); }
+static ls_value softmax_view(ls_program *p) { return ls_softmax(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1)); }
+static ls_value layer_norm(ls_program *p) { return ls_layer_norm(p, PARAM("x", 2, 3, 7), PARAM("w", 7), PARAM("b", 7), 1e-5); }
+static ls_value layer_norm_computed(ls_program *p)
+{
+    ls_value x = ls_slice(p, PARAM("x", 3, 9), 1, 1, 8);
+
+    return ls_layer_norm(p, x, ls_silu(p, PARAM("w", 7)), PARAM("b", 7), 1e-2);
+}
+static ls_value rms_norm(ls_program *p) { return ls_rms_norm(p, PARAM("x", 2, 3, 7), PARAM("w", 7), 1e-5); }
+static ls_value rms_norm_twice(ls_program *p)
+{
+    ls_value x = ls_transpose(p, PARAM("x", 7, 3), 0, 1), w = PARAM("w", 7);
+
+    return ls_rms_norm(p, ls_rms_norm(p, x, w, 1e-2), w, 1e-2);
+}
+
+/* ---- tokens and attention ---- */
+
+static ls_value embedding(ls_program *p) { return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(2, 5)), PARAM("w", 4, 3)); }
+static ls_value embedding_computed(ls_program *p)
+{
+    return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(6)), ls_silu(p, PARAM("w", 4, 3)));
+}
+static ls_value table(ls_program *p, size_t t, size_t d)
+{
+    static const ls_rope rope = { 100.0, 4.0, 1.0, 4.0, 8 };
+
+    return ls_rope_table(p, ls_input(p, "positions", LS_I32, SIZES(t)), d, &rope);
+}
+static ls_value rope(ls_program *p) { return ls_rope_apply(p, PARAM("x", 2, 3, 5, 4), table(p, 3, 4)); }
+static ls_value rope_views(ls_program *p)
+{
+    ls_value part[2], x = ls_transpose(p, PARAM("x", 2, 6, 3, 4), 1, 2), t = table(p, 3, 4);  /* [2,3,6,4] */
+
+    ls_split(p, x, 2, 2, part);
+    return ls_mul(p, ls_rope_apply(p, part[0], t), ls_rope_apply(p, part[1], t));
+}
+static ls_value attention(ls_program *p)
+{
+    return ls_attention(p, PARAM("q", 2, 3, 4, 2), PARAM("k", 2, 3, 4, 2), PARAM("v", 2, 3, 4, 2), 1, LS_NONE);
+}
+static ls_value attention_full(ls_program *p)
+{
+    return ls_attention(p, PARAM("q", 1, 5, 2, 3), PARAM("k", 1, 3, 2, 3), PARAM("v", 1, 3, 2, 3), 0, LS_NONE);
+}
+static ls_value attention_groups(ls_program *p)  /* more keys than queries, three heads a key/value head */
+{
+    return ls_attention(p, PARAM("q", 2, 3, 6, 2), PARAM("k", 2, 5, 2, 2), PARAM("v", 2, 5, 2, 2), 1, LS_NONE);
+}
+static ls_value attention_views(ls_program *p)
+{
+    ls_value part[3];
+
+    ls_split(p, PARAM("qkv", 2, 3, 6, 4), 2, 3, part);
+    return ls_attention(p, part[0], part[1], part[2], 1, LS_NONE);
+}
+static ls_value attention_itself(ls_program *p)
+{
+    ls_value x = ls_transpose(p, PARAM("x", 2, 2, 3, 4), 1, 2);
+
+    return ls_attention(p, x, x, x, 1, LS_NONE);
+}
+
+/* ---- losses ---- */
+
+static ls_value xent(ls_program *p)
+{
+    return ls_linear_xent(p, PARAM("x", 2, 3, 5), PARAM("w", 7, 5), ls_input(p, "targets", LS_I32, SIZES(2, 3)), LS_NONE);
+}
+static ls_value xent_denominator(ls_program *p)
+{
+    ls_value d = ls_input(p, "denominator", LS_F64, SIZES(1));
+
+    return ls_linear_xent(p, ls_silu(p, PARAM("x", 4, 5)), ls_scale(p, PARAM("w", 7, 5), 2), ls_input(p, "targets", LS_I32, SIZES(4)), d);
+}
+static ls_value xent_tied(ls_program *p)
+{
+    ls_value w = PARAM("w", 4, 5), x = ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(3)), w);
+
+    return ls_linear_xent(p, ls_gelu_tanh(p, x), w, ls_input(p, "targets", LS_I32, SIZES(3)), LS_NONE);
+}
+static ls_value mse(ls_program *p) { return ls_mse(p, PARAM("a", 3, 5), ls_transpose(p, PARAM("b", 5, 3), 0, 1)); }
+static ls_value mse_one_side(ls_program *p)
+{
+    ls_value y = ls_input(p, "c.y", LS_F64, SIZES(3, 5));
+
+    return ls_mse(p, y, ls_silu(p, PARAM("b", 3, 5)));
+}
+
+/* ---- shapes ---- */
+
+static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2), SIZES(6, 5)); }
+static ls_value transpose(ls_program *p) { return ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2); }
+static ls_value slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
+static ls_value slice_overlap(ls_program *p)
+{
+    ls_value x = ls_silu(p, PARAM("x", 7, 3));
+
+    return ls_mul(p, ls_slice(p, x, 0, 0, 5), ls_slice(p, x, 0, 2, 7));
+}
+static ls_value split_concat(ls_program *p)
+{
+    ls_value part[3], x = PARAM("x", 3, 6);
+
+    ls_split(p, x, 1, 3, part);
+    return ls_concat(p, 4, (ls_value[]){ part[2], part[0], part[2], x }, 1);
+}
+static ls_value concat_rows(ls_program *p) { return ls_concat(p, 2, (ls_value[]){ PARAM("a", 2, 3), PARAM("b", 1, 3) }, 0); }
+static ls_value contiguous(ls_program *p) { return ls_contiguous(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1)); }
+static ls_value cast(ls_program *p) { return ls_cast(p, ls_cast(p, PARAM("x", 3, 5), LS_F32), LS_F64); }
+static ls_value sum_all(ls_program *p) { return ls_sum(p, PARAM("x", 3, 5), -1); }
+static ls_value sum_first(ls_program *p) { return ls_sum(p, PARAM("x", 3, 5, 2), 0); }
+static ls_value sum_middle(ls_program *p) { return ls_sum(p, ls_transpose(p, PARAM("x", 3, 5, 2), 0, 2), 1); }
+static ls_value mean_last(ls_program *p) { return ls_mean(p, PARAM("x", 3, 5), 1); }
+static ls_value mean_all(ls_program *p)
+{
+    ls_value x = PARAM("x", 3, 5);
+
+    return ls_mean(p, ls_mul(p, x, x), -1);
+}
+
+#define CASE(name) { #name, name, 1e-5, 1e-6 }
+static const struct gradient_case cases[] = {
+    CASE(linear), CASE(linear_row), CASE(linear_views), CASE(linear_twice), CASE(linear_computed), CASE(matmul),
+    CASE(matmul_views), CASE(matmul_square), CASE(add), CASE(add_bias), CASE(add_rows), CASE(add_one),
+    CASE(add_one_computed), CASE(add_itself), CASE(mul), CASE(mul_itself), CASE(scale), CASE(relu), CASE(gelu_tanh),
+    CASE(gelu_erf), CASE(silu), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
+    CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
+    CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(attention), CASE(attention_full),
+    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(xent), CASE(xent_denominator),
+    CASE(xent_tied), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
+    CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
+    CASE(mean_last), CASE(mean_all),
+    { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but rounded to f32 on the way: a long step */
+};
+
+/* ---- the harness ---- */
+
+static void note_coverage(const ls_program *p)
+{
+    for (int n = 0; n < p->list[SEG_FORWARD].n; n++) {
+        const struct instruction *i = &p->list[SEG_FORWARD].at[n];
+
+        covered[i->op] = true;
+        if (i->op == OP_UNARY)
+            covered_unary[i->attr.unary.kind] = true;
+        if (i->op == OP_VIEW)
+            covered_view[i->view.kind] = true;
+    }
+}
+
+/* Ids 0 .. 3 with repeats, targets 0 .. 3 with one ignored, positions that don't start at 0, random reals. */
+static void write_inputs(ls_program *p)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        ls_dtype type = p->values[v].dtype;
+        size_t n = value_count(&p->values[v]);
+        double data[256], own[256];
+
+        if (p->values[v].role != LS_ROLE_INPUT)
+            continue;
+        assert_true(n <= 256);
+        for (size_t i = 0; i < n; i++)
+            data[i] = !ls_dtype_is_float(type) ? (double)(i * i % 4)
+                                                 : 1.0 + rng_uniform(5, rng_stream(p->values[v].name), i);
+        if (strcmp(p->values[v].name, "targets") == 0)
+            data[n - 1] = -1;
+        if (strcmp(p->values[v].name, "positions") == 0)
+            data[0] = 6;
+        ls_convert(own, type, data, LS_F64, n);
+        TRY(ls_program_write(p, p->values[v].name, own, type, n));
+    }
+}
+
+static double loss_of(ls_program *p)
+{
+    double loss;
+
+    TRY(ls_program_run(p, LS_FORWARD));
+    TRY(ls_program_read(p, "loss", &loss, LS_F64, 1));
+    return loss;
+}
+
+static void check_param(const struct gradient_case *c, ls_program *p, ls_store *s, size_t i)
+{
+    ls_tensor *value = ls_store_value(s, i), *grad = ls_store_grad(s, i);
+    size_t n = ls_tensor_count(value);
+    double *x = ls_tensor_data(value), *g = ls_tensor_data(grad), wrong = 0, norm = 0;
+
+    for (size_t e = 0; e < n; e++) {
+        double old = x[e], up, down, d;
+
+        x[e] = old + c->step;
+        up = loss_of(p);
+        x[e] = old - c->step;
+        down = loss_of(p);
+        x[e] = old;
+        d = (up - down) / (2 * c->step);
+        wrong += (g[e] - d) * (g[e] - d);
+        norm += d * d;
+    }
+    if (!(norm > 0) || !(sqrt(wrong) <= c->most * sqrt(norm)))
+        fail_msg("%s: gradient of %s is off by %.3g of its norm %.3g", c->name, ls_store_name(s, i), sqrt(wrong / norm), sqrt(norm));
+}
+
+static void open_case(const struct gradient_case *c, ls_store **s, ls_program **p)
+{
+    ls_store_options options = LS_STORE_DEFAULTS;
+    size_t size[LS_DIMS];
+    ls_value y, w;
+
+    options.type = LS_F64;
+    options.seed = 3;
+    TRY(ls_store_new(&options, s));
+    TRY(ls_program_new(*s, p));
+    y = c->build(*p);
+    TRY(ls_program_status(*p));
+    for (int d = 0; d < ls_value_ndim(*p, y); d++)
+        size[d] = ls_value_size(*p, y, d);
+    w = ls_input(*p, "c", LS_F64, ls_value_ndim(*p, y), size);
+    y = ls_output(*p, "loss", ls_sum(*p, ls_mul(*p, w, y), -1));
+    ls_backward(*p, y);
+}
+
+static void test_case(void **state)
+{
+    const struct gradient_case *c = *state;
+    ls_store *s = NULL;
+    ls_program *p = NULL;
+
+    open_case(c, &s, &p);
+    note_coverage(p);
+    if (ls_program_compile(p, NULL) < 0)
+        fail_msg("%s: %s", c->name, ls_errmsg());
+    write_inputs(p);
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    for (size_t i = 0; i < ls_store_count(s); i++)
+        check_param(c, p, s, i);
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+/* y = x * stop(x): the second factor is a constant to the gradient, which is c * x and not 2 c x. */
+static void test_stop_gradient(void **state)
+{
+    ls_store_options options = { "cpu", LS_F64, 0, 3 };
+    ls_store *s;
+    ls_program *p;
+    ls_value x;
+    const double *value, *grad;
+
+    (void)state;
+    TRY(ls_store_new(&options, &s));
+    TRY(ls_program_new(s, &p));
+    x = PARAM("x", 3, 4);
+    ls_backward(p, ls_sum(p, ls_mul(p, x, ls_stop_gradient(p, x)), -1));
+    note_coverage(p);
+    TRY(ls_program_compile(p, NULL));
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    value = ls_tensor_data(ls_store_value(s, 0));
+    grad = ls_tensor_data(ls_store_grad(s, 0));
+    for (int i = 0; i < 12; i++)
+        assert_true(grad[i] == value[i]);
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void test_no_rule(void **state)
+{
+    ls_store *s;
+    ls_program *p;
+
+    (void)state;
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    ls_backward(p, ls_sum(p, ls_linear_backward_input(p, PARAM("dy", 2, 3), PARAM("w", 3, 4)), -1));
+    assert_int_equal(ls_program_compile(p, NULL), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "linear_dx has no gradient rule"));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+/* Runs last: which rules has no case gone through? */
+static void test_coverage(void **state)
+{
+    static const bool view_has_rule[5] = { [VIEW_RESHAPE] = true, [VIEW_TRANSPOSE] = true, [VIEW_SLICE] = true, [VIEW_STOP] = true };
+
+    (void)state;
+    for (int op = 0; op < PROGRAM_OPS; op++)
+        if (gradient_has_rule(op) && !covered[op])
+            fail_msg("%s has a gradient rule and no case", program_op_name(op));
+    for (int k = 0; k < 4; k++)
+        assert_true(covered_unary[k]);
+    for (int k = 0; k < 5; k++)
+        assert_true(covered_view[k] || !view_has_rule[k]);
+}
+
+int main(void)
+{
+    enum { N = COUNT_OF(cases) };
+    struct CMUnitTest tests[N + 3];
+
+    for (int i = 0; i < N; i++)
+        tests[i] = (struct CMUnitTest){ cases[i].name, test_case, NULL, NULL, (void *)(uintptr_t)&cases[i] };
+    tests[N] = (struct CMUnitTest)cmocka_unit_test(test_stop_gradient);
+    tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(test_no_rule);
+    tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(test_coverage);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
