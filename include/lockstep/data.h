@@ -10,8 +10,8 @@
  *   2. Files are not trusted: every size is checked, and each id that is handed out is checked against the vocabulary.
  *   3. Sample i is a pure function of (tokens, part, seq_len, seed, i). There is no other state to save: who
  *      resumes at i goes on exactly.
- *   4. _open, _train, _encode and _load give an object to its caller, who gives it back by _close; objects do not
- *      change after that and may be shared by threads, except a loader, which belongs to one.
+ *   4. _open, _train and _encode give an object to its caller, who gives it back by _close. Objects do not
+ *      change afterwards (but by ls_tokens_mark) and may be shared by threads; a loader belongs to one thread.
  *
  *   LS_TRY(ls_tokenizer_open("bytes", &t));
  *   LS_TRY(ls_tokenizer_encode(t, text, bytes, NULL, &tokens));

@@ -1,0 +1,20 @@
+/* bpe_merge.h - merging the tokens of one piece. */
+#ifndef LS_DATA_BPE_MERGE_H
+#define LS_DATA_BPE_MERGE_H
+
+#include "data/bpe.h"
+
+struct link { uint32_t prev, next; };                          /* neighbours of a position that still stands */
+struct candidate { uint32_t rank, at; int32_t left, right, id; };  /* tokens at `at` and behind it could merge to id */
+
+struct merge_work {  /* scratch of one thread; zero is empty */
+    struct link *link;
+    struct candidate *heap;
+    size_t link_room, heap_room, heap_count;
+};
+
+/* Merges id[*n] in place; *n becomes the number of tokens left. */
+ls_status merge_tokens(const struct bpe *b, struct merge_work *w, int32_t *id, size_t *n);
+void      merge_work_free(struct merge_work *w);
+
+#endif

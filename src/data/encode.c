@@ -1,0 +1,225 @@
+/* encode.c - text into ids.
+ *
+ * The text is cut into tasks: added tokens, and stretches between them of about chunk_bytes. A stretch may end
+ * only where all patterns that have a name would cut, whatever stands around: before a space with an ASCII letter
+ * on both sides. Each task gives its own ids; tasks run on one thread or on the team, with the same result.
+ */
+#include "data/pattern.h"
+#include "data/normalize.h"
+#include "base/threads.h"
+#include "data/tokenizer.h"
+#include "data/tokens.h"
+#include "data/utf8.h"
+
+enum { CHUNK_BYTES = 256 << 10, ERROR_BYTES = 200 };
+
+/* What one thread needs. */
+struct worker {
+    struct bpe_work *bpe;
+    struct split_work *split;
+    struct normal normal;
+    unsigned char *spaced;      /* a piece with a space in front */
+    size_t spaced_room;
+    bool specials;
+};
+
+struct task {
+    const unsigned char *text;  /* [bytes]; NULL: the token `special` */
+    size_t bytes;
+    int32_t special;
+    struct ids ids;
+    ls_status status;
+    char error[ERROR_BYTES];
+};
+
+struct job {
+    const ls_tokenizer *t;
+    struct task *task;          /* [count] */
+    size_t count, room;
+    struct worker *worker;      /* [workers], by thread */
+    size_t workers;
+};
+
+static ls_status worker_open(struct worker *w, size_t text_bytes, bool specials)
+{
+    w->specials = specials;
+    LS_TRY(bpe_work_new(text_bytes, &w->bpe));
+    return split_work_new(&w->split);
+}
+
+static void worker_close(struct worker *w)
+{
+    bpe_work_free(&w->bpe);
+    split_work_free(&w->split);
+    normal_free(&w->normal);
+    mem_free(w->spaced);
+}
+
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out);
+
+static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+{
+    void *p = w->spaced;
+
+    if (bytes == 0 || piece[0] == ' ') return encode_piece(t, w, stage + 1, piece, bytes, out);
+    LS_TRY(array_grow(&p, &w->spaced_room, bytes + 1, 1));
+    w->spaced = p;
+    w->spaced[0] = ' ';
+    memcpy(w->spaced + 1, piece, bytes);
+    return encode_piece(t, w, stage + 1, w->spaced, bytes + 1, out);
+}
+
+/* The matches of the stage's pattern are pieces, and what lies between matches too. */
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+{
+    size_t begin, end;
+
+    if (stage == t->stages) return bpe_encode(&t->bpe, w->bpe, piece, bytes, out);
+    if (!t->stage[stage].split) return put_space(t, w, stage, piece, bytes, out);
+    for (size_t at = 0; at < bytes; at = end) {
+        LS_TRY(split_next(t->stage[stage].split, w->split, piece, bytes, at, &begin, &end));
+        if (begin > at) LS_TRY(encode_piece(t, w, stage + 1, piece + at, begin - at, out));
+        if (end > begin) LS_TRY(encode_piece(t, w, stage + 1, piece + begin, end - begin, out));
+    }
+    return LS_OK;
+}
+
+static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsigned char *text, size_t bytes, struct ids *out)
+{
+    const struct added_token *found;
+    size_t at = 0, next = 0;
+
+    if (t->nfc) LS_TRY(normalize_nfc(&w->normal, text, bytes, &text, &bytes));
+    while ((found = added_next(&t->normalized, text, bytes, at, w->specials, &next)) != NULL) {
+        LS_TRY(encode_piece(t, w, 0, text + at, next - at, out));
+        LS_TRY(ids_push(out, found->id));
+        at = next + found->bytes;
+    }
+    return encode_piece(t, w, 0, text + at, bytes - at, out);
+}
+
+static ls_status add_task(struct job *j, const unsigned char *text, size_t bytes, int32_t special)
+{
+    void *p = j->task;
+
+    LS_TRY(array_grow(&p, &j->room, j->count + 1, sizeof *j->task));
+    j->task = p;
+    j->task[j->count++] = (struct task){ .text = text, .bytes = bytes, .special = special };
+    return LS_OK;
+}
+
+static bool is_letter(unsigned char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+/* The first place behind `from` where a stretch may end; bytes when there is none. from >= 1. */
+static size_t find_cut(const unsigned char *text, size_t bytes, size_t from)
+{
+    for (size_t i = from; i + 1 < bytes; i++)
+        if (text[i] == ' ' && is_letter(text[i - 1]) && is_letter(text[i + 1])) return i;
+    return bytes;
+}
+
+static ls_status add_stretches(struct job *j, const unsigned char *text, size_t bytes, size_t chunk_bytes)
+{
+    while (bytes > 0) {
+        size_t n = bytes > chunk_bytes ? find_cut(text, bytes, chunk_bytes) : bytes;
+
+        LS_TRY(add_task(j, text, n, 0));
+        text += n;
+        bytes -= n;
+    }
+    return LS_OK;
+}
+
+/* All stages are patterns with names, and no added token can lie across a cut. */
+static bool is_cuttable(const ls_tokenizer *t)
+{
+    for (int i = 0; i < t->stages; i++)
+        if (!t->stage[i].regex || !pattern_find_regex(t->stage[i].regex)) return false;
+    return t->normalized.count == 0;
+}
+
+static ls_status add_tasks(struct job *j, const unsigned char *text, size_t bytes, bool specials, size_t chunk_bytes)
+{
+    const struct added_token *found;
+    size_t at = 0, next = 0;
+
+    if (!is_cuttable(j->t)) chunk_bytes = SIZE_MAX;
+    while ((found = added_next(&j->t->raw, text, bytes, at, specials, &next)) != NULL) {
+        LS_TRY(add_stretches(j, text + at, next - at, chunk_bytes));
+        LS_TRY(add_task(j, NULL, 0, found->id));
+        at = next + found->bytes;
+    }
+    return add_stretches(j, text + at, bytes - at, chunk_bytes);
+}
+
+static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct job *j = ctx;
+
+    for (struct task *k = j->task + begin; k < j->task + end; k++) {
+        if (k->text) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
+        else k->status = ids_push(&k->ids, k->special);
+        if (k->status == LS_OK) continue;
+        strncpy(k->error, ls_errmsg(), ERROR_BYTES - 1);  /* messages are per thread */
+        return;
+    }
+}
+
+/* The ids of all tasks in order; each task's are freed as they are taken over. */
+static ls_status gather(struct job *j, struct ids *out)
+{
+    size_t total = out->count;
+
+    for (size_t i = 0; i < j->count; i++) {
+        if (j->task[i].status != LS_OK) return ls_fail(j->task[i].status, "%s", j->task[i].error);
+        total += j->task[i].ids.count;
+    }
+    LS_TRY(ids_reserve(out, total - out->count));
+    for (size_t i = 0; i < j->count; i++) {
+        LS_TRY(ids_append(out, j->task[i].ids.at, j->task[i].ids.count));
+        mem_free(j->task[i].ids.at);
+        j->task[i].ids.at = NULL;
+    }
+    return LS_OK;
+}
+
+static ls_status run_job(struct job *j, size_t text_bytes, bool specials, bool threads, struct ids *out)
+{
+    j->workers = threads ? (size_t)threads_count() : 1;
+    j->worker = mem_array(MEM_OTHER, j->workers, sizeof *j->worker);
+    if (!j->worker) return LS_ENOMEM;
+    for (size_t i = 0; i < j->workers; i++) LS_TRY(worker_open(&j->worker[i], text_bytes, specials));
+    if (threads) threads_each(j->count, 1, run_tasks, j);
+    else run_tasks(j, 0, j->count, 0);
+    return gather(j, out);
+}
+
+ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
+                               size_t chunk_bytes, struct ids *out)
+{
+    struct job j = { .t = t };
+    ls_status st;
+
+    if (options->end && t->end < 0) return ls_fail(LS_EINVAL, "this tokenizer has no end-of-text token to append");
+    LS_TRY(utf8_check((const unsigned char *)text, bytes, "text"));
+    st = add_tasks(&j, (const unsigned char *)text, bytes, options->specials, chunk_bytes);
+    if (st == LS_OK && options->end) st = add_task(&j, NULL, 0, t->end);
+    if (st == LS_OK) st = run_job(&j, bytes, options->specials, options->threads, out);
+    for (size_t i = 0; i < j.workers && j.worker; i++) worker_close(&j.worker[i]);
+    for (size_t i = 0; i < j.count; i++) mem_free(j.task[i].ids.at);
+    mem_free(j.worker);
+    mem_free(j.task);
+    return st;
+}
+
+ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes,
+                              const ls_encode_options *options, ls_tokens **out)
+{
+    const ls_encode_options none = { 0 };
+    struct ids ids = { 0 };
+    ls_status st = tokenizer_encode_ids(t, text, bytes, options ? options : &none, CHUNK_BYTES, &ids);
+
+    if (st == LS_OK) st = tokens_from_ids(&ids, ls_tokenizer_vocab(t), out);
+    mem_free(ids.at);
+    return st;
+}

@@ -1,0 +1,164 @@
+/* loader.c - a thread that keeps a ring of batches full.
+ *
+ * Batch k lies in slot k % depth. `made` and `taken` only grow: the thread fills slot made while made - taken <
+ * depth; the caller reads slot taken - 1, the batch it took last, which is therefore not filled again until the
+ * next call: the ring has a slot more than `depth`. Messages of ls_fail are per thread, so a failure carries its own.
+ */
+#include <pthread.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "lockstep/data.h"
+
+enum { DEPTH = 4, ERROR_BYTES = 240 };
+
+struct ls_loader {
+    ls_sampler sampler;
+    ls_batches batches;
+    int32_t *ids;               /* [depth + 1][x then y][B,T] */
+    size_t half;                /* B * T */
+    pthread_t thread;
+    pthread_mutex_t lock;       /* guards what follows */
+    pthread_cond_t moved;
+    uint64_t made, taken;
+    bool stop;
+    ls_status failed;           /* of batch `made`; the thread has ended */
+    char error[ERROR_BYTES];
+};
+
+static int32_t *slot_of(const ls_loader *l, uint64_t batch)
+{
+    return l->ids + batch % (l->batches.depth + 1) * 2 * l->half;
+}
+
+static uint64_t first_sample(const ls_batches *b, uint64_t batch)
+{
+    return b->first + batch / b->per_step * b->step + b->offset + batch % b->per_step * b->batch;
+}
+
+static ls_status fill(const ls_loader *l, uint64_t batch)
+{
+    int32_t *x = slot_of(l, batch), *y = x + l->half;
+    uint64_t first = first_sample(&l->batches, batch);
+    size_t seq_len = l->sampler.seq_len;
+
+    for (size_t row = 0; row < l->batches.batch; row++)
+        LS_TRY(ls_sampler_get(&l->sampler, first + row, x + row * seq_len, y + row * seq_len));
+    return LS_OK;
+}
+
+/* Waits for a free slot; false when the loader is being closed. */
+static bool wait_for_room(ls_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && l->made - l->taken >= l->batches.depth) pthread_cond_wait(&l->moved, &l->lock);
+    bool go = !l->stop;
+    pthread_mutex_unlock(&l->lock);
+    return go;
+}
+
+static void *run(void *ctx)
+{
+    ls_loader *l = ctx;
+    ls_status st = LS_OK;
+
+    for (uint64_t batch = 0; st == LS_OK && wait_for_room(l); batch++) {
+        st = fill(l, batch);
+        pthread_mutex_lock(&l->lock);
+        if (st == LS_OK) {
+            l->made++;
+        } else {
+            l->failed = st;
+            strncpy(l->error, ls_errmsg(), ERROR_BYTES - 1);
+        }
+        pthread_cond_signal(&l->moved);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return NULL;
+}
+
+static ls_status check(ls_batches *b)
+{
+    if (b->batch == 0) return ls_fail(LS_EINVAL, "batches of no samples");
+    if (b->per_step == 0) b->per_step = 1;
+    if (b->step == 0) b->step = b->per_step * b->batch;
+    if (b->depth == 0) b->depth = DEPTH;
+    if (b->offset + b->per_step * b->batch > b->step)
+        return ls_fail(LS_EINVAL, "%zu batches of %zu samples from %llu on do not fit a step of %llu", b->per_step, b->batch,
+                       (unsigned long long)b->offset, (unsigned long long)b->step);
+    return LS_OK;
+}
+
+static ls_status allocate(ls_loader *l)
+{
+    size_t count;
+
+    if (!size_mul(l->batches.batch, l->sampler.seq_len, &l->half) || !size_add(l->batches.depth, 1, &count) ||
+        !size_mul(count, l->half, &count) || !size_mul(count, 2 * sizeof *l->ids, &count))
+        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len, l->batches.depth);
+    l->ids = mem_alloc(MEM_OTHER, count);
+    return l->ids ? LS_OK : LS_ENOMEM;
+}
+
+ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_loader **out)
+{
+    ls_loader *l = mem_zalloc(MEM_OTHER, sizeof *l);
+    ls_status st;
+
+    if (!l) return LS_ENOMEM;
+    l->sampler = *s;
+    l->batches = *batches;
+    st = check(&l->batches);
+    if (st == LS_OK) st = allocate(l);
+    if (st != LS_OK) goto free_loader;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->moved, NULL);
+    int error = pthread_create(&l->thread, NULL, run, l);
+    if (error) {
+        st = ls_fail(LS_ENOMEM, "cannot start the loader's thread: %s", strerror(error));
+        goto destroy_lock;
+    }
+    *out = l;
+    return LS_OK;
+destroy_lock:
+    pthread_cond_destroy(&l->moved);
+    pthread_mutex_destroy(&l->lock);
+free_loader:
+    mem_free(l->ids);
+    mem_free(l);
+    return st;
+}
+
+ls_status ls_loader_next(ls_loader *l, const int32_t **x, const int32_t **y)
+{
+    ls_status st = LS_OK;
+
+    pthread_mutex_lock(&l->lock);
+    while (l->made == l->taken && l->failed == LS_OK) pthread_cond_wait(&l->moved, &l->lock);
+    if (l->made == l->taken) {
+        st = ls_fail(l->failed, "%s", l->error);
+    } else {
+        *x = slot_of(l, l->taken++);
+        *y = *x + l->half;
+        pthread_cond_signal(&l->moved);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+void ls_loader_close(ls_loader **at)
+{
+    ls_loader *l = at ? *at : NULL;
+
+    if (!l) return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->moved);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    pthread_cond_destroy(&l->moved);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l->ids);
+    mem_free(l);
+    *at = NULL;
+}

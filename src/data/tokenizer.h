@@ -1,0 +1,53 @@
+/* tokenizer.h - what is inside an ls_tokenizer, and how its readers put one together.
+ *
+ * Text goes through: added tokens found in the raw text; form C; added tokens found in the normalized text; the
+ * stages, each of which cuts the pieces of the one before; BPE of each piece.
+ */
+#ifndef LS_DATA_TOKENIZER_H
+#define LS_DATA_TOKENIZER_H
+
+#include "data/added.h"
+#include "data/bpe.h"
+#include "data/split.h"
+#include "lockstep/data.h"
+
+enum { STAGES_MOST = 8 };
+#define END_OF_TEXT "<|endoftext|>"
+#define TOKENIZER_JSON "tokenizer.json"
+
+/* Cuts at the matches of a pattern; with no pattern, puts a space in front of a piece that starts with none. */
+struct stage { char *regex; struct split *split; };
+
+struct ls_tokenizer {
+    struct bpe bpe;
+    bool nfc;
+    struct stage stage[STAGES_MOST];
+    int stages;
+    struct added raw, normalized;
+    int32_t end, begin;         /* -1: none */
+    char *source;               /* the file that says it all, [source_bytes] */
+    size_t source_bytes;
+    char source_name[32];       /* its name in a folder */
+};
+
+ls_status tokenizer_new(ls_tokenizer **out);
+/* regex NULL: the stage that puts a space in front. */
+ls_status tokenizer_add_stage(ls_tokenizer *t, const char *regex);
+/* An added token; in the vocabulary already, or added to it here. */
+ls_status tokenizer_add_token(ls_tokenizer *t, int64_t id, const char *text, bool special, bool normalized);
+/* Once everything is added: the tables that follow from it, and a copy of the source. */
+ls_status tokenizer_finish(ls_tokenizer *t, const char *source, size_t bytes, const char *source_name);
+
+/* Readers of a file's text; what names it in messages. */
+ls_status tokenizer_read_json(const char *text, size_t bytes, const char *what, ls_tokenizer **out);
+ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out);
+
+/* tokenizer.json of a tokenizer that lockstep made: merges[n] in order of rank. Finishes t. */
+struct merge_pair { int32_t left, right; };
+ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges, size_t n);
+
+/* ls_tokenizer_encode, into ids, with tasks of about chunk_bytes. */
+ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
+                               size_t chunk_bytes, struct ids *out);
+
+#endif
