@@ -77,12 +77,15 @@ static void land(struct gradient *g, ls_value x, ls_value target)
         give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
 }
 
-/* Emits a "+=" kernel of question A with up to two targets. */
+/* Emits a "+=" kernel with up to two targets: question A, unless one of them is no parameter and is passed down. */
 static void add_into(struct gradient *g, enum op op, int nin, const ls_value *in, int nout, const ls_value *x)
 {
     ls_value target[2] = { LS_NONE, LS_NONE };
 
     g->p->phase = PHASE_BACKWARD_A;
+    for (int k = 0; k < nout; k++)
+        if (needs(g, x[k]) && !is_param(g, x[k]))
+            g->p->phase = PHASE_BACKWARD_B;
     for (int k = 0; k < nout; k++)
         target[k] = into(g, x[k]);
     if (target[0].id || target[1].id) {
