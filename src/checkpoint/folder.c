@@ -313,10 +313,11 @@ static ls_status prune_list(const char *root, const struct found_list *list, siz
             continue;
         }
         char *path = path_of(root, list->item[i]);
-        st = path ? LS_OK : LS_ENOMEM;
-        if (path && folder_check(path, false, NULL) == LS_OK)
-            keep--;
+        st = path ? folder_check(path, false, NULL) : LS_ENOMEM;
         mem_free(path);
+        keep -= st == LS_OK;
+        if (st != LS_ENOMEM)
+            st = LS_OK;  /* a damaged one is not counted, and not removed from among those kept */
     }
     return st;
 }

@@ -126,7 +126,7 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));
     LS_TRY(json_get_u64(n, "seed", what, &m.seed));
     if (ls_model_check(&m) < 0)
-        return ls_fail_at(LS_EFORMAT, "%s: model", what);
+        return ls_fail_at(LS_EFORMAT, "%s", what);
     *out = m;
     return LS_OK;
 }

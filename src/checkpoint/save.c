@@ -242,8 +242,10 @@ ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_m
     char *path = folder_of_step(root, state->step), *tmp = path ? file_path("%s.tmp", path) : NULL;
     ls_status st = tmp ? train_state_check(state) : LS_ENOMEM;
 
-    if (model)
+    if (st == LS_OK && model) {
         c.info.model = *model;
+        st = ls_model_check(&c.info.model);
+    }
     if (st == LS_OK)
         st = list_tensors(&c, store);
     if (st == LS_OK)

@@ -1,0 +1,40 @@
+/* helper_checkpoint.h - small stores with known content, folders that go away, and comparisons to the bit. */
+#ifndef HELPER_CHECKPOINT_H
+#define HELPER_CHECKPOINT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "lockstep/checkpoint.h"
+
+#define TRY(call)                                             \
+    do {                                                      \
+        ls_status try_ = (call);                              \
+        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
+    } while (0)
+
+/* The call is refused with this status, and the message (one line) holds this text. */
+#define REFUSED(status, text, call)                                                        \
+    do {                                                                                   \
+        ls_status refused_ = (call);                                                       \
+        if (refused_ != (status) || !strstr(ls_errmsg(), text) || strchr(ls_errmsg(), '\n')) \
+            fail_msg("%s: status %d, \"%s\"; wanted %d, \"...%s...\"", #call, (int)refused_, ls_errmsg(), (int)(status), text); \
+    } while (0)
+
+/* cmocka fixtures: a fresh folder for each test, and no fault left armed after it. */
+int         scratch_set_up(void **state);
+int         scratch_tear_down(void **state);
+const char *scratch(const char *name);  /* a path in it; the last 8 stay valid */
+
+/* A store of a made-up model: a.weight [7,5], b.bias [5], c [2,3,4], d [1]; states NULL or "m" or "m v". */
+ls_store *small_store(ls_dtype type, int master, const char *states);
+/* Every tensor of the store gets values that depend on its name, its kind and salt. */
+void      small_fill(ls_store *s, uint64_t salt);
+/* Whether every parameter and state of a is, bit for bit, b's. */
+bool      small_same(const ls_store *a, const ls_store *b);
+ls_train_state small_state(uint64_t step);
+
+#endif

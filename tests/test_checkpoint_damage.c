@@ -1,0 +1,158 @@
+/* Damage: every byte of a checkpoint and every field of its manifest, changed alone, is found and named. */
+#include "helper_checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "checkpoint/manifest.h"
+
+/* Each byte of each file, changed alone, is found, and the message names the file. */
+static void every_changed_byte_is_found(void **state)
+{
+    ls_store *s = small_store(LS_F32, 0, "m");
+    ls_train_state state_of = small_state(1);
+    ls_checkpoint_info *info;
+    char path[512], *text, *what;
+    size_t bytes;
+
+    (void)state;
+    TRY(ls_checkpoint_save(scratch("ck"), s, NULL, &state_of, NULL));
+    TRY(ls_checkpoint_verify(scratch("ck/step_00000001")));
+    TRY(ls_checkpoint_inspect(scratch("ck/step_00000001"), &info));
+    for (size_t i = 0; i <= info->nfiles; i++) {
+        snprintf(path, sizeof path, "%s/%s", scratch("ck/step_00000001"), i < info->nfiles ? info->files[i].name : "manifest.json");
+        what = strrchr(path, '/') + 1;
+        TRY(file_read(path, &text, &bytes));
+        for (size_t at = 0; at < bytes; at += i < info->nfiles ? 7 : 1) {
+            FILE *f = fopen(path, "r+b");
+
+            assert_non_null(f);
+            fseek(f, (long)at, SEEK_SET);
+            fputc(text[at] ^ 0x20, f);
+            fclose(f);
+            REFUSED(LS_EFORMAT, what, ls_checkpoint_verify(scratch("ck/step_00000001")));
+            REFUSED(LS_EFORMAT, what, ls_checkpoint_load(scratch("ck/step_00000001"), s, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, NULL));
+            f = fopen(path, "r+b");
+            fseek(f, (long)at, SEEK_SET);
+            fputc(text[at], f);
+            fclose(f);
+        }
+        mem_free(text);
+    }
+    TRY(ls_checkpoint_verify(scratch("ck/step_00000001")));
+    ls_checkpoint_info_release(&info);
+    ls_store_release(&s);
+}
+
+/* text with the first `find` replaced, and the trailer made right again. */
+static ls_status parse_changed(const char *text, const char *find, const char *with)
+{
+    const char *at = strstr(text, find), *trailer = strstr(text, ",\"hash\":\"");
+    struct text changed = { 0 };
+    struct manifest *m = NULL;
+    char hash[HASH_ROOM];
+    ls_status st;
+
+    if (!at)
+        fail_msg("the manifest has no %s", find);
+    while (strstr(trailer + 1, ",\"hash\":\""))
+        trailer = strstr(trailer + 1, ",\"hash\":\"");
+    text_add(&changed, text, (size_t)(at - text));
+    text_put(&changed, "%s", with);
+    text_add(&changed, at + strlen(find), (size_t)(trailer - at) - strlen(find));
+    hash_of(changed.data, changed.bytes, hash);
+    text_put(&changed, ",\"hash\":\"%s\"}\n", hash);
+    st = manifest_parse(changed.data, changed.bytes, "manifest", &m);
+    manifest_release(&m);
+    text_free(&changed);
+    return st;
+}
+
+static void every_field_is_checked(void **state)
+{
+    static const struct { const char *find, *with, *message; } cases[] = {
+        { "\"format\":1", "\"format\":2", "format 2; this program reads format 1" },
+        { "\"format\":1", "\"format\":\"1\"", "format -1" },
+        { "{\"format\":1", "[1", "not JSON" },
+        { "\"step\":7", "\"step\":-7", "\"step\" is no integer" },
+        { "\"step\":7", "\"step\":7.5", "\"step\" is no integer" },
+        { "\"samples\":", "\"sample\":", "\"samples\" is no integer" },
+        { "\"tokens\":", "\"x\":", "\"tokens\"" },
+        { "\"schedule_steps\":1000", "\"schedule_steps\":true", "\"schedule_steps\"" },
+        { "\"seed\":\"18446744073709551612\"", "\"seed\":\"18446744073709551616\"", "\"seed\"" },
+        { "\"seed\":\"18446744073709551612\"", "\"seed\":\"-1\"", "\"seed\"" },
+        { "\"seed\":\"18446744073709551612\"", "\"seed\":1", "\"seed\"" },
+        { "\"threads\":2", "\"threads\":4294967296", "\"threads\"" },
+        { "\"optimizer\":\"adamw\"", "\"optimizer\":\"123456789012345678\"", "18 bytes; 15 are possible" },
+        { "\"isa\":\"avx512\"", "\"isa\":null", "\"isa\" is no text" },
+        { "\"architecture\":\"llama\"", "\"architecture\":\"mamba\"", "\"architecture\"" },
+        { "\"architecture\":\"llama\"", "\"a\":1", "\"architecture\"" },
+        { "\"layers\":", "\"layer\":", "\"layers\" is missing" },
+        { "\"width\":", "\"width\":-", "\"width\" is of the wrong type" },
+        { "\"tied\":", "\"tied\":\"\",\"x\":", "\"tied\" is of the wrong type" },
+        { "\"norm_eps\":", "\"norm_eps\":[],\"x\":", "\"norm_eps\" is of the wrong type" },
+        { "\"heads\":", "\"heads\":0,\"x\":", "manifest: model: " },
+        { "\"original_positions\":", "\"x\":", "original_positions" },
+        { "\"theta\":", "\"x\":", "\"theta\" is missing" },
+        { "\"files\":[", "\"file\":[", "\"files\" is no array" },
+        { "\"name\":\"parameters_0000", "\"name\":\"../parameters_0000", "no bare name" },
+        { "\"name\":\"parameters_0000_of_0001.safetensors\"", "\"name\":\"manifest.json\"", "no bare name" },
+        { "\"name\":\"parameters_0000_of_0001.safetensors\"", "\"name\":\"optimizer_0000_of_0001.safetensors\"", "listed twice" },
+        { "\"bytes\":", "\"bytes\":-", "\"bytes\" is no integer" },
+        { "\"bytes\":", "\"bytes\":9223372036854775807,\"x\":", "" },
+        { "\"hash\":\"", "\"hash\":\"Z", "\"hash\" has 33 bytes" },
+        { "\"tensors\":", "\"tensor\":", "\"tensors\" is no array" },
+        { "\"name\":\"a.weight\"", "\"name\":7", "can be one" },
+        { "\"name\":\"a.weight\"", "\"name\":\"a\\nb\"", "can be one" },
+        { "\"kind\":\"parameter\"", "\"kind\":\"param\\u0007\"", "can be one" },
+        { "\"name\":\"a.weight\"", "\"name\":\"b.bias\"", "parameter 'b.bias': its slices differ" },
+        { "\"dtype\":\"f32\"", "\"dtype\":\"i32\"", "no floating type" },
+        { "\"dtype\":\"f32\"", "\"dtype\":\"f31\"", "no floating type" },
+        { "\"dtype\":\"f32\"", "\"dtype\":\"f16\"", "others are f16" },
+        { "\"shape\":[7,5]", "\"shape\":7", "\"shape\" is no array" },
+        { "\"shape\":[7,5]", "\"shape\":[7,5,1]", "\"offset\" is no array of 3" },
+        { "\"shape\":[7,5]", "\"shape\":[7,-5]", "dim 1 of \"shape\"" },
+        { "\"shape\":[7,5]", "\"shape\":[4294967296,4294967296]", "overflows at dim 1" },
+        { "\"shape\":[7,5]", "\"shape\":[8,5]", "35 of 40 elements" },
+        { "\"shape\":[7,5]", "\"shape\":[6,5]", "dim 0 has 6 elements" },
+        { "\"offset\":[0,0]", "\"offset\":[1,0]", "dim 0 has 7 elements, the slice is [1, +7)" },
+        { "\"offset\":[0,0]", "\"offset\":[9223372036854775807,0]", "dim 0 has 7" },
+        { "\"extent\":[7,5]", "\"extent\":[7,4]", "28 of 35 elements" },
+        { "\"extent\":[7,5]", "\"extent\":[9223372036854775807,5]", "dim 0 has 7" },
+        { "\"file\":0", "\"file\":2", "\"file\" 2 of 2" },
+        { "\"file\":0", "\"file\":-1", "\"file\" is no integer" },
+        { "\"tensors\":[", "\"tensors\":[{\"name\":\"d\",\"kind\":\"parameter\",\"dtype\":\"f32\",\"shape\":[1],\"offset\":[0],"
+          "\"extent\":[1],\"file\":0},", "slices 0 and 1 overlap" },
+    };
+    ls_store *s = small_store(LS_F32, 0, "m");
+    ls_train_state state_of = small_state(7);
+    ls_model m;
+    char *text;
+
+    (void)state;
+    TRY(ls_model_preset("llama-tiny", &m));
+    TRY(ls_checkpoint_save(scratch("ck"), s, &m, &state_of, NULL));
+    TRY(file_read(scratch("ck/step_00000007/manifest.json"), &text, NULL));
+    TRY(parse_changed(text, "\"format\":1", "\"format\":1"));
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (*cases[i].message)
+            REFUSED(LS_EFORMAT, cases[i].message, parse_changed(text, cases[i].find, cases[i].with));
+        else
+            TRY(parse_changed(text, cases[i].find, cases[i].with));
+    mem_free(text);
+    ls_store_release(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_changed_byte_is_found, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(every_field_is_checked, scratch_set_up, scratch_tear_down),
+    };
+
+    return cmocka_run_group_tests_name("checkpoint damage", tests, NULL, NULL);
+}
