@@ -30,7 +30,7 @@ def options():
     p = argparse.ArgumentParser(description="lockstep beside PyTorch, in turn")
     p.add_argument("--lockstep", default="build/lockstep", help="the command")
     p.add_argument("--python", default=sys.executable, help="a Python that has torch")
-    p.add_argument("--contenders", nargs="+", choices=NAMES, default=["lockstep", "none", "all"])
+    p.add_argument("--contenders", nargs="+", choices=NAMES, default=["lockstep", "none", "all", "compile"])
     p.add_argument("--dtype", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
     p.add_argument("--preset", default="gpt2-124m")
     p.add_argument("--batch", type=int, default=4)
