@@ -107,6 +107,8 @@ ptrdiff_t view_offset(const struct view *v, size_t i)
 {
     ptrdiff_t offset = 0;
 
+    if (v->ndim == 1)
+        return (ptrdiff_t)i * v->stride[0];
     for (int d = v->ndim - 1; d >= 0; d--) {
         offset += (ptrdiff_t)(i % v->size[d]) * v->stride[d];
         i /= v->size[d];

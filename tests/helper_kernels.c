@@ -1,0 +1,149 @@
+/* helper_kernels.c - blocks with guards, runs, comparisons. */
+#include "helper_kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+
+enum { GUARD = 64 };
+
+static char *element(const struct view *v, size_t i)
+{
+    return (char *)v->data + view_offset(v, i) * (ptrdiff_t)ls_dtype_bytes(v->dtype);
+}
+
+double element_get(const struct view *v, size_t i)
+{
+    double x;
+
+    ls_convert(&x, LS_F64, element(v, i), v->dtype, 1);
+    return x;
+}
+
+void element_put(const struct view *v, size_t i, double x)
+{
+    ls_convert(element(v, i), v->dtype, &x, LS_F64, 1);
+}
+
+/* Strides of a layout, in elements, and how many elements it spans. */
+static size_t lay_out(struct view *v, int layout)
+{
+    int order[LS_DIMS];
+    size_t span = 1;
+
+    for (int d = 0; d < v->ndim; d++)
+        order[d] = d;
+    if (layout == 1 && v->ndim > 2) {
+        order[1] = 2;
+        order[2] = 1;
+    }
+    if (layout == 3)
+        span = 2;
+    for (int k = v->ndim - 1; k >= 0; k--) {
+        v->stride[order[k]] = (ptrdiff_t)span;
+        span *= v->size[order[k]];
+        if (layout == 2 && k == v->ndim - 1)
+            span += 3;
+    }
+    return span;
+}
+
+struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, int misaligned)
+{
+    struct view v = view_of(NULL, type, ndim, size);
+    size_t esize = ls_dtype_bytes(type), span = lay_out(&v, layout) * esize, shift = misaligned ? esize : 0;
+
+    b->bytes = (GUARD + shift + span + GUARD + 63) / 64 * 64;
+    b->base = aligned_alloc(64, b->bytes);
+    assert_non_null(b->base);
+    memset(b->base, 0xff, b->bytes);
+    v.data = b->base + GUARD + shift;
+    return v;
+}
+
+void block_free(struct block *b)
+{
+    free(b->base);
+    b->base = NULL;
+}
+
+void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name)
+{
+    size_t need = k->scratch ? k->scratch(c) : 0, room = (need + 63) / 64 * 64;
+    unsigned char *block = aligned_alloc(64, room + 2 * GUARD);
+
+    assert_non_null(block);
+    memset(block, 0x5a, room + 2 * GUARD);
+    memset(block + GUARD, fill, need);
+    c->scratch = block + GUARD;
+    c->state = NULL;
+    if (k->prepare && k->prepare(c) != LS_OK)
+        fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
+    k->run(c);
+    if (k->release)
+        k->release(c);
+    for (size_t i = 0; i < GUARD; i++)
+        if (block[i] != 0x5a)
+            fail_msg("%s: %s wrote %zu bytes before its scratch", name, k->name, GUARD - i);
+    for (size_t i = GUARD + need; i < room + 2 * GUARD; i++)
+        if (block[i] != 0x5a)
+            fail_msg("%s: %s wrote %zu bytes past its scratch of %zu", name, k->name, i - GUARD - need, need);
+    free(block);
+    c->scratch = NULL;
+}
+
+/* Relative to the larger of the element and the tensor's largest element: what an f32 computation may lose, one
+ * last place of the output's type (a tie that falls the other way), and for products whose inner results pass through a half type, that type's. */
+static double tolerance(const struct call *c, int out)
+{
+    bool through_half = c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD || c->op == OP_LINEAR_XENT
+                     || c->op == OP_LINEAR_XENT_GRAD;
+    ls_dtype in = c->in[0].dtype;
+
+    if (through_half && in == LS_BF16)
+        return 2e-2;
+    if (through_half && in == LS_F16)
+        return 3e-3;
+    return c->out[out].dtype == LS_F64 ? 1e-6 : 1e-5;
+}
+
+static double rounding(ls_dtype t)
+{
+    return t == LS_BF16 ? 0x1.02p-7 : t == LS_F16 ? 0x1.02p-10 : 0;
+}
+
+/* The elements in row-major order; free() it. */
+static double *doubles_of(const struct view *v)
+{
+    size_t count = view_count(v);
+    double *x = malloc((count + 1) * sizeof *x);
+
+    assert_non_null(x);
+    if (view_is_contiguous(v))
+        ls_convert(x, LS_F64, v->data, v->dtype, count);
+    else
+        for (size_t i = 0; i < count; i++)
+            x[i] = element_get(v, i);
+    return x;
+}
+
+void kernel_compare(const struct call *c, int out, const struct view *got, const struct view *want, const char *name)
+{
+    double most = 0, tol = tolerance(c, out), ulp = rounding(want->dtype), *g = doubles_of(got), *w = doubles_of(want);
+    size_t count = view_count(want);
+
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(w[i]))
+            most = fmax(most, fabs(w[i]));
+    for (size_t i = 0; i < count; i++) {
+        bool same = isfinite(w[i]) ? fabs(g[i] - w[i]) <= tol * most + ulp * fabs(w[i]) + (ulp > 0 ? 1e-7 : 0)
+                                   : isnan(w[i]) ? isnan(g[i]) : g[i] == w[i];
+
+        if (!same)
+            fail_msg("%s: output %d, element %zu of %zu: %.9g, the reference has %.9g (largest %.3g)",
+                     name, out, i, count, g[i], w[i], most);
+    }
+    free(g);
+    free(w);
+}

@@ -1,0 +1,43 @@
+/* helper_kernels.h - calls for the kernel table: filled operands of every shape class for every op, runs between guards.
+ *
+ * Operands lie in blocks of their own with guard bytes on both sides; guards and the gaps of strided views are 0xff,
+ * which is NaN in every floating type. Outputs that are written in full start as NaN too, "+=" outputs as numbers.
+ */
+#ifndef LS_TESTS_HELPER_KERNELS_H
+#define LS_TESTS_HELPER_KERNELS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include "tensor/kernel.h"
+
+struct block { unsigned char *base; size_t bytes; };  /* of one operand, guards included */
+
+struct kernel_case {
+    char         name[160];
+    struct call  call;                                  /* scratch and state unset */
+    struct block in[CALL_OPERANDS], out[CALL_OPERANDS];
+};
+
+typedef void kernel_case_fn(void *ctx, struct kernel_case *c);
+
+/* Calls fn with every case of op; the operands live during the call. The number of cases. */
+size_t kernel_cases(enum op op, kernel_case_fn *fn, void *ctx);
+
+/* Runs c with scratch of the asked size, filled with `fill`, between guards that must stay. */
+void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name);
+
+/* Fails unless got is want within the op's tolerance: both views have the same shape and type. */
+void kernel_compare(const struct call *c, int out, const struct view *got, const struct view *want, const char *name);
+
+/* For the case tables: a block for a view of these sizes. layout 0: contiguous; 1: dims 1 and 2 swapped in memory;
+ * 2: gaps between rows; 3: every second element. The block's elements are left 0xff. */
+enum { LAYOUTS = 4 };
+struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, int misaligned);
+void        block_free(struct block *b);
+double      element_get(const struct view *v, size_t i);
+void        element_put(const struct view *v, size_t i, double x);
+
+#endif
