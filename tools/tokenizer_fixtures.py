@@ -235,11 +235,30 @@ def hash_ids(lists):
     return "%016x" % h
 
 
+def trained():
+    """What the tokenizers package learns from one text, with the patterns that lockstep trains with."""
+    text = "".join([line(n) for n in range(2000000, 2003000)])
+    patterns = {"gpt2": None, "cl100k": LLAMA3, "o200k": O200K}
+    for name, pattern in patterns.items():
+        pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if pattern:
+            pre = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                           pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        t = Tokenizer(models.BPE())
+        t.pre_tokenizer = pre
+        t.train_from_iterator([text], trainers.BpeTrainer(vocab_size=2000, show_progress=False,
+                                                          initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        merges = json.loads(t.to_str())["model"]["merges"]
+        vocab = t.get_vocab()
+        pairs = [[vocab[a], vocab[b]] for a, b in (m.split(" ") if isinstance(m, str) else m for m in merges)]
+        yield {"pattern": name, "vocab": t.get_vocab_size() + 1, "merges": len(pairs), "hash": hash_ids(pairs)}
+
+
 def write(folder):
     os.makedirs(folder, exist_ok=True)
     make_tokenizers(folder)
     out = {"made_with": {"tokenizers": tokenizers.__version__, "tiktoken": tiktoken.__version__},
-           "fragments": FRAGMENTS, "lines_a_block": 500, "blocks": 20, "tokenizers": []}
+           "fragments": FRAGMENTS, "lines_a_block": 500, "blocks": 20, "trained": list(trained()), "tokenizers": []}
     points = list(point_texts(False))
     for name, spec, specials, encode in oracles(folder):
         lines = [hash_ids(encode([line(b * 500 + i) for i in range(500)])) for b in range(20)]

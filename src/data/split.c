@@ -127,6 +127,7 @@ ls_status split_next(const struct split *s, struct split_work *w, const unsigned
         *end = pcre2_get_ovector_pointer(w->data)[1];
         return LS_OK;
     }
+    if (found == PCRE2_ERROR_NOMEMORY) return LS_ENOMEM;
     if (found != PCRE2_ERROR_NOMATCH) {
         pcre2_get_error_message(found, message, sizeof message);
         return ls_fail(LS_EUNSUPPORTED, "cutting the text into pieces failed at byte %zu of %zu: %s", from, bytes, (char *)message);
@@ -134,4 +135,3 @@ ls_status split_next(const struct split *s, struct split_work *w, const unsigned
     *begin = *end = bytes;
     return LS_OK;
 }
-
