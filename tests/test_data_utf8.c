@@ -116,7 +116,7 @@ static void check_form_c(const char *text, const char *wanted)
     assert_int_equal(normalize_nfc(&normal, (const unsigned char *)text, strlen(text), &out, &bytes), LS_OK);
     assert_int_equal(bytes, strlen(wanted));
     assert_memory_equal(out, wanted, bytes);
-    if (strcmp(text, wanted) == 0 && strchr(text, 0xcc) == NULL) assert_ptr_equal(out, text);
+    if (strpbrk(text, "\xcc\xcd\xe1\xe2\xf0") == NULL) assert_ptr_equal(out, text);
     normal_free(&normal);
 }
 
