@@ -1,0 +1,178 @@
+/* args.c - reading a command's arguments. */
+#include "cli/args.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/text.h"
+
+/* ---- flags ---- */
+
+static const struct flag *find_flag(const struct flag *flags, const char *name, size_t length)
+{
+    for (const struct flag *f = flags; f && f->name; f++)
+        if (strlen(f->name) == length && memcmp(f->name, name, length) == 0) return f;
+    return NULL;
+}
+
+static const char *nearest_flag(const struct flag *flags, const char *name)
+{
+    static const char *const general[] = { "help", "config", "print-config" };
+    const char *best = NULL;
+    size_t least = MIN((size_t)3, strlen(name) / 2 + 1) + 1;
+
+    for (const struct flag *f = flags; f && f->name; f++)
+        if (text_distance(name, f->name) < least) {
+            least = text_distance(name, f->name);
+            best = f->name;
+        }
+    for (size_t i = 0; i < COUNT_OF(general); i++)
+        if (text_distance(name, general[i]) < least) {
+            least = text_distance(name, general[i]);
+            best = general[i];
+        }
+    return best;
+}
+
+/* Without a dot it may still be an option whose section was left out: --steps. */
+static ls_status fail_unknown(const struct command *c, const char *name)
+{
+    const char *flag = nearest_flag(c->flags, name), *option = c->verb ? options_nearest(config_table(), name) : NULL;
+    const char *near = flag ? flag : option;
+
+    if (near) return ls_fail(LS_EINVAL, "unknown flag '--%s'; did you mean '--%s'?", name, near);
+    return ls_fail(LS_EINVAL, "unknown flag '--%s'; see 'lockstep %s --help'", name, c->name);
+}
+
+static ls_status set_int(const struct flag *f, const char *text)
+{
+    int64_t value;
+
+    if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a whole number", f->name, text);
+    if ((double)value < f->least || (double)value > f->most)
+        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least, f->most);
+    *(int64_t *)f->value = value;
+    return LS_OK;
+}
+
+static ls_status set_real(const struct flag *f, const char *text)
+{
+    double value;
+
+    if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a number", f->name, text);
+    if (value < f->least || value > f->most)
+        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least, f->most);
+    *(double *)f->value = value;
+    return LS_OK;
+}
+
+static ls_status set_flag(const struct flag *f, const char *text)
+{
+    switch (f->kind) {
+    case FLAG_SWITCH: *(bool *)f->value = true; return LS_OK;
+    case FLAG_INT:    return set_int(f, text);
+    case FLAG_REAL:   return set_real(f, text);
+    case FLAG_STRING: *(const char **)f->value = text; return LS_OK;
+    }
+    return LS_EINVAL;
+}
+
+/* ---- one argument after the other ---- */
+
+struct reader { const struct command *command; int argc; char *const *argv; int at; };
+
+/* Text behind '=' or the next argument; NULL with the message set when there is neither. */
+static const char *value_of(struct reader *r, const char *name, size_t length)
+{
+    if (name[length] == '=') return name + length + 1;
+    if (r->at + 1 < r->argc) return r->argv[++r->at];
+    ls_fail(LS_EINVAL, "--%.*s needs a value", (int)length, name);
+    return NULL;
+}
+
+static ls_status take_flag(struct reader *r, const char *name)
+{
+    size_t length = strcspn(name, "=");
+    const struct flag *f = find_flag(r->command->flags, name, length);
+    char copy[64];
+
+    snprintf(copy, sizeof copy, "%.*s", (int)MIN(length, (size_t)60), name);
+    if (!f) return fail_unknown(r->command, copy);
+    if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "--%s takes no value", f->name);
+    const char *value = f->kind == FLAG_SWITCH ? "" : value_of(r, name, length);
+    return value ? set_flag(f, value) : LS_EINVAL;
+}
+
+/* True when the argument was one that all commands know. */
+static bool take_general(const char *a, struct invocation *in)
+{
+    if (strcmp(a, "-h") == 0) in->short_help = true;
+    else if (strcmp(a, "--help") == 0) in->long_help = true;
+    else if (strcmp(a, "-q") == 0 || strcmp(a, "--quiet") == 0) in->quiet = true;
+    else if (strcmp(a, "-v") == 0 || strcmp(a, "--verbose") == 0) in->verbose = true;
+    else if (strcmp(a, "--print-config") == 0 && in->command->verb) in->print_config = true;
+    else return false;
+    return true;
+}
+
+static bool is_config(const struct command *c, const char *a)
+{
+    return c->verb && strncmp(a, "--config", 8) == 0 && (a[8] == '\0' || a[8] == '=');
+}
+
+static ls_status take_plain(const char *a, struct invocation *in)
+{
+    const struct command *c = in->command;
+
+    if (in->count == c->most)
+        return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
+    in->arguments[in->count++] = a;
+    return LS_OK;
+}
+
+static ls_status take(struct reader *r, struct invocation *in)
+{
+    const char *a = r->argv[r->at];
+
+    if (take_general(a, in)) return LS_OK;
+    if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL;  /* read before: see load_files() */
+    if (r->command->verb && options_is_argument(a)) {
+        LS_TRY(options_take_argument(&in->options, r->argc, r->argv, &r->at));
+        r->at--;
+        return LS_OK;
+    }
+    if (strncmp(a, "--", 2) == 0) return take_flag(r, a + 2);
+    if (a[0] == '-' && a[1] != '\0') return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
+    return take_plain(a, in);
+}
+
+static ls_status load_files(struct reader r, struct invocation *in)
+{
+    for (r.at = 0; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) {
+        if (!is_config(r.command, r.argv[r.at])) continue;
+        const char *path = value_of(&r, r.argv[r.at] + 2, 6);
+        if (!path) return LS_EINVAL;
+        LS_TRY(options_load_yaml(&in->options, path));
+    }
+    return LS_OK;
+}
+
+static ls_status read_all(struct reader r, struct invocation *in)
+{
+    LS_TRY(load_files(r, in));
+    for (; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) LS_TRY(take(&r, in));
+    for (r.at++; r.at < r.argc; r.at++) LS_TRY(take_plain(r.argv[r.at], in));
+    if (in->short_help || in->long_help || in->print_config || in->count >= in->command->least) return LS_OK;
+    return ls_fail(LS_EINVAL, "too few arguments; usage: lockstep %s %s", in->command->name, in->command->arguments);
+}
+
+ls_status args_parse(const struct command *c, int argc, char *const argv[], struct invocation *out)
+{
+    *out = (struct invocation){ .command = c };
+    if (c->verb) LS_TRY(options_open(config_table(), &out->config, c->verb, &out->options));
+    ls_status st = read_all((struct reader){ c, argc, argv, 0 }, out);
+    if (st != LS_OK) args_close(out);
+    return st;
+}
+
+void args_close(struct invocation *in) { options_close(&in->options); }

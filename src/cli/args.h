@@ -1,0 +1,61 @@
+/* args.h - what a command is called with: flags of its own, options of the table, and plain arguments.
+ *
+ *   lockstep COMMAND [FLAGS] [--config FILE]... [--section.key=value]... [ARGUMENTS]
+ * A flag's value follows it or a '='. Every command knows -h (short help), --help (all of it), -q, -v; those that read
+ * options also --config and --print-config. "--" ends flags. Later wins, except that files come before options.
+ */
+#ifndef LS_CLI_ARGS_H
+#define LS_CLI_ARGS_H
+
+#include <stdbool.h>
+#include "train/config.h"
+
+enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING };
+
+struct flag {
+    const char    *name;         /* "prompt", without dashes; NULL ends a list */
+    enum flag_kind kind;
+    void          *value;        /* bool *, int64_t *, double *, const char **; holds the default */
+    double         least, most;  /* inclusive, of INT and REAL */
+    const char    *metavar;      /* "TEXT"; NULL for switches */
+    const char    *help;
+};
+
+struct invocation;
+
+struct command {
+    const char         *name;       /* "train", "data prepare" */
+    const char         *arguments;  /* "TEXT OUT", or "" */
+    int                 least, most;/* plain arguments */
+    const char         *summary;    /* one line, no full stop */
+    unsigned            verb;       /* whose options of the table; 0: none */
+    const struct flag  *flags;
+    const char *const  *common;     /* options that the short help shows; ended by NULL */
+    const char         *examples;   /* lines, each with its own line feed */
+    ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */
+    ls_status         (*run)(struct invocation *in);
+};
+
+enum { ARGUMENTS_MOST = 8 };
+
+struct invocation {
+    const struct command *command;
+    struct config  config;   /* of commands with a verb */
+    struct options options;
+    const char    *arguments[ARGUMENTS_MOST];
+    int            count;
+    bool           quiet, verbose;
+    bool           short_help, long_help, print_config;
+};
+
+/* argv[0] is the first argument behind the command's name. Every failure is a usage error. */
+ls_status args_parse(const struct command *c, int argc, char *const argv[], struct invocation *out);
+void      args_close(struct invocation *in);
+
+extern const struct command *const commands[];  /* ended by NULL */
+
+/* help.c: pages, on stdout. */
+ls_status help_overview(void);
+ls_status help_command(const struct command *c, bool all);
+
+#endif

@@ -1,0 +1,127 @@
+/* cmd_generate.c - `lockstep generate`. */
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+#include "cli/args.h"
+#include "cli/print_sample.h"
+
+static const char *prompt = "", *id_list, *tokenizer, *logits_file;
+static int64_t count = 200, top_k = 0, seed = 1;
+static double temperature = 0.8, top_p = 0.95;
+
+static const struct flag flags[] = {
+    { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to go on from" },
+    { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same as token ids" },
+    { "tokens", FLAG_INT, &count, 0, 1e9, "N", "most tokens to make [200]" },
+    { "temperature", FLAG_REAL, &temperature, 0, 100, "X", "0: the likeliest token, always; 1: as the model says [0.8]" },
+    { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "draw from the K likeliest tokens; 0: from all [0]" },
+    { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "draw from the likeliest tokens that hold P of the mass [0.95]" },
+    { "seed", FLAG_INT, &seed, 0, 9e18, "N", "another number, another text [1]" },
+    { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "instead of the one beside the weights" },
+    { "logits", FLAG_STRING, &logits_file, 0, 0, "FILE", "write the prompt's logits as safetensors, make no text" },
+    { 0 },
+};
+
+static const char *const common[] = { "precision.compute", "launch.threads", NULL };
+
+static ls_status fail_ids(void) { return ls_fail(LS_EINVAL, "--ids: '%s' is no list of token ids such as 1,2,3", id_list); }
+
+static ls_status check(const struct invocation *in)
+{
+    (void)in;
+    if (id_list && prompt[0]) return ls_fail(LS_EINVAL, "--prompt and --ids are both given");
+    if (id_list && strspn(id_list, "0123456789,") != strlen(id_list)) return fail_ids();
+    return LS_OK;
+}
+
+/* "1,2,3" -> ids below vocab. */
+static ls_status parse_ids(const struct trained *t, int32_t **out, size_t *n)
+{
+    size_t most = strlen(id_list) / 2 + 1, found = 0;
+    int32_t *ids = mem_array(MEM_OTHER, most, sizeof *ids);
+    const char *at = id_list;
+
+    if (!ids) return LS_ENOMEM;
+    for (char word[24]; *at; at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        int64_t id;
+
+        snprintf(word, sizeof word, "%.*s", (int)MIN(length, sizeof word - 1), at);
+        if (!text_read_int(word, &id)) {
+            mem_free(ids);
+            return fail_ids();
+        }
+        if (id >= (int64_t)t->model.vocab) {
+            mem_free(ids);
+            return ls_fail(LS_EINVAL, "--ids: %lld, but the model has %zu tokens", (long long)id, t->model.vocab);
+        }
+        ids[found++] = (int32_t)id;
+        at += length;
+    }
+    if (found == 0) {
+        mem_free(ids);
+        return fail_ids();
+    }
+    *out = ids;
+    *n = found;
+    return LS_OK;
+}
+
+/* A safetensors file with input_ids i32 [1,T] and logits f32 [1,T,V]. */
+static ls_status write_logits(const struct trained *t, const int32_t *ids, size_t n)
+{
+    size_t vocab = t->model.vocab;
+    struct safetensor_spec spec[] = {
+        { .name = "input_ids", .type = LS_I32, .ndim = 2, .size = { 1, n } },
+        { .name = "logits", .type = LS_F32, .ndim = 3, .size = { 1, n, vocab } },
+    };
+    float *logits = mem_array(MEM_OTHER, n * vocab, sizeof *logits);
+    struct safetensors_writer *w = NULL;
+    char hash[HASH_ROOM];
+    uint64_t bytes;
+
+    if (!logits) return LS_ENOMEM;
+    ls_status st = generate_logits(t, ids, n, logits);
+    if (st == LS_OK) st = safetensors_create(logits_file, COUNT_OF(spec), spec, &w);
+    if (st == LS_OK) st = safetensors_put(w, ids, n * sizeof *ids);
+    if (st == LS_OK) st = safetensors_put(w, logits, n * vocab * sizeof *logits);
+    if (st == LS_OK) st = safetensors_publish(&w, &bytes, hash);
+    else safetensors_abandon(&w);
+    mem_free(logits);
+    return st;
+}
+
+static ls_status make(const struct trained *t)
+{
+    struct sampling s = { temperature, (size_t)top_k, top_p, (uint64_t)seed };
+    int32_t *ids = NULL;
+    size_t n;
+
+    LS_TRY(id_list ? parse_ids(t, &ids, &n) : print_encode(t, prompt, &ids, &n));
+    ls_status st = logits_file ? write_logits(t, ids, n) : print_sample(t, ids, n, (size_t)count, &s);
+    mem_free(ids);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    struct trained t;
+
+    LS_TRY(trained_open(in->arguments[0], config_type(&in->config), tokenizer, &t));
+    ls_status st = make(&t);
+    trained_close(&t);
+    return st;
+}
+
+const struct command command_generate = {
+    .name = "generate", .arguments = "MODEL", .least = 1, .most = 1,
+    .summary = "make text with a trained model: a run, a checkpoint, or a Hugging Face folder",
+    .verb = VERB_GENERATE, .flags = flags, .common = common, .check = check, .run = run,
+    .examples =
+        "  lockstep generate runs/book --prompt \"It was\"\n"
+        "  lockstep generate runs/book --prompt \"It was\" --temperature 0 --tokens 50\n"
+        "  lockstep generate runs/book/checkpoints/step_00000500 --prompt \"It was\" --seed 2\n"
+        "  lockstep generate hf/gpt2 --ids 464,2068 --logits logits.safetensors\n",
+};

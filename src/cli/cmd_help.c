@@ -1,0 +1,200 @@
+/* cmd_help.c - `lockstep help TOPIC`: pages that are not about one command. */
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/text.h"
+#include "cli/args.h"
+
+static bool markdown;
+
+static const struct flag flags[] = {
+    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "of the options, as it stands in docs/options.md" },
+    { 0 },
+};
+
+/* ---- pages made from tables ---- */
+
+static ls_status put_options(void)
+{
+    struct text out = { 0 };
+
+    if (markdown) {
+        printf("# Options\n\nWritten by `lockstep help options --markdown`. On the command line: `--section.key=value`; in a YAML "
+               "file, for\n`--config FILE`: a mapping per section. Defaults come first, then files, then the command line; later "
+               "wins.\n\n");
+        options_put_markdown(config_table(), &out);
+    } else {
+        options_put_help(config_table(), 0, &out);
+    }
+    ls_status st = text_status(&out);
+    if (st == LS_OK) fputs(out.data, stdout);
+    text_free(&out);
+    return st;
+}
+
+static ls_status put_models(void)
+{
+    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-6s %6s %6s %6s %9s %7s "
+           "%9s %15s\n", "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
+    for (int i = 0; ls_model_preset_name(i); i++) {
+        const char *name = ls_model_preset_name(i);
+        char count[32];
+        ls_model m;
+
+        LS_TRY(ls_model_preset(name, &m));
+        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, m.architecture == LS_GPT2 ? "GPT-2" : "Llama", m.layers, m.width,
+               m.heads, m.kv_heads, m.ffn, m.max_positions, text_count(count, (int64_t)ls_model_parameters(&m)));
+    }
+    printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and weights from a\n"
+           "Hugging Face folder (GPT-2, Llama), --model.hf=FOLDER/config.json the shape alone.\n");
+    return LS_OK;
+}
+
+/* ---- pages of text ---- */
+
+static const char config_page[] =
+    "Options come from three places; later wins:\n"
+    "  1. the defaults (lockstep help options)\n"
+    "  2. files, in their order:     --config base.yaml --config mine.yaml\n"
+    "  3. the command line:          --train.steps=500 or --train.steps 500\n"
+    "\n"
+    "A file is plain YAML, a mapping a section:\n"
+    "  train:\n"
+    "    steps: 500\n"
+    "    global_batch: 32      # = micro_batch * accumulate; -1 is the rest\n"
+    "  optim:\n"
+    "    lr: 3e-4\n"
+    "\n"
+    "An option that is unknown, out of range, or without effect is refused. --print-config shows every value and where it\n"
+    "comes from. A run's folder keeps the result as config.yaml.\n";
+
+static const char data_page[] =
+    "--data.text=FILE     UTF-8 text. --data.tokenizer says how it becomes tokens:\n"
+    "    bytes            256 bytes and an end-of-text token (the default)\n"
+    "    bpe              byte pairs learnt from the text, --data.vocab_size of them; kept in the run's folder\n"
+    "    FILE.json        a Hugging Face tokenizer.json of the byte-level kind, or the folder that holds it\n"
+    "    FILE.tiktoken    ranks; FILE.tiktoken:PATTERN names the pattern gpt2, r50k, p50k, cl100k or o200k\n"
+    "--data.tokens=FILE   tokens, ready made: llm.c (GPT-2 and Llama 3), nanoGPT .bin, Megatron .bin with .idx. The format is\n"
+    "                     found by the file, or said with --data.format. 'lockstep data prepare' writes all of them.\n"
+    "\n"
+    "A sample is data.seq_len tokens and the one behind them. The last data.val_fraction of the tokens is for validation.\n"
+    "Samples come in an order that is a function of train.seed and the sample's number alone: a run that stops goes on with\n"
+    "exactly the sample that was next.\n";
+
+static const char run_page[] =
+    "A run writes a folder, --run.dir=DIR:\n"
+    "    config.yaml            every option, resolved: 'lockstep train --config DIR/config.yaml' goes on with it\n"
+    "    tokenizer.json         what token ids mean\n"
+    "    metrics.jsonl          an object a step\n"
+    "    events.out.tfevents.*  the same for TensorBoard\n"
+    "    log/rank_0000.log      what was said\n"
+    "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep of them\n"
+    "\n"
+    "Keys of metrics.jsonl: step, loss (nats a token), grad_norm (before clipping), lr, tokens (of the step),\n"
+    "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication other peak}\n"
+    "(bytes, most held during the step), comm {}, tokens_seen (of all steps), val_loss (where there was an evaluation).\n"
+    "\n"
+    "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
+    "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
+
+static const char exit_page[] =
+    "    0  done; also: stopped by a signal, with everything saved\n"
+    "    1  failed: one line says what, where, and what would be right\n"
+    "    2  usage: an option or argument is unknown or impossible\n"
+    "    3  a peer was lost or did not answer in time; starting again may help\n"
+    "\n"
+    "SIGINT and SIGTERM save a checkpoint after the step that runs, then leave with 0; the second one leaves at once with\n"
+    "128 + its number. SIGUSR1 saves and goes on.\n";
+
+static const char precision_page[] =
+    "--precision.compute=fp32   everything in fp32\n"
+    "--precision.compute=bf16   weights and activations in bf16; sums, statistics, gradients and moments in fp32, and fp32\n"
+    "                           master weights that the optimizer updates\n"
+    "--precision.compute=auto   bf16 where the processor multiplies it natively (AVX-512 BF16), else fp32 (the default)\n"
+    "--precision.master=false   bf16 without master weights: small updates round to nothing and training stalls. To see it.\n"
+    "\n"
+    "MFU is the work that the model needs (6 FLOPs a weight of a product and token, and attention's share) per second, HFU\n"
+    "the work done, recomputation included; both as a share of what large products of that type reach on this machine,\n"
+    "measured when a run starts.\n";
+
+static const char memory_page[] =
+    "--recompute.mode=none          keep all activations for backward\n"
+    "--recompute.mode=selective     make norms, activations and rotations again: cheap, and a good part of the bytes\n"
+    "--recompute.mode=full          keep the inputs of blocks, make the rest again: about a third more work\n"
+    "--recompute.mode=every:K       keep every K-th block's input; K near the root of the layers is least\n"
+    "--recompute.mode=budget:SIZE   as few blocks as bring the activations within SIZE, such as budget:2GiB\n"
+    "\n"
+    "Smaller micro-batches with more of them (--train.micro_batch, --train.accumulate) cost nothing but a little speed. 'lockstep\n"
+    "plan' says the bytes of each part before anything runs; they are those that a run measures. --run.memory_limit=SIZE makes a\n"
+    "step that would not fit fail in one line instead of the machine in a worse way.\n";
+
+struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
+
+static const struct topic topics[] = {
+    { "options", "every option, by section", NULL, put_options },
+    { "config", "where values come from, and YAML files", config_page, NULL },
+    { "models", "presets and Hugging Face folders", NULL, put_models },
+    { "data", "texts, tokenizers, token files, samples", data_page, NULL },
+    { "run", "what a run's folder holds, and how it goes on", run_page, NULL },
+    { "precision", "arithmetic, MFU and HFU", precision_page, NULL },
+    { "memory", "what takes it, and how to need less", memory_page, NULL },
+    { "exit", "exit codes and signals", exit_page, NULL },
+};
+
+static ls_status put_topics(void)
+{
+    printf("lockstep help TOPIC, where TOPIC is a command or one of:\n");
+    for (size_t i = 0; i < COUNT_OF(topics); i++) printf("  %-12s %s\n", topics[i].name, topics[i].summary);
+    return LS_OK;
+}
+
+static ls_status fail_topic(const char *name)
+{
+    struct text names = { 0 };
+
+    for (size_t i = 0; i < COUNT_OF(topics); i++) text_put(&names, "%s%s", i ? ", " : "", topics[i].name);
+    ls_status st = text_status(&names);
+    if (st == LS_OK) st = ls_fail(LS_EINVAL, "no topic '%s'; there are the commands and %s", name, names.data);
+    text_free(&names);
+    return st;
+}
+
+/* "data" is a topic and a group of commands; "data prepare" is a command. */
+static const struct command *find_command(const struct invocation *in)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "", in->count > 1 ? in->arguments[1] : "");
+    for (int i = 0; commands[i]; i++)
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    return NULL;
+}
+
+static const struct topic *find_topic(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(topics); i++)
+        if (strcmp(topics[i].name, name) == 0) return &topics[i];
+    return NULL;
+}
+
+static ls_status check(const struct invocation *in)
+{
+    if (in->count == 0 || find_command(in) || (in->count == 1 && find_topic(in->arguments[0]))) return LS_OK;
+    return fail_topic(in->arguments[0]);
+}
+
+static ls_status run(struct invocation *in)
+{
+    if (in->count == 0) return put_topics();
+    const struct topic *topic = in->count == 1 ? find_topic(in->arguments[0]) : NULL;
+    if (!topic) return help_command(find_command(in), true);
+    if (topic->put) return topic->put();
+    fputs(topic->page, stdout);
+    return LS_OK;
+}
+
+const struct command command_help = {
+    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes",
+    .flags = flags, .check = check, .run = run,
+    .examples = "  lockstep help\n  lockstep help models\n  lockstep help bench train\n",
+};

@@ -1,0 +1,144 @@
+/* cmd_plan.c - `lockstep plan`: what a training step will hold and do, without doing it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "cli/terminal.h"
+#include "train/dataset.h"
+#include "train/machine.h"
+#include "train/step.h"
+
+static bool print_program, json;
+
+static const struct flag flags[] = {
+    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step as it will be run, a line an instruction" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { 0 },
+};
+
+static const char *const common[] = {
+    "model.preset", "model.hf", "model.layers", "model.width", "model.vocab", "data.seq_len", "train.steps", "train.global_batch",
+    "train.micro_batch", "optim.name", "precision.compute", "precision.master", "recompute.mode", "run.memory_limit", NULL,
+};
+
+/* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will have
+ * as many as were asked for, or fewer. */
+static ls_status vocabulary(const struct config *c, size_t *out)
+{
+    ls_tokenizer *t = NULL;
+
+    *out = 0;
+    if (!c->data.text[0] && strcmp(c->data.tokenizer, "bytes") == 0) return LS_OK;
+    if (strcmp(c->data.tokenizer, "bpe") == 0) {
+        *out = (size_t)c->data.vocab_size;
+        return LS_OK;
+    }
+    LS_TRY(dataset_tokenizer(c, NULL, 0, &t));
+    if (t) *out = (size_t)ls_tokenizer_vocab(t);
+    ls_tokenizer_close(&t);
+    return LS_OK;
+}
+
+struct bytes_row { const char *name; size_t bytes; };
+enum { BYTES_ROWS = 4 };
+
+static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
+{
+    out[0] = (struct bytes_row){ "parameters", cost->parameters };
+    out[1] = (struct bytes_row){ "gradients", cost->gradients };
+    out[2] = (struct bytes_row){ "optimizer", cost->optimizer };
+    out[3] = (struct bytes_row){ "activations", cost->activations };
+}
+
+static size_t total_of(const struct bytes_row rows[BYTES_ROWS])
+{
+    size_t total = 0;
+
+    for (int i = 0; i < BYTES_ROWS; i++) total += rows[i].bytes;
+    return total;
+}
+
+static ls_status put_json(const struct config *c, const struct step *s, const ls_cost *cost)
+{
+    struct bytes_row rows[BYTES_ROWS];
+    struct json_out j = { 0 };
+
+    rows_of(cost, rows);
+    json_begin_object(&j, NULL);
+    json_put_int(&j, "parameters", (int64_t)ls_model_parameters(&s->model));
+    json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
+    json_put_real(&j, "model_flops_per_step", step_model_flops(s));
+    json_put_real(&j, "executed_flops_per_step", step_executed_flops(s));
+    json_begin_object(&j, "memory");
+    for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
+    json_put_int(&j, "total", (int64_t)total_of(rows));
+    json_end_object(&j);
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+static void put_table(const struct config *c, const struct step *s, const ls_cost *cost)
+{
+    struct bytes_row rows[BYTES_ROWS];
+    char count[32], tokens[32], size[16], room[16];
+    const ls_model *m = &s->model;
+    size_t limit = c->run.memory_limit ? c->run.memory_limit : machine_free_memory();
+
+    rows_of(cost, rows);
+    printf("model       %s, %zu layers, width %zu, vocabulary %zu: %s parameters, %s\n", m->architecture == LS_GPT2 ? "GPT-2" : "Llama",
+           m->layers, m->width, m->vocab, text_count(count, (int64_t)ls_model_parameters(m)),
+           config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
+    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
+           c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->data.seq_len,
+           text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
+    printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n", step_model_flops(s) / 1e9,
+           step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15, c->train.steps);
+    printf("memory\n");
+    for (int i = 0; i < BYTES_ROWS; i++) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
+    printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, total_of(rows)), total_of(rows));
+    if (limit) printf("  %-14s%12s  %s\n", "limit", text_bytes(room, limit), total_of(rows) <= limit ? "it fits" : "it does not fit");
+}
+
+static ls_status put_program(const struct step *s)
+{
+    char *text;
+
+    LS_TRY(ls_program_text(s->program, &text));
+    fputs(text, stdout);
+    ls_free(text);
+    return LS_OK;
+}
+
+static ls_status run(struct invocation *in)
+{
+    const struct config *c = &in->config;
+    struct step s;
+    ls_model model;
+    size_t vocab;
+
+    LS_TRY(vocabulary(c, &vocab));
+    LS_TRY(config_model(c, vocab, &model));
+    LS_TRY(step_open(c, &model, true, &s));
+    ls_cost cost = ls_program_cost(s.program);
+    ls_status st = print_program ? put_program(&s) : LS_OK;
+    if (st == LS_OK && json) st = put_json(c, &s, &cost);
+    else if (st == LS_OK) put_table(c, &s, &cost);
+    step_close(&s);
+    return st;
+}
+
+const struct command command_plan = {
+    .name = "plan", .arguments = "", .summary = "say what a training step will hold and do, without doing it",
+    .verb = VERB_PLAN, .flags = flags, .common = common, .run = run,
+    .examples =
+        "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
+        "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
+        "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
+};

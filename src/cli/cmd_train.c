@@ -1,0 +1,86 @@
+/* cmd_train.c - `lockstep train`. */
+#include <stdio.h>
+#include "base/mem.h"
+#include "cli/args.h"
+#include "cli/print_sample.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "cli/terminal.h"
+
+enum { SAMPLE_TOKENS = 120 };
+static const struct sampling sampling = { .temperature = 0.7, .top_k = 0, .top_p = 0.9, .seed = 1 };
+
+static const char *prompt;
+
+static const struct flag flags[] = {
+    { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "when done, print how the model goes on from here" },
+    { 0 },
+};
+
+static const char *const common[] = {
+    "data.text", "data.tokenizer", "data.seq_len", "model.preset", "model.hf", "model.layers", "model.width", "train.steps",
+    "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr", "optim.warmup", "precision.compute", "recompute.mode",
+    "checkpoint.every", "checkpoint.resume", "launch.threads", "run.dir", NULL,
+};
+
+/* Reads the checkpoint back, as anybody would. */
+static ls_status sample(const struct trainer *t)
+{
+    char *path = trainer_checkpoint(t);
+    struct trained trained = { 0 };
+    int32_t *ids = NULL;
+    size_t n;
+
+    if (!path) return LS_ENOMEM;
+    ls_status st = trained_open(path, config_type(t->config), NULL, &trained);
+    if (st == LS_OK) st = print_encode(&trained, prompt, &ids, &n);
+    if (st == LS_OK) {
+        printf("\n%s", terminal_style(STYLE_CYAN));
+        size_t most = trained.model.max_positions > n ? trained.model.max_positions - n : 0;
+        st = print_sample(&trained, ids, n, most < SAMPLE_TOKENS ? most : SAMPLE_TOKENS, &sampling);
+        printf("%s", terminal_style(STYLE_PLAIN));
+    }
+    mem_free(ids);
+    trained_close(&trained);
+    mem_free(path);
+    return st;
+}
+
+static ls_status train(struct trainer *t, bool quiet)
+{
+    struct progress progress;
+    struct trainer_watch watch = {
+        .ctx = &progress, .stepped = progress_stepped, .saved = progress_saved, .warned = progress_clear,
+    };
+
+    if (!quiet) report_start(t);
+    progress_begin(&progress, quiet);
+    ls_status st = trainer_run(t, &watch);
+    progress_clear(&progress);
+    if (st == LS_OK && prompt && !t->stopped_by) st = sample(t);
+    if (st == LS_OK && !quiet) report_end(t);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    struct trainer *t;
+
+    LS_TRY(trainer_open(&in->config, &in->options, &t));
+    ls_status st = train(t, in->quiet);
+    trainer_close(&t);
+    return st;
+}
+
+static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
+
+const struct command command_train = {
+    .name = "train", .arguments = "", .summary = "train a model on a text or on tokens, or go on where a run stopped",
+    .verb = VERB_TRAIN, .flags = flags, .common = common, .check = check, .run = run,
+    .examples =
+        "  lockstep train --data.text=book.txt\n"
+        "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
+        "  lockstep train --config runs/book/config.yaml            go on where it stopped\n"
+        "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
+        "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n",
+};

@@ -1,0 +1,97 @@
+/* help.c - pages of help, made from the tables of commands, flags and options. */
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "cli/terminal.h"
+
+enum { COLUMN = 30 };
+
+static void heading(const char *title)
+{
+    printf("\n%s%s%s\n", terminal_style(STYLE_BOLD), title, terminal_style(STYLE_PLAIN));
+}
+
+ls_status help_overview(void)
+{
+    printf("lockstep trains neural networks in lockstep: every layout of processors takes the same step.\n");
+    printf("\nusage: lockstep COMMAND [FLAGS] [--config FILE] [--section.key=value]...\n");
+    heading("commands");
+    for (int i = 0; commands[i]; i++) printf("  %-16s %s\n", commands[i]->name, commands[i]->summary);
+    heading("help");
+    printf("  lockstep COMMAND -h       the flags and options used most, with examples\n"
+           "  lockstep COMMAND --help   all of them\n"
+           "  lockstep help TOPIC       options, models, data, run, exit, ...\n");
+    heading("examples");
+    printf("  lockstep train --data.text=book.txt --run.dir=runs/book\n"
+           "  lockstep generate runs/book --prompt \"It was\"\n");
+    return LS_OK;
+}
+
+static void put_flag(const struct flag *f)
+{
+    char left[64];
+
+    snprintf(left, sizeof left, "--%s%s%s", f->name, f->metavar ? " " : "", f->metavar ? f->metavar : "");
+    printf("  %-*s  %s\n", COLUMN - 4, left, f->help);
+}
+
+static void put_flags(const struct command *c, bool all)
+{
+    heading("flags");
+    for (const struct flag *f = c->flags; f && f->name; f++) put_flag(f);
+    if (c->verb) {
+        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE", "read options from a YAML file; may be repeated, later wins");
+        printf("  %-*s  %s\n", COLUMN - 4, "--print-config", "print each option's value and where it comes from, and leave");
+    }
+    if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "say less, say more");
+    if (c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this, or all there is");
+    else printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this");
+}
+
+/* The rows of the table that a short page shows, in the order of its list. */
+static ls_status put_common(const struct command *c)
+{
+    struct option chosen[24];
+    const struct option_table *t = config_table();
+    struct option_table few = { chosen, 0, t->verb_names, t->verb_count };
+    struct text out = { 0 };
+
+    for (int i = 0; c->common[i]; i++)
+        for (size_t k = 0; k < t->count; k++) {
+            if (strcmp(t->rows[k].name, c->common[i]) != 0) continue;
+            ASSERT(few.count < COUNT_OF(chosen));
+            chosen[few.count++] = t->rows[k];
+        }
+    options_put_help(&few, c->verb, &out);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) fputs(out.data, stdout);
+    text_free(&out);
+    return st;
+}
+
+static ls_status put_options(const struct command *c, bool all)
+{
+    struct text out = { 0 };
+
+    if (!c->verb) return LS_OK;
+    heading(all || !c->common ? "options" : "options used most");
+    if (!all && c->common) return put_common(c);
+    options_put_help(config_table(), c->verb, &out);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) fputs(out.data, stdout);
+    text_free(&out);
+    return st;
+}
+
+ls_status help_command(const struct command *c, bool all)
+{
+    printf("usage: lockstep %s%s%s [FLAGS]%s\n\n%s.\n", c->name, c->arguments[0] ? " " : "", c->arguments,
+           c->verb ? " [--section.key=value]..." : "", c->summary);
+    put_flags(c, all);
+    LS_TRY(put_options(c, all));
+    heading("examples");
+    fputs(c->examples, stdout);
+    return LS_OK;
+}

@@ -1,0 +1,142 @@
+/* main.c - the command: finds what is asked for, runs it, and turns its status into an exit code.
+ *
+ *     0  done (also: stopped by a signal, with everything saved)
+ *     1  failed
+ *     2  usage: unknown or impossible options
+ *     3  a peer was lost or did not answer in time; a restart may help
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "train/version.h"
+
+enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 };
+
+extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_generate,
+    command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify, command_ckpt_export,
+    command_ckpt_import, command_help, command_completion;
+
+const struct command *const commands[] = {
+    &command_train, &command_plan, &command_generate, &command_bench_train, &command_bench_gemm,
+    &command_data_prepare, &command_data_inspect, &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export,
+    &command_ckpt_import, &command_help, &command_completion, NULL,
+};
+
+static int fail(const char *name, enum exit_code code)
+{
+    fflush(stdout);
+    fprintf(stderr, "lockstep%s%s: %s\n", name ? " " : "", name ? name : "", ls_errmsg());
+    return code;
+}
+
+static enum exit_code exit_code_of(ls_status st)
+{
+    if (st >= 0) return EXIT_DONE;
+    return st == LS_EPEER || st == LS_ETIMEOUT ? EXIT_PEER : EXIT_FAILED;
+}
+
+/* Words of the command's name that argv starts with: 1, 2, or 0 when it is another. */
+static int matches(const struct command *c, int argc, char *const argv[])
+{
+    const char *space = strchr(c->name, ' ');
+
+    if (!space) return strcmp(c->name, argv[0]) == 0;
+    size_t first = (size_t)(space - c->name);
+    bool same = argc > 1 && strlen(argv[0]) == first && memcmp(argv[0], c->name, first) == 0 && strcmp(argv[1], space + 1) == 0;
+    return same ? 2 : 0;
+}
+
+static const char *nearest_command(const char *name)
+{
+    const char *best = NULL;
+    size_t least = MIN((size_t)3, strlen(name) / 2 + 1) + 1;
+
+    for (int i = 0; commands[i]; i++) {
+        size_t distance = text_distance(name, commands[i]->name);
+
+        if (distance >= least) continue;
+        least = distance;
+        best = commands[i]->name;
+    }
+    return best;
+}
+
+/* Names that start with the first word: "ckpt" alone stands for four commands. */
+static int fail_command(int argc, char *const argv[])
+{
+    struct text group = { 0 };
+    size_t length = strlen(argv[0]);
+
+    for (int i = 0; commands[i]; i++)
+        if (strncmp(commands[i]->name, argv[0], length) == 0 && commands[i]->name[length] == ' ')
+            text_put(&group, "%s%s", group.bytes ? ", " : "", commands[i]->name + length + 1);
+    const char *near = nearest_command(argv[0]);
+    if (group.bytes && argc > 1) ls_fail(LS_EINVAL, "no '%s' in '%s'; there is: %s", argv[1], argv[0], group.data);
+    else if (group.bytes) ls_fail(LS_EINVAL, "'%s' needs one more word: %s", argv[0], group.data);
+    else if (near) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean '%s'?", argv[0], near);
+    else ls_fail(LS_EINVAL, "unknown command '%s'; see 'lockstep --help'", argv[0]);
+    text_free(&group);
+    return fail(NULL, EXIT_USAGE);
+}
+
+static ls_status print_config(const struct invocation *in)
+{
+    struct text out = { 0 };
+
+    options_put_yaml(&in->options, true, &out);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) fputs(out.data, stdout);
+    text_free(&out);
+    return st;
+}
+
+/* Everything that is wrong with the call itself. */
+static ls_status check(struct invocation *in)
+{
+    if (in->command->verb) {
+        config_apply(&in->config);
+        LS_TRY(config_check(&in->config, in->command->verb));
+    }
+    return in->command->check && !in->print_config ? in->command->check(in) : LS_OK;
+}
+
+static ls_status act(struct invocation *in)
+{
+    LS_TRY(in->print_config ? print_config(in) : in->command->run(in));
+    return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_EIO, "cannot write to standard output");
+}
+
+static int run(const struct command *c, int argc, char *const argv[])
+{
+    struct invocation in;
+    enum exit_code code = EXIT_USAGE;
+
+    if (args_parse(c, argc, argv, &in) != LS_OK) return fail(c->name, EXIT_USAGE);
+    log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
+    ls_status st = in.short_help || in.long_help ? help_command(c, in.long_help) : check(&in);
+    if (st == LS_OK && !in.short_help && !in.long_help) {
+        st = act(&in);
+        code = exit_code_of(st);
+    }
+    args_close(&in);
+    return st == LS_OK ? EXIT_DONE : fail(c->name, code);
+}
+
+int main(int argc, char *argv[])
+{
+    if (argc < 2) {
+        ls_fail(LS_EINVAL, "nothing to do; see 'lockstep --help'");
+        return fail(NULL, EXIT_USAGE);
+    }
+    if (strcmp(argv[1], "--version") == 0) return printf("lockstep %s\n", LOCKSTEP_VERSION) < 0;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return exit_code_of(help_overview());
+    for (int i = 0; commands[i]; i++) {
+        int words = matches(commands[i], argc - 1, argv + 1);
+
+        if (words) return run(commands[i], argc - 1 - words, argv + 1 + words);
+    }
+    return fail_command(argc - 1, argv + 1);
+}

@@ -1,0 +1,131 @@
+/* progress.c - a training run as people watch it. */
+#include "cli/progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/text.h"
+#include "cli/terminal.h"
+
+static const double REDRAW_SECONDS = 0.1, SMOOTH = 0.9;
+
+void progress_begin(struct progress *p, bool quiet)
+{
+    *p = (struct progress){ .quiet = quiet, .terminal = terminal_is(), .began = base_now() };
+}
+
+char *progress_duration(char out[24], double seconds)
+{
+    long long whole = seconds > 0 && seconds < 1e9 ? (long long)(seconds + 0.5) : 0;
+
+    if (whole >= 3600) snprintf(out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    else snprintf(out, 24, "%lld:%02lld", whole / 60, whole % 60);
+    return out;
+}
+
+/* The first step is slower than the others and is forgotten as soon as there is a second. */
+static void smooth(struct progress *p, const struct trainer *t, const struct metrics *m)
+{
+    uint64_t made = m->step - t->first_step;
+
+    p->seconds = made <= 2 ? m->step_seconds : SMOOTH * p->seconds + (1 - SMOOTH) * m->step_seconds;
+    p->loss = made <= 1 ? m->loss : SMOOTH * p->loss + (1 - SMOOTH) * m->loss;
+}
+
+/* ---- a line every few steps ---- */
+
+static void put_line(const struct trainer *t, const struct metrics *m, double left)
+{
+    char stamp[32], rate[32], eta[24];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s tokens/s  mfu %.1f%%", stamp,
+           (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss, m->grad_norm, m->lr,
+           text_count(rate, (int64_t)m->tokens_per_second), 100 * m->mfu);
+    if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
+    printf("  eta %s\n", progress_duration(eta, left));
+    fflush(stdout);
+}
+
+/* ---- the bar ---- */
+
+static void put_bar(double share, int width)
+{
+    int full = (int)(share * width + 0.5);
+
+    fputs(terminal_style(STYLE_GREEN), stdout);
+    for (int i = 0; i < full; i++) fputs("━", stdout);
+    fputs(terminal_style(STYLE_DIM), stdout);
+    for (int i = full; i < width; i++) fputs("─", stdout);
+    fputs(terminal_style(STYLE_PLAIN), stdout);
+}
+
+static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
+{
+    char rate[32], eta[24], words[160];
+    int64_t steps = t->config->train.steps;
+    double share = (double)m->step / (double)MAX(steps, 1);
+    int used = snprintf(words, sizeof words, "  loss %.3f  %s tok/s  mfu %2.0f%%  %s left", p->loss,
+                        text_count(rate, (int64_t)((double)m->tokens / p->seconds)), 100 * m->mfu, progress_duration(eta, left));
+    int head = snprintf(NULL, 0, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
+    int width = terminal_width() - used - head - 1;
+
+    printf("\r\033[K%sstep %" PRIu64 "/%" PRId64 "%s  %3.0f%% ", terminal_style(STYLE_BOLD), m->step, steps, terminal_style(STYLE_PLAIN),
+           100 * share);
+    if (width >= 8) put_bar(share, MIN(width, 40));
+    fputs(words, stdout);
+    fflush(stdout);
+    p->drawn = true;
+    p->drawn_at = base_now();
+}
+
+void progress_clear(void *ctx)
+{
+    struct progress *p = ctx;
+
+    if (p->drawn) fputs("\r\033[K", stdout);
+    fflush(stdout);
+    p->drawn = false;
+}
+
+static void put_evaluation(struct progress *p, const struct trainer *t, const struct metrics *m)
+{
+    char rate[32];
+
+    progress_clear(p);
+    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s tokens/s\n", m->step, t->config->train.steps, p->loss,
+           terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr, text_count(rate, (int64_t)m->tokens_per_second));
+}
+
+void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m)
+{
+    struct progress *p = ctx;
+    uint64_t steps = (uint64_t)t->config->train.steps, every = (uint64_t)t->config->log.every;
+
+    smooth(p, t, m);
+    double left = (double)(steps - m->step) * p->seconds;
+    if (p->quiet) return;
+    if (!p->terminal) {
+        if (m->step % every == 0 || m->step == steps || m->evaluated || m->step == t->first_step + 1) put_line(t, m, left);
+        return;
+    }
+    if (m->evaluated) put_evaluation(p, t, m);
+    if (m->step < steps && (!p->drawn || base_now() - p->drawn_at >= REDRAW_SECONDS)) redraw(p, t, m, left);
+    else if (m->step == steps) progress_clear(p);
+}
+
+void progress_saved(void *ctx, const struct trainer *t, const char *path)
+{
+    struct progress *p = ctx;
+
+    if (p->quiet || t->state.step == (uint64_t)t->config->train.steps) return;
+    progress_clear(p);
+    printf("saved %s\n", path);
+    fflush(stdout);
+}

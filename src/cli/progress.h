@@ -1,0 +1,27 @@
+/* progress.h - a training run as people watch it.
+ *
+ * On a terminal: one line that is redrawn, with a bar. Elsewhere: a line with a timestamp every log.every steps, at
+ * evaluations and at the end. Quiet: nothing.
+ */
+#ifndef LS_CLI_PROGRESS_H
+#define LS_CLI_PROGRESS_H
+
+#include "train/trainer.h"
+
+struct progress {
+    bool   quiet, terminal, drawn;  /* drawn: a bar stands on the cursor's line */
+    double seconds;                 /* of a step, smoothed; 0: none yet */
+    double loss;                    /* smoothed */
+    double began, drawn_at;         /* base_now() */
+};
+
+void progress_begin(struct progress *p, bool quiet);
+/* Callbacks of struct trainer_watch; ctx is the struct progress. */
+void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m);
+void progress_saved(void *ctx, const struct trainer *t, const char *path);
+void progress_clear(void *ctx);  /* takes the bar away; also before anything else is printed */
+
+/* "1:02:03", "2:05" into out; returns out. */
+char *progress_duration(char out[24], double seconds);
+
+#endif

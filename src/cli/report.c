@@ -1,0 +1,178 @@
+/* report.c - tables for people. */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "train/version.h"
+
+enum { LABEL = 12, WORD_ROOM = 512 };
+
+char *report_quote(char *out, size_t room, const char *word)
+{
+    size_t plain = strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=+,:@%-"), used = 0;
+
+    if (word[0] && word[plain] == '\0') {
+        snprintf(out, room, "%s", word);
+        return out;
+    }
+    out[used++] = '\'';
+    for (; *word && used + 6 < room; word++) {
+        if (*word == '\'') used += (size_t)snprintf(out + used, room - used, "'\\''");
+        else out[used++] = *word;
+    }
+    out[used++] = '\'';
+    out[used] = '\0';
+    return out;
+}
+
+static void label(const char *name)
+{
+    printf("%s%-*s%s", terminal_style(STYLE_BOLD), LABEL, name, terminal_style(STYLE_PLAIN));
+}
+
+/* ---- the start ---- */
+
+static void put_model(const struct trainer *t)
+{
+    const ls_model *m = &t->step.model;
+    char count[32];
+
+    label("model");
+    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n", m->architecture == LS_GPT2 ? "GPT-2" : "Llama",
+           m->layers, m->width, m->heads, m->vocab, text_count(count, (int64_t)ls_model_parameters(m)));
+}
+
+static void put_data(const struct trainer *t)
+{
+    const struct config *c = t->config;
+    char train[32], validation[32];
+
+    label("data");
+    printf("%s: %s tokens to train on, %s to validate (%s)\n", c->data.text[0] ? c->data.text : c->data.tokens,
+           text_count(train, (int64_t)(t->data.train.end - t->data.train.begin)),
+           text_count(validation, (int64_t)(t->data.validation.end - t->data.validation.begin)),
+           c->data.text[0] ? c->data.tokenizer : ls_tokens_format(t->data.tokens));
+}
+
+static void put_batch(const struct trainer *t)
+{
+    const struct step *s = &t->step;
+    char tokens[32];
+
+    label("step");
+    printf("%zu samples (%zu x %zu) of %zu tokens: %s tokens\n", s->batch * s->accumulate, s->batch, s->accumulate, s->seq_len,
+           text_count(tokens, (int64_t)(s->batch * s->accumulate * s->seq_len)));
+}
+
+static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }
+
+void report_start(const struct trainer *t)
+{
+    put_model(t);
+    put_data(t);
+    put_batch(t);
+    label("machine");
+    printf("%d threads, %s, %s at %.0f GFLOP/s\n", threads_count(), isa_name(isa_best()), compute_name(t), t->peak_flops / 1e9);
+    label("run");
+    printf("%s", t->folder.path);
+    if (t->resumed) printf(", from %s", t->resumed);
+    printf("\n\n");
+    fflush(stdout);
+}
+
+/* ---- the end ---- */
+
+static void put_steps(const struct trainer *t)
+{
+    uint64_t made = t->state.step - t->first_step;
+    char tokens[32], time[24];
+
+    label("run");
+    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s tokens in %s%s\n", t->folder.path, t->state.step,
+           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), progress_duration(time, t->seconds),
+           t->stopped_by == SIGINT ? ", stopped by SIGINT" : t->stopped_by ? ", stopped by SIGTERM" : "");
+    if (made == 0) return;
+    label("loss");
+    printf("%.4f in the last step", t->last.loss);
+    if (!isnan(t->val_loss)) printf(", %s%.4f in validation%s", terminal_style(STYLE_CYAN), t->val_loss, terminal_style(STYLE_PLAIN));
+    printf("\n");
+}
+
+static void put_speed(const struct trainer *t)
+{
+    double steps = (double)(t->state.step - t->first_step), rate = t->seconds * t->peak_flops;
+    char tokens[32];
+
+    if (steps == 0) return;
+    label("speed");
+    printf("%s tokens/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
+           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), 100 * steps * step_model_flops(&t->step) / rate,
+           100 * steps * step_executed_flops(&t->step) / rate, t->peak_flops / 1e9, compute_name(t));
+}
+
+static void put_bytes(const char *name, const size_t *planned, size_t measured)
+{
+    char left[16] = "", right[16];
+
+    if (planned) text_bytes(left, *planned);
+    printf("  %-*s%14s%14s\n", LABEL - 2, name, left, text_bytes(right, measured));
+}
+
+static void put_memory(const struct trainer *t)
+{
+    const size_t *peak = t->most.peak;
+    ls_cost planned;
+
+    if (t->state.step == t->first_step) return;
+    trainer_planned(t, &planned);
+    label("memory");
+    printf("%14s%14s\n", "planned", "measured");
+    put_bytes("parameters", &planned.parameters, peak[MEM_PARAMETERS]);
+    put_bytes("gradients", &planned.gradients, peak[MEM_GRADIENTS]);
+    put_bytes("optimizer", &planned.optimizer, peak[MEM_OPTIMIZER]);
+    put_bytes("activations", &planned.activations, peak[MEM_ACTIVATIONS]);
+    put_bytes("other", NULL, peak[MEM_OTHER]);
+    put_bytes("peak", NULL, t->most.total_peak);
+}
+
+/* A finished run goes on only with more steps, and a schedule to match. */
+static void put_commands(const struct trainer *t)
+{
+    char program[WORD_ROOM], config[WORD_ROOM], folder[WORD_ROOM];
+    int64_t more = 2 * MAX(t->config->train.steps, 1);
+
+    report_quote(program, sizeof program, program_invocation_name);
+    report_quote(config, sizeof config, t->folder.config);
+    report_quote(folder, sizeof folder, t->config->checkpoint.dir[0] ? t->folder.checkpoints : t->folder.path);
+    label("resume");
+    printf("%s train --config %s", program, config);
+    if (t->state.step >= (uint64_t)t->config->train.steps)
+        printf(" --train.steps=%" PRId64 " --train.schedule_steps=%" PRId64, more, more);
+    printf("\n");
+    label("sample");
+    printf("%s generate %s --prompt \"In the\"\n", program, folder);
+}
+
+void report_end(const struct trainer *t)
+{
+    char *checkpoint = trainer_checkpoint(t);
+
+    printf("\n");
+    put_steps(t);
+    put_speed(t);
+    put_memory(t);
+    label("checkpoint");
+    printf("%s\n", checkpoint ? checkpoint : "none");
+    mem_free(checkpoint);
+    put_commands(t);
+}

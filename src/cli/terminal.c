@@ -1,0 +1,37 @@
+/* terminal.c - what standard output is. */
+#include "cli/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+bool terminal_is(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+int terminal_width(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
+    return size.ws_col;
+}
+
+/* no-color.org: any value that is not empty. */
+static bool has_color(void)
+{
+    const char *no = getenv("NO_COLOR");
+
+    return terminal_is() && !(no && no[0]);
+}
+
+const char *terminal_style(enum style s)
+{
+    static const char *const codes[] = { "\033[0m", "\033[1m", "\033[2m", "\033[32m", "\033[36m" };
+
+    return has_color() ? codes[s] : "";
+}

@@ -1,0 +1,13 @@
+/* terminal.h - what standard output is, and how to make it look: colour on a terminal only, and never with NO_COLOR. */
+#ifndef LS_CLI_TERMINAL_H
+#define LS_CLI_TERMINAL_H
+
+#include <stdbool.h>
+
+enum style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_GREEN, STYLE_CYAN };
+
+bool        terminal_is(void);         /* standard output is one that moves its cursor */
+int         terminal_width(void);      /* columns; 80 when unknown */
+const char *terminal_style(enum style s);  /* an escape sequence, or "" */
+
+#endif

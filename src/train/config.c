@@ -1,0 +1,104 @@
+/* config.c - the table of options. What they mean together is in config_check.c. */
+#include "train/config.h"
+
+#include "base/base.h"
+
+enum {
+    T = VERB_TRAIN, P = VERB_PLAN, B = VERB_BENCH, G = VERB_GENERATE, D = VERB_DATA,
+    STEP = T | P | B,           /* who makes a training step */
+    RUNS = T | B | G            /* who computes */
+};
+
+#define COUNT_MOST 1e15
+
+#define INT(field, text, least, most, unit, verbs, help)  OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, help)
+#define REAL(field, text, least, most, unit, verbs, help) OPTION_REAL(struct config, field, #field, text, least, most, unit, verbs, help)
+#define BYTES(field, text, verbs, help)                   OPTION_BYTES(struct config, field, #field, text, 0, 0, verbs, help)
+#define BOOL(field, text, verbs, help)                    OPTION_BOOL(struct config, field, #field, text, verbs, help)
+#define STRING(field, text, verbs, help)                  OPTION_STRING(struct config, field, #field, text, verbs, help)
+#define ENUM(field, text, choices, verbs, help)           OPTION_ENUM(struct config, field, #field, text, choices, verbs, help)
+
+static const struct option rows[] = {
+    STRING(model.preset, "llama-demo", STEP, "a model by name; see 'lockstep help models'"),
+    STRING(model.hf, "", STEP, "Hugging Face folder (shape, weights) or config.json (shape) instead of a preset"),
+    ENUM(model.architecture, "preset", "preset|gpt2|llama", STEP, "family of the model"),
+    INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "blocks; 0 here and below: the preset's"),
+    INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream"),
+    INT(model.heads, "0", 0, COUNT_MOST, "", STEP, "query heads; width must divide by them"),
+    INT(model.kv_heads, "0", 0, COUNT_MOST, "", STEP, "key and value heads; heads must divide by them"),
+    INT(model.ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of the feed-forward part"),
+    INT(model.vocab, "0", 0, COUNT_MOST, "tokens", STEP, "rows of the embedding; 0: the tokenizer's"),
+    ENUM(model.tied, "preset", "preset|false|true", STEP, "the output projection is the embedding"),
+    INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence the model can see"),
+    REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of Llama's rotary positions"),
+    REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training (GPT-2)"),
+
+    STRING(data.text, "", T | P | D, "UTF-8 text to train on"),
+    STRING(data.tokens, "", T | P, "token file to train on, instead of a text"),
+    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | P | D, "of the token file"),
+    STRING(data.tokenizer, "bytes", T | P | D,
+           "bytes, bpe (learnt from the text), tokenizer.json, FILE.tiktoken or a folder; a token file needs none"),
+    INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "tokens that tokenizer=bpe learns"),
+    INT(data.seq_len, "256", 1, 1e7, "tokens", STEP, "length of a sample"),
+    REAL(data.val_fraction, "0.05", 0, 0.9, "", T, "share kept for validation, from the end; 0: none"),
+    BOOL(data.shuffle, "true", T, "samples in random order, a new one each epoch"),
+
+    INT(train.steps, "1000", 0, COUNT_MOST, "steps", T | P, "updates to make"),
+    INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
+    INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate; -1: that product"),
+    INT(train.micro_batch, "8", -1, COUNT_MOST, "samples", STEP, "samples computed at once; -1: global_batch / accumulate"),
+    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a step; -1: global_batch / micro_batch"),
+    INT(train.seed, "1", 0, COUNT_MOST, "", STEP, "of initialisation, order of samples and dropout"),
+    INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
+    INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "micro-batches of an evaluation; 0: all validation samples"),
+
+    ENUM(optim.name, "adamw", "sgd|adam|adamw|lamb|lars", STEP, "update rule"),
+    REAL(optim.lr, "1e-3", 0, 1e6, "", T, "peak learning rate"),
+    REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule"),
+    INT(optim.warmup, "50", 0, COUNT_MOST, "steps", T, "steps of linear growth at the start"),
+    ENUM(optim.schedule, "cosine", "constant|linear|cosine|wsd", T, "shape of the learning rate after warm-up"),
+    INT(optim.decay, "-1", -1, COUNT_MOST, "steps", T, "last steps of schedule=wsd, which fall; -1: a fifth"),
+    INT(optim.lr_scale_batch, "0", 0, COUNT_MOST, "samples", T, "lr holds for this batch and grows in proportion; 0: as given"),
+    REAL(optim.weight_decay, "0.1", 0, 1e6, "", STEP, "of matrices; norms and biases have none"),
+    REAL(optim.clip, "1", 0, 1e15, "", STEP, "largest norm of the whole gradient; 0: no clipping"),
+    REAL(optim.beta1, "0.9", 0, 0.999999, "", STEP, "decay of the mean (adam, adamw, lamb)"),
+    REAL(optim.beta2, "0.95", 0, 0.999999, "", STEP, "decay of the variance (adam, adamw, lamb)"),
+    REAL(optim.eps, "1e-8", 0, 1, "", STEP, "added to the root of the variance (adam, adamw, lamb)"),
+    REAL(optim.momentum, "0.9", 0, 0.999999, "", STEP, "of sgd and lars; 0: none, and no state"),
+    BOOL(optim.nesterov, "false", STEP, "Nesterov's momentum (sgd)"),
+    REAL(optim.trust, "0.001", 0, 1e6, "", STEP, "ratio of update to weights (lars)"),
+
+    ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G, "arithmetic; auto: bf16 where the processor has it, else fp32"),
+    BOOL(precision.master, "true", STEP, "keep fp32 master weights beside bf16 ones"),
+    STRING(recompute.mode, "none", STEP, "activations made again in backward: none, selective, full, every:K, budget:SIZE"),
+
+    INT(checkpoint.every, "0", 0, COUNT_MOST, "steps", T, "steps between checkpoints; 0: only at the end"),
+    INT(checkpoint.keep, "2", 1, 1e6, "", T, "newest checkpoints kept"),
+    STRING(checkpoint.resume, "auto", T, "auto (the newest of the run, if any), none, or a checkpoint's path"),
+    STRING(checkpoint.dir, "", T, "where checkpoints go; empty: RUN/checkpoints"),
+
+    INT(launch.threads, "0", 0, 4096, "", RUNS | D, "threads; 0: all cores"),
+
+    STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
+    ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16", RUNS | P, "most that kernels may use of the processor"),
+    BYTES(run.memory_limit, "0", RUNS | P | D, "most memory to hold; 0: what the machine has free"),
+
+    INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines where output is no terminal"),
+    BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder"),
+
+    INT(bench.steps, "5", 1, 1e6, "steps", B, "steps that are timed"),
+    INT(bench.warmup, "2", 0, 1e6, "steps", B, "steps before, untimed"),
+
+    BOOL(debug.check_finite, "false", T | B, "look for inf and NaN behind each operation, and name the first (slow)"),
+    INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | P, "this many allocations on, one fails as without memory"),
+    INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),
+};
+
+static const char *const verbs[] = { "train", "plan", "bench", "generate", "data" };
+
+const struct option_table *config_table(void)
+{
+    static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs) };
+
+    return &table;
+}

@@ -1,0 +1,106 @@
+/* config.h - everything that a user can set, in plain structs filled from one table of options.
+ *
+ * config_table() is the table; base/options.h reads arguments and files by it. What a value means together with
+ * others (batch sizes that must multiply, an option that the chosen optimizer does not read) is checked by
+ * config_check(), which also puts numbers in the place of "the rest".
+ */
+#ifndef LS_TRAIN_CONFIG_H
+#define LS_TRAIN_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/options.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+#include "tensor/kernel.h"
+
+/* Who reads an option: the masks of the table's rows. */
+enum {
+    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16
+};
+
+enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };
+enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
+enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
+enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16 };
+
+struct config {
+    struct {
+        char   *preset, *hf;
+        int     architecture;  /* enum config_architecture */
+        int64_t layers, width, heads, kv_heads, ffn, vocab, max_positions;  /* 0: from the preset or folder */
+        int     tied;          /* enum config_switch */
+        double  rope_theta;    /* 0: from the preset */
+        double  dropout;
+    } model;
+    struct {
+        char   *text, *tokens, *tokenizer;
+        int     format;        /* place in "auto|llmc|llmc-llama3|nanogpt|megatron" */
+        int64_t vocab_size, seq_len;
+        double  val_fraction;
+        bool    shuffle;
+    } data;
+    struct {
+        int64_t steps, schedule_steps, global_batch, micro_batch, accumulate;  /* -1: the rest */
+        int64_t seed, eval_every, eval_batches;
+    } train;
+    struct {
+        int     name;          /* ls_optimizer_kind */
+        int     schedule;      /* ls_schedule_kind */
+        double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust;
+        bool    nesterov;
+        int64_t warmup, decay, lr_scale_batch;
+    } optim;
+    struct {
+        int  compute;          /* enum config_compute */
+        bool master;
+    } precision;
+    struct { char *mode; } recompute;
+    struct {
+        int64_t every, keep;
+        char   *resume, *dir;
+    } checkpoint;
+    struct { int64_t threads; } launch;
+    struct {
+        char  *dir;
+        int    isa;            /* enum config_isa */
+        size_t memory_limit;
+    } run;
+    struct {
+        int64_t every;
+        bool    tensorboard;
+    } log;
+    struct { int64_t steps, warmup; } bench;
+    struct {
+        bool    check_finite;
+        int64_t fail_alloc, fail_write;
+    } debug;
+};
+
+const struct option_table *config_table(void);
+
+/* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
+ * schedule_steps, precision.compute and optim.decay to numbers. `verb`: whose options count. */
+ls_status config_check(struct config *c, unsigned verb);
+
+/* One of data.text and data.tokens is given, and the tokenizer fits it. */
+ls_status config_check_data(const struct config *c);
+
+/* Threads, instruction set, memory limit and injected faults of this process. */
+void config_apply(const struct config *c);
+
+/* The parts of a config as the library's structs. */
+ls_status config_recompute(const char *mode, ls_compile_options *out);  /* none | selective | full | every:K | budget:SIZE */
+ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
+ls_optimizer config_optimizer(const struct config *c);
+ls_schedule  config_schedule(const struct config *c);
+const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */
+/* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
+ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
+/* Writes the model's sizes into model.*, so that the config says what it came to. */
+void config_put_model(struct config *c, const ls_model *m);
+/* True when model.hf is a folder with weights, not a config.json alone. */
+bool config_has_weights(const struct config *c);
+
+#endif

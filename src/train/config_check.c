@@ -1,0 +1,286 @@
+/* config_check.c - what options mean together, and the library's structs made of them. */
+#include "train/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/machine.h"
+
+/* ---- options that would do nothing ---- */
+
+static const struct option *row_of(const char *name)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
+    ASSERT(!"an option of the table");
+    return NULL;
+}
+
+static bool is_default(const struct config *c, const struct config *defaults, const char *name)
+{
+    const struct option *row = row_of(name);
+    const unsigned char *a = (const unsigned char *)c + row->offset, *b = (const unsigned char *)defaults + row->offset;
+    const char *left, *right;
+
+    switch (row->kind) {
+    case OPTION_KIND_INT:   return memcmp(a, b, sizeof(int64_t)) == 0;
+    case OPTION_KIND_REAL:  return memcmp(a, b, sizeof(double)) == 0;
+    case OPTION_KIND_BOOL:  return memcmp(a, b, sizeof(bool)) == 0;
+    case OPTION_KIND_ENUM:  return memcmp(a, b, sizeof(int)) == 0;
+    case OPTION_KIND_BYTES: return memcmp(a, b, sizeof(size_t)) == 0;
+    case OPTION_KIND_STRING:
+        memcpy(&left, a, sizeof left);
+        memcpy(&right, b, sizeof right);
+        return strcmp(left, right) == 0;
+    }
+    return true;
+}
+
+struct idle { bool idle; const char *name, *because; };
+
+/* A setting away from its default that nothing reads is refused: it would be believed to work. */
+static ls_status check_idle(const struct config *c, const struct config *defaults, unsigned verb)
+{
+    int kind = c->optim.name;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+    const struct idle rules[] = {
+        { !moments, "optim.beta1", "it is for optim.name=adam, adamw and lamb" },
+        { !moments, "optim.beta2", "it is for optim.name=adam, adamw and lamb" },
+        { !moments, "optim.eps", "it is for optim.name=adam, adamw and lamb" },
+        { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it is for optim.name=sgd and lars" },
+        { kind != LS_SGD, "optim.nesterov", "it is for optim.name=sgd" },
+        { kind != LS_LARS, "optim.trust", "it is for optim.name=lars" },
+        { c->optim.schedule != LS_WSD, "optim.decay", "it is for optim.schedule=wsd" },
+        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never falls" },
+        { c->precision.compute == COMPUTE_FP32, "precision.master", "precision.compute=fp32 has no other weights" },
+        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it is for data.tokenizer=bpe" },
+        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it is for data.tokens" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate" },
+        { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
+        if (rules[i].idle && (row_of(rules[i].name)->verbs & verb) && !is_default(c, defaults, rules[i].name))
+            return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
+    return LS_OK;
+}
+
+/* ---- batch sizes ---- */
+
+static ls_status fail_batch(const struct config *c, const char *why)
+{
+    return ls_fail(LS_EINVAL, "train.global_batch = train.micro_batch * train.accumulate does not hold: %" PRId64 " = %" PRId64
+                   " * %" PRId64 " (-1: the rest): %s", c->train.global_batch, c->train.micro_batch, c->train.accumulate, why);
+}
+
+/* whole / part when it divides; the message names both otherwise. */
+static ls_status rest(const struct config *c, int64_t whole, int64_t part, int64_t *out)
+{
+    char why[96];
+
+    snprintf(why, sizeof why, "%" PRId64 " is not a multiple of %" PRId64, whole, part);
+    if (whole % part != 0) return fail_batch(c, why);
+    *out = whole / part;
+    return LS_OK;
+}
+
+static ls_status check_batch(struct config *c)
+{
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, product;
+
+    if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
+    if (*accumulate < 0 && (*global < 0 || *micro < 0)) *accumulate = 1;
+    if (*global < 0 && *micro < 0) return fail_batch(c, "one of the first two must be given");
+    if (*accumulate < 0) LS_TRY(rest(c, *global, *micro, accumulate));
+    if (*micro < 0) LS_TRY(rest(c, *global, *accumulate, micro));
+    if (__builtin_mul_overflow(*micro, *accumulate, &product)) return fail_batch(c, "the product is too large");
+    if (*global < 0) *global = product;
+    if (*global != product) return fail_batch(c, "they must be equal");
+    return LS_OK;
+}
+
+/* ---- the rest of the rules ---- */
+
+ls_status config_check_data(const struct config *c)
+{
+    if (c->data.text[0] && c->data.tokens[0])
+        return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; one of them is the data");
+    if (!c->data.text[0] && !c->data.tokens[0])
+        return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
+    if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
+        return ls_fail(LS_EINVAL, "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
+    return LS_OK;
+}
+
+static ls_status check_schedule(struct config *c)
+{
+    if (c->train.schedule_steps < 0) c->train.schedule_steps = c->train.steps;
+    if (c->optim.decay < 0 && c->optim.schedule == LS_WSD) c->optim.decay = (c->train.schedule_steps + 4) / 5;
+    if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
+        return ls_fail(LS_EINVAL, "optim.min_lr=%g is above optim.lr=%g", c->optim.min_lr, c->optim.lr);
+    if (c->optim.decay > c->train.schedule_steps)
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps", c->optim.decay,
+                       c->train.schedule_steps);
+    return LS_OK;
+}
+
+static ls_status check_rules(struct config *c, const struct config *defaults, unsigned verb)
+{
+    ls_compile_options recompute;
+
+    LS_TRY(check_idle(c, defaults, verb));
+    LS_TRY(config_recompute(c->recompute.mode, &recompute));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_batch(c));
+    if (verb & VERB_TRAIN) LS_TRY(check_schedule(c));
+    if (c->precision.compute == COMPUTE_AUTO)
+        c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
+    return LS_OK;
+}
+
+ls_status config_check(struct config *c, unsigned verb)
+{
+    struct config defaults;
+    struct options options = { 0 };
+
+    LS_TRY(options_open(config_table(), &defaults, 0, &options));
+    ls_status st = check_rules(c, &defaults, verb);
+    options_close(&options);
+    return st;
+}
+
+void config_apply(const struct config *c)
+{
+    static const enum isa caps[] = { ISA_AVX512_BF16, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16 };
+
+    threads_set((int)c->launch.threads);
+    isa_cap(caps[c->run.isa]);
+    mem_set_limit(c->run.memory_limit ? c->run.memory_limit : machine_free_memory());
+    mem_fail_at(c->debug.fail_alloc);
+}
+
+/* ---- as the library's structs ---- */
+
+ls_status config_recompute(const char *mode, ls_compile_options *out)
+{
+    static const struct { const char *name; ls_recompute mode; } plain[] = {
+        { "none", LS_RECOMPUTE_NONE }, { "selective", LS_RECOMPUTE_SELECTIVE }, { "full", LS_RECOMPUTE_FULL },
+    };
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+    int64_t every;
+
+    for (size_t i = 0; i < COUNT_OF(plain); i++)
+        if (strcmp(mode, plain[i].name) == 0) {
+            o.recompute = plain[i].mode;
+            *out = o;
+            return LS_OK;
+        }
+    if (strncmp(mode, "every:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 1 && every <= INT32_MAX) {
+        o.recompute = LS_RECOMPUTE_EVERY;
+        o.every = (int)every;
+    } else if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &o.bytes) && o.bytes > 0) {
+        o.recompute = LS_RECOMPUTE_BUDGET;
+    } else {
+        return ls_fail(LS_EINVAL, "recompute.mode: '%s' is none of none, selective, full, every:K (every:2), budget:SIZE "
+                       "(budget:2GiB)", mode);
+    }
+    *out = o;
+    return LS_OK;
+}
+
+ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
+
+ls_optimizer config_optimizer(const struct config *c)
+{
+    return (ls_optimizer){
+        .kind = (ls_optimizer_kind)c->optim.name, .beta1 = c->optim.beta1, .beta2 = c->optim.beta2, .eps = c->optim.eps,
+        .momentum = c->optim.momentum, .nesterov = c->optim.nesterov, .trust = c->optim.trust,
+        .weight_decay = c->optim.weight_decay, .clip = c->optim.clip,
+    };
+}
+
+ls_schedule config_schedule(const struct config *c)
+{
+    double scale = c->optim.lr_scale_batch ? (double)c->train.global_batch / (double)c->optim.lr_scale_batch : 1;
+
+    return (ls_schedule){
+        .kind = (ls_schedule_kind)c->optim.schedule, .lr = c->optim.lr * scale, .min_lr = c->optim.min_lr * scale,
+        .warmup = (uint64_t)c->optim.warmup, .steps = (uint64_t)c->train.schedule_steps,
+        .decay = (uint64_t)MAX(c->optim.decay, 0),
+    };
+}
+
+const char *config_format(const struct config *c)
+{
+    static const char *const formats[] = { NULL, "llmc", "llmc-llama3", "nanogpt", "megatron" };
+
+    return formats[c->data.format];
+}
+
+bool config_has_weights(const struct config *c) { return c->model.hf[0] && file_is_folder(c->model.hf); }
+
+/* Takes a size that was given; true when it changes the model's. */
+static bool take(int64_t given, size_t *size)
+{
+    bool changes = given && (size_t)given != *size;
+
+    if (changes) *size = (size_t)given;
+    return changes;
+}
+
+/* Family, width and heads; what hangs on them is made anew, and may be given too. */
+static void take_shape(const struct config *c, ls_model *m)
+{
+    ls_architecture family = c->model.architecture == ARCHITECTURE_PRESET ? m->architecture
+                             : c->model.architecture == ARCHITECTURE_GPT2 ? LS_GPT2 : LS_LLAMA;
+    bool other = family != m->architecture, wider = take(c->model.width, &m->width), heads = take(c->model.heads, &m->heads);
+
+    m->architecture = family;
+    if (other || heads) m->kv_heads = m->heads;
+    if (wider || heads) m->head_size = 0;
+    if (other || wider) m->ffn = family == LS_LLAMA ? (m->width * 8 / 3 + 31) / 32 * 32 : 4 * m->width;
+}
+
+ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
+{
+    ls_model m;
+
+    if (c->model.hf[0]) LS_TRY(ls_model_read_hf(c->model.hf, &m));
+    else LS_TRY(ls_model_preset(c->model.preset, &m));
+    take_shape(c, &m);
+    take(c->model.layers, &m.layers);
+    take(c->model.kv_heads, &m.kv_heads);
+    take(c->model.ffn, &m.ffn);
+    take(c->model.max_positions, &m.max_positions);
+    take(c->model.vocab, &m.vocab);
+    if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
+    if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
+    if (c->model.dropout > 0) m.dropout = c->model.dropout;
+    if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
+    if (vocab > m.vocab)
+        return ls_fail(LS_EINVAL, "the tokenizer has %zu tokens, but the model's vocabulary only %zu", vocab, m.vocab);
+    m.seed = (uint64_t)c->train.seed;
+    LS_TRY(ls_model_check(&m));
+    *out = m;
+    return LS_OK;
+}
+
+void config_put_model(struct config *c, const ls_model *m)
+{
+    c->model.architecture = m->architecture == LS_GPT2 ? ARCHITECTURE_GPT2 : ARCHITECTURE_LLAMA;
+    c->model.layers = (int64_t)m->layers;
+    c->model.width = (int64_t)m->width;
+    c->model.heads = (int64_t)m->heads;
+    c->model.kv_heads = (int64_t)m->kv_heads;
+    c->model.ffn = (int64_t)m->ffn;
+    c->model.vocab = (int64_t)m->vocab;
+    c->model.max_positions = (int64_t)m->max_positions;
+    c->model.tied = m->tied ? SWITCH_TRUE : SWITCH_FALSE;
+    c->model.rope_theta = m->architecture == LS_LLAMA ? m->rope.theta : 0;
+}

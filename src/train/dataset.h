@@ -1,0 +1,27 @@
+/* dataset.h - what a run trains on: a tokenizer, tokens, and samplers of the two parts. */
+#ifndef LS_TRAIN_DATASET_H
+#define LS_TRAIN_DATASET_H
+
+#include "lockstep/data.h"
+#include "train/config.h"
+
+struct dataset {
+    ls_tokenizer *tokenizer;         /* NULL: a token file without one */
+    ls_tokens    *tokens;
+    size_t        vocab;             /* of the tokenizer; 0: unknown */
+    ls_range      train, validation; /* validation is empty for data.val_fraction=0 */
+    char          what[128];         /* "kjv.txt, 4404412 bytes, 257 tokens, ..."; equal for equal samples */
+};
+
+/* saved_tokenizer: folder of the one that a resumed run has learnt, or NULL. */
+ls_status dataset_open(const struct config *c, const char *saved_tokenizer, struct dataset *out);
+void      dataset_close(struct dataset *d);  /* of a zeroed struct a no-op */
+
+/* The tokenizer of data.tokenizer; bpe learns it from text[bytes]. *out is NULL for a token file and "bytes". */
+ls_status dataset_tokenizer(const struct config *c, const char *text, size_t bytes, ls_tokenizer **out);
+
+/* Samplers over a part; a model's vocabulary bounds the ids. */
+ls_status dataset_train_sampler(const struct dataset *d, const struct config *c, size_t vocab, ls_sampler *out);
+ls_status dataset_validation_sampler(const struct dataset *d, const struct config *c, size_t vocab, ls_sampler *out);
+
+#endif

@@ -1,0 +1,21 @@
+/* evaluate.h - the validation loss: the mean over all tokens of the validation part, or of its first batches. */
+#ifndef LS_TRAIN_EVALUATE_H
+#define LS_TRAIN_EVALUATE_H
+
+#include "lockstep/data.h"
+#include "train/step.h"
+
+struct evaluation {
+    ls_program *program;          /* forward alone, on the training step's store */
+    ls_sampler  sampler;
+    size_t      batch, batches;   /* samples of a micro-batch; micro-batches of an evaluation */
+    size_t      samples;          /* in all of them */
+    int32_t    *tokens, *targets; /* [batch,T] */
+};
+
+/* batches 0: the whole part. The same samples each time. */
+ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
+void      evaluation_close(struct evaluation *e);  /* of a zeroed struct a no-op */
+ls_status evaluation_run(struct evaluation *e, double *loss);
+
+#endif

@@ -1,0 +1,23 @@
+/* machine.h - what this machine has: memory that is free, and how fast it multiplies. */
+#ifndef LS_TRAIN_MACHINE_H
+#define LS_TRAIN_MACHINE_H
+
+#include <stddef.h>
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+
+/* Bytes that this process can still take: the least of the kernel's MemAvailable and what the control groups
+ * above it leave. 0 when neither can be read. */
+size_t machine_free_memory(void);
+
+size_t machine_peak_rss(void);  /* bytes; the most that this process ever had resident */
+
+/* Seconds of y[m,n] = x[m,k] w[n,k]^T by the kernel that a program would choose: the shortest of some runs. kernel is its
+ * name. */
+ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, double *seconds, const char **kernel);
+
+/* FLOPs a second of large products in `type`, on all threads: the most that was measured over some shapes. It is what MFU
+ * is a share of. Takes a fraction of a second. */
+ls_status machine_peak_flops(ls_dtype type, double *flops);
+
+#endif

@@ -1,0 +1,86 @@
+/* machine_speed.c - how fast this machine multiplies, by the kernels that programs run. */
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "tensor/kernel.h"
+#include "train/machine.h"
+
+static const double ENOUGH_SECONDS = 0.1, SLOW_SECONDS = 0.1;
+enum { FEWEST_RUNS = 3 };
+
+struct product_call { struct call call; void *memory[3]; };
+
+static void close_call(struct product_call *p)
+{
+    for (size_t i = 0; i < COUNT_OF(p->memory); i++) mem_free(p->memory[i]);
+    mem_free(p->call.scratch);
+}
+
+/* Zeros: the time of a product does not hang on its values, unless they are denormal. */
+static ls_status open_operand(struct view *v, void **memory, ls_dtype type, size_t rows, size_t columns)
+{
+    size_t count, bytes;
+
+    if (!size_mul(rows, columns, &count) || !size_mul(count, ls_dtype_bytes(type), &bytes))
+        return ls_fail(LS_EINVAL, "a matrix of %zu x %zu is too large", rows, columns);
+    *memory = mem_zalloc(MEM_OTHER, bytes);
+    if (!*memory) return LS_ENOMEM;
+    *v = view_of(*memory, type, 2, (size_t[]){ rows, columns });
+    return LS_OK;
+}
+
+static ls_status time_runs(const struct kernel *kernel, struct call *c, double *seconds)
+{
+    double best = 0, spent = 0;
+
+    if (kernel->prepare) LS_TRY(kernel->prepare(c));
+    for (int i = 0; i <= FEWEST_RUNS || spent < ENOUGH_SECONDS; i++) {
+        double began = base_now();
+
+        kernel->run(c);
+        double took = base_now() - began;
+        if (i == 0) continue;  /* pages and caches come first */
+        spent += took;
+        best = best == 0 ? took : MIN(best, took);
+    }
+    if (kernel->release) kernel->release(c);
+    *seconds = best;
+    return LS_OK;
+}
+
+ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, double *seconds, const char **name)
+{
+    struct product_call p = { .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
+    struct call *c = &p.call;
+    ls_status st;
+
+    for (int i = 0; i < CALL_OPERANDS; i++) c->in[i].ndim = c->out[i].ndim = VIEW_ABSENT;
+    st = open_operand(&c->in[0], &p.memory[0], type, m, k);
+    if (st == LS_OK) st = open_operand(&c->in[1], &p.memory[1], type, n, k);
+    if (st == LS_OK) st = open_operand(&c->out[0], &p.memory[2], type, m, n);
+    if (st == LS_OK) {
+        const struct kernel *kernel = kernel_choose(c);
+
+        c->scratch = kernel->scratch ? mem_alloc(MEM_OTHER, kernel->scratch(c)) : NULL;
+        st = kernel->scratch && !c->scratch ? LS_ENOMEM : time_runs(kernel, c, seconds);
+        *name = kernel->name;
+    }
+    close_call(&p);
+    return st;
+}
+
+ls_status machine_peak_flops(ls_dtype type, double *flops)
+{
+    static const size_t sides[] = { 256, 768, 1536 };
+    double best = 0, seconds = 0;
+    const char *name;
+
+    for (size_t i = 0; i < COUNT_OF(sides) && seconds < SLOW_SECONDS; i++) {
+        double side = (double)sides[i];
+
+        LS_TRY(machine_time_linear(type, sides[i], sides[i], sides[i], &seconds, &name));
+        best = MAX(best, 2 * side * side * side / seconds);
+    }
+    *flops = best;
+    return LS_OK;
+}

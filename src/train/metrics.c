@@ -1,0 +1,77 @@
+/* metrics.c - lines of metrics.jsonl. */
+#include "train/metrics.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/text.h"
+
+void metrics_put_memory(const struct mem_stats *m, struct json_out *out)
+{
+    json_begin_object(out, "memory");
+    for (int c = 0; c < MEM_CATEGORIES; c++) json_put_int(out, mem_category_name((enum mem_category)c), (int64_t)m->peak[c]);
+    json_put_int(out, "peak", (int64_t)m->total_peak);
+    json_end_object(out);
+}
+
+void metrics_put_json(const struct metrics *m, struct json_out *out)
+{
+    json_begin_object(out, NULL);
+    json_put_int(out, "step", (int64_t)m->step);
+    json_put_real(out, "loss", m->loss);
+    json_put_real(out, "grad_norm", m->grad_norm);
+    json_put_real(out, "lr", m->lr);
+    json_put_int(out, "tokens", (int64_t)m->tokens);
+    json_put_real(out, "tokens_per_second", m->tokens_per_second);
+    json_put_real(out, "step_seconds", m->step_seconds);
+    json_put_real(out, "mfu", m->mfu);
+    json_put_real(out, "hfu", m->hfu);
+    metrics_put_memory(&m->memory, out);
+    json_begin_object(out, "comm");
+    json_end_object(out);
+    json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
+    if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);
+    json_end_object(out);
+}
+
+/* The step of a line, or 0 when the line is none of ours. */
+static uint64_t step_of(const char *line, size_t bytes)
+{
+    json_node *root;
+    int64_t step;
+
+    if (json_parse(line, bytes, "metrics", &root) != LS_OK) return 0;
+    step = json_int(json_get(root, "step"), 0);
+    json_close(&root);
+    return step > 0 ? (uint64_t)step : 0;
+}
+
+static ls_status keep_lines(const char *path, const char *text, size_t bytes, uint64_t last)
+{
+    struct text kept = { 0 };
+
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        size_t length = end ? (size_t)(end - text) - at : bytes - at;
+        uint64_t step = end ? step_of(text + at, length) : 0;
+
+        if (step >= 1 && step <= last) text_add(&kept, text + at, length + 1);
+        at += length + 1;
+    }
+    ls_status st = text_status(&kept);
+    if (st == LS_OK && kept.bytes != bytes) st = file_write(path, kept.data ? kept.data : "", kept.bytes);
+    text_free(&kept);
+    return st;
+}
+
+ls_status metrics_rewind(const char *path, uint64_t last)
+{
+    char *text;
+    size_t bytes;
+
+    if (!file_exists(path)) return LS_OK;
+    LS_TRY(file_read(path, &text, &bytes));
+    ls_status st = keep_lines(path, text, bytes, last);
+    mem_free(text);
+    return st;
+}

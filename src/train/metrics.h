@@ -1,0 +1,43 @@
+/* metrics.h - what is known about a step, and the line of metrics.jsonl that says so.
+ *
+ * One JSON object a line. Keys, in this order:
+ *     step               updates done, 1, 2, ...
+ *     loss               mean over the step's valid tokens, nats
+ *     grad_norm          of the whole gradient, before clipping
+ *     lr                 of this update
+ *     tokens             valid tokens of this step
+ *     tokens_per_second  tokens / step_seconds
+ *     step_seconds       from fetching the batch to the end of the update
+ *     mfu hfu            FLOPs that the model needs, FLOPs executed (recomputation included) per second, as a share of
+ *                        what this machine's products reach in the compute type
+ *     memory             bytes by category, most held at once during the step: parameters gradients optimizer activations
+ *                        communication other, and peak, the most of their sum
+ *     comm               {op: {calls bytes seconds}}; empty on one rank
+ *     tokens_seen        valid tokens of all steps so far
+ *     val_loss           of the evaluation behind this step, where there was one
+ */
+#ifndef LS_TRAIN_METRICS_H
+#define LS_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include "base/json.h"
+#include "base/mem.h"
+
+struct metrics {
+    uint64_t step, tokens, tokens_seen;
+    double   loss, grad_norm, lr, tokens_per_second, step_seconds, mfu, hfu;
+    struct mem_stats memory;
+    bool     evaluated;
+    double   val_loss;
+};
+
+/* One object without a line feed, into out (zeroed or emptied). */
+void metrics_put_json(const struct metrics *m, struct json_out *out);
+/* Members "memory": {...} of an open object. */
+void metrics_put_memory(const struct mem_stats *m, struct json_out *out);
+
+/* Drops the lines of steps after `last`, and what is no such line, from a file that a stopped run left behind: steps that
+ * will be made again must not stand there twice. A missing file is LS_OK. */
+ls_status metrics_rewind(const char *path, uint64_t last);
+
+#endif

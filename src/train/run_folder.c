@@ -1,0 +1,165 @@
+/* run_folder.c - the folder that a run writes. */
+#include "train/run_folder.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/tb_events.h"
+
+static double wall_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* runs/20260131-123456, or with -2, -3, ... behind it when that is taken. */
+static char *name_by_time(void)
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    char stamp[32];
+
+    gmtime_r(&now, &utc);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &utc);
+    char *path = file_path("runs/%s", stamp);
+    for (int i = 2; path && file_exists(path); i++) {
+        mem_free(path);
+        path = file_path("runs/%s-%d", stamp, i);
+    }
+    return path;
+}
+
+static ls_status make(const struct config *c, struct run_folder *r)
+{
+    char *log = NULL;
+    ls_status st = LS_ENOMEM;
+
+    r->path = mem_strdup(c->run.dir);
+    r->checkpoints = c->checkpoint.dir[0] ? mem_strdup(c->checkpoint.dir) : file_path("%s/checkpoints", c->run.dir);
+    r->config = file_path("%s/config.yaml", c->run.dir);
+    log = file_path("%s/log", c->run.dir);
+    if (r->path && r->checkpoints && r->config && log) st = file_make_folders(log);
+    mem_free(log);
+    log = st == LS_OK ? file_path("%s/log/rank_0000.log", c->run.dir) : NULL;
+    if (st == LS_OK) st = log ? log_open(log) : LS_ENOMEM;
+    mem_free(log);
+    return st;
+}
+
+ls_status run_folder_open(struct config *c, struct run_folder *out)
+{
+    struct run_folder r = { .metrics = APPEND_NONE, .events = APPEND_NONE };
+
+    if (c->run.dir[0] == '\0') {
+        char *path = name_by_time();
+
+        if (!path) return LS_ENOMEM;
+        mem_free(c->run.dir);
+        c->run.dir = path;
+    }
+    ls_status st = make(c, &r);
+    if (st == LS_OK) *out = r;
+    else run_folder_close(&r);
+    return st;
+}
+
+void run_folder_close(struct run_folder *r)
+{
+    append_close(&r->metrics);
+    append_close(&r->events);
+    json_out_free(&r->line);
+    mem_free(r->path);
+    mem_free(r->checkpoints);
+    mem_free(r->config);
+    mem_free(r->tokenizer);
+    *r = (struct run_folder){ .metrics = APPEND_NONE, .events = APPEND_NONE };
+    log_close();
+}
+
+/* Remembers the file that ls_tokenizer_save wrote. */
+static ls_status save_tokenizer(struct run_folder *r, const ls_tokenizer *tokenizer)
+{
+    static const char *const names[] = { "tokenizer.json", "gpt2.tiktoken", "r50k.tiktoken", "p50k.tiktoken", "cl100k.tiktoken",
+                                         "o200k.tiktoken" };
+
+    if (!tokenizer) return LS_OK;
+    LS_TRY(ls_tokenizer_save(tokenizer, r->path));
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char *path = file_path("%s/%s", r->path, names[i]);
+
+        if (!path) return LS_ENOMEM;
+        if (file_exists(path)) {
+            r->tokenizer = path;
+            return LS_OK;
+        }
+        mem_free(path);
+    }
+    return LS_OK;
+}
+
+static ls_status open_events(struct run_folder *r, uint64_t step)
+{
+    unsigned char record[TB_RECORD];
+    char *path = tb_file_name(r->path);
+
+    if (!path) return LS_ENOMEM;
+    ls_status st = append_open(path, &r->events);
+    mem_free(path);
+    if (st != LS_OK) return st;
+    append_put(&r->events, record, tb_version_record(wall_time(), record));
+    append_put(&r->events, record, tb_start_record(wall_time(), (int64_t)step, record));
+    return LS_OK;
+}
+
+ls_status run_folder_start(struct run_folder *r, const struct config *c, const char *config_yaml,
+                           const ls_tokenizer *tokenizer, uint64_t step)
+{
+    char *metrics = file_path("%s/metrics.jsonl", r->path);
+
+    if (!metrics) return LS_ENOMEM;
+    ls_status st = file_write(r->config, config_yaml, strlen(config_yaml));
+    if (st == LS_OK) st = save_tokenizer(r, tokenizer);
+    if (st == LS_OK) st = metrics_rewind(metrics, step);
+    if (st == LS_OK) st = append_open(metrics, &r->metrics);
+    if (st == LS_OK && c->log.tensorboard) st = open_events(r, step);
+    mem_free(metrics);
+    return st;
+}
+
+static void put_events(struct run_folder *r, const struct metrics *m)
+{
+    unsigned char record[TB_RECORD];
+    struct tb_scalar scalars[] = {
+        { "loss", (float)m->loss },
+        { "grad_norm", (float)m->grad_norm },
+        { "lr", (float)m->lr },
+        { "tokens_per_second", (float)m->tokens_per_second },
+        { "mfu", (float)m->mfu },
+        { "hfu", (float)m->hfu },
+        { "step_seconds", (float)m->step_seconds },
+        { "memory/peak", (float)m->memory.total_peak },
+        { "val_loss", (float)m->val_loss },  /* last: left out where there is none */
+    };
+    int count = (int)COUNT_OF(scalars) - !m->evaluated;
+
+    append_put(&r->events, record, tb_scalars_record(wall_time(), (int64_t)m->step, count, scalars, record));
+}
+
+ls_status run_folder_put(struct run_folder *r, const struct metrics *m)
+{
+    r->line.bytes = 0;
+    r->line.need_comma = 0;
+    metrics_put_json(m, &r->line);
+    LS_TRY(json_out_status(&r->line));
+    /* The text's NUL gives its place to the line feed. */
+    r->line.text[r->line.bytes] = '\n';
+    append_put(&r->metrics, r->line.text, r->line.bytes + 1);
+    if (r->events.fd >= 0) put_events(r, m);
+    return LS_OK;
+}

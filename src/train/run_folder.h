@@ -1,0 +1,35 @@
+/* run_folder.h - the folder that a run writes.
+ *
+ *     config.yaml           what the run was told, resolved: `lockstep train --config RUN/config.yaml` goes on with it
+ *     tokenizer.json        (or a .tiktoken file) what ids mean
+ *     metrics.jsonl         a line a step, see metrics.h
+ *     events.out.tfevents.* TensorBoard's, one file a start
+ *     log/rank_0000.log     what was logged
+ *     checkpoints/          step_NNNNNNNN folders
+ */
+#ifndef LS_TRAIN_RUN_FOLDER_H
+#define LS_TRAIN_RUN_FOLDER_H
+
+#include "lockstep/data.h"
+#include "train/append.h"
+#include "train/config.h"
+#include "train/metrics.h"
+
+struct run_folder {
+    char *path, *checkpoints;      /* checkpoints: of checkpoint.dir, or inside */
+    char *config, *tokenizer;      /* files to keep with a checkpoint; tokenizer NULL: none */
+    struct append metrics, events; /* events: closed without log.tensorboard */
+    struct json_out line;          /* reused */
+};
+
+/* Makes the folder and opens its log. A run.dir that is empty gets a name by the time (UTC), which is put into *c. */
+ls_status run_folder_open(struct config *c, struct run_folder *out);
+void      run_folder_close(struct run_folder *r);  /* of a zeroed struct with APPEND_NONE members a no-op */
+
+/* Writes config.yaml and the tokenizer (NULL: none), takes back lines of steps after `step`, opens metrics and events. */
+ls_status run_folder_start(struct run_folder *r, const struct config *c, const char *config_yaml,
+                           const ls_tokenizer *tokenizer, uint64_t step);
+/* A line of metrics and a record of events. Full disks are warned about once, see append.h. */
+ls_status run_folder_put(struct run_folder *r, const struct metrics *m);
+
+#endif

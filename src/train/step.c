@@ -1,0 +1,136 @@
+/* step.c - one training step. */
+#include "train/step.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include "base/base.h"
+#include "base/mem.h"
+
+/* Appends forward, backward and update; failures stay in the program until it is compiled. */
+static void build(struct step *s)
+{
+    ls_program *p = s->program;
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
+    ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 1 }) : LS_NONE;
+    ls_value loss = ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, index));
+
+    ls_backward(p, loss);
+}
+
+static ls_status compile(const struct config *c, bool plan_only, struct step *s)
+{
+    ls_compile_options o;
+
+    LS_TRY(config_recompute(c->recompute.mode, &o));
+    o.fuse_loss = 1;
+    o.plan_only = plan_only;
+    o.check_finite = c->debug.check_finite;
+    build(s);
+    LS_TRY(ls_program_status(s->program));
+    LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+    return ls_program_compile(s->program, &o);
+}
+
+static ls_status allocate_tokens(struct step *s)
+{
+    size_t count;
+
+    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count))
+        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu tokens are too many", s->accumulate, s->batch, s->seq_len);
+    s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
+    s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
+    return s->tokens && s->targets ? LS_OK : LS_ENOMEM;
+}
+
+ls_status step_open(const struct config *c, const ls_model *model, bool plan_only, struct step *out)
+{
+    struct step s = {
+        .model = *model, .optimizer = config_optimizer(c), .batch = (size_t)c->train.micro_batch,
+        .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
+    };
+    ls_store_options options = LS_STORE_DEFAULTS;
+    ls_status st;
+
+    if (s.seq_len > model->max_positions)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions", s.seq_len,
+                       model->max_positions);
+    options.type = config_type(c);
+    options.master = c->precision.master && options.type != LS_F32;
+    options.seed = (uint64_t)c->train.seed;
+    st = ls_store_new(&options, &s.store);
+    if (st == LS_OK) st = ls_program_new(s.store, &s.program);
+    if (st == LS_OK) st = compile(c, plan_only, &s);
+    if (st == LS_OK && !plan_only) st = allocate_tokens(&s);
+    if (st == LS_OK) *out = s;
+    else step_close(&s);
+    return st;
+}
+
+void step_close(struct step *s)
+{
+    ls_program_release(&s->program);
+    ls_store_release(&s->store);
+    mem_free(s->tokens);
+    mem_free(s->targets);
+    *s = (struct step){ 0 };
+}
+
+static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float denominator, double *loss)
+{
+    size_t count = s->batch * s->seq_len;
+    int64_t site = (int64_t)(index * s->accumulate + k);
+    float part;
+
+    LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
+    LS_TRY(ls_program_write(s->program, "targets", s->targets + k * count, LS_I32, count));
+    LS_TRY(ls_program_write(s->program, "denominator", &denominator, LS_F32, 1));
+    if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", &site, LS_I64, 1));
+    LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD));
+    LS_TRY(ls_program_read(s->program, "loss", &part, LS_F32, 1));
+    *loss += part;
+    return LS_OK;
+}
+
+ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
+{
+    size_t count = s->accumulate * s->batch * s->seq_len, counted = 0;
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
+    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index);
+    ls_store_zero_grad(s->store);
+    for (size_t k = 0; k < s->accumulate; k++) LS_TRY(run_micro_batch(s, index, k, (float)counted, &sum));
+    if (!isfinite(sum))
+        return ls_fail(LS_EINVAL, "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
+                       "and --debug.check_finite=true names the operation", index, isnan(sum) ? "not a number" : "infinite");
+    *loss = sum;
+    *valid = counted;
+    return LS_OK;
+}
+
+ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
+{
+    LS_TRY(ls_optimizer_set(s->program, &s->optimizer, lr, t));
+    LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
+    double found = ls_optimizer_norm(s->program);
+    if (!isfinite(found))
+        return ls_fail(LS_EINVAL, "step %" PRIu64 ": the gradient's norm is %s; a lower optim.lr or a longer optim.warmup helps "
+                       "most often, and --debug.check_finite=true names the operation", t - 1, isnan(found) ? "not a number" : "infinite");
+    *norm = found;
+    return LS_OK;
+}
+
+double step_model_flops(const struct step *s)
+{
+    return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->accumulate * s->batch * s->seq_len);
+}
+
+double step_executed_flops(const struct step *s)
+{
+    ls_cost cost = ls_program_cost(s->program);
+    double executed = cost.forward_flops + cost.backward_flops + cost.recompute_flops;
+
+    return step_model_flops(s) + (executed - cost.model_flops) * (double)s->accumulate;
+}

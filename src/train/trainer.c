@@ -1,0 +1,157 @@
+/* trainer.c - the step loop. */
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/stop.h"
+
+/* ---- one step ---- */
+
+static ls_status fetch(struct trainer *t)
+{
+    struct step *s = &t->step;
+    size_t count = s->batch * s->seq_len;
+    const int32_t *x, *y;
+
+    for (size_t k = 0; k < s->accumulate; k++) {
+        LS_TRY(ls_loader_next(t->loader, &x, &y));
+        memcpy(s->tokens + k * count, x, count * sizeof *x);
+        memcpy(s->targets + k * count, y, count * sizeof *y);
+    }
+    return LS_OK;
+}
+
+static void note_memory(struct trainer *t, struct metrics *m)
+{
+    mem_read(&m->memory);
+    for (int c = 0; c < MEM_CATEGORIES; c++) t->most.peak[c] = MAX(t->most.peak[c], m->memory.peak[c]);
+    t->most.total_peak = MAX(t->most.total_peak, m->memory.total_peak);
+}
+
+static void note_speed(struct trainer *t, struct metrics *m, double began)
+{
+    m->step_seconds = base_now() - began;
+    m->tokens_per_second = (double)m->tokens / m->step_seconds;
+    m->mfu = step_model_flops(&t->step) / m->step_seconds / t->peak_flops;
+    m->hfu = step_executed_flops(&t->step) / m->step_seconds / t->peak_flops;
+    t->seconds += m->step_seconds;
+    t->tokens += m->tokens;
+}
+
+static ls_status take_step(struct trainer *t, struct metrics *m)
+{
+    double began = base_now();
+    size_t valid;
+
+    mem_reset_peak();
+    *m = (struct metrics){ .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
+    LS_TRY(fetch(t));
+    LS_TRY(step_gradients(&t->step, t->state.step, &m->loss, &valid));
+    LS_TRY(step_update(&t->step, m->lr, m->step, &m->grad_norm));
+    t->state.step = m->step;
+    t->state.samples += t->step.accumulate * t->step.batch;
+    t->state.tokens += valid;
+    m->tokens = valid;
+    m->tokens_seen = t->state.tokens;
+    note_speed(t, m, began);
+    note_memory(t, m);
+    return LS_OK;
+}
+
+/* ---- between steps ---- */
+
+static ls_status evaluate(struct trainer *t, struct metrics *m)
+{
+    if (!t->evaluation.program) return LS_OK;
+    LS_TRY(evaluation_run(&t->evaluation, &t->val_loss));
+    m->evaluated = true;
+    m->val_loss = t->val_loss;
+    return LS_OK;
+}
+
+static ls_status save(struct trainer *t, const struct trainer_watch *w)
+{
+    const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
+
+    LS_TRY(ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &t->state, files));
+    t->saved_step = t->state.step;
+    LS_TRY(ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep));
+    char *path = trainer_checkpoint(t);
+    if (!path) return LS_ENOMEM;
+    log_line(LOG_INFO, "saved %s", path);
+    if (w->saved) w->saved(w->ctx, t, path);
+    mem_free(path);
+    return LS_OK;
+}
+
+/* A checkpoint on the way: its failure costs a line, not the run. */
+static void try_save(struct trainer *t, const struct trainer_watch *w)
+{
+    uint64_t before = t->saved_step;
+
+    if (before == t->state.step || save(t, w) == LS_OK) return;
+    if (w->warned) w->warned(w->ctx);
+    if (t->saved_step != before) log_line(LOG_WARN, "old checkpoints stay: %s", ls_errmsg());
+    else if (before == UINT64_MAX) log_line(LOG_WARN, "step %" PRIu64 " is not saved, training goes on: %s", t->state.step, ls_errmsg());
+    else log_line(LOG_WARN, "step %" PRIu64 " is not saved, training goes on, the checkpoint of step %" PRIu64 " is intact: %s",
+                  t->state.step, before, ls_errmsg());
+}
+
+static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
+
+static ls_status after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
+{
+    if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
+    LS_TRY(run_folder_put(&t->folder, m));
+    t->last = *m;
+    log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss, m->grad_norm, m->lr,
+             m->step_seconds);
+    if (w->stepped) w->stepped(w->ctx, t, m);
+    if (!last && (due(t->config->checkpoint.every, m->step) || stop_take_save())) try_save(t, w);
+    return LS_OK;
+}
+
+static const char *signal_name(int signal_number) { return signal_number == SIGINT ? "SIGINT" : "SIGTERM"; }
+
+static ls_status run(struct trainer *t, const struct trainer_watch *w)
+{
+    uint64_t steps = (uint64_t)t->config->train.steps;
+    struct metrics m;
+
+    while (t->state.step < steps && !stop_requested()) {
+        LS_TRY(take_step(t, &m));
+        LS_TRY(after_step(t, w, &m, t->state.step == steps));
+    }
+    t->stopped_by = t->state.step < steps ? stop_requested() : 0;
+    if (t->stopped_by)
+        log_line(LOG_INFO, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by), t->state.step, steps);
+    return t->saved_step == t->state.step ? LS_OK : save(t, w);
+}
+
+ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
+{
+    stop_install();
+    ls_status st = run(t, watch);
+    if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
+    stop_uninstall();
+    return st;
+}
+
+/* ---- what there is to tell ---- */
+
+void trainer_planned(const struct trainer *t, ls_cost *out)
+{
+    *out = ls_program_cost(t->step.program);
+    if (t->evaluation.program) out->activations += ls_program_cost(t->evaluation.program).activations;
+}
+
+char *trainer_checkpoint(const struct trainer *t)
+{
+    if (t->saved_step == UINT64_MAX) return NULL;
+    return file_path("%s/step_%08" PRIu64, t->folder.checkpoints, t->saved_step);
+}

@@ -1,0 +1,60 @@
+/* trainer.h - a training run: open, run, report.
+ *
+ *   LS_TRY(trainer_open(&config, &options, &t));    // data, model, checkpoint; the run's folder exists from here on
+ *   st = trainer_run(t, &watch);                    // until the last step, a failure, or a signal (see stop.h)
+ *   trainer_report(t, &report);
+ *   trainer_close(&t);
+ *
+ * Between steps a run evaluates, saves, and looks for signals. A checkpoint that cannot be saved is a warning, and
+ * training goes on; only the last one of a run is a failure.
+ */
+#ifndef LS_TRAIN_TRAINER_H
+#define LS_TRAIN_TRAINER_H
+
+#include "lockstep/checkpoint.h"
+#include "train/dataset.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/run_folder.h"
+#include "train/step.h"
+
+struct trainer {
+    struct config    *config;
+    struct dataset    data;
+    struct run_folder folder;
+    struct step       step;
+    struct evaluation evaluation;    /* program NULL: there is none */
+    ls_schedule       schedule;
+    ls_loader        *loader;
+    ls_train_state    state;         /* as of now: what a checkpoint would say */
+    uint64_t          first_step;    /* updates that were done when this process started */
+    uint64_t          saved_step;    /* of the newest checkpoint of this run; UINT64_MAX: none */
+    char             *resumed;       /* checkpoint that it started from; NULL: from scratch or from model.hf */
+    double            peak_flops;    /* per second, of products in the compute type on this machine */
+    struct metrics    last;          /* of the last step */
+    struct mem_stats  most;          /* highest peaks of any step */
+    double            seconds;       /* of all steps made here */
+    uint64_t          tokens;        /* of all steps made here */
+    double            val_loss;      /* of the last evaluation; NaN: none */
+    int               stopped_by;    /* signal; 0: ran to its end */
+};
+
+/* What happens, told to whoever shows it. Members may be NULL. */
+struct trainer_watch {
+    void *ctx;
+    void (*stepped)(void *ctx, const struct trainer *t, const struct metrics *m);
+    void (*saved)(void *ctx, const struct trainer *t, const char *path);
+    void (*warned)(void *ctx);  /* a warning follows on stderr */
+};
+
+/* config and options are borrowed until trainer_close(). */
+ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out);
+ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch);
+void      trainer_close(struct trainer **t);
+
+/* Bytes that the compiled programs will hold, as the plan says: parameters .. activations of *out. */
+void      trainer_planned(const struct trainer *t, ls_cost *out);
+/* Path of the newest checkpoint; free with mem_free. NULL when there is none, or no memory. */
+char     *trainer_checkpoint(const struct trainer *t);
+
+#endif

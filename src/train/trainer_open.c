@@ -1,0 +1,205 @@
+/* trainer_open.c - bringing a run to its first step: folder, data, model, checkpoint. */
+#include "train/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/machine.h"
+#include "train/version.h"
+
+/* ---- where to start from ---- */
+
+static ls_status refuse_used_folder(const struct trainer *t)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+
+    LS_TRY(ls_checkpoint_list(t->folder.checkpoints, &steps, &count));
+    uint64_t last = count ? steps[count - 1] : 0;
+    ls_free(steps);
+    if (count == 0) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s holds checkpoints up to step %" PRIu64 ": go on with --checkpoint.resume=auto, or choose another "
+                   "--run.dir", t->folder.checkpoints, last);
+}
+
+/* Copies a string of the library's into one of ours. */
+static ls_status take_path(char *path, char **out)
+{
+    *out = path ? mem_strdup(path) : NULL;
+    ls_status st = path && !*out ? LS_ENOMEM : LS_OK;
+    ls_free(path);
+    return st;
+}
+
+static ls_status find_checkpoint(struct trainer *t)
+{
+    const char *resume = t->config->checkpoint.resume;
+    char *path = NULL;
+
+    if (strcmp(resume, "none") == 0) return refuse_used_folder(t);
+    if (strcmp(resume, "auto") == 0) LS_TRY(ls_checkpoint_latest(t->folder.checkpoints, &path));
+    else LS_TRY(ls_checkpoint_resolve(resume, &path));
+    return take_path(path, &t->resumed);
+}
+
+/* ---- the state that a checkpoint carries ---- */
+
+static void put_name(char *out, size_t room, const char *name) { snprintf(out, room, "%s", name); }
+
+static const char *optimizer_name(const struct config *c)
+{
+    static const char *const names[] = { "sgd", "adam", "adamw", "lamb", "lars" };
+
+    return names[c->optim.name];
+}
+
+static void describe(const struct trainer *t, ls_train_state *s)
+{
+    const struct config *c = t->config;
+
+    s->seed = (uint64_t)c->train.seed;
+    s->schedule_steps = (uint64_t)c->train.schedule_steps;
+    s->threads = threads_count();
+    put_name(s->optimizer, sizeof s->optimizer, optimizer_name(c));
+    put_name(s->data, sizeof s->data, t->data.what);
+    put_name(s->compute, sizeof s->compute, ls_dtype_name(config_type(c)));
+    put_name(s->library, sizeof s->library, "lockstep " LOCKSTEP_VERSION);
+    put_name(s->isa, sizeof s->isa, isa_name(isa_best()));
+}
+
+/* The samples of a resumed run must be those it would have seen; other bits on another machine are worth a warning. */
+static ls_status check_resumed(const struct trainer *t, const ls_train_state *saved)
+{
+    if (saved->seed != t->state.seed)
+        return ls_fail(LS_EINVAL, "%s was trained with train.seed=%" PRIu64 ", not %" PRIu64 ": the order of samples would differ",
+                       t->resumed, saved->seed, t->state.seed);
+    if (strcmp(saved->data, t->state.data) != 0)
+        return ls_fail(LS_EINVAL, "%s was trained on other data: '%s' then, '%s' now", t->resumed, saved->data, t->state.data);
+    if (ls_train_state_same_bits(saved, &t->state) != LS_OK)
+        log_line(LOG_WARN, "resuming, but not bit for bit: %s", ls_errmsg());
+    return LS_OK;
+}
+
+static ls_status load(struct trainer *t)
+{
+    ls_train_state saved;
+
+    if (!t->resumed) {
+        if (!config_has_weights(t->config)) return LS_OK;
+        return ls_hf_import(t->config->model.hf, &t->step.model, t->step.store);
+    }
+    LS_TRY(ls_checkpoint_load(t->resumed, t->step.store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &saved));
+    LS_TRY(check_resumed(t, &saved));
+    t->state.step = t->first_step = saved.step;
+    t->state.samples = saved.samples;
+    t->state.tokens = saved.tokens;
+    if (strcmp(t->config->checkpoint.resume, "auto") == 0) t->saved_step = saved.step;
+    return LS_OK;
+}
+
+/* ---- data and model ---- */
+
+static ls_status check_tokenizer(const struct config *c)
+{
+    if (config_has_weights(c) && c->data.text[0] && (strcmp(c->data.tokenizer, "bytes") == 0 || strcmp(c->data.tokenizer, "bpe") == 0))
+        return ls_fail(LS_EINVAL, "data.tokenizer=%s does not fit the weights of %s: name the tokenizer that they were trained with, "
+                       "such as --data.tokenizer=%s", c->data.tokenizer, c->model.hf, c->model.hf);
+    return LS_OK;
+}
+
+/* A tokenizer that was learnt from the text is taken from the checkpoint that goes on. */
+static const char *learnt_tokenizer(const struct trainer *t)
+{
+    return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
+}
+
+static ls_status open_model(struct trainer *t)
+{
+    struct config *c = t->config;
+    ls_model model;
+
+    LS_TRY(check_tokenizer(c));
+    LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
+    LS_TRY(config_model(c, t->data.vocab, &model));
+    LS_TRY(step_open(c, &model, false, &t->step));
+    config_put_model(c, &model);
+    return LS_OK;
+}
+
+static ls_status open_samples(struct trainer *t)
+{
+    ls_sampler sampler;
+    ls_batches batches = {
+        .batch = t->step.batch, .first = t->state.samples, .per_step = t->step.accumulate,
+    };
+
+    if (t->data.validation.end > t->data.validation.begin) {
+        LS_TRY(dataset_validation_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
+        LS_TRY(evaluation_open(&t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
+    }
+    LS_TRY(dataset_train_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
+    return ls_loader_open(&sampler, &batches, &t->loader);
+}
+
+static ls_status start_folder(struct trainer *t, const struct options *options)
+{
+    struct text yaml = { 0 };
+
+    options_put_yaml(options, false, &yaml);
+    ls_status st = text_status(&yaml);
+    if (st == LS_OK) st = run_folder_start(&t->folder, t->config, yaml.data, t->data.tokenizer, t->state.step);
+    text_free(&yaml);
+    return st;
+}
+
+static ls_status open_all(struct trainer *t, const struct options *options)
+{
+    LS_TRY(run_folder_open(t->config, &t->folder));
+    LS_TRY(find_checkpoint(t));
+    LS_TRY(open_model(t));
+    describe(t, &t->state);
+    LS_TRY(load(t));
+    LS_TRY(open_samples(t));
+    LS_TRY(start_folder(t, options));
+    t->schedule = config_schedule(t->config);
+    LS_TRY(machine_peak_flops(config_type(t->config), &t->peak_flops));
+    file_fail_at(t->config->debug.fail_write);
+    return LS_OK;
+}
+
+ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out)
+{
+    struct trainer *t = mem_zalloc(MEM_OTHER, sizeof *t);
+
+    if (!t) return LS_ENOMEM;
+    t->config = config;
+    t->folder = (struct run_folder){ .metrics = APPEND_NONE, .events = APPEND_NONE };
+    t->saved_step = UINT64_MAX;
+    t->val_loss = NAN;
+    ls_status st = open_all(t, options);
+    if (st == LS_OK) *out = t;
+    else trainer_close(&t);
+    return st;
+}
+
+void trainer_close(struct trainer **tp)
+{
+    struct trainer *t = *tp;
+
+    if (!t) return;
+    file_fail_at(0);
+    ls_loader_close(&t->loader);
+    evaluation_close(&t->evaluation);
+    step_close(&t->step);
+    dataset_close(&t->data);
+    run_folder_close(&t->folder);
+    mem_free(t->resumed);
+    mem_free(t);
+    *tp = NULL;
+}
