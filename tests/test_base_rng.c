@@ -154,9 +154,23 @@ static void the_order_is_frozen(void **state)
     for (uint64_t i = 0; i < 8; i++) assert_int_equal(rng_permute(42, rng_stream("data"), i, 1000), expected[i]);
 }
 
+static void many_normals_are_the_single_ones(void **state)
+{
+    double out[9];
+
+    (void)state;
+    for (uint64_t from = 0; from < 4; from++)
+        for (size_t n = 0; n <= 9; n++) {
+            rng_normals(5, 6, from, n, out);
+            for (size_t i = 0; i < n; i++)
+                assert_true(out[i] == rng_normal(5, 6, from + i));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_normals_are_the_single_ones),
         cmocka_unit_test(philox_gives_the_published_words), cmocka_unit_test(streams_are_fnv1a),
         cmocka_unit_test(numbers_lie_where_the_layout_says), cmocka_unit_test(moments_are_right),
         cmocka_unit_test(seeds_and_streams_differ),         cmocka_unit_test(permutations_are_bijections),

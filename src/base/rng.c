@@ -81,6 +81,22 @@ double rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
     return radius * (index % 2 ? sin(angle) : cos(angle));
 }
 
+void rng_normals(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double *out)
+{
+    size_t i = 0;
+
+    for (; i < n && (from + i) % 2; i++) out[i] = rng_normal(seed, stream, from + i);
+    for (; i + 1 < n; i += 2) {  /* both numbers of a block */
+        uint32_t word[4];
+
+        draw(seed, stream, (from + i) / 2, word);
+        double radius = sqrt(-2.0 * log1p(-unit(word))), angle = 6.283185307179586477 * unit(word + 2);
+        out[i] = radius * cos(angle);
+        out[i + 1] = radius * sin(angle);
+    }
+    for (; i < n; i++) out[i] = rng_normal(seed, stream, from + i);
+}
+
 /* A permutation of the numbers of 2 * half bits: Feistel rounds keyed by (seed, stream, round). */
 static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, unsigned half)
 {

@@ -171,10 +171,14 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     struct fill *f = ctx;
 
     (void)thread;
-    for (size_t i = begin; i < end; i++)
-        f->chunk[i] = f->init.kind == LS_INIT_NORMAL
-                        ? f->init.scale * rng_normal(f->seed, f->stream, f->from + i)
-                        : f->init.scale * (2.0 * rng_uniform(f->seed, f->stream, f->from + i) - 1.0);
+    if (f->init.kind == LS_INIT_NORMAL) {
+        rng_normals(f->seed, f->stream, f->from + begin, end - begin, f->chunk + begin);
+        for (size_t i = begin; i < end; i++)
+            f->chunk[i] *= f->init.scale;
+    } else {
+        for (size_t i = begin; i < end; i++)
+            f->chunk[i] = f->init.scale * (2.0 * rng_uniform(f->seed, f->stream, f->from + i) - 1.0);
+    }
 }
 
 /* Elements [from, from + n) of tensor t, which is contiguous, get chunk[n]. */
