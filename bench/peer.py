@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """peer.py - lockstep and PyTorch training GPT-2 on this CPU, in turn, as ratios.
 
-    bench/peer.py --python V/bin/python --lockstep build/lockstep [--dtype fp32 bf16] [--rounds 2]
+    bench/peer.py --python V/bin/python [--lockstep build/lockstep] [--dtype fp32 bf16] [--rounds 2]
+                  [--contenders lockstep none malloc all compile]
 
 V is an environment with torch (see pytorch_gpt2.py); this script itself needs only Python. Each round
 runs every contender once, one after the other (A B A B), so that a slow spell of the machine meets
@@ -9,8 +10,9 @@ both; a round's number is the median step of its process, the table shows the me
 and the range. Model, batch, length, dtype and threads are equal. Peak memory is the process's largest
 resident size as the kernel counted it (ru_maxrss from wait4, children included), for both alike.
 
-Contenders: lockstep, and PyTorch as installed (none), with settings for CPUs (all), and these with
-torch.compile (compile); pytorch_gpt2.py says what the settings are.
+Contenders: lockstep, and PyTorch as installed (none), with memory kept by the process (malloc), also
+with MKL made to use AVX-512 where it would not by itself (all), and that with torch.compile (compile).
+pytorch_gpt2.py says what the settings are; the last two preload a library, which no manual suggests.
 MFU is against the best matrix product that each side measured of itself in the same process.
 """
 import argparse
@@ -22,15 +24,15 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAMES = {"lockstep": "lockstep", "none": "PyTorch as installed", "all": "PyTorch tuned",
-         "compile": "PyTorch tuned, compiled"}
+NAMES = {"lockstep": "lockstep", "none": "PyTorch as installed", "malloc": "PyTorch, memory kept",
+         "all": "PyTorch, and MKL tuned", "compile": "PyTorch, and compiled"}
 
 
 def options():
     p = argparse.ArgumentParser(description="lockstep beside PyTorch, in turn")
     p.add_argument("--lockstep", default="build/lockstep", help="the command")
     p.add_argument("--python", default=sys.executable, help="a Python that has torch")
-    p.add_argument("--contenders", nargs="+", choices=NAMES, default=["lockstep", "none", "all", "compile"])
+    p.add_argument("--contenders", nargs="+", choices=NAMES, default=list(NAMES))
     p.add_argument("--dtype", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
     p.add_argument("--preset", default="gpt2-124m")
     p.add_argument("--batch", type=int, default=4)

@@ -16,11 +16,17 @@ Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors 
         llama_scaled   rotary scaling, today's keys       llama_v4      the same, keys rope_theta and
         llama_bf16     weights in bf16                                  rope_scaling of transformers 4
 
+    hf_roundtrip.py run FOLDER --lockstep build/lockstep
+                                          both ways with the command: make, then for every folder import
+                                          it, hold `lockstep generate --logits` against transformers,
+                                          export it again and check that
+
 Equal: largest difference <= 1e-4 of the largest logit, or of 1 if that is more; --tolerance changes it.
 """
 import argparse
 import json
 import os
+import subprocess
 import sys
 
 import torch
@@ -107,6 +113,28 @@ def make(root):
     return 0
 
 
+def round_trip(root, lockstep, tolerance):
+    """make() and back; the number of folders that went wrong, at most 1."""
+    def command(*words):
+        print("$", *words)
+        subprocess.run([lockstep, *words], check=True, stdout=subprocess.DEVNULL)
+
+    make(root)
+    wrong = 0
+    for name in sorted(os.listdir(root)):
+        folder = os.path.join(root, name)
+        there, back = os.path.join(folder, "imported"), os.path.join(folder, "exported")
+        path = os.path.join(folder, "lockstep.safetensors")
+        ids = load_file(os.path.join(folder, "logits.safetensors"))["input_ids"][0].tolist()
+        command("ckpt", "import", "--from", folder, "--to", there)
+        there = os.path.join(there, "step_00000000")
+        command("generate", there, "--precision.compute=fp32", "--ids", ",".join(map(str, ids)), "--logits", path)
+        wrong |= check(folder, path, tolerance)
+        command("ckpt", "export", there, "--to", back)
+        wrong |= check(back, path, tolerance)
+    return wrong
+
+
 def main():
     p = argparse.ArgumentParser(description="hold Hugging Face folders against transformers")
     sub = p.add_subparsers(dest="verb", required=True)
@@ -116,12 +144,20 @@ def main():
     c.add_argument("--tolerance", type=float, default=1e-4)
     m = sub.add_parser("make", help="write small folders and their logits")
     m.add_argument("folder")
+    r = sub.add_parser("run", help="import, compare, export, compare with the lockstep command")
+    r.add_argument("folder", help="new or empty")
+    r.add_argument("--lockstep", default="build/lockstep")
+    r.add_argument("--tolerance", type=float, default=1e-4)
     o = p.parse_args()
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("highest")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    return check(o.folder, o.logits, o.tolerance) if o.verb == "check" else make(o.folder)
+    if o.verb == "check":
+        return check(o.folder, o.logits, o.tolerance)
+    if o.verb == "make":
+        return make(o.folder)
+    return round_trip(o.folder, o.lockstep, o.tolerance)
 
 
 if __name__ == "__main__":
