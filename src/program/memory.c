@@ -172,6 +172,7 @@ static void place(struct layout *l, struct buffer *b)
     l->placed[k] = b;
 }
 
+/* What is in use at each position, and the most of it. */
 static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
 {
     ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0;
@@ -183,10 +184,12 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
         change[l->buffer[b].last + 1] -= (ptrdiff_t)l->buffer[b].bytes;
     }
     p->live_peak = 0;
-    for (int at = 0; at <= positions; at++) {
-        live += change[at];
-        p->live_peak = MAX(p->live_peak, (size_t)live);
-    }
+    for (int s = 0, at = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            live += change[at];
+            p->list[s].at[n].live = (size_t)live;
+            p->live_peak = MAX(p->live_peak, (size_t)live);
+        }
     mem_free(change);
     return LS_OK;
 }

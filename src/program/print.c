@@ -77,13 +77,31 @@ static const char *placement(const struct value *v, char *text)
     return text;
 }
 
+/* "%12[8,256,256]" for what the program makes, "wte.weight[50257,768]" for what has a name of its own. */
 static void put_operand(struct sink *s, const ls_program *p, ls_value x)
 {
     const struct value *v = &p->values[x.id];
-    char shape[96], place[64];
+    char shape[96], place[64], id[16];
 
+    snprintf(id, sizeof id, "%%%d", x.id);
     if (x.id)
-        put(s, " %s%s%s%s", v->name, ls_dtype_name(v->dtype)[0] == 'i' ? ":i" : "", value_shape(v, shape), placement(v, place));
+        put(s, " %s%s%s", v->role == LS_ROLE_ACTIVATION ? id : v->name, value_shape(v, shape), placement(v, place));
+}
+
+/* Values whose bytes are free again after position `at`. */
+static void put_freed(struct sink *s, const ls_program *p, const struct instruction *i, int at)
+{
+    const char *lead = "   frees";
+
+    for (int k = 0; i->op != OP_VIEW && k < i->nin + i->nout; k++) {
+        ls_value x = k < i->nin ? i->in[k] : i->out[k - i->nin];
+        const struct value *root = &p->values[p->values[x.id].root];
+
+        if (x.id && root->role == LS_ROLE_ACTIVATION && root->last == at && p->values[i->out[0].id].shares != p->values[x.id].root) {
+            put(s, "%s %%%d", lead, p->values[x.id].root);
+            lead = "";
+        }
+    }
 }
 
 static size_t operand_bytes(const ls_program *p, const struct instruction *i)
@@ -99,16 +117,17 @@ static size_t operand_bytes(const ls_program *p, const struct instruction *i)
 
 static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
 {
-    char bytes[16], flops[16];
+    char bytes[16], flops[16], live[16];
 
-    put(s, "%5d  %-10s  %-16s  %-12s  %8sB  %8s  ", number, phase_name(i->phase), program_op_name(i->op),
+    put(s, "%5d  %-10s  %-16s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), program_op_name(i->op),
         i->kernel ? i->kernel->name : "-", i->op == OP_VIEW ? "0" : scaled(bytes, (double)operand_bytes(p, i)),
-        i->flops > 0 ? scaled(flops, i->flops) : "-");
+        i->flops > 0 ? scaled(flops, i->flops) : "-", scaled(live, (double)i->live));
     for (int k = 0; k < i->nout; k++)
         put_operand(s, p, i->out[k]);
-    put(s, "  <- ");
+    put(s, "  <-");
     for (int k = 0; k < i->nin; k++)
         put_operand(s, p, i->in[k]);
+    put_freed(s, p, i, number);
     put(s, "\n");
 }
 
@@ -137,7 +156,7 @@ ls_status ls_program_text(const ls_program *p, char **text)
         if (!p->list[seg].n)
             continue;
         put(&s, "%s%s: %d instructions\n", seg ? "\n" : "", segment_name((enum segment)seg), p->list[seg].n);
-        put(&s, "%5s  %-10s  %-16s  %-12s  %9s  %8s   values\n", "#", "phase", "op", "kernel", "bytes", "FLOPs");
+        put(&s, "%5s  %-10s  %-16s  %-9s  %8s  %7s  %8s   values\n", "#", "phase", "op", "kernel", "bytes", "FLOPs", "live");
         for (int n = 0; n < p->list[seg].n; n++, number++) {
             const struct instruction *i = &p->list[seg].at[n];
 

@@ -53,6 +53,7 @@ struct instruction {
     const struct kernel *kernel;       /* kernels pass; NULL for OP_VIEW */
     struct call     *call;             /* bound operands; NULL until compiled */
     size_t           scratch_bytes, scratch_at;
+    size_t           live;             /* memory pass: bytes of the arena in use while it runs, its scratch included */
     double           seconds;          /* spent in all runs */
     uint64_t         runs;
 };
