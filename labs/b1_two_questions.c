@@ -1,0 +1,101 @@
+/* B1 - the backward of a layer answers two questions. A: dW = dy^T x, which needs the saved activation x. B: dx = dy W,
+ * which needs the weight. Each is run here in a program where the other's operand doesn't exist, and held against
+ * what the gradient of the whole layer gives; then each is asked without its operand. */
+#include "lab.h"
+#include "lockstep/ops.h"
+
+enum { R = 5, K = 4, N = 3 };
+
+static double data(int stream, int i) { return sin(1.7 * stream + 0.9 * i); }
+
+/* A program of one question: output "answer"[count] from inputs "dy" and `other`. */
+static void ask(int question, const char *other, size_t rows, size_t columns, int count, double *answer)
+{
+    ls_store *s;
+    ls_program *p;
+    ls_value dy, x;
+    double in[R * N], operand[R * K];
+
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    dy = ls_input(p, "dy", LS_F64, SIZES(R, N));
+    x = ls_input(p, other, LS_F64, SIZES(rows, columns));
+    ls_output(p, "answer", question == 'A' ? ls_linear_backward_weight(p, dy, x) : ls_linear_backward_input(p, dy, x));
+    TRY(ls_program_compile(p, NULL));
+    for (int i = 0; i < R * N; i++) in[i] = data(0, i);
+    for (size_t i = 0; i < rows * columns; i++) operand[i] = data(question == 'A' ? 1 : 2, (int)i);
+    TRY(ls_program_write(p, "dy", in, LS_F64, R * N));
+    TRY(ls_program_write(p, other, operand, LS_F64, rows * columns));
+    TRY(ls_program_run(p, LS_FORWARD));
+    TRY(ls_program_read(p, "answer", answer, LS_F64, (size_t)count));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+/* The same two from the gradient of sum(dy * (x W^T)), with x and W both parameters. */
+static void whole_layer(double *dx, double *dw)
+{
+    ls_store_options f64 = { "cpu", LS_F64, 0, 0 };
+    ls_init zeros = { LS_INIT_ZEROS, 0 };
+    ls_store *s;
+    ls_program *p;
+    ls_value x, w;
+    double in[R * N], a[R * K], b[N * K];
+
+    TRY(ls_store_new(&f64, &s));
+    TRY(ls_program_new(s, &p));
+    x = ls_param(p, "x", zeros, SIZES(R, K));
+    w = ls_param(p, "w", zeros, SIZES(N, K));
+    ls_backward(p, ls_sum(p, ls_mul(p, ls_input(p, "dy", LS_F64, SIZES(R, N)), ls_linear(p, x, w, LS_NONE)), -1));
+    TRY(ls_program_compile(p, NULL));
+    for (int i = 0; i < R * N; i++) in[i] = data(0, i);
+    for (int i = 0; i < R * K; i++) a[i] = data(1, i);
+    for (int i = 0; i < N * K; i++) b[i] = data(2, i);
+    TRY(ls_program_write(p, "dy", in, LS_F64, R * N));
+    TRY(ls_store_set(s, 0, a, LS_F64, R * K));
+    TRY(ls_store_set(s, 1, b, LS_F64, N * K));
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    TRY(ls_tensor_read(ls_store_grad(s, 0), dx, LS_F64, R * K));
+    TRY(ls_tensor_read(ls_store_grad(s, 1), dw, LS_F64, N * K));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static double furthest(const double *a, const double *b, int n)
+{
+    double most = 0;
+
+    for (int i = 0; i < n; i++) most = fmax(most, fabs(a[i] - b[i]));
+    return most;
+}
+
+static void without_operand(const char *what, int question)
+{
+    ls_store *s;
+    ls_program *p;
+    ls_value dy;
+
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    dy = ls_input(p, "dy", LS_F32, SIZES(R, N));
+    question == 'A' ? ls_linear_backward_weight(p, dy, LS_NONE) : ls_linear_backward_input(p, dy, LS_NONE);
+    lab_equal(what, 1, ls_program_status(p) == LS_EINVAL, 0);
+    printf("    \"%s\"\n", ls_errmsg());
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+int main(void)
+{
+    double dx[R * K], dw[N * K], a[N * K], b[R * K];
+
+    lab_open("B1", "backward answers two questions: dW needs the activation, dx needs the weight");
+    whole_layer(dx, dw);
+    ask('A', "x", R, K, N * K, a);
+    ask('B', "w", N, K, R * K, b);
+    lab_equal("A without W: largest distance to the layer's dW", 0, furthest(a, dw, N * K), 1e-12);
+    lab_equal("B without x: largest distance to the layer's dx", 0, furthest(b, dx, R * K), 1e-12);
+    without_operand("A without the activation is refused", 'A');
+    without_operand("B without the weight is refused", 'B');
+    return lab_close();
+}

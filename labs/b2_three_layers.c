@@ -1,0 +1,62 @@
+/* B2 - three linear layers h3 = W3 W2 W1 x with loss |h3 - y|^2 / 2: by the chain rule dL/dW1 = W2^T W3^T (h3 - y) x^T.
+ * The formula in plain loops, beside the gradient pass. */
+#include "lab.h"
+#include "lockstep/ops.h"
+
+enum { N = 6 };
+
+static void times(const double *w, const double *x, double *y, int transposed)
+{
+    for (int i = 0; i < N; i++) {
+        y[i] = 0;
+        for (int k = 0; k < N; k++) y[i] += (transposed ? w[k * N + i] : w[i * N + k]) * x[k];
+    }
+}
+
+int main(void)
+{
+    ls_store_options f64 = { "cpu", LS_F64, 0, 7 };
+    ls_init init = { LS_INIT_NORMAL, 0.5 };
+    const char *names[] = { "w1", "w2", "w3" };
+    double x[N], y[N], h[N], d[N], t[N], w[3][N * N], grad[N * N], off = 0, norm = 0, found = 0;
+    ls_store *s;
+    ls_program *p;
+    ls_value v;
+
+    TRY(ls_store_new(&f64, &s));
+    TRY(ls_program_new(s, &p));
+    v = ls_input(p, "x", LS_F64, SIZES(1, N));
+    for (int i = 0; i < 3; i++)
+        v = ls_linear(p, v, ls_param(p, names[i], init, SIZES(N, N)), LS_NONE);
+    ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", LS_F64, SIZES(1, N))), N / 2.0));  /* the mean is over N */
+    TRY(ls_program_compile(p, NULL));
+    for (int i = 0; i < N; i++) {
+        x[i] = cos(i);
+        y[i] = sin(3 * i);
+    }
+    TRY(ls_program_write(p, "x", x, LS_F64, N));
+    TRY(ls_program_write(p, "y", y, LS_F64, N));
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    TRY(ls_tensor_read(ls_store_grad(s, 0), grad, LS_F64, N * N));
+    for (size_t i = 0; i < 3; i++) TRY(ls_tensor_read(ls_store_value(s, i), w[i], LS_F64, N * N));
+
+    times(w[0], x, t, 0);
+    times(w[1], t, h, 0);
+    times(w[2], h, t, 0);
+    for (int i = 0; i < N; i++) d[i] = t[i] - y[i];
+    times(w[2], d, t, 1);
+    times(w[1], t, d, 1);
+    for (int i = 0; i < N * N; i++) {
+        double formula = d[i / N] * x[i % N];
+
+        off += pow(grad[i] - formula, 2);
+        norm += formula * formula;
+        found += grad[i] * grad[i];
+    }
+    lab_open("B2", "three linear layers: dL/dW1 = W2^T W3^T (h3 - y) x^T");
+    lab_equal("norm of dL/dW1", sqrt(norm), sqrt(found), 1e-12);
+    lab_equal("distance of formula and gradient pass, of that norm", 0, sqrt(off / norm), 1e-12);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return lab_close();
+}

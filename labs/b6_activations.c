@@ -1,0 +1,75 @@
+/* B6 - a saved activation is a tensor kept for backward, not the output of a nonlinearity; and activations are the
+ * part of memory that varies: with batch, sequence and depth, while weights, gradients and optimizer state don't. */
+#include "lab.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+
+static ls_cost price(size_t layers, size_t b, size_t t)
+{
+    ls_compile_options plan = { .plan_only = 1 };
+    ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
+    ls_model m;
+    ls_store *s;
+    ls_program *p;
+    ls_value x, y;
+    ls_cost c;
+
+    TRY(ls_model_preset("llama-tiny", &m));
+    m.layers = layers;
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    x = ls_input(p, "x", LS_I32, SIZES(b, t));
+    y = ls_input(p, "y", LS_I32, SIZES(b, t));
+    ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
+    TRY(ls_optimizer_append(p, &adamw));
+    TRY(ls_program_compile(p, &plan));
+    c = ls_program_cost(p);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return c;
+}
+
+/* Bytes of activations that `layers` linear layers keep, with nothing else between them. */
+static double linear_only(int layers, size_t b)
+{
+    ls_compile_options plan = { .plan_only = 1 };
+    ls_store *s;
+    ls_program *p;
+    ls_value v;
+    double bytes;
+    char name[16];
+
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    v = ls_input(p, "x", LS_F32, SIZES(b, 64));
+    for (int i = 0; i < layers; i++) {
+        snprintf(name, sizeof name, "w%d", i);
+        v = ls_linear(p, v, ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(64, 64)), LS_NONE);
+    }
+    ls_backward(p, ls_mean(p, v, -1));
+    TRY(ls_program_compile(p, &plan));
+    bytes = (double)ls_program_cost(p).live_peak;
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return bytes;
+}
+
+int main(void)
+{
+    ls_cost one = price(8, 4, 64), batch = price(8, 8, 64), sequence = price(8, 4, 128), depth = price(16, 4, 64);
+    double state = (double)(one.parameters + one.gradients + one.optimizer);
+
+    printf("%-16s %14s %14s %14s %14s\n", "bytes", "parameters", "gradients", "optimizer", "activations");
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "as it is", one.parameters, one.gradients, one.optimizer, one.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "batch x 2", batch.parameters, batch.gradients, batch.optimizer, batch.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "sequence x 2", sequence.parameters, sequence.gradients, sequence.optimizer, sequence.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n\n", "depth x 2", depth.parameters, depth.gradients, depth.optimizer, depth.activations);
+    lab_open("B6", "a saved activation is what backward needs; activations are the variable part of memory");
+    lab_equal("batch x 2: weights, gradients, optimizer grow by", 1, (double)(batch.parameters + batch.gradients + batch.optimizer) / state, 0);
+    lab_equal("batch x 2: activations grow by", 2, (double)batch.activations / (double)one.activations, 0.1);
+    lab_equal("sequence x 2: activations grow by", 2, (double)sequence.activations / (double)one.activations, 0.1);
+    lab_equal("depth x 2: activations grow by", 2, (double)depth.activations / (double)one.activations, 0.1);
+    lab_equal("no nonlinearity: one more layer keeps, of its [128,64] input", 1,
+              (linear_only(9, 128) - linear_only(8, 128)) / (128 * 64 * 4.0), 0.01);
+    return lab_close();
+}

@@ -1,0 +1,59 @@
+/* lab.h - what every lab needs: each prints what is claimed beside what it measures, and exits 0 when the claim holds. */
+#ifndef LAB_H
+#define LAB_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "lockstep/status.h"
+
+#define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
+
+/* Ends the program when a call of the library fails. */
+#define TRY(call)                                                              \
+    do {                                                                       \
+        if ((call) < 0) {                                                      \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, ls_errmsg());   \
+            exit(1);                                                           \
+        }                                                                      \
+    } while (0)
+
+static int lab_broken;
+
+static inline void lab_open(const char *id, const char *claim)
+{
+    printf("%s: %s\n\n%-62s %14s %14s\n", id, claim, "", "claimed", "measured");
+}
+
+static inline void lab_mark(int holds)
+{
+    printf("%s\n", holds ? "" : "   does not hold");
+    lab_broken += !holds;
+}
+
+/* measured is claimed, to within `most` of it (of 1 when 0 is claimed). */
+static inline void lab_equal(const char *what, double claimed, double measured, double most)
+{
+    printf("%-62s %14.6g %14.6g", what, claimed, measured);
+    lab_mark(fabs(measured - claimed) <= most * (claimed != 0 ? fabs(claimed) : 1));
+}
+
+static inline void lab_below(const char *what, double claimed, double measured)
+{
+    printf("%-62s %5s %8.6g %14.6g", what, "below", claimed, measured);
+    lab_mark(measured < claimed);
+}
+
+static inline void lab_above(const char *what, double claimed, double measured)
+{
+    printf("%-62s %5s %8.6g %14.6g", what, "above", claimed, measured);
+    lab_mark(measured > claimed);
+}
+
+static inline int lab_close(void)
+{
+    printf("\n%s\n", lab_broken ? "The claim does not hold." : "The claim holds.");
+    return lab_broken != 0;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* R1 - fp16 (5 exponent bits, 10 of mantissa, largest 65504) overflows to inf, and inf becomes NaN; at the other end
+ * small gradients underflow to 0 and training stalls.
+ * R3 - bf16 (8 exponent bits, 7 of mantissa) has fp32's range: neither happens, no loss scaling is needed.
+ *
+ * One program for both types: 300 * 300 on the way up, and a loss so small that the error passed down is 1e-8. */
+#include "lab.h"
+#include "lockstep/ops.h"
+#include "lockstep/optim.h"
+
+/* y = 300 * 300, and y - y. The status is that of a run that checks every instruction. */
+static ls_status overflow(ls_dtype type, double *y, double *difference)
+{
+    ls_compile_options careless = LS_COMPILE_DEFAULTS, careful = { .check_finite = 1 };
+    ls_store_options options = { "cpu", type, 1, 0 };
+    double x = 300;
+    ls_status st = LS_OK;
+
+    for (int check = 0; check < 2; check++) {
+        ls_store *s;
+        ls_program *p;
+        ls_value v, w;
+
+        TRY(ls_store_new(&options, &s));
+        TRY(ls_program_new(s, &p));
+        w = ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, SIZES(1, 1));
+        v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 1)), w, LS_NONE);
+        ls_output(p, "difference", ls_add(p, v, ls_scale(p, v, -1)));
+        ls_output(p, "y", v);
+        TRY(ls_program_compile(p, check ? &careful : &careless));
+        TRY(ls_store_set(s, 0, &x, LS_F64, 1));
+        TRY(ls_program_write(p, "x", &x, LS_F64, 1));
+        st = ls_program_run(p, LS_FORWARD);
+        if (!check) {
+            TRY(st);
+            TRY(ls_program_read(p, "y", y, LS_F64, 1));
+            TRY(ls_program_read(p, "difference", difference, LS_F64, 1));
+        }
+        ls_program_release(&p);
+        ls_store_release(&s);
+    }
+    return st;
+}
+
+/* Norm of the weight's gradient after 100 steps under a loss of |W x - y|^2 * 1e-7, and how far the weight has gone. */
+static double underflow(ls_dtype type, double *moved)
+{
+    ls_store_options options = { "cpu", type, 1, 0 };
+    ls_optimizer sgd = { .kind = LS_SGD };
+    double x[4] = { 1, -1, 0.5, 0.25 }, y = 2, w[4], norm;
+    ls_store *s;
+    ls_program *p;
+    ls_value v;
+
+    TRY(ls_store_new(&options, &s));
+    TRY(ls_program_new(s, &p));
+    v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 4)), ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, 4)), LS_NONE);
+    v = ls_scale(p, v, 1);  /* the error passes through one more value of the type */
+    ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", type, SIZES(1, 1))), 2.5e-9));
+    TRY(ls_optimizer_append(p, &sgd));
+    TRY(ls_program_compile(p, NULL));
+    TRY(ls_program_write(p, "x", x, LS_F64, 4));
+    TRY(ls_program_write(p, "y", &y, LS_F64, 1));
+    for (uint64_t t = 1; t <= 100; t++) {
+        ls_store_zero_grad(s);
+        TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+        TRY(ls_optimizer_set(p, &sgd, 1e6, t));
+        TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    }
+    norm = ls_optimizer_norm(p);
+    TRY(ls_tensor_read(ls_store_value(s, 0), w, LS_F64, 4));
+    *moved = fabs(w[0]) + fabs(w[1]) + fabs(w[2]) + fabs(w[3]);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return norm;
+}
+
+int main(void)
+{
+    double y, difference, moved;
+    ls_status st;
+
+    lab_open("R1", "fp16 overflows: inf, then NaN; underflow stalls");
+    st = overflow(LS_F16, &y, &difference);
+    lab_equal("fp16: 300 * 300 is infinite", 1, isinf(y) != 0, 0);
+    lab_equal("fp16: inf - inf is no number", 1, isnan(difference) != 0, 0);
+    lab_equal("fp16: a run that checks refuses it", 1, st == LS_EINVAL, 0);
+    printf("    \"%s\"\n", ls_errmsg());
+    lab_equal("fp16: gradient norm under a tiny loss", 0, underflow(LS_F16, &moved), 0);
+    lab_equal("fp16: distance that 100 steps move the weights", 0, moved, 0);
+
+    printf("\n");
+    lab_open("R3", "bf16 has fp32's range: no scaling");
+    st = overflow(LS_BF16, &y, &difference);
+    lab_equal("bf16: 300 * 300 (8 bits of precision)", 90000, y, 1.0 / 256);
+    lab_equal("bf16: its difference with itself", 0, difference, 0);
+    lab_equal("bf16: a run that checks accepts it", 1, st == LS_OK, 0);
+    lab_above("bf16: gradient norm under the same loss", 1e-10, underflow(LS_BF16, &moved));
+    lab_above("bf16: distance that 100 steps move the weights", 0.1, moved);
+    return lab_close();
+}

@@ -1,0 +1,62 @@
+/* R4 - without fp32 master weights small updates round to zero and training stalls. A change of less than half the
+ * last of bf16's 8 bits, 1/512 of a weight, is lost; Adam's steps are about lr, whatever the gradient. */
+#include "lab.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+
+enum { STEPS = 800, EVERY = 100, B = 32, IN = 8, POINTS = STEPS / EVERY + 1 };
+
+/* Losses every EVERY steps of a bf16 network that learns a smooth function. */
+static void train(int master, double *curve)
+{
+    ls_store_options options = { "cpu", LS_BF16, master, 1 };
+    ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
+    double x[B * IN], y[B];
+    ls_store *s;
+    ls_program *p;
+    ls_value v;
+
+    adamw.weight_decay = 0;
+    TRY(ls_store_new(&options, &s));
+    TRY(ls_program_new(s, &p));
+    v = ls_mlp(p, "net", ls_input(p, "x", LS_BF16, SIZES(B, IN)), SIZES(IN, 32, 32, 1));
+    v = ls_output(p, "loss", ls_mse(p, v, ls_input(p, "y", LS_BF16, SIZES(B, 1))));
+    ls_backward(p, v);
+    TRY(ls_optimizer_append(p, &adamw));
+    TRY(ls_program_compile(p, NULL));
+    for (int i = 0; i < B; i++) {
+        y[i] = 0;
+        for (int k = 0; k < IN; k++) {
+            x[i * IN + k] = sin(1 + i * (k + 1));
+            y[i] += 0.7 * x[i * IN + k] * (k % 2 ? 1 : -1);
+        }
+    }
+    TRY(ls_program_write(p, "x", x, LS_F64, B * IN));
+    TRY(ls_program_write(p, "y", y, LS_F64, B));
+    for (int t = 0; t <= STEPS; t++) {
+        ls_store_zero_grad(s);
+        TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+        if (t % EVERY == 0)
+            TRY(ls_program_read(p, "loss", &curve[t / EVERY], LS_F64, 1));
+        TRY(ls_optimizer_set(p, &adamw, 1e-4, (uint64_t)t + 1));
+        TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    }
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+int main(void)
+{
+    double with[POINTS], without[POINTS];
+
+    train(1, with);
+    train(0, without);
+    printf("loss of a bf16 network, lr 1e-4\n  step %14s %14s\n", "master", "no master");
+    for (int i = 0; i < POINTS; i++) printf("  %4d %14.5f %14.5f\n", i * EVERY, with[i], without[i]);
+    printf("\n");
+    lab_open("R4", "without fp32 master weights small updates round to zero and training stalls");
+    lab_equal("both start alike: ratio of the first losses", 1, without[0] / with[0], 0);
+    lab_below("with master weights: last loss / first", 0.5, with[POINTS - 1] / with[0]);
+    lab_above("without: last loss / first", 0.75, without[POINTS - 1] / without[0]);
+    return lab_close();
+}

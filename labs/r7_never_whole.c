@@ -1,0 +1,45 @@
+/* R7 - the logits [B*T,V] and the attention scores [B,H,T,T] are never held whole: a step's arena is smaller than
+ * either, and grows with T, not with its square. */
+#include "lab.h"
+#include "lockstep/nn.h"
+
+enum { B = 2, HEADS = 4, WIDTH = 64 };
+
+static double arena(size_t t, size_t vocab)
+{
+    ls_compile_options plan = { .plan_only = 1, .fuse_loss = 1 };
+    ls_model m;
+    ls_store *s;
+    ls_program *p;
+    ls_value x, y;
+    double bytes;
+
+    TRY(ls_model_preset("llama-tiny", &m));
+    m.layers = 1;
+    m.vocab = vocab;
+    m.max_positions = t;
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    x = ls_input(p, "x", LS_I32, SIZES(B, t));
+    y = ls_input(p, "y", LS_I32, SIZES(B, t));
+    ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
+    TRY(ls_program_compile(p, &plan));
+    bytes = (double)ls_program_cost(p).activations;
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return bytes;
+}
+
+int main(void)
+{
+    double logits = (double)B * 1024 * 131072 * 4, scores = (double)B * HEADS * 16384 * 16384 * 4;
+    double large_v = arena(1024, 131072), large_t = arena(16384, 32), half_t = arena(8192, 32);
+
+    printf("T = 1024, V = 131072:  logits %12.0f bytes, arena %12.0f\n", logits, large_v);
+    printf("T = 16384, H = %d:      scores %12.0f bytes, arena %12.0f\n\n", HEADS, scores, large_t);
+    lab_open("R7", "logits and attention scores are never held whole");
+    lab_below("arena / bytes of the logits", 0.1, large_v / logits);
+    lab_below("arena / bytes of the scores", 0.1, large_t / scores);
+    lab_equal("T x 2: the arena grows by", 2, large_t / half_t, 0.1);
+    return lab_close();
+}
