@@ -125,7 +125,8 @@ static ls_status put_index(const ls_tokens *t, enum token_type type, file_writer
     return LS_OK;
 }
 
-/* The .bin goes first: an .idx that is there belongs to a whole .bin. */
+/* The .bin is published first: a new .idx never describes an old .bin. Should the second fail, a reader finds that the
+ * sizes do not match. */
 static ls_status write_both(const ls_tokens *t, const char *bin, const char *idx, enum token_type type, int32_t vocab)
 {
     file_writer *data, *index = NULL;
