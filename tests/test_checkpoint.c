@@ -262,7 +262,7 @@ static void write_slices(const struct slice *slice, size_t n)
     ls_checkpoint_file files[4];
     ls_checkpoint_entry entries[4];
     ls_checkpoint_info info = { .state = small_state(1), .nfiles = n, .nentries = n, .files = files, .entries = entries };
-    static char names[4][64];
+    static char names[4][80];
     char path[512], *text;
     size_t bytes;
 

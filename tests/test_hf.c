@@ -131,8 +131,9 @@ static void what_they_wrote_is_written_back(void **state)
     for (size_t i = 0; i < COUNT_OF(models); i++) {
         ls_model m, again;
         ls_store *s = import(golden(models[i]), LS_F32, 0, &m);
-        const char *out = join(scratch("hf"), models[i]);
+        char out[512];
 
+        snprintf(out, sizeof out, "%s/%s", scratch("hf"), models[i]);
         TRY(ls_hf_export(out, &m, s, NULL));
         check_same_tensors(join(out, "model.safetensors"), join(golden(models[i]), "model.safetensors"));
         TRY(ls_model_read_hf(out, &again));

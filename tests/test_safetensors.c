@@ -41,11 +41,13 @@ static void what_is_written_is_read(void **state)
     for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)(i * 37);
     for (int t = 0; t < LS_DTYPES; t++, n++)
-        spec[n] = (struct safetensor_spec){ names[n], (ls_dtype)t, 3, { 3, 1, (size_t)t + 1 } };
-    spec[n++] = (struct safetensor_spec){ names[n], LS_F64, 0, { 0 } };
-    spec[n++] = (struct safetensor_spec){ names[n], LS_F32, 2, { 4, 0 } };
-    for (size_t i = 0; i < n; i++)
+        spec[n] = (struct safetensor_spec){ NULL, (ls_dtype)t, 3, { 3, 1, (size_t)t + 1 } };
+    spec[n++] = (struct safetensor_spec){ NULL, LS_F64, 0, { 0 } };
+    spec[n++] = (struct safetensor_spec){ NULL, LS_F32, 2, { 4, 0 } };
+    for (size_t i = 0; i < n; i++) {
+        spec[i].name = names[i];
         snprintf(names[i], sizeof names[i], "tensor \"%zu\" of \xc3\xa9, ../%zu", i, i);
+    }
     TRY(safetensors_create(scratch("f"), n, spec, &w));
     for (size_t i = 0; i < n; i++)
         TRY(safetensors_put(w, data + i, safetensor_spec_bytes(&spec[i])));
