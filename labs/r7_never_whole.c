@@ -32,10 +32,10 @@ static double arena(size_t t, size_t vocab)
 
 int main(void)
 {
-    double logits = (double)B * 1024 * 131072 * 4, scores = (double)B * HEADS * 16384 * 16384 * 4;
-    double large_v = arena(1024, 131072), large_t = arena(16384, 32), half_t = arena(8192, 32);
+    double logits = (double)B * 4096 * 131072 * 4, scores = (double)B * HEADS * 16384 * 16384 * 4;
+    double large_v = arena(4096, 131072), large_t = arena(16384, 32), half_t = arena(8192, 32);
 
-    printf("T = 1024, V = 131072:  logits %12.0f bytes, arena %12.0f\n", logits, large_v);
+    printf("T = 4096, V = 131072:   logits %12.0f bytes, arena %12.0f\n", logits, large_v);
     printf("T = 16384, H = %d:      scores %12.0f bytes, arena %12.0f\n\n", HEADS, scores, large_t);
     lab_open("R7", "logits and attention scores are never held whole");
     lab_below("arena / bytes of the logits", 0.1, large_v / logits);

@@ -12,7 +12,8 @@
 #include "tensor/kernel.h"
 #include "tensor/product.h"
 
-enum { LOGIT_BYTES = 208 << 20 };
+/* At most LOGIT_BYTES of logits at once, and, of enough rows to make products of, at most a fourth of them all. */
+enum { LOGIT_BYTES = 208 << 20, LEAST_CHUNKS = 4, LEAST_ROWS = 128 };
 
 extern const struct xent_rows xent_rows_avx2, xent_rows_avx512;
 
@@ -65,6 +66,7 @@ static bool xent_of(const struct call *c, struct xent *z)
     z->bf16 = tiles_pairs(z->x.dtype, z->w.dtype);
     z->ld = (z->V + 15) / 16 * 16 + 16;
     chunks = z->R / MAX(LOGIT_BYTES / (z->ld * sizeof(float)), (size_t)1) + 1;
+    chunks = MAX(chunks, MIN(z->R / LEAST_ROWS, (size_t)LEAST_CHUNKS));
     z->chunk = (z->R + chunks - 1) / chunks;
     return z->V > 0;
 }

@@ -1,0 +1,186 @@
+/* test_claims.c - claims about memory and work, measured on runs by the ledger; labs/ shows the same ones from outside.
+ *
+ *   B6  activations vary with batch, sequence, depth; the other categories don't
+ *   R6  activations under recomputation, and the work that it adds
+ *   R7  logits and scores are never held whole
+ *   S3  useful and total work
+ * What a program says it costs (ls_program_cost) is what the ledger measures, in every category.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+
+#define TRY(call)                                             \
+    do {                                                      \
+        ls_status try_ = (call);                              \
+        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
+    } while (0)
+#define WITHIN(have, want, most)                                                                                        \
+    do {                                                                                                                \
+        double have_ = (double)(have), want_ = (double)(want);                                                          \
+        if (!(fabs(have_ - want_) <= (most) * want_)) fail_msg("%s is %g, %g within %g is claimed", #have, have_, want_, (double)(most)); \
+    } while (0)
+
+/* What the ledger saw over one training step, and what the program had said. */
+struct measured { size_t peak[MEM_CATEGORIES]; ls_cost cost; };
+
+struct shape { size_t layers, batch, time, vocab; };
+
+static struct measured step(struct shape z, ls_dtype type, ls_compile_options options)
+{
+    ls_store_options so = { "cpu", type, 1, 0 };
+    ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
+    size_t n = z.batch * z.time;
+    int32_t *tokens = malloc(n * sizeof *tokens);
+    struct mem_stats before, after;
+    struct measured out;
+    ls_model m;
+    ls_store *s;
+    ls_program *p;
+    ls_value x, y;
+
+    TRY(ls_model_preset("llama-tiny", &m));
+    m.layers = z.layers;
+    m.vocab = z.vocab;
+    m.max_positions = z.time;
+    mem_reset_peak();
+    mem_read(&before);
+    TRY(ls_store_new(&so, &s));
+    TRY(ls_program_new(s, &p));
+    x = ls_input(p, "x", LS_I32, 2, (size_t[]){ z.batch, z.time });
+    y = ls_input(p, "y", LS_I32, 2, (size_t[]){ z.batch, z.time });
+    ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
+    TRY(ls_optimizer_append(p, &adamw));
+    TRY(ls_program_compile(p, &options));
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)(i % z.vocab);
+    TRY(ls_program_write(p, "x", tokens, LS_I32, n));
+    TRY(ls_program_write(p, "y", tokens, LS_I32, n));
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    TRY(ls_optimizer_set(p, &adamw, 1e-3, 1));
+    TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    mem_read(&after);
+    out.cost = ls_program_cost(p);
+    for (int c = 0; c < MEM_CATEGORIES; c++)
+        out.peak[c] = after.peak[c] - before.now[c];
+    ls_program_release(&p);
+    ls_store_release(&s);
+    free(tokens);
+    return out;
+}
+
+static void check_plan(const struct measured *m)
+{
+    assert_int_equal(m->peak[MEM_PARAMETERS], m->cost.parameters);
+    assert_int_equal(m->peak[MEM_GRADIENTS], m->cost.gradients);
+    assert_int_equal(m->peak[MEM_OPTIMIZER], m->cost.optimizer);
+    assert_int_equal(m->peak[MEM_ACTIVATIONS], m->cost.activations);
+}
+
+static void test_plan_is_run(void **state)
+{
+    static const ls_compile_options modes[] = {
+        LS_COMPILE_DEFAULTS, { .fuse_loss = 1 }, { .recompute = LS_RECOMPUTE_SELECTIVE }, { .recompute = LS_RECOMPUTE_FULL },
+        { .recompute = LS_RECOMPUTE_EVERY, .every = 2 }, { .split_backward = 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        for (int half = 0; half < 2; half++) {
+            struct measured m = step((struct shape){ 3, 2, 16, 64 }, half ? LS_BF16 : LS_F32, modes[i]);
+
+            check_plan(&m);
+            assert_int_equal(m.cost.optimizer, m.cost.parameters * (half ? 6 : 2));  /* two moments; a master copy beside bf16 */
+        }
+}
+
+static void test_b6(void **state)
+{
+    ls_compile_options none = LS_COMPILE_DEFAULTS;
+    struct measured one = step((struct shape){ 8, 4, 64, 32 }, LS_F32, none), other;
+    static const struct shape doubled[] = { { 8, 8, 64, 32 }, { 8, 4, 128, 32 }, { 16, 4, 64, 32 } };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        other = step(doubled[i], LS_F32, none);
+        WITHIN((double)other.peak[MEM_ACTIVATIONS] / (double)one.peak[MEM_ACTIVATIONS], 2, 0.1);
+        if (i < 2)
+            for (int c = 0; c <= MEM_OPTIMIZER; c++)
+                assert_int_equal(other.peak[c], one.peak[c]);
+    }
+}
+
+static void test_r6(void **state)
+{
+    static const int roots[] = { 4, 8 };
+    struct measured none[2], every[2], selective;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct shape z = { (size_t)(roots[i] * roots[i]), 8, 64, 16 };
+
+        none[i] = step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
+        every[i] = step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_EVERY, .every = roots[i] });
+        check_plan(&every[i]);
+    }
+    selective = step((struct shape){ 64, 8, 64, 16 }, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_SELECTIVE });
+    WITHIN((double)none[1].peak[MEM_ACTIVATIONS] / (double)none[0].peak[MEM_ACTIVATIONS], 4, 0.1);
+    WITHIN((double)every[1].peak[MEM_ACTIVATIONS] / (double)every[0].peak[MEM_ACTIVATIONS], 2, 0.15);
+    WITHIN(every[1].cost.recompute_flops / every[1].cost.model_flops, 1.0 / 3, 0.1);
+    assert_true(selective.peak[MEM_ACTIVATIONS] < 0.9 * (double)none[1].peak[MEM_ACTIVATIONS]);
+    assert_true(selective.cost.recompute_flops < 0.02 * selective.cost.model_flops);
+}
+
+static void test_r7(void **state)
+{
+    enum { V = 16384, R = 512, T = 1024, HEADS = 4 };
+    struct shape logits = { 1, 1, R, V }, scores = { 1, 1, T, 16 };
+
+    (void)state;
+    for (int fuse = 0; fuse < 2; fuse++) {
+        struct measured v = step(logits, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
+        struct measured t = step(scores, LS_F32, (ls_compile_options){ .fuse_loss = fuse });
+
+        check_plan(&v);
+        assert_true((double)v.peak[MEM_ACTIVATIONS] < 0.5 * R * V * 4);
+        assert_true((double)t.peak[MEM_ACTIVATIONS] < 0.5 * HEADS * T * T * 4);
+    }
+}
+
+static void test_s3(void **state)
+{
+    struct shape z = { 3, 2, 16, 32 };
+    struct measured none = step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
+    struct measured full = step(z, LS_F32, (ls_compile_options){ .recompute = LS_RECOMPUTE_FULL });
+    ls_model m;
+
+    (void)state;
+    TRY(ls_model_preset("llama-tiny", &m));
+    m.layers = z.layers;
+    m.vocab = z.vocab;
+    assert_true(none.cost.recompute_flops < 0.05 * none.cost.model_flops);  /* inside kernels: scores, logits */
+    assert_true(full.cost.model_flops == none.cost.model_flops);
+    assert_true(full.cost.model_flops < 0.85 * (full.cost.forward_flops + full.cost.backward_flops + full.cost.recompute_flops));
+    /* By the program, and by the model's formula, which takes a query to see half of all keys, not (T+1)/2. */
+    WITHIN(none.cost.model_flops, ls_model_flops_per_token(&m, z.time) * (double)(z.batch * z.time), 0.06);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan_is_run), cmocka_unit_test(test_b6), cmocka_unit_test(test_r6),
+        cmocka_unit_test(test_r7), cmocka_unit_test(test_s3),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
