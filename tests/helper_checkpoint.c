@@ -51,7 +51,8 @@ ls_store *small_store(ls_dtype type, int master, const char *states)
 
     TRY(ls_store_new(&o, &s));
     for (size_t i = 0; i < COUNT_OF(parameter); i++) {
-        TRY(store_declare(s, parameter[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, parameter[i].ndim, parameter[i].size, &index));
+        TRY(store_declare(s, parameter[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, parameter[i].ndim, parameter[i].size,
+                          &index));
         if (states && strchr(states, 'm'))
             TRY(ls_store_add_state(s, i, "m"));
         if (states && strchr(states, 'v'))
@@ -83,7 +84,8 @@ void small_fill(ls_store *s, uint64_t salt)
     for (size_t i = 0; i < ls_store_count(s); i++) {
         fill(ls_store_value(s, i), ls_store_name(s, i), "", salt);
         for (int k = 0; k < ls_store_states(s, i); k++)
-            fill(ls_store_state(s, i, ls_store_state_name(s, i, k)), ls_store_name(s, i), ls_store_state_name(s, i, k), salt);
+            fill(ls_store_state(s, i, ls_store_state_name(s, i, k)), ls_store_name(s, i), ls_store_state_name(s, i, k),
+                 salt);
     }
 }
 
@@ -98,7 +100,8 @@ bool small_same(const ls_store *a, const ls_store *b)
     bool same = ls_store_count(a) == ls_store_count(b);
 
     for (size_t i = 0; same && i < ls_store_count(a); i++) {
-        same = same_tensor(ls_store_value(a, i), ls_store_value(b, i)) && ls_store_states(a, i) == ls_store_states(b, i);
+        same =
+            same_tensor(ls_store_value(a, i), ls_store_value(b, i)) && ls_store_states(a, i) == ls_store_states(b, i);
         for (int k = 0; same && k < ls_store_states(a, i); k++) {
             const char *kind = ls_store_state_name(a, i, k);
 

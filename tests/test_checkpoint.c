@@ -243,8 +243,10 @@ static void what_cannot_be_saved_is_refused(void **state)
     m.heads = 7;
     REFUSED(LS_EINVAL, "heads", ls_checkpoint_save(root, s, &m, &state_of, NULL));
     assert_false(file_exists(root));
-    REFUSED(LS_EIO, "none: cannot open", ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ missing, NULL }));
-    REFUSED(LS_EINVAL, "copied along as 'x'", ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ twice, twice, NULL }));
+    REFUSED(LS_EIO, "none: cannot open",
+            ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ missing, NULL }));
+    REFUSED(LS_EINVAL, "copied along as 'x'",
+            ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ twice, twice, NULL }));
     REFUSED(LS_EINVAL, "copied along as 'manifest.json'",
             ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ "manifest.json", NULL }));
     TRY(file_write(scratch("file"), "x", 1));
@@ -261,7 +263,9 @@ static void write_slices(const struct slice *slice, size_t n)
 {
     ls_checkpoint_file files[4];
     ls_checkpoint_entry entries[4];
-    ls_checkpoint_info info = { .state = small_state(1), .nfiles = n, .nentries = n, .files = files, .entries = entries };
+    ls_checkpoint_info info = {
+        .state = small_state(1), .nfiles = n, .nentries = n, .files = files, .entries = entries
+    };
     static char names[4][80];
     char path[512], *text;
     size_t bytes;

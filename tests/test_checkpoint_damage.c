@@ -24,7 +24,8 @@ static void every_changed_byte_is_found(void **state)
     TRY(ls_checkpoint_verify(scratch("ck/step_00000001")));
     TRY(ls_checkpoint_inspect(scratch("ck/step_00000001"), &info));
     for (size_t i = 0; i <= info->nfiles; i++) {
-        snprintf(path, sizeof path, "%s/%s", scratch("ck/step_00000001"), i < info->nfiles ? info->files[i].name : "manifest.json");
+        snprintf(path, sizeof path, "%s/%s", scratch("ck/step_00000001"),
+                 i < info->nfiles ? info->files[i].name : "manifest.json");
         what = strrchr(path, '/') + 1;
         TRY(file_read(path, &text, &bytes));
         for (size_t at = 0; at < bytes; at += i < info->nfiles ? 7 : 1) {
@@ -35,7 +36,8 @@ static void every_changed_byte_is_found(void **state)
             fputc(text[at] ^ 0x20, f);
             fclose(f);
             REFUSED(LS_EFORMAT, what, ls_checkpoint_verify(scratch("ck/step_00000001")));
-            REFUSED(LS_EFORMAT, what, ls_checkpoint_load(scratch("ck/step_00000001"), s, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, NULL));
+            REFUSED(LS_EFORMAT, what,
+                    ls_checkpoint_load(scratch("ck/step_00000001"), s, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, NULL));
             f = fopen(path, "r+b");
             fseek(f, (long)at, SEEK_SET);
             fputc(text[at], f);
@@ -101,7 +103,8 @@ static void every_field_is_checked(void **state)
         { "\"files\":[", "\"file\":[", "\"files\" is no array" },
         { "\"name\":\"parameters_0000", "\"name\":\"../parameters_0000", "no bare name" },
         { "\"name\":\"parameters_0000_of_0001.safetensors\"", "\"name\":\"manifest.json\"", "no bare name" },
-        { "\"name\":\"parameters_0000_of_0001.safetensors\"", "\"name\":\"optimizer_0000_of_0001.safetensors\"", "listed twice" },
+        { "\"name\":\"parameters_0000_of_0001.safetensors\"", "\"name\":\"optimizer_0000_of_0001.safetensors\"",
+          "listed twice" },
         { "\"bytes\":", "\"bytes\":-", "\"bytes\" is no integer" },
         { "\"bytes\":", "\"bytes\":9223372036854775807,\"x\":", "" },
         { "\"hash\":\"", "\"hash\":\"Z", "\"hash\" has 33 bytes" },
@@ -125,8 +128,10 @@ static void every_field_is_checked(void **state)
         { "\"extent\":[7,5]", "\"extent\":[9223372036854775807,5]", "dim 0 has 7" },
         { "\"file\":0", "\"file\":2", "\"file\" 2 of 2" },
         { "\"file\":0", "\"file\":-1", "\"file\" is no integer" },
-        { "\"tensors\":[", "\"tensors\":[{\"name\":\"d\",\"kind\":\"parameter\",\"dtype\":\"f32\",\"shape\":[1],\"offset\":[0],"
-          "\"extent\":[1],\"file\":0},", "slices 0 and 1 overlap" },
+        { "\"tensors\":[",
+          "\"tensors\":[{\"name\":\"d\",\"kind\":\"parameter\",\"dtype\":\"f32\",\"shape\":[1],\"offset\":[0],"
+          "\"extent\":[1],\"file\":0},",
+          "slices 0 and 1 overlap" },
     };
     ls_store *s = small_store(LS_F32, 0, "m");
     ls_train_state state_of = small_state(7);

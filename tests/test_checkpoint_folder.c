@@ -1,4 +1,4 @@
-/* Many checkpoints under one root: listing, finding, pruning; and what is left when a save fails or is killed anywhere. */
+/* Many checkpoints under one root: listing, finding, pruning; what is left when a save fails or is killed anywhere. */
 #include "helper_checkpoint.h"
 
 #include <signal.h>
@@ -177,7 +177,8 @@ static void check_untouched(const ls_store *old, ls_store *room)
 
 static void a_full_disk_at_every_write(void **state)
 {
-    ls_store *old = small_store(LS_BF16, 1, "m v"), *new = small_store(LS_BF16, 1, "m v"), *room = small_store(LS_BF16, 1, "m v");
+    ls_store *old = small_store(LS_BF16, 1, "m v"), *new = small_store(LS_BF16, 1, "m v"),
+             *room = small_store(LS_BF16, 1, "m v");
     ls_train_state st[2] = { small_state(2), small_state(1) };  /* a new step, and one in place of the old */
     const char *files[] = { strdup(scratch("tokenizer.json")), NULL };
 
@@ -368,7 +369,7 @@ static void death_at_every_system_call(void **state)
     for (int i = 0; i < 2; i++) {
         int died = 1, seen[2] = { 0, 0 };
 
-        for (int nth = 2; died == 1; nth += 2) {  /* the return of each call: the next one's entry finds the same disk */
+        for (int nth = 2; died == 1; nth += 2) { /* the return of each call: the next one's entry finds the same disk */
             TRY(file_remove_tree(scratch("ck")));
             save(s.old, 1);
             died = save_and_kill(s.new, steps[i], nth);

@@ -189,7 +189,8 @@ static void sharded_folders(void **state)
         TRY(file_read(join(scratch(name), HF_INDEX_NAME), &text, &bytes));
         TRY(hf_index_parse(text, bytes, "index", &x));
         assert_true(x.nfiles > 1);
-        assert_int_equal(json_int(json_get(json_get(x.root, "metadata"), "total_size"), 0), 4 * ls_model_parameters(&m));
+        assert_int_equal(json_int(json_get(json_get(x.root, "metadata"), "total_size"), 0),
+                         4 * ls_model_parameters(&m));
         for (size_t k = 0; k < x.nfiles; k++) {
             struct safetensors *f;
 
@@ -302,7 +303,8 @@ static void write_changed(const char *out, const char *(*change)(const char *), 
     for (size_t i = 0; i < safetensors_count(f); i++) {
         const struct safetensor *t = kept[n] = safetensors_at(f, i);
 
-        spec[n] = (struct safetensor_spec){ change(t->name), t->type, t->ndim, { t->size[0], t->ndim > 1 ? t->size[1] : 0 } };
+        spec[n] =
+            (struct safetensor_spec){ change(t->name), t->type, t->ndim, { t->size[0], t->ndim > 1 ? t->size[1] : 0 } };
         n += spec[n].name != NULL;
     }
     if (more)
@@ -349,7 +351,10 @@ static void folders_of_other_models_are_refused(void **state)
         { renamed, { 0 }, LS_EINVAL, "'transformer.wqe.weight' is none of this model's" },
         { as_it_is, { "h.2.ln_1.bias", LS_F32, 1, { 32 } }, LS_EINVAL, "'h.2.ln_1.bias' is none of this model's" },
         { as_it_is, { "wpe.weight", LS_F32, 2, { 32, 32 } }, LS_EINVAL, "are both 'transformer.wpe.weight'" },
-        { without_wpe, { "wpe.weight", LS_F32, 2, { 31, 32 } }, LS_EINVAL, "2 dims (first 31), the model's has 2 (first 32)" },
+        { without_wpe,
+          { "wpe.weight", LS_F32, 2, { 31, 32 } },
+          LS_EINVAL,
+          "2 dims (first 31), the model's has 2 (first 32)" },
         { without_wpe, { "wpe.weight", LS_F32, 1, { 32 } }, LS_EINVAL, "1 dims (first 32), the model's has 2" },
         { without_wpe, { "wpe.weight", LS_I32, 2, { 32, 32 } }, LS_EUNSUPPORTED, "is I32" },
     };
@@ -489,7 +494,8 @@ static void imports_without_memory(void **state)
 static void write_logits(const char *path, const ls_model *m, ls_store *s, const struct safetensor *ids)
 {
     struct safetensor_spec spec[2] = {
-        { "logits", LS_F32, 3, { ids->size[0], ids->size[1], m->vocab } }, { "input_ids", LS_I32, 2, { ids->size[0], ids->size[1] } },
+        { "logits", LS_F32, 3, { ids->size[0], ids->size[1], m->vocab } },
+        { "input_ids", LS_I32, 2, { ids->size[0], ids->size[1] } },
     };
     struct safetensors_writer *w;
     void *copy;

@@ -10,8 +10,8 @@
  *      type gets the saved bits; another type gets the truth, rounded; a master copy gets the truth.
  *   4. Strings and structs handed out are the caller's; strings and arrays are freed with ls_free().
  *
- *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, (const char *[]){ "run/tokenizer.json", NULL }));
- *   LS_TRY(ls_checkpoint_latest("run/checkpoints", &path));               // NULL: there is none yet
+ *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, files));
+ *   LS_TRY(ls_checkpoint_latest("run/checkpoints", &path));  // NULL: there is none yet
  *   if (path) LS_TRY(ls_checkpoint_load(path, store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &state));
  */
 #ifndef LS_CHECKPOINT_H
@@ -50,7 +50,7 @@ ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_m
                              const ls_train_state *state, const char *const *files);
 
 enum {
-    LS_LOAD_OPTIMIZER = 1,  /* the optimizer's state too; it must be of the same kind. Without: parameters and masters */
+    LS_LOAD_OPTIMIZER = 1,  /* the optimizer's state too, which must be of the same kind; else parameters, masters */
     LS_LOAD_VERIFY    = 2   /* content hashes first */
 };
 /* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
@@ -72,7 +72,7 @@ ls_status ls_checkpoint_verify(const char *path);
 
 /* A manifest in memory. Entries are slices of tensors: entry e holds elements [offset, offset + extent) of the tensor
  * `name` of shape `size`. kind is "parameter" or the name of an optimizer state ("master", "m", "v"). */
-typedef struct ls_checkpoint_file { char *name; uint64_t bytes; char hash[33]; } ls_checkpoint_file;  /* XXH3-128, hex */
+typedef struct ls_checkpoint_file { char *name; uint64_t bytes; char hash[33]; /* XXH3-128, hex */ } ls_checkpoint_file;
 typedef struct ls_checkpoint_entry {
     char    *name, *kind;
     ls_dtype type;
@@ -111,7 +111,7 @@ ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *st
 /* The tensors of a folder -> a store whose parameters are m's (ls_model_read_hf gives m). Missing, left-over and
  * misshapen tensors are named before the store changes. */
 ls_status ls_hf_import(const char *folder, const ls_model *m, ls_store *store);
-/* The same between folders: a checkpoint -> an HF folder (its tokenizer.json goes along unless options names one) ... */
+/* The same between folders: a checkpoint -> an HF folder (its tokenizer.json goes along unless options name one) ... */
 ls_status ls_checkpoint_export(const char *path, const char *folder, const ls_hf_options *options);
 /* ... and an HF folder -> ROOT/step_00000000 with parameters of this type and no optimizer state. */
 ls_status ls_checkpoint_import(const char *folder, const char *root, ls_dtype type);

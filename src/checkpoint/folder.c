@@ -105,7 +105,8 @@ static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
     hash_of(map.data, map.bytes, hash);
     file_map_close(&map);
     if (strcmp(hash, f->hash) != 0)
-        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash, f->hash);
+        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash,
+                       f->hash);
     return LS_OK;
 }
 
@@ -218,7 +219,8 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
     else if (st == LS_OK)
         st = ls_checkpoint_latest(file_is_folder(root) ? root : where, &found);
     if (st == LS_OK && !found)
-        st = ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted",
+        st = ls_fail(LS_EINVAL,
+                     "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted",
                      where);
     if (st == LS_OK)
         *path = found;

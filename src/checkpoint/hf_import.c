@@ -1,8 +1,8 @@
 /* hf_import.c - a Hugging Face folder -> a store.
  *
- * The folder has model.safetensors, or shards and their index (hf_index.h). Each tensor of the model must be found once,
- * in its shape and in a floating type; a tensor that is neither one of the model's nor known to carry nothing is
- * refused: the folder would be of another model. Only then is the store written.
+ * The folder has model.safetensors, or shards and their index (hf_index.h). Each tensor of the model must be found
+ * once, in its shape and in a floating type; a tensor that is neither one of the model's nor known to carry nothing
+ * is refused: the folder would be of another model. Only then is the store written.
  */
 #include "lockstep/checkpoint.h"
 
@@ -68,8 +68,8 @@ static ls_status check_index(const struct importer *in)
                                file ? file : "nothing of it");
         }
     if (found != json_size(in->index.map))
-        return ls_fail(LS_EFORMAT, "%s: the index lists %zu tensors, its files hold %zu", in->folder, json_size(in->index.map),
-                       found);
+        return ls_fail(LS_EFORMAT, "%s: the index lists %zu tensors, its files hold %zu", in->folder,
+                       json_size(in->index.map), found);
     return LS_OK;
 }
 
@@ -109,8 +109,8 @@ static ls_status check_found(const char *path, const struct safetensor *t, const
     for (int d = 0; same && d < t->ndim; d++)
         same = t->size[d] == w->hf_size[d];
     if (!same)
-        return ls_fail(LS_EINVAL, "%s: tensor '%s' has %d dims (first %zu), the model's has %d (first %zu)", path, t->name,
-                       t->ndim, t->ndim ? t->size[0] : 1, w->hf_ndim, w->hf_size[0]);
+        return ls_fail(LS_EINVAL, "%s: tensor '%s' has %d dims (first %zu), the model's has %d (first %zu)", path,
+                       t->name, t->ndim, t->ndim ? t->size[0] : 1, w->hf_ndim, w->hf_size[0]);
     if (t->type == LS_DTYPES || !ls_dtype_is_float(t->type))
         return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s; weights are F32, BF16, F16 or F64", path, t->name,
                        t->type_name);
@@ -127,7 +127,8 @@ static ls_status match(struct importer *in, const char *path, const struct safet
         if (!hf_name_matches(t->name, w->hf))
             continue;
         if (in->found[i])
-            return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name, w->hf);
+            return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name,
+                           w->hf);
         LS_TRY(check_found(path, t, w));
         in->found[i] = t;
         return LS_OK;
@@ -146,7 +147,8 @@ static ls_status match_all(struct importer *in)
             LS_TRY(match(in, safetensors_path(in->file[k]), safetensors_at(in->file[k], i)));
     for (size_t i = 0; i < in->nwant; i++)
         if (!in->found[i])
-            return ls_fail(LS_EINVAL, "%s: tensor '%s' of the model is in none of its files", in->folder, in->want[i].part[0].hf);
+            return ls_fail(LS_EINVAL, "%s: tensor '%s' of the model is in none of its files", in->folder,
+                           in->want[i].part[0].hf);
     return LS_OK;
 }
 
@@ -160,7 +162,8 @@ static ls_status check_store(const struct importer *in)
         for (int k = 0; k < in->want[i].parts; k++, n++)
             LS_TRY(hf_find_parameter(in->store, &in->want[i].part[k], &index));
     if (n != ls_store_count(in->store))
-        return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, the model %zu", in->folder, ls_store_count(in->store), n);
+        return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, the model %zu", in->folder,
+                       ls_store_count(in->store), n);
     return LS_OK;
 }
 

@@ -27,7 +27,8 @@ static ls_status read_map(struct hf_index *x, const char *what)
         const char *tensor, *file = json_string(json_member(x->map, i, &tensor), NULL);
 
         if (!file || !file_is_basename(file))
-            return ls_fail(LS_EFORMAT, "%s: tensor %zu of \"weight_map\" is in no file of this folder: a bare file name is wanted",
+            return ls_fail(LS_EFORMAT,
+                           "%s: tensor %zu of \"weight_map\" is in no file of this folder: a bare file name is wanted",
                            what, i);
         x->file[i] = file;
     }

@@ -47,8 +47,9 @@ ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, siz
     for (int d = 0; same && d < w->ndim; d++)
         same = ls_store_size(s, (size_t)i, d) == w->size[d];
     if (!same)
-        return ls_fail(LS_EINVAL, "the store's parameter '%s' has another shape than the model's, which begins with %zu",
-                       w->name, w->size[0]);
+        return ls_fail(LS_EINVAL,
+                       "the store's parameter '%s' has another shape than the model's, which begins with %zu", w->name,
+                       w->size[0]);
     *index = (size_t)i;
     return LS_OK;
 }

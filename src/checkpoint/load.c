@@ -105,8 +105,8 @@ static ls_status check_parameter(const struct loader *l, size_t i)
     for (int d = 0; d < ls_store_ndim(l->store, i); d++)
         size[d] = ls_store_size(l->store, i, d);
     if (slice[0]->ndim != ls_store_ndim(l->store, i) || memcmp(slice[0]->size, size, sizeof size) != 0)
-        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its '%s' is %s, this model's is %s", l->path, name,
-                       shape_text(saved, slice[0]->ndim, slice[0]->size),
+        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its '%s' is %s, this model's is %s", l->path,
+                       name, shape_text(saved, slice[0]->ndim, slice[0]->size),
                        shape_text(mine, ls_store_ndim(l->store, i), size));
     return LS_OK;
 }
@@ -130,8 +130,8 @@ static ls_status check_states(const struct loader *l, size_t i)
 
         manifest_find(l->manifest, kind, ls_store_name(l->store, i), &n);
         if (n == 0 && strcmp(kind, KIND_MASTER) != 0)
-            return ls_fail(LS_EINVAL, "%s: no optimizer state '%s' of '%s': it was saved with optimizer '%s'", l->path, kind,
-                           ls_store_name(l->store, i), s->optimizer);
+            return ls_fail(LS_EINVAL, "%s: no optimizer state '%s' of '%s': it was saved with optimizer '%s'", l->path,
+                           kind, ls_store_name(l->store, i), s->optimizer);
     }
     return LS_OK;
 }
@@ -143,13 +143,13 @@ static ls_status check_entry(const struct loader *l, const ls_checkpoint_entry *
     char saved[LS_DIMS * 24];
 
     if (i < 0)
-        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its %s '%s' %s is none of this model's", l->path, e->kind,
-                       e->name, shape_text(saved, e->ndim, e->size));
+        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its %s '%s' %s is none of this model's", l->path,
+                       e->kind, e->name, shape_text(saved, e->ndim, e->size));
     if (strcmp(e->kind, KIND_PARAMETER) == 0 || strcmp(e->kind, KIND_MASTER) == 0 || !(l->flags & LS_LOAD_OPTIMIZER))
         return LS_OK;
     if (!store_has_state(l->store, (size_t)i, e->kind))
-        return ls_fail(LS_EINVAL, "%s: optimizer state '%s' of '%s' has no place: it was saved with optimizer '%s'", l->path,
-                       e->kind, e->name, l->manifest->info.state.optimizer);
+        return ls_fail(LS_EINVAL, "%s: optimizer state '%s' of '%s' has no place: it was saved with optimizer '%s'",
+                       l->path, e->kind, e->name, l->manifest->info.state.optimizer);
     return LS_OK;
 }
 

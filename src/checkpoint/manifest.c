@@ -5,16 +5,16 @@
  *
  *   "format": 1
  *   "model":  the object of model_json.h; absent when the tensors are of no known model
- *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal digits;
- *              "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state}
+ *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal
+ *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state}
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
  *             but the manifest
  *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i}, ...]
  *
  * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
- * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME for
- * an optimizer's state. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of n ranks
- * can write a shard of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors).
+ * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
+ * for an optimizer's state. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of
+ * n ranks can write shards of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors).
  */
 #include "checkpoint/manifest.h"
 
@@ -107,7 +107,8 @@ static ls_status read_files(const json_node *list, const char *what, ls_checkpoi
     return LS_OK;
 }
 
-static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim, size_t *out)
+static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim,
+                           size_t *out)
 {
     if (json_kind_of(list) != JSON_ARRAY || json_size(list) != (size_t)ndim)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"%s\" is no array of %d items", what, name, key, ndim);
@@ -127,7 +128,8 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
     size_t count = sizeof(double);  /* so that no product below overflows as bytes either */
 
     if (json_kind_of(shape) != JSON_ARRAY || json_size(shape) > LS_DIMS)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name, LS_DIMS);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name,
+                       LS_DIMS);
     e->ndim = (int)json_size(shape);
     LS_TRY(read_dims(shape, "shape", what, e->name, e->ndim, e->size));
     LS_TRY(read_dims(json_get(n, "offset"), "offset", what, e->name, e->ndim, e->offset));
@@ -136,8 +138,8 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
         if (!size_mul(count, e->size[d], &count))
             return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d", what, e->name, d);
         if (e->offset[d] > e->size[d] || e->extent[d] > e->size[d] - e->offset[d])
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what, e->name, d,
-                           e->size[d], e->offset[d], e->extent[d]);
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what,
+                           e->name, d, e->size[d], e->offset[d], e->extent[d]);
     }
     return LS_OK;
 }
@@ -158,7 +160,8 @@ static ls_status read_entry(const json_node *n, const char *what, size_t nfiles,
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is no floating type", what, name);
     LS_TRY(get_number(n, "file", what, &file));
     if (file >= nfiles)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file, nfiles);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file,
+                       nfiles);
     e->file = (size_t)file;
     return read_slice(n, what, e);
 }
@@ -184,7 +187,8 @@ static ls_status read_info(const json_node *root, const char *what, ls_checkpoin
     int64_t format = json_int(json_get(root, "format"), -1);
 
     if (format != MANIFEST_FORMAT)
-        return ls_fail(LS_EFORMAT, "%s: format %lld; this program reads format %d", what, (long long)format, MANIFEST_FORMAT);
+        return ls_fail(LS_EFORMAT, "%s: format %lld; this program reads format %d", what, (long long)format,
+                       MANIFEST_FORMAT);
     info->format = (int)format;
     info->has_model = model != NULL;
     if (info->has_model)
@@ -199,7 +203,8 @@ static ls_status check_trailer(const char *text, size_t bytes, const char *what)
     size_t body = bytes - MIN(bytes, TRAILER);
     char hash[HASH_ROOM];
 
-    if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 || memcmp(text + bytes - 3, "\"}\n", 3) != 0)
+    if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 ||
+        memcmp(text + bytes - 3, "\"}\n", 3) != 0)
         return ls_fail(LS_EFORMAT, "%s: not a whole manifest: it does not end in its hash", what);
     hash_of(text, body, hash);
     if (memcmp(text + body + TRAILER_HASH, hash, HASH_ROOM - 1) != 0)

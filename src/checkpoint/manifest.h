@@ -22,7 +22,8 @@ void      manifest_release(struct manifest **m);  /* NULL is a no-op */
 ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *bytes);
 
 /* The slices of a tensor, in the order of their offsets; *n = 0 when there is no such tensor. */
-const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name, size_t *n);
+const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name,
+                                                size_t *n);
 /* The name under which an entry's slice stands in its shard; free with mem_free(). */
 char *manifest_key(const ls_checkpoint_entry *e);
 

@@ -72,19 +72,22 @@ static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n,
     size_t whole = volume(first->ndim, first->size), covered = 0;
 
     if (n > SLICES_MOST)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n, SLICES_MOST);
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n,
+                       SLICES_MOST);
     for (size_t i = 0; i < n; i++) {
         if (slice[i]->type != first->type || slice[i]->ndim != first->ndim
             || memcmp(slice[i]->size, first->size, sizeof first->size) != 0)
-            return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind, first->name);
+            return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind,
+                           first->name);
         for (size_t k = 0; k < i; k++)
             if (overlap(slice[k], slice[i]))
-                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap", what, first->kind, first->name, k, i);
+                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap", what, first->kind, first->name, k,
+                               i);
         covered += volume(slice[i]->ndim, slice[i]->extent);
     }
     if (covered != whole)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements", what, first->kind, first->name, covered,
-                       whole);
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements", what, first->kind, first->name,
+                       covered, whole);
     return LS_OK;
 }
 

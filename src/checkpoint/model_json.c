@@ -16,8 +16,8 @@ struct field { const char *name; enum kind kind; size_t offset; };
 #define FLAG(name) { #name, KIND_FLAG, offsetof(ls_model, name) }
 #define REAL(name) { #name, KIND_REAL, offsetof(ls_model, name) }
 static const struct field fields[] = {
-    SIZE(layers), SIZE(width), SIZE(heads), SIZE(kv_heads), SIZE(head_size), SIZE(ffn), SIZE(vocab), SIZE(max_positions),
-    FLAG(tied), FLAG(exact_gelu), REAL(norm_eps), REAL(dropout), REAL(init_std),
+    SIZE(layers),        SIZE(width), SIZE(heads),      SIZE(kv_heads), SIZE(head_size), SIZE(ffn),      SIZE(vocab),
+    SIZE(max_positions), FLAG(tied),  FLAG(exact_gelu), REAL(norm_eps), REAL(dropout),   REAL(init_std),
 };
 #undef REAL
 #undef FLAG
@@ -61,7 +61,8 @@ static ls_status get_fields(const json_node *n, const char *what, void *to, cons
         void *at = (char *)to + f[i].offset;
 
         if (!fits(f[i].kind, value))
-            return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is %s", what, f[i].name, value ? "of the wrong type" : "missing");
+            return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is %s", what, f[i].name,
+                           value ? "of the wrong type" : "missing");
         if (f[i].kind == KIND_SIZE)
             *(size_t *)at = (size_t)json_int(value, 0);
         else if (f[i].kind == KIND_FLAG)

@@ -1,7 +1,8 @@
 /* model_json.h - a model's description as a JSON object, so that a checkpoint alone says what it is of.
  *
  * {"architecture": "gpt2" | "llama", "layers": 2, ... every field of ls_model by its name ..., "rope": {...}}
- * Sizes are integers, rates are reals, yes or no is a boolean, the seed is a text of decimal digits (JSON's integers end at 2^63).
+ * Sizes are integers, rates are reals, yes or no is a boolean, the seed is a text of decimal digits (JSON's integers
+ * end at 2^63).
  */
 #ifndef LS_CHECKPOINT_MODEL_JSON_H
 #define LS_CHECKPOINT_MODEL_JSON_H

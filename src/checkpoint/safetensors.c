@@ -19,8 +19,8 @@ static const char metadata[] = "__metadata__";
 
 /* Types of the format that lockstep has no use for, but whose files it can read around. */
 static const struct { const char *name; size_t bytes; } foreign[] = {
-    { "BOOL", 1 }, { "I8", 1 }, { "I16", 2 }, { "U32", 4 }, { "U64", 8 }, { "F8_E4M3", 1 }, { "F8_E5M2", 1 }, { "F8_E8M0", 1 },
-    { "C64", 8 },
+    { "BOOL", 1 },    { "I8", 1 },      { "I16", 2 },     { "U32", 4 }, { "U64", 8 },
+    { "F8_E4M3", 1 }, { "F8_E5M2", 1 }, { "F8_E8M0", 1 }, { "C64", 8 },
 };
 
 /* Element size, 0 when there is no such type. */
@@ -72,8 +72,8 @@ static ls_status read_range(const struct safetensors *f, const json_node *range,
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': data_offsets end at %lld, the file has %zu bytes of data", f->path,
                        t->name, (long long)end, room);
     if ((uint64_t)(end - begin) != t->bytes)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, its shape and type %s need %zu", f->path, t->name,
-                       (long long)(end - begin), t->type_name, t->bytes);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, its shape and type %s need %zu", f->path,
+                       t->name, (long long)(end - begin), t->type_name, t->bytes);
     t->data = data + begin;
     return LS_OK;
 }
@@ -98,8 +98,8 @@ static ls_status read_tensor(const struct safetensors *f, const json_node *node,
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"dtype\"", f->path, t->name);
     esize = type_of(t->type_name, &t->type);
     if (!esize)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; known are F32, BF16, F16, ...", f->path,
-                       t->name, strlen(t->type_name));
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; known are F32, BF16, F16, ...",
+                       f->path, t->name, strlen(t->type_name));
     LS_TRY(read_shape(f, json_get(node, "shape"), t));
     if (!size_mul(t->count, esize, &t->bytes))
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': its bytes overflow", f->path, t->name);
@@ -123,12 +123,13 @@ static ls_status check_cover(const struct safetensors *f, const unsigned char *d
         const struct safetensor *t = &f->tensor[i];
 
         if (t->data != at)
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, the tensor before it ends at %zu", f->path,
-                           t->name, (size_t)(t->data - data), (size_t)(at - data));
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, the tensor before it ends at %zu",
+                           f->path, t->name, (size_t)(t->data - data), (size_t)(at - data));
         at += t->bytes;
     }
     if (at != data + room)
-        return ls_fail(LS_EFORMAT, "%s: the tensors end at byte %zu of %zu bytes of data", f->path, (size_t)(at - data), room);
+        return ls_fail(LS_EFORMAT, "%s: the tensors end at byte %zu of %zu bytes of data", f->path, (size_t)(at - data),
+                       room);
     return LS_OK;
 }
 
@@ -217,7 +218,10 @@ const char *safetensors_path(const struct safetensors *f) { return f->path; }
 size_t safetensors_bytes(const struct safetensors *f) { return f->bytes; }
 size_t safetensors_count(const struct safetensors *f) { return f->count; }
 
-const struct safetensor *safetensors_at(const struct safetensors *f, size_t i) { return i < f->count ? &f->tensor[i] : NULL; }
+const struct safetensor *safetensors_at(const struct safetensors *f, size_t i)
+{
+    return i < f->count ? &f->tensor[i] : NULL;
+}
 
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name)
 {

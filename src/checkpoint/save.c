@@ -1,7 +1,7 @@
 /* save.c - a store and a training state -> a checkpoint's folder.
  *
- * What is to be saved is first listed (struct contents: entries and the tensors behind them), then written from the list
- * alone; a copy of the tensors in between would let training go on while the writing lasts. All is written to
+ * What is to be saved is first listed (struct contents: entries and the tensors behind them), then written from the
+ * list alone; a copy of the tensors in between would let training go on while the writing lasts. All is written to
  * step_NNNNNNNN.tmp: shards, copied files, then the manifest, each synced; then the folder takes its name.
  */
 #include "lockstep/checkpoint.h"

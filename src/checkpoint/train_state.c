@@ -7,7 +7,10 @@
 ls_status train_state_check(const ls_train_state *s)
 {
     const struct { const char *name; uint64_t value; } number[] = {
-        { "step", s->step }, { "samples", s->samples }, { "tokens", s->tokens }, { "schedule_steps", s->schedule_steps },
+        { "step", s->step },
+        { "samples", s->samples },
+        { "tokens", s->tokens },
+        { "schedule_steps", s->schedule_steps },
     };
     const struct { const char *name, *text; size_t room; } text[] = {
         { "optimizer", s->optimizer, sizeof s->optimizer }, { "data", s->data, sizeof s->data },
@@ -42,7 +45,8 @@ ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_s
                        (unsigned long long)now->seed);
     for (size_t i = 0; i < COUNT_OF(text); i++)
         if (strcmp(text[i].saved, text[i].now) != 0)
-            return ls_fail(LS_EINVAL, "the bits will differ: %s was '%s', is '%s'", text[i].name, text[i].saved, text[i].now);
+            return ls_fail(LS_EINVAL, "the bits will differ: %s was '%s', is '%s'", text[i].name, text[i].saved,
+                           text[i].now);
     if (saved->schedule_steps != now->schedule_steps)
         return ls_fail(LS_EINVAL, "the bits will differ: schedule_steps was %llu, is %llu",
                        (unsigned long long)saved->schedule_steps, (unsigned long long)now->schedule_steps);
