@@ -36,7 +36,7 @@ static struct view *in(struct gen *g, ls_dtype type, double low, double high, in
     int slot = c->call.nin++;
     struct view *v = &c->call.in[slot];
 
-    *v = block_view(&c->in[slot], type, ndim, size, g->layout, g->count % 3 == 1);
+    *v = block_view(&c->in[slot], type, ndim, size, g->layout, g->count % PLACEMENTS);
     for (size_t i = 0; i < view_count(v); i++)
         element_put(v, i, ls_dtype_is_float(type) ? uniform(g, slot, i, low, high) : floor(uniform(g, slot, i, low, high)));
     return v;
@@ -49,7 +49,7 @@ static struct view *out(struct gen *g, ls_dtype type, int ndim, const size_t *si
 {
     int slot = g->c.call.nout++;
 
-    g->c.call.out[slot] = block_view(&g->c.out[slot], type, ndim, size, g->layout, g->count % 3 == 2);
+    g->c.call.out[slot] = block_view(&g->c.out[slot], type, ndim, size, g->layout, (g->count + 1) % PLACEMENTS);
     return &g->c.call.out[slot];
 }
 
@@ -507,7 +507,7 @@ static void linear_xent_grad_case(struct gen *g, size_t R, size_t C, size_t V, i
     if (variant & 2) {
         struct call forward = { .op = OP_LINEAR_XENT, .nin = 4, .nout = 2 };
 
-        loss = block_view(&block, LS_F32, DIMS(1), 0, 0);
+        loss = block_view(&block, LS_F32, DIMS(1), 0, PLACED_ALIGNED);
         forward.out[0] = loss;
         forward.out[1] = *in(g, LS_F32, 0, 0, DIMS(R));
         memcpy(forward.in, g->c.call.in, sizeof forward.in);

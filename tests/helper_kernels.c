@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "base/base.h"
 
 enum { GUARD = 64 };
@@ -49,22 +51,44 @@ static size_t lay_out(struct view *v, int layout)
     return span;
 }
 
-struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, int misaligned)
+static unsigned char *pages(struct block *b, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    b->bytes = (bytes + page - 1) / page * page;
+    b->mapped = b->bytes + page;
+    b->base = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(b->base != MAP_FAILED);
+    assert_int_equal(mprotect(b->base + b->bytes, page, PROT_NONE), 0);
+    return b->base + b->bytes;
+}
+
+struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, enum placement where)
 {
     struct view v = view_of(NULL, type, ndim, size);
-    size_t esize = ls_dtype_bytes(type), span = lay_out(&v, layout) * esize, shift = misaligned ? esize : 0;
+    size_t esize = ls_dtype_bytes(type), span = lay_out(&v, layout) * esize;
 
-    b->bytes = (GUARD + shift + span + GUARD + 63) / 64 * 64;
-    b->base = aligned_alloc(64, b->bytes);
-    assert_non_null(b->base);
+    if (where == PLACED_AT_EDGE) {
+        v.data = pages(b, GUARD + span) - span;
+    } else {
+        size_t start = GUARD + (where == PLACED_MISALIGNED ? esize : 0);
+
+        b->mapped = 0;
+        b->bytes = (start + span + GUARD + 63) / 64 * 64;
+        b->base = aligned_alloc(64, b->bytes);
+        assert_non_null(b->base);
+        v.data = b->base + start;
+    }
     memset(b->base, 0xff, b->bytes);
-    v.data = b->base + GUARD + shift;
     return v;
 }
 
 void block_free(struct block *b)
 {
-    free(b->base);
+    if (b->mapped)
+        munmap(b->base, b->mapped);
+    else
+        free(b->base);
     b->base = NULL;
 }
 
@@ -94,7 +118,8 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
 }
 
 /* Relative to the larger of the element and the tensor's largest element: what an f32 computation may lose, one
- * last place of the output's type (a tie that falls the other way), and for products whose inner results pass through a half type, that type's. */
+ * last place of the output's type (a tie that falls the other way), and for products whose inner results pass through a
+ * half type, that type's. */
 static double tolerance(const struct call *c, int out)
 {
     bool through_half = c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD || c->op == OP_LINEAR_XENT

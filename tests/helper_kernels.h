@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "tensor/kernel.h"
 
-struct block { unsigned char *base; size_t bytes; };  /* of one operand, guards included */
+struct block { unsigned char *base; size_t bytes, mapped; };  /* of one operand, guards included; mapped: with its last page */
 
 struct kernel_case {
     char         name[160];
@@ -35,7 +35,9 @@ void kernel_compare(const struct call *c, int out, const struct view *got, const
 /* For the case tables: a block for a view of these sizes. layout 0: contiguous; 1: dims 1 and 2 swapped in memory;
  * 2: gaps between rows; 3: every second element. The block's elements are left 0xff. */
 enum { LAYOUTS = 4 };
-struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, int misaligned);
+/* On a cache line; one element past it; with the end against a page that can be neither read nor written. */
+enum placement { PLACED_ALIGNED, PLACED_MISALIGNED, PLACED_AT_EDGE, PLACEMENTS };
+struct view block_view(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, enum placement where);
 void        block_free(struct block *b);
 double      element_get(const struct view *v, size_t i);
 void        element_put(const struct view *v, size_t i, double x);

@@ -29,18 +29,15 @@ INLINE vf vscale2(vf x, vf n)
 
 INLINE vf vexp(vf x)
 {
-    vf n, r, y;
+    vf n, r, r2, y;
 
     x = vmin(vset(89.0f), vmax(vset(-104.0f), x));
     n = vround(x * vset(1.44269504f));
     r = x - n * vset(0.693359375f);
     r = r - n * vset(-2.12194440e-4f);
-    y = r * vset(0.00139411189f) + vset(0.00837513477f);
-    y = y * r + vset(0.0416663528f);
-    y = y * r + vset(0.166664154f);
-    y = y * r + vset(0.5f);
-    y = y * r + vset(1.0f);
-    y = y * r + vset(1.0f);
+    r2 = r * r;  /* in pairs of terms: the loops that call this wait for results, not for units */
+    y = r2 * (r2 * (r2 * vset(0.00139411189f) + (r * vset(0.00837513477f) + vset(0.0416663528f)))
+              + (r * vset(0.166664154f) + vset(0.5f))) + (r + vset(1.0f));
     return vscale2(y, n);
 }
 
