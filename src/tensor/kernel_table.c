@@ -17,7 +17,7 @@
     X(embedding_##isa) X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa)  \
     X(optim_adam_##isa)
 
-#define PRODUCT_PARTS(X) X(product) X(attention) X(xent)
+#define PRODUCT_PARTS(X) X(product) X(attention) X(xent) X(onednn)
 
 #define PARTS(X) PRODUCT_PARTS(X) VECTOR_PARTS(X, avx512) VECTOR_PARTS(X, avx2) REFERENCE_PARTS(X)
 

@@ -2,11 +2,13 @@
  *
  * Operands are f32, bf16 or f16 in any mixture. The leading dims of a linear layer's operands must collapse to rows
  * that are equally far apart, with contiguous elements in a row; w and dw are 2-d. Scratch is sized for the team that
- * threads_count() names when it is asked for; the team must not have grown when the kernel runs.
+ * threads_count() names when it is asked for; the team must not have grown when the kernel runs. Where the processor
+ * multiplies tiles of bf16 in hardware (AMX), linear layers in bf16 are left to oneDNN.
  */
 #include "base/base.h"
 #include "base/threads.h"
 #include "tensor/kernel.h"
+#include "tensor/onednn.h"
 #include "tensor/product.h"
 
 static bool is_type(const struct view *v) { return v->dtype == LS_F32 || v->dtype == LS_BF16 || v->dtype == LS_F16; }
@@ -76,30 +78,39 @@ static bool linear_dw_product(const struct call *c, struct product *out)
     return true;
 }
 
-#define LINEAR_KERNEL(name)                                                                       \
-    static bool name##_accepts(const struct call *c)                                              \
-    {                                                                                             \
-        struct product p;                                                                         \
-                                                                                                  \
-        return tiles_best() && name##_product(c, &p);                                             \
-    }                                                                                             \
-    static size_t name##_scratch(const struct call *c)                                            \
-    {                                                                                             \
-        struct product p;                                                                         \
-                                                                                                  \
-        return name##_product(c, &p) ? product_scratch(&p, product_threads(&p)) : 0;              \
-    }                                                                                             \
-    static void name##_run(const struct call *c)                                                  \
-    {                                                                                             \
-        struct product p;                                                                         \
-                                                                                                  \
-        if (name##_product(c, &p))                                                                \
-            product_run(&p, product_threads(&p), c->scratch);                                     \
+bool call_product(const struct call *c, struct product *out)
+{
+    switch (c->op) {
+    case OP_LINEAR:    return linear_product(c, out);
+    case OP_LINEAR_DX: return linear_dx_product(c, out);
+    case OP_LINEAR_DW: return linear_dw_product(c, out);
+    default:           return false;
     }
+}
 
-LINEAR_KERNEL(linear)
-LINEAR_KERNEL(linear_dx)
-LINEAR_KERNEL(linear_dw)
+static bool linear_accepts(const struct call *c)
+{
+    struct product p;
+
+    if (!tiles_best() || !call_product(c, &p))
+        return false;
+    return !(p.a.type == LS_BF16 && p.b.type == LS_BF16 && onednn_has_amx());
+}
+
+static size_t linear_scratch(const struct call *c)
+{
+    struct product p;
+
+    return call_product(c, &p) ? product_scratch(&p, product_threads(&p)) : 0;
+}
+
+static void linear_run(const struct call *c)
+{
+    struct product p;
+
+    if (call_product(c, &p))
+        product_run(&p, product_threads(&p), c->scratch);
+}
 
 /* The last two dims. */
 static bool matrix_of(const struct view *v, struct matrix *out)
@@ -209,8 +220,8 @@ static void matmul_run(const struct call *c)
 
 const struct kernel kernels_product[] = {
     PRODUCT_ROW(LINEAR, linear),
-    PRODUCT_ROW(LINEAR_DX, linear_dx),
-    PRODUCT_ROW(LINEAR_DW, linear_dw),
+    PRODUCT_ROW(LINEAR_DX, linear),
+    PRODUCT_ROW(LINEAR_DW, linear),
     PRODUCT_ROW(MATMUL, matmul),
     { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
 };

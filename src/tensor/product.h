@@ -76,4 +76,8 @@ size_t product_scratch(const struct product *p, int threads);
 /* Runs on a team of at most `threads`; inside a task of threads_each on the caller alone, as threads = 1 does. */
 void   product_run(const struct product *p, int threads, void *scratch);
 
+/* The product that a call of linear, linear_dx or linear_dw is; false: its operands are not such matrices. */
+struct call;
+bool   call_product(const struct call *c, struct product *out);
+
 #endif
