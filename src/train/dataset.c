@@ -32,7 +32,7 @@ static ls_status encode(const struct config *c, const struct file_map *text, con
 {
     ls_encode_options o = { .end = 0, .threads = 1 };
 
-    if (text->bytes == 0) return ls_fail(LS_EINVAL, "%s: the text is empty", c->data.text);
+    if (text->bytes == 0) return ls_fail(LS_EINVAL, "the text is empty");
     if (saved_tokenizer) LS_TRY(ls_tokenizer_open(saved_tokenizer, &d->tokenizer));
     else LS_TRY(dataset_tokenizer(c, (const char *)text->data, text->bytes, &d->tokenizer));
     return ls_tokenizer_encode(d->tokenizer, (const char *)text->data, text->bytes, &o, &d->tokens);
@@ -46,7 +46,7 @@ static ls_status open_text(const struct config *c, const char *saved_tokenizer, 
     ls_status st = encode(c, &text, saved_tokenizer, d);
     size_t bytes = text.bytes;
     file_map_close(&text);
-    if (st != LS_OK) return st;
+    if (st != LS_OK) return ls_fail_at(st, "%s", c->data.text);
     snprintf(d->what, sizeof d->what, "%.60s, %zu bytes, %zu tokens", base_name(c->data.text), bytes, ls_tokens_count(d->tokens));
     return LS_OK;
 }

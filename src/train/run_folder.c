@@ -35,24 +35,15 @@ static char *name_by_time(void)
     return path;
 }
 
-static ls_status make(const struct config *c, struct run_folder *r)
+static ls_status name_parts(const struct config *c, struct run_folder *r)
 {
-    char *log = NULL;
-    ls_status st = LS_ENOMEM;
-
     r->path = mem_strdup(c->run.dir);
     r->checkpoints = c->checkpoint.dir[0] ? mem_strdup(c->checkpoint.dir) : file_path("%s/checkpoints", c->run.dir);
     r->config = file_path("%s/config.yaml", c->run.dir);
-    log = file_path("%s/log", c->run.dir);
-    if (r->path && r->checkpoints && r->config && log) st = file_make_folders(log);
-    mem_free(log);
-    log = st == LS_OK ? file_path("%s/log/rank_0000.log", c->run.dir) : NULL;
-    if (st == LS_OK) st = log ? log_open(log) : LS_ENOMEM;
-    mem_free(log);
-    return st;
+    return r->path && r->checkpoints && r->config ? LS_OK : LS_ENOMEM;
 }
 
-ls_status run_folder_open(struct config *c, struct run_folder *out)
+ls_status run_folder_name(struct config *c, struct run_folder *out)
 {
     struct run_folder r = { .metrics = APPEND_NONE, .events = APPEND_NONE };
 
@@ -63,7 +54,7 @@ ls_status run_folder_open(struct config *c, struct run_folder *out)
         mem_free(c->run.dir);
         c->run.dir = path;
     }
-    ls_status st = make(c, &r);
+    ls_status st = name_parts(c, &r);
     if (st == LS_OK) *out = r;
     else run_folder_close(&r);
     return st;
@@ -80,6 +71,17 @@ void run_folder_close(struct run_folder *r)
     mem_free(r->tokenizer);
     *r = (struct run_folder){ .metrics = APPEND_NONE, .events = APPEND_NONE };
     log_close();
+}
+
+static ls_status make(const struct run_folder *r)
+{
+    char *log = file_path("%s/log", r->path), *file = file_path("%s/log/rank_0000.log", r->path);
+    ls_status st = log && file ? file_make_folders(log) : LS_ENOMEM;
+
+    if (st == LS_OK) st = log_open(file);
+    mem_free(log);
+    mem_free(file);
+    return st;
 }
 
 /* Remembers the file that ls_tokenizer_save wrote. */
@@ -123,7 +125,8 @@ ls_status run_folder_start(struct run_folder *r, const struct config *c, const c
     char *metrics = file_path("%s/metrics.jsonl", r->path);
 
     if (!metrics) return LS_ENOMEM;
-    ls_status st = file_write(r->config, config_yaml, strlen(config_yaml));
+    ls_status st = make(r);
+    if (st == LS_OK) st = file_write(r->config, config_yaml, strlen(config_yaml));
     if (st == LS_OK) st = save_tokenizer(r, tokenizer);
     if (st == LS_OK) st = metrics_rewind(metrics, step);
     if (st == LS_OK) st = append_open(metrics, &r->metrics);

@@ -22,11 +22,12 @@ struct run_folder {
     struct json_out line;          /* reused */
 };
 
-/* Makes the folder and opens its log. A run.dir that is empty gets a name by the time (UTC), which is put into *c. */
-ls_status run_folder_open(struct config *c, struct run_folder *out);
+/* Finds the names of things and makes nothing. A run.dir that is empty gets a name by the time (UTC), put into *c. */
+ls_status run_folder_name(struct config *c, struct run_folder *out);
 void      run_folder_close(struct run_folder *r);  /* of a zeroed struct with APPEND_NONE members a no-op */
 
-/* Writes config.yaml and the tokenizer (NULL: none), takes back lines of steps after `step`, opens metrics and events. */
+/* Makes the folder, opens its log, writes config.yaml and the tokenizer (NULL: none), takes back lines of steps after
+ * `step`, opens metrics and events. */
 ls_status run_folder_start(struct run_folder *r, const struct config *c, const char *config_yaml,
                            const ls_tokenizer *tokenizer, uint64_t step);
 /* A line of metrics and a record of events. Full disks are warned about once, see append.h. */

@@ -160,7 +160,7 @@ static ls_status start_folder(struct trainer *t, const struct options *options)
 
 static ls_status open_all(struct trainer *t, const struct options *options)
 {
-    LS_TRY(run_folder_open(t->config, &t->folder));
+    LS_TRY(run_folder_name(t->config, &t->folder));
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);

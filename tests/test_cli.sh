@@ -1,0 +1,177 @@
+#!/bin/sh
+# test_cli.sh LOCKSTEP - the command as people and scripts use it: help, exit codes, folders, kills, bad input.
+set -u
+lockstep=$1
+source=$(cd "$(dirname "$0")/.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+# expect CODE WORDS COMMAND...: exit code, words in what it says, one line on stderr when it fails.
+expect() {
+    code=$1 words=$2
+    shift 2
+    "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    [ -z "$words" ] || cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat err.txt)"
+    if [ "$code" -ne 0 ]; then
+        [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines on stderr: $*"
+        grep -q '^lockstep' err.txt || bad "the line does not say who: $*: $(cat err.txt)"
+    fi
+}
+
+# Waits until a file holds at least $2 lines; at most a minute.
+wait_lines() {
+    for i in $(seq 600); do
+        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+        sleep 0.1
+    done
+    bad "$1 never had $2 lines"
+}
+
+hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' | sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
+
+i=0
+while [ $i -lt 600 ]; do
+    echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."
+    i=$((i + 1))
+done >text.txt
+
+tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=5
+      --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
+
+# ---- help and usage ----
+expect 0 "usage: lockstep COMMAND" "$lockstep" --help
+expect 0 "lockstep 0" "$lockstep" --version
+for command in train plan generate "bench train" "bench gemm" "data prepare" "data inspect" "ckpt inspect" "ckpt verify" \
+               "ckpt export" "ckpt import" help completion; do
+    expect 0 "examples" "$lockstep" $command -h
+    expect 0 "usage: lockstep $command" "$lockstep" $command --help
+    [ -s err.txt ] && bad "help of $command on stderr"
+    [ "$(wc -l <out.txt)" -gt 8 ] || bad "help of $command is too short"
+done
+for topic in options config models data run precision memory exit; do expect 0 "" "$lockstep" help $topic; done
+"$lockstep" help options --markdown | cmp -s - "$source/docs/options.md" || bad "docs/options.md is not what 'make docs' writes"
+for shell in bash zsh fish; do expect 0 "optim.lr" "$lockstep" completion $shell; done
+"$lockstep" completion bash | bash -n || bad "the bash completion is no bash"
+expect 2 "see 'lockstep --help'" "$lockstep"
+expect 2 "did you mean 'train'" "$lockstep" trian
+expect 2 "inspect, verify, export, import" "$lockstep" ckpt
+expect 2 "did you mean 'train.steps'" "$lockstep" train --train.stps=3
+expect 2 "did you mean '--train.steps'" "$lockstep" train --steps=3
+expect 2 "is not a whole number" "$lockstep" train --train.steps=many
+expect 2 "is out of range" "$lockstep" train --data.seq_len=0
+expect 2 "is none of sgd|adam" "$lockstep" train --optim.name=adamant
+expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
+expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
+expect 2 "train.global_batch = train.micro_batch * train.accumulate does not hold: 5 = 2 * -1" \
+    "$lockstep" train $tiny --train.global_batch=5
+expect 2 "nothing to train on" "$lockstep" train
+expect 2 "needs a value" "$lockstep" generate runs --prompt
+expect 2 "too few arguments" "$lockstep" generate
+
+# ---- config files ----
+printf 'train:\n  steps: 7\noptim:\n  lr: 1e-4\n' >a.yaml
+printf 'train:\n  steps: 8\n' >b.yaml
+"$lockstep" train --config a.yaml --config b.yaml --optim.lr=2e-4 --print-config >out.txt
+grep -q 'steps: 8 .*# b.yaml:2' out.txt || bad "the later file does not win"
+grep -q 'lr: 0.0002 .*# command line' out.txt || bad "the command line does not win"
+printf 'train:\n  stepz: 7\n' >c.yaml
+expect 2 "c.yaml:2: unknown option 'train.stepz'" "$lockstep" train --config c.yaml
+printf 'train: [1]\n' >c.yaml
+expect 2 "c.yaml:1" "$lockstep" train --config c.yaml
+expect 2 "missing.yaml" "$lockstep" train --config missing.yaml
+
+# ---- a run, killed and gone on with, equals one that was not ----
+expect 0 "checkpoint  straight/checkpoints/step_00000100" "$lockstep" train $tiny --run.dir=straight --train.steps=100
+[ "$(wc -l <straight/metrics.jsonl)" -eq 100 ] || bad "metrics.jsonl has not a line a step"
+[ -s straight/log/rank_0000.log ] || bad "no log"
+ls straight/events.out.tfevents.* >/dev/null 2>&1 || bad "no events"
+"$lockstep" train $tiny --run.dir=parts --train.steps=100 --checkpoint.every=50 --debug.check_finite=true >out.txt 2>err.txt &
+pid=$!
+wait_lines parts/metrics.jsonl 51
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+[ -d parts/checkpoints/step_00000050 ] || bad "no checkpoint of step 50 after kill -9"
+expect 0 "from parts/checkpoints/step_00000" "$lockstep" train --config parts/config.yaml --debug.check_finite=false
+[ "$(hashes straight)" = "$(hashes parts)" ] && [ -n "$(hashes parts)" ] || bad "killed and resumed is not the same bits"
+[ "$(wc -l <parts/metrics.jsonl)" -eq 100 ] || bad "metrics.jsonl of a resumed run has not a line a step"
+
+# ---- signals ----
+"$lockstep" train $tiny --run.dir=term --train.steps=1000000 --debug.check_finite=true >out.txt 2>err.txt &
+pid=$!
+wait_lines term/metrics.jsonl 3
+kill -USR1 $pid
+for i in $(seq 300); do ls term/checkpoints/step_????????/manifest.json >/dev/null 2>&1 && break; sleep 0.1; done
+ls term/checkpoints/step_????????/manifest.json >/dev/null 2>&1 || bad "SIGUSR1 saves nothing"
+kill -0 $pid 2>/dev/null || bad "SIGUSR1 ends the run"
+kill -TERM $pid
+wait $pid
+[ $? -eq 0 ] || bad "SIGTERM: exit code: $(cat err.txt)"
+grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told"
+expect 0 "all as written" "$lockstep" ckpt verify term
+
+# ---- what can be done with a run ----
+expect 0 "Line" "$lockstep" generate straight --prompt "Line" --tokens 20 --launch.threads=1
+"$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >one.txt
+"$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >two.txt
+cmp -s one.txt two.txt || bad "the same seed gives another text"
+expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
+[ -s logits.safetensors ] || bad "no logits"
+expect 1 "300" "$lockstep" generate straight --ids 300
+expect 2 "no list of token ids" "$lockstep" generate straight --ids a,b
+expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
+expect 0 "hf: written" "$lockstep" ckpt export straight --to hf
+[ -s hf/config.json ] && [ -s hf/model.safetensors ] || bad "the export is not a Hugging Face folder"
+expect 0 "Line" "$lockstep" generate hf --prompt "Line" --tokens 5
+expect 0 "step_00000000" "$lockstep" ckpt import --from hf --to back/checkpoints
+expect 0 "Line" "$lockstep" generate back --prompt "Line" --tokens 5
+expect 2 "give --to" "$lockstep" ckpt export straight
+expect 0 "step 1 of 1" "$lockstep" train --data.text=text.txt --model.hf=hf --data.tokenizer=hf --data.seq_len=16 --train.steps=1 \
+    --train.eval_batches=1 --run.dir=tuned
+expect 0 "activations" "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
+expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
+expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
+expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"gflops"' "$lockstep" bench gemm --m 64 --n 64 --k 64 --json
+expect 0 "format llmc" "$lockstep" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
+expect 0 "llmc, u16" "$lockstep" data inspect data/text.bin --vocab 300
+expect 1 "data/text.bin" "$lockstep" data inspect data/text.bin --vocab 257
+expect 0 "step 1 of 1" "$lockstep" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
+    --train.steps=1 --train.eval_batches=1 --run.dir=fromtokens
+sed 's/"id":1500/"id":70000/' "$source/tests/data/tokenizers/gpt2.json" >wide.json
+expect 1 "70001" "$lockstep" data prepare data/wide.bin --data.text=text.txt --data.tokenizer=wide.json --data.format=nanogpt
+
+# ---- bad input ----
+: >empty.txt
+echo "short" >short.txt
+expect 1 "the text is empty" "$lockstep" train --data.text=empty.txt --run.dir=bad
+expect 1 "short.txt" "$lockstep" train --data.text=short.txt --run.dir=bad
+expect 1 "cannot open" "$lockstep" train --data.text=nowhere.txt --run.dir=bad
+expect 1 "width 64 is not divisible by heads 5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad
+[ -e bad ] && bad "a run that cannot start leaves a folder"
+expect 1 "straight/checkpoints/step_00000100" "$lockstep" train $tiny --model.width=32 --run.dir=straight --train.steps=200
+expect 1 "holds checkpoints up to step 100" "$lockstep" train $tiny --run.dir=straight --checkpoint.resume=none
+expect 1 "limit" "$lockstep" train $tiny --run.dir=bad --run.memory_limit=1MiB
+expect 1 "needed" "$lockstep" train $tiny --run.dir=bad --model.width=4096 --run.memory_limit=300MiB
+printf 'garbage' >>"$(ls straight/checkpoints/step_*/parameters*)"
+expect 1 "parameters" "$lockstep" ckpt verify straight/checkpoints/step_00000100
+printf '{' >hf/config.json
+expect 1 "config.json" "$lockstep" generate hf --prompt x
+expect 1 "nowhere" "$lockstep" generate nowhere --prompt x
+
+# A full disk: the save fails in one line, training goes on, the checkpoint before it is whole.
+"$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt || bad "a full disk ends the run"
+[ "$(grep -c 'is not saved, training goes on' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
+expect 0 "all as written" "$lockstep" ckpt verify full
+
+if [ $failures -ne 0 ]; then
+    say "$failures failed"
+    exit 1
+fi
+say "all as it should be"
