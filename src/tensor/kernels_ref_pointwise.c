@@ -1,5 +1,5 @@
 /* kernels_ref_pointwise.c - reference: element by element. With s(x) = 1 / (1 + exp(-x)):
- *   gelu_tanh(x) = x/2 (1 + tanh u) = x s(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
+ *   gelu_tanh(x) = x/2 (1 + tanh u) = x s(2u), u = sqrt(2/pi) (x + 0.044715 x^3); the second form does not cancel
  *   gelu_erf(x)  = x/2 (1 + erf(x / sqrt 2));   silu(x) = x s(x)
  */
 #include "tensor/kernels_ref.h"
@@ -11,13 +11,13 @@ static const double root_2_over_pi = 0.79788456080286535588, cubic = 0.044715;
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double silu(double x) { return x * sigmoid(x); }
-static double silu_slope(double x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }
+static double silu_slope(double x) { return sigmoid(x) * (1 + x * sigmoid(-x)); }
 
 static double unary_of(enum unary kind, double x)
 {
     switch (kind) {
     case UNARY_RELU:      return x > 0 ? x : x != x ? x : 0;
-    case UNARY_GELU_TANH: return 0.5 * x * (1 + tanh(root_2_over_pi * (x + cubic * x * x * x)));
+    case UNARY_GELU_TANH: return x * sigmoid(2 * root_2_over_pi * (x + cubic * x * x * x));
     case UNARY_GELU_ERF:  return 0.5 * x * erfc(-x * M_SQRT1_2);
     case UNARY_SILU:      return silu(x);
     }
@@ -27,14 +27,14 @@ static double unary_of(enum unary kind, double x)
 
 static double unary_slope(enum unary kind, double x)
 {
-    double t;
+    double u;
 
     switch (kind) {
     case UNARY_RELU:
         return x > 0;
     case UNARY_GELU_TANH:
-        t = tanh(root_2_over_pi * (x + cubic * x * x * x));
-        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root_2_over_pi * (1 + 3 * cubic * x * x);
+        u = root_2_over_pi * (x + cubic * x * x * x);
+        return sigmoid(2 * u) + x * 2 * sigmoid(2 * u) * sigmoid(-2 * u) * root_2_over_pi * (1 + 3 * cubic * x * x);
     case UNARY_GELU_ERF:
         return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * 0.5 * root_2_over_pi;
     case UNARY_SILU:
