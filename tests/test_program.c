@@ -264,6 +264,24 @@ static void frozen_parameters_have_no_gradient(void **state)
     ls_store_release(&s);
 }
 
+/* Half types with masters: a frozen weight has no master to fill. */
+static void frozen_parameters_have_no_master(void **state)
+{
+    ls_store *s;
+    ls_program *p;
+
+    (void)state;
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7 }, &s));
+    OK(ls_program_new(s, &p));
+    build(p, LS_BF16);
+    OK(ls_store_freeze(s, 0));
+    OK(ls_program_compile(p, NULL));
+    assert_null(ls_store_state(s, 0, "master"));
+    assert_non_null(ls_store_state(s, 1, "master"));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
 /* No allocation in making, compiling or running a program fails without a clean status and without a leak. */
 static void every_allocation_may_fail(void **state)
 {
@@ -328,6 +346,7 @@ int main(void)
         cmocka_unit_test(errors_stick_and_name_the_shapes),
         cmocka_unit_test(the_first_infinity_is_named),
         cmocka_unit_test(frozen_parameters_have_no_gradient),
+        cmocka_unit_test(frozen_parameters_have_no_master),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(the_text_names_every_segment),
     };

@@ -27,7 +27,7 @@ struct slot {
     int           ndim;
     size_t        size[LS_DIMS], count;
     ls_init       init;
-    int           frozen, wants_grad, states;
+    int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
     ls_tensor    *value, *grad;
     struct state  state[STATES];
 };
@@ -153,6 +153,9 @@ ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
 {
     struct slot *p = &s->slot[i];
 
+    if (p->frozen)
+        return ls_fail(LS_EINVAL, "parameter '%s' is frozen and has no optimizer state '%s'", p->name, name);
+
     for (int k = 0; k < p->states; k++)
         if (strcmp(p->state[k].name, name) == 0)
             return LS_OK;
@@ -215,7 +218,7 @@ static ls_status initialise(ls_store *s, struct slot *p)
         else
             threads_for(n, 64, fill_range, &f);
         st = put_range(p->value, at, n, f.chunk);
-        if (st == LS_OK && s->options.master)
+        if (st == LS_OK && s->options.master && !p->frozen)
             st = put_range(p->state[0].tensor, at, n, f.chunk);
     }
     mem_free(f.chunk);
@@ -224,16 +227,17 @@ static ls_status initialise(ls_store *s, struct slot *p)
 
 static ls_status allocate_slot(ls_store *s, struct slot *p)
 {
-    bool fresh = !p->value;
-
-    if (fresh)
+    if (!p->value)
         LS_TRY(ls_tensor_new(s->device, s->options.type, p->ndim, p->size, LS_PARAMETERS, &p->value));
     if (p->wants_grad && !p->frozen && !p->grad)
         LS_TRY(ls_tensor_new(s->device, state_type(s), p->ndim, p->size, LS_GRADIENTS, &p->grad));
-    for (int k = 0; k < p->states && !p->frozen; k++)
+    for (int k = 0; k < p->states; k++)
         if (!p->state[k].tensor)
             LS_TRY(ls_tensor_new(s->device, state_type(s), p->ndim, p->size, LS_OPTIMIZER, &p->state[k].tensor));
-    return fresh ? initialise(s, p) : LS_OK;
+    if (!p->ready)
+        LS_TRY(initialise(s, p));
+    p->ready = 1;
+    return LS_OK;
 }
 
 ls_status ls_store_allocate(ls_store *s)
