@@ -57,6 +57,7 @@ for command in train plan generate "bench train" "bench gemm" "data prepare" "da
 done
 for topic in options config models data run precision memory exit; do expect 0 "" "$lockstep" help $topic; done
 "$lockstep" help options --markdown | cmp -s - "$source/docs/options.md" || bad "docs/options.md is not what 'make docs' writes"
+"$lockstep" help --markdown | cmp -s - "$source/docs/command.md" || bad "docs/command.md is not what 'make docs' writes"
 for shell in bash zsh fish; do expect 0 "optim.lr" "$lockstep" completion $shell; done
 "$lockstep" completion bash | bash -n || bad "the bash completion is no bash"
 expect 2 "see 'lockstep --help'" "$lockstep"
@@ -115,6 +116,12 @@ wait $pid
 [ $? -eq 0 ] || bad "SIGTERM: exit code: $(cat err.txt)"
 grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told"
 expect 0 "all as written" "$lockstep" ckpt verify term
+
+# ---- another run's checkpoint ----
+expect 0 "from straight/checkpoints/step_00000100" "$lockstep" train $tiny --run.dir=other --train.steps=102 \
+    --checkpoint.resume=straight
+grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not go on with its own run"
+expect 1 "holds step 102, which is after step 100" "$lockstep" train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
 
 # ---- what can be done with a run ----
 expect 0 "Line" "$lockstep" generate straight --prompt "Line" --tokens 20 --launch.threads=1

@@ -8,7 +8,7 @@
 static bool markdown;
 
 static const struct flag flags[] = {
-    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "of the options, as it stands in docs/options.md" },
+    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "as docs/options.md ('help options') and docs/command.md ('help')" },
     { 0 },
 };
 
@@ -148,6 +148,23 @@ static ls_status put_topics(void)
     return LS_OK;
 }
 
+/* Commands and topics as one page; the options have their own. */
+static ls_status put_markdown(void)
+{
+    printf("# The command\n\nWritten by `lockstep help --markdown`. `lockstep COMMAND -h` is the short help of a command, `--help` "
+           "the whole.\n\n| command | |\n|---|---|\n");
+    for (int i = 0; commands[i]; i++)
+        printf("| `%s%s%s` | %s |\n", commands[i]->name, commands[i]->arguments[0] ? " " : "", commands[i]->arguments, commands[i]->summary);
+    for (size_t i = 0; i < COUNT_OF(topics); i++) {
+        if (topics[i].put == put_options) continue;
+        printf("\n## %s: %s\n\n```\n", topics[i].name, topics[i].summary);
+        if (topics[i].put) LS_TRY(topics[i].put());
+        else fputs(topics[i].page, stdout);
+        printf("```\n");
+    }
+    return LS_OK;
+}
+
 static ls_status fail_topic(const char *name)
 {
     struct text names = { 0 };
@@ -179,13 +196,15 @@ static const struct topic *find_topic(const char *name)
 
 static ls_status check(const struct invocation *in)
 {
+    if (markdown && in->count && strcmp(in->arguments[0], "options") != 0)
+        return ls_fail(LS_EINVAL, "--markdown is for 'help' and 'help options'");
     if (in->count == 0 || find_command(in) || (in->count == 1 && find_topic(in->arguments[0]))) return LS_OK;
     return fail_topic(in->arguments[0]);
 }
 
 static ls_status run(struct invocation *in)
 {
-    if (in->count == 0) return put_topics();
+    if (in->count == 0) return markdown ? put_markdown() : put_topics();
     const struct topic *topic = in->count == 1 ? find_topic(in->arguments[0]) : NULL;
     if (!topic) return help_command(find_command(in), true);
     if (topic->put) return topic->put();

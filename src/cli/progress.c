@@ -66,19 +66,21 @@ static void put_bar(double share, int width)
     fputs(terminal_style(STYLE_PLAIN), stdout);
 }
 
+/* On a narrow terminal the bar goes first, then the end of the words: a line that wraps could not be redrawn. */
 static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
 {
-    char rate[32], eta[24], words[160];
+    char head[64], words[160], rate[32], eta[24];
     int64_t steps = t->config->train.steps;
-    double share = (double)m->step / (double)MAX(steps, 1);
-    int used = snprintf(words, sizeof words, "  loss %.3f  %s tok/s  mfu %2.0f%%  %s left", p->loss,
-                        text_count(rate, (int64_t)((double)m->tokens / p->seconds)), 100 * m->mfu, progress_duration(eta, left));
-    int head = snprintf(NULL, 0, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
-    int width = terminal_width() - used - head - 1;
+    double share = (double)m->step / (double)MAX(steps, 1), mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
-    printf("\r\033[K%sstep %" PRIu64 "/%" PRId64 "%s  %3.0f%% ", terminal_style(STYLE_BOLD), m->step, steps, terminal_style(STYLE_PLAIN),
-           100 * share);
-    if (width >= 8) put_bar(share, MIN(width, 40));
+    snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
+    snprintf(words, sizeof words, "  loss %.3f  %s tok/s  mfu %2.0f%%  %s left", p->loss,
+             text_count(rate, (int64_t)((double)m->tokens / p->seconds)), 100 * mfu, progress_duration(eta, left));
+    int room = terminal_width() - 1 - (int)strlen(head), bar = room - (int)strlen(words);
+    if (bar < 0) words[MAX(room, 0)] = '\0';
+
+    printf("\r\033[K%s%s%s", terminal_style(STYLE_BOLD), head, terminal_style(STYLE_PLAIN));
+    if (bar >= 8) put_bar(share, MIN(bar, 40));
     fputs(words, stdout);
     fflush(stdout);
     p->drawn = true;
@@ -100,7 +102,8 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
 
     progress_clear(p);
     printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s tokens/s\n", m->step, t->config->train.steps, p->loss,
-           terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr, text_count(rate, (int64_t)m->tokens_per_second));
+           terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
+           text_count(rate, (int64_t)((double)m->tokens / p->seconds)));
 }
 
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
+#include "base/hash.h"
 
 static const char *base_name(const char *path)
 {
@@ -40,14 +41,17 @@ static ls_status encode(const struct config *c, const struct file_map *text, con
 
 static ls_status open_text(const struct config *c, const char *saved_tokenizer, struct dataset *d)
 {
+    char hash[HASH_ROOM];
     struct file_map text;
 
     LS_TRY(file_map_open(c->data.text, &text));
     ls_status st = encode(c, &text, saved_tokenizer, d);
     size_t bytes = text.bytes;
+    hash_of(text.data, bytes, hash);
     file_map_close(&text);
     if (st != LS_OK) return ls_fail_at(st, "%s", c->data.text);
-    snprintf(d->what, sizeof d->what, "%.60s, %zu bytes, %zu tokens", base_name(c->data.text), bytes, ls_tokens_count(d->tokens));
+    snprintf(d->what, sizeof d->what, "%.40s (%zu bytes, %.8s), %zu tokens", base_name(c->data.text), bytes, hash,
+             ls_tokens_count(d->tokens));
     return LS_OK;
 }
 
@@ -55,7 +59,7 @@ static ls_status open_tokens(const struct config *c, struct dataset *d)
 {
     LS_TRY(ls_tokens_open(c->data.tokens, config_format(c), &d->tokens));
     LS_TRY(dataset_tokenizer(c, NULL, 0, &d->tokenizer));
-    snprintf(d->what, sizeof d->what, "%.60s, %zu tokens", base_name(c->data.tokens), ls_tokens_count(d->tokens));
+    snprintf(d->what, sizeof d->what, "%.40s, %zu tokens", base_name(c->data.tokens), ls_tokens_count(d->tokens));
     return LS_OK;
 }
 

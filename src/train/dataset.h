@@ -10,7 +10,7 @@ struct dataset {
     ls_tokens    *tokens;
     size_t        vocab;             /* of the tokenizer; 0: unknown */
     ls_range      train, validation; /* validation is empty for data.val_fraction=0 */
-    char          what[128];         /* "kjv.txt, 4404412 bytes, 257 tokens, ..."; equal for equal samples */
+    char          what[128];         /* "book.txt (4404412 bytes, 1b2c3d4e), 4404412 tokens, ..."; equal for equal samples */
 };
 
 /* saved_tokenizer: folder of the one that a resumed run has learnt, or NULL. */

@@ -128,8 +128,10 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
         LS_TRY(after_step(t, w, &m, t->state.step == steps));
     }
     t->stopped_by = t->state.step < steps ? stop_requested() : 0;
-    if (t->stopped_by)
-        log_line(LOG_INFO, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by), t->state.step, steps);
+    if (t->stopped_by) {
+        if (w->warned) w->warned(w->ctx);
+        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by), t->state.step, steps);
+    }
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
 }
 

@@ -73,6 +73,21 @@ static void describe(const struct trainer *t, ls_train_state *s)
     put_name(s->isa, sizeof s->isa, isa_name(isa_best()));
 }
 
+/* Newer checkpoints of the same folder would be taken for the run's own the next time. */
+static ls_status refuse_newer(const struct trainer *t, uint64_t step)
+{
+    uint64_t *steps = NULL;
+    size_t count = 0;
+
+    if (strcmp(t->config->checkpoint.resume, "auto") == 0) return LS_OK;
+    LS_TRY(ls_checkpoint_list(t->folder.checkpoints, &steps, &count));
+    uint64_t last = count ? steps[count - 1] : 0;
+    ls_free(steps);
+    if (count == 0 || last <= step) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s holds step %" PRIu64 ", which is after step %" PRIu64 " of %s: choose another --run.dir, or remove it",
+                   t->folder.checkpoints, last, step, t->resumed);
+}
+
 /* The samples of a resumed run must be those it would have seen; other bits on another machine are worth a warning. */
 static ls_status check_resumed(const struct trainer *t, const ls_train_state *saved)
 {
@@ -82,7 +97,7 @@ static ls_status check_resumed(const struct trainer *t, const ls_train_state *sa
     if (strcmp(saved->data, t->state.data) != 0)
         return ls_fail(LS_EINVAL, "%s was trained on other data: '%s' then, '%s' now", t->resumed, saved->data, t->state.data);
     if (ls_train_state_same_bits(saved, &t->state) != LS_OK)
-        log_line(LOG_WARN, "resuming, but not bit for bit: %s", ls_errmsg());
+        log_line(LOG_WARN, "resuming from %s: %s", t->resumed, ls_errmsg());
     return LS_OK;
 }
 
@@ -95,6 +110,7 @@ static ls_status load(struct trainer *t)
         return ls_hf_import(t->config->model.hf, &t->step.model, t->step.store);
     }
     LS_TRY(ls_checkpoint_load(t->resumed, t->step.store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &saved));
+    LS_TRY(refuse_newer(t, saved.step));
     LS_TRY(check_resumed(t, &saved));
     t->state.step = t->first_step = saved.step;
     t->state.samples = saved.samples;
@@ -147,11 +163,15 @@ static ls_status open_samples(struct trainer *t)
     return ls_loader_open(&sampler, &batches, &t->loader);
 }
 
+/* Whoever starts from the file that is kept goes on with this run, wherever it came from. */
 static ls_status start_folder(struct trainer *t, const struct options *options)
 {
     struct text yaml = { 0 };
+    char *resume = t->config->checkpoint.resume;
 
+    t->config->checkpoint.resume = (char[]){ "auto" };
     options_put_yaml(options, false, &yaml);
+    t->config->checkpoint.resume = resume;
     ls_status st = text_status(&yaml);
     if (st == LS_OK) st = run_folder_start(&t->folder, t->config, yaml.data, t->data.tokenizer, t->state.step);
     text_free(&yaml);
