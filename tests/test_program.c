@@ -131,7 +131,7 @@ static float *gradients(const ls_compile_options *o, size_t *count, ls_cost *cos
 
 static void every_way_of_compiling_gives_the_same_bits(void **state)
 {
-    ls_compile_options plain = LS_COMPILE_DEFAULTS, o[5] = { plain, plain, plain, plain, plain };
+    ls_compile_options plain = LS_COMPILE_DEFAULTS, o[6] = { plain, plain, plain, plain, plain, plain };
     ls_cost cost, base;
     size_t n, m;
     float *want = gradients(&plain, &n, &base);
@@ -142,7 +142,8 @@ static void every_way_of_compiling_gives_the_same_bits(void **state)
     o[2].recompute = LS_RECOMPUTE_EVERY, o[2].every = 2;
     o[3].split_backward = 1;
     o[4].recompute = LS_RECOMPUTE_BUDGET, o[4].bytes = base.activations - 64;
-    for (int k = 0; k < 5; k++) {
+    o[5] = o[4], o[5].split_backward = 1;
+    for (int k = 0; k < 6; k++) {
         float *got = gradients(&o[k], &m, &cost);
 
         assert_int_equal(n, m);
@@ -150,11 +151,113 @@ static void every_way_of_compiling_gives_the_same_bits(void **state)
         assert_int_equal((long)cost.model_flops, (long)base.model_flops);
         if (k == 1)
             assert_true(cost.recompute_flops > 0);
-        if (k == 4)
-            assert_true(cost.activations <= o[4].bytes);
+        if (k == 3)
+            o[5].bytes = cost.activations;  /* the split keeps errors longer: all of them stand until the end */
+        if (k >= 4)
+            assert_true(cost.activations <= o[k].bytes);
         free(got);
     }
     free(want);
+}
+
+/* Blocks that end in an op of several outputs, of which one leaves the block, and hold a value with two writers. */
+static void build_norms(ls_program *p)
+{
+    ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ B, HIDDEN }), h = x;
+    size_t c = HIDDEN;
+
+    for (int i = 0; i < 3; i++) {
+        char name[8], norm[16];
+
+        snprintf(name, sizeof name, "b%d", i);
+        snprintf(norm, sizeof norm, "%s.norm", name);
+        ls_block_begin(p, name);
+        h = ls_gelu_tanh(p, layer(p, name, h, HIDDEN, HIDDEN));
+        h = ls_linear(p, h, ls_linear_backward_weight(p, ls_stop_gradient(p, x), ls_stop_gradient(p, x)), LS_NONE);
+        h = ls_rms_norm(p, h, ls_param(p, norm, (ls_init){ LS_INIT_ONES, 0 }, 1, &c), 1e-5);
+        ls_block_end(p);
+    }
+    ls_backward(p, ls_output(p, "loss", ls_mse(p, layer(p, "out", h, HIDDEN, HIDDEN), x)));
+}
+
+static void recompute_keeps_what_leaves_a_block(void **state)
+{
+    static const ls_recompute modes[] = { LS_RECOMPUTE_NONE, LS_RECOMPUTE_SELECTIVE, LS_RECOMPUTE_FULL };
+    float x[B * HIDDEN], want[4096], got[4096];
+
+    (void)state;
+    for (int i = 0; i < B * HIDDEN; i++)
+        x[i] = (float)sin(i);
+    for (int m = 0; m < 3; m++)
+        for (int again = 0; again < 2; again++) {
+            ls_compile_options o = LS_COMPILE_DEFAULTS;
+            ls_store *s = new_store(LS_F32);
+            ls_program *p;
+            size_t at = 0;
+
+            o.recompute = modes[m];
+            OK(ls_program_new(s, &p));
+            build_norms(p);
+            OK(ls_program_compile(p, &o));
+            OK(ls_program_write(p, "x", x, LS_F32, B * HIDDEN));
+            for (int run = 0; run <= again; run++) {
+                ls_store_zero_grad(s);
+                OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+            }
+            for (size_t i = 0; i < ls_store_count(s); i++) {
+                size_t n = ls_tensor_count(ls_store_grad(s, i));
+
+                assert_true(at + n <= 4096);
+                OK(ls_tensor_read(ls_store_grad(s, i), (m || again ? got : want) + at, LS_F32, n));
+                at += n;
+            }
+            if (m || again)
+                assert_memory_equal(want, got, at * sizeof *want);
+            ls_program_release(&p);
+            ls_store_release(&s);
+        }
+}
+
+static void runs_out_of_order_are_refused(void **state)
+{
+    ls_store *s = new_store(LS_F32);
+    ls_program *p = make(s, LS_F32, NULL);
+
+    (void)state;
+    assert_int_equal(ls_program_run(p, LS_BACKWARD), LS_EINVAL);
+    OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    assert_int_equal(ls_program_run(p, LS_BACKWARD), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "backward needs a fresh forward"));
+    assert_int_equal(ls_program_run(p, LS_OPTIMIZER_STEP), LS_EINVAL);
+    assert_int_equal(ls_program_run(p, 64), LS_EINVAL);
+    ls_output(p, "late", LS_NONE);
+    assert_int_equal(ls_input(p, "late", LS_F32, 1, (size_t[]){ 100000 }).id, 0);
+    assert_int_equal(ls_program_run(p, LS_FORWARD), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "compiled already"));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void indices_are_checked_where_they_enter(void **state)
+{
+    ls_store *s = new_store(LS_F32);
+    int32_t ids[3] = { 0, 4, 5 };
+    ls_program *p;
+
+    (void)state;
+    OK(ls_program_new(s, &p));
+    ls_output(p, "y", ls_embedding(p, ls_input(p, "ids", LS_I32, 1, (size_t[]){ 3 }),
+                                   ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 2, (size_t[]){ 5, 2 })));
+    OK(ls_program_compile(p, NULL));
+    assert_int_equal(ls_program_write(p, "ids", ids, LS_I32, 3), LS_EINVAL);
+    assert_string_equal(ls_errmsg(), "'ids': element 2 is 5; 0 to 4 is possible");
+    ids[2] = -1;
+    assert_int_equal(ls_program_write(p, "ids", ids, LS_I32, 3), LS_EINVAL);
+    ids[2] = 1;
+    OK(ls_program_write(p, "ids", ids, LS_I32, 3));
+    OK(ls_program_run(p, LS_FORWARD));
+    ls_program_release(&p);
+    ls_store_release(&s);
 }
 
 static void backward_adds_and_zero_clears(void **state)
@@ -204,6 +307,25 @@ static void ledger_shows_what_was_planned(void **state)
     ls_store_release(&s);
     mem_read(&after);
     assert_int_equal(after.total_now, before.total_now);
+}
+
+static void a_budget_out_of_reach_is_refused(void **state)
+{
+    ls_store *s = new_store(LS_F32);
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+    ls_program *p;
+
+    (void)state;
+    o.recompute = LS_RECOMPUTE_BUDGET;
+    o.bytes = 1000;
+    for (o.split_backward = 0; o.split_backward < 2; o.split_backward++) {
+        OK(ls_program_new(s, &p));
+        build(p, LS_F32);
+        assert_int_equal(ls_program_compile(p, &o), LS_EINVAL);
+        assert_non_null(strstr(ls_errmsg(), "a budget of 1000 bytes can't be met"));
+        ls_program_release(&p);
+    }
+    ls_store_release(&s);
 }
 
 static void errors_stick_and_name_the_shapes(void **state)
@@ -341,8 +463,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_finite_differences),
         cmocka_unit_test(every_way_of_compiling_gives_the_same_bits),
+        cmocka_unit_test(recompute_keeps_what_leaves_a_block),
+        cmocka_unit_test(runs_out_of_order_are_refused),
+        cmocka_unit_test(indices_are_checked_where_they_enter),
         cmocka_unit_test(backward_adds_and_zero_clears),
         cmocka_unit_test(ledger_shows_what_was_planned),
+        cmocka_unit_test(a_budget_out_of_reach_is_refused),
         cmocka_unit_test(errors_stick_and_name_the_shapes),
         cmocka_unit_test(the_first_infinity_is_named),
         cmocka_unit_test(frozen_parameters_have_no_gradient),

@@ -50,7 +50,7 @@ enum {
 
 typedef enum ls_recompute {
     LS_RECOMPUTE_NONE,
-    LS_RECOMPUTE_SELECTIVE, /* cheap ops (norms, activations, rotations) again before a block's backward */
+    LS_RECOMPUTE_SELECTIVE, /* cheap ops (norms, activations, softmax, dropout) again before a block's backward */
     LS_RECOMPUTE_FULL,      /* keep block inputs only */
     LS_RECOMPUTE_EVERY,     /* keep the input of every k-th block: O(L/k + k) activations (Chen et al. 2016) */
     LS_RECOMPUTE_BUDGET     /* as few blocks in full as bring the arena within `bytes` */
@@ -84,9 +84,12 @@ ls_store *ls_program_store(ls_program *p);
 void ls_backward(ls_program *p, ls_value loss);
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options);  /* NULL: the defaults */
 
-/* Runs the named segments in their order. Failures: LS_EINVAL before compile, or under check_finite. */
+/* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, and for a backward without a
+ * forward just before it: a backward uses up what its forward left. Without split_backward LS_WEIGHTS is part of
+ * LS_BACKWARD. */
 ls_status ls_program_run(ls_program *p, int segments);
-/* Host to input, output or bound value to host, by name; count must be the value's. */
+/* Host to input, output or bound value to host, by name; count must be the value's. Indices (token ids, positions) that
+ * their readers can't take are LS_EINVAL. */
 ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count);
 ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count);
 

@@ -59,7 +59,7 @@ static ls_status passes(ls_program *p)
     if (p->loss.id)
         LS_TRY(gradient_pass(p));
     LS_TRY(recompute_pass(p));
-    if (p->options.split_backward)
+    if (p->options.split_backward && p->options.recompute != LS_RECOMPUTE_BUDGET)  /* a budget is kept with the split inside */
         LS_TRY(split_pass(p));
     LS_TRY(kernels_pass(p));
     LS_TRY(memory_pass(p));

@@ -97,6 +97,29 @@ static ls_status check_finite(const ls_program *p, const struct instruction *i, 
     return LS_OK;
 }
 
+/* A backward reads what the forward just before it left in the arena, and takes its place. */
+static ls_status check_order(ls_program *p, int segments)
+{
+    int last = p->last_run;
+
+    if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP))
+        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP is wanted", segments);
+    for (int s = 0; s < SEGMENTS; s++) {
+        bool empty = !p->list[s].n;
+
+        if (!(segments >> s & 1) || (s == SEG_WEIGHTS && !p->options.split_backward))
+            continue;
+        if (empty && (s == SEG_BACKWARD || s == SEG_OPTIMIZER))
+            return ls_fail(LS_EINVAL, "run: this program has no %s segment; %s makes it", segment_name((enum segment)s),
+                           s == SEG_BACKWARD ? "ls_backward" : "ls_optimizer_append");
+        if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
+            return ls_fail(LS_EINVAL, "run: %s needs a fresh %s; the one before has been used up", segment_name((enum segment)s),
+                           segment_name((enum segment)(s - 1)));
+        last = 1 << s;
+    }
+    return LS_OK;
+}
+
 ls_status ls_program_run(ls_program *p, int segments)
 {
     int number = 0;
@@ -104,12 +127,16 @@ ls_status ls_program_run(ls_program *p, int segments)
     LS_TRY(ls_program_status(p));
     if (!p->runnable)
         return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
+    LS_TRY(check_order(p, segments));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, number++) {
             struct instruction *i = &p->list[s].at[n];
             double start;
 
-            if (!(segments >> s & 1) || i->op == OP_VIEW)
+            if (!(segments >> s & 1))
+                continue;
+            p->last_run = 1 << s;
+            if (i->op == OP_VIEW)
                 continue;
             start = base_now();
             i->kernel->run(i->call);
@@ -137,6 +164,20 @@ static ls_status transfer_check(const ls_program *p, const char *name, size_t co
     return LS_OK;
 }
 
+/* Indices are checked here, where they enter: kernels trust them. */
+static ls_status check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
+{
+    for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
+        int64_t x;
+
+        ls_convert(&x, LS_I64, (const char *)host + i * ls_dtype_bytes(type), type, 1);
+        if (x < v->least || x > v->most)
+            return ls_fail(LS_EINVAL, "'%s': element %zu is %lld; %lld to %lld is possible", v->name, i, (long long)x,
+                           (long long)v->least, (long long)v->most);
+    }
+    return LS_OK;
+}
+
 ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
 {
     const struct value *v;
@@ -144,6 +185,7 @@ ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls
     LS_TRY(transfer_check(p, name, count, &v));
     if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
         return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
+    LS_TRY(check_range(v, host, type, count));
     ls_convert(root_data(p, v->root), v->dtype, host, type, count);
     return LS_OK;
 }

@@ -440,7 +440,7 @@ ls_status gradient_pass(ls_program *p)
     if (!g.needed[p->loss.id])
         program_fail(p, "backward: the loss depends on no parameter that learns");
     else
-        g.grad[p->loss.id] = ls_constant(p, type, ndim, one, 1.0);
+        give(&g, p->loss, ls_constant(p, type, ndim, one, 1.0));
     walk(&g);
     p->segment = SEG_FORWARD;
     p->phase = PHASE_FORWARD;

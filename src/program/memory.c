@@ -1,8 +1,7 @@
 /* memory.c - the memory pass: when each value lives, and where in the one arena.
  *
  * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
- * reader, views counted for their root; inputs live always, outputs from their writer to the end. An output takes over the
- * bytes of an input that dies at that very instruction where the kernel allows it. A kernel's scratch lives at its
+ * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at that very instruction where the kernel allows it. A kernel's scratch lives at its
  * position alone. Offsets: the largest buffer first, each at the lowest offset that is free for all of its life
  * (greedy by size: Pisarchyk and Lee 2020). arena_bytes is what will be allocated; live_peak is the bound below it.
  */
@@ -57,10 +56,8 @@ static int lifetimes(ls_program *p)
     for (int v = 1; v < p->nvalues; v++) {
         struct value *x = &p->values[v];
 
-        if (x->role == LS_ROLE_INPUT) {
+        if (x->role == LS_ROLE_INPUT || (x->keep && x->first >= 0)) {
             x->first = 0;
-            x->last = at;
-        } else if (x->keep && x->first >= 0) {
             x->last = at;
         }
     }

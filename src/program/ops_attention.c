@@ -31,6 +31,7 @@ ls_value ls_embedding(ls_program *p, ls_value ids, ls_value w)
         return program_fail(p, "embedding: w has %d dims, [V,C] is wanted; ids have %d", t->ndim, i->ndim);
     memcpy(size, i->size, sizeof size);
     size[i->ndim] = t->size[1];
+    program_bound(p, ids, 0, (int64_t)t->size[0] - 1);
     y = program_new_value(p, "embedding", t->dtype, i->ndim + 1, size);
     return program_emit(p, OP_EMBEDDING, NULL, 2, (ls_value[]){ ids, w }, 1, &y);
 }
@@ -113,6 +114,8 @@ ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int cau
         return program_fail(p, "attention: %zu queries see %zu keys; causal wants at least as many keys", a->size[1], b->size[1]);
     if (length.id && !is_i32(p, "attention", "length", length))
         return LS_NONE;
+    if (length.id)
+        program_bound(p, length, causal ? (int64_t)a->size[1] : 1, (int64_t)b->size[1]);
     attr.attention.scale = 1.0 / sqrt((double)a->size[3]);
     memcpy(size, a->size, sizeof size);
     memcpy(stat, (size_t[]){ size[0], size[2], size[1] }, sizeof stat);
@@ -138,5 +141,6 @@ ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value posi
         c->size[1] < v->size[1] || c->size[2] != v->size[2] || c->size[3] != v->size[3])
         return program_fail(p, "cache_write: cache is %s%s, x is %s; wanted a bound [B,S,G,D] and [B,T,G,D] with T <= S",
                             value_shape(c, cs), c->role == LS_ROLE_BOUND ? "" : " and not bound", value_shape(v, xs));
+    program_bound(p, position, 0, (int64_t)(c->size[1] - v->size[1]));
     return program_emit(p, OP_CACHE_WRITE, NULL, 2, (ls_value[]){ x, position }, 1, &cache);
 }

@@ -156,6 +156,7 @@ ls_value ls_linear_xent(ls_program *p, ls_value x, ls_value w, ls_value targets,
     if (denominator.id && (!program_operand(p, "linear_xent", "denominator", denominator, LS_DTYPES) ||
                            value_count(program_value(p, denominator)) != 1))
         return program_fail(p, "linear_xent: denominator must have one element");
+    program_bound(p, targets, INT32_MIN, (int64_t)program_value(p, w)->size[0] - 1);
     exact = a->dtype == LS_F64 ? LS_F64 : LS_F32;
     loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
     lse = program_new_value(p, "lse", exact, 1, &rows);

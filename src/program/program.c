@@ -57,6 +57,14 @@ ls_store *ls_program_store(ls_program *p) { return p->store; }
 
 bool program_ok(const ls_program *p) { return p->status >= 0; }
 
+void program_bound(ls_program *p, ls_value x, int64_t least, int64_t most)
+{
+    struct value *root = &p->values[p->values[x.id].root];
+
+    root->least = MAX(root->least, least);
+    root->most = MIN(root->most, most);
+}
+
 /* Keeps the first failure, whose message is in `text`. */
 static ls_value stick(ls_program *p, ls_status st, const char *text)
 {
@@ -80,6 +88,8 @@ ls_value program_fail(ls_program *p, const char *fmt, ...)
     va_end(ap);
     return stick(p, LS_EINVAL, text);
 }
+
+ls_value program_fail_by(ls_program *p, ls_status st) { return stick(p, st, ls_errmsg()); }
 
 struct value *program_value(ls_program *p, ls_value v)
 {
@@ -152,6 +162,8 @@ static int grow_values(ls_program *p, const char *what)
         return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
     v->block = p->block;
+    v->least = INT32_MIN;
+    v->most = INT32_MAX;
     return p->nvalues++;
 }
 
@@ -163,6 +175,8 @@ ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int n
 
     if (!program_ok(p))
         return LS_NONE;
+    if (p->compiled)
+        return program_fail(p, "%s: the program is compiled already; append before", what);
     if (ndim < 0 || ndim > LS_DIMS)
         return program_fail(p, "%s: %d dims; 0 to %d are possible", what, ndim, LS_DIMS);
     for (int d = 0; d < ndim; d++)
@@ -387,6 +401,8 @@ ls_value ls_output(ls_program *p, const char *name, ls_value x)
 
     if (!program_ok(p) || !x.id)
         return LS_NONE;
+    if (p->compiled)
+        return program_fail(p, "output '%s': the program is compiled already; append before", name);
     if (program_find(p, name).id)
         return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
     if (program_value(p, x)->role != LS_ROLE_ACTIVATION || program_value(p, x)->root != x.id)

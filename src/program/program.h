@@ -34,6 +34,7 @@ struct value {
     ls_placement place[LS_AXES];       /* all replicated on one rank */
     int          block;                /* 0: none */
     bool         keep;                 /* lasts to the end of the program */
+    int64_t      least, most;          /* i32 inputs: what their readers can take; checked when written */
     ls_tensor   *tensor;               /* bound; or NULL */
     /* memory pass, roots only */
     int          first, last;          /* positions in the order of all segments; last >= first */
@@ -74,6 +75,7 @@ struct ls_program {
     enum phase     phase;
     ls_value       loss;               /* of ls_backward */
     bool           compiled, runnable;
+    int            last_run;           /* the segment whose values stand in the arena now; 0: none */
     ls_compile_options options;
     void          *arena;
     size_t         arena_bytes, live_peak;
@@ -93,7 +95,9 @@ ls_value program_state_value(ls_program *p, int param, const char *state);  /* d
 ls_value program_find(const ls_program *p, const char *name);               /* input, output or bound; LS_NONE */
 /* Sticky failure: the first message stays; returns LS_NONE. */
 ls_value program_fail(ls_program *p, const char *fmt, ...) LS_PRINTF(2, 3);
+ls_value program_fail_by(ls_program *p, ls_status st);  /* st and its message, which are somebody else's */
 bool     program_ok(const ls_program *p);
+void     program_bound(ls_program *p, ls_value x, int64_t least, int64_t most);  /* narrows what may be written to x's root */
 bool     value_is_contiguous(const struct value *v);
 size_t   value_count(const struct value *v);
 struct view value_view(const struct value *v, void *root_data);  /* as a kernel sees it */

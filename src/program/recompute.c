@@ -23,7 +23,7 @@ struct again {
     int        *maker;     /* by value id: forward instruction + 1; 0: none */
     bool       *leaves;    /* by root id: read by another unit's forward, or kept */
     ls_value   *clone;     /* by value id: the value made again */
-    bool       *made;      /* by value id: is to be made again */
+    bool       *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
 };
 
 static bool is_cheap(int op)
@@ -40,11 +40,11 @@ static bool want(struct again *a, ls_value v)
 
     if (!v.id || v.id >= a->n || !a->maker[v.id])
         return false;
-    if (a->made[v.id])
-        return true;
     i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root])
         return false;
+    if (a->made[v.id])
+        return true;
     if (i->op == OP_VIEW)
         return a->made[v.id] = want(a, i->in[0]);
     if (a->selective && !is_cheap(i->op))
@@ -88,8 +88,8 @@ static ls_value clone_value(struct again *a, ls_value v)
     struct value x = *program_value(a->p, v);
     ls_value c;
 
-    if (!v.id)
-        return LS_NONE;
+    if (!v.id || a->clone[v.id].id)
+        return a->clone[v.id];  /* a "+=" value has several writers */
     c = program_new_value(a->p, "again", x.dtype, x.ndim, x.size);
     if (c.id) {
         struct value *y = program_value(a->p, c);
@@ -106,7 +106,9 @@ static ls_value clone_value(struct again *a, ls_value v)
 
 static ls_value mapped(const struct again *a, ls_value v)
 {
-    return v.id && v.id < a->n && a->made[v.id] ? a->clone[v.id] : v;
+    bool again = v.id && v.id < a->n && a->made[v.id] && !a->leaves[a->p->values[v.id].root];
+
+    return again ? a->clone[v.id] : v;
 }
 
 /* Clones go into `out`, in forward order. */
@@ -206,6 +208,8 @@ static ls_status try_blocks(ls_program *p, int *unit_of, int n)
     for (int b = 1; b < p->nblocks; b++)
         unit_of[b] = b <= n ? b : 0;
     LS_TRY(recompute_units(p, unit_of, n, false));
+    if (p->options.split_backward)
+        LS_TRY(split_pass(p));
     LS_TRY(kernels_pass(p));
     return memory_pass(p);
 }
@@ -227,7 +231,7 @@ static ls_status within_budget(ls_program *p, int *unit_of)
         unbind(p);
         while (p->nvalues > nvalues)
             mem_free(p->values[--p->nvalues].name);
-        p->list[SEG_BACKWARD].n = 0;
+        p->list[SEG_BACKWARD].n = p->list[SEG_WEIGHTS].n = 0;
         for (int k = 0; k < plain.n && st == LS_OK; k++)
             st = list_push(&p->list[SEG_BACKWARD], &plain.at[k]);
     }

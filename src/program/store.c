@@ -251,8 +251,9 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
 {
     struct slot *p = &s->slot[i];
 
-    if (p->value)
-        return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: it is allocated already", p->name);
+    if (p->value || p->wants_grad || p->states > s->options.master)
+        return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
+                       p->value ? "it is allocated already" : "a program has asked for its gradient or optimizer state");
     p->frozen = 1;
     p->states = 0;
     return LS_OK;
