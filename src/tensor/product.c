@@ -57,6 +57,24 @@ struct cut {
     size_t block;     /* bytes of a thread's scratch */
 };
 
+/* Rows of a block, at most `most` and at least half of it: so many that the threads end together, and rather many. */
+static size_t block_rows(size_t m, size_t most, size_t threads)
+{
+    size_t best = TILE_ROWS;
+    double least = 0;
+
+    for (size_t rows = most / TILE_ROWS * TILE_ROWS; rows >= TILE_ROWS && 2 * rows >= most; rows -= TILE_ROWS) {
+        size_t blocks = (m + rows - 1) / rows, rounds = (blocks + threads - 1) / threads;
+        double cost = (double)(rounds * rows) + 2.0 * (double)rounds;  /* 2: what a block costs besides its rows */
+
+        if (least == 0 || cost < least) {
+            least = cost;
+            best = rows;
+        }
+    }
+    return best;
+}
+
 static struct cut cut_of(const struct product *p, int threads)
 {
     size_t panel = tiles_best()->panel, unit, rows;
@@ -68,9 +86,7 @@ static struct cut cut_of(const struct product *p, int threads)
     cut.n = MAX(CHUNK_BYTES / MAX(panel_bytes(cut.pairs, cut.k), (size_t)1), (size_t)1) * panel;
     cut.n = MIN(cut.n, round_up(p->n, panel));
     rows = MIN(BLOCK_BYTES / (unit * MAX(cut.k, (size_t)1)), (size_t)BLOCK_ROWS);
-    rows = MIN(rows, p->m / (2 * (size_t)threads));
-    rows = MAX(rows, (size_t)LEAST_ROWS);
-    cut.m = rows / TILE_ROWS * TILE_ROWS;
+    cut.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
     cut.packed = cut.n / panel * panel_bytes(cut.pairs, cut.k);
     cut.block = block_scratch(cut.pairs, cut.m, cut.k);
     return cut;

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+enum { ROWS = 2 * QUERIES };  /* each block packs its keys again: fewer, larger blocks than backward has */
+
 /* One thread's scratch. */
 struct forward {
     const struct attention *a;
@@ -16,10 +18,10 @@ struct forward {
     struct rows q;
     void  *q_rows;             /* copies, where q can't be read in place */
     void  *k, *v;              /* panels: keys along the panel; D along the panel */
-    float *s;                  /* [QUERIES, KEYS] scores, then probabilities */
-    uint16_t *p;               /* [QUERIES, KEYS] probabilities as bf16; with pairs */
-    float *o;                  /* [QUERIES, columns] */
-    float *most, *sum;         /* [QUERIES] m and l */
+    float *s;                  /* [ROWS, KEYS] scores, then probabilities */
+    uint16_t *p;               /* [ROWS, KEYS] probabilities as bf16; with pairs */
+    float *o;                  /* [ROWS, columns] */
+    float *most, *sum;         /* [ROWS] m; [ROWS, LANES] l, lane by lane */
 };
 
 static size_t layout(struct forward *f, void *scratch)
@@ -28,14 +30,14 @@ static size_t layout(struct forward *f, void *scratch)
     struct parts at = { scratch, 0 };
 
     f->columns = columns;
-    f->q_rows = take(&at, QUERIES * D * sizeof(float));
+    f->q_rows = take(&at, ROWS * D * sizeof(float));
     f->k = take(&at, KEYS * D * sizeof(float));
     f->v = take(&at, KEYS * columns * sizeof(float));
-    f->s = take(&at, QUERIES * KEYS * sizeof(float));
-    f->p = take(&at, QUERIES * KEYS * sizeof(uint16_t));
-    f->o = take(&at, QUERIES * columns * sizeof(float));
-    f->most = take(&at, QUERIES * sizeof(float));
-    f->sum = take(&at, QUERIES * sizeof(float));
+    f->s = take(&at, ROWS * KEYS * sizeof(float));
+    f->p = take(&at, ROWS * KEYS * sizeof(uint16_t));
+    f->o = take(&at, ROWS * columns * sizeof(float));
+    f->most = take(&at, ROWS * sizeof(float));
+    f->sum = take(&at, ROWS * LANES * sizeof(float));
     return at.used;
 }
 
@@ -49,32 +51,32 @@ static size_t forward_scratch(const struct attention *a)
 /* Scores of n keys become probabilities relative to the largest so far; the others, up to `all`, become 0. */
 INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_t all)
 {
-    float *s = f->s + i * KEYS, most = f->most[i], keep;
-    vf largest = vset(-INFINITY), sum = vset(0), scale = vset(f->a->scale), shift;
+    float *s = f->s + i * KEYS, *o = f->o + i * f->columns, most = f->most[i];
+    vf largest = vset(-INFINITY), sum = vload_f32(f->sum + i * LANES, LANES), scale = vset(f->a->scale);
 
     EACH(j, count, 0, n)
         largest = vmax(largest, vkeep(vload_f32(s + j, count) * scale, count, -INFINITY));
-    most = MAX(most, vlargest(largest));
-    shift = vset(most);
+    most = MAX(most, lanes_max(largest));
+    if (most > f->most[i]) {
+        vf keep = vset(expf(f->most[i] - most));
+
+        for (size_t d = 0; d < f->columns; d += LANES)
+            vstore_f32(o + d, LANES, vload_f32(o + d, LANES) * keep);
+        sum *= keep;
+        f->most[i] = most;
+    }
     for (size_t j = 0; j < all; j += LANES) {
         vf p = vset(0);
 
         if (j < n)
-            p = vkeep(vexp(vload_f32(s + j, LANES) * scale - shift), MIN(n - j, (size_t)LANES), 0);
+            p = vkeep(vexp(vload_f32(s + j, LANES) * scale - vset(most)), MIN(n - j, (size_t)LANES), 0);
         sum += p;
         if (pairs)
             store(LS_BF16, f->p, i * KEYS + j, LANES, p);
         else
             vstore_f32(s + j, LANES, p);
     }
-    if (most > f->most[i]) {
-        keep = expf(f->most[i] - most);
-        for (size_t d = 0; d < f->columns; d += LANES)
-            vstore_f32(f->o + i * f->columns + d, LANES, vload_f32(f->o + i * f->columns + d, LANES) * vset(keep));
-        f->sum[i] *= keep;
-        f->most[i] = most;
-    }
-    f->sum[i] += vsum(sum);
+    vstore_f32(f->sum + i * LANES, LANES, sum);
 }
 
 /* Keys [s0, s0 + n) for the rows that see any of them. */
@@ -106,10 +108,10 @@ static void finish_rows(const struct forward *f)
     struct matrix o = head_rows(&a->o, f->b, f->t0, f->h);
 
     for (size_t i = 0; i < f->rows; i++) {
-        float inverse = f->sum[i] > 0 ? 1 / f->sum[i] : 0;
+        float sum = vsum(vload_f32(f->sum + i * LANES, LANES)), inverse = sum > 0 ? 1 / sum : 0;
         size_t to = i * (size_t)o.row;
 
-        a->lse[(f->b * a->H + f->h) * a->T + f->t0 + i] = f->sum[i] > 0 ? f->most[i] + logf(f->sum[i]) : -INFINITY;
+        a->lse[(f->b * a->H + f->h) * a->T + f->t0 + i] = sum > 0 ? f->most[i] + logf(sum) : -INFINITY;
         EACH(d, n, 0, a->D)
             BY_TYPE(o.type, T, store(T, o.data, to + d, n, vload_f32(f->o + i * f->columns + d, n) * vset(inverse)))
     }
@@ -117,17 +119,16 @@ static void finish_rows(const struct forward *f)
 
 static void forward(const struct attention *a, size_t b, size_t h, size_t i, void *scratch)
 {
-    struct forward f = { .a = a, .b = b, .h = h, .t0 = i * QUERIES };
+    struct forward f = { .a = a, .b = b, .h = h, .t0 = i * ROWS };
     struct matrix q = head_rows(&a->q, b, f.t0, h);
     size_t last;
 
     layout(&f, scratch);
-    f.rows = MIN(a->T - f.t0, (size_t)QUERIES);
+    f.rows = MIN(a->T - f.t0, (size_t)ROWS);
     f.q = pack_rows(f.q_rows, a->pairs, f.rows, a->D, &q);
-    for (size_t r = 0; r < f.rows; r++) {
+    for (size_t r = 0; r < f.rows; r++)
         f.most[r] = -INFINITY;
-        f.sum[r] = 0;
-    }
+    memset(f.sum, 0, f.rows * LANES * sizeof *f.sum);
     memset(f.o, 0, f.rows * f.columns * sizeof *f.o);
     last = seen(a, f.t0 + f.rows - 1);
     for (size_t s = 0; s < last; s += KEYS)
@@ -136,7 +137,7 @@ static void forward(const struct attention *a, size_t b, size_t h, size_t i, voi
 }
 
 const struct attention_blocks SIMD_PASTE(attention_, blocks, SIMD_ISA) = {
-    .queries = QUERIES,
+    .queries = ROWS,
     .forward_scratch = forward_scratch,
     .backward_scratch = attention_backward_scratch,
     .forward = forward,

@@ -8,6 +8,18 @@
 
 enum { QUERIES = 192, KEYS = 128 };  /* of a block: multiples of 6 and of PANEL */
 
+#ifdef SIMD_AVX512
+INLINE float lanes_max(vf x) { return _mm512_reduce_max_ps(x); }
+#else
+INLINE float lanes_max(vf x)
+{
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+#endif
+
 #define attention_backward         SIMD_PASTE(attention_, backward, SIMD_ISA)
 #define attention_backward_scratch SIMD_PASTE(attention_, backward_scratch, SIMD_ISA)
 
