@@ -24,6 +24,7 @@ all: configure
 
 deps:
 	@tools/deps.sh build
+	@case "$(notdir $(CC))" in clang*) tools/deps.sh clang;; esac
 
 configure: deps
 	@cmake -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >$(BUILD).configure.log 2>&1 \

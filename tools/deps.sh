@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|fuzz.
+# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|clang|fuzz.
 set -eu
 
 case "${1:-build}" in
 build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcmocka-dev" ;;
 demo)  want="bible-kjv" ;;
-fuzz)  want="clang libclang-rt-14-dev" ;;
-*) echo "deps: '$1' is none of build, demo, fuzz" >&2; exit 2 ;;
+clang|fuzz) want="clang libclang-rt-14-dev" ;;
+*) echo "deps: '$1' is none of build, demo, clang, fuzz" >&2; exit 2 ;;
 esac
 
 missing=""
