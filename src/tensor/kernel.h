@@ -147,6 +147,8 @@ const struct kernel *kernel_at(int i);
  * reference accepts everything. */
 const struct kernel *kernel_choose(const struct call *c);
 const struct kernel *kernel_reference(enum op op);
+/* The first entry of op with that name, whatever the processor; NULL when there is none. */
+const struct kernel *kernel_named(enum op op, const char *name);
 enum isa    isa_best(void);           /* of this processor, at most the cap */
 void        isa_cap(enum isa most);   /* option run.isa: tests and comparisons; default: no cap */
 const char *isa_name(enum isa isa);   /* "any", "avx2", "avx512", "avx512_bf16" */

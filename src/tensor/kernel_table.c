@@ -7,6 +7,7 @@
 
 #include <cpuid.h>
 #include <stdatomic.h>
+#include <string.h>
 #include "base/base.h"
 
 #define REFERENCE_PARTS(X) \
@@ -132,4 +133,13 @@ const struct kernel *kernel_reference(enum op op)
                 last = k;
     ASSERT(last != NULL);
     return last;
+}
+
+const struct kernel *kernel_named(enum op op, const char *name)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == op && strcmp(k->name, name) == 0)
+                return k;
+    return NULL;
 }

@@ -1,250 +1,516 @@
-/* onednn.c - linear layers by oneDNN's matmul, and oneDNN's best speed.
+/* onednn.c - linear layers and batched matrix products by oneDNN 2.x; the one file that knows its C interface.
  *
- * The fallback where product.h has no code for the processor, and the choice for bf16 where there is AMX. Weights stay
- * in their plain layout. oneDNN 2's C interface; it runs on the team that threads_set() chose in the calling thread.
- * A primitive is made in prepare(), its working memory is scratch.
+ * Each op is one matmul primitive, dst[M,N] = (add ? dst : 0) + src[M,K] weights[K,N] + bias[N]:
+ *
+ *   linear     src x[R,K]          weights w^T     dst y[R,N]
+ *   linear_dx  src dy[R,N]         weights w       dst dx[R,K]
+ *   linear_dw  src dy^T            weights x       dst dw[N,K], added by a sum post-op
+ *   matmul     as they are, with leading dims
+ *
+ * Transposing is a matter of strides. Where the rows are many, the weights are first reordered to the layout that the
+ * primitive likes best, in scratch; with fewer that costs more than it saves. Scratch: packed weights, then what the
+ * primitives ask for.
+ *
+ * Operands are f32, or bf16 with outputs in bf16 or f32 (dw: f32). A linear layer's are rows equally far apart; a
+ * matmul's a and b have a unit stride in one of the last two dims, its c is contiguous; sizes are at least 1.
+ *
+ * oneDNN picks the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A
+ * primitive keeps the number of threads that it was made for: scratch() and prepare() are called outside the team's
+ * tasks, and a process prepares after its fork. oneDNN's own cache of primitives is off in the whole process: ours
+ * frees what nobody holds. What oneDNN allocates for its primitives is not in the memory ledger.
+ *
+ * Reference: oneDNN developer guide, "MatMul" and "Reorder", v2.6.
  */
 #include "tensor/onednn.h"
 
 #include <dnnl.h>
 #include <pthread.h>
+#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "tensor/kernel.h"
 #include "tensor/product.h"
 
-#define DNNL_TRY(what)                                                                                  \
-    do {                                                                                                \
-        dnnl_status_t dnnl_try_ = (what);                                                               \
-        if (dnnl_try_ != dnnl_success)                                                                  \
-            return ls_fail(dnnl_try_ == dnnl_out_of_memory ? LS_ENOMEM : LS_EUNSUPPORTED,               \
-                           "oneDNN: %s gives status %d", #what, (int)dnnl_try_);                        \
-    } while (0)
+enum { PACK_ROWS_LINEAR = 4096, PACK_ROWS_DX = 2048 };
 
-static struct { dnnl_engine_t engine; dnnl_stream_t stream; bool ready; } shared;  /* live until the process ends */
-static pthread_once_t shared_once = PTHREAD_ONCE_INIT;
+/* ---- The library ---- */
 
-static void open_shared(void)
+static dnnl_engine_t engine;    /* lives until the process ends; NULL: oneDNN cannot be used */
+static unsigned      features;  /* dnnl_cpu_isa bits of what oneDNN uses here */
+
+static bool has(unsigned bits) { return (features & bits) == bits; }
+
+static void library_open(void)
 {
-    shared.ready = dnnl_engine_create(&shared.engine, dnnl_cpu, 0) == dnnl_success
-                && dnnl_stream_create(&shared.stream, shared.engine, dnnl_stream_default_flags) == dnnl_success;
+    features = dnnl_get_effective_cpu_isa();
+    if (dnnl_set_primitive_cache_capacity(0) != dnnl_success
+        || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+        engine = NULL;
 }
 
-static bool is_ready(void)
+static bool library_usable(ls_dtype type)
 {
-    pthread_once(&shared_once, open_shared);
-    return shared.ready;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    enum isa its;
+
+    pthread_once(&once, library_open);
+    its = has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16 : has(dnnl_cpu_isa_avx512_core) ? ISA_AVX512
+        : has(dnnl_cpu_isa_avx2) ? ISA_AVX2 : ISA_ANY;
+    return engine && its <= isa_best() && (type != LS_BF16 || its == ISA_AVX512_BF16);
 }
 
-bool onednn_has_amx(void)
-{
-    return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_amx;
-}
+bool onednn_has_amx(void) { return library_usable(LS_BF16) && has(dnnl_cpu_isa_avx512_core_amx); }
 
-static bool has_bf16(void)
-{
-    return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core;
-}
+/* ---- What a call wants: the recipe of a primitive ---- */
 
-static dnnl_data_type_t type_of(ls_dtype t) { return t == LS_BF16 ? dnnl_bf16 : dnnl_f32; }
-
-static ls_status describe(const struct matrix *m, size_t rows, size_t cols, dnnl_memory_desc_t *out)
-{
-    dnnl_dims_t size = { (dnnl_dim_t)rows, (dnnl_dim_t)cols }, stride = { m->row, m->col };
-
-    DNNL_TRY(dnnl_memory_desc_init_by_strides(out, 2, size, type_of(m->type), stride));
-    return LS_OK;
-}
-
-enum { A, B, C, BIAS, SCRATCH, PARTS };
-
-/* One matmul and its operands without their addresses. */
-struct matmul {
-    dnnl_primitive_desc_t desc;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t part[PARTS];  /* BIAS: NULL without */
+/* int64_t alone: no padding, so that memcmp tells recipes apart. */
+struct side { int64_t type; dnnl_dims_t size, stride; };
+struct recipe {
+    int64_t     ndim, bias, add, pack, threads;  /* bias: its type; none: dnnl_data_type_undef, which is 0 */
+    struct side src, weights, dst;
 };
 
-static void matmul_close(struct matmul *m)
+static bool same_recipe(const struct recipe *a, const struct recipe *b) { return memcmp(a, b, sizeof *a) == 0; }
+
+static dnnl_data_type_t type_of(ls_dtype t)
 {
-    for (int i = 0; i < PARTS; i++)
-        if (m->part[i])
-            dnnl_memory_destroy(m->part[i]);
-    if (m->primitive)
-        dnnl_primitive_destroy(m->primitive);
-    if (m->desc)
-        dnnl_primitive_desc_destroy(m->desc);
+    return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
 }
 
-static ls_status attributes(bool add, dnnl_primitive_attr_t attr)
+static bool types_fit(const struct call *c)
 {
-    dnnl_post_ops_t ops;
+    ls_dtype t = c->in[0].dtype, out = c->out[0].dtype;
+
+    return (t == LS_F32 || t == LS_BF16) && c->in[1].dtype == t
+        && (out == LS_F32 || (out == t && c->op != OP_LINEAR_DW))
+        && (c->op != OP_LINEAR || !call_has_in(c, 2) || c->in[2].dtype == LS_F32 || c->in[2].dtype == t);
+}
+
+static bool size_fits(size_t n) { return n >= 1 && n <= INT32_MAX; }
+
+static struct side side_of(const struct matrix *m, size_t rows, size_t columns)
+{
+    return (struct side){ type_of(m->type), { (int64_t)rows, (int64_t)columns }, { m->row, m->col } };
+}
+
+static bool product_recipe(const struct product *p, bool pack, struct recipe *out)
+{
+    if (!size_fits(p->m) || !size_fits(p->n) || !size_fits(p->k) || p->a.row < 1 || p->b.row < 1 || p->c.row < 1)
+        return false;
+    *out = (struct recipe){
+        .ndim = 2, .threads = threads_count(), .add = p->add, .pack = pack,
+        .src = side_of(&p->a, p->m, p->k), .weights = side_of(&p->b, p->k, p->n), .dst = side_of(&p->c, p->m, p->n),
+    };
+    return true;
+}
+
+static bool linear_recipe(const struct call *c, struct recipe *out)
+{
+    size_t many = c->op == OP_LINEAR ? PACK_ROWS_LINEAR : c->op == OP_LINEAR_DX ? PACK_ROWS_DX : SIZE_MAX;
+    struct product p;
+
+    if (!call_product(c, &p) || !product_recipe(&p, p.m >= many, out))
+        return false;
+    if (c->op == OP_LINEAR && call_has_in(c, 2))
+        out->bias = type_of(p.bias_type);
+    return true;
+}
+
+/* A stride that is never used becomes the one that makes the shape regular. */
+static bool strided(const struct view *v, struct side *out)
+{
+    int64_t extent = 1;
+    int last = v->ndim - 1;
+
+    *out = (struct side){ .type = type_of(v->dtype) };
+    for (int d = last; d >= 0; d--) {
+        out->size[d] = (int64_t)v->size[d];
+        out->stride[d] = v->size[d] == 1 ? extent : v->stride[d];
+        if (!size_fits(v->size[d]) || out->stride[d] < 1)
+            return false;
+        extent = MAX(extent, out->size[d] * out->stride[d]);
+    }
+    if (out->size[last] == 1 && out->stride[last - 1] > 1)
+        out->stride[last] = 1;
+    return out->stride[last] == 1 || out->stride[last - 1] == 1;
+}
+
+static bool matmul_recipe(const struct call *c, struct recipe *out)
+{
+    struct recipe r = { .ndim = c->out[0].ndim, .threads = threads_count() };
+
+    if (r.ndim < 2 || c->in[0].ndim != r.ndim || c->in[1].ndim != r.ndim || !view_is_contiguous(&c->out[0]))
+        return false;
+    if (!strided(&c->in[0], &r.src) || !strided(&c->in[1], &r.weights) || !strided(&c->out[0], &r.dst))
+        return false;
+    *out = r;
+    return true;
+}
+
+static bool recipe_of(const struct call *c, struct recipe *out)
+{
+    return types_fit(c) && (c->op == OP_MATMUL ? matmul_recipe(c, out) : linear_recipe(c, out));
+}
+
+/* ---- Descriptors: everything about a primitive but its code ---- */
+
+struct descriptors { dnnl_primitive_desc_t matmul, pack; };  /* pack NULL: the weights are taken as they are */
+
+static dnnl_status_t layout_of(const struct side *s, int64_t ndim, dnnl_memory_desc_t *out)
+{
+    return dnnl_memory_desc_init_by_strides(out, (int)ndim, s->size, (dnnl_data_type_t)s->type, s->stride);
+}
+
+/* *out is the caller's, on failure too. */
+static dnnl_status_t make_attributes(const struct recipe *r, dnnl_primitive_attr_t *out)
+{
+    dnnl_post_ops_t sum = NULL;
     dnnl_status_t st;
 
-    DNNL_TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-    if (!add)
-        return LS_OK;
-    DNNL_TRY(dnnl_post_ops_create(&ops));
-    st = dnnl_post_ops_append_sum(ops, 1);
-    if (st == dnnl_success)
-        st = dnnl_primitive_attr_set_post_ops(attr, ops);
-    dnnl_post_ops_destroy(ops);
-    DNNL_TRY(st);
-    return LS_OK;
-}
-
-/* b_any: oneDNN chooses the layout of b. */
-static ls_status matmul_desc(const struct product *p, bool b_any, dnnl_primitive_desc_t *out)
-{
-    dnnl_memory_desc_t a, b, c, bias;
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attr;
-    dnnl_dims_t wide = { 1, (dnnl_dim_t)p->n }, b_size = { (dnnl_dim_t)p->k, (dnnl_dim_t)p->n };
-    dnnl_status_t made = dnnl_success;
-    ls_status st;
-
-    if (!is_ready())
-        return ls_fail(LS_EUNSUPPORTED, "oneDNN: no engine for this processor");
-    LS_TRY(describe(&p->a, p->m, p->k, &a));
-    LS_TRY(describe(&p->c, p->m, p->n, &c));
-    LS_TRY(describe(&p->b, p->k, p->n, &b));
-    if (b_any)
-        DNNL_TRY(dnnl_memory_desc_init_by_tag(&b, 2, b_size, type_of(p->b.type), dnnl_format_tag_any));
-    DNNL_TRY(dnnl_memory_desc_init_by_tag(&bias, 2, wide, type_of(p->bias_type), dnnl_ab));
-    DNNL_TRY(dnnl_matmul_desc_init(&desc, &a, &b, p->bias ? &bias : NULL, &c));
-    DNNL_TRY(dnnl_primitive_attr_create(&attr));
-    st = attributes(p->add, attr);
-    if (st == LS_OK)
-        made = dnnl_primitive_desc_create(out, &desc, attr, shared.engine, NULL);
-    dnnl_primitive_attr_destroy(attr);
-    LS_TRY(st);
-    DNNL_TRY(made);
-    return LS_OK;
-}
-
-static ls_status matmul_parts(struct matmul *m, bool bias)
-{
-    static const struct { dnnl_query_t what; int index; } parts[PARTS] = {
-        [A] = { dnnl_query_src_md, 0 }, [B] = { dnnl_query_weights_md, 0 }, [C] = { dnnl_query_dst_md, 0 },
-        [BIAS] = { dnnl_query_weights_md, 1 }, [SCRATCH] = { dnnl_query_scratchpad_md, 0 },
-    };
-
-    DNNL_TRY(dnnl_primitive_create(&m->primitive, m->desc));
-    for (int i = 0; i < PARTS; i++)
-        if (i != BIAS || bias)
-            DNNL_TRY(dnnl_memory_create(&m->part[i],
-                                        dnnl_primitive_desc_query_md(m->desc, parts[i].what, parts[i].index),
-                                        shared.engine, DNNL_MEMORY_NONE));
-    return LS_OK;
-}
-
-static ls_status matmul_open(const struct product *p, bool b_any, struct matmul *out)
-{
-    struct matmul m = { .desc = NULL };
-    ls_status st = matmul_desc(p, b_any, &m.desc);
-
-    if (st == LS_OK)
-        st = matmul_parts(&m, p->bias != NULL);
-    if (st != LS_OK) {
-        matmul_close(&m);
+    *out = NULL;
+    if ((st = dnnl_primitive_attr_create(out)) != dnnl_success
+        || (st = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user)) != dnnl_success
+        || (st = dnnl_primitive_attr_set_fpmath_mode(*out, dnnl_fpmath_mode_strict)) != dnnl_success || !r->add)
         return st;
+    if ((st = dnnl_post_ops_create(&sum)) == dnnl_success && (st = dnnl_post_ops_append_sum(sum, 1)) == dnnl_success)
+        st = dnnl_primitive_attr_set_post_ops(*out, sum);
+    dnnl_post_ops_destroy(sum);
+    return st;
+}
+
+static dnnl_status_t describe_matmul(const struct recipe *r, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+{
+    dnnl_data_type_t type = (dnnl_data_type_t)r->weights.type;
+    dnnl_dims_t row = { 1, r->dst.size[1] };  /* [1,N] */
+    dnnl_memory_desc_t src, weights, bias, dst;
+    dnnl_matmul_desc_t matmul;
+    dnnl_status_t st;
+
+    if ((st = layout_of(&r->src, r->ndim, &src)) != dnnl_success
+        || (st = layout_of(&r->weights, r->ndim, &weights)) != dnnl_success
+        || (st = layout_of(&r->dst, r->ndim, &dst)) != dnnl_success)
+        return st;
+    if (r->pack)
+        st = dnnl_memory_desc_init_by_tag(&weights, (int)r->ndim, r->weights.size, type, dnnl_format_tag_any);
+    if (st == dnnl_success && r->bias)
+        st = dnnl_memory_desc_init_by_tag(&bias, 2, row, (dnnl_data_type_t)r->bias, dnnl_ab);
+    if (st == dnnl_success)
+        st = dnnl_matmul_desc_init(&matmul, &src, &weights, r->bias ? &bias : NULL, &dst);
+    return st == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : st;
+}
+
+static void descriptors_destroy(struct descriptors *d)
+{
+    dnnl_primitive_desc_destroy(d->matmul);
+    dnnl_primitive_desc_destroy(d->pack);
+}
+
+static dnnl_status_t describe(const struct recipe *r, struct descriptors *out)
+{
+    struct descriptors d = { NULL, NULL };
+    const dnnl_memory_desc_t *packed;
+    dnnl_primitive_attr_t attr;
+    dnnl_memory_desc_t plain;
+    dnnl_status_t st;
+
+    threads_set((int)r->threads);  /* what oneDNN asks is this thread's number, which may never have been set */
+    st = make_attributes(r, &attr);
+    if (st == dnnl_success)
+        st = describe_matmul(r, attr, &d.matmul);
+    if (st == dnnl_success && r->pack && (st = layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
+        packed = dnnl_primitive_desc_query_md(d.matmul, dnnl_query_weights_md, 0);
+        if (!dnnl_memory_desc_equal(&plain, packed))
+            st = dnnl_reorder_primitive_desc_create(&d.pack, &plain, engine, packed, engine, attr);
     }
-    *out = m;
+    dnnl_primitive_attr_destroy(attr);
+    if (st == dnnl_success)
+        *out = d;
+    else
+        descriptors_destroy(&d);
+    return st;
+}
+
+static size_t bytes_of(const_dnnl_primitive_desc_t d, dnnl_query_t what)
+{
+    return d ? dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(d, what, 0)) : 0;
+}
+
+/* Packing is over when the product begins: they share what they scratch in. */
+static size_t packed_bytes(const_dnnl_primitive_desc_t pack)
+{
+    return (bytes_of(pack, dnnl_query_dst_md) + 63) / 64 * 64;
+}
+
+/* ---- Primitives, shared among calls ---- */
+
+struct primitive {
+    struct recipe     recipe;
+    dnnl_primitive_t  matmul, pack;
+    size_t            packed;  /* bytes of scratch that hold packed weights */
+    int               holders;
+    struct primitive *next;
+};
+
+static pthread_mutex_t   lock = PTHREAD_MUTEX_INITIALIZER;  /* of the list and of the counts in it */
+static struct primitive *primitives;
+
+static ls_status failed(const struct recipe *r, dnnl_status_t st)
+{
+    long long m = r->dst.size[r->ndim - 2], n = r->dst.size[r->ndim - 1], k = r->src.size[r->ndim - 1];
+
+    return ls_fail(st == dnnl_out_of_memory ? LS_ENOMEM : LS_EUNSUPPORTED,
+                   "oneDNN: product of [%lld,%lld] and [%lld,%lld] in %d dims on %d threads: status %d", m, k, k, n,
+                   (int)r->ndim, (int)r->threads, (int)st);
+}
+
+static void primitive_free(struct primitive *p)
+{
+    dnnl_primitive_destroy(p->matmul);
+    dnnl_primitive_destroy(p->pack);
+    mem_free(p);
+}
+
+static ls_status primitive_new(const struct recipe *r, struct primitive **out)
+{
+    struct primitive *p = mem_zalloc(MEM_OTHER, sizeof *p);
+    struct descriptors d;
+    dnnl_status_t st;
+
+    if (!p)
+        return LS_ENOMEM;
+    p->recipe = *r;
+    st = describe(r, &d);
+    if (st == dnnl_success) {
+        p->packed = packed_bytes(d.pack);
+        st = dnnl_primitive_create(&p->matmul, d.matmul);
+        if (st == dnnl_success && d.pack)
+            st = dnnl_primitive_create(&p->pack, d.pack);
+        descriptors_destroy(&d);
+    }
+    if (st != dnnl_success) {
+        primitive_free(p);
+        return failed(r, st);
+    }
+    *out = p;
     return LS_OK;
 }
 
-static size_t scratchpad_bytes(dnnl_primitive_desc_t desc)
+static ls_status primitive_hold(const struct recipe *r, struct primitive **out)
 {
-    return dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0));
+    struct primitive *p = NULL;
+    ls_status st = LS_OK;
+
+    pthread_mutex_lock(&lock);
+    for (p = primitives; p && !same_recipe(&p->recipe, r); p = p->next)
+        ;
+    if (!p && (st = primitive_new(r, &p)) == LS_OK) {
+        p->next = primitives;
+        primitives = p;
+    }
+    if (st == LS_OK) {
+        p->holders++;
+        *out = p;
+    }
+    pthread_mutex_unlock(&lock);
+    return st;
 }
 
-static dnnl_status_t matmul_execute(struct matmul *m, const struct product *p, void *b, void *scratch)
+static void primitive_drop(struct primitive *p)
 {
-    static const int names[PARTS] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD };
-    void *at[PARTS] = { p->a.data, b, p->c.data, (void *)p->bias, scratch };
-    dnnl_exec_arg_t args[PARTS];
-    int n = 0;
+    pthread_mutex_lock(&lock);
+    if (--p->holders == 0) {
+        struct primitive **at = &primitives;
 
-    for (int i = 0; i < PARTS; i++)
-        if (m->part[i]) {
-            dnnl_memory_set_data_handle(m->part[i], at[i]);
-            args[n++] = (dnnl_exec_arg_t){ names[i], m->part[i] };
-        }
-    return dnnl_primitive_execute(m->primitive, shared.stream, n, args);
+        while (*at != p)
+            at = &(*at)->next;
+        *at = p->next;
+        primitive_free(p);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
-static bool is_type(ls_dtype t) { return t == LS_F32 || (t == LS_BF16 && has_bf16()); }
-
-/* a and b of one type; c of that type or f32; sums of bf16 stay in f32. */
-static bool onednn_accepts(const struct call *c)
+size_t onednn_primitives(void)
 {
-    struct product p;
+    size_t n = 0;
 
-    if (!call_product(c, &p) || p.m == 0 || p.n == 0 || p.k == 0)
-        return false;
-    return is_type(p.a.type) && p.a.type == p.b.type && (p.c.type == LS_F32 || (p.c.type == p.a.type && !p.add))
-        && (!p.bias || p.bias_type == LS_F32 || p.bias_type == p.a.type) && is_ready();
+    pthread_mutex_lock(&lock);
+    for (const struct primitive *p = primitives; p; p = p->next)
+        n++;
+    pthread_mutex_unlock(&lock);
+    return n;
 }
 
-static size_t onednn_scratch(const struct call *c)
+/* ---- Kernels ---- */
+
+enum { SRC, WEIGHTS, BIAS, DST, PACKED, SCRATCH, PACK_SCRATCH, MEMORIES };
+
+/* Of one prepared call: oneDNN's names for its buffers. NULL: not used. */
+struct state {
+    struct primitive *primitive;
+    dnnl_stream_t     stream;
+    dnnl_memory_t     memory[MEMORIES];
+};
+
+static bool accepts(const struct call *c)
 {
-    dnnl_primitive_desc_t desc;
-    struct product p;
+    struct recipe r;
+
+    return library_usable(c->in[0].dtype) && recipe_of(c, &r);
+}
+
+/* 0 when oneDNN refuses: prepare() then says so. */
+static size_t scratch(const struct call *c)
+{
+    struct recipe r;
+    struct descriptors d;
     size_t bytes;
 
-    if (!call_product(c, &p) || matmul_desc(&p, false, &desc) != LS_OK)
+    if (!recipe_of(c, &r) || describe(&r, &d) != dnnl_success)
         return 0;
-    bytes = scratchpad_bytes(desc);
-    dnnl_primitive_desc_destroy(desc);
+    bytes = packed_bytes(d.pack)
+          + MAX(bytes_of(d.matmul, dnnl_query_scratchpad_md), bytes_of(d.pack, dnnl_query_scratchpad_md));
+    descriptors_destroy(&d);
     return bytes;
 }
 
-static ls_status onednn_prepare(struct call *c)
+static dnnl_status_t name_buffers(struct state *s)
 {
-    struct matmul *m = mem_zalloc(MEM_OTHER, sizeof *m);
-    struct product p;
-    ls_status st = LS_OK;
+    const struct primitive *p = s->primitive;
+    const struct { const_dnnl_primitive_t of; dnnl_query_t what; int index; } buffers[MEMORIES] = {
+        [SRC] = { p->matmul, dnnl_query_src_md, 0 }, [DST] = { p->matmul, dnnl_query_dst_md, 0 },
+        [WEIGHTS] = { p->pack ? p->pack : p->matmul, p->pack ? dnnl_query_src_md : dnnl_query_weights_md, 0 },
+        [BIAS] = { p->recipe.bias ? p->matmul : NULL, dnnl_query_weights_md, 1 },
+        [PACKED] = { p->pack, dnnl_query_dst_md, 0 }, [SCRATCH] = { p->matmul, dnnl_query_scratchpad_md, 0 },
+        [PACK_SCRATCH] = { p->pack, dnnl_query_scratchpad_md, 0 },
+    };
+    dnnl_status_t st = dnnl_stream_create(&s->stream, engine, dnnl_stream_default_flags);
+    const_dnnl_primitive_desc_t d;
 
-    if (!m)
+    for (int i = 0; i < MEMORIES && st == dnnl_success; i++)
+        if (buffers[i].of && (st = dnnl_primitive_get_primitive_desc(buffers[i].of, &d)) == dnnl_success)
+            st = dnnl_memory_create(&s->memory[i], dnnl_primitive_desc_query_md(d, buffers[i].what, buffers[i].index),
+                                    engine, DNNL_MEMORY_NONE);
+    return st;
+}
+
+static void state_close(struct state *s)
+{
+    for (int i = 0; i < MEMORIES; i++)
+        dnnl_memory_destroy(s->memory[i]);
+    dnnl_stream_destroy(s->stream);
+    if (s->primitive)
+        primitive_drop(s->primitive);
+    mem_free(s);
+}
+
+static ls_status state_open(const struct recipe *r, struct state **out)
+{
+    struct state *s = mem_zalloc(MEM_OTHER, sizeof *s);
+    dnnl_status_t named;
+    ls_status st;
+
+    if (!s)
         return LS_ENOMEM;
-    if (!call_product(c, &p))
-        st = ls_fail(LS_EINVAL, "oneDNN: %s with operands that are not matrices", op_name(c->op));
+    st = primitive_hold(r, &s->primitive);
+    if (st == LS_OK && (named = name_buffers(s)) != dnnl_success)
+        st = failed(r, named);
     if (st == LS_OK)
-        st = matmul_open(&p, false, m);
-    if (st != LS_OK) {
-        mem_free(m);
-        return st;
-    }
-    c->state = m;
+        *out = s;
+    else
+        state_close(s);
+    return st;
+}
+
+static ls_status prepare(struct call *c)
+{
+    struct state *s;
+    struct recipe r;
+
+    ASSERT(recipe_of(c, &r));
+    LS_TRY(state_open(&r, &s));
+    c->state = s;
     return LS_OK;
 }
 
-static void onednn_release(struct call *c)
+static void release(struct call *c)
 {
     if (c->state)
-        matmul_close(c->state);
-    mem_free(c->state);
+        state_close(c->state);
     c->state = NULL;
 }
 
-static void onednn_run(const struct call *c)
+/* Setting a handle fills the padding of a packed layout with zeros: once is enough. */
+static void point(dnnl_memory_t m, void *data)
 {
-    struct product p;
+    void *now;
 
-    ASSERT(call_product(c, &p));
-    ASSERT(matmul_execute(c->state, &p, p.b.data, c->scratch) == dnnl_success);
+    if (m && dnnl_memory_get_data_handle(m, &now) == dnnl_success && now != data)
+        ASSERT(dnnl_memory_set_data_handle(m, data) == dnnl_success);
 }
 
-/* Runs m again and again for about `budget` seconds; the least time. */
-static double least_time(struct matmul *m, const struct product *p, void *b, void *scratch, double budget)
+static void run_pack(const struct state *s)
+{
+    const dnnl_memory_t *m = s->memory;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, m[WEIGHTS] }, { DNNL_ARG_TO, m[PACKED] },
+                                     { DNNL_ARG_SCRATCHPAD, m[PACK_SCRATCH] } };
+
+    ASSERT(dnnl_primitive_execute(s->primitive->pack, s->stream, COUNT_OF(args), args) == dnnl_success);
+}
+
+static void run_matmul(const struct state *s)
+{
+    const dnnl_memory_t *m = s->memory;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, m[SRC] }, { DNNL_ARG_WEIGHTS, m[m[PACKED] ? PACKED : WEIGHTS] },
+                                     { DNNL_ARG_DST, m[DST] }, { DNNL_ARG_SCRATCHPAD, m[SCRATCH] },
+                                     { DNNL_ARG_BIAS, m[BIAS] } };
+
+    ASSERT(dnnl_primitive_execute(s->primitive->matmul, s->stream, m[BIAS] ? 5 : 4, args) == dnnl_success);
+}
+
+static void run(const struct call *c)
+{
+    const struct state *s = c->state;
+    char *rest = (char *)c->scratch + s->primitive->packed;
+    void *const at[MEMORIES] = {
+        [SRC] = c->in[0].data, [WEIGHTS] = c->in[1].data, [BIAS] = c->in[2].data, [DST] = c->out[0].data,
+        [PACKED] = c->scratch, [SCRATCH] = rest, [PACK_SCRATCH] = rest,
+    };
+
+    for (int i = 0; i < MEMORIES; i++)
+        point(s->memory[i], at[i]);
+    if (s->memory[PACKED])
+        run_pack(s);
+    run_matmul(s);
+}
+
+#define ONEDNN_ROW(id) { OP_##id, "onednn", ISA_ANY, accepts, scratch, prepare, release, run }
+
+const struct kernel kernels_onednn[] = {
+    ONEDNN_ROW(LINEAR),
+    ONEDNN_ROW(LINEAR_DX),
+    ONEDNN_ROW(LINEAR_DW),
+    ONEDNN_ROW(MATMUL),
+    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+};
+
+/* ---- How fast it can be ---- */
+
+static size_t buffer_bytes(const_dnnl_memory_t m)
+{
+    const dnnl_memory_desc_t *layout;
+
+    return dnnl_memory_get_memory_desc(m, &layout) == dnnl_success ? dnnl_memory_desc_get_size(layout) : 0;
+}
+
+static double least_time(const struct state *s, double budget)
 {
     double start = base_now(), least = -1, now = start;
 
     do {
         double began = now;
 
-        if (matmul_execute(m, p, b, scratch) != dnnl_success)
-            return -1;
+        run_matmul(s);
         now = base_now();
         if (least < 0 || now - began < least)
             least = now - began;
@@ -254,39 +520,27 @@ static double least_time(struct matmul *m, const struct product *p, void *b, voi
 
 ls_status onednn_product_time(ls_dtype type, size_t m, size_t n, size_t k, double budget, double *seconds)
 {
-    size_t bytes = ls_dtype_bytes(type);
-    struct product p = { .m = m, .n = n, .k = k, .a = { NULL, type, (ptrdiff_t)k, 1 }, .b = { NULL, type, (ptrdiff_t)n, 1 },
-                         .c = { NULL, type, (ptrdiff_t)n, 1 } };
-    struct matmul matmul;
-    void *b, *scratch;
-    double least = -1;
+    struct matrix a = { NULL, type, (ptrdiff_t)k, 1 }, b = { NULL, type, (ptrdiff_t)n, 1 };
+    struct product p = { .m = m, .n = n, .k = k, .a = a, .b = b, .c = b };
+    void *data[MEMORIES] = { NULL };
+    ls_status st = LS_OK;
+    struct recipe r;
+    struct state *s;
 
-    if (!is_type(type))
-        return ls_fail(LS_EUNSUPPORTED, "oneDNN: products of %s on this processor", ls_dtype_name(type));
-    LS_TRY(matmul_open(&p, true, &matmul));
-    p.a.data = mem_zalloc(MEM_OTHER, m * k * bytes);
-    p.c.data = mem_zalloc(MEM_OTHER, m * n * bytes);
-    b = mem_zalloc(MEM_OTHER, dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(matmul.desc, dnnl_query_weights_md, 0)));
-    scratch = mem_zalloc(MEM_OTHER, scratchpad_bytes(matmul.desc));
-    if (p.a.data && p.c.data && b && scratch)
-        least = least_time(&matmul, &p, b, scratch, budget);
-    mem_free(scratch);
-    mem_free(b);
-    mem_free(p.c.data);
-    mem_free(p.a.data);
-    matmul_close(&matmul);
-    if (least < 0)
-        return ls_fail(LS_ENOMEM, "oneDNN: a product of %zu x %zu x %zu %s", m, n, k, ls_dtype_name(type));
-    *seconds = least;
-    return LS_OK;
+    if ((type != LS_F32 && type != LS_BF16) || !library_usable(type) || !product_recipe(&p, true, &r))
+        return ls_fail(LS_EUNSUPPORTED, "oneDNN: products of %zu x %zu x %zu %s on this processor, up to %s", m, n, k,
+                       ls_dtype_name(type), isa_name(isa_best()));
+    LS_TRY(state_open(&r, &s));
+    for (int i = 0; i < MEMORIES && st == LS_OK; i++)
+        if (s->memory[i]) {
+            data[i] = mem_zalloc(MEM_OTHER, buffer_bytes(s->memory[i]));
+            st = data[i] ? LS_OK : LS_ENOMEM;
+            point(s->memory[i], data[i]);
+        }
+    if (st == LS_OK)
+        *seconds = least_time(s, budget);
+    for (int i = 0; i < MEMORIES; i++)
+        mem_free(data[i]);
+    state_close(s);
+    return st;
 }
-
-#define ONEDNN_ROW(id) \
-    { OP_##id, "onednn", ISA_ANY, onednn_accepts, onednn_scratch, onednn_prepare, onednn_release, onednn_run }
-
-const struct kernel kernels_onednn[] = {
-    ONEDNN_ROW(LINEAR),
-    ONEDNN_ROW(LINEAR_DX),
-    ONEDNN_ROW(LINEAR_DW),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
-};

@@ -7,8 +7,11 @@
 #include "lockstep/dtype.h"
 #include "lockstep/status.h"
 
-/* Tiles of bf16 in hardware, which oneDNN uses and product.h does not. */
+/* Tiles of bf16 in hardware, which oneDNN uses and product.h does not; false under a cap of the instruction set. */
 bool onednn_has_amx(void);
+
+/* Primitives that prepared calls hold: one for all calls of the same sizes, strides, types, sum and threads. */
+size_t onednn_primitives(void);
 
 /* *seconds: the least time of a few runs, during `budget` seconds, of oneDNN's c[m,n] = a[m,k] b[k,n], all of one
  * type, f32 or bf16, b in the layout that oneDNN likes best. On the team. */

@@ -1,0 +1,382 @@
+/* test_onednn.c - oneDNN's rows against the reference: sizes on both sides of the packing of weights, aligned and odd;
+ * sums, biases, types, strides, teams; what they refuse; how primitives are shared and given back.
+ *
+ * test_kernels.c runs them on the small cases of every op as well.
+ */
+#include "helper_kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "tensor/onednn.h"
+
+static const ls_dtype types[] = { LS_F32, LS_BF16 };
+
+struct product_case { enum op op; size_t R, K, N; ls_dtype type, out; bool bias; };
+
+static struct view filled(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, uint64_t stream)
+{
+    struct view v = block_view(b, type, ndim, size, layout, stream % 2 == 1);
+
+    for (size_t i = 0; i < view_count(&v); i++)
+        element_put(&v, i, 2 * rng_uniform(7, stream, i) - 1);
+    return v;
+}
+
+static void case_open(struct kernel_case *c, const struct product_case *p)
+{
+    size_t x[] = { p->R, p->K }, y[] = { p->R, p->N }, w[] = { p->N, p->K }, b[] = { p->N };
+    bool dx = p->op == OP_LINEAR_DX, dw = p->op == OP_LINEAR_DW;
+
+    memset(c, 0, sizeof *c);
+    snprintf(c->name, sizeof c->name, "%s R %zu K %zu N %zu %s to %s%s", op_name(p->op), p->R, p->K, p->N,
+             ls_dtype_name(p->type), ls_dtype_name(p->out), p->bias ? ", bias" : "");
+    c->call.op = p->op;
+    c->call.nin = p->bias ? 3 : 2;
+    c->call.nout = 1;
+    c->call.in[0] = filled(&c->in[0], p->type, 2, dx || dw ? y : x, 0, 1);
+    c->call.in[1] = filled(&c->in[1], p->type, 2, dw ? x : w, 0, 2);
+    if (p->bias)
+        c->call.in[2] = filled(&c->in[2], p->out, 1, b, 0, 3);
+    c->call.out[0] = filled(&c->out[0], p->out, 2, dx ? x : dw ? w : y, 0, 4);
+}
+
+static void case_close(struct kernel_case *c)
+{
+    for (int i = 0; i < CALL_OPERANDS; i++) {
+        block_free(&c->in[i]);
+        block_free(&c->out[i]);
+    }
+}
+
+static const struct kernel *row_for(const struct call *c)
+{
+    const struct kernel *k = kernel_named(c->op, "onednn");
+
+    assert_non_null(k);
+    return k->accepts(c) ? k : NULL;
+}
+
+/* bf16 needs a processor that multiplies it. */
+static bool usable(ls_dtype type)
+{
+    return isa_best() >= (type == LS_BF16 ? ISA_AVX512_BF16 : ISA_AVX2);
+}
+
+/* Runs the call on the block of its output as it was; a copy of the block that results. */
+static unsigned char *result(const struct kernel *k, struct kernel_case *c, const unsigned char *before,
+                             unsigned char fill)
+{
+    unsigned char *after = malloc(c->out[0].bytes);
+
+    assert_non_null(after);
+    memcpy(c->out[0].base, before, c->out[0].bytes);
+    kernel_run(k, &c->call, fill, c->name);
+    memcpy(after, c->out[0].base, c->out[0].bytes);
+    return after;
+}
+
+static struct view moved(const struct kernel_case *c, unsigned char *block)
+{
+    struct view v = c->call.out[0];
+
+    v.data = block + ((unsigned char *)v.data - c->out[0].base);
+    return v;
+}
+
+/* Near the reference, the same bits again, and nothing but the output written. */
+static void check_case(struct kernel_case *c)
+{
+    const struct kernel *k = row_for(&c->call);
+    struct block *b = &c->out[0];
+    unsigned char *before = malloc(b->bytes), *want, *got, *again;
+    struct view v = c->call.out[0], w, g;
+    size_t begin = (size_t)((unsigned char *)v.data - b->base), end = begin + view_bytes(&v);
+
+    if (!k)
+        fail_msg("%s is refused", c->name);
+    assert_non_null(before);
+    memcpy(before, b->base, b->bytes);
+    want = result(kernel_reference(c->call.op), c, before, 0);
+    got = result(k, c, before, 0xff);
+    again = result(k, c, before, 0);
+    w = moved(c, want);
+    g = moved(c, got);
+    kernel_compare(&c->call, 0, &g, &w, c->name);
+    if (memcmp(got, again, b->bytes) != 0)
+        fail_msg("%s: other bits on a second run", c->name);
+    if (memcmp(got, before, begin) != 0 || memcmp(got + end, before + end, b->bytes - end) != 0)
+        fail_msg("%s: wrote outside its output", c->name);
+    free(before);
+    free(want);
+    free(got);
+    free(again);
+}
+
+static void test_linear(void **state)
+{
+    static const size_t sizes[][3] = { { 1, 1, 1 }, { 2, 64, 64 }, { 33, 17, 65 }, { 256, 128, 192 }, { 131, 257, 97 } };
+    static const enum op ops[] = { OP_LINEAR, OP_LINEAR_DX, OP_LINEAR_DW };
+
+    (void)state;
+    for (size_t t = 0; t < COUNT_OF(types); t++)
+        for (size_t o = 0; o < COUNT_OF(ops) && usable(types[t]); o++)
+            for (size_t s = 0; s < COUNT_OF(sizes); s++)
+                for (int variant = 0; variant < 2; variant++) {
+                    bool dw = ops[o] == OP_LINEAR_DW, wide = variant == 1 || dw;
+                    struct product_case p = { ops[o], sizes[s][0], sizes[s][1], sizes[s][2], types[t],
+                                              wide ? LS_F32 : types[t], variant == 1 && ops[o] == OP_LINEAR };
+                    struct kernel_case c;
+
+                    case_open(&c, &p);
+                    check_case(&c);
+                    case_close(&c);
+                }
+}
+
+/* Rows just under and at the bounds from which weights are packed; scratch tells which it is. */
+static void test_packed(void **state)
+{
+    static const struct { enum op op; size_t rows; } many[] = { { OP_LINEAR, 4096 }, { OP_LINEAR_DX, 2048 } };
+    static const size_t sizes[][2] = { { 64, 128 }, { 37, 51 } };
+
+    (void)state;
+    for (size_t t = 0; t < COUNT_OF(types); t++)
+        for (size_t i = 0; i < COUNT_OF(many) && usable(types[t]); i++)
+            for (size_t s = 0; s < COUNT_OF(sizes); s++)
+                for (size_t less = 0; less < 2; less++) {
+                    struct product_case p = { many[i].op, many[i].rows - less, sizes[s][0], sizes[s][1], types[t],
+                                              types[t], many[i].op == OP_LINEAR };
+                    struct kernel_case c;
+
+                    case_open(&c, &p);
+                    if (!less)
+                        assert_true(row_for(&c.call)->scratch(&c.call) >= view_bytes(&c.call.in[1]));
+                    check_case(&c);
+                    case_close(&c);
+                }
+}
+
+/* Heads side by side in memory, as attention has them; transposed matrices; the most dims. */
+static void test_matmul(void **state)
+{
+    static const struct { int ndim, layout; size_t lead[4], m, k, n; } cases[] = {
+        { 2, 0, { 0 }, 64, 64, 64 }, { 2, 2, { 0 }, 31, 33, 35 }, { 3, 0, { 3 }, 17, 70, 1 }, { 3, 1, { 4 }, 65, 9, 33 },
+        { 4, 1, { 2, 3 }, 40, 24, 56 }, { 4, 2, { 3, 2 }, 1, 40, 19 }, { 6, 0, { 2, 1, 3, 2 }, 5, 7, 9 },
+    };
+
+    (void)state;
+    for (size_t t = 0; t < COUNT_OF(types); t++)
+        for (size_t i = 0; i < COUNT_OF(cases) && usable(types[t]); i++) {
+            size_t a[LS_DIMS], b[LS_DIMS], y[LS_DIMS];
+            int n = cases[i].ndim;
+            struct kernel_case c = { .call = { .op = OP_MATMUL, .nin = 2, .nout = 1 } };
+
+            for (int d = 0; d < n - 2; d++)
+                a[d] = b[d] = y[d] = cases[i].lead[d];
+            a[n - 2] = y[n - 2] = cases[i].m;
+            a[n - 1] = b[n - 2] = cases[i].k;
+            b[n - 1] = y[n - 1] = cases[i].n;
+            snprintf(c.name, sizeof c.name, "matmul %s, case %zu", ls_dtype_name(types[t]), i);
+            c.call.in[0] = filled(&c.in[0], types[t], n, a, cases[i].layout, 1);
+            c.call.in[1] = filled(&c.in[1], types[t], n, b, cases[i].layout, 2);
+            c.call.out[0] = filled(&c.out[0], types[t], n, y, 0, 4);
+            check_case(&c);
+            case_close(&c);
+        }
+}
+
+/* A call that was prepared for three threads, run with the team at one and inside a task of the team. */
+static void run_in_task(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct call *c = ctx;
+
+    (void)end;
+    (void)thread;
+    if (begin == 0)
+        kernel_named(c->op, "onednn")->run(c);
+}
+
+static void test_other_teams(void **state)
+{
+    struct product_case p = { OP_LINEAR_DX, 2300, 70, 90, LS_F32, LS_F32, false };
+    const struct kernel *k;
+    struct kernel_case c;
+    size_t bytes;
+    void *want;
+
+    (void)state;
+    case_open(&c, &p);
+    k = row_for(&c.call);
+    assert_non_null(k);
+    bytes = view_bytes(&c.call.out[0]);
+    want = malloc(bytes);
+    assert_non_null(want);
+    c.call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c.call));
+    assert_int_equal(k->prepare(&c.call), LS_OK);
+    k->run(&c.call);
+    memcpy(want, c.call.out[0].data, bytes);
+    memset(c.call.out[0].data, 0xff, bytes);
+    threads_set(1);
+    k->run(&c.call);
+    assert_memory_equal(c.call.out[0].data, want, bytes);
+    threads_set(3);
+    memset(c.call.out[0].data, 0xff, bytes);
+    threads_each(3, 1, run_in_task, &c.call);
+    assert_memory_equal(c.call.out[0].data, want, bytes);
+    k->release(&c.call);
+    mem_free(c.call.scratch);
+    free(want);
+    case_close(&c);
+}
+
+static void test_refused(void **state)
+{
+    struct product_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, true };
+    struct kernel_case c;
+    struct call other;
+
+    (void)state;
+    case_open(&c, &p);
+    assert_non_null(row_for(&c.call));
+    for (int i = 0; i < 2; i++) {
+        other = c.call;
+        other.in[0].dtype = i ? LS_F16 : LS_F64;
+        assert_null(row_for(&other));
+    }
+    other = c.call;
+    other.in[2].dtype = LS_BF16;  /* a bias smaller than the product's type */
+    assert_null(row_for(&other));
+    other = c.call;
+    other.in[0].size[0] = other.out[0].size[0] = 0;
+    assert_null(row_for(&other));
+    other = c.call;
+    other.in[0].stride[1] = 2;
+    assert_null(row_for(&other));
+    if (isa_best() > ISA_ANY) {
+        isa_cap(ISA_ANY);  /* below what oneDNN would use */
+        assert_null(row_for(&c.call));
+        assert_false(onednn_has_amx());
+        isa_cap(ISAS - 1);
+    }
+    case_close(&c);
+}
+
+/* Calls of one kind share a primitive; another size, type or team is another; all go with their last call. */
+static void test_shared(void **state)
+{
+    struct product_case p = { OP_LINEAR_DW, 24, 16, 8, LS_F32, LS_F32, false }, q = p;
+    struct kernel_case a, b;
+    struct call again;
+    const struct kernel *k;
+
+    (void)state;
+    q.R = 25;
+    case_open(&a, &p);
+    case_open(&b, &q);
+    again = a.call;
+    k = row_for(&a.call);
+    assert_non_null(k);
+    assert_int_equal(onednn_primitives(), 0);
+    assert_int_equal(k->prepare(&a.call), LS_OK);
+    assert_int_equal(k->prepare(&again), LS_OK);
+    assert_int_equal(onednn_primitives(), 1);
+    assert_int_equal(k->prepare(&b.call), LS_OK);
+    assert_int_equal(onednn_primitives(), 2);
+    k->release(&a.call);
+    assert_int_equal(onednn_primitives(), 2);
+    threads_set(2);
+    assert_int_equal(k->prepare(&a.call), LS_OK);
+    assert_int_equal(onednn_primitives(), 3);
+    threads_set(3);
+    k->release(&again);
+    k->release(&b.call);
+    assert_int_equal(onednn_primitives(), 1);
+    k->release(&a.call);
+    assert_null(a.call.state);
+    assert_int_equal(onednn_primitives(), 0);
+    case_close(&a);
+    case_close(&b);
+}
+
+/* Each allocation of prepare() fails in turn: a status, nothing kept. run() allocates nothing. */
+static void test_allocations(void **state)
+{
+    struct product_case p = { OP_LINEAR, 4096, 16, 8, LS_F32, LS_F32, true };
+    struct mem_stats before, after;
+    const struct kernel *k;
+    struct kernel_case c;
+    int fails = 0;
+
+    (void)state;
+    case_open(&c, &p);
+    k = row_for(&c.call);
+    assert_non_null(k);
+    c.call.scratch = mem_alloc(MEM_OTHER, k->scratch(&c.call));
+    mem_read(&before);
+    for (int64_t nth = 1;; nth++) {
+        ls_status st;
+
+        mem_fail_at(nth);
+        st = k->prepare(&c.call);
+        mem_fail_at(0);
+        if (st == LS_OK)
+            break;
+        assert_int_equal(st, LS_ENOMEM);
+        assert_null(c.call.state);
+        assert_int_equal(onednn_primitives(), 0);
+        mem_read(&after);
+        assert_int_equal(after.total_now, before.total_now);
+        fails++;
+    }
+    assert_int_equal(fails, 2);
+    mem_read(&before);
+    k->run(&c.call);
+    k->run(&c.call);
+    mem_read(&after);
+    assert_int_equal(after.calls, before.calls);
+    k->release(&c.call);
+    mem_free(c.call.scratch);
+    case_close(&c);
+}
+
+static void test_time(void **state)
+{
+    struct mem_stats before, after;
+    double seconds = 0;
+
+    (void)state;
+    mem_read(&before);
+    for (size_t t = 0; t < COUNT_OF(types); t++)
+        if (usable(types[t])) {
+            assert_int_equal(onednn_product_time(types[t], 65, 33, 17, 0, &seconds), LS_OK);
+            assert_true(seconds > 0);
+        }
+    assert_int_equal(onednn_product_time(LS_F16, 65, 33, 17, 0, &seconds), LS_EUNSUPPORTED);
+    assert_int_equal(onednn_product_time(LS_F32, 0, 33, 17, 0, &seconds), LS_EUNSUPPORTED);
+    assert_int_equal(onednn_primitives(), 0);
+    mem_read(&after);
+    assert_int_equal(after.total_now, before.total_now);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    threads_set(3);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_linear),       cmocka_unit_test(test_packed),  cmocka_unit_test(test_matmul),
+        cmocka_unit_test(test_other_teams),  cmocka_unit_test(test_refused), cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_allocations),  cmocka_unit_test(test_time),
+    };
+
+    return cmocka_run_group_tests(tests, start, NULL);
+}
