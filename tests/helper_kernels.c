@@ -156,7 +156,7 @@ static double *doubles_of(const struct view *v)
 void kernel_compare(const struct call *c, int out, const struct view *got, const struct view *want, const char *name)
 {
     bool differences = c->op == OP_ATTENTION_GRAD || c->op == OP_LINEAR_XENT_GRAD;
-    double most = differences ? 1e-2 : 0;  /* their results are differences of numbers near 1: what is left of 0 is rounding */
+    double most = differences ? 1e-2 : 0;  /* what is left of 0 between numbers near 1 is rounding */
     double tol = tolerance(c, out), ulp = rounding(want->dtype);
     double *g = doubles_of(got), *w = doubles_of(want);
     size_t count = view_count(want);

@@ -1,4 +1,4 @@
-/* helper_kernels.h - calls for the kernel table: filled operands of every shape class for every op, runs between guards.
+/* helper_kernels.h - calls for the kernel table: operands of every shape class for every op, runs between guards.
  *
  * Operands lie in blocks of their own with guard bytes on both sides; guards and the gaps of strided views are 0xff,
  * which is NaN in every floating type. Outputs that are written in full start as NaN too, "+=" outputs as numbers.
@@ -13,7 +13,8 @@
 #include <cmocka.h>
 #include "tensor/kernel.h"
 
-struct block { unsigned char *base; size_t bytes, mapped; };  /* of one operand, guards included; mapped: with its last page */
+/* The bytes of one operand, guards included. mapped: those of the mapping, with the page that is not to be touched. */
+struct block { unsigned char *base; size_t bytes, mapped; };
 
 struct kernel_case {
     char         name[160];

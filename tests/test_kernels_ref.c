@@ -1,5 +1,5 @@
-/* test_kernels_ref.c - the reference itself against numbers from elsewhere: PyTorch 2.15's optimizers (three steps in double),
- * transformers 5.23's Llama 3 frequencies, and LAMB and LARS worked by hand.
+/* test_kernels_ref.c - the reference itself against numbers from elsewhere: PyTorch 2.15's optimizers (three steps
+ * in double), transformers 5.23's Llama 3 frequencies, and LAMB and LARS worked by hand.
  */
 #include "helper_kernels.h"
 
@@ -64,9 +64,10 @@ static void test_lamb_by_hand(void **state)
 {
     double p[2] = { 3, 4 }, g[2] = { 0.5, -0.1 }, m[2] = { 0 }, v[2] = { 0 }, factor = 1;
     double hyper[4] = { 0.1, 1 / (1 - (double)0.9f), 1 / (1 - (double)0.95f), 1 };
-    struct call c = { .nin = 3, .nout = 3, .attr.optim = { .beta1 = 0.9f, .beta2 = 0.95f, .weight_decay = 0.5f, .adapt = 1 } };
+    struct call c = { .nin = 3, .nout = 3 };
 
     (void)state;
+    c.attr.optim = (struct optimizer_attr){ .beta1 = 0.9f, .beta2 = 0.95f, .weight_decay = 0.5f, .adapt = 1 };
     c.in[0] = vector(g, 2);
     c.in[1] = vector(hyper, 4);
     c.in[2] = vector(&factor, 1);
@@ -125,7 +126,8 @@ static void test_llama3_frequencies(void **state)
 {
     static const struct { size_t i; double frequency; } known[] = {
         { 0, 1 }, { 1, 0.663601279 }, { 10, 0.0165604409 }, { 14, 0.00321144611 }, { 15, 0.00137189368 },
-        { 16, 0.000524846022 }, { 17, 0.000178507791 }, { 18, 7.78465546e-05 }, { 20, 3.42810235e-05 }, { 31, 3.7673226e-07 },
+        { 16, 0.000524846022 }, { 17, 0.000178507791 }, { 18, 7.78465546e-05 }, { 20, 3.42810235e-05 },
+        { 31, 3.7673226e-07 },
     };
     int32_t pos = 1;
     double table[64];

@@ -1,5 +1,5 @@
-/* test_kernels_values.c - what random cases do not reach: accuracy over the whole range, infinities and NaN, exact rounding,
- * results that must not depend on the number of threads. Every vector entry that the machine can run.
+/* test_kernels_values.c - what random cases do not reach: accuracy over the whole range, infinities and NaN, exact
+ * rounding, results that must not depend on the number of threads. Every vector entry that the machine can run.
  */
 #include "helper_kernels.h"
 
@@ -36,14 +36,16 @@ static void compare_points(const struct kernel *k, struct call *c)
         double floor = c->op == OP_UNARY ? 1e-36 : 2e-7;  /* slopes cross zero */
 
         if (isnan(w) ? !isnan(g) : isinf(w) ? g != w : !(fabs(g - w) <= rel * fabs(w) + floor))
-            fail_msg("%s of kind %d by %s at %.9g: %.9g, the reference has %.9g", op_name(c->op), (int)c->attr.unary.kind,
-                     k->name, x, g, w);
+            fail_msg("%s of kind %d by %s at %.9g: %.9g, the reference has %.9g", op_name(c->op),
+                     (int)c->attr.unary.kind, k->name, x, g, w);
     }
 }
 
 static void test_activations(void **state)
 {
-    static const float special[] = { 0, -0.0f, 1e-40f, -1e-40f, 1e-30f, 88, -88, 104, -104, 1e4f, -1e4f, 1e19f, -1e19f };
+    static const float special[] = {
+        0, -0.0f, 1e-40f, -1e-40f, 1e-30f, 88, -88, 104, -104, 1e4f, -1e4f, 1e19f, -1e19f,
+    };
     size_t n = POINTS;
 
     (void)state;
@@ -55,8 +57,9 @@ static void test_activations(void **state)
     points[COUNT_OF(special)] = NAN;
     for (int op = OP_UNARY; op <= OP_UNARY_GRAD; op++)
         for (int kind = UNARY_RELU; kind <= UNARY_SILU; kind++) {
-            struct call c = { .op = (enum op)op, .nin = op == OP_UNARY ? 1 : 2, .nout = 1, .attr.unary.kind = (enum unary)kind };
+            struct call c = { .op = (enum op)op, .nin = op == OP_UNARY ? 1 : 2, .nout = 1 };
 
+            c.attr.unary.kind = (enum unary)kind;
             if (op == OP_UNARY_GRAD && kind == UNARY_RELU)
                 continue;  /* a step: 0 or 1, NaN's slope is 0 */
             c.in[0] = view_of(points, LS_F32, 1, &n);

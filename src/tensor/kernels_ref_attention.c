@@ -85,7 +85,11 @@ static size_t visible(const struct call *c, const struct sizes *z, size_t t)
 }
 
 /* Row-major index of element 0 of a head at (b, t, h); for k and v at (b, s, h / (H/G)). */
-static size_t at_query(const struct sizes *z, size_t b, size_t t, size_t h) { return ((b * z->T + t) * z->H + h) * z->D; }
+static size_t at_query(const struct sizes *z, size_t b, size_t t, size_t h)
+{
+    return ((b * z->T + t) * z->H + h) * z->D;
+}
+
 static size_t at_key(const struct sizes *z, size_t b, size_t s, size_t h)
 {
     return ((b * z->S + s) * z->G + h / (z->H / z->G)) * z->D;
@@ -141,7 +145,8 @@ static void attention(const struct call *c)
 static void pair(const struct call *c, const struct sizes *z, size_t b, size_t t, size_t s, size_t h,
                  double *p, double *dscore)
 {
-    const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2], *o = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
+    const struct view *q = &c->in[0], *k = &c->in[1], *v = &c->in[2];
+    const struct view *o = &c->in[3], *lse = &c->in[4], *dout = &c->in[5];
     size_t query = at_query(z, b, t, h), key = at_key(z, b, s, h);
 
     *p = exp(c->attr.attention.scale * dot(q, query, k, key, z->D) - ref_get(lse, (b * z->H + h) * z->T + t));

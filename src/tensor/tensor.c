@@ -93,7 +93,8 @@ ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_
     if (!where)
         return LS_EUNSUPPORTED;
     if ((unsigned)type >= LS_DTYPES || (unsigned)category >= COUNT_OF(categories))
-        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist", (int)type, (int)category);
+        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist",
+                       (int)type, (int)category);
     LS_TRY(check_ndim(ndim));
     LS_TRY(bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);

@@ -61,7 +61,8 @@ INLINE void unary_of(ls_dtype T, enum unary kind, const void *x, void *y, size_t
         store(T, y, i, n, unary_value(kind, load(T, x, i, n)));
 }
 
-INLINE void unary_grad_of(ls_dtype T, enum unary kind, const void *x, const void *dy, void *dx, size_t begin, size_t end)
+INLINE void unary_grad_of(ls_dtype T, enum unary kind, const void *x, const void *dy, void *dx, size_t begin,
+                          size_t end)
 {
     EACH(i, n, begin, end)
         store(T, dx, i, n, unary_slope(kind, load(T, x, i, n)) * load(T, dy, i, n));
@@ -143,9 +144,17 @@ static bool accepts(const struct call *c)  /* all operands plain and of one type
 }
 
 static void unary(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, unary_range, (void *)c); }
-static void unary_grad(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, unary_grad_range, (void *)c); }
+static void unary_grad(const struct call *c)
+{
+    threads_for(view_count(&c->in[0]), GRAIN, unary_grad_range, (void *)c);
+}
+
 static void swiglu(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, swiglu_range, (void *)c); }
-static void swiglu_grad(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, swiglu_grad_range, (void *)c); }
+
+static void swiglu_grad(const struct call *c)
+{
+    threads_for(view_count(&c->in[0]), GRAIN, swiglu_grad_range, (void *)c);
+}
 
 const struct kernel SIMD_TABLE(activation)[] = {
     SIMD_ROW(UNARY, accepts, NULL, unary),

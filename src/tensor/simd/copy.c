@@ -64,7 +64,8 @@ INLINE void convert(ls_dtype X, ls_dtype Y, const char *x, ptrdiff_t xs, char *y
             store(Y, y, i, n, load(X, x, i, n));
     else
         for (ptrdiff_t i = 0; i < (ptrdiff_t)count; i++)
-            store_one(Y, y + i * ys * (ptrdiff_t)ls_dtype_bytes(Y), 0, load_one(X, x + i * xs * (ptrdiff_t)ls_dtype_bytes(X), 0));
+            store_one(Y, y + i * ys * (ptrdiff_t)ls_dtype_bytes(Y), 0,
+                      load_one(X, x + i * xs * (ptrdiff_t)ls_dtype_bytes(X), 0));
 }
 
 /* A stretch of the innermost dim. */

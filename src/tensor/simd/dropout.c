@@ -48,10 +48,12 @@ INLINE vu keep_mask(const struct draw *z, uint64_t block)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return ((vu)(bits53(a, b) >= zero + z->threshold) & 0xffffffff) | ((vu)(bits53(c, d) >= zero + z->threshold) & ~(uint64_t)0xffffffff);
+    return ((vu)(bits53(a, b) >= zero + z->threshold) & 0xffffffff)
+         | ((vu)(bits53(c, d) >= zero + z->threshold) & ~(uint64_t)0xffffffff);
 }
 
-INLINE void dropout_of(ls_dtype T, const struct draw *z, uint64_t first, const void *x, void *y, size_t begin, size_t end)
+INLINE void dropout_of(ls_dtype T, const struct draw *z, uint64_t first, const void *x, void *y, size_t begin,
+                       size_t end)
 {
     if ((first + begin) % 2 && begin < end) {  /* the second element of a block */
         vu kept = keep_mask(z, (first + begin) / 2) >> 32;

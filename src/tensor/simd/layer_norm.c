@@ -26,7 +26,8 @@ INLINE void norm_row(ls_dtype T, const struct call *c, size_t r, size_t C)
     rstd = 1.0f / sqrtf(vsum(squares) / (float)C + (float)c->attr.norm.eps);
     vrstd = vset(rstd);
     EACH(i, n, 0, C)
-        store(T, y, i, n, (load(T, x, i, n) - vmean) * vrstd * load(w->dtype, w->data, i, n) + load(b->dtype, b->data, i, n));
+        store(T, y, i, n, (load(T, x, i, n) - vmean) * vrstd * load(w->dtype, w->data, i, n)
+                              + load(b->dtype, b->data, i, n));
     ((float *)c->out[1].data)[r] = mean;
     ((float *)c->out[2].data)[r] = rstd;
 }

@@ -7,7 +7,8 @@ static void run_over(size_t count, threads_range_fn *fn, const struct call *c)
 }
 
 /* a + b over count elements; b may be of another type. */
-INLINE void add_stretch(ls_dtype T, const void *a, size_t ai, ls_dtype bt, const void *b, size_t bi, void *y, size_t count)
+INLINE void add_stretch(ls_dtype T, const void *a, size_t ai, ls_dtype bt, const void *b, size_t bi, void *y,
+                        size_t count)
 {
     EACH(i, n, 0, count)
         store(T, y, ai + i, n, load(T, a, ai + i, n) + load(bt, b, bi + i, n));
@@ -129,7 +130,8 @@ static void accumulate_range(void *ctx, size_t begin, size_t end, int thread)
     const struct call *c = ctx;
 
     (void)thread;
-    BY_TYPE(c->out[0].dtype, T, BY_TYPE(c->in[0].dtype, X, accumulate_of(T, X, c->in[0].data, c->out[0].data, begin, end)))
+    BY_TYPE(c->out[0].dtype, T,
+            BY_TYPE(c->in[0].dtype, X, accumulate_of(T, X, c->in[0].data, c->out[0].data, begin, end)))
 }
 
 static bool accumulate_accepts(const struct call *c)

@@ -4,7 +4,8 @@
  */
 #include "tensor/simd/simd.h"
 
-INLINE void rotate(ls_dtype T, ls_dtype tt, const void *x, const void *table, size_t at, float sign, void *y, size_t half)
+INLINE void rotate(ls_dtype T, ls_dtype tt, const void *x, const void *table, size_t at, float sign, void *y,
+                   size_t half)
 {
     vf vsign = vset(sign);
 

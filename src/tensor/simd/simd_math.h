@@ -1,11 +1,11 @@
 /* simd_math.h - exp and what is made of it, for vectors of floats.
  *
- *   vexp      2^n poly(r), x = n ln 2 + r, |r| <= ln 2 / 2; relative error at most 2e-7 (3 units in the last place)
+ *   vexp      2^n poly(r), x = n ln 2 + r, |r| <= ln 2 / 2; relative error at most 1.3e-7 (2 units in the last place)
  *             over the range of floats; results below 2^-149 are 0, above the largest float infinity; NaN stays
- *   vsigmoid  1 / (1 + exp(-x)); relative error at most 3e-7
- *   vphi      the normal distribution function, (1 + erf(x / sqrt 2)) / 2. With a = |x| / sqrt 2 and t = 1 / (1 + 0.3 a):
- *             exp(-a^2) t poly(t) / 2, or one minus that for x > 0; relative error at most 1e-6 from -4 on, absolute
- *             error at most 2e-7 everywhere
+ *   vsigmoid  1 / (1 + exp(-x)); relative error at most 2e-7
+ *   vphi      the normal distribution function, (1 + erf(x / sqrt 2)) / 2. With a = |x| / sqrt 2, t = 1 / (1 + 0.3 a):
+ *             exp(-a^2) t poly(t) / 2, or one minus that for x > 0; relative error at most 2e-6 from -4 on,
+ *             absolute error at most 3e-7 everywhere
  * The polynomials interpolate at Chebyshev nodes, the last one over 0 <= a <= 10.
  */
 #ifndef LS_TENSOR_SIMD_MATH_H

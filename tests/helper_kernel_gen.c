@@ -1,0 +1,104 @@
+/* helper_kernel_gen.c - operands of cases, and which op has which cases.
+ *
+ * Shape classes: nothing (R = 0), one element, 3 x 5 x 7, primes, one under and over a vector, enough for several
+ * threads; strided layouts where they are small; f32, bf16, f16; optional operands there and not.
+ */
+#include "helper_kernel_gen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/rng.h"
+
+const ls_dtype gen_types[GEN_TYPES] = { LS_F32, LS_BF16, LS_F16 };
+
+static double uniform(struct gen *g, int slot, size_t i, double low, double high)
+{
+    return low + (high - low) * rng_uniform(g->count, (uint64_t)slot, i);
+}
+
+struct view *gen_in(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size)
+{
+    struct kernel_case *c = &g->c;
+    int slot = c->call.nin++;
+    struct view *v = &c->call.in[slot];
+
+    *v = block_view(&c->in[slot], type, ndim, size, g->layout, g->count % PLACEMENTS);
+    for (size_t i = 0; i < view_count(v); i++)
+        element_put(v, i, ls_dtype_is_float(type) ? uniform(g, slot, i, low, high)
+                                                  : floor(uniform(g, slot, i, low, high)));
+    return v;
+}
+
+void gen_in_absent(struct gen *g) { g->c.call.in[g->c.call.nin++].ndim = VIEW_ABSENT; }
+void gen_out_absent(struct gen *g) { g->c.call.out[g->c.call.nout++].ndim = VIEW_ABSENT; }
+
+struct view *gen_out(struct gen *g, ls_dtype type, int ndim, const size_t *size)
+{
+    int slot = g->c.call.nout++;
+
+    g->c.call.out[slot] = block_view(&g->c.out[slot], type, ndim, size, g->layout, (g->count + 1) % PLACEMENTS);
+    return &g->c.call.out[slot];
+}
+
+void gen_out_add(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size)
+{
+    struct view *v = gen_out(g, type, ndim, size);
+
+    for (size_t i = 0; i < view_count(v); i++)
+        element_put(v, i, uniform(g, 20 + g->c.call.nout, i, low, high));
+}
+
+void gen_begin(struct gen *g)
+{
+    memset(&g->c, 0, sizeof g->c);
+    g->c.call.op = g->op;
+    g->layout = 0;
+}
+
+void gen_emit(struct gen *g, const char *fmt, ...)
+{
+    char shape[100];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(shape, sizeof shape, fmt, args);
+    va_end(args);
+    snprintf(g->c.name, sizeof g->c.name, "%s %s %s", op_name(g->op), ls_dtype_name(g->type), shape);
+    g->count++;
+    g->fn(g->ctx, &g->c);
+    for (int i = 0; i < CALL_OPERANDS; i++) {
+        block_free(&g->c.in[i]);
+        block_free(&g->c.out[i]);
+    }
+}
+
+static void (*const generators[OPS])(struct gen *g) = {
+    [OP_LINEAR] = linear_cases, [OP_LINEAR_DX] = linear_cases, [OP_LINEAR_DW] = linear_cases,
+    [OP_BIAS_GRAD] = bias_grad_cases, [OP_MATMUL] = matmul_cases, [OP_ADD] = add_cases, [OP_MUL] = mul_cases,
+    [OP_SCALE] = scale_cases, [OP_UNARY] = unary_cases, [OP_UNARY_GRAD] = unary_grad_cases,
+    [OP_SWIGLU] = swiglu_cases, [OP_SWIGLU_GRAD] = swiglu_grad_cases, [OP_SOFTMAX] = softmax_cases,
+    [OP_SOFTMAX_GRAD] = softmax_cases, [OP_LAYER_NORM] = norm_cases, [OP_LAYER_NORM_DX] = norm_cases,
+    [OP_LAYER_NORM_DW] = norm_cases, [OP_RMS_NORM] = norm_cases, [OP_RMS_NORM_DX] = norm_cases,
+    [OP_RMS_NORM_DW] = norm_cases, [OP_EMBEDDING] = embedding_cases, [OP_EMBEDDING_DW] = embedding_cases,
+    [OP_ROPE_TABLE] = rope_table_cases, [OP_ROPE] = rope_cases, [OP_ATTENTION] = attention_cases,
+    [OP_ATTENTION_GRAD] = attention_grad_cases, [OP_DROPOUT] = dropout_cases, [OP_LINEAR_XENT] = linear_xent_cases,
+    [OP_LINEAR_XENT_GRAD] = linear_xent_grad_cases, [OP_COPY] = copy_cases, [OP_CONCAT] = concat_cases,
+    [OP_PAD] = pad_cases, [OP_REDUCE_SUM] = reduce_cases, [OP_MSE] = total_cases, [OP_MSE_GRAD] = mse_grad_cases,
+    [OP_FILL] = fill_cases, [OP_ACCUMULATE] = accumulate_cases, [OP_CACHE_WRITE] = cache_write_cases,
+    [OP_SUM_SQUARES] = total_cases, [OP_CLIP_FACTOR] = clip_cases, [OP_SGD] = update_cases, [OP_ADAM] = update_cases,
+    [OP_LAMB] = update_cases, [OP_LARS] = update_cases,
+};
+
+size_t kernel_cases(enum op op, kernel_case_fn *fn, void *ctx)
+{
+    struct gen g = { .fn = fn, .ctx = ctx, .op = op };
+
+    if (!generators[op])
+        return 0;
+    for (size_t t = 0; t < GEN_TYPES; t++) {
+        g.type = gen_types[t];
+        generators[op](&g);
+    }
+    return g.count;
+}

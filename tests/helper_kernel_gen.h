@@ -1,0 +1,66 @@
+/* helper_kernel_gen.h - building the cases of the kernel table: begin, operands in their order, attributes, emit. */
+#ifndef LS_TESTS_HELPER_KERNEL_GEN_H
+#define LS_TESTS_HELPER_KERNEL_GEN_H
+
+#include "base/base.h"
+#include "helper_kernels.h"
+
+struct gen {
+    kernel_case_fn *fn;
+    void    *ctx;
+    size_t   count;    /* cases so far */
+    enum op  op;
+    ls_dtype type;     /* of the main operands */
+    int      layout;   /* of the operands that follow */
+    struct kernel_case c;
+};
+
+#define DIMS(...) (int)COUNT_OF(((size_t[]){ __VA_ARGS__ })), (const size_t[]){ __VA_ARGS__ }
+
+/* The types that cases run through: f32, bf16, f16. */
+enum { GEN_TYPES = 3 };
+extern const ls_dtype gen_types[GEN_TYPES];
+
+void gen_begin(struct gen *g);
+/* An input uniform in [low, high), whole numbers for integer types. */
+struct view *gen_in(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size);
+struct view *gen_out(struct gen *g, ls_dtype type, int ndim, const size_t *size);  /* 0xff: NaN */
+void gen_out_add(struct gen *g, ls_dtype type, double low, double high, int ndim, const size_t *size);
+void gen_in_absent(struct gen *g);
+void gen_out_absent(struct gen *g);
+/* Hands the case over under "op type text" and frees its operands. */
+void gen_emit(struct gen *g, const char *fmt, ...) LS_PRINTF(2, 3);
+
+void accumulate_cases(struct gen *g);
+void add_cases(struct gen *g);
+void attention_cases(struct gen *g);
+void attention_grad_cases(struct gen *g);
+void bias_grad_cases(struct gen *g);
+void cache_write_cases(struct gen *g);
+void clip_cases(struct gen *g);
+void concat_cases(struct gen *g);
+void copy_cases(struct gen *g);
+void dropout_cases(struct gen *g);
+void embedding_cases(struct gen *g);
+void fill_cases(struct gen *g);
+void linear_cases(struct gen *g);
+void linear_xent_cases(struct gen *g);
+void linear_xent_grad_cases(struct gen *g);
+void matmul_cases(struct gen *g);
+void mse_grad_cases(struct gen *g);
+void mul_cases(struct gen *g);
+void norm_cases(struct gen *g);
+void pad_cases(struct gen *g);
+void reduce_cases(struct gen *g);
+void rope_cases(struct gen *g);
+void rope_table_cases(struct gen *g);
+void scale_cases(struct gen *g);
+void softmax_cases(struct gen *g);
+void swiglu_cases(struct gen *g);
+void swiglu_grad_cases(struct gen *g);
+void total_cases(struct gen *g);
+void unary_cases(struct gen *g);
+void unary_grad_cases(struct gen *g);
+void update_cases(struct gen *g);
+
+#endif
