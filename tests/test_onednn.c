@@ -119,7 +119,9 @@ static void check_case(struct kernel_case *c)
 
 static void test_linear(void **state)
 {
-    static const size_t sizes[][3] = { { 1, 1, 1 }, { 2, 64, 64 }, { 33, 17, 65 }, { 256, 128, 192 }, { 131, 257, 97 } };
+    static const size_t sizes[][3] = {
+        { 1, 1, 1 }, { 2, 64, 64 }, { 33, 17, 65 }, { 256, 128, 192 }, { 131, 257, 97 },
+    };
     static const enum op ops[] = { OP_LINEAR, OP_LINEAR_DX, OP_LINEAR_DW };
 
     (void)state;
@@ -165,8 +167,8 @@ static void test_packed(void **state)
 static void test_matmul(void **state)
 {
     static const struct { int ndim, layout; size_t lead[4], m, k, n; } cases[] = {
-        { 2, 0, { 0 }, 64, 64, 64 }, { 2, 2, { 0 }, 31, 33, 35 }, { 3, 0, { 3 }, 17, 70, 1 }, { 3, 1, { 4 }, 65, 9, 33 },
-        { 4, 1, { 2, 3 }, 40, 24, 56 }, { 4, 2, { 3, 2 }, 1, 40, 19 }, { 6, 0, { 2, 1, 3, 2 }, 5, 7, 9 },
+        { 2, 0, { 0 }, 64, 64, 64 }, { 2, 2, { 0 }, 31, 33, 35 }, { 3, 0, { 3 }, 17, 70, 1 },
+        { 3, 1, { 4 }, 65, 9, 33 }, { 4, 1, { 2, 3 }, 40, 24, 56 }, { 4, 2, { 3, 2 }, 1, 40, 19 }, { 6, 0, { 2, 1, 3, 2 }, 5, 7, 9 },
     };
 
     (void)state;

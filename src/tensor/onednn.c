@@ -8,11 +8,8 @@
  *   matmul     as they are, with leading dims
  *
  * Transposing is a matter of strides. Where the rows are many, the weights are first reordered to the layout that the
- * primitive likes best, in scratch; with fewer that costs more than it saves. Scratch: packed weights, then what the
- * primitives ask for.
- *
- * Operands are f32, or bf16 with outputs in bf16 or f32 (dw: f32). A linear layer's are rows equally far apart; a
- * matmul's a and b have a unit stride in one of the last two dims, its c is contiguous; sizes are at least 1.
+ * primitive likes best, in scratch. Scratch: packed weights, then what the primitives ask for. What calls are taken,
+ * and which weights are packed, stands in onednn_recipe.h.
  *
  * oneDNN picks the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A
  * primitive keeps the number of threads that it was made for: scratch() and prepare() are called outside the team's
@@ -30,9 +27,8 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "tensor/kernel.h"
+#include "tensor/onednn_recipe.h"
 #include "tensor/product.h"
-
-enum { PACK_ROWS_LINEAR = 4096, PACK_ROWS_DX = 2048 };
 
 /* ---- The library ---- */
 
@@ -62,104 +58,31 @@ static bool library_usable(ls_dtype type)
 
 bool onednn_has_amx(void) { return library_usable(LS_BF16) && has(dnnl_cpu_isa_avx512_core_amx); }
 
-/* ---- What a call wants: the recipe of a primitive ---- */
-
-/* int64_t alone: no padding, so that memcmp tells recipes apart. */
-struct side { int64_t type; dnnl_dims_t size, stride; };
-struct recipe {
-    int64_t     ndim, bias, add, pack, threads;  /* bias: its type; none: dnnl_data_type_undef, which is 0 */
-    struct side src, weights, dst;
-};
-
-static bool same_recipe(const struct recipe *a, const struct recipe *b) { return memcmp(a, b, sizeof *a) == 0; }
-
-static dnnl_data_type_t type_of(ls_dtype t)
-{
-    return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
-}
-
-static bool types_fit(const struct call *c)
-{
-    ls_dtype t = c->in[0].dtype, out = c->out[0].dtype;
-
-    return (t == LS_F32 || t == LS_BF16) && c->in[1].dtype == t
-        && (out == LS_F32 || (out == t && c->op != OP_LINEAR_DW))
-        && (c->op != OP_LINEAR || !call_has_in(c, 2) || c->in[2].dtype == LS_F32 || c->in[2].dtype == t);
-}
-
-static bool size_fits(size_t n) { return n >= 1 && n <= INT32_MAX; }
-
-static struct side side_of(const struct matrix *m, size_t rows, size_t columns)
-{
-    return (struct side){ type_of(m->type), { (int64_t)rows, (int64_t)columns }, { m->row, m->col } };
-}
-
-static bool product_recipe(const struct product *p, bool pack, struct recipe *out)
-{
-    if (!size_fits(p->m) || !size_fits(p->n) || !size_fits(p->k) || p->a.row < 1 || p->b.row < 1 || p->c.row < 1)
-        return false;
-    *out = (struct recipe){
-        .ndim = 2, .threads = threads_count(), .add = p->add, .pack = pack,
-        .src = side_of(&p->a, p->m, p->k), .weights = side_of(&p->b, p->k, p->n), .dst = side_of(&p->c, p->m, p->n),
-    };
-    return true;
-}
-
-static bool linear_recipe(const struct call *c, struct recipe *out)
-{
-    size_t many = c->op == OP_LINEAR ? PACK_ROWS_LINEAR : c->op == OP_LINEAR_DX ? PACK_ROWS_DX : SIZE_MAX;
-    struct product p;
-
-    if (!call_product(c, &p) || !product_recipe(&p, p.m >= many, out))
-        return false;
-    if (c->op == OP_LINEAR && call_has_in(c, 2))
-        out->bias = type_of(p.bias_type);
-    return true;
-}
-
-/* A stride that is never used becomes the one that makes the shape regular. */
-static bool strided(const struct view *v, struct side *out)
-{
-    int64_t extent = 1;
-    int last = v->ndim - 1;
-
-    *out = (struct side){ .type = type_of(v->dtype) };
-    for (int d = last; d >= 0; d--) {
-        out->size[d] = (int64_t)v->size[d];
-        out->stride[d] = v->size[d] == 1 ? extent : v->stride[d];
-        if (!size_fits(v->size[d]) || out->stride[d] < 1)
-            return false;
-        extent = MAX(extent, out->size[d] * out->stride[d]);
-    }
-    if (out->size[last] == 1 && out->stride[last - 1] > 1)
-        out->stride[last] = 1;
-    return out->stride[last] == 1 || out->stride[last - 1] == 1;
-}
-
-static bool matmul_recipe(const struct call *c, struct recipe *out)
-{
-    struct recipe r = { .ndim = c->out[0].ndim, .threads = threads_count() };
-
-    if (r.ndim < 2 || c->in[0].ndim != r.ndim || c->in[1].ndim != r.ndim || !view_is_contiguous(&c->out[0]))
-        return false;
-    if (!strided(&c->in[0], &r.src) || !strided(&c->in[1], &r.weights) || !strided(&c->out[0], &r.dst))
-        return false;
-    *out = r;
-    return true;
-}
-
-static bool recipe_of(const struct call *c, struct recipe *out)
-{
-    return types_fit(c) && (c->op == OP_MATMUL ? matmul_recipe(c, out) : linear_recipe(c, out));
-}
-
 /* ---- Descriptors: everything about a primitive but its code ---- */
 
 struct descriptors { dnnl_primitive_desc_t matmul, pack; };  /* pack NULL: the weights are taken as they are */
 
+static dnnl_data_type_t type_of(int64_t t)
+{
+    return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+}
+
 static dnnl_status_t layout_of(const struct side *s, int64_t ndim, dnnl_memory_desc_t *out)
 {
-    return dnnl_memory_desc_init_by_strides(out, (int)ndim, s->size, (dnnl_data_type_t)s->type, s->stride);
+    dnnl_dims_t size, stride;
+
+    memcpy(size, s->size, sizeof s->size);
+    memcpy(stride, s->stride, sizeof s->stride);
+    return dnnl_memory_desc_init_by_strides(out, (int)ndim, size, type_of(s->type), stride);
+}
+
+/* rows x columns in whatever order oneDNN likes, or plain rows. */
+static dnnl_status_t layout_by_tag(int64_t rows, int64_t columns, int64_t type, dnnl_format_tag_t tag,
+                                   dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t size = { rows, columns };
+
+    return dnnl_memory_desc_init_by_tag(out, 2, size, type_of(type), tag);
 }
 
 /* *out is the caller's, on failure too. */
@@ -181,8 +104,7 @@ static dnnl_status_t make_attributes(const struct recipe *r, dnnl_primitive_attr
 
 static dnnl_status_t describe_matmul(const struct recipe *r, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
 {
-    dnnl_data_type_t type = (dnnl_data_type_t)r->weights.type;
-    dnnl_dims_t row = { 1, r->dst.size[1] };  /* [1,N] */
+    int64_t k = r->weights.size[0], n = r->weights.size[1];
     dnnl_memory_desc_t src, weights, bias, dst;
     dnnl_matmul_desc_t matmul;
     dnnl_status_t st;
@@ -192,9 +114,9 @@ static dnnl_status_t describe_matmul(const struct recipe *r, dnnl_primitive_attr
         || (st = layout_of(&r->dst, r->ndim, &dst)) != dnnl_success)
         return st;
     if (r->pack)
-        st = dnnl_memory_desc_init_by_tag(&weights, (int)r->ndim, r->weights.size, type, dnnl_format_tag_any);
+        st = layout_by_tag(k, n, r->weights.type, dnnl_format_tag_any, &weights);
     if (st == dnnl_success && r->bias)
-        st = dnnl_memory_desc_init_by_tag(&bias, 2, row, (dnnl_data_type_t)r->bias, dnnl_ab);
+        st = layout_by_tag(1, n, r->bias_type, dnnl_ab, &bias);
     if (st == dnnl_success)
         st = dnnl_matmul_desc_init(&matmul, &src, &weights, r->bias ? &bias : NULL, &dst);
     return st == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : st;
@@ -302,7 +224,7 @@ static ls_status primitive_hold(const struct recipe *r, struct primitive **out)
     ls_status st = LS_OK;
 
     pthread_mutex_lock(&lock);
-    for (p = primitives; p && !same_recipe(&p->recipe, r); p = p->next)
+    for (p = primitives; p && memcmp(&p->recipe, r, sizeof *r) != 0; p = p->next)
         ;
     if (!p && (st = primitive_new(r, &p)) == LS_OK) {
         p->next = primitives;
@@ -527,7 +449,7 @@ ls_status onednn_product_time(ls_dtype type, size_t m, size_t n, size_t k, doubl
     struct recipe r;
     struct state *s;
 
-    if ((type != LS_F32 && type != LS_BF16) || !library_usable(type) || !product_recipe(&p, true, &r))
+    if ((type != LS_F32 && type != LS_BF16) || !library_usable(type) || !recipe_of_product(&p, true, &r))
         return ls_fail(LS_EUNSUPPORTED, "oneDNN: products of %zu x %zu x %zu %s on this processor, up to %s", m, n, k,
                        ls_dtype_name(type), isa_name(isa_best()));
     LS_TRY(state_open(&r, &s));
