@@ -113,4 +113,7 @@ void mixed_hash_ids(struct mixed_hash *h, const int32_t *ids, size_t count)
     h->value = (h->value ^ 0xffffffffu) * 0x100000001b3u;
 }
 
-void mixed_hash_text(const struct mixed_hash *h, char out[17]) { snprintf(out, 17, "%016llx", (unsigned long long)h->value); }
+void mixed_hash_text(const struct mixed_hash *h, char out[17])
+{
+    snprintf(out, 17, "%016llx", (unsigned long long)h->value);
+}

@@ -81,7 +81,8 @@ static void test_sampler_refused(void **state)
     int32_t x[10], y[10];
 
     (void)state;
-    REFUSED(LS_EINVAL, "20 tokens, shorter than one sample of 20 + 1", ls_sampler_init(&s, t, (ls_range){ 10, 30 }, 20, VOCAB, 0, 1));
+    REFUSED(LS_EINVAL, "20 tokens, shorter than one sample of 20 + 1",
+            ls_sampler_init(&s, t, (ls_range){ 10, 30 }, 20, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "tokens 50 .. 101, 100 there", ls_sampler_init(&s, t, (ls_range){ 50, 101 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "tokens 60 .. 50", ls_sampler_init(&s, t, (ls_range){ 60, 50 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "seq_len is 0", ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 0, VOCAB, 0, 1));
@@ -126,7 +127,8 @@ static void test_loader_gives_the_sampler_s_samples(void **state)
     check_loader(&s, &(ls_batches){ .batch = 1, .first = 12345, .depth = 1 }, 1, 1, 50);
     check_loader(&s, &(ls_batches){ .batch = 2, .per_step = 3 }, 3, 6, 50);
     for (uint64_t rank = 0; rank < 4; rank++)  /* four ranks, two batches of two a step: 16 samples over all */
-        check_loader(&s, &(ls_batches){ .batch = 2, .first = 160, .per_step = 2, .step = 16, .offset = 4 * rank, .depth = 3 }, 2, 16, 40);
+        check_loader(&s, &(ls_batches){ 2, .first = 160, .per_step = 2, .step = 16, .offset = 4 * rank, .depth = 3 },
+                     2, 16, 40);
     check_loader(&s, &(ls_batches){ .batch = 5 }, 1, 5, 0);  /* closed before anything is taken */
     ls_tokens_close(&t);
 }

@@ -28,7 +28,8 @@ static const struct parts good = {
 static ls_status read_parts(const struct parts *p, ls_tokenizer **t)
 {
     char json[4096];
-    int n = snprintf(json, sizeof json, "{%s,\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"post_processor\":%s,"
+    int n = snprintf(json, sizeof json,
+                     "{%s,\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,\"post_processor\":%s,"
                      "\"decoder\":%s,\"model\":%s}", p->top ? p->top : good.top, p->added ? p->added : good.added,
                      p->normalizer ? p->normalizer : good.normalizer, p->pre ? p->pre : good.pre, p->post ? p->post : good.post,
                      p->decoder ? p->decoder : good.decoder, p->model ? p->model : good.model);
@@ -40,7 +41,8 @@ static ls_status read_parts(const struct parts *p, ls_tokenizer **t)
 #define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
 #define SEQUENCE(items) "{\"type\":\"Sequence\",\"pretokenizers\":[" items "]}"
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\"}"
-#define SPLIT(pattern, behavior) "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":false}"
+#define SPLIT(pattern, behavior) \
+    "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":false}"
 
 static const struct { struct parts parts; ls_status status; const char *message; } refused[] = {
     { { .top = "\"truncation\":{\"max_length\":4}" }, LS_EUNSUPPORTED, "key truncation is not supported" },
@@ -114,7 +116,8 @@ static void test_json_read(void **state)
     assert_int_equal(ids.count, 5);
     assert_memory_equal(ids.at, wanted, sizeof wanted);
     assert_int_equal(ls_tokenizer_end(t), 6);
-    REFUSED(LS_EFORMAT, "byte 0x78 has no token in this vocabulary", tokenizer_encode_ids(t, "abx", 3, &specials, SIZE_MAX, &ids));
+    REFUSED(LS_EFORMAT, "byte 0x78 has no token in this vocabulary",
+            tokenizer_encode_ids(t, "abx", 3, &specials, SIZE_MAX, &ids));
     mem_free(ids.at);
     ls_tokenizer_close(&t);
 }
@@ -190,7 +193,8 @@ static void test_patterns_refused(void **state)
     char *out;
 
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) REFUSED(LS_EUNSUPPORTED, cases[i].message, pattern_translate(cases[i].regex, &out));
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        REFUSED(LS_EUNSUPPORTED, cases[i].message, pattern_translate(cases[i].regex, &out));
 }
 
 /* The matches of a pattern in a text, joined by '|'. */
@@ -228,7 +232,8 @@ typedef ls_status make_fn(ls_tokenizer **t);
 
 static ls_status make_json(ls_tokenizer **t)
 {
-    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\"}," SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") "," BYTE_LEVEL),
+    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\"}," SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") ","
+                                             BYTE_LEVEL),
                              .added = "[{\"id\":6,\"content\":\"e\\u0301\",\"normalized\":true},{\"id\":7,\"content\":\"!\"}]" };
     return read_parts(&p, t);
 }
@@ -272,8 +277,10 @@ static void test_every_allocation_may_fail(void **state)
             st = make_and_use(makes[i]);
             mem_fail_at(0);
             mem_read(&after);
-            if (st != LS_OK && st != LS_ENOMEM) fail_msg("maker %zu, allocation %d: %d, %s", i, n, (int)st, ls_errmsg());
-            if (after.total_now != before.total_now) fail_msg("maker %zu, allocation %d: %zu bytes stay", i, n, after.total_now - before.total_now);
+            if (st != LS_OK && st != LS_ENOMEM)
+                fail_msg("maker %zu, allocation %d: %d, %s", i, n, (int)st, ls_errmsg());
+            if (after.total_now != before.total_now)
+                fail_msg("maker %zu, allocation %d: %zu bytes stay", i, n, after.total_now - before.total_now);
             assert_true(n < 10000);
         }
     }

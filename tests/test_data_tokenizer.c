@@ -66,7 +66,8 @@ static void check_hash(const char *name, const char *what, size_t i, const json_
 
     mixed_hash_text(h, got);
     if (strcmp(got, json_string(json_at(list, i), "none")) != 0)
-        fail_msg("%s: %s block %zu differs: %s, expected %s", name, what, i, got, json_string(json_at(list, i), "none"));
+        fail_msg("%s: %s block %zu differs: %s, expected %s", name, what, i, got,
+                 json_string(json_at(list, i), "none"));
 }
 
 static void check_lines(const ls_tokenizer *t, const json_node *n)
@@ -89,6 +90,7 @@ static void check_lines(const ls_tokenizer *t, const json_node *n)
 /* Texts of the chosen blocks of code points, 32 of them to a hash. */
 static void check_points(const ls_tokenizer *t, const json_node *n)
 {
+    const char *name = json_string(json_get(n, "name"), "");
     size_t texts = 0, groups = 0;
     struct mixed_hash h;
 
@@ -98,9 +100,9 @@ static void check_points(const ls_tokenizer *t, const json_node *n)
         if (bytes == 0) continue;
         if (texts++ % 32 == 0) mixed_hash_start(&h);
         add_to_hash(t, json_bool(json_get(n, "specials"), 0), text, bytes, &h);
-        if (texts % 32 == 0) check_hash(json_string(json_get(n, "name"), ""), "code points", groups++, json_get(n, "points"), &h);
+        if (texts % 32 == 0) check_hash(name, "code points", groups++, json_get(n, "points"), &h);
     }
-    if (texts % 32) check_hash(json_string(json_get(n, "name"), ""), "code points", groups++, json_get(n, "points"), &h);
+    if (texts % 32) check_hash(name, "code points", groups++, json_get(n, "points"), &h);
     assert_int_equal(groups, json_size(json_get(n, "points")));
 }
 
@@ -132,7 +134,8 @@ static void test_same_ids_as_the_packages(void **state)
 /* Small chunks, a team of threads, one by one: the same ids. */
 static void test_chunks_and_threads_change_nothing(void **state)
 {
-    static const char *const specs[] = { "bytes", FOLDER "/gpt2.json", FOLDER "/nfc_digits.json", FOLDER "/mixed.tiktoken:o200k" };
+    static const char *const specs[] = { "bytes", FOLDER "/gpt2.json", FOLDER "/nfc_digits.json",
+                                        FOLDER "/mixed.tiktoken:o200k" };
     size_t bytes = 0;
 
     (void)state;
@@ -146,7 +149,8 @@ static void test_chunks_and_threads_change_nothing(void **state)
         struct ids whole = encode(t, text, bytes, (ls_encode_options){ .specials = 1 }, WHOLE);
         for (int threads = 0; threads < 2; threads++) {
             for (size_t chunk = 1; chunk < 5000; chunk = chunk * 3 + 1) {
-                struct ids ids = encode(t, text, bytes, (ls_encode_options){ .specials = 1, .threads = threads }, chunk);
+                struct ids ids = encode(t, text, bytes, (ls_encode_options){ .specials = 1, .threads = threads },
+                                        chunk);
 
                 assert_int_equal(ids.count, whole.count);
                 assert_memory_equal(ids.at, whole.at, ids.count * sizeof *ids.at);
@@ -203,7 +207,8 @@ static void test_asking(void **state)
     assert_int_equal(bytes, 15);
     assert_memory_equal(small, "<|e", 3);
     ids[1] = 257;
-    REFUSED(LS_EINVAL, "token 257 at position 1 is not in the vocabulary of 257", ls_tokenizer_decode(t, ids, 3, NULL, 0, &bytes));
+    REFUSED(LS_EINVAL, "token 257 at position 1 is not in the vocabulary of 257",
+            ls_tokenizer_decode(t, ids, 3, NULL, 0, &bytes));
     ids[1] = -1;
     REFUSED(LS_EINVAL, "token -1", ls_tokenizer_decode(t, ids, 3, NULL, 0, &bytes));
     assert_null(ls_tokenizer_token(t, 300, &bytes));
@@ -237,7 +242,8 @@ static void test_save_and_open(void **state)
         TRY(ls_tokenizer_open(specs[i], &a));
         TRY(ls_tokenizer_save(a, folder));
         TRY(ls_tokenizer_open(folder, &b));
-        struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, WHOLE), y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
+        struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, WHOLE);
+        struct ids y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
         assert_int_equal(x.count, y.count);
         assert_memory_equal(x.at, y.at, x.count * sizeof *x.at);
         assert_int_equal(ls_tokenizer_vocab(a), ls_tokenizer_vocab(b));
@@ -337,7 +343,8 @@ static void test_trained_saves(void **state)
     TRY(ls_tokenizer_train(text, bytes, &(ls_bpe_options){ 700, "o200k" }, &a));
     TRY(ls_tokenizer_save(a, scratch(".")));
     TRY(ls_tokenizer_open(scratch("tokenizer.json"), &b));
-    struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, 1000), y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
+    struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, 1000);
+    struct ids y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
     assert_int_equal(x.count, y.count);
     assert_memory_equal(x.at, y.at, x.count * sizeof *x.at);
     check_decodes(b, &x, text, bytes);

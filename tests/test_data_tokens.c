@@ -49,8 +49,9 @@ static void check_file(const char *path, const void *wanted, size_t bytes)
 static void test_write_and_read(void **state)
 {
     static const struct { const char *format, *file, *type; int32_t vocab; } cases[] = {
-        { "llmc", "a.bin", "u16", 50257 },         { "llmc", "a.bin", "u16", 65536 }, { "llmc-llama3", "b.bin", "u32", 128256 },
-        { "nanogpt", "c.bin", "u16", 300 },        { "megatron", "d.bin", "u16", 65499 }, { "megatron", "e", "i32", 65500 },
+        { "llmc", "a.bin", "u16", 50257 },         { "llmc", "a.bin", "u16", 65536 },
+        { "llmc-llama3", "b.bin", "u32", 128256 }, { "nanogpt", "c.bin", "u16", 300 },
+        { "megatron", "d.bin", "u16", 65499 },     { "megatron", "e", "i32", 65500 },
         { "megatron", "f.idx", "i32", 200000 },
     };
 
@@ -118,16 +119,20 @@ static void test_vocabulary(void **state)
     int32_t ids[100];
 
     (void)state;
-    REFUSED(LS_EINVAL, "a vocabulary of 65537 does not fit the u16 of format llmc (at most 65536)", ls_tokens_save(t, scratch("a.bin"), "llmc", 65537));
-    REFUSED(LS_EINVAL, "does not fit the u16 of format nanogpt", ls_tokens_save(t, scratch("a.bin"), "nanogpt", 100000));
+    REFUSED(LS_EINVAL, "a vocabulary of 65537 does not fit the u16 of format llmc (at most 65536)",
+            ls_tokens_save(t, scratch("a.bin"), "llmc", 65537));
+    REFUSED(LS_EINVAL, "does not fit the u16 of format nanogpt",
+            ls_tokens_save(t, scratch("a.bin"), "nanogpt", 100000));
     REFUSED(LS_EINVAL, "a vocabulary of 0", ls_tokens_save(t, scratch("a.bin"), "megatron", 0));
-    REFUSED(LS_EFORMAT, "text: token 50 at position 50 is not in the vocabulary of 50", ls_tokens_save(t, scratch("a.bin"), "nanogpt", 50));
+    REFUSED(LS_EFORMAT, "text: token 50 at position 50 is not in the vocabulary of 50",
+            ls_tokens_save(t, scratch("a.bin"), "nanogpt", 50));
     assert_false(file_exists(scratch("a.bin")) || file_exists(scratch("a.bin.tmp")));
     REFUSED(LS_EFORMAT, "token 99 at position 99", ls_tokens_check(t, 99));
     TRY(ls_tokens_check(t, 100));
     TRY(ls_tokens_save(t, scratch("a.bin"), "nanogpt", 100));
     TRY(ls_tokens_open(scratch("a.bin"), NULL, &back));
-    REFUSED(LS_EFORMAT, "a.bin: token 10 at position 10 is not in the vocabulary of 10", ls_tokens_read(back, 5, 20, 10, ids));
+    REFUSED(LS_EFORMAT, "a.bin: token 10 at position 10 is not in the vocabulary of 10",
+            ls_tokens_read(back, 5, 20, 10, ids));
     REFUSED(LS_EINVAL, "tokens 90 .. 101 asked for, 100 there", ls_tokens_read(back, 90, 11, 100, ids));
     REFUSED(LS_EINVAL, "asked for", ls_tokens_read(back, SIZE_MAX, 2, 100, ids));
     REFUSED(LS_EINVAL, "token format 'npy': known are", ls_tokens_open("x", "npy", &t));
@@ -144,14 +149,16 @@ static void test_flat_refused(void **state)
     (void)state;
     TRY(file_write(scratch("odd.bin"), "abc", 3));
     REFUSED(LS_EFORMAT, "odd.bin: 3 bytes: an odd number", ls_tokens_open(scratch("odd.bin"), NULL, &t));
-    REFUSED(LS_EFORMAT, "odd.bin: 3 bytes, shorter than llm.c's header", ls_tokens_open(scratch("odd.bin"), "llmc", &t));
+    REFUSED(LS_EFORMAT, "odd.bin: 3 bytes, shorter than llm.c's header",
+            ls_tokens_open(scratch("odd.bin"), "llmc", &t));
     TRY(file_write(scratch("notes.txt"), "abcd", 4));
     REFUSED(LS_EFORMAT, "notes.txt: not a token file", ls_tokens_open(scratch("notes.txt"), NULL, &t));
     REFUSED(LS_EIO, "none.bin", ls_tokens_open(scratch("none.bin"), NULL, &t));
 
     header[2] = 5;
     TRY(file_write(scratch("l.bin"), header, sizeof header));
-    REFUSED(LS_EFORMAT, "1032 bytes, but the header says 5 tokens of 2 bytes", ls_tokens_open(scratch("l.bin"), NULL, &t));
+    REFUSED(LS_EFORMAT, "1032 bytes, but the header says 5 tokens of 2 bytes",
+            ls_tokens_open(scratch("l.bin"), NULL, &t));
     header[2] = -1;
     TRY(file_write(scratch("l.bin"), header, sizeof header));
     REFUSED(LS_EFORMAT, "says -1 tokens", ls_tokens_open(scratch("l.bin"), NULL, &t));
@@ -216,7 +223,9 @@ static void test_megatron_refused(void **state)
 /* The other types that Megatron writes, and what is no token in them. */
 static void test_types(void **state)
 {
-    static const struct { unsigned char code; size_t bytes; int is_signed; } types[] = { { 1, 1, 0 }, { 2, 1, 1 }, { 3, 2, 1 }, { 4, 4, 1 }, { 5, 8, 1 } };
+    static const struct { unsigned char code; size_t bytes; int is_signed; } types[] = {
+        { 1, 1, 0 }, { 2, 1, 1 }, { 3, 2, 1 }, { 4, 4, 1 }, { 5, 8, 1 },
+    };
     unsigned char idx[34 + 12 + 16], bin[24];
 
     (void)state;
@@ -286,7 +295,8 @@ static void test_split(void **state)
     check_split(t, 0.25, 10, 800);           /* the document border at 800 is near 750 */
     check_split(t, 0.05, 10, 950);           /* but not near 950 */
     REFUSED(LS_EINVAL, "1000 tokens, shorter than one sample of 1000 + 1", ls_tokens_split(t, 0.1, 1000, &a, &b));
-    REFUSED(LS_EINVAL, "1000 tokens do not hold one sample of 500 + 1 to train on and 501", ls_tokens_split(t, 0.1, 500, &a, &b));
+    REFUSED(LS_EINVAL, "1000 tokens do not hold one sample of 500 + 1 to train on and 501",
+            ls_tokens_split(t, 0.1, 500, &a, &b));
     REFUSED(LS_EINVAL, "fraction of 1:", ls_tokens_split(t, 1, 10, &a, &b));
     REFUSED(LS_EINVAL, "nan: 0 <= fraction < 1", ls_tokens_split(t, 0.0 / 0.0, 10, &a, &b));
     REFUSED(LS_EINVAL, "a sequence of 0", ls_tokens_split(t, 0.1, 0, &a, &b));

@@ -29,9 +29,9 @@ static void test_every_code_point(void **state)
 static int is_sequence(const unsigned char *b, size_t n)
 {
     static const struct { unsigned char first, last, low, high; size_t n; } rows[] = {
-        { 0x00, 0x7f, 0, 0, 1 },       { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 }, { 0xe1, 0xec, 0x80, 0xbf, 3 },
-        { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 }, { 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 },
-        { 0xf4, 0xf4, 0x80, 0x8f, 4 },
+        { 0x00, 0x7f, 0, 0, 1 },       { 0xc2, 0xdf, 0x80, 0xbf, 2 }, { 0xe0, 0xe0, 0xa0, 0xbf, 3 },
+        { 0xe1, 0xec, 0x80, 0xbf, 3 }, { 0xed, 0xed, 0x80, 0x9f, 3 }, { 0xee, 0xef, 0x80, 0xbf, 3 },
+        { 0xf0, 0xf0, 0x90, 0xbf, 4 }, { 0xf1, 0xf3, 0x80, 0xbf, 4 }, { 0xf4, 0xf4, 0x80, 0x8f, 4 },
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -57,7 +57,8 @@ static void test_every_short_sequence(void **state)
         for (size_t n = 1; n <= 4; n++) {
             size_t got = utf8_decode(b, n, &point);
 
-            if ((got == n) != is_sequence(b, n)) fail_msg("%02x %02x %02x %02x: %zu of %zu", b[0], b[1], b[2], b[3], got, n);
+            if ((got == n) != is_sequence(b, n))
+                fail_msg("%02x %02x %02x %02x: %zu of %zu", b[0], b[1], b[2], b[3], got, n);
         }
     }
 }
@@ -127,6 +128,7 @@ static void test_form_c(void **state)
     check_form_c("plain \xc3\xa9", "plain \xc3\xa9");
     check_form_c("e\xcc\x81", "\xc3\xa9");
     check_form_c("\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab", "\xed\x95\x9c");  /* jamo: han */
+    check_form_c("\xed\x95\x98\xe1\x86\xa7z", "\xed\x95\x98\xe1\x86\xa7z");  /* ha, and no final jamo */
     check_form_c("\xe2\x84\xab", "\xc3\x85");                              /* Angstrom sign */
     check_form_c("q\xcc\x87\xcc\xa3", "q\xcc\xa3\xcc\x87");                /* marks in canonical order */
     check_form_c("x\xcd\x85\xe1\xab\x8a", "x\xcd\x85\xe1\xab\x8a");        /* U+1ACA is newer than this form C */

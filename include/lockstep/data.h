@@ -52,9 +52,9 @@ void      ls_tokenizer_close(ls_tokenizer **t);  /* sets *t to NULL; NULL and po
 typedef struct ls_bpe_options { int32_t vocab; const char *pattern; } ls_bpe_options;
 #define LS_BPE_DEFAULTS { 8192, "cl100k" }
 
-/* Learns byte-level BPE from text[bytes]: ids 0..255 are single bytes in GPT-2's order, then one id a merge, most frequent
- * pair first (ties: the smaller pair of ids), and <|endoftext|> last. A text with fewer pairs than asked for gives
- * a smaller vocabulary. The same text gives the same tokenizer. options NULL: the defaults. */
+/* Learns byte-level BPE from text[bytes]: ids 0..255 are single bytes in GPT-2's order, then one id a merge, most
+ * frequent pair first (ties: the smaller pair of ids), and <|endoftext|> last. A text with fewer pairs than asked
+ * for gives a smaller vocabulary. The same text gives the same tokenizer. options NULL: the defaults. */
 ls_status ls_tokenizer_train(const char *text, size_t bytes, const ls_bpe_options *options, ls_tokenizer **out);
 
 /* Writes the tokenizer into an existing folder so that ls_tokenizer_open(folder) gives it back: tokenizer.json (as
@@ -109,9 +109,10 @@ size_t    ls_tokens_documents(const ls_tokens *tokens);
 typedef struct ls_range { size_t begin, end; } ls_range;  /* tokens [begin, end) */
 
 ls_range  ls_tokens_document(const ls_tokens *tokens, size_t i);  /* i < documents */
-/* Validation is the last `fraction` of the tokens, at least one sample (seq_len + 1 tokens), 0 for fraction 0; training is
- * what precedes it. The border is the document border nearest to the wanted place when that changes the validation part
- * by at most half, else a multiple of seq_len. LS_EINVAL with the numbers when a part holds no sample. */
+/* Validation is the last `fraction` of the tokens, at least one sample (seq_len + 1 tokens), 0 for fraction 0;
+ * training is what precedes it. The border is the document border nearest to the wanted place when that changes the
+ * validation part by at most half, else a multiple of seq_len. LS_EINVAL with the numbers when a part holds no
+ * sample. */
 ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_len,
                           ls_range *train, ls_range *validation);
 

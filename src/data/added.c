@@ -17,7 +17,8 @@ ls_status added_put(struct added *a, int32_t id, const unsigned char *text, size
     return LS_OK;
 }
 
-static const struct added_token *longest_here(const struct added *a, const unsigned char *text, size_t bytes, bool specials)
+static const struct added_token *longest_here(const struct added *a, const unsigned char *text, size_t bytes,
+                                              bool specials)
 {
     const struct added_token *best = NULL;
 

@@ -6,14 +6,14 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-/* Makes room for `need` elements in the array at *p, doubling; *room is what it holds now. */
+/* Makes room for `need` elements in the array at *p, at least doubling it; *room is what it holds now. */
 static inline ls_status array_grow(void **p, size_t *room, size_t need, size_t size)
 {
-    size_t bytes, more = MAX(*room, 8);
+    size_t bytes, more = MAX(need, *room <= SIZE_MAX / 2 ? 2 * *room : 0);
 
     if (need <= *room) return LS_OK;
-    while (more < need && more <= SIZE_MAX / 2) more *= 2;
-    if (more < need || !size_mul(more, size, &bytes))
+    more = MAX(more, 8);
+    if (!size_mul(more, size, &bytes))
         return ls_fail(LS_ENOMEM, "out of memory: %zu items of %zu bytes", need, size);
     void *grown = mem_resize(*p, bytes);
     if (!grown) return LS_ENOMEM;

@@ -80,7 +80,8 @@ ls_status bpe_work_new(size_t text_bytes, struct bpe_work **out)
     struct bpe_work *w = mem_zalloc(MEM_OTHER, sizeof *w);
 
     if (!w) return LS_ENOMEM;
-    for (w->entries = CACHE_LEAST; w->entries < CACHE_MOST && w->entries * TEXT_PER_ENTRY < text_bytes; ) w->entries *= 2;
+    w->entries = CACHE_LEAST;
+    while (w->entries < CACHE_MOST && w->entries * TEXT_PER_ENTRY < text_bytes) w->entries *= 2;
     w->cache = mem_array(MEM_OTHER, w->entries, sizeof *w->cache);
     if (!w->cache) {
         mem_free(w);
@@ -113,7 +114,8 @@ static ls_status encode_bytes(const struct bpe *b, const unsigned char *piece, s
     return LS_OK;
 }
 
-static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes,
+                             struct ids *out)
 {
     int32_t whole = b->whole_piece ? vocab_find(&b->vocab, piece, bytes) : -1;
     size_t first = out->count;

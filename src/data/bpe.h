@@ -35,6 +35,7 @@ ls_status bpe_work_new(size_t text_bytes, struct bpe_work **out);
 void      bpe_work_free(struct bpe_work **w);
 
 /* Appends the tokens of a piece to out. LS_EFORMAT when a byte of it has no token. */
-ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out);
+ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes,
+                     struct ids *out);
 
 #endif

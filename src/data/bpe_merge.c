@@ -1,7 +1,7 @@
 /* bpe_merge.c - the two ways to merge a piece: by search for a short one, by a heap for a long one.
  *
- * Short (n <= SHORT_MOST): the possible merge of each pair of neighbours is kept; the best is searched for anew each time.
- * O(n^2) of almost nothing. Long: positions form a linked list, possible merges a heap by (rank, position). An
+ * Short (n <= SHORT_MOST): the possible merge of each pair of neighbours is kept, the best is searched for anew each
+ * time: O(n^2) of almost nothing. Long: positions form a linked list, possible merges a heap by (rank, position). An
  * entry is stale, and dropped when it comes up, once the tokens it was made for no longer stand there.
  * O(n log n): a megabyte without a break, too, is a piece.
  */
@@ -86,7 +86,8 @@ static ls_status prepare(struct merge_work *w, size_t n)
     LS_TRY(array_grow(&heap, &w->heap_room, 3 * n, sizeof *w->heap));
     w->heap = heap;
     w->heap_count = 0;
-    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct link){ i - 1, i + 1 == n ? NONE : i + 1 };  /* 0 - 1 is NONE */
+    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct link){ i - 1, i + 1 };  /* 0 - 1 is NONE */
+    w->link[n - 1].next = NONE;
     return LS_OK;
 }
 

@@ -55,9 +55,11 @@ static void worker_close(struct worker *w)
     mem_free(w->spaced);
 }
 
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out);
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
+                              size_t bytes, struct ids *out);
 
-static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
+                           size_t bytes, struct ids *out)
 {
     void *p = w->spaced;
 
@@ -70,7 +72,8 @@ static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, c
 }
 
 /* The matches of the stage's pattern are pieces, and what lies between matches too. */
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
+                              size_t bytes, struct ids *out)
 {
     size_t begin, end;
 
@@ -84,7 +87,8 @@ static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage
     return LS_OK;
 }
 
-static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsigned char *text, size_t bytes, struct ids *out)
+static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsigned char *text, size_t bytes,
+                             struct ids *out)
 {
     const struct added_token *found;
     size_t at = 0, next = 0;

@@ -84,8 +84,8 @@ static ls_status check(ls_batches *b)
     if (b->step == 0) b->step = b->per_step * b->batch;
     if (b->depth == 0) b->depth = DEPTH;
     if (b->offset + b->per_step * b->batch > b->step)
-        return ls_fail(LS_EINVAL, "%zu batches of %zu samples from %llu on do not fit a step of %llu", b->per_step, b->batch,
-                       (unsigned long long)b->offset, (unsigned long long)b->step);
+        return ls_fail(LS_EINVAL, "%zu batches of %zu samples from %llu on do not fit a step of %llu", b->per_step,
+                       b->batch, (unsigned long long)b->offset, (unsigned long long)b->step);
     return LS_OK;
 }
 
@@ -95,7 +95,8 @@ static ls_status allocate(ls_loader *l)
 
     if (!size_mul(l->batches.batch, l->sampler.seq_len, &l->half) || !size_add(l->batches.depth, 1, &count) ||
         !size_mul(count, l->half, &count) || !size_mul(count, 2 * sizeof *l->ids, &count))
-        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len, l->batches.depth);
+        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len,
+                       l->batches.depth);
     l->ids = mem_alloc(MEM_OTHER, count);
     return l->ids ? LS_OK : LS_ENOMEM;
 }

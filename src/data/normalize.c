@@ -1,7 +1,7 @@
 /* normalize.c - see the header.
  *
  * Code points below U+0300 neither combine nor change, so text made of them (its bytes are below 0xcc) is its own
- * form C. Other text is cut at the code points that are too new; what lies between is utf8proc's, which works on
+ * form C. Other text is cut at the code points that stand alone; what lies between is utf8proc's, which works on
  * 32-bit code points and writes UTF-8 back over them.
  */
 #include "data/normalize.h"
@@ -10,29 +10,31 @@
 #include "data/array.h"
 #include "data/utf8.h"
 
-/* Marks with a combining class, and second halves of compositions, that came after Unicode 9.0, up to 15.0. */
-static const struct { uint32_t first, last; } newer[] = {
+/* Code points that stand alone: marks with a combining class, and second halves of compositions, that came after
+ * Unicode 9.0, up to 15.0; and U+11A7, the place before the first final jamo, which utf8proc 2.8 drops when it follows
+ * a syllable. */
+static const struct { uint32_t first, last; } alone[] = {
     { 0x07FD, 0x07FD },   { 0x0898, 0x089F },   { 0x08CA, 0x08D3 },   { 0x09FE, 0x09FE },   { 0x0C3C, 0x0C3C },
-    { 0x0D3B, 0x0D3C },   { 0x0EBA, 0x0EBA },   { 0x1715, 0x1715 },   { 0x1ABF, 0x1ACE },   { 0x1DF6, 0x1DFA },
-    { 0xA82C, 0xA82C },   { 0x10D24, 0x10D27 }, { 0x10EAB, 0x10EAC }, { 0x10EFD, 0x10EFF }, { 0x10F46, 0x10F50 },
-    { 0x10F82, 0x10F85 }, { 0x11070, 0x11070 }, { 0x1133B, 0x1133B }, { 0x1145E, 0x1145E }, { 0x11839, 0x1183A },
-    { 0x11930, 0x11930 }, { 0x1193D, 0x1193E }, { 0x11943, 0x11943 }, { 0x119E0, 0x119E0 }, { 0x11A34, 0x11A34 },
-    { 0x11A47, 0x11A47 }, { 0x11A99, 0x11A99 }, { 0x11D42, 0x11D42 }, { 0x11D44, 0x11D45 }, { 0x11D97, 0x11D97 },
-    { 0x11F41, 0x11F42 }, { 0x16FF0, 0x16FF1 }, { 0x1E08F, 0x1E08F }, { 0x1E130, 0x1E136 }, { 0x1E2AE, 0x1E2AE },
-    { 0x1E2EC, 0x1E2EF }, { 0x1E4EC, 0x1E4EF },
+    { 0x0D3B, 0x0D3C },   { 0x0EBA, 0x0EBA },   { 0x11A7, 0x11A7 },   { 0x1715, 0x1715 },   { 0x1ABF, 0x1ACE },
+    { 0x1DF6, 0x1DFA },   { 0xA82C, 0xA82C },   { 0x10D24, 0x10D27 }, { 0x10EAB, 0x10EAC }, { 0x10EFD, 0x10EFF },
+    { 0x10F46, 0x10F50 }, { 0x10F82, 0x10F85 }, { 0x11070, 0x11070 }, { 0x1133B, 0x1133B }, { 0x1145E, 0x1145E },
+    { 0x11839, 0x1183A }, { 0x11930, 0x11930 }, { 0x1193D, 0x1193E }, { 0x11943, 0x11943 }, { 0x119E0, 0x119E0 },
+    { 0x11A34, 0x11A34 }, { 0x11A47, 0x11A47 }, { 0x11A99, 0x11A99 }, { 0x11D42, 0x11D42 }, { 0x11D44, 0x11D45 },
+    { 0x11D97, 0x11D97 }, { 0x11F41, 0x11F42 }, { 0x16FF0, 0x16FF1 }, { 0x1E08F, 0x1E08F }, { 0x1E130, 0x1E136 },
+    { 0x1E2AE, 0x1E2AE }, { 0x1E2EC, 0x1E2EF }, { 0x1E4EC, 0x1E4EF },
 };
 
-static bool is_newer(uint32_t point)
+static bool stands_alone(uint32_t point)
 {
-    size_t low = 0, high = COUNT_OF(newer);
+    size_t low = 0, high = COUNT_OF(alone);
 
     while (low < high) {
         size_t middle = (low + high) / 2;
 
-        if (point > newer[middle].last) low = middle + 1;
+        if (point > alone[middle].last) low = middle + 1;
         else high = middle;
     }
-    return low < COUNT_OF(newer) && point >= newer[low].first;
+    return low < COUNT_OF(alone) && point >= alone[low].first;
 }
 
 static bool is_plain(const unsigned char *text, size_t bytes)
@@ -42,14 +44,14 @@ static bool is_plain(const unsigned char *text, size_t bytes)
     return true;
 }
 
-/* Bytes in front of the first code point that is too new, whose own length is *length (0: there is none). */
-static size_t find_newer(const unsigned char *text, size_t bytes, size_t *length)
+/* Bytes in front of the first code point that stands alone, whose own length is *length (0: there is none). */
+static size_t find_alone(const unsigned char *text, size_t bytes, size_t *length)
 {
     uint32_t point = 0;
 
     for (size_t i = 0; i < bytes; i += *length) {
         *length = utf8_decode(text + i, bytes - i, &point);
-        if (is_newer(point)) return i;
+        if (stands_alone(point)) return i;
     }
     *length = 0;
     return bytes;
@@ -97,7 +99,7 @@ ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t byte
         return LS_OK;
     }
     for (size_t at = 0, length; at < bytes; at += length) {
-        size_t stretch = find_newer(text + at, bytes - at, &length);
+        size_t stretch = find_alone(text + at, bytes - at, &length);
 
         LS_TRY(append_normal(n, &done, text + at, stretch));
         LS_TRY(append(n, &done, text + at + stretch, length));

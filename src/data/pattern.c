@@ -181,8 +181,10 @@ ls_status pattern_translate(const char *regex, char **out)
     struct translation t = { .at = regex, .regex = regex };
     ls_status st = LS_OK;
 
-    if (strlen(regex) > REGEX_MOST) return ls_fail(LS_EUNSUPPORTED, "a pattern of %zu bytes; at most %d", strlen(regex), REGEX_MOST);
-    if (utf8_valid((const unsigned char *)regex, strlen(regex)) < strlen(regex)) return ls_fail(LS_EFORMAT, "a pattern that is not UTF-8");
+    if (strlen(regex) > REGEX_MOST)
+        return ls_fail(LS_EUNSUPPORTED, "a pattern of %zu bytes; at most %d", strlen(regex), REGEX_MOST);
+    if (utf8_valid((const unsigned char *)regex, strlen(regex)) < strlen(regex))
+        return ls_fail(LS_EFORMAT, "a pattern that is not UTF-8");
     while (st == LS_OK && *t.at) st = translate_next(&t);
     if (st == LS_OK && t.bytes == 0) st = ls_fail(LS_EUNSUPPORTED, "an empty pattern");
     if (st == LS_OK) *out = t.out;

@@ -57,10 +57,12 @@ ls_status tokenizer_add_token(ls_tokenizer *t, int64_t id, const char *text, boo
     if (added_find(&t->raw, bytes, count) >= 0 || added_find(&t->normalized, bytes, count) >= 0)
         return ls_fail(LS_EFORMAT, "added token '%.40s' is given twice", text);
     if (known >= 0 && known != id)
-        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, but %d in the vocabulary", text, (long long)id, known);
+        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, but %d in the vocabulary", text, (long long)id,
+                       known);
     const unsigned char *there = vocab_bytes(&t->bpe.vocab, id, &held);
     if (there && (held != count || memcmp(there, bytes, count) != 0))
-        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, which is another token in the vocabulary", text, (long long)id);
+        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, which is another token in the vocabulary", text,
+                       (long long)id);
     if (!there) LS_TRY(vocab_put(&t->bpe.vocab, id, text, count, false));
     if (normalized && t->nfc) return put_normalized(t, id, bytes, count, special);
     return added_put(&t->raw, (int32_t)id, bytes, count, special);
@@ -142,7 +144,8 @@ static ls_status open_tiktoken(const char *path, size_t path_bytes, ls_tokenizer
     if (!file) return LS_ENOMEM;
     if (!pattern) pattern = pattern_of_name(file);
     if (!pattern)
-        st = ls_fail(LS_EINVAL, "%s: no pattern in the name: write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k", file, file);
+        st = ls_fail(LS_EINVAL, "%s: no pattern in the name: write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k",
+                     file, file);
     else
         st = file_read(file, &text, &bytes);
     if (st == LS_OK) st = tokenizer_read_tiktoken(text, bytes, file, pattern, out);
@@ -167,13 +170,15 @@ static ls_status open_folder(const char *folder, ls_tokenizer **out)
     ls_status st = LS_BUSY;  /* none found yet */
 
     for (int i = -1; st == LS_BUSY && (i < 0 || pattern_at(i)); i++) {
-        char *path = i < 0 ? file_path("%s/%s", folder, TOKENIZER_JSON) : file_path("%s/%s.tiktoken", folder, pattern_at(i)->name);
+        char *path = i < 0 ? file_path("%s/%s", folder, TOKENIZER_JSON)
+                           : file_path("%s/%s.tiktoken", folder, pattern_at(i)->name);
 
         if (!path) return LS_ENOMEM;
         if (file_exists(path)) st = i < 0 ? open_json(path, out) : open_tiktoken(path, strlen(path), out);
         mem_free(path);
     }
-    return st != LS_BUSY ? st : ls_fail(LS_EIO, "%s: no %s and no PATTERN.tiktoken in this folder", folder, TOKENIZER_JSON);
+    if (st != LS_BUSY) return st;
+    return ls_fail(LS_EIO, "%s: no %s and no PATTERN.tiktoken in this folder", folder, TOKENIZER_JSON);
 }
 
 ls_status ls_tokenizer_open(const char *spec, ls_tokenizer **out)
@@ -225,7 +230,8 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t 
         const unsigned char *token = vocab_bytes(&t->bpe.vocab, ids[i], &n);
 
         if (!token)
-            return ls_fail(LS_EINVAL, "token %d at position %zu is not in the vocabulary of %zu", ids[i], i, t->bpe.vocab.count);
+            return ls_fail(LS_EINVAL, "token %d at position %zu is not in the vocabulary of %zu", ids[i], i,
+                           t->bpe.vocab.count);
         if (total < room) memcpy(text + total, token, MIN(n, room - total));
         total += n;
     }

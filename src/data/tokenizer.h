@@ -40,7 +40,8 @@ ls_status tokenizer_finish(ls_tokenizer *t, const char *source, size_t bytes, co
 
 /* Readers of a file's text; what names it in messages. */
 ls_status tokenizer_read_json(const char *text, size_t bytes, const char *what, ls_tokenizer **out);
-ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out);
+ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern,
+                                  ls_tokenizer **out);
 
 /* tokenizer.json of a tokenizer that lockstep made: merges[n] in order of rank. Finishes t. */
 struct merge_pair { int32_t left, right; };

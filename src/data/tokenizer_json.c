@@ -106,7 +106,8 @@ static ls_status read_merge(struct bpe *b, const json_node *n, size_t rank, unsi
     struct sides s;
     void *p = *scratch;
 
-    if (!find_sides(n, &s)) return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"]", rank);
+    if (!find_sides(n, &s))
+        return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"]", rank);
     LS_TRY(array_grow(&p, room, s.left_bytes + s.right_bytes + 1, 1));
     *scratch = p;
     unsigned char *end = *scratch;
@@ -135,7 +136,8 @@ static ls_status read_merges(struct bpe *b, const json_node *merges)
 
 static ls_status read_model(ls_tokenizer *t, const json_node *model)
 {
-    static const char *const unset[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback" };
+    static const char *const unset[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix",
+                                        "byte_fallback" };
 
     if (json_kind_of(model) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "model is missing");
     if (!is_type(model, "BPE") && json_get(model, "type")) return refuse("model", type_of(model));
@@ -230,7 +232,8 @@ static ls_status read_template(ls_tokenizer *t, const json_node *n)
 
     if (!first) return LS_OK;
     if (name) t->begin = ls_tokenizer_find(t, name, strlen(name));
-    return t->begin >= 0 ? LS_OK : ls_fail(LS_EFORMAT, "post_processor TemplateProcessing starts with an unknown token");
+    if (t->begin >= 0) return LS_OK;
+    return ls_fail(LS_EFORMAT, "post_processor TemplateProcessing starts with an unknown token");
 }
 
 static ls_status read_post_processor(ls_tokenizer *t, const json_node *n)

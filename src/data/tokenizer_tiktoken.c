@@ -1,9 +1,9 @@
 /* tokenizer_tiktoken.c - reading a .tiktoken file.
  *
- * One line a token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are skipped. The
- * rank is the token's id and its priority: two neighbours may merge when their bytes together are a token, and the
- * lowest rank merges first. So the merges are all cuts of each token into two tokens, and a piece that is a token is
- * taken whole. Special tokens are not in the file: their ids come with the pattern.
+ * One line a token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are
+ * skipped. The rank is the token's id and its priority: two neighbours may merge when their bytes together are a
+ * token, and the lowest rank merges first. So the merges are all cuts of each token into two tokens, and a piece
+ * that is a token is taken whole. Special tokens are not in the file: their ids come with the pattern.
  */
 #include <stdio.h>
 #include "data/pattern.h"
@@ -60,12 +60,14 @@ static ls_status read_line(ls_tokenizer *t, const char *line, size_t length, siz
     size_t code = space ? (size_t)(space - line) : length;
 
     if (!space) return ls_fail(LS_EFORMAT, "line %zu: expected a token in base64, a space and a rank", number);
-    if (code / 4 * 3 > sizeof token) return ls_fail(LS_EFORMAT, "line %zu: a token of more than %d bytes", number, TOKEN_MOST);
+    if (code / 4 * 3 > sizeof token)
+        return ls_fail(LS_EFORMAT, "line %zu: a token of more than %d bytes", number, TOKEN_MOST);
     ptrdiff_t bytes = base64_read(line, code, token);
     if (bytes < 1) return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not base64", number, (int)MIN(code, 40), line);
     int64_t rank = rank_read(space + 1, length - code - 1);
     if (rank < 0)
-        return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not a rank from 0 to %d", number, (int)MIN(length - code - 1, 40), space + 1, VOCAB_MOST - 1);
+        return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not a rank from 0 to %d", number,
+                       (int)MIN(length - code - 1, 40), space + 1, VOCAB_MOST - 1);
     ls_status st = vocab_put(&t->bpe.vocab, rank, token, (size_t)bytes, true);
     return st == LS_OK ? st : ls_fail_at(st, "line %zu", number);
 }
@@ -126,12 +128,14 @@ static ls_status build(ls_tokenizer *t, const char *text, size_t bytes, const st
     return tokenizer_finish(t, text, bytes, name);
 }
 
-ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out)
+ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern,
+                                  ls_tokenizer **out)
 {
     const struct pattern_named *p = pattern_find(pattern);
     ls_tokenizer *t;
 
-    if (!p) return ls_fail(LS_EINVAL, "%s: pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", what, pattern);
+    if (!p)
+        return ls_fail(LS_EINVAL, "%s: pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", what, pattern);
     LS_TRY(tokenizer_new(&t));
     ls_status st = build(t, text, bytes, p);
     if (st != LS_OK) {

@@ -39,7 +39,8 @@ void ls_tokens_close(ls_tokens **at)
 
 static ls_status fail_token(const ls_tokens *t, int64_t token, size_t at, int32_t vocab)
 {
-    return ls_fail(LS_EFORMAT, "%s: token %lld at position %zu is not in the vocabulary of %d", t->name, (long long)token, at, vocab);
+    return ls_fail(LS_EFORMAT, "%s: token %lld at position %zu is not in the vocabulary of %d", t->name,
+                   (long long)token, at, vocab);
 }
 
 /* One loop a type: out[i] = token, or the first that is not in [0, vocab). out may be NULL: only check. */
@@ -71,7 +72,8 @@ static ls_status read_range(const ls_tokens *t, size_t first, size_t count, int3
 ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t count, int32_t vocab, int32_t *out)
 {
     if (first > t->count || count > t->count - first)
-        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu asked for, %zu there", t->name, first, first + count, t->count);
+        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu asked for, %zu there", t->name, first, first + count,
+                       t->count);
     return read_range(t, first, count, vocab, out);
 }
 
@@ -170,7 +172,8 @@ ls_status ls_tokens_split(const ls_tokens *t, double fraction, size_t seq_len, l
 {
     size_t sample, wanted = 0, cut = t->count;
 
-    if (!(fraction >= 0 && fraction < 1)) return ls_fail(LS_EINVAL, "a validation fraction of %g: 0 <= fraction < 1", fraction);
+    if (!(fraction >= 0 && fraction < 1))
+        return ls_fail(LS_EINVAL, "a validation fraction of %g: 0 <= fraction < 1", fraction);
     if (seq_len == 0 || !size_add(seq_len, 1, &sample)) return ls_fail(LS_EINVAL, "a sequence of %zu tokens", seq_len);
     if (t->count == 0) return ls_fail(LS_EINVAL, "%s: it is empty: there is nothing to train on", t->name);
     if (t->count < sample)
@@ -178,7 +181,8 @@ ls_status ls_tokens_split(const ls_tokens *t, double fraction, size_t seq_len, l
     if (fraction > 0) {
         wanted = MAX((size_t)llround(fraction * (double)t->count), sample);
         if (t->count - wanted < sample || wanted > t->count)
-            return ls_fail(LS_EINVAL, "%s: %zu tokens do not hold one sample of %zu + 1 to train on and %zu tokens to validate with",
+            return ls_fail(LS_EINVAL,
+                           "%s: %zu tokens do not hold one sample of %zu + 1 to train on and %zu to validate with",
                            t->name, t->count, seq_len, wanted);
         size_t place = t->count - wanted, border = nearest_border(t, place);
         size_t moved = border > place ? border - place : place - border;

@@ -44,7 +44,8 @@ struct token_format {
     ls_status (*write)(const ls_tokens *t, const char *path, int32_t vocab);
 };
 
-extern const struct token_format token_format_llmc, token_format_llmc_llama3, token_format_nanogpt, token_format_megatron;
+extern const struct token_format token_format_llmc, token_format_llmc_llama3, token_format_nanogpt,
+                                 token_format_megatron;
 bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes);  /* any of llm.c's files */
 
 const char *token_type_name(enum token_type type);

@@ -48,7 +48,8 @@ static ls_status read_llmc(ls_tokens *t, const struct llmc *f)
 {
     int32_t header[HEADER_INTS];
 
-    if (t->map.bytes < HEADER_BYTES) return ls_fail(LS_EFORMAT, "%zu bytes, shorter than llm.c's header of %d", t->map.bytes, HEADER_BYTES);
+    if (t->map.bytes < HEADER_BYTES)
+        return ls_fail(LS_EFORMAT, "%zu bytes, shorter than llm.c's header of %d", t->map.bytes, HEADER_BYTES);
     memcpy(header, t->map.data, sizeof header);
     LS_TRY(check_header(f, header, t->map.bytes));
     t->data = t->map.data + HEADER_BYTES;
@@ -62,7 +63,8 @@ static ls_status read_llama3(ls_tokens *t) { return read_llmc(t, &llama3); }
 
 static ls_status read_nanogpt(ls_tokens *t)
 {
-    if (t->map.bytes % 2) return ls_fail(LS_EFORMAT, "%zu bytes: an odd number is no sequence of u16 tokens", t->map.bytes);
+    if (t->map.bytes % 2)
+        return ls_fail(LS_EFORMAT, "%zu bytes: an odd number is no sequence of u16 tokens", t->map.bytes);
     t->data = t->map.data;
     t->type = TOKEN_U16;
     t->count = t->map.bytes / 2;
@@ -82,7 +84,8 @@ static ls_status write_flat(const ls_tokens *t, const char *path, const void *he
     return st;
 }
 
-static ls_status write_llmc(const ls_tokens *t, const char *path, const char *format, const struct llmc *f, int32_t vocab)
+static ls_status write_llmc(const ls_tokens *t, const char *path, const char *format, const struct llmc *f,
+                            int32_t vocab)
 {
     int32_t header[HEADER_INTS] = { f->magic, f->version, (int32_t)t->count };
 

@@ -106,7 +106,8 @@ static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t 
         pair->changed = true;
     }
     if (pair->list && l->node[pair->list - 1].word == word) return LS_OK;
-    if (l->nodes >= UINT32_MAX - 1) return ls_fail(LS_EINVAL, "the text is too large to learn from: train on a part of it");
+    if (l->nodes >= UINT32_MAX - 1)
+        return ls_fail(LS_EINVAL, "the text is too large to learn from: train on a part of it");
     LS_TRY(array_grow(&p, &l->node_room, l->nodes + 1, sizeof *l->node));
     l->node = p;
     l->node[l->nodes++] = (struct node){ word, pair->list };

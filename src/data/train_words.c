@@ -32,7 +32,8 @@ static ls_status grow_table(const struct words *w, struct table *t)
 }
 
 /* Counts the piece. Its symbols are written behind all others, where they stay when it is new. */
-static ls_status count_piece(struct words *w, struct table *t, const struct bpe *b, const unsigned char *piece, size_t bytes)
+static ls_status count_piece(struct words *w, struct table *t, const struct bpe *b, const unsigned char *piece,
+                             size_t bytes)
 {
     void *symbols = w->symbol, *words = w->word;
 

@@ -73,7 +73,8 @@ ls_status vocab_put(struct vocab *v, int64_t id, const void *bytes, size_t count
     if (findable) {
         slot = find_slot(v, bytes, count);
         if (v->slot[slot])
-            return ls_fail(LS_EFORMAT, "tokens %u and %lld have the same %zu bytes", v->slot[slot] - 1, (long long)id, count);
+            return ls_fail(LS_EFORMAT, "tokens %u and %lld have the same %zu bytes", v->slot[slot] - 1, (long long)id,
+                           count);
     }
     if ((size_t)id >= v->count) LS_TRY(grow_tokens(v, (size_t)id + 1));
     LS_TRY(append_text(v, bytes, count));

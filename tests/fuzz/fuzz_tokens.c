@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 {
-    const struct token_format *formats[] = { &token_format_llmc, &token_format_llmc_llama3, &token_format_nanogpt, &token_format_megatron };
+    const struct token_format *formats[] = { &token_format_llmc, &token_format_llmc_llama3, &token_format_nanogpt,
+                                            &token_format_megatron };
     ls_tokens *t;
 
     if (bytes < 3) return 0;

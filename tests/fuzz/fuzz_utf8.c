@@ -1,4 +1,5 @@
-/* Any bytes: refused at the first bad one in one line, or text that survives code points, form C, encoding and decoding. */
+/* Any bytes: refused at the first bad one in one line, or text that survives code points, form C, encoding and
+ * decoding. */
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
