@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "lockstep/nn.h"
+#include "lockstep/optim.h"
 #include "nn/hf.h"
 
 #define TRY(call)                                             \
@@ -523,6 +524,71 @@ static void test_mlp(void **state)
     ls_store_release(&s);
 }
 
+/* Everything that a user of models does before the first step. */
+static ls_status prepare(ls_store *s, ls_program *p)
+{
+    ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
+    ls_model m;
+    ls_value x, y;
+
+    LS_TRY(model_parse_hf(GPT2 "}", sizeof GPT2, "config.json", &m));
+    m.dropout = 0.1;
+    x = ls_input(p, "x", LS_I32, 2, (size_t[]){ 1, 4 });
+    y = ls_input(p, "y", LS_I32, 2, (size_t[]){ 1, 4 });
+    ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, ls_input(p, "step", LS_I64, 1, (size_t[]){ 1 })));
+    LS_TRY(ls_program_status(p));
+    LS_TRY(ls_optimizer_append(p, &adamw));
+    LS_TRY(ls_program_compile(p, NULL));
+    return ls_store_allocate(s);
+}
+
+static ls_status prepare_all(void)
+{
+    ls_cache *c = NULL;
+    ls_store *s = NULL;
+    ls_program *p = NULL;
+    ls_model m = preset("llama-tiny");
+    char *text = NULL;
+    size_t bytes;
+    ls_status st = ls_cache_new(&m, LS_F32, 1, 8, &c);
+
+    if (st == LS_OK)
+        st = model_write_hf_config(&m, LS_F32, &text, &bytes);
+    if (st == LS_OK)
+        st = ls_store_new(NULL, &s);
+    if (st == LS_OK)
+        st = ls_program_new(s, &p);
+    if (st == LS_OK)
+        st = prepare(s, p);
+    mem_free(text);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    ls_cache_release(&c);
+    return st;
+}
+
+/* The Nth allocation fails, for every N: a status, a message, and nothing left behind. */
+static void test_no_memory(void **state)
+{
+    struct mem_stats before, after;
+    ls_status st = LS_ENOMEM;
+    int64_t n;
+
+    (void)state;
+    mem_read(&before);
+    for (n = 1; st == LS_ENOMEM; n++) {
+        mem_fail_at(n);
+        st = prepare_all();
+        mem_fail_at(0);
+        mem_read(&after);
+        assert_int_equal(after.total_now, before.total_now);
+        if (st < 0 && (st != LS_ENOMEM || !strstr(ls_errmsg(), "out of memory")))
+            fail_msg("allocation %lld failed with %d: %s", (long long)n, (int)st, ls_errmsg());
+    }
+    assert_int_equal(st, LS_OK);
+    assert_true(n > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_config_refused), cmocka_unit_test(test_config_written), cmocka_unit_test(test_hf_names),
         cmocka_unit_test(test_recompute), cmocka_unit_test(test_fused_loss), cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_initialisation), cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

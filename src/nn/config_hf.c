@@ -221,26 +221,36 @@ static ls_status read_config(const json_node *o, ls_model *m)
                    name ? "architectures" : "model_type", name ? name : type);
 }
 
+ls_status model_parse_hf(const char *text, size_t bytes, const char *what, ls_model *out)
+{
+    json_node *root;
+    ls_model m;
+    ls_status st;
+
+    LS_TRY(json_parse(text, bytes, what, &root));
+    st = read_config(root, &m);
+    if (st == LS_OK)
+        st = ls_model_check(&m);
+    json_close(&root);
+    if (st < 0)
+        return ls_fail_at(st, "%s", what);
+    *out = m;
+    return LS_OK;
+}
+
 ls_status ls_model_read_hf(const char *path, ls_model *out)
 {
-    char *file = file_path(file_is_folder(path) ? "%s/config.json" : "%s", path);
-    json_node *root = NULL;
-    ls_model m;
+    char *file = file_path(file_is_folder(path) ? "%s/config.json" : "%s", path), *text;
+    size_t bytes;
     ls_status st;
 
     if (!file)
         return LS_ENOMEM;
-    st = json_read(file, &root);
+    st = file_read(file, &text, &bytes);
     if (st < 0)
         goto free_path;
-    st = read_config(root, &m);
-    if (st == LS_OK)
-        st = ls_model_check(&m);
-    if (st == LS_OK)
-        *out = m;
-    else
-        st = ls_fail_at(st, "%s", file);
-    json_close(&root);
+    st = model_parse_hf(text, bytes, file, out);
+    mem_free(text);
 
 free_path:
     mem_free(file);

@@ -42,6 +42,8 @@ int hf_name_matches(const char *found, const char *hf);
  * and the head of a tied model. */
 int hf_name_is_ignored(const ls_model *m, const char *found);
 
+/* The model that the text of a config.json describes, checked. Messages start with `what`. */
+ls_status model_parse_hf(const char *text, size_t bytes, const char *what, ls_model *out);
 /* config.json of the model; weights of `type`. Free with mem_free(). */
 ls_status model_write_hf_config(const ls_model *m, ls_dtype type, char **text, size_t *bytes);
 

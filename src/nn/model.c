@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include "base/base.h"
+#include "base/mem.h"
 #include "nn/hf.h"
 #include "program/program.h"
 
@@ -82,13 +83,15 @@ ls_status ls_model_check(ls_model *m)
 /* A checked copy of m, and tokens [B,T] with T within its positions; false with the program failed. */
 static bool begin(ls_program *p, const ls_model *m, ls_value tokens, ls_model *checked)
 {
+    ls_status st;
     size_t t;
 
     *checked = *m;
     if (tokens.id == 0 || !program_ok(p))
         return false;
-    if (ls_model_check(checked) != LS_OK) {
-        program_fail(p, "%s", ls_errmsg());
+    st = ls_model_check(checked);
+    if (st < 0) {
+        program_fail_by(p, st);
         return false;
     }
     if (ls_value_ndim(p, tokens) != 2) {
@@ -105,22 +108,37 @@ static bool begin(ls_program *p, const ls_model *m, ls_value tokens, ls_model *c
 
 /* ---- forward ---- */
 
+/* 0 .. T-1 as a fresh tensor. */
+static ls_status positions_new(const char *device, size_t t, ls_tensor **out)
+{
+    int32_t *count = mem_array(MEM_OTHER, t, sizeof *count);
+    ls_status st;
+
+    if (!count)
+        return LS_ENOMEM;
+    for (size_t i = 0; i < t; i++)
+        count[i] = (int32_t)i;
+    st = ls_tensor_new(device, LS_I32, 1, &t, LS_OTHER, out);
+    if (st == LS_OK)
+        st = ls_tensor_write(*out, count, LS_I32, t);
+    mem_free(count);
+    return st;
+}
+
 /* 0 .. T-1, [T] i32; one per program and length. */
 static ls_value count_positions(ls_program *p, size_t t)
 {
+    ls_tensor *tensor = NULL;
     char name[40];
     ls_value found;
-    ls_tensor *tensor;
+    ls_status st;
 
     snprintf(name, sizeof name, "positions.%zu", t);
     found = program_find(p, name);
     if (found.id)
         return found;
-    if (ls_tensor_new(ls_store_settings(ls_program_store(p)).device, LS_I32, 1, &t, LS_OTHER, &tensor) < 0)
-        return program_fail(p, "%s", ls_errmsg());
-    for (size_t i = 0; i < t; i++)
-        ((int32_t *)ls_tensor_data(tensor))[i] = (int32_t)i;
-    found = ls_bind(p, name, tensor);
+    st = positions_new(ls_store_settings(ls_program_store(p)).device, t, &tensor);
+    found = st < 0 ? program_fail_by(p, st) : ls_bind(p, name, tensor);
     ls_tensor_release(&tensor);
     return found;
 }
@@ -186,9 +204,10 @@ ls_value ls_model_hidden(ls_program *p, const ls_model *model, ls_value tokens, 
 ls_value ls_model_head(ls_program *p, const ls_model *model)
 {
     ls_model m = *model;
+    ls_status st = ls_model_check(&m);
 
-    if (ls_model_check(&m) != LS_OK)
-        return program_fail(p, "%s", ls_errmsg());
+    if (st < 0)
+        return program_fail_by(p, st);
     return model_param(p, &m, m.tied ? model_family(&m)->embedding : "lm_head.weight", NO_LAYER);
 }
 
