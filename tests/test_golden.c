@@ -15,6 +15,7 @@
 #include <string.h>
 #include "helper_golden.h"
 #include "lockstep/optim.h"
+#include "tensor/kernel.h"
 
 #define TRY(call)                                             \
     do {                                                      \
@@ -143,9 +144,8 @@ static void check_close(const char *what, int n, double have, double want, doubl
                  fabs(have / want - 1), most);
 }
 
-static void test_steps(void **state)
+static void ten_steps(int k)
 {
-    int k = *(int *)*state;
     double most = cases[k].most;
     struct run r;
     char name[64];
@@ -171,6 +171,19 @@ static void test_steps(void **state)
     free(loss);
     free(norm);
     close_run(&r);
+}
+
+/* With the kernels of every instruction set that this processor has. */
+static void test_steps(void **state)
+{
+    enum isa best = isa_best();
+
+    for (int isa = ISA_ANY; isa <= (int)best; isa++) {
+        isa_cap((enum isa)isa);
+        print_message("    %s\n", isa_name(isa_best()));
+        ten_steps(*(int *)*state);
+    }
+    isa_cap(ISAS - 1);
 }
 
 /* Logits of the first batch: all at once, and token by token through a cache. */
