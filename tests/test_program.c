@@ -309,6 +309,37 @@ static void ledger_shows_what_was_planned(void **state)
     assert_int_equal(after.total_now, before.total_now);
 }
 
+/* y = dropout of `rows` rows of ones, of which `before` rows of the step stand in front. */
+static void drop_rows(size_t rows, int64_t before, float *y)
+{
+    int64_t step[2] = { 3, before };
+    ls_store *s = new_store(LS_F32);
+    ls_program *p;
+
+    OK(ls_program_new(s, &p));
+    ls_output(p, "y", ls_dropout(p, "site", ls_constant(p, LS_F32, 3, (size_t[]){ rows, 5, 7 }, 1.0), 0.5, 9,
+                                 ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 })));
+    OK(ls_program_compile(p, NULL));
+    OK(ls_program_write(p, "step", step, LS_I64, 2));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "y", y, LS_F32, rows * 35));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void a_mask_does_not_depend_on_the_cut(void **state)
+{
+    float whole[8 * 35], part[8 * 35];
+
+    (void)state;
+    drop_rows(8, 0, whole);
+    drop_rows(3, 0, part);
+    drop_rows(5, 3, part + 3 * 35);
+    assert_memory_equal(whole, part, sizeof whole);
+    drop_rows(8, 1, part);
+    assert_memory_not_equal(whole, part, sizeof whole);
+}
+
 static void a_budget_out_of_reach_is_refused(void **state)
 {
     ls_store *s = new_store(LS_F32);
@@ -468,6 +499,7 @@ int main(void)
         cmocka_unit_test(indices_are_checked_where_they_enter),
         cmocka_unit_test(backward_adds_and_zero_clears),
         cmocka_unit_test(ledger_shows_what_was_planned),
+        cmocka_unit_test(a_mask_does_not_depend_on_the_cut),
         cmocka_unit_test(a_budget_out_of_reach_is_refused),
         cmocka_unit_test(errors_stick_and_name_the_shapes),
         cmocka_unit_test(the_first_infinity_is_named),

@@ -44,7 +44,8 @@ ls_value ls_gelu_erf(ls_program *p, ls_value x);                        /* x/2 (
 ls_value ls_silu(ls_program *p, ls_value x);                            /* x / (1 + exp(-x)) */
 ls_value ls_swiglu(ls_program *p, ls_value gate, ls_value up);          /* silu(gate) * up */
 /* Elements are kept with probability 1-p and scaled by 1/(1-p); the mask is a function of (seed, name, step, global
- * index), never stored. step: input [1] i64. p == 0 gives x. */
+ * index), never stored. step: input i64 [1], or [2] with the number of rows of x's first dim (samples) of this step that
+ * stand in front of x, so that the mask doesn't depend on how a batch is cut. p == 0 gives x. */
 ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probability, uint64_t seed, ls_value step);
 
 /* Rows */

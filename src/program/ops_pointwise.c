@@ -105,8 +105,9 @@ ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probabil
         return program_fail(p, "dropout '%s': probability %g; 0 <= p < 1 is possible", name, probability);
     if (probability == 0.0)
         return x;
-    if (!step.id || program_value(p, step)->dtype != LS_I64 || value_count(program_value(p, step)) != 1)
-        return program_fail(p, "dropout '%s': step must be one i64", name);
+    if (!step.id || program_value(p, step)->dtype != LS_I64 || program_value(p, step)->ndim != 1 ||
+        value_count(program_value(p, step)) < 1 || value_count(program_value(p, step)) > 2)
+        return program_fail(p, "dropout '%s': step must be i64 [1] or [2]", name);
     snprintf(full, sizeof full, "%s/%s", p->block ? p->blocks[p->block] : "", name);
     attr.dropout.stream = rng_stream(full);
     return pointwise(p, OP_DROPOUT, &attr, 2, (ls_value[]){ x, step });

@@ -55,7 +55,7 @@
     X(ROPE, "rope", 1)                     /* x[B,T,H,D] table[T,D] -> y; halves rotated (HF rotate_half); strided x */ \
     X(ATTENTION, "attention", 0)           /* q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]? i32 -> o[B,T,H,D] lse[B,H,T]; strided q k v */ \
     X(ATTENTION_GRAD, "attention_grad", 0) /* q k v o lse do -> dq dk dv; strided q k v, contiguous o do dq dk dv */ \
-    X(DROPOUT, "dropout", 1)               /* x step[1] i64 -> y; kept elements scaled by 1/(1-p) */            \
+    X(DROPOUT, "dropout", 1)               /* x step[1|2] i64 -> y; kept elements scaled by 1/(1-p) */            \
     X(LINEAR_XENT, "linear_xent", 0)       /* x[R,C] w[V,C] y[R] i32 denom[1]? -> loss[1] lse[R] */             \
     X(LINEAR_XENT_GRAD, "linear_xent_grad", 0) /* x w y denom? lse? dloss[1] -> dx? dw? += loss? */             \
     X(COPY, "copy", 0)                     /* x strided -> y, converted to y's type */                          \
@@ -98,7 +98,7 @@ struct op_attr {
         struct rope rope;                                         /* ROPE_TABLE */
         struct { int inverse; } rotate;                           /* ROPE: -1 times the angle */
         struct { int causal; double scale; } attention;           /* causal: query t sees keys <= t + S - T; with len: S is len[0] */
-        struct { double p; uint64_t seed, stream, first; } dropout; /* element i is kept when rng_uniform(seed, stream ^ step, first + i) >= p */
+        struct { double p; uint64_t seed, stream, first; } dropout; /* element i is kept when rng_uniform(seed, stream ^ step[0], dropout_first() + i) >= p */
         struct { int dim; } concat;
         struct { int dim; size_t start; } pad;
         struct { int dim; } reduce;
@@ -139,6 +139,8 @@ struct kernel {
 };
 
 const char *op_name(enum op op);
+/* Global index of x's element 0: attr.first, plus step[1] (where given) rows of x's first dim that stand before it. */
+uint64_t    dropout_first(const struct call *c);
 unsigned    op_inplace_mask(enum op op);
 
 /* The table, best entry first within an op; NULL past the end. */

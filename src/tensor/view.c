@@ -115,3 +115,13 @@ ptrdiff_t view_offset(const struct view *v, size_t i)
     }
     return offset;
 }
+
+uint64_t dropout_first(const struct call *c)
+{
+    const struct view *x = &c->in[0], *step = &c->in[1];
+    uint64_t first = c->attr.dropout.first;
+
+    if (view_count(step) > 1 && x->ndim > 0 && x->size[0] > 0)
+        first += (uint64_t)((const int64_t *)step->data)[step->stride[0]] * (view_count(x) / x->size[0]);
+    return first;
+}

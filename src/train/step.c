@@ -13,7 +13,7 @@ static void build(struct step *s)
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
     ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 1 }) : LS_NONE;
+    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
     ls_value loss = ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, index));
 
     ls_backward(p, loss);
@@ -80,13 +80,13 @@ void step_close(struct step *s)
 static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float denominator, double *loss)
 {
     size_t count = s->batch * s->seq_len;
-    int64_t site = (int64_t)(index * s->accumulate + k);
+    int64_t site[2] = { (int64_t)index, (int64_t)(k * s->batch) };  /* the update, and samples before this micro-batch */
     float part;
 
     LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "targets", s->targets + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "denominator", &denominator, LS_F32, 1));
-    if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", &site, LS_I64, 1));
+    if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", site, LS_I64, 2));
     LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD));
     LS_TRY(ls_program_read(s->program, "loss", &part, LS_F32, 1));
     *loss += part;

@@ -74,7 +74,7 @@ static void dropout_range(void *ctx, size_t begin, size_t end, int thread)
                       (uint64_t)ceil(p * 0x1p53), (float)(1 / (1 - p)) };
 
     (void)thread;
-    BY_TYPE(c->in[0].dtype, T, dropout_of(T, &z, c->attr.dropout.first, c->in[0].data, c->out[0].data, begin, end))
+    BY_TYPE(c->in[0].dtype, T, dropout_of(T, &z, dropout_first(c), c->in[0].data, c->out[0].data, begin, end))
 }
 
 static bool dropout_accepts(const struct call *c)
