@@ -23,6 +23,8 @@ static bool rows_of(const struct view *v, struct matrix *out)
     for (int d = v->ndim - 2; d >= 0; d--) {
         if (v->size[d] == 1)
             continue;
+        if (v->stride[d] <= 0)
+            return false;  /* rows that repeat */
         if (want && v->stride[d] != want)
             return false;
         if (!row)
