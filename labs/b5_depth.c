@@ -53,7 +53,8 @@ int main(void)
     double errors[3][LAYERS];
 
     for (int k = 0; k < 3; k++) errors_by_depth(scales[k], errors[k]);
-    printf("norm of the error by layer (%d is the last)\n  layer %14s %14s %14s\n", LAYERS - 1, "s = 0.5", "s = 1", "s = 2");
+    printf("norm of the error by layer (%d is the last)\n  layer %14s %14s %14s\n", LAYERS - 1, "s = 0.5", "s = 1",
+           "s = 2");
     for (int l = LAYERS - 1; l >= 0; l--)
         printf("  %5d %14.3e %14.3e %14.3e\n", l, errors[0][l], errors[1][l], errors[2][l]);
     printf("\n");

@@ -60,12 +60,17 @@ int main(void)
     double state = (double)(one.parameters + one.gradients + one.optimizer);
 
     printf("%-16s %14s %14s %14s %14s\n", "bytes", "parameters", "gradients", "optimizer", "activations");
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "as it is", one.parameters, one.gradients, one.optimizer, one.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "batch x 2", batch.parameters, batch.gradients, batch.optimizer, batch.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n", "sequence x 2", sequence.parameters, sequence.gradients, sequence.optimizer, sequence.activations);
-    printf("%-16s %14zu %14zu %14zu %14zu\n\n", "depth x 2", depth.parameters, depth.gradients, depth.optimizer, depth.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "as it is", one.parameters, one.gradients, one.optimizer,
+           one.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "batch x 2", batch.parameters, batch.gradients, batch.optimizer,
+           batch.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n", "sequence x 2", sequence.parameters, sequence.gradients,
+           sequence.optimizer, sequence.activations);
+    printf("%-16s %14zu %14zu %14zu %14zu\n\n", "depth x 2", depth.parameters, depth.gradients, depth.optimizer,
+           depth.activations);
     lab_open("B6", "a saved activation is what backward needs; activations are the variable part of memory");
-    lab_equal("batch x 2: weights, gradients, optimizer grow by", 1, (double)(batch.parameters + batch.gradients + batch.optimizer) / state, 0);
+    lab_equal("batch x 2: weights, gradients, optimizer grow by", 1,
+              (double)(batch.parameters + batch.gradients + batch.optimizer) / state, 0);
     lab_equal("batch x 2: activations grow by", 2, (double)batch.activations / (double)one.activations, 0.1);
     lab_equal("sequence x 2: activations grow by", 2, (double)sequence.activations / (double)one.activations, 0.1);
     lab_equal("depth x 2: activations grow by", 2, (double)depth.activations / (double)one.activations, 0.1);

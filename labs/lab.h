@@ -1,4 +1,5 @@
-/* lab.h - what every lab needs: each prints what is claimed beside what it measures, and exits 0 when the claim holds. */
+/* lab.h - what every lab needs: each prints what is claimed beside what it measures, and exits 0 when the claim
+ * holds. */
 #ifndef LAB_H
 #define LAB_H
 

@@ -53,7 +53,8 @@ static double underflow(ls_dtype type, double *moved)
 
     TRY(ls_store_new(&options, &s));
     TRY(ls_program_new(s, &p));
-    v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 4)), ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, 4)), LS_NONE);
+    v = ls_linear(p, ls_input(p, "x", type, SIZES(1, 4)), ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, SIZES(1, 4)),
+                  LS_NONE);
     v = ls_scale(p, v, 1);  /* the error passes through one more value of the type */
     ls_backward(p, ls_scale(p, ls_mse(p, v, ls_input(p, "y", type, SIZES(1, 1))), 2.5e-9));
     TRY(ls_optimizer_append(p, &sgd));

@@ -2,7 +2,7 @@
  * 33% more compute: one more forward, which is a third of forward and backward. Selective recomputation, which makes
  * the cheap operations again and no product, saves part of it for next to nothing.
  *
- * Full recomputation costs less than a forward: the last product of a layer makes the next layer's input, which is kept. */
+ * Full recomputation costs less than a forward: a layer's last product makes the next layer's input, which is kept. */
 #include "lab.h"
 #include "lockstep/nn.h"
 
@@ -47,9 +47,11 @@ int main(void)
     selective = price(144, LS_RECOMPUTE_SELECTIVE, 1);
     printf("\n");
     lab_open("R6", "every sqrt(L)-th: O(sqrt L) activations for about 33% more compute");
-    lab_equal("none: activations from 16 to 144 layers grow by", 9, (double)none[4].live_peak / (double)none[0].live_peak, 0.1);
+    lab_equal("none: activations from 16 to 144 layers grow by", 9,
+              (double)none[4].live_peak / (double)none[0].live_peak, 0.1);
     lab_equal("every sqrt(L): they grow by", 3, (double)every[4].live_peak / (double)every[0].live_peak, 0.1);
-    lab_equal("full: more compute (without each layer's last product)", 1.0 / 3, full.recompute_flops / full.model_flops, 0.2);
+    lab_equal("full: more compute (without each layer's last product)", 1.0 / 3,
+              full.recompute_flops / full.model_flops, 0.2);
     lab_equal("every sqrt(L): more compute", 1.0 / 3, every[4].recompute_flops / every[4].model_flops, 0.1);
     lab_below("selective: activations / none's", 0.9, (double)selective.live_peak / (double)none[4].live_peak);
     lab_below("selective: more compute", 0.02, selective.recompute_flops / selective.model_flops);

@@ -53,7 +53,8 @@ int main(void)
 
     peak = 2 * (all[0] > all[1] ? all[0] : all[1]);  /* any peak will do: both are fractions of the same one */
     printf("GFLOP/s %14s %14s\n", "useful", "all");
-    printf("none    %14.3f %14.3f\nfull    %14.3f %14.3f\n\n", useful[0] / 1e9, all[0] / 1e9, useful[1] / 1e9, all[1] / 1e9);
+    printf("none    %14.3f %14.3f\nfull    %14.3f %14.3f\n\n", useful[0] / 1e9, all[0] / 1e9, useful[1] / 1e9,
+           all[1] / 1e9);
     lab_open("S3", "MFU counts useful work, HFU all work: with recomputation MFU < HFU");
     lab_equal("useful work of a step, full / none", 1, full.model_flops / none.model_flops, 0);
     lab_below("full: MFU / HFU", 0.8, useful[1] / peak / (all[1] / peak));

@@ -49,7 +49,8 @@ static const struct { const char *model, *kind; ls_dtype type; double most; ls_c
 
 static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
 
-static void open_run(struct run *r, const char *model, const char *kind, ls_dtype type, const ls_compile_options *options)
+static void open_run(struct run *r, const char *model, const char *kind, ls_dtype type,
+                     const ls_compile_options *options)
 {
     ls_store_options so = { "cpu", type, 1, 0 };
     const struct safetensor *x;
@@ -103,7 +104,7 @@ static double step(struct run *r, int n)
     return loss;
 }
 
-/* GPT-2's key bias adds one vector to every key, which changes no softmax: its gradient is rounding and nothing else. */
+/* GPT-2's key bias adds one vector to every key, which changes no softmax: its gradient is rounding alone. */
 static int is_key_bias(const char *name)
 {
     size_t n = strlen(name);
@@ -167,7 +168,8 @@ static void ten_steps(int k)
         check_close("norm", s, ls_optimizer_norm(r.p), norm[s], most);
     }
     for (size_t i = 0; cases[k].type == LS_F32 && i < ls_store_count(r.s); i++)
-        check_tensor(&r, i, "final", ls_store_value(r.s, i), 1e-4);  /* Adam divides by small gradients: rounding grows */
+        /* Adam divides by small gradients: rounding grows */
+        check_tensor(&r, i, "final", ls_store_value(r.s, i), 1e-4);
     free(loss);
     free(norm);
     close_run(&r);

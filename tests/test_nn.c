@@ -1,4 +1,5 @@
-/* test_nn.c - models: sizes, counts, config.json, what is refused; recomputation, dropout and tied weights in gradients. */
+/* test_nn.c - models: sizes, counts, config.json, what is refused; recomputation, dropout and tied weights in
+ * gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,7 +150,8 @@ static void test_cache_refused(void **state)
         position = ls_input(p, "position", LS_I32, 1, (size_t[]){ 1 });
         deeper.layers = 3;
         ls_model_decode(p, k ? &deeper : &m, c, tokens, position, position, position, position);
-        expect_refused(ls_program_status(p), k ? "a cache of 2 layers for a model of 3" : "one sample at a time, not 2");
+        expect_refused(ls_program_status(p),
+                       k ? "a cache of 2 layers for a model of 3" : "one sample at a time, not 2");
         ls_program_release(&p);
     }
     ls_store_release(&s);
@@ -181,9 +183,10 @@ static ls_status read_text(const char *text, ls_model *m)
     return ls_model_read_hf(folder, m);
 }
 
-#define GPT2 "{\"architectures\":[\"GPT2LMHeadModel\"],\"n_layer\":2,\"n_embd\":8,\"n_head\":2,\"vocab_size\":11,\"n_positions\":16"
-#define LLAMA "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4,\"intermediate_size\":12," \
-              "\"vocab_size\":11,\"max_position_embeddings\":16"
+#define GPT2 "{\"architectures\":[\"GPT2LMHeadModel\"],\"n_layer\":2,\"n_embd\":8,\"n_head\":2,\"vocab_size\":11," \
+             "\"n_positions\":16"
+#define LLAMA "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
+              "\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
 
 static void test_config_read(void **state)
 {
@@ -199,12 +202,13 @@ static void test_config_read(void **state)
     TRY(read_text(LLAMA "}", &m));
     assert_true(m.architecture == LS_LLAMA && m.ffn == 12 && m.kv_heads == 4 && m.head_size == 2 && !m.tied &&
                 m.rope.theta == 10000 && m.rope.factor == 1);
-    TRY(read_text(LLAMA ",\"num_key_value_heads\":2,\"head_dim\":6,\"rope_theta\":500000.0,\"tie_word_embeddings\":true,"
-                  "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+    TRY(read_text(LLAMA ",\"num_key_value_heads\":2,\"head_dim\":6,\"rope_theta\":500000.0,"
+                  "\"tie_word_embeddings\":true,\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
                   "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}", &m));
     assert_true(m.kv_heads == 2 && m.head_size == 6 && m.tied && m.rope.theta == 500000 && m.rope.factor == 8 &&
                 m.rope.original_positions == 8192);
-    TRY(read_text(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":7.0,\"rope_type\":\"default\"}}", &m));
+    TRY(read_text(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":7.0,\"rope_type\":\"default\"}}",
+                  &m));
     assert_true(m.rope.theta == 7 && m.rope.factor == 1);
 }
 
@@ -261,7 +265,8 @@ static void test_config_written(void **state)
         assert_non_null(strstr(text, "bfloat16"));
         TRY(read_text(text, &b));
         mem_free(text);
-        assert_true(a.architecture == b.architecture && a.layers == b.layers && a.width == b.width && a.heads == b.heads &&
+        assert_true(a.architecture == b.architecture && a.layers == b.layers && a.width == b.width &&
+                    a.heads == b.heads &&
                     a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.ffn == b.ffn && a.vocab == b.vocab &&
                     a.max_positions == b.max_positions && a.tied == b.tied && a.exact_gelu == b.exact_gelu &&
                     a.norm_eps == b.norm_eps && a.init_std == b.init_std && a.rope.theta == b.rope.theta &&
@@ -280,7 +285,8 @@ static void test_hf_names(void **state)
     assert_true(hf_name_matches("wte.weight", "transformer.wte.weight"));
     assert_true(hf_name_matches("transformer.h.0.ln_1.bias", "transformer.h.0.ln_1.bias"));
     assert_false(hf_name_matches("wpe.weight", "transformer.wte.weight"));
-    assert_true(hf_name_is_ignored(&gpt2, "h.0.attn.bias") && hf_name_is_ignored(&gpt2, "transformer.h.1.attn.masked_bias"));
+    assert_true(hf_name_is_ignored(&gpt2, "h.0.attn.bias") &&
+                hf_name_is_ignored(&gpt2, "transformer.h.1.attn.masked_bias"));
     assert_true(hf_name_is_ignored(&gpt2, "lm_head.weight"));
     assert_false(hf_name_is_ignored(&gpt2, "h.0.attn.c_attn.bias"));
     assert_false(hf_name_is_ignored(&llama, "lm_head.weight"));
@@ -288,7 +294,8 @@ static void test_hf_names(void **state)
     model_weight_at(&gpt2, 6, &w);  /* wte, wpe, ln_1 twice, q twice, k */
     assert_string_equal(w.name, "h.0.attn.k.weight");
     assert_string_equal(w.hf, "transformer.h.0.attn.c_attn.weight");
-    assert_true(w.transposed && w.part == 1 && w.parts == 3 && w.size[0] == 64 && w.hf_size[0] == 64 && w.hf_size[1] == 192);
+    assert_true(w.transposed && w.part == 1 && w.parts == 3 && w.size[0] == 64 && w.hf_size[0] == 64 &&
+                w.hf_size[1] == 192);
     model_weight_at(&gpt2, 7, &w);
     assert_true(!w.transposed && w.ndim == 1 && w.size[0] == 64 && w.hf_size[0] == 192);
     model_weight_at(&llama, model_weight_count(&llama) - 1, &w);

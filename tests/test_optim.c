@@ -57,7 +57,8 @@ static void test_shapes(void **state)
 /* Warm-up all the way, a decay as long as the schedule, no decay at all. */
 static void test_edges(void **state)
 {
-    ls_schedule all = { LS_COSINE, 1.0, 0.0, 10, 10, 0 }, decay = { LS_WSD, 1.0, 0.0, 0, 5, 5 }, none = { LS_WSD, 1.0, 0.5, 0, 5, 0 };
+    ls_schedule all = { LS_COSINE, 1.0, 0.0, 10, 10, 0 }, decay = { LS_WSD, 1.0, 0.0, 0, 5, 5 };
+    ls_schedule none = { LS_WSD, 1.0, 0.5, 0, 5, 0 };
 
     (void)state;
     NEAR(ls_schedule_lr(&all, 9), 1.0, 1e-15);
@@ -141,7 +142,8 @@ static void test_decay_groups(void **state)
 
     (void)state;
     for (int k = 0; k < 5; k++) {
-        ls_optimizer o = { .kind = kinds[k], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .trust = 1, .weight_decay = 0.5 };
+        ls_optimizer o = { .kind = kinds[k], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .trust = 1,
+                           .weight_decay = 0.5 };
         struct pair x = open_pair(LS_F64, 0, &o);
 
         step(&x, &o, 0.125, 1);
@@ -173,7 +175,7 @@ static void test_states(void **state)
         }
 }
 
-/* A step of 2^-10 is lost in bf16's 8 bits around 1; the master copy keeps it, and the parameter follows by rounding. */
+/* A step of 2^-10 is lost in bf16's 8 bits around 1; the master copy keeps it, and the parameter is its rounding. */
 static void test_master(void **state)
 {
     ls_optimizer o = { .kind = LS_SGD };

@@ -1,7 +1,7 @@
 /* test_vjp.c - every gradient rule against finite differences, in double.
  *
- * A case builds a value y from parameters. The loss is sum(c * y) with random c, so that no component of the gradient is
- * like another. Each parameter's gradient g is compared with the central differences d of the loss: |g - d| <= 1e-6 |d|
+ * A case builds a value y from parameters. The loss is sum(c * y) with random c, so that no component of the gradient
+ * is like another. Each parameter's gradient g is compared with the central differences d of the loss: |g - d| <= 1e-6 |d|
  * over the whole tensor. At the end the rules are walked: one that no case went through fails the test.
  */
 #include <setjmp.h>
@@ -113,7 +113,8 @@ static ls_value dropout(ls_program *p)
 
 static ls_value softmax(ls_program *p) { return ls_softmax(p, ls_scale(p, PARAM("x", 3, 5), 2)); }
 static ls_value softmax_view(ls_program *p) { return ls_softmax(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1)); }
-static ls_value layer_norm(ls_program *p) { return ls_layer_norm(p, PARAM("x", 2, 3, 7), PARAM("w", 7), PARAM("b", 7), 1e-5); }
+static ls_value layer_norm(ls_program *p) { return ls_layer_norm(p, PARAM("x", 2, 3, 7), PARAM("w", 7), PARAM("b", 7),
+                                                                 1e-5); }
 static ls_value layer_norm_computed(ls_program *p)
 {
     ls_value x = ls_slice(p, PARAM("x", 3, 9), 1, 1, 8);
@@ -130,7 +131,8 @@ static ls_value rms_norm_twice(ls_program *p)
 
 /* ---- tokens and attention ---- */
 
-static ls_value embedding(ls_program *p) { return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(2, 5)), PARAM("w", 4, 3)); }
+static ls_value embedding(ls_program *p) { return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(2, 5)),
+                                                               PARAM("w", 4, 3)); }
 static ls_value embedding_computed(ls_program *p)
 {
     return ls_embedding(p, ls_input(p, "ids", LS_I32, SIZES(6)), ls_silu(p, PARAM("w", 4, 3)));
@@ -179,13 +181,15 @@ static ls_value attention_itself(ls_program *p)
 
 static ls_value xent(ls_program *p)
 {
-    return ls_linear_xent(p, PARAM("x", 2, 3, 5), PARAM("w", 7, 5), ls_input(p, "targets", LS_I32, SIZES(2, 3)), LS_NONE);
+    return ls_linear_xent(p, PARAM("x", 2, 3, 5), PARAM("w", 7, 5), ls_input(p, "targets", LS_I32, SIZES(2, 3)),
+                          LS_NONE);
 }
 static ls_value xent_denominator(ls_program *p)
 {
     ls_value d = ls_input(p, "denominator", LS_F64, SIZES(1));
 
-    return ls_linear_xent(p, ls_silu(p, PARAM("x", 4, 5)), ls_scale(p, PARAM("w", 7, 5), 2), ls_input(p, "targets", LS_I32, SIZES(4)), d);
+    return ls_linear_xent(p, ls_silu(p, PARAM("x", 4, 5)), ls_scale(p, PARAM("w", 7, 5), 2),
+                          ls_input(p, "targets", LS_I32, SIZES(4)), d);
 }
 static ls_value xent_tied(ls_program *p)
 {
@@ -203,7 +207,8 @@ static ls_value mse_one_side(ls_program *p)
 
 /* ---- shapes ---- */
 
-static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2), SIZES(6, 5)); }
+static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2), SIZES(6, 5));
+                                         }
 static ls_value transpose(ls_program *p) { return ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2); }
 static ls_value slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
 static ls_value slice_overlap(ls_program *p)
@@ -219,7 +224,8 @@ static ls_value split_concat(ls_program *p)
     ls_split(p, x, 1, 3, part);
     return ls_concat(p, 4, (ls_value[]){ part[2], part[0], part[2], x }, 1);
 }
-static ls_value concat_rows(ls_program *p) { return ls_concat(p, 2, (ls_value[]){ PARAM("a", 2, 3), PARAM("b", 1, 3) }, 0); }
+static ls_value concat_rows(ls_program *p) { return ls_concat(p, 2, (ls_value[]){ PARAM("a", 2, 3), PARAM("b", 1, 3) },
+                                                              0); }
 static ls_value contiguous(ls_program *p) { return ls_contiguous(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1)); }
 static ls_value cast(ls_program *p) { return ls_cast(p, ls_cast(p, PARAM("x", 3, 5), LS_F32), LS_F64); }
 static ls_value sum_all(ls_program *p) { return ls_sum(p, PARAM("x", 3, 5), -1); }
@@ -314,7 +320,8 @@ static void check_param(const struct gradient_case *c, ls_program *p, ls_store *
         norm += d * d;
     }
     if (!(norm > 0) || !(sqrt(wrong) <= c->most * sqrt(norm)))
-        fail_msg("%s: gradient of %s is off by %.3g of its norm %.3g", c->name, ls_store_name(s, i), sqrt(wrong / norm), sqrt(norm));
+        fail_msg("%s: gradient of %s is off by %.3g of its norm %.3g", c->name, ls_store_name(s, i),
+                 sqrt(wrong / norm), sqrt(norm));
 }
 
 static void open_case(const struct gradient_case *c, ls_store **s, ls_program **p)
@@ -415,7 +422,8 @@ static void test_no_rule(void **state)
 /* Runs last: which rules has no case gone through? */
 static void test_coverage(void **state)
 {
-    static const bool view_has_rule[5] = { [VIEW_RESHAPE] = true, [VIEW_TRANSPOSE] = true, [VIEW_SLICE] = true, [VIEW_STOP] = true };
+    static const bool view_has_rule[5] = { [VIEW_RESHAPE] = true, [VIEW_TRANSPOSE] = true, [VIEW_SLICE] = true,
+                                           [VIEW_STOP] = true };
 
     (void)state;
     for (int op = 0; op < PROGRAM_OPS; op++)

@@ -3,7 +3,7 @@
  * A model is a plain struct; building it appends ops to a program and declares parameters in its store. The model never
  * knows a rank, a precision beyond the store's type, or whether a gradient follows. Each layer is a block of the
  * program. Parameter names are Hugging Face's for Llama; GPT-2's are HF's without "transformer.", with `attn.c_attn`
- * [in,3*out] held as three [out,in]: `h.0.attn.q.weight`, `.k`, `.v`, and `attn.proj`, `mlp.fc`, `mlp.proj` as [out,in].
+ * [in,3*out] held as three [out,in] (`h.0.attn.q.weight`, `.k`, `.v`), and `attn.proj`, `mlp.fc`, `mlp.proj` [out,in].
  */
 #ifndef LS_NN_H
 #define LS_NN_H
@@ -39,16 +39,18 @@ ls_status   ls_model_read_hf(const char *path, ls_model *out);
 ls_status   ls_model_check(ls_model *m);
 size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once */
 /* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product (the embedding lookup is
- * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in Megatron). */
+ * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in
+ * Megatron). */
 double      ls_model_flops_per_token(const ls_model *m, size_t t);
 
-/* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: [1] i64 of dropout's masks; LS_NONE: no
- * dropout (evaluation). */
+/* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: as ls_dropout's; LS_NONE: no dropout
+ * (evaluation). */
 ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step);
 /* The output projection's weight [V,C]. */
 ls_value ls_model_head(ls_program *p, const ls_model *m);
 /* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. */
-ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step);
+ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
+                       ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 
@@ -62,7 +64,8 @@ void      ls_cache_release(ls_cache **c);
 ls_value  ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_value tokens, ls_value positions,
                           ls_value position, ls_value length, ls_value last);
 
-/* A plain multilayer perceptron: sizes[n] from input to output, ReLU between; parameters NAME.0.weight, NAME.0.bias, ... */
+/* A plain multilayer perceptron: sizes[n] from input to output, ReLU between; parameters NAME.0.weight, NAME.0.bias,
+ * ... */
 ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t *sizes);
 
 #ifdef __cplusplus

@@ -12,8 +12,8 @@ ls_status ls_cache_new(const ls_model *model, ls_dtype type, size_t batch, size_
 
     LS_TRY(ls_model_check(&m));
     if (batch == 0 || positions == 0 || positions > m.max_positions)
-        return ls_fail(LS_EINVAL, "cache: batch %zu and positions %zu; 1 or more, and 1 to max_positions %zu are possible",
-                       batch, positions, m.max_positions);
+        return ls_fail(LS_EINVAL, "cache: batch %zu and positions %zu; 1 or more, and 1 to %zu (max_positions) are "
+                       "possible", batch, positions, m.max_positions);
     c = mem_zalloc(MEM_OTHER, sizeof *c);
     if (!c)
         return LS_ENOMEM;
@@ -25,7 +25,8 @@ ls_status ls_cache_new(const ls_model *model, ls_dtype type, size_t batch, size_
     c->batch = batch;
     c->positions = positions;
     for (size_t i = 0; i < 2 * m.layers; i++)
-        if (ls_tensor_new("cpu", type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER, &c->k[i]) < 0)
+        if (ls_tensor_new("cpu", type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER,
+                          &c->k[i]) < 0)
             goto release;
     *out = c;
     return LS_OK;

@@ -84,7 +84,8 @@ static ls_status want_bool(const json_node *o, const char *key, int want)
 
     LS_TRY(read_bool(o, key, &found));
     if (found != want)
-        return ls_fail(LS_EUNSUPPORTED, "'%s' is %s; only %s is supported", key, found ? "true" : "false", want ? "true" : "false");
+        return ls_fail(LS_EUNSUPPORTED, "'%s' is %s; only %s is supported", key, found ? "true" : "false",
+                       want ? "true" : "false");
     return LS_OK;
 }
 
@@ -161,7 +162,8 @@ static ls_status read_rope(const json_node *o, const char *key, ls_rope *rope)
         return LS_OK;
     if (strcmp(kind, "llama3") != 0)
         return ls_fail(LS_EUNSUPPORTED, "'%s.rope_type' is '%s'; 'default' and 'llama3' are supported", key, kind);
-    if (absent(json_get(o, "factor")) || absent(json_get(o, "low_freq_factor")) || absent(json_get(o, "high_freq_factor")))
+    if (absent(json_get(o, "factor")) || absent(json_get(o, "low_freq_factor")) ||
+        absent(json_get(o, "high_freq_factor")))
         return ls_fail(LS_EFORMAT, "'%s' of type llama3 lacks factor, low_freq_factor or high_freq_factor", key);
     LS_TRY(read_real(o, "factor", &rope->factor));
     LS_TRY(read_real(o, "low_freq_factor", &rope->low_freq_factor));

@@ -40,14 +40,16 @@ static ls_value drop(ls_program *p, const struct forward *f, const char *site, l
     return f->step.id ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
 }
 
-static ls_value linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer, ls_value x)
+static ls_value linear(ls_program *p, const struct forward *f, const char *weight, const char *bias, size_t layer,
+                       ls_value x)
 {
     ls_value w = model_param(p, f->m, weight, (long)layer);
 
     return ls_linear(p, x, w, model_param(p, f->m, bias, (long)layer));
 }
 
-static ls_value norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer, ls_value x)
+static ls_value norm(ls_program *p, const struct forward *f, const char *weight, const char *bias, long layer,
+                     ls_value x)
 {
     ls_value w = model_param(p, f->m, weight, layer);
 
@@ -96,10 +98,11 @@ static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
 static ls_status check(const ls_model *m)
 {
     if (m->kv_heads != m->heads)
-        return ls_fail(LS_EINVAL, "model: GPT-2 has no grouped heads: kv_heads %zu must be heads %zu", m->kv_heads, m->heads);
+        return ls_fail(LS_EINVAL, "model: GPT-2 has no grouped heads: kv_heads %zu must be heads %zu", m->kv_heads,
+                       m->heads);
     if (m->heads * m->head_size != m->width)
-        return ls_fail(LS_EINVAL, "model: GPT-2 has head_size = width / heads: heads %zu * head_size %zu is not width %zu",
-                       m->heads, m->head_size, m->width);
+        return ls_fail(LS_EINVAL, "model: GPT-2 has head_size = width / heads: heads %zu * head_size %zu is not "
+                       "width %zu", m->heads, m->head_size, m->width);
     return LS_OK;
 }
 

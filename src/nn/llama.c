@@ -1,7 +1,8 @@
-/* llama.c - Llama (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024), as Hugging Face's LlamaForCausalLM computes it.
+/* llama.c - Llama (Touvron et al. 2023; Llama 3: Grattafiori et al. 2024), as Hugging Face's LlamaForCausalLM.
  *
  *   x = embed[tokens]
- *   a layer:  x += o(attention(rope(q(n)), rope(k(n)), v(n))), n = norm(x);   x += down(silu(gate(m)) * up(m)), m = norm(x)
+ *   a layer:  x += o(attention(rope(q(n)), rope(k(n)), v(n))), n = norm(x)
+ *             x += down(silu(gate(m)) * up(m)), m = norm(x)
  *   logits = norm(x) head^T
  *
  * No biases; RMS norms; grouped key/value heads; rotary positions by halves (HF's rotate_half), with Llama 3's scaling.
@@ -15,7 +16,8 @@
 #define NORM(name, place)            { name, name, place, DIM_WIDTH, DIM_NONE, INIT_ONES, 0, 0, 0, 1 }
 
 static const struct weight_row rows[] = {
-    { "model.embed_tokens.weight", "model.embed_tokens.weight", PLACE_BEFORE, DIM_VOCAB, DIM_WIDTH, INIT_NORMAL, 0, 0, 0, 1 },
+    { "model.embed_tokens.weight", "model.embed_tokens.weight", PLACE_BEFORE, DIM_VOCAB, DIM_WIDTH, INIT_NORMAL, 0, 0,
+      0, 1 },
     NORM("input_layernorm.weight", PLACE_LAYER),
     LINEAR("self_attn.q_proj.weight", PLACE_LAYER, DIM_QUERY, DIM_WIDTH),
     LINEAR("self_attn.k_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),
@@ -80,11 +82,11 @@ static ls_status check(const ls_model *m)
     if (m->dropout != 0)
         return ls_fail(LS_EINVAL, "model: Llama has no dropout: %g must be 0", m->dropout);
     if (!(m->rope.theta > 0) || !(m->rope.factor >= 1) || m->rope.original_positions < 1)
-        return ls_fail(LS_EINVAL, "model: rope theta %g must be positive, factor %g 1 or more, original positions %lld 1 or more",
-                       m->rope.theta, m->rope.factor, (long long)m->rope.original_positions);
+        return ls_fail(LS_EINVAL, "model: rope theta %g must be positive, factor %g 1 or more, original positions %lld "
+                       "1 or more", m->rope.theta, m->rope.factor, (long long)m->rope.original_positions);
     if (m->rope.factor != 1 && !(m->rope.high_freq_factor > m->rope.low_freq_factor && m->rope.low_freq_factor > 0))
-        return ls_fail(LS_EINVAL, "model: rope's high_freq_factor %g must be above low_freq_factor %g, and that above 0",
-                       m->rope.high_freq_factor, m->rope.low_freq_factor);
+        return ls_fail(LS_EINVAL, "model: rope's high_freq_factor %g must be above low_freq_factor %g, and that above "
+                       "0", m->rope.high_freq_factor, m->rope.low_freq_factor);
     return LS_OK;
 }
 

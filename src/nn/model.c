@@ -9,7 +9,8 @@
 
 const struct family *model_family(const ls_model *m)
 {
-    static const struct family *const families[LS_ARCHITECTURES] = { [LS_GPT2] = &family_gpt2, [LS_LLAMA] = &family_llama };
+    static const struct family *const families[LS_ARCHITECTURES] = { [LS_GPT2] = &family_gpt2,
+                                                                     [LS_LLAMA] = &family_llama };
 
     ASSERT((unsigned)m->architecture < LS_ARCHITECTURES);
     return families[m->architecture];
@@ -26,9 +27,11 @@ static ls_status check_sizes(const ls_model *m)
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (sizes[i].value < 1 || sizes[i].value > INT32_MAX)
-            return ls_fail(LS_EINVAL, "model: %s is %zu; 1 to %d are possible", sizes[i].name, sizes[i].value, INT32_MAX);
+            return ls_fail(LS_EINVAL, "model: %s is %zu; 1 to %d are possible", sizes[i].name, sizes[i].value,
+                           INT32_MAX);
     if (m->heads * m->head_size > INT32_MAX)
-        return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size, INT32_MAX);
+        return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size,
+                       INT32_MAX);
     return LS_OK;
 }
 
@@ -45,8 +48,8 @@ static ls_status check_total(const ls_model *m)
         total += (double)w.size[0] * (double)w.size[1] * (double)m->layers;
     }
     if (total > (double)(SIZE_MAX / 64))
-        return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu are more parameters than memory has addresses",
-                       m->layers, m->width, m->ffn);
+        return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu are more parameters than memory has "
+                       "addresses", m->layers, m->width, m->ffn);
     return LS_OK;
 }
 
@@ -60,14 +63,14 @@ ls_status ls_model_check(ls_model *m)
         c.kv_heads = c.heads;
     if (c.head_size == 0) {
         if (c.heads && c.width % c.heads)
-            return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; set head_size, or change one of them",
-                           c.width, c.heads);
+            return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; set head_size, or change one of "
+                           "them", c.width, c.heads);
         c.head_size = c.heads ? c.width / c.heads : 0;
     }
     LS_TRY(check_sizes(&c));
     if (c.heads % c.kv_heads)
-        return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many heads",
-                       c.heads, c.kv_heads);
+        return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many "
+                       "heads", c.heads, c.kv_heads);
     if (!(c.norm_eps > 0 && c.norm_eps < 1))
         return ls_fail(LS_EINVAL, "model: norm_eps %g must be above 0 and below 1", c.norm_eps);
     if (!(c.dropout >= 0 && c.dropout < 1))
@@ -211,7 +214,8 @@ ls_value ls_model_head(ls_program *p, const ls_model *model)
     return model_param(p, &m, m.tied ? model_family(&m)->embedding : "lm_head.weight", NO_LAYER);
 }
 
-ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step)
+ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
+                       ls_value step)
 {
     ls_value x = ls_model_hidden(p, m, tokens, step);
 

@@ -33,7 +33,7 @@ struct forward {
     const ls_model *m;
     ls_value  positions;         /* [T] i32 */
     ls_value  rope;              /* [T,D], or LS_NONE: no rotation */
-    ls_value  step;              /* [1] i64 of dropout, or LS_NONE: none */
+    ls_value  step;              /* of dropout, or LS_NONE: none */
     ls_cache *cache;             /* generation; or NULL */
     ls_value  position, length;  /* [1] i32, with a cache */
 };

@@ -1,4 +1,5 @@
-/* preset.c - models by name. Sizes: Radford et al. 2019, table 2; the config.json files that Meta published with Llama 3. */
+/* preset.c - models by name. Sizes: Radford et al. 2019, table 2; the config.json files that Meta published with
+ * Llama 3. */
 #include "lockstep/nn.h"
 
 #include <string.h>

@@ -3,9 +3,9 @@
  *   acc = 0;  acc += |g|^2 for every gradient;  norm = sqrt(acc), factor = min(1, clip / norm)
  *   for every parameter: value, states, master = update(factor * gradient, hyper)
  *
- * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas
- * stand in tensor/kernels_ref_optim.c. Every parameter of the store that isn't frozen takes part, once, in the store's
- * order. Norms and biases (one dim) have no weight decay, and LAMB and LARS leave their rate alone.
+ * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The
+ * formulas stand in tensor/kernels_ref_optim.c. Every parameter of the store that isn't frozen takes part, once, in the
+ * store's order. Norms and biases (one dim) have no weight decay, and LAMB and LARS leave their rate alone.
  */
 #include "lockstep/optim.h"
 
@@ -31,10 +31,11 @@ static ls_status check(const ls_optimizer *o)
     if ((unsigned)o->kind >= COUNT_OF(kinds))
         return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
     if (kinds[o->kind].second && !(within(o->beta1, 0, 1) && within(o->beta2, 0, 1) && within(o->eps, 1e-38, 1)))
-        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 and below 1",
-                       kinds[o->kind].name, o->beta1, o->beta2, o->eps);
+        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 "
+                       "and below 1", kinds[o->kind].name, o->beta1, o->beta2, o->eps);
     if (!kinds[o->kind].second && !within(o->momentum, 0, 1))
-        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name, o->momentum);
+        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name,
+                       o->momentum);
     if (o->nesterov && (o->kind != LS_SGD || o->momentum == 0))
         return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", kinds[o->kind].name);
     if (o->kind == LS_LARS && !(o->trust > 0))
@@ -111,7 +112,8 @@ ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint
     float hyper[4];
 
     if (!within(lr, 0, INFINITY) || t == 0)
-        return ls_fail(LS_EINVAL, "optimizer: learning rate %g must be 0 or more, step %llu 1 or more", lr, (unsigned long long)t);
+        return ls_fail(LS_EINVAL, "optimizer: learning rate %g must be 0 or more, step %llu 1 or more", lr,
+                       (unsigned long long)t);
     hyper[0] = (float)lr;
     hyper[1] = (float)(1.0 / (1.0 - pow(o->beta1, (double)t)));
     hyper[2] = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));
