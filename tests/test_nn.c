@@ -203,7 +203,8 @@ static void test_config_read(void **state)
     assert_true(m.architecture == LS_LLAMA && m.ffn == 12 && m.kv_heads == 4 && m.head_size == 2 && !m.tied &&
                 m.rope.theta == 10000 && m.rope.factor == 1);
     TRY(read_text(LLAMA ",\"num_key_value_heads\":2,\"head_dim\":6,\"rope_theta\":500000.0,"
-                  "\"tie_word_embeddings\":true,\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+                  "\"tie_word_embeddings\":true,"
+                  "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
                   "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192}}", &m));
     assert_true(m.kv_heads == 2 && m.head_size == 6 && m.tied && m.rope.theta == 500000 && m.rope.factor == 8 &&
                 m.rope.original_positions == 8192);
