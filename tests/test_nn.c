@@ -102,7 +102,8 @@ static void test_refused(void **state)
     REFUSE("llama-tiny", m.dropout = 0.1, "no dropout");
     REFUSE("llama-tiny", m.rope.theta = 0, "theta 0");
     REFUSE("llama-tiny", (m.rope.factor = 8, m.rope.high_freq_factor = 1), "high_freq_factor 1");
-    REFUSE("llama3-8b", (m.width = 1u << 30, m.ffn = 1u << 30, m.layers = 1u << 30), "than memory has addresses");
+    REFUSE("llama-tiny", m.layers = 65537, "layers is 65537");
+    REFUSE("llama3-8b", (m.width = 1u << 30, m.ffn = 1u << 30, m.layers = 1u << 16), "than memory has addresses");
 #undef REFUSE
 }
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "nn/hf.h"
 #include "program/program.h"
 
 const struct family *model_family(const ls_model *m)
@@ -20,6 +19,7 @@ const struct family *model_family(const ls_model *m)
 
 static ls_status check_sizes(const ls_model *m)
 {
+    enum { MOST_LAYERS = 1 << 16 };
     const struct { const char *name; size_t value; } sizes[] = {
         { "layers", m->layers }, { "width", m->width }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
         { "head_size", m->head_size }, { "ffn", m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
@@ -29,25 +29,18 @@ static ls_status check_sizes(const ls_model *m)
         if (sizes[i].value < 1 || sizes[i].value > INT32_MAX)
             return ls_fail(LS_EINVAL, "model: %s is %zu; 1 to %d are possible", sizes[i].name, sizes[i].value,
                            INT32_MAX);
+    if (m->layers > MOST_LAYERS)
+        return ls_fail(LS_EINVAL, "model: layers is %zu; 1 to %d are possible", m->layers, MOST_LAYERS);
     if (m->heads * m->head_size > INT32_MAX)
         return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size,
                        INT32_MAX);
     return LS_OK;
 }
 
-/* In double: the counts in size_t are only safe behind this check. */
+/* In double: the count in size_t is only safe behind this check. */
 static ls_status check_total(const ls_model *m)
 {
-    ls_model one = *m;
-    double total = 0;
-    struct model_weight w;
-
-    one.layers = 1;
-    for (size_t i = 0; i < model_weight_count(&one); i++) {
-        model_weight_at(&one, i, &w);
-        total += (double)w.size[0] * (double)w.size[1] * (double)m->layers;
-    }
-    if (total > (double)(SIZE_MAX / 64))
+    if (model_elements(m, false) > (double)(SIZE_MAX / 64))
         return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu are more parameters than memory has "
                        "addresses", m->layers, m->width, m->ffn);
     return LS_OK;

@@ -7,6 +7,7 @@
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
 
+#include <stdbool.h>
 #include "lockstep/nn.h"
 
 enum model_dim { DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN, MODEL_DIMS };
@@ -57,6 +58,8 @@ extern const struct family family_gpt2, family_llama;
 const struct family *model_family(const ls_model *m);
 
 enum { NO_LAYER = -1 };
+/* Elements of all weights, or of those that are factors of products; exact up to 2^53, never out of range. */
+double model_elements(const ls_model *m, bool products_only);
 size_t model_dim_size(const ls_model *m, enum model_dim d);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);

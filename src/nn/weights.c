@@ -116,29 +116,39 @@ ls_value model_param(ls_program *p, const ls_model *m, const char *name, long la
     return LS_NONE;
 }
 
+/* How often a row of the table stands in the model. */
+static size_t times(const ls_model *m, const struct weight_row *row)
+{
+    return row->place == PLACE_LAYER ? m->layers : row->place == PLACE_UNTIED && m->tied ? 0 : 1;
+}
+
 size_t ls_model_parameters(const ls_model *m)
 {
-    struct model_weight w;
+    const struct family *f = model_family(m);
     size_t n = 0;
 
-    for (size_t i = 0; i < model_weight_count(m); i++) {
-        model_weight_at(m, i, &w);
-        n += w.size[0] * w.size[1];
-    }
+    for (int i = 0; i < f->nrows; i++)
+        n += model_dim_size(m, f->rows[i].rows) * model_dim_size(m, f->rows[i].columns) * times(m, &f->rows[i]);
+    return n;
+}
+
+double model_elements(const ls_model *m, bool products_only)
+{
+    const struct family *f = model_family(m);
+    double n = 0;
+
+    for (int i = 0; i < f->nrows; i++)
+        if (f->rows[i].product || !products_only)
+            n += (double)model_dim_size(m, f->rows[i].rows) * (double)model_dim_size(m, f->rows[i].columns)
+               * (double)times(m, &f->rows[i]);
     return n;
 }
 
 double ls_model_flops_per_token(const ls_model *m, size_t t)
 {
-    double factors = m->tied ? (double)m->vocab * (double)m->width : 0.0;  /* elements of products' weights */
-    struct model_weight w;
+    double head = m->tied ? (double)m->vocab * (double)m->width : 0.0;  /* its row of the table is the embedding's */
 
-    for (size_t i = 0; i < model_weight_count(m); i++) {
-        model_weight_at(m, i, &w);
-        if (w.product)
-            factors += (double)w.size[0] * (double)w.size[1];
-    }
-    return 6.0 * factors + 6.0 * (double)m->layers * (double)m->heads * (double)m->head_size * (double)t;
+    return 6.0 * (model_elements(m, true) + head) + 6.0 * (double)m->layers * (double)m->heads * (double)m->head_size * (double)t;
 }
 
 /* ---- names in folders ---- */
