@@ -25,7 +25,6 @@ struct model_weight {
     int     ndim;
     size_t  size[2];                 /* ours */
     ls_init init;
-    int     product;                 /* a factor of a matrix product */
     int     transposed;              /* HF's tensor is [in,out] */
     int     part, parts;             /* parts 1: the whole of HF's tensor */
     int     hf_ndim;

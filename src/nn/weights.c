@@ -53,7 +53,6 @@ static void describe(const ls_model *m, const struct weight_row *row, long layer
     out->hf_size[0] = row->transposed ? columns : outputs;
     out->hf_size[1] = row->transposed ? outputs : columns;
     out->init = init_of(m, row->init);
-    out->product = row->product;
     out->transposed = row->transposed;
     out->part = row->part;
     out->parts = row->parts;
