@@ -347,25 +347,6 @@ static void test_allocations(void **state)
     case_close(&c);
 }
 
-static void test_time(void **state)
-{
-    struct mem_stats before, after;
-    double seconds = 0;
-
-    (void)state;
-    mem_read(&before);
-    for (size_t t = 0; t < COUNT_OF(types); t++)
-        if (usable(types[t])) {
-            assert_int_equal(onednn_product_time(types[t], 65, 33, 17, 0, &seconds), LS_OK);
-            assert_true(seconds > 0);
-        }
-    assert_int_equal(onednn_product_time(LS_F16, 65, 33, 17, 0, &seconds), LS_EUNSUPPORTED);
-    assert_int_equal(onednn_product_time(LS_F32, 0, 33, 17, 0, &seconds), LS_EUNSUPPORTED);
-    assert_int_equal(onednn_primitives(), 0);
-    mem_read(&after);
-    assert_int_equal(after.total_now, before.total_now);
-}
-
 static int start(void **state)
 {
     (void)state;
@@ -378,7 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),       cmocka_unit_test(test_packed),  cmocka_unit_test(test_matmul),
         cmocka_unit_test(test_other_teams),  cmocka_unit_test(test_refused), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_allocations),  cmocka_unit_test(test_time),
+        cmocka_unit_test(test_allocations),
     };
 
     return cmocka_run_group_tests(tests, start, NULL);

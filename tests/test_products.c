@@ -316,21 +316,12 @@ static void test_xent(void **state)
     on_every_isa(xent);
 }
 
-/* Measurements are positive and name a sum of work that was done. */
-static void test_times(void **state)
-{
-    (void)state;
-    assert_true(product_time(64, 64, 64, LS_F32, 1) > 0);
-    assert_true(product_time(5, 33, 17, LS_BF16, 2) > 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_times),
     };
 
     threads_set(3);

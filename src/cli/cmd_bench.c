@@ -1,5 +1,6 @@
 /* cmd_bench.c - `lockstep bench train` and `lockstep bench gemm`. */
 #include <stdio.h>
+#include <stdlib.h>
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -29,6 +30,13 @@ static const char *const train_common[] = {
 
 struct result { double loss, seconds, peak_flops; struct mem_stats memory; };
 
+static int by_length(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
 static void fill(struct step *s, uint64_t index)
 {
     size_t count = s->accumulate * s->batch * s->seq_len;
@@ -40,7 +48,8 @@ static void fill(struct step *s, uint64_t index)
     }
 }
 
-static ls_status time_steps(const struct config *c, struct step *s, struct result *out)
+/* The figures are those of the median step. */
+static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
     uint64_t warmup = (uint64_t)c->bench.warmup, steps = (uint64_t)c->bench.steps;
     size_t valid;
@@ -52,10 +61,21 @@ static ls_status time_steps(const struct config *c, struct step *s, struct resul
         double began = base_now();
         LS_TRY(step_gradients(s, i, &out->loss, &valid));
         LS_TRY(step_update(s, 1e-4, i + 1, &norm));
-        if (i >= warmup) out->seconds += (base_now() - began) / (double)steps;
+        if (i >= warmup) took[i - warmup] = base_now() - began;
     }
+    qsort(took, steps, sizeof *took, by_length);
+    out->seconds = (took[(steps - 1) / 2] + took[steps / 2]) / 2;
     mem_read(&out->memory);
     return LS_OK;
+}
+
+static ls_status time_steps(const struct config *c, struct step *s, struct result *out)
+{
+    double *took = mem_array(MEM_OTHER, (size_t)c->bench.steps, sizeof *took);
+    ls_status st = took ? take_steps(c, s, took, out) : LS_ENOMEM;
+
+    mem_free(took);
+    return st;
 }
 
 static ls_status put_json(const struct step *s, const struct result *r)
@@ -178,15 +198,18 @@ static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype ty
 static ls_status time_shape(const struct shape *s, struct json_out *j)
 {
     static const ls_dtype types[] = { LS_F32, LS_BF16 };
+    static const char *const others[] = { NULL, "onednn" };
 
     if (!json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
-    for (size_t i = 0; i < COUNT_OF(types); i++) {
-        const char *kernel;
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(others); i++) {
+        ls_dtype type = types[i / COUNT_OF(others)];
+        const char *kernel = others[i % COUNT_OF(others)];
         double seconds;
 
-        LS_TRY(machine_time_linear(types[i], s->m, s->n, s->k, &seconds, &kernel));
-        if (json) put_gemm_json(j, s, types[i], kernel, seconds);
-        else printf(" %10.1f %-10s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
+        LS_TRY(machine_time_linear(type, s->m, s->n, s->k, &kernel, &seconds));
+        if (json && seconds > 0) put_gemm_json(j, s, type, kernel, seconds);
+        else if (!json && seconds > 0) printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
+        else if (!json) printf("  %7s %-8s", "-", kernel);
     }
     if (!json) printf("\n");
     fflush(stdout);
@@ -205,8 +228,8 @@ static ls_status run_gemm(struct invocation *in)
 
     (void)in;
     if (json) json_begin_array(&j, NULL);
-    else printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s %10s %-10s %10s\n", threads_count(), "m", "n",
-                "k", "f32", "", "bf16");
+    else printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", threads_count(),
+                "m", "n", "k", "f32", "", "f32", "", "bf16");
     if (rows) st = time_shape(&one, &j);
     for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(&usual[i], &j);
     if (json) json_end_array(&j);

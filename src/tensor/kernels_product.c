@@ -96,7 +96,7 @@ static bool linear_accepts(const struct call *c)
 
     if (!tiles_best() || !call_product(c, &p))
         return false;
-    return !(p.a.type == LS_BF16 && p.b.type == LS_BF16 && onednn_has_amx());
+    return !(p.a.type == LS_BF16 && p.b.type == LS_BF16 && onednn_has_amx() && onednn_accepts(c));
 }
 
 static size_t linear_scratch(const struct call *c)

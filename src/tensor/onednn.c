@@ -274,7 +274,7 @@ struct state {
     dnnl_memory_t     memory[MEMORIES];
 };
 
-static bool accepts(const struct call *c)
+bool onednn_accepts(const struct call *c)
 {
     struct recipe r;
 
@@ -346,7 +346,7 @@ static ls_status state_open(const struct recipe *r, struct state **out)
 
 static ls_status prepare(struct call *c)
 {
-    struct state *s;
+    struct state *s = NULL;
     struct recipe r;
 
     ASSERT(recipe_of(c, &r));
@@ -406,7 +406,7 @@ static void run(const struct call *c)
     run_matmul(s);
 }
 
-#define ONEDNN_ROW(id) { OP_##id, "onednn", ISA_ANY, accepts, scratch, prepare, release, run }
+#define ONEDNN_ROW(id) { OP_##id, "onednn", ISA_ANY, onednn_accepts, scratch, prepare, release, run }
 
 const struct kernel kernels_onednn[] = {
     ONEDNN_ROW(LINEAR),
@@ -415,54 +415,3 @@ const struct kernel kernels_onednn[] = {
     ONEDNN_ROW(MATMUL),
     { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
 };
-
-/* ---- How fast it can be ---- */
-
-static size_t buffer_bytes(const_dnnl_memory_t m)
-{
-    const dnnl_memory_desc_t *layout;
-
-    return dnnl_memory_get_memory_desc(m, &layout) == dnnl_success ? dnnl_memory_desc_get_size(layout) : 0;
-}
-
-static double least_time(const struct state *s, double budget)
-{
-    double start = base_now(), least = -1, now = start;
-
-    do {
-        double began = now;
-
-        run_matmul(s);
-        now = base_now();
-        if (least < 0 || now - began < least)
-            least = now - began;
-    } while (now - start < budget);
-    return least;
-}
-
-ls_status onednn_product_time(ls_dtype type, size_t m, size_t n, size_t k, double budget, double *seconds)
-{
-    struct matrix a = { NULL, type, (ptrdiff_t)k, 1 }, b = { NULL, type, (ptrdiff_t)n, 1 };
-    struct product p = { .m = m, .n = n, .k = k, .a = a, .b = b, .c = b };
-    void *data[MEMORIES] = { NULL };
-    ls_status st = LS_OK;
-    struct recipe r;
-    struct state *s;
-
-    if ((type != LS_F32 && type != LS_BF16) || !library_usable(type) || !recipe_of_product(&p, true, &r))
-        return ls_fail(LS_EUNSUPPORTED, "oneDNN: products of %zu x %zu x %zu %s on this processor, up to %s", m, n, k,
-                       ls_dtype_name(type), isa_name(isa_best()));
-    LS_TRY(state_open(&r, &s));
-    for (int i = 0; i < MEMORIES && st == LS_OK; i++)
-        if (s->memory[i]) {
-            data[i] = mem_zalloc(MEM_OTHER, buffer_bytes(s->memory[i]));
-            st = data[i] ? LS_OK : LS_ENOMEM;
-            point(s->memory[i], data[i]);
-        }
-    if (st == LS_OK)
-        *seconds = least_time(s, budget);
-    for (int i = 0; i < MEMORIES; i++)
-        mem_free(data[i]);
-    state_close(s);
-    return st;
-}

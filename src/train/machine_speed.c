@@ -48,7 +48,15 @@ static ls_status time_runs(const struct kernel *kernel, struct call *c, double *
     return LS_OK;
 }
 
-ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, double *seconds, const char **name)
+/* The entry of that name if it takes the call on this processor; the best one for NULL. */
+static const struct kernel *find_kernel(const struct call *c, const char *name)
+{
+    const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c);
+
+    return kernel && kernel->isa <= isa_best() && (!kernel->accepts || kernel->accepts(c)) ? kernel : NULL;
+}
+
+ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **name, double *seconds)
 {
     struct product_call p = { .call = { .op = OP_LINEAR, .nin = 2, .nout = 1 } };
     struct call *c = &p.call;
@@ -58,29 +66,40 @@ ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, doubl
     st = open_operand(&c->in[0], &p.memory[0], type, m, k);
     if (st == LS_OK) st = open_operand(&c->in[1], &p.memory[1], type, n, k);
     if (st == LS_OK) st = open_operand(&c->out[0], &p.memory[2], type, m, n);
-    if (st == LS_OK) {
-        const struct kernel *kernel = kernel_choose(c);
-
+    const struct kernel *kernel = st == LS_OK ? find_kernel(c, *name) : NULL;
+    if (kernel) {
         c->scratch = kernel->scratch ? mem_alloc(MEM_OTHER, kernel->scratch(c)) : NULL;
         st = kernel->scratch && !c->scratch ? LS_ENOMEM : time_runs(kernel, c, seconds);
         *name = kernel->name;
+    } else {
+        *seconds = 0;
     }
     close_call(&p);
     return st;
 }
 
-ls_status machine_peak_flops(ls_dtype type, double *flops)
+/* Best of the entry `name` over growing shapes; stops at one that takes long. */
+static ls_status peak_of(ls_dtype type, const char *name, double *best)
 {
-    static const size_t sides[] = { 256, 768, 1536 };
-    double best = 0, seconds = 0;
-    const char *name;
+    static const size_t sides[] = { 256, 768, 1536, 2048 };
+    double seconds = 0;
 
     for (size_t i = 0; i < COUNT_OF(sides) && seconds < SLOW_SECONDS; i++) {
-        double side = (double)sides[i];
+        size_t n = sides[i], m = 2 * n;
+        const char *kernel = name;
 
-        LS_TRY(machine_time_linear(type, sides[i], sides[i], sides[i], &seconds, &name));
-        best = MAX(best, 2 * side * side * side / seconds);
+        LS_TRY(machine_time_linear(type, m, n, n, &kernel, &seconds));
+        if (seconds > 0) *best = MAX(*best, 2 * (double)m * (double)n * (double)n / seconds);
     }
+    return LS_OK;
+}
+
+ls_status machine_peak_flops(ls_dtype type, double *flops)
+{
+    double best = 0;
+
+    LS_TRY(peak_of(type, NULL, &best));
+    LS_TRY(peak_of(type, "onednn", &best));
     *flops = best;
     return LS_OK;
 }
