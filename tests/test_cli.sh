@@ -174,7 +174,7 @@ expect 1 "nowhere" "$lockstep" generate nowhere --prompt x
 
 # A full disk: the save fails in one line, training goes on, the checkpoint before it is whole.
 "$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt || bad "a full disk ends the run"
-[ "$(grep -c 'is not saved, training goes on' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
+[ "$(grep -c '^training goes on: step 10 is not saved' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
 expect 0 "all as written" "$lockstep" ckpt verify full
 
 if [ $failures -ne 0 ]; then

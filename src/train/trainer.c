@@ -74,13 +74,26 @@ static ls_status evaluate(struct trainer *t, struct metrics *m)
     return LS_OK;
 }
 
+static void warn(const struct trainer_watch *w, const char *what)
+{
+    if (w->warned) w->warned(w->ctx);
+    log_line(LOG_WARN, "%s%s", what, ls_errmsg());
+}
+
+static ls_status fail_save(const struct trainer *t, ls_status st)
+{
+    if (t->saved_step == UINT64_MAX) return ls_fail_at(st, "step %" PRIu64 " is not saved", t->state.step);
+    return ls_fail_at(st, "step %" PRIu64 " is not saved, the checkpoint of step %" PRIu64 " is intact", t->state.step, t->saved_step);
+}
+
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
+    ls_status st = ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &t->state, files);
 
-    LS_TRY(ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &t->state, files));
+    if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
-    LS_TRY(ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep));
+    if (ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep) != LS_OK) warn(w, "old checkpoints stay: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
     log_line(LOG_INFO, "saved %s", path);
@@ -92,14 +105,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 /* A checkpoint on the way: its failure costs a line, not the run. */
 static void try_save(struct trainer *t, const struct trainer_watch *w)
 {
-    uint64_t before = t->saved_step;
-
-    if (before == t->state.step || save(t, w) == LS_OK) return;
-    if (w->warned) w->warned(w->ctx);
-    if (t->saved_step != before) log_line(LOG_WARN, "old checkpoints stay: %s", ls_errmsg());
-    else if (before == UINT64_MAX) log_line(LOG_WARN, "step %" PRIu64 " is not saved, training goes on: %s", t->state.step, ls_errmsg());
-    else log_line(LOG_WARN, "step %" PRIu64 " is not saved, training goes on, the checkpoint of step %" PRIu64 " is intact: %s",
-                  t->state.step, before, ls_errmsg());
+    if (t->saved_step != t->state.step && save(t, w) != LS_OK) warn(w, "training goes on: ");
 }
 
 static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
