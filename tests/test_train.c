@@ -54,7 +54,8 @@ static int make_folder(void **state)
     text = mem_alloc(MEM_OTHER, room);
     assert_non_null(text);
     for (unsigned i = 0; used < 30000; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s %s %s. ", subjects[i * 7 / 3 % 4], verbs[i * 5 / 2 % 4], subjects[i % 4]);
+        used += (size_t)snprintf(text + used, room - used, "%s %s %s. ", subjects[i * 7 / 3 % 4], verbs[i * 5 / 2 % 4],
+                                 subjects[i % 4]);
     OK(file_write(path, text, used));
     mem_free(text);
     mem_free(path);
@@ -73,7 +74,10 @@ static int remove_folder(void **state)
 
 struct setup { struct config config; struct options options; };
 
-static void set(struct setup *s, const char *name, const char *value) { OK(options_set(&s->options, name, value, "test")); }
+static void set(struct setup *s, const char *name, const char *value)
+{
+    OK(options_set(&s->options, name, value, "test"));
+}
 
 static void set_path(struct setup *s, const char *name, const char *value)
 {
@@ -149,7 +153,8 @@ static void from_hex(const char *hex, unsigned char *out, size_t *bytes)
 {
     unsigned value;
 
-    for (*bytes = 0; sscanf(hex, " %2x", &value) == 1; hex += 2 + (hex[0] == ' ')) out[(*bytes)++] = (unsigned char)value;
+    for (*bytes = 0; sscanf(hex, " %2x", &value) == 1; hex += 2 + (hex[0] == ' '))
+        out[(*bytes)++] = (unsigned char)value;
 }
 
 static void test_event_records(void **state)
@@ -233,7 +238,8 @@ static void check_batch(const char *global, const char *micro, const char *accum
     set(&s, "train.micro_batch", micro);
     set(&s, "train.accumulate", accumulate);
     if (g == 0) {
-        FAILS(config_check(&s.config, VERB_TRAIN), "train.global_batch = train.micro_batch * train.accumulate does not hold");
+        FAILS(config_check(&s.config, VERB_TRAIN),
+              "train.global_batch = train.micro_batch * train.accumulate does not hold");
     } else {
         OK(config_check(&s.config, VERB_TRAIN));
         assert_int_equal(s.config.train.global_batch, g);
@@ -288,8 +294,10 @@ static void test_options_without_effect(void **state)
 
 static void test_metrics_and_folder(void **state)
 {
-    static const char *const keys[] = { "step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "step_seconds", "mfu", "hfu" };
-    static const char *const bytes[] = { "parameters", "gradients", "optimizer", "activations", "communication", "other", "peak" };
+    static const char *const keys[] = { "step",         "loss", "grad_norm", "lr", "tokens", "tokens_per_second",
+                                        "step_seconds", "mfu",  "hfu" };
+    static const char *const bytes[] = { "parameters",    "gradients", "optimizer", "activations",
+                                         "communication", "other",     "peak" };
     struct trainer *t;
     struct setup s;
     char *path, *text;
@@ -305,7 +313,8 @@ static void test_metrics_and_folder(void **state)
 
         OK(json_parse(line, strlen(line), "metrics", &root));
         for (size_t i = 0; i < COUNT_OF(keys); i++) assert_true(isfinite(json_real(json_get(root, keys[i]), NAN)));
-        for (size_t i = 0; i < COUNT_OF(bytes); i++) assert_true(json_int(json_get(json_get(root, "memory"), bytes[i]), -1) >= 0);
+        for (size_t i = 0; i < COUNT_OF(bytes); i++)
+            assert_true(json_int(json_get(json_get(root, "memory"), bytes[i]), -1) >= 0);
         assert_int_equal(json_kind_of(json_get(root, "comm")), JSON_OBJECT);
         assert_int_equal(json_int(json_get(root, "step"), 0), ++lines);
         assert_int_equal(json_int(json_get(root, "tokens"), 0), 2 * 2 * 16);
@@ -510,7 +519,8 @@ static void fails_with(const char *run, const char *name, const char *value, con
 
 static void test_bad_input(void **state)
 {
-    char *empty = in_folder("empty.txt"), *brief = in_folder("brief.txt"), *latin = in_folder("latin.txt"), *odd = in_folder("odd.bin");
+    char *empty = in_folder("empty.txt"), *brief = in_folder("brief.txt"), *latin = in_folder("latin.txt"),
+         *odd = in_folder("odd.bin");
     struct setup s;
 
     (void)state;
@@ -621,7 +631,8 @@ static void test_generate(void **state)
     assert_non_null(logits);
     OK(generate_logits(&t, h.ids, (size_t)h.n, logits));
     for (int i = 4; i < h.n; i++)
-        assert_int_equal(sample_next(logits + (size_t)(i - 1) * t.model.vocab, t.model.vocab, &greedy, 0, NULL), h.ids[i]);
+        assert_int_equal(sample_next(logits + (size_t)(i - 1) * t.model.vocab, t.model.vocab, &greedy, 0, NULL),
+                         h.ids[i]);
     FAILS(generate(&t, prompt, 4, 1000, &greedy, hear, &h), "do not fit the model's 128 positions");
     mem_free(logits);
     trained_close(&t);
@@ -631,11 +642,21 @@ static void test_generate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_event_records), cmocka_unit_test(test_sampling), cmocka_unit_test(test_batch_sizes),
-        cmocka_unit_test(test_options_without_effect), cmocka_unit_test(test_metrics_and_folder), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_learns), cmocka_unit_test(test_resume), cmocka_unit_test(test_metrics_rewind),
-        cmocka_unit_test(test_signals), cmocka_unit_test(test_full_disk), cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_event_records),
+        cmocka_unit_test(test_sampling),
+        cmocka_unit_test(test_batch_sizes),
+        cmocka_unit_test(test_options_without_effect),
+        cmocka_unit_test(test_metrics_and_folder),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_metrics_rewind),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_not_a_number),
+        cmocka_unit_test(test_generate),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

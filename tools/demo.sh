@@ -3,7 +3,7 @@
 # Stopped (Ctrl-C saves first), it goes on where it was; finished, the next one starts anew beside it.
 set -eu
 lockstep=$1
-steps=500
+steps=2000
 mkdir -p runs
 
 text=runs/kjv.txt
@@ -22,8 +22,8 @@ while [ -e "$run/checkpoints/$(printf 'step_%08d' $steps)" ]; do
     run=runs/demo-$n
 done
 
-set -- train --data.text=$text --data.tokenizer=bpe --data.vocab_size=2048 --train.steps=$steps \
-       --run.dir=$run --sample "In the beginning"
+set -- train --data.text=$text --data.tokenizer=bpe --data.vocab_size=2048 --model.layers=4 \
+       --train.steps=$steps --optim.lr=3e-3 --run.dir=$run --sample "In the beginning"
 echo "$lockstep $*"
 echo
 exec "$lockstep" "$@"

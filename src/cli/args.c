@@ -50,7 +50,8 @@ static ls_status set_int(const struct flag *f, const char *text)
 
     if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a whole number", f->name, text);
     if ((double)value < f->least || (double)value > f->most)
-        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least, f->most);
+        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least,
+                       f->most);
     *(int64_t *)f->value = value;
     return LS_OK;
 }
@@ -61,7 +62,8 @@ static ls_status set_real(const struct flag *f, const char *text)
 
     if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a number", f->name, text);
     if (value < f->least || value > f->most)
-        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least, f->most);
+        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least,
+                       f->most);
     *(double *)f->value = value;
     return LS_OK;
 }
@@ -142,7 +144,8 @@ static ls_status take(struct reader *r, struct invocation *in)
         return LS_OK;
     }
     if (strncmp(a, "--", 2) == 0) return take_flag(r, a + 2);
-    if (a[0] == '-' && a[1] != '\0') return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
+    if (a[0] == '-' && a[1] != '\0')
+        return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
     return take_plain(a, in);
 }
 

@@ -24,8 +24,10 @@ static const struct flag train_flags[] = {
 };
 
 static const char *const train_common[] = {
-    "model.preset", "model.hf", "model.layers", "model.width", "model.vocab", "data.seq_len", "train.micro_batch", "train.accumulate",
-    "optim.name", "precision.compute", "recompute.mode", "launch.threads", "run.isa", "bench.steps", "bench.warmup", NULL,
+    "model.preset", "model.hf",          "model.layers",      "model.width",
+    "model.vocab",  "data.seq_len",      "train.micro_batch", "train.accumulate",
+    "optim.name",   "precision.compute", "recompute.mode",    "launch.threads",
+    "run.isa",      "bench.steps",       "bench.warmup",      NULL,
 };
 
 struct result { double loss, seconds, peak_flops; struct mem_stats memory; };
@@ -208,7 +210,8 @@ static ls_status time_shape(const struct shape *s, struct json_out *j)
 
         LS_TRY(machine_time_linear(type, s->m, s->n, s->k, &kernel, &seconds));
         if (json && seconds > 0) put_gemm_json(j, s, type, kernel, seconds);
-        else if (!json && seconds > 0) printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
+        else if (!json && seconds > 0)
+            printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
         else if (!json) printf("  %7s %-8s", "-", kernel);
     }
     if (!json) printf("\n");
@@ -219,8 +222,8 @@ static ls_status time_shape(const struct shape *s, struct json_out *j)
 static ls_status run_gemm(struct invocation *in)
 {
     static const struct shape usual[] = {
-        { 1, 768, 768 }, { 128, 768, 768 }, { 1024, 1024, 1024 }, { 4096, 768, 768 }, { 4096, 2304, 768 }, { 4096, 3072, 768 },
-        { 4096, 768, 3072 }, { 1024, 50257, 768 }, { 2048, 2048, 2048 },
+        { 1, 768, 768 },     { 128, 768, 768 },   { 1024, 1024, 1024 }, { 4096, 768, 768 },   { 4096, 2304, 768 },
+        { 4096, 3072, 768 }, { 4096, 768, 3072 }, { 1024, 50257, 768 }, { 2048, 2048, 2048 },
     };
     struct shape one = { (size_t)rows, (size_t)columns, (size_t)inner };
     struct json_out j = { 0 };
@@ -228,8 +231,9 @@ static ls_status run_gemm(struct invocation *in)
 
     (void)in;
     if (json) json_begin_array(&j, NULL);
-    else printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", threads_count(),
-                "m", "n", "k", "f32", "", "f32", "", "bf16");
+    else
+        printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n",
+               threads_count(), "m", "n", "k", "f32", "", "f32", "", "bf16");
     if (rows) st = time_shape(&one, &j);
     for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(&usual[i], &j);
     if (json) json_end_array(&j);

@@ -114,11 +114,12 @@ static void put_table(const char *path, const ls_checkpoint_info *info)
     char a[32], size[16];
 
     printf("checkpoint  %s (format %d)\n", path, info->format);
-    printf("step        %" PRIu64 ", %s tokens seen, optimizer %s, seed %" PRIu64 "\n", s->step, text_count(a, (int64_t)s->tokens),
-           s->optimizer[0] ? s->optimizer : "none", s->seed);
+    printf("step        %" PRIu64 ", %s tokens seen, optimizer %s, seed %" PRIu64 "\n", s->step,
+           text_count(a, (int64_t)s->tokens), s->optimizer[0] ? s->optimizer : "none", s->seed);
     if (info->has_model)
-        printf("model       %s, %zu layers, width %zu, vocabulary %zu\n", info->model.architecture == LS_GPT2 ? "GPT-2" : "Llama",
-               info->model.layers, info->model.width, info->model.vocab);
+        printf("model       %s, %zu layers, width %zu, vocabulary %zu\n",
+               info->model.architecture == LS_GPT2 ? "GPT-2" : "Llama", info->model.layers, info->model.width,
+               info->model.vocab);
     printf("parameters  %s of type %s\n", text_count(a, (int64_t)info->parameters), ls_dtype_name(info->type));
     if (s->data[0]) printf("data        %s\n", s->data);
     if (s->library[0]) printf("made by     %s, %s on %s, %d threads\n", s->library, s->compute, s->isa, s->threads);
@@ -218,11 +219,16 @@ static ls_status run_export(struct invocation *in)
 }
 
 const struct command command_ckpt_export = {
-    .name = "ckpt export", .arguments = "PATH", .least = 1, .most = 1, .summary = "write a checkpoint's model as a Hugging Face folder",
-    .flags = export_flags, .check = check_export, .run = run_export,
-    .examples =
-        "  lockstep ckpt export runs/book --to hf/book\n"
-        "  lockstep ckpt export runs/book/checkpoints/step_00000500 --to hf/book-500 --type bf16\n",
+    .name = "ckpt export",
+    .arguments = "PATH",
+    .least = 1,
+    .most = 1,
+    .summary = "write a checkpoint's model as a Hugging Face folder",
+    .flags = export_flags,
+    .check = check_export,
+    .run = run_export,
+    .examples = "  lockstep ckpt export runs/book --to hf/book\n"
+                "  lockstep ckpt export runs/book/checkpoints/step_00000500 --to hf/book-500 --type bf16\n",
 };
 
 static ls_status check_import(const struct invocation *in)

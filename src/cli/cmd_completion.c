@@ -1,4 +1,4 @@
-/* cmd_completion.c - `lockstep completion bash|zsh|fish`: scripts made from the tables of commands, flags and options. */
+/* cmd_completion.c - `lockstep completion bash|zsh|fish`: scripts made of the tables of commands, flags, options. */
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
@@ -33,7 +33,8 @@ static bool is_first(int i)
 {
     size_t length = strcspn(commands[i]->name, " ");
 
-    return i == 0 || strncmp(commands[i - 1]->name, commands[i]->name, length) != 0 || commands[i - 1]->name[length] != ' ';
+    return i == 0 || strncmp(commands[i - 1]->name, commands[i]->name, length) != 0 ||
+           commands[i - 1]->name[length] != ' ';
 }
 
 static int first_length(const struct command *c) { return (int)strcspn(c->name, " "); }
@@ -151,7 +152,9 @@ static void put_fish(void)
         int length = first_length(commands[i]);
 
         if (is_first(i)) printf("complete -c lockstep -n __fish_use_subcommand -f -a '%.*s'\n", length, name);
-        if (name[length]) printf("complete -c lockstep -n \"__lockstep_is '%.*s'\" -f -a '%s' -d '%s'\n", length, name, name + length + 1, commands[i]->summary);
+        if (name[length])
+            printf("complete -c lockstep -n \"__lockstep_is '%.*s'\" -f -a '%s' -d '%s'\n", length, name,
+                   name + length + 1, commands[i]->summary);
         fish_command = commands[i];
         each_word(commands[i], put_fish_word);
     }
@@ -159,7 +162,10 @@ static void put_fish(void)
 
 /* ---- the command ---- */
 
-static const struct { const char *name; void (*put)(void); } shells[] = { { "bash", put_bash }, { "zsh", put_zsh }, { "fish", put_fish } };
+static const struct {
+    const char *name;
+    void (*put)(void);
+} shells[] = { { "bash", put_bash }, { "zsh", put_zsh }, { "fish", put_fish } };
 
 static ls_status check(const struct invocation *in)
 {
@@ -176,7 +182,12 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_completion = {
-    .name = "completion", .arguments = "SHELL", .least = 1, .most = 1, .summary = "print a completion script for bash, zsh or fish",
-    .check = check, .run = run,
+    .name = "completion",
+    .arguments = "SHELL",
+    .least = 1,
+    .most = 1,
+    .summary = "print a completion script for bash, zsh or fish",
+    .check = check,
+    .run = run,
     .examples = "  source <(lockstep completion bash)\n  lockstep completion zsh > ~/.zfunc/_lockstep\n",
 };

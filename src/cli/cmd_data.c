@@ -75,8 +75,15 @@ static ls_status run_prepare(struct invocation *in)
 }
 
 const struct command command_data_prepare = {
-    .name = "data prepare", .arguments = "OUT", .least = 1, .most = 1, .summary = "turn a text into a token file and its tokenizer",
-    .verb = VERB_DATA, .flags = prepare_flags, .check = check_prepare, .run = run_prepare,
+    .name = "data prepare",
+    .arguments = "OUT",
+    .least = 1,
+    .most = 1,
+    .summary = "turn a text into a token file and its tokenizer",
+    .verb = VERB_DATA,
+    .flags = prepare_flags,
+    .check = check_prepare,
+    .run = run_prepare,
     .examples =
         "  lockstep data prepare data/book.bin --data.text=book.txt --data.tokenizer=bpe --data.vocab_size=8192\n"
         "  lockstep data prepare data/book --data.text=book.txt --data.tokenizer=hf/gpt2 --data.format=megatron\n"
@@ -98,7 +105,8 @@ static const struct flag inspect_flags[] = {
 static ls_status check_inspect(const struct invocation *in)
 {
     if (in->config.data.text[0]) return ls_fail(LS_EINVAL, "data.text does nothing here: the file is an argument");
-    if (strcmp(in->config.data.tokenizer, "bpe") == 0) return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text");
+    if (strcmp(in->config.data.tokenizer, "bpe") == 0)
+        return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text");
     return LS_OK;
 }
 
@@ -175,10 +183,16 @@ static ls_status run_inspect(struct invocation *in)
 }
 
 const struct command command_data_inspect = {
-    .name = "data inspect", .arguments = "FILE", .least = 1, .most = 1, .summary = "say what a token file holds, and check it",
-    .verb = VERB_DATA, .flags = inspect_flags, .check = check_inspect, .run = run_inspect,
-    .examples =
-        "  lockstep data inspect data/book.bin --vocab 8192\n"
-        "  lockstep data inspect data/book.bin --data.tokenizer=data --tokens 50\n"
-        "  lockstep data inspect train.bin --data.format=nanogpt --json\n",
+    .name = "data inspect",
+    .arguments = "FILE",
+    .least = 1,
+    .most = 1,
+    .summary = "say what a token file holds, and check it",
+    .verb = VERB_DATA,
+    .flags = inspect_flags,
+    .check = check_inspect,
+    .run = run_inspect,
+    .examples = "  lockstep data inspect data/book.bin --vocab 8192\n"
+                "  lockstep data inspect data/book.bin --data.tokenizer=data --tokens 50\n"
+                "  lockstep data inspect train.bin --data.format=nanogpt --json\n",
 };

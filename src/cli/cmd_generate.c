@@ -15,7 +15,8 @@ static const struct flag flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to go on from" },
     { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same as token ids" },
     { "tokens", FLAG_INT, &count, 0, 1e9, "N", "most tokens to make [200]" },
-    { "temperature", FLAG_REAL, &temperature, 0, 100, "X", "0: the likeliest token, always; 1: as the model says [0.8]" },
+    { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
+      "0: the likeliest token, always; 1: as the model says [0.8]" },
     { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "draw from the K likeliest tokens; 0: from all [0]" },
     { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "draw from the likeliest tokens that hold P of the mass [0.95]" },
     { "seed", FLAG_INT, &seed, 0, 9e18, "N", "another number, another text [1]" },
@@ -26,7 +27,10 @@ static const struct flag flags[] = {
 
 static const char *const common[] = { "precision.compute", "launch.threads", NULL };
 
-static ls_status fail_ids(void) { return ls_fail(LS_EINVAL, "--ids: '%s' is no list of token ids such as 1,2,3", id_list); }
+static ls_status fail_ids(void)
+{
+    return ls_fail(LS_EINVAL, "--ids: '%s' is no list of token ids such as 1,2,3", id_list);
+}
 
 static ls_status check(const struct invocation *in)
 {

@@ -8,7 +8,8 @@
 static bool markdown;
 
 static const struct flag flags[] = {
-    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "as docs/options.md ('help options') and docs/command.md ('help')" },
+    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL,
+      "as docs/options.md ('help options') and docs/command.md ('help')" },
     { 0 },
 };
 
@@ -19,8 +20,10 @@ static ls_status put_options(void)
     struct text out = { 0 };
 
     if (markdown) {
-        printf("# Options\n\nWritten by `lockstep help options --markdown`. On the command line: `--section.key=value`; in a YAML "
-               "file, for\n`--config FILE`: a mapping per section. Defaults come first, then files, then the command line; later "
+        printf("# Options\n\nWritten by `lockstep help options --markdown`. On the command line: "
+               "`--section.key=value`; in a YAML "
+               "file, for\n`--config FILE`: a mapping per section. Defaults come first, then files, then the command "
+               "line; later "
                "wins.\n\n");
         options_put_markdown(config_table(), &out);
     } else {
@@ -34,18 +37,22 @@ static ls_status put_options(void)
 
 static ls_status put_models(void)
 {
-    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-6s %6s %6s %6s %9s %7s "
-           "%9s %15s\n", "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
+    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-6s %6s "
+           "%6s %6s %9s %7s "
+           "%9s %15s\n",
+           "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
     for (int i = 0; ls_model_preset_name(i); i++) {
         const char *name = ls_model_preset_name(i);
         char count[32];
         ls_model m;
 
         LS_TRY(ls_model_preset(name, &m));
-        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, m.architecture == LS_GPT2 ? "GPT-2" : "Llama", m.layers, m.width,
-               m.heads, m.kv_heads, m.ffn, m.max_positions, text_count(count, (int64_t)ls_model_parameters(&m)));
+        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, m.architecture == LS_GPT2 ? "GPT-2" : "Llama",
+               m.layers, m.width, m.heads, m.kv_heads, m.ffn, m.max_positions,
+               text_count(count, (int64_t)ls_model_parameters(&m)));
     }
-    printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and weights from a\n"
+    printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
+           "weights from a\n"
            "Hugging Face folder (GPT-2, Llama), --model.hf=FOLDER/config.json the shape alone.\n");
     return LS_OK;
 }
@@ -151,10 +158,12 @@ static ls_status put_topics(void)
 /* Commands and topics as one page; the options have their own. */
 static ls_status put_markdown(void)
 {
-    printf("# The command\n\nWritten by `lockstep help --markdown`. `lockstep COMMAND -h` is the short help of a command, `--help` "
+    printf("# The command\n\nWritten by `lockstep help --markdown`. `lockstep COMMAND -h` is the short help of a "
+           "command, `--help` "
            "the whole.\n\n| command | |\n|---|---|\n");
     for (int i = 0; commands[i]; i++)
-        printf("| `%s%s%s` | %s |\n", commands[i]->name, commands[i]->arguments[0] ? " " : "", commands[i]->arguments, commands[i]->summary);
+        printf("| `%s%s%s` | %s |\n", commands[i]->name, commands[i]->arguments[0] ? " " : "", commands[i]->arguments,
+               commands[i]->summary);
     for (size_t i = 0; i < COUNT_OF(topics); i++) {
         if (topics[i].put == put_options) continue;
         printf("\n## %s: %s\n\n```\n", topics[i].name, topics[i].summary);
@@ -181,7 +190,8 @@ static const struct command *find_command(const struct invocation *in)
 {
     char name[64];
 
-    snprintf(name, sizeof name, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "", in->count > 1 ? in->arguments[1] : "");
+    snprintf(name, sizeof name, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "",
+             in->count > 1 ? in->arguments[1] : "");
     for (int i = 0; commands[i]; i++)
         if (strcmp(commands[i]->name, name) == 0) return commands[i];
     return NULL;

@@ -15,18 +15,20 @@
 static bool print_program, json;
 
 static const struct flag flags[] = {
-    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step as it will be run, a line an instruction" },
+    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
+      "print the step as it will be run, a line an instruction" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
 
 static const char *const common[] = {
-    "model.preset", "model.hf", "model.layers", "model.width", "model.vocab", "data.seq_len", "train.steps", "train.global_batch",
-    "train.micro_batch", "optim.name", "precision.compute", "precision.master", "recompute.mode", "run.memory_limit", NULL,
+    "model.preset",      "model.hf",         "model.layers",       "model.width",       "model.vocab",
+    "data.seq_len",      "train.steps",      "train.global_batch", "train.micro_batch", "optim.name",
+    "precision.compute", "precision.master", "recompute.mode",     "run.memory_limit",  NULL,
 };
 
-/* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will have
- * as many as were asked for, or fewer. */
+/* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will
+ * have as many as were asked for, or fewer. */
 static ls_status vocabulary(const struct config *c, size_t *out)
 {
     ls_tokenizer *t = NULL;
@@ -92,18 +94,24 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
     size_t limit = c->run.memory_limit ? c->run.memory_limit : machine_free_memory();
 
     rows_of(cost, rows);
-    printf("model       %s, %zu layers, width %zu, vocabulary %zu: %s parameters, %s\n", m->architecture == LS_GPT2 ? "GPT-2" : "Llama",
-           m->layers, m->width, m->vocab, text_count(count, (int64_t)ls_model_parameters(m)),
+    printf("model       %s, %zu layers, width %zu, vocabulary %zu: %s parameters, %s\n",
+           m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->vocab,
+           text_count(count, (int64_t)ls_model_parameters(m)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
-    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
+    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 ") of %" PRId64
+           " tokens: %s tokens, recomputation: %s\n",
            c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->data.seq_len,
            text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
-    printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n", step_model_flops(s) / 1e9,
-           step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15, c->train.steps);
+    printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n",
+           step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15,
+           c->train.steps);
     printf("memory\n");
-    for (int i = 0; i < BYTES_ROWS; i++) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
+    for (int i = 0; i < BYTES_ROWS; i++)
+        printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
     printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, total_of(rows)), total_of(rows));
-    if (limit) printf("  %-14s%12s  %s\n", "limit", text_bytes(room, limit), total_of(rows) <= limit ? "it fits" : "it does not fit");
+    if (limit)
+        printf("  %-14s%12s  %s\n", "limit", text_bytes(room, limit),
+               total_of(rows) <= limit ? "it fits" : "it does not fit");
 }
 
 static ls_status put_program(const struct step *s)

@@ -18,9 +18,11 @@ static const struct flag flags[] = {
 };
 
 static const char *const common[] = {
-    "data.text", "data.tokenizer", "data.seq_len", "model.preset", "model.hf", "model.layers", "model.width", "train.steps",
-    "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr", "optim.warmup", "precision.compute", "recompute.mode",
-    "checkpoint.every", "checkpoint.resume", "launch.threads", "run.dir", NULL,
+    "data.text",          "data.tokenizer",    "data.seq_len",     "model.preset",
+    "model.hf",           "model.layers",      "model.width",      "train.steps",
+    "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr",
+    "optim.warmup",       "precision.compute", "recompute.mode",   "checkpoint.every",
+    "checkpoint.resume",  "launch.threads",    "run.dir",          NULL,
 };
 
 /* Reads the checkpoint back, as anybody would. */

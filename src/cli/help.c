@@ -42,8 +42,10 @@ static void put_flags(const struct command *c, bool all)
     heading("flags");
     for (const struct flag *f = c->flags; f && f->name; f++) put_flag(f);
     if (c->verb) {
-        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE", "read options from a YAML file; may be repeated, later wins");
-        printf("  %-*s  %s\n", COLUMN - 4, "--print-config", "print each option's value and where it comes from, and leave");
+        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE",
+               "read options from a YAML file; may be repeated, later wins");
+        printf("  %-*s  %s\n", COLUMN - 4, "--print-config",
+               "print each option's value and where it comes from, and leave");
     }
     if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "say less, say more");
     if (c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this, or all there is");

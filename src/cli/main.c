@@ -45,7 +45,8 @@ static int matches(const struct command *c, int argc, char *const argv[])
 
     if (!space) return strcmp(c->name, argv[0]) == 0;
     size_t first = (size_t)(space - c->name);
-    bool same = argc > 1 && strlen(argv[0]) == first && memcmp(argv[0], c->name, first) == 0 && strcmp(argv[1], space + 1) == 0;
+    bool same =
+        argc > 1 && strlen(argv[0]) == first && memcmp(argv[0], c->name, first) == 0 && strcmp(argv[1], space + 1) == 0;
     return same ? 2 : 0;
 }
 

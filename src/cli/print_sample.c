@@ -30,10 +30,12 @@ ls_status print_encode(const struct trained *t, const char *prompt, int32_t **id
     ls_tokens *tokens;
 
     if (!t->tokenizer)
-        return ls_fail(LS_EINVAL, "%s has no tokenizer: name one with --tokenizer, or give the prompt as --ids", t->path);
+        return ls_fail(LS_EINVAL, "%s has no tokenizer: name one with --tokenizer, or give the prompt as --ids",
+                       t->path);
     int32_t begin = ls_tokenizer_begin(t->tokenizer);
     if (begin < 0 && prompt[0] == '\0') begin = ls_tokenizer_end(t->tokenizer);
-    if (begin < 0 && prompt[0] == '\0') return ls_fail(LS_EINVAL, "the tokenizer has no token that begins a text: give a --prompt");
+    if (begin < 0 && prompt[0] == '\0')
+        return ls_fail(LS_EINVAL, "the tokenizer has no token that begins a text: give a --prompt");
     LS_TRY(ls_tokenizer_encode(t->tokenizer, prompt, strlen(prompt), &o, &tokens));
     ls_status st = join(t, tokens, begin, ids, count);
     ls_tokens_close(&tokens);
@@ -54,7 +56,8 @@ static ls_status put_token(void *ctx, int32_t id)
 
 ls_status print_sample(const struct trained *t, const int32_t *ids, size_t n, size_t count, const struct sampling *s)
 {
-    int32_t end = t->tokenizer ? ls_tokenizer_end(t->tokenizer) : -1, begin = t->tokenizer ? ls_tokenizer_begin(t->tokenizer) : -1;
+    int32_t end = t->tokenizer ? ls_tokenizer_end(t->tokenizer) : -1,
+            begin = t->tokenizer ? ls_tokenizer_begin(t->tokenizer) : -1;
 
     for (size_t i = 0; i < n; i++)
         if (ids[i] != end && ids[i] != begin) LS_TRY(put_token((void *)(uintptr_t)t, ids[i]));

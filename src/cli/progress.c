@@ -46,8 +46,8 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
     printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s tokens/s  mfu %.1f%%", stamp,
-           (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss, m->grad_norm, m->lr,
-           text_count(rate, (int64_t)m->tokens_per_second), 100 * m->mfu);
+           (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss,
+           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
     fflush(stdout);
@@ -71,7 +71,8 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
 {
     char head[64], words[160], rate[32], eta[24];
     int64_t steps = t->config->train.steps;
-    double share = (double)m->step / (double)MAX(steps, 1), mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
+    double share = (double)m->step / (double)MAX(steps, 1),
+           mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
     snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
     snprintf(words, sizeof words, "  loss %.3f  %s tok/s  mfu %2.0f%%  %s left", p->loss,
@@ -101,8 +102,8 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
     char rate[32];
 
     progress_clear(p);
-    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s tokens/s\n", m->step, t->config->train.steps, p->loss,
-           terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
+    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s tokens/s\n", m->step,
+           t->config->train.steps, p->loss, terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
            text_count(rate, (int64_t)((double)m->tokens / p->seconds)));
 }
 
@@ -115,7 +116,8 @@ void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *
     double left = (double)(steps - m->step) * p->seconds;
     if (p->quiet) return;
     if (!p->terminal) {
-        if (m->step % every == 0 || m->step == steps || m->evaluated || m->step == t->first_step + 1) put_line(t, m, left);
+        if (m->step % every == 0 || m->step == steps || m->evaluated || m->step == t->first_step + 1)
+            put_line(t, m, left);
         return;
     }
     if (m->evaluated) put_evaluation(p, t, m);

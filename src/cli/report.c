@@ -48,8 +48,9 @@ static void put_model(const struct trainer *t)
     char count[32];
 
     label("model");
-    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n", m->architecture == LS_GPT2 ? "GPT-2" : "Llama",
-           m->layers, m->width, m->heads, m->vocab, text_count(count, (int64_t)ls_model_parameters(m)));
+    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n",
+           m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->heads, m->vocab,
+           text_count(count, (int64_t)ls_model_parameters(m)));
 }
 
 static void put_data(const struct trainer *t)
@@ -70,8 +71,8 @@ static void put_batch(const struct trainer *t)
     char tokens[32];
 
     label("step");
-    printf("%zu samples (%zu x %zu) of %zu tokens: %s tokens\n", s->batch * s->accumulate, s->batch, s->accumulate, s->seq_len,
-           text_count(tokens, (int64_t)(s->batch * s->accumulate * s->seq_len)));
+    printf("%zu samples (%zu x %zu) of %zu tokens: %s tokens\n", s->batch * s->accumulate, s->batch, s->accumulate,
+           s->seq_len, text_count(tokens, (int64_t)(s->batch * s->accumulate * s->seq_len)));
 }
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }
@@ -82,7 +83,8 @@ void report_start(const struct trainer *t)
     put_data(t);
     put_batch(t);
     label("machine");
-    printf("%d threads, %s, %s at %.0f GFLOP/s\n", threads_count(), isa_name(isa_best()), compute_name(t), t->peak_flops / 1e9);
+    printf("%d threads, %s, %s at %.0f GFLOP/s\n", threads_count(), isa_name(isa_best()), compute_name(t),
+           t->peak_flops / 1e9);
     label("run");
     printf("%s", t->folder.path);
     if (t->resumed) printf(", from %s", t->resumed);
@@ -104,7 +106,8 @@ static void put_steps(const struct trainer *t)
     if (made == 0) return;
     label("loss");
     printf("%.4f in the last step", t->last.loss);
-    if (!isnan(t->val_loss)) printf(", %s%.4f in validation%s", terminal_style(STYLE_CYAN), t->val_loss, terminal_style(STYLE_PLAIN));
+    if (!isnan(t->val_loss))
+        printf(", %s%.4f in validation%s", terminal_style(STYLE_CYAN), t->val_loss, terminal_style(STYLE_PLAIN));
     printf("\n");
 }
 
@@ -116,8 +119,9 @@ static void put_speed(const struct trainer *t)
     if (steps == 0) return;
     label("speed");
     printf("%s tokens/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
-           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), 100 * steps * step_model_flops(&t->step) / rate,
-           100 * steps * step_executed_flops(&t->step) / rate, t->peak_flops / 1e9, compute_name(t));
+           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)),
+           100 * steps * step_model_flops(&t->step) / rate, 100 * steps * step_executed_flops(&t->step) / rate,
+           t->peak_flops / 1e9, compute_name(t));
 }
 
 static void put_bytes(const char *name, const size_t *planned, size_t measured)

@@ -91,7 +91,8 @@ ls_status config_check_data(const struct config *c);
 void config_apply(const struct config *c);
 
 /* The parts of a config as the library's structs. */
-ls_status config_recompute(const char *mode, ls_compile_options *out);  /* none | selective | full | every:K | budget:SIZE */
+ls_status config_recompute(const char *mode,
+                           ls_compile_options *out); /* none | selective | full | every:K | budget:SIZE */
 ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule  config_schedule(const struct config *c);

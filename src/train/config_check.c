@@ -61,8 +61,10 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { c->precision.compute == COMPUTE_FP32, "precision.master", "precision.compute=fp32 has no other weights" },
         { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it is for data.tokenizer=bpe" },
         { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it is for data.tokens" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every",
+          "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
+          "data.val_fraction=0 leaves nothing to evaluate" },
         { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
     };
 
@@ -76,8 +78,10 @@ static ls_status check_idle(const struct config *c, const struct config *default
 
 static ls_status fail_batch(const struct config *c, const char *why)
 {
-    return ls_fail(LS_EINVAL, "train.global_batch = train.micro_batch * train.accumulate does not hold: %" PRId64 " = %" PRId64
-                   " * %" PRId64 " (-1: the rest): %s", c->train.global_batch, c->train.micro_batch, c->train.accumulate, why);
+    return ls_fail(LS_EINVAL,
+                   "train.global_batch = train.micro_batch * train.accumulate does not hold: %" PRId64 " = %" PRId64
+                   " * %" PRId64 " (-1: the rest): %s",
+                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, why);
 }
 
 /* whole / part when it divides; the message names both otherwise. */
@@ -93,7 +97,8 @@ static ls_status rest(const struct config *c, int64_t whole, int64_t part, int64
 
 static ls_status check_batch(struct config *c)
 {
-    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, product;
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate,
+            product;
 
     if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
     if (*accumulate < 0 && (*global < 0 || *micro < 0)) *accumulate = 1;
@@ -115,7 +120,8 @@ ls_status config_check_data(const struct config *c)
     if (!c->data.text[0] && !c->data.tokens[0])
         return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
     if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
-        return ls_fail(LS_EINVAL, "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
+        return ls_fail(LS_EINVAL,
+                       "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
     return LS_OK;
 }
 
@@ -126,8 +132,8 @@ static ls_status check_schedule(struct config *c)
     if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
         return ls_fail(LS_EINVAL, "optim.min_lr=%g is above optim.lr=%g", c->optim.min_lr, c->optim.lr);
     if (c->optim.decay > c->train.schedule_steps)
-        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps", c->optim.decay,
-                       c->train.schedule_steps);
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps",
+                       c->optim.decay, c->train.schedule_steps);
     return LS_OK;
 }
 
@@ -187,8 +193,10 @@ ls_status config_recompute(const char *mode, ls_compile_options *out)
     } else if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &o.bytes) && o.bytes > 0) {
         o.recompute = LS_RECOMPUTE_BUDGET;
     } else {
-        return ls_fail(LS_EINVAL, "recompute.mode: '%s' is none of none, selective, full, every:K (every:2), budget:SIZE "
-                       "(budget:2GiB)", mode);
+        return ls_fail(LS_EINVAL,
+                       "recompute.mode: '%s' is none of none, selective, full, every:K (every:2), budget:SIZE "
+                       "(budget:2GiB)",
+                       mode);
     }
     *out = o;
     return LS_OK;
@@ -239,7 +247,8 @@ static void take_shape(const struct config *c, ls_model *m)
 {
     ls_architecture family = c->model.architecture == ARCHITECTURE_PRESET ? m->architecture
                              : c->model.architecture == ARCHITECTURE_GPT2 ? LS_GPT2 : LS_LLAMA;
-    bool other = family != m->architecture, wider = take(c->model.width, &m->width), heads = take(c->model.heads, &m->heads);
+    bool other = family != m->architecture, wider = take(c->model.width, &m->width),
+         heads = take(c->model.heads, &m->heads);
 
     m->architecture = family;
     if (other || heads) m->kv_heads = m->heads;

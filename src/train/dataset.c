@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/mem.h"
 
 static const char *base_name(const char *path)
 {
@@ -29,7 +30,27 @@ ls_status dataset_tokenizer(const struct config *c, const char *text, size_t byt
     return ls_tokenizer_open(c->data.tokenizer, out);
 }
 
-static ls_status encode(const struct config *c, const struct file_map *text, const char *saved_tokenizer, struct dataset *d)
+ls_status dataset_saved_tokenizer(const char *folder, char **out)
+{
+    static const char *const names[] = { "tokenizer.json", "gpt2.tiktoken", "r50k.tiktoken", "p50k.tiktoken",
+                                         "cl100k.tiktoken", "o200k.tiktoken" };
+
+    *out = NULL;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char *path = file_path("%s/%s", folder, names[i]);
+
+        if (!path) return LS_ENOMEM;
+        if (file_exists(path)) {
+            *out = path;
+            return LS_OK;
+        }
+        mem_free(path);
+    }
+    return LS_OK;
+}
+
+static ls_status encode(const struct config *c, const struct file_map *text, const char *saved_tokenizer,
+                        struct dataset *d)
 {
     ls_encode_options o = { .end = 0, .threads = 1 };
 

@@ -10,7 +10,7 @@ struct dataset {
     ls_tokens    *tokens;
     size_t        vocab;             /* of the tokenizer; 0: unknown */
     ls_range      train, validation; /* validation is empty for data.val_fraction=0 */
-    char          what[128];         /* "book.txt (4404412 bytes, 1b2c3d4e), 4404412 tokens, ..."; equal for equal samples */
+    char what[128]; /* "book.txt (4404412 bytes, 1b2c3d4e), 4404412 tokens, ..."; equal for equal samples */
 };
 
 /* saved_tokenizer: folder of the one that a resumed run has learnt, or NULL. */
@@ -19,6 +19,9 @@ void      dataset_close(struct dataset *d);  /* of a zeroed struct a no-op */
 
 /* The tokenizer of data.tokenizer; bpe learns it from text[bytes]. *out is NULL for a token file and "bytes". */
 ls_status dataset_tokenizer(const struct config *c, const char *text, size_t bytes, ls_tokenizer **out);
+
+/* Path of the file that ls_tokenizer_save wrote into a folder; free with mem_free. *out is NULL when there is none. */
+ls_status dataset_saved_tokenizer(const char *folder, char **out);
 
 /* Samplers over a part; a model's vocabulary bounds the ids. */
 ls_status dataset_train_sampler(const struct dataset *d, const struct config *c, size_t vocab, ls_sampler *out);

@@ -13,7 +13,8 @@ static ls_status build(struct evaluation *e, const struct step *s)
 
     LS_TRY(ls_program_new(s->store, &e->program));
     m.dropout = 0;
-    ls_value tokens = ls_input(e->program, "tokens", LS_I32, 2, size), targets = ls_input(e->program, "targets", LS_I32, 2, size);
+    ls_value tokens = ls_input(e->program, "tokens", LS_I32, 2, size),
+             targets = ls_input(e->program, "targets", LS_I32, 2, size);
     ls_value denominator = ls_input(e->program, "denominator", LS_F32, 1, (size_t[]){ 1 });
     ls_output(e->program, "loss", ls_model_loss(e->program, &m, tokens, targets, denominator, LS_NONE));
     return ls_program_compile(e->program, &o);
@@ -21,7 +22,9 @@ static ls_status build(struct evaluation *e, const struct step *s)
 
 ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out)
 {
-    struct evaluation e = { .sampler = *sampler, .batch = MIN(s->batch, sampler->samples), .samples = sampler->samples };
+    struct evaluation e = { .sampler = *sampler,
+                            .batch = MIN(s->batch, sampler->samples),
+                            .samples = sampler->samples };
     size_t count = e.batch * s->seq_len;
 
     e.batches = (e.samples + e.batch - 1) / e.batch;

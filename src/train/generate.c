@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "lockstep/checkpoint.h"
+#include "train/dataset.h"
 
 /* ---- reading a model ---- */
 
@@ -75,23 +76,19 @@ static ls_status read_checkpoint(const char *where, ls_dtype type, struct traine
     return ls_checkpoint_load(t->path, t->store, 0, NULL);
 }
 
-static bool holds_tokenizer(const char *folder)
-{
-    static const char *const names[] = { "tokenizer.json", "gpt2.tiktoken", "r50k.tiktoken", "p50k.tiktoken", "cl100k.tiktoken",
-                                         "o200k.tiktoken" };
-
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (has_file(folder, names[i])) return true;
-    return false;
-}
-
 static ls_status read_tokenizer(const char *given, struct trained *t)
 {
-    if (!given && !holds_tokenizer(t->path)) return LS_OK;
+    char *saved;
+
+    LS_TRY(dataset_saved_tokenizer(t->path, &saved));
+    bool none = !given && !saved;
+    mem_free(saved);
+    if (none) return LS_OK;
     LS_TRY(ls_tokenizer_open(given ? given : t->path, &t->tokenizer));
     size_t vocab = (size_t)ls_tokenizer_vocab(t->tokenizer);
     if (vocab > t->model.vocab)
-        return ls_fail(LS_EINVAL, "%s: the tokenizer has %zu tokens, the model only %zu", t->path, vocab, t->model.vocab);
+        return ls_fail(LS_EINVAL, "%s: the tokenizer has %zu tokens, the model only %zu", t->path, vocab,
+                       t->model.vocab);
     return LS_OK;
 }
 

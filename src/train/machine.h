@@ -12,8 +12,9 @@ size_t machine_free_memory(void);
 
 size_t machine_peak_rss(void);  /* bytes; the most that this process ever had resident */
 
-/* Seconds of y[m,n] = x[m,k] w[n,k]^T, the shortest of some runs, by the table's entry of the name *kernel, or by the one
- * that a program would choose when that is NULL; *kernel becomes its name. 0 seconds: that entry does not take the product. */
+/* Seconds of y[m,n] = x[m,k] w[n,k]^T, the shortest of some runs, by the table's entry of the name *kernel, or by the
+ * one that a program would choose when that is NULL; *kernel becomes its name. 0 seconds: that entry does not take the
+ * product. */
 ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **kernel, double *seconds);
 
 /* FLOPs a second of large products in `type`, on all threads: the most that any entry of the table reached over some

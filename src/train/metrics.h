@@ -10,11 +10,10 @@
  *     step_seconds       from fetching the batch to the end of the update
  *     mfu hfu            FLOPs that the model needs, FLOPs executed (recomputation included) per second, as a share of
  *                        what this machine's products reach in the compute type
- *     memory             bytes by category, most held at once during the step: parameters gradients optimizer activations
- *                        communication other, and peak, the most of their sum
- *     comm               {op: {calls bytes seconds}}; empty on one rank
- *     tokens_seen        valid tokens of all steps so far
- *     val_loss           of the evaluation behind this step, where there was one
+ *     memory             bytes by category, most held at once during the step: parameters gradients optimizer
+ * activations communication other, and peak, the most of their sum comm               {op: {calls bytes seconds}};
+ * empty on one rank tokens_seen        valid tokens of all steps so far val_loss           of the evaluation behind
+ * this step, where there was one
  */
 #ifndef LS_TRAIN_METRICS_H
 #define LS_TRAIN_METRICS_H
@@ -36,8 +35,8 @@ void metrics_put_json(const struct metrics *m, struct json_out *out);
 /* Members "memory": {...} of an open object. */
 void metrics_put_memory(const struct mem_stats *m, struct json_out *out);
 
-/* Drops the lines of steps after `last`, and what is no such line, from a file that a stopped run left behind: steps that
- * will be made again must not stand there twice. A missing file is LS_OK. */
+/* Drops the lines of steps after `last`, and what is no such line, from a file that a stopped run left behind: steps
+ * that will be made again must not stand there twice. A missing file is LS_OK. */
 ls_status metrics_rewind(const char *path, uint64_t last);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "train/dataset.h"
 #include "train/tb_events.h"
 
 static double wall_time(void)
@@ -87,22 +88,9 @@ static ls_status make(const struct run_folder *r)
 /* Remembers the file that ls_tokenizer_save wrote. */
 static ls_status save_tokenizer(struct run_folder *r, const ls_tokenizer *tokenizer)
 {
-    static const char *const names[] = { "tokenizer.json", "gpt2.tiktoken", "r50k.tiktoken", "p50k.tiktoken", "cl100k.tiktoken",
-                                         "o200k.tiktoken" };
-
     if (!tokenizer) return LS_OK;
     LS_TRY(ls_tokenizer_save(tokenizer, r->path));
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char *path = file_path("%s/%s", r->path, names[i]);
-
-        if (!path) return LS_ENOMEM;
-        if (file_exists(path)) {
-            r->tokenizer = path;
-            return LS_OK;
-        }
-        mem_free(path);
-    }
-    return LS_OK;
+    return dataset_saved_tokenizer(r->path, &r->tokenizer);
 }
 
 static ls_status open_events(struct run_folder *r, uint64_t step)

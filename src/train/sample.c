@@ -41,7 +41,8 @@ static size_t nucleus(const struct candidate *c, size_t n, const struct sampling
     return n;
 }
 
-int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index, struct candidate *scratch)
+int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index,
+                    struct candidate *scratch)
 {
     double sum = 0, held = 0, draw;
     size_t n = s->top_k && s->top_k < vocab ? s->top_k : vocab;

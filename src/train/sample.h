@@ -19,6 +19,7 @@ struct sampling {
 struct candidate { float logit; int32_t id; };
 
 /* logits[vocab]; scratch[vocab] is overwritten. index: how many were drawn before. */
-int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index, struct candidate *scratch);
+int32_t sample_next(const float *logits, size_t vocab, const struct sampling *s, uint64_t index,
+                    struct candidate *scratch);
 
 #endif

@@ -38,7 +38,8 @@ static ls_status allocate_tokens(struct step *s)
     size_t count;
 
     if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count))
-        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu tokens are too many", s->accumulate, s->batch, s->seq_len);
+        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu tokens are too many", s->accumulate,
+                       s->batch, s->seq_len);
     s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
     s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
     return s->tokens && s->targets ? LS_OK : LS_ENOMEM;
@@ -54,8 +55,8 @@ ls_status step_open(const struct config *c, const ls_model *model, bool plan_onl
     ls_status st;
 
     if (s.seq_len > model->max_positions)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions", s.seq_len,
-                       model->max_positions);
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
+                       s.seq_len, model->max_positions);
     options.type = config_type(c);
     options.master = c->precision.master && options.type != LS_F32;
     options.seed = (uint64_t)c->train.seed;
@@ -80,7 +81,7 @@ void step_close(struct step *s)
 static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float denominator, double *loss)
 {
     size_t count = s->batch * s->seq_len;
-    int64_t site[2] = { (int64_t)index, (int64_t)(k * s->batch) };  /* the update, and samples before this micro-batch */
+    int64_t site[2] = { (int64_t)index, (int64_t)(k * s->batch) }; /* the update, and samples before this micro-batch */
     float part;
 
     LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
@@ -103,8 +104,10 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     ls_store_zero_grad(s->store);
     for (size_t k = 0; k < s->accumulate; k++) LS_TRY(run_micro_batch(s, index, k, (float)counted, &sum));
     if (!isfinite(sum))
-        return ls_fail(LS_EINVAL, "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
-                       "and --debug.check_finite=true names the operation", index, isnan(sum) ? "not a number" : "infinite");
+        return ls_fail(LS_EINVAL,
+                       "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
+                       "and --debug.check_finite=true names the operation",
+                       index, isnan(sum) ? "not a number" : "infinite");
     *loss = sum;
     *valid = counted;
     return LS_OK;
@@ -116,8 +119,10 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
     LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
     double found = ls_optimizer_norm(s->program);
     if (!isfinite(found))
-        return ls_fail(LS_EINVAL, "step %" PRIu64 ": the gradient's norm is %s; a lower optim.lr or a longer optim.warmup helps "
-                       "most often, and --debug.check_finite=true names the operation", t - 1, isnan(found) ? "not a number" : "infinite");
+        return ls_fail(LS_EINVAL,
+                       "step %" PRIu64 ": the gradient's norm is %s; a lower optim.lr or a longer optim.warmup helps "
+                       "most often, and --debug.check_finite=true names the operation",
+                       t - 1, isnan(found) ? "not a number" : "infinite");
     *norm = found;
     return LS_OK;
 }

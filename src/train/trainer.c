@@ -83,7 +83,8 @@ static void warn(const struct trainer_watch *w, const char *what)
 static ls_status fail_save(const struct trainer *t, ls_status st)
 {
     if (t->saved_step == UINT64_MAX) return ls_fail_at(st, "step %" PRIu64 " is not saved", t->state.step);
-    return ls_fail_at(st, "step %" PRIu64 " is not saved, the checkpoint of step %" PRIu64 " is intact", t->state.step, t->saved_step);
+    return ls_fail_at(st, "step %" PRIu64 " is not saved, the checkpoint of step %" PRIu64 " is intact", t->state.step,
+                      t->saved_step);
 }
 
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
@@ -93,7 +94,8 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
-    if (ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep) != LS_OK) warn(w, "old checkpoints stay: ");
+    if (ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep) != LS_OK)
+        warn(w, "old checkpoints stay: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
     log_line(LOG_INFO, "saved %s", path);
@@ -115,8 +117,8 @@ static ls_status after_step(struct trainer *t, const struct trainer_watch *w, st
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
     LS_TRY(run_folder_put(&t->folder, m));
     t->last = *m;
-    log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss, m->grad_norm, m->lr,
-             m->step_seconds);
+    log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss,
+             m->grad_norm, m->lr, m->step_seconds);
     if (w->stepped) w->stepped(w->ctx, t, m);
     if (!last && (due(t->config->checkpoint.every, m->step) || stop_take_save())) try_save(t, w);
     return LS_OK;
@@ -136,7 +138,8 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     t->stopped_by = t->state.step < steps ? stop_requested() : 0;
     if (t->stopped_by) {
         if (w->warned) w->warned(w->ctx);
-        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by), t->state.step, steps);
+        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by),
+                 t->state.step, steps);
     }
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
 }

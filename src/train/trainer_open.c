@@ -24,8 +24,11 @@ static ls_status refuse_used_folder(const struct trainer *t)
     uint64_t last = count ? steps[count - 1] : 0;
     ls_free(steps);
     if (count == 0) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s holds checkpoints up to step %" PRIu64 ": go on with --checkpoint.resume=auto, or choose another "
-                   "--run.dir", t->folder.checkpoints, last);
+    return ls_fail(LS_EINVAL,
+                   "%s holds checkpoints up to step %" PRIu64
+                   ": go on with --checkpoint.resume=auto, or choose another "
+                   "--run.dir",
+                   t->folder.checkpoints, last);
 }
 
 /* Copies a string of the library's into one of ours. */
@@ -84,7 +87,9 @@ static ls_status refuse_newer(const struct trainer *t, uint64_t step)
     uint64_t last = count ? steps[count - 1] : 0;
     ls_free(steps);
     if (count == 0 || last <= step) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s holds step %" PRIu64 ", which is after step %" PRIu64 " of %s: choose another --run.dir, or remove it",
+    return ls_fail(LS_EINVAL,
+                   "%s holds step %" PRIu64 ", which is after step %" PRIu64
+                   " of %s: choose another --run.dir, or remove it",
                    t->folder.checkpoints, last, step, t->resumed);
 }
 
@@ -92,10 +97,12 @@ static ls_status refuse_newer(const struct trainer *t, uint64_t step)
 static ls_status check_resumed(const struct trainer *t, const ls_train_state *saved)
 {
     if (saved->seed != t->state.seed)
-        return ls_fail(LS_EINVAL, "%s was trained with train.seed=%" PRIu64 ", not %" PRIu64 ": the order of samples would differ",
+        return ls_fail(LS_EINVAL,
+                       "%s was trained with train.seed=%" PRIu64 ", not %" PRIu64 ": the order of samples would differ",
                        t->resumed, saved->seed, t->state.seed);
     if (strcmp(saved->data, t->state.data) != 0)
-        return ls_fail(LS_EINVAL, "%s was trained on other data: '%s' then, '%s' now", t->resumed, saved->data, t->state.data);
+        return ls_fail(LS_EINVAL, "%s was trained on other data: '%s' then, '%s' now", t->resumed, saved->data,
+                       t->state.data);
     if (ls_train_state_same_bits(saved, &t->state) != LS_OK)
         log_line(LOG_WARN, "resuming from %s: %s", t->resumed, ls_errmsg());
     return LS_OK;
@@ -123,9 +130,13 @@ static ls_status load(struct trainer *t)
 
 static ls_status check_tokenizer(const struct config *c)
 {
-    if (config_has_weights(c) && c->data.text[0] && (strcmp(c->data.tokenizer, "bytes") == 0 || strcmp(c->data.tokenizer, "bpe") == 0))
-        return ls_fail(LS_EINVAL, "data.tokenizer=%s does not fit the weights of %s: name the tokenizer that they were trained with, "
-                       "such as --data.tokenizer=%s", c->data.tokenizer, c->model.hf, c->model.hf);
+    if (config_has_weights(c) && c->data.text[0] &&
+        (strcmp(c->data.tokenizer, "bytes") == 0 || strcmp(c->data.tokenizer, "bpe") == 0))
+        return ls_fail(
+            LS_EINVAL,
+            "data.tokenizer=%s does not fit the weights of %s: name the tokenizer that they were trained with, "
+            "such as --data.tokenizer=%s",
+            c->data.tokenizer, c->model.hf, c->model.hf);
     return LS_OK;
 }
 
