@@ -2,7 +2,7 @@
 """peer.py - lockstep and PyTorch training GPT-2 on this CPU, in turn, as ratios.
 
     bench/peer.py --python V/bin/python [--lockstep build/lockstep] [--dtype fp32 bf16] [--rounds 2]
-                  [--contenders lockstep none malloc all compile]
+                  [--contenders lockstep selective full none malloc all compile]
 
 V is an environment with torch (see pytorch_gpt2.py); this script itself needs only Python. Each round
 runs every contender once, one after the other (A B A B), so that a slow spell of the machine meets
@@ -10,7 +10,7 @@ both; a round's number is the median step of its process, the table shows the me
 and the range. Model, batch, length, dtype and threads are equal. Peak memory is the process's largest
 resident size as the kernel counted it (ru_maxrss from wait4, children included), for both alike.
 
-Contenders: lockstep, and PyTorch as installed (none), with memory kept by the process (malloc), also
+Contenders: lockstep, lockstep that recomputes (selective, full), and PyTorch as installed (none), with memory kept by the process (malloc), also
 with MKL made to use AVX-512 where it would not by itself (all), and that with torch.compile (compile).
 pytorch_gpt2.py says what the settings are; the last two preload a library, which no manual suggests.
 MFU is against the best matrix product that each side measured of itself in the same process.
@@ -24,8 +24,11 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NAMES = {"lockstep": "lockstep", "none": "PyTorch as installed", "malloc": "PyTorch, memory kept",
+NAMES = {"lockstep": "lockstep", "selective": "lockstep, selective", "full": "lockstep, full recompute",
+         "none": "PyTorch as installed", "malloc": "PyTorch, memory kept",
          "all": "PyTorch, and MKL tuned", "compile": "PyTorch, and compiled"}
+
+OURS = {"lockstep": "none", "selective": "selective", "full": "full"}  # recompute.mode
 
 
 def options():
@@ -44,10 +47,10 @@ def options():
 
 
 def command(o, who, dtype):
-    if who == "lockstep":
+    if who in OURS:
         return [o.lockstep, "bench", "train", f"--model.preset={o.preset}", f"--data.seq_len={o.seq}",
                 f"--train.micro_batch={o.batch}", f"--precision.compute={dtype}",
-                f"--launch.threads={o.threads}", "--json"]
+                f"--launch.threads={o.threads}", f"--recompute.mode={OURS[who]}", "--json"]
     line = [o.python, os.path.join(HERE, "pytorch_gpt2.py"), f"--preset={o.preset}", f"--seq={o.seq}",
             f"--batch={o.batch}", f"--dtype={dtype}", f"--threads={o.threads}"]
     return line + (["--tune=all", "--compile"] if who == "compile" else [f"--tune={who}"])
@@ -89,7 +92,7 @@ def table(o, runs):
             line = (f"{dtype:5s} {NAMES[who]:24s} {rate:9.1f} {f'{low:.1f}-{high:.1f}':>15s} "
                     f"{100 * middle(rs, 'mfu'):5.1f}% {middle(rs, 'gemm_peak_flops') / 1e9:6.0f} GF/s "
                     f"{memory / 2 ** 30:8.2f} GiB")
-            if ours and who != "lockstep":
+            if ours and who not in OURS:
                 line += (f" {middle(ours, 'tokens_per_second') / rate:10.2f}"
                          f" {middle(ours, 'peak_rss_bytes') / memory:8.2f}")
             print(line)
@@ -115,7 +118,7 @@ def main():
                     with open(o.json, "a") as f:
                         f.write(json.dumps({"contender": who, **result}) + "\n")
     for who in o.contenders:
-        if who != "lockstep":
+        if who not in OURS:
             print("PyTorch", runs[o.dtype[0], who][0]["version"])
             break
     table(o, runs)
