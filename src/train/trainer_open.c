@@ -174,6 +174,14 @@ static ls_status open_samples(struct trainer *t)
     return ls_loader_open(&sampler, &batches, &t->loader);
 }
 
+/* Ends the text in front of its last section, debug: faults that were injected once are no part of a run. */
+static void leave_out_debug(char *yaml)
+{
+    char *section = strstr(yaml, "\ndebug:\n");
+
+    if (section) section[1] = '\0';
+}
+
 /* Whoever starts from the file that is kept goes on with this run, wherever it came from. */
 static ls_status start_folder(struct trainer *t, const struct options *options)
 {
@@ -184,6 +192,7 @@ static ls_status start_folder(struct trainer *t, const struct options *options)
     options_put_yaml(options, false, &yaml);
     t->config->checkpoint.resume = resume;
     ls_status st = text_status(&yaml);
+    if (st == LS_OK) leave_out_debug(yaml.data);
     if (st == LS_OK) st = run_folder_start(&t->folder, t->config, yaml.data, t->data.tokenizer, t->state.step);
     text_free(&yaml);
     return st;
