@@ -517,6 +517,19 @@ static void fails_with(const char *run, const char *name, const char *value, con
     options_close(&s.options);
 }
 
+/* A nanoGPT file of `count` tokens, all zero but for one. */
+static void write_tokens(const char *name, size_t count, size_t place, uint16_t token)
+{
+    uint16_t *ids = mem_zalloc(MEM_OTHER, count * sizeof *ids);
+    char *path = in_folder(name);
+
+    assert_non_null(ids);
+    ids[place] = token;
+    OK(file_write(path, ids, count * sizeof *ids));
+    mem_free(path);
+    mem_free(ids);
+}
+
 static void test_bad_input(void **state)
 {
     char *empty = in_folder("empty.txt"), *brief = in_folder("brief.txt"), *latin = in_folder("latin.txt"),
@@ -528,11 +541,13 @@ static void test_bad_input(void **state)
     OK(file_write(brief, "too short", 9));
     OK(file_write(latin, "caf\xe9 au lait", 12));
     OK(file_write(odd, "abc", 3));
+    write_tokens("high.bin", 2000, 1500, 300);
     fails_with("bad", "data.text", "missing.txt", "missing.txt: cannot open");
     fails_with("bad", "data.text", "empty.txt", "the text is empty");
     fails_with("bad", "data.text", "brief.txt", "brief.txt");
     fails_with("bad", "data.text", "latin.txt", "latin.txt");
     fails_with("bad", "data.tokens", "odd.bin", "odd.bin");
+    fails_with("bad", "data.tokens", "high.bin", "1500");
     fails_with("bad", "model.vocab", "100", "the tokenizer has 257 tokens, but the model's vocabulary only 100");
     fails_with("bad", "model.heads", "3", "heads");
     fails_with("bad", "model.preset", "gpt5", "no preset 'gpt5'");
@@ -567,6 +582,33 @@ static void test_no_memory(void **state)
     assert_non_null(strstr(ls_errmsg(), "most is in"));
     mem_set_limit(0);
     options_close(&s.options);
+}
+
+/* Another run's later checkpoints in the same folder don't cost this run its own. */
+static void later_checkpoint(void *ctx, const struct trainer *t, const struct metrics *m)
+{
+    ls_train_state later = t->state;
+
+    (void)ctx;
+    later.step = 100 + m->step;
+    if (m->step <= 2) OK(ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &later, NULL));
+}
+
+static void test_prune(void **state)
+{
+    char *path = in_folder("prune/checkpoints/step_00000006"), *dropped = in_folder("prune/checkpoints/step_00000004");
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, "prune");
+    set(&s, "checkpoint.every", "2");
+    set(&s, "checkpoint.keep", "1");
+    OK(train(&s, &(struct trainer_watch){ .stepped = later_checkpoint }, NULL));
+    options_close(&s.options);
+    OK(ls_checkpoint_verify(path));
+    assert_false(file_exists(dropped));
+    mem_free(path);
+    mem_free(dropped);
 }
 
 /* Not a number in the weights: the step fails by name, and nothing is saved over the good checkpoint. */
@@ -655,6 +697,7 @@ int main(void)
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_prune),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_generate),
     };

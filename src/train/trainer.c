@@ -87,6 +87,18 @@ static ls_status fail_save(const struct trainer *t, ls_status st)
                       t->saved_step);
 }
 
+/* Keeps the newest; steps above this run's, which another run may have put there, come on top of those it keeps. */
+static ls_status prune(const struct trainer *t)
+{
+    size_t keep = (size_t)t->config->checkpoint.keep, count = 0;
+    uint64_t *steps = NULL;
+
+    LS_TRY(ls_checkpoint_list(t->folder.checkpoints, &steps, &count));
+    for (size_t i = 0; i < count; i++) keep += steps[i] > t->saved_step;
+    ls_free(steps);
+    return ls_checkpoint_prune(t->folder.checkpoints, keep);
+}
+
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
@@ -94,8 +106,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
-    if (ls_checkpoint_prune(t->folder.checkpoints, (size_t)t->config->checkpoint.keep) != LS_OK)
-        warn(w, "old checkpoints stay: ");
+    if (prune(t) != LS_OK) warn(w, "old checkpoints stay: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
     log_line(LOG_INFO, "saved %s", path);

@@ -154,6 +154,7 @@ static ls_status open_model(struct trainer *t)
     LS_TRY(check_tokenizer(c));
     LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
     LS_TRY(config_model(c, t->data.vocab, &model));
+    if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
     LS_TRY(step_open(c, &model, false, &t->step));
     config_put_model(c, &model);
     return LS_OK;
