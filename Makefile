@@ -55,9 +55,15 @@ fuzz: deps
 
 docs: all
 	$(BUILD)/lockstep help options --markdown >docs/options.md
+	$(BUILD)/lockstep help --markdown >docs/command.md
 
+SHARE := $(DESTDIR)$(PREFIX)/share
 install: all
 	cmake --install $(BUILD)
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/vendor-completions $(SHARE)/fish/vendor_completions.d
+	$(BUILD)/lockstep completion bash >$(SHARE)/bash-completion/completions/lockstep
+	$(BUILD)/lockstep completion zsh >$(SHARE)/zsh/vendor-completions/_lockstep
+	$(BUILD)/lockstep completion fish >$(SHARE)/fish/vendor_completions.d/lockstep.fish
 
 clean:
 	rm -rf build build-*
