@@ -144,6 +144,14 @@ expect 2 "give --to" "$lockstep" ckpt export straight
 expect 0 "step 1 of 1" "$lockstep" train --data.text=text.txt --model.hf=hf --data.tokenizer=hf --data.seq_len=16 --train.steps=1 \
     --train.eval_batches=1 --run.dir=tuned
 expect 0 "activations" "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
+measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"$1\":\([0-9]*\).*/\1/"; }
+"$lockstep" plan --config straight/config.yaml --json >planned.json
+for part in parameters gradients optimizer activations; do
+    [ -n "$(measured $part)" ] || bad "no bytes of $part in metrics.jsonl"
+    sed 's/.*"memory"//' planned.json | grep -q "\"$part\":$(measured $part)[,}]" || bad "$part: not the $(measured $part) planned: $(cat planned.json)"
+done
+expect 0 '"activations"' "$lockstep" plan --config straight/config.yaml --launch.threads=2 --json
+expect 2 "does nothing in 'plan'" "$lockstep" plan --optim.beta1=0.5
 expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
 expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
 expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json

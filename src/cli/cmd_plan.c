@@ -9,8 +9,8 @@
 #include "cli/args.h"
 #include "cli/terminal.h"
 #include "train/dataset.h"
+#include "train/evaluate.h"
 #include "train/machine.h"
-#include "train/step.h"
 
 static bool print_program, json;
 
@@ -124,18 +124,31 @@ static ls_status put_program(const struct step *s)
     return LS_OK;
 }
 
+/* A run holds the evaluation's activations beside the step's. */
+static ls_status price(const struct config *c, const struct step *s, ls_cost *out)
+{
+    ls_cost cost = ls_program_cost(s->program);
+    size_t evaluation = 0;
+
+    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(s, &evaluation));
+    cost.activations += evaluation;
+    *out = cost;
+    return LS_OK;
+}
+
 static ls_status run(struct invocation *in)
 {
     const struct config *c = &in->config;
     struct step s;
     ls_model model;
+    ls_cost cost;
     size_t vocab;
 
     LS_TRY(vocabulary(c, &vocab));
     LS_TRY(config_model(c, vocab, &model));
     LS_TRY(step_open(c, &model, true, &s));
-    ls_cost cost = ls_program_cost(s.program);
-    ls_status st = print_program ? put_program(&s) : LS_OK;
+    ls_status st = price(c, &s, &cost);
+    if (st == LS_OK && print_program) st = put_program(&s);
     if (st == LS_OK && json) st = put_json(c, &s, &cost);
     else if (st == LS_OK) put_table(c, &s, &cost);
     step_close(&s);

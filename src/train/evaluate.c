@@ -5,14 +5,15 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-static ls_status build(struct evaluation *e, const struct step *s)
+static ls_status build(struct evaluation *e, const struct step *s, bool plan_only)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
-    size_t size[2] = { e->batch, s->seq_len };
+    size_t size[2] = { s->batch, s->seq_len };
     ls_model m = s->model;
 
     LS_TRY(ls_program_new(s->store, &e->program));
     m.dropout = 0;
+    o.plan_only = plan_only;
     ls_value tokens = ls_input(e->program, "tokens", LS_I32, 2, size),
              targets = ls_input(e->program, "targets", LS_I32, 2, size);
     ls_value denominator = ls_input(e->program, "denominator", LS_F32, 1, (size_t[]){ 1 });
@@ -23,7 +24,7 @@ static ls_status build(struct evaluation *e, const struct step *s)
 ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out)
 {
     struct evaluation e = { .sampler = *sampler,
-                            .batch = MIN(s->batch, sampler->samples),
+                            .batch = s->batch,
                             .samples = sampler->samples };
     size_t count = e.batch * s->seq_len;
 
@@ -34,9 +35,19 @@ ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_
     }
     e.tokens = mem_array(MEM_OTHER, count, sizeof *e.tokens);
     e.targets = mem_array(MEM_OTHER, count, sizeof *e.targets);
-    ls_status st = e.tokens && e.targets ? build(&e, s) : LS_ENOMEM;
+    ls_status st = e.tokens && e.targets ? build(&e, s, false) : LS_ENOMEM;
     if (st == LS_OK) *out = e;
     else evaluation_close(&e);
+    return st;
+}
+
+ls_status evaluation_plan(const struct step *s, size_t *activations)
+{
+    struct evaluation e = { 0 };
+    ls_status st = build(&e, s, true);
+
+    if (st == LS_OK) *activations = ls_program_cost(e.program).activations;
+    evaluation_close(&e);
     return st;
 }
 

@@ -15,6 +15,8 @@ struct evaluation {
 
 /* batches 0: the whole part. The same samples each time. */
 ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
+/* Bytes that an evaluation beside the step will hold, without making it. */
+ls_status evaluation_plan(const struct step *s, size_t *activations);
 void      evaluation_close(struct evaluation *e);  /* of a zeroed struct a no-op */
 ls_status evaluation_run(struct evaluation *e, double *loss);
 
