@@ -276,6 +276,24 @@ static void refuse(const char *name, const char *value, const char *with, const 
     options_close(&s.options);
 }
 
+static void test_warmup(void **state)
+{
+    static const struct { const char *steps; int64_t warmup; } cases[] = {
+        { "1", 0 }, { "9", 4 }, { "99", 49 }, { "900", 50 },
+    };
+    struct setup s;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        open_setup(&s, "none");
+        set(&s, "optim.warmup", "-1");
+        set(&s, "train.schedule_steps", cases[i].steps);
+        OK(config_check(&s.config, VERB_TRAIN));
+        assert_int_equal(s.config.optim.warmup, cases[i].warmup);
+        options_close(&s.options);
+    }
+}
+
 static void test_options_without_effect(void **state)
 {
     (void)state;
@@ -283,6 +301,10 @@ static void test_options_without_effect(void **state)
     refuse("optim.beta2", "0.5", "optim.name", "sgd", "optim.beta2 does nothing here");
     refuse("optim.decay", "2", "optim.schedule", "cosine", "optim.decay does nothing here");
     refuse("precision.master", "false", "precision.compute", "fp32", "precision.master does nothing here");
+    isa_cap(ISA_ANY);
+    refuse("precision.master", "false", "precision.compute", "auto", "precision.master does nothing here");
+    isa_cap(ISA_AVX512_BF16);
+    refuse("optim.warmup", "7", "train.schedule_steps", "6", "optim.warmup=7 is longer than the schedule of 6 steps");
     refuse("data.vocab_size", "500", "data.tokenizer", "bytes", "data.vocab_size does nothing here");
     refuse("train.eval_every", "2", "data.val_fraction", "0", "train.eval_every does nothing here");
     refuse("recompute.mode", "every:0", "optim.name", "adamw", "every:K");
@@ -372,6 +394,32 @@ static void test_memory(void **state)
         trainer_close(&t);
         options_close(&s.options);
     }
+}
+
+/* Work that is done twice counts for HFU alone. */
+static void test_recomputed_work(void **state)
+{
+    struct setup s;
+    char *path = in_folder("twice/metrics.jsonl"), *text;
+    int lines = 0;
+
+    (void)state;
+    open_setup(&s, "twice");
+    set(&s, "recompute.mode", "full");
+    OK(train(&s, NULL, NULL));
+    OK(file_read(path, &text, NULL));
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
+        json_node *root;
+
+        OK(json_parse(line, strlen(line), "metrics", &root));
+        assert_true(json_real(json_get(root, "mfu"), 0) > 0);
+        assert_true(json_real(json_get(root, "mfu"), 0) < json_real(json_get(root, "hfu"), 0));
+        json_close(&root);
+    }
+    assert_int_equal(lines, 6);
+    mem_free(text);
+    mem_free(path);
+    options_close(&s.options);
 }
 
 static void test_learns(void **state)
@@ -688,8 +736,10 @@ int main(void)
         cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_batch_sizes),
         cmocka_unit_test(test_options_without_effect),
+        cmocka_unit_test(test_warmup),
         cmocka_unit_test(test_metrics_and_folder),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_recomputed_work),
         cmocka_unit_test(test_learns),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_metrics_rewind),

@@ -55,7 +55,7 @@ static const struct option rows[] = {
     ENUM(optim.name, "adamw", "sgd|adam|adamw|lamb|lars", STEP, "update rule"),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T, "peak learning rate"),
     REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule"),
-    INT(optim.warmup, "50", 0, COUNT_MOST, "steps", T, "steps of linear growth at the start"),
+    INT(optim.warmup, "-1", -1, COUNT_MOST, "steps", T, "steps of linear growth at the start; -1: 50, of a short run half"),
     ENUM(optim.schedule, "cosine", "constant|linear|cosine|wsd", T, "shape of the learning rate after warm-up"),
     INT(optim.decay, "-1", -1, COUNT_MOST, "steps", T, "last steps of schedule=wsd, which fall; -1: a fifth"),
     INT(optim.lr_scale_batch, "0", 0, COUNT_MOST, "samples", T, "lr holds for this batch and grows in proportion; 0: as given"),

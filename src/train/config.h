@@ -81,7 +81,7 @@ struct config {
 const struct option_table *config_table(void);
 
 /* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
- * schedule_steps, precision.compute and optim.decay to numbers. `verb`: whose options count. */
+ * schedule_steps, precision.compute, optim.warmup and optim.decay to numbers. `verb`: whose options count. */
 ls_status config_check(struct config *c, unsigned verb);
 
 /* One of data.text and data.tokens is given, and the tokenizer fits it. */

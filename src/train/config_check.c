@@ -128,9 +128,15 @@ ls_status config_check_data(const struct config *c)
 static ls_status check_schedule(struct config *c)
 {
     if (c->train.schedule_steps < 0) c->train.schedule_steps = c->train.steps;
+    if (c->optim.warmup < 0) c->optim.warmup = MIN(50, c->train.schedule_steps / 2);
     if (c->optim.decay < 0 && c->optim.schedule == LS_WSD) c->optim.decay = (c->train.schedule_steps + 4) / 5;
     if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
         return ls_fail(LS_EINVAL, "optim.min_lr=%g is above optim.lr=%g", c->optim.min_lr, c->optim.lr);
+    if (c->optim.warmup > c->train.schedule_steps && c->train.schedule_steps > 0)
+        return ls_fail(LS_EINVAL,
+                       "optim.warmup=%" PRId64 " is longer than the schedule of %" PRId64
+                       " steps: the learning rate would never reach optim.lr",
+                       c->optim.warmup, c->train.schedule_steps);
     if (c->optim.decay > c->train.schedule_steps)
         return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps",
                        c->optim.decay, c->train.schedule_steps);
@@ -141,13 +147,12 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 {
     ls_compile_options recompute;
 
+    if (c->precision.compute == COMPUTE_AUTO)
+        c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     LS_TRY(check_idle(c, defaults, verb));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_batch(c));
-    if (verb & VERB_TRAIN) LS_TRY(check_schedule(c));
-    if (c->precision.compute == COMPUTE_AUTO)
-        c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
-    return LS_OK;
+    return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 
 ls_status config_check(struct config *c, unsigned verb)
@@ -268,6 +273,8 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     take(c->model.ffn, &m.ffn);
     take(c->model.max_positions, &m.max_positions);
     take(c->model.vocab, &m.vocab);
+    if (c->model.rope_theta > 0 && m.architecture != LS_LLAMA)
+        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: the positions of a GPT-2 are learnt");
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
     if (c->model.dropout > 0) m.dropout = c->model.dropout;

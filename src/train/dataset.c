@@ -96,14 +96,13 @@ static void describe_order(const struct config *c, char *what, size_t room)
 ls_status dataset_open(const struct config *c, const char *saved_tokenizer, struct dataset *out)
 {
     struct dataset d = { 0 };
-    const char *path = c->data.text[0] ? c->data.text : c->data.tokens;
     ls_status st = c->data.text[0] ? open_text(c, saved_tokenizer, &d) : open_tokens(c, &d);
 
     if (st == LS_OK) {
         if (d.tokenizer) d.vocab = (size_t)ls_tokenizer_vocab(d.tokenizer);
         describe_order(c, d.what, sizeof d.what);
         st = ls_tokens_split(d.tokens, c->data.val_fraction, (size_t)c->data.seq_len, &d.train, &d.validation);
-        if (st != LS_OK) st = ls_fail_at(st, "%s", path);
+        if (st != LS_OK && c->data.text[0]) st = ls_fail_at(st, "%s", c->data.text);
     }
     if (st == LS_OK) *out = d;
     else dataset_close(&d);
