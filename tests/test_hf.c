@@ -228,6 +228,18 @@ static void types_of_export(void **state)
     ls_store_release(&rounded);
 }
 
+/* Field by field: what lies between the fields is nobody's. */
+static void check_same_model(const ls_model *a, const ls_model *b)
+{
+    assert_true(a->architecture == b->architecture && a->layers == b->layers && a->width == b->width && a->heads == b->heads);
+    assert_true(a->kv_heads == b->kv_heads && a->head_size == b->head_size && a->ffn == b->ffn && a->vocab == b->vocab);
+    assert_true(a->max_positions == b->max_positions && a->tied == b->tied && a->exact_gelu == b->exact_gelu);
+    assert_true(a->norm_eps == b->norm_eps && a->dropout == b->dropout && a->init_std == b->init_std && a->seed == b->seed);
+    assert_true(a->rope.theta == b->rope.theta && a->rope.factor == b->rope.factor);
+    assert_true(a->rope.low_freq_factor == b->rope.low_freq_factor && a->rope.high_freq_factor == b->rope.high_freq_factor);
+    assert_true(a->rope.original_positions == b->rope.original_positions);
+}
+
 /* Folder -> checkpoint -> folder, with a tokenizer on board. */
 static void by_way_of_a_checkpoint(void **state)
 {
@@ -245,7 +257,7 @@ static void by_way_of_a_checkpoint(void **state)
     TRY(ls_checkpoint_import(scratch("one"), scratch("ck"), LS_F32));
     TRY(ls_checkpoint_verify(scratch("ck/step_00000000")));
     TRY(ls_checkpoint_inspect(scratch("ck/step_00000000"), &info));
-    assert_memory_equal(&info->model, &m, sizeof m);
+    check_same_model(&info->model, &m);
     assert_int_equal(info->parameters, ls_model_parameters(&m));
     ls_checkpoint_info_release(&info);
     TRY(ls_checkpoint_export(scratch("ck/step_00000000"), scratch("two"), NULL));
