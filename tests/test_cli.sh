@@ -55,6 +55,13 @@ for command in train plan generate "bench train" "bench gemm" "data prepare" "da
     [ -s err.txt ] && bad "help of $command on stderr"
     [ "$(wc -l <out.txt)" -gt 8 ] || bad "help of $command is too short"
 done
+for group in bench data ckpt; do
+    expect 0 "usage: lockstep $group COMMAND" "$lockstep" $group -h
+    expect 0 "usage: lockstep $group COMMAND" "$lockstep" $group --help
+done
+expect 0 "usage: lockstep ckpt import --from FOLDER --to FOLDER [FLAGS]" "$lockstep" ckpt import -h
+expect 0 "usage: lockstep ckpt export PATH --to FOLDER [FLAGS]" "$lockstep" ckpt export -h
+expect 2 "too few arguments; usage: lockstep ckpt export PATH --to FOLDER" "$lockstep" ckpt export
 for topic in options config models data run precision memory exit; do expect 0 "" "$lockstep" help $topic; done
 "$lockstep" help options --markdown | cmp -s - "$source/docs/options.md" || bad "docs/options.md is not what 'make docs' writes"
 "$lockstep" help --markdown | cmp -s - "$source/docs/command.md" || bad "docs/command.md is not what 'make docs' writes"

@@ -56,6 +56,7 @@ extern const struct command *const commands[];  /* ended by NULL */
 
 /* help.c: pages, on stdout. */
 ls_status help_overview(void);
+bool      help_group(const char *name);  /* of "ckpt ..."; false, and nothing printed, when no command starts so */
 ls_status help_command(const struct command *c, bool all);
 
 #endif

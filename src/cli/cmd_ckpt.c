@@ -220,7 +220,7 @@ static ls_status run_export(struct invocation *in)
 
 const struct command command_ckpt_export = {
     .name = "ckpt export",
-    .arguments = "PATH",
+    .arguments = "PATH --to FOLDER",
     .least = 1,
     .most = 1,
     .summary = "write a checkpoint's model as a Hugging Face folder",
@@ -259,7 +259,7 @@ static ls_status run_import(struct invocation *in)
 }
 
 const struct command command_ckpt_import = {
-    .name = "ckpt import", .arguments = "", .summary = "read a Hugging Face folder into a checkpoint",
+    .name = "ckpt import", .arguments = "--from FOLDER --to FOLDER", .summary = "read a Hugging Face folder into a checkpoint",
     .flags = import_flags, .check = check_import, .run = run_import,
     .examples =
         "  lockstep ckpt import --from hf/gpt2 --to runs/gpt2/checkpoints\n"

@@ -29,6 +29,21 @@ ls_status help_overview(void)
     return LS_OK;
 }
 
+bool help_group(const char *name)
+{
+    size_t length = strlen(name);
+    bool any = false;
+
+    for (int i = 0; commands[i]; i++) {
+        if (strncmp(commands[i]->name, name, length) != 0 || commands[i]->name[length] != ' ') continue;
+        if (!any) printf("usage: lockstep %s COMMAND [FLAGS], where COMMAND is one of:\n", name);
+        printf("  %-16s %s\n", commands[i]->name + length + 1, commands[i]->summary);
+        any = true;
+    }
+    if (any) printf("\n'lockstep %s COMMAND --help' says more of each.\n", name);
+    return any;
+}
+
 static void put_flag(const struct flag *f)
 {
     char left[64];

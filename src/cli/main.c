@@ -126,6 +126,8 @@ static int run(const struct command *c, int argc, char *const argv[])
     return st == LS_OK ? EXIT_DONE : fail(c->name, code);
 }
 
+static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
+
 int main(int argc, char *argv[])
 {
     if (argc < 2) {
@@ -133,11 +135,12 @@ int main(int argc, char *argv[])
         return fail(NULL, EXIT_USAGE);
     }
     if (strcmp(argv[1], "--version") == 0) return printf("lockstep %s\n", LOCKSTEP_VERSION) < 0;
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return exit_code_of(help_overview());
+    if (is_help(argv[1])) return exit_code_of(help_overview());
     for (int i = 0; commands[i]; i++) {
         int words = matches(commands[i], argc - 1, argv + 1);
 
         if (words) return run(commands[i], argc - 1 - words, argv + 1 + words);
     }
+    if (argc > 2 && is_help(argv[2]) && help_group(argv[1])) return EXIT_DONE;
     return fail_command(argc - 1, argv + 1);
 }
