@@ -176,6 +176,7 @@ expect 1 "70001" "$lockstep" data prepare data/wide.bin --data.text=text.txt --d
 : >empty.txt
 echo "short" >short.txt
 expect 1 "the text is empty" "$lockstep" train --data.text=empty.txt --run.dir=bad
+expect 1 "data.tokenizer (bpe learns one from the text): tokenizer 'odd'" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
 expect 1 "short.txt" "$lockstep" train --data.text=short.txt --run.dir=bad
 expect 1 "cannot open" "$lockstep" train --data.text=nowhere.txt --run.dir=bad
 expect 1 "width 64 is not divisible by heads 5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad

@@ -4,11 +4,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "base/crc.h"
@@ -632,6 +635,28 @@ static void test_no_memory(void **state)
     options_close(&s.options);
 }
 
+/* A folder that another process trains in. Locks are of open files, so a second opening stands for it. */
+static void test_locked_folder(void **state)
+{
+    char *path = in_folder("locked"), *lock = in_folder("locked/lock");
+    struct setup s;
+    int fd;
+
+    (void)state;
+    OK(file_make_folders(path));
+    OK(file_write(lock, "4321\n", 5));
+    fd = open(lock, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    fails_with("locked", "data.seq_len", "16", "process 4321 runs in this folder");
+    close(fd);
+    open_setup(&s, "locked");
+    OK(train(&s, NULL, NULL));
+    options_close(&s.options);
+    mem_free(path);
+    mem_free(lock);
+}
+
 /* Another run's later checkpoints in the same folder don't cost this run its own. */
 static void later_checkpoint(void *ctx, const struct trainer *t, const struct metrics *m)
 {
@@ -747,6 +772,7 @@ int main(void)
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_locked_folder),
         cmocka_unit_test(test_prune),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_generate),

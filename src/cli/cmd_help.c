@@ -96,6 +96,7 @@ static const char run_page[] =
     "    events.out.tfevents.*  the same for TensorBoard\n"
     "    log/rank_0000.log      what was said\n"
     "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep of them\n"
+    "    lock                   held by the process that runs here: a second one is refused\n"
     "\n"
     "Keys of metrics.jsonl: step, loss (nats a token), grad_norm (before clipping), lr, tokens (of the step),\n"
     "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication other peak}\n"

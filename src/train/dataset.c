@@ -27,7 +27,9 @@ ls_status dataset_tokenizer(const struct config *c, const char *text, size_t byt
         *out = NULL;
         return LS_OK;
     }
-    return ls_tokenizer_open(c->data.tokenizer, out);
+    ls_status st = ls_tokenizer_open(c->data.tokenizer, out);
+    if (st == LS_EINVAL && c->data.text[0]) st = ls_fail_at(st, "data.tokenizer (bpe learns one from the text)");
+    return st;
 }
 
 ls_status dataset_saved_tokenizer(const char *folder, char **out)

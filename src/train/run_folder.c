@@ -1,10 +1,14 @@
 /* run_folder.c - the folder that a run writes. */
 #include "train/run_folder.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -46,7 +50,7 @@ static ls_status name_parts(const struct config *c, struct run_folder *r)
 
 ls_status run_folder_name(struct config *c, struct run_folder *out)
 {
-    struct run_folder r = { .metrics = APPEND_NONE, .events = APPEND_NONE };
+    struct run_folder r = RUN_FOLDER_NONE;
 
     if (c->run.dir[0] == '\0') {
         char *path = name_by_time();
@@ -70,15 +74,62 @@ void run_folder_close(struct run_folder *r)
     mem_free(r->checkpoints);
     mem_free(r->config);
     mem_free(r->tokenizer);
-    *r = (struct run_folder){ .metrics = APPEND_NONE, .events = APPEND_NONE };
+    if (r->lock >= 0) close(r->lock);
+    *r = (struct run_folder)RUN_FOLDER_NONE;
     log_close();
 }
 
-static ls_status make(const struct run_folder *r)
+/* The holder writes its number behind taking the lock, so it may be missing for a moment. */
+static ls_status fail_locked(const char *path, int fd)
+{
+    char number[24] = "";
+    ssize_t got = pread(fd, number, sizeof number - 1, 0);
+
+    number[got > 0 ? strspn(number, "0123456789") : 0] = '\0';
+    return ls_fail(LS_EINVAL, "%s: process %s runs in this folder: wait for it, stop it, or choose another --run.dir",
+                   path, number[0] ? number : "(unknown)");
+}
+
+static ls_status take_lock(const char *path, int fd)
+{
+    char number[24];
+    int length = snprintf(number, sizeof number, "%ld\n", (long)getpid());
+
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return fail_locked(path, fd);
+        return ls_fail(LS_EIO, "%s: cannot lock: %s", path, strerror(errno));
+    }
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, number, (size_t)length, 0) != length)
+        log_line(LOG_WARN, "%s: cannot write this process's number: %s", path, strerror(errno));
+    return LS_OK;
+}
+
+static ls_status lock_file(struct run_folder *r, const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+    if (fd < 0) return ls_fail(LS_EIO, "%s: cannot open: %s", path, strerror(errno));
+    ls_status st = take_lock(path, fd);
+    if (st == LS_OK) r->lock = fd;
+    else close(fd);
+    return st;
+}
+
+ls_status run_folder_lock(struct run_folder *r)
+{
+    if (r->lock >= 0 || !file_is_folder(r->path)) return LS_OK;
+    char *path = file_path("%s/lock", r->path);
+    ls_status st = path ? lock_file(r, path) : LS_ENOMEM;
+    mem_free(path);
+    return st;
+}
+
+static ls_status make(struct run_folder *r)
 {
     char *log = file_path("%s/log", r->path), *file = file_path("%s/log/rank_0000.log", r->path);
     ls_status st = log && file ? file_make_folders(log) : LS_ENOMEM;
 
+    if (st == LS_OK) st = run_folder_lock(r);
     if (st == LS_OK) st = log_open(file);
     mem_free(log);
     mem_free(file);

@@ -6,6 +6,7 @@
  *     events.out.tfevents.* TensorBoard's, one file a start
  *     log/rank_0000.log     what was logged
  *     checkpoints/          step_NNNNNNNN folders
+ *     lock                  held with flock(2) while a process runs here, whose number it has
  */
 #ifndef LS_TRAIN_RUN_FOLDER_H
 #define LS_TRAIN_RUN_FOLDER_H
@@ -20,14 +21,22 @@ struct run_folder {
     char *config, *tokenizer;      /* files to keep with a checkpoint; tokenizer NULL: none */
     struct append metrics, events; /* events: closed without log.tensorboard */
     struct json_out line;          /* reused */
+    int   lock;                    /* descriptor; -1: not held */
 };
+
+#define RUN_FOLDER_NONE { .metrics = APPEND_NONE, .events = APPEND_NONE, .lock = -1 }
 
 /* Finds the names of things and makes nothing. A run.dir that is empty gets a name by the time (UTC), put into *c. */
 ls_status run_folder_name(struct config *c, struct run_folder *out);
-void      run_folder_close(struct run_folder *r);  /* of a zeroed struct with APPEND_NONE members a no-op */
+void      run_folder_close(struct run_folder *r);  /* of RUN_FOLDER_NONE a no-op */
 
-/* Makes the folder, opens its log, writes config.yaml and the tokenizer (NULL: none), takes back lines of steps after
- * `step`, opens metrics and events. */
+/* Takes the folder for this process until run_folder_close(), when the folder is there and not taken yet by this one.
+ * LS_EINVAL with the other's number when another process runs in it. */
+ls_status run_folder_lock(struct run_folder *r);
+
+
+/* Makes the folder, takes it, opens its log, writes config.yaml and the tokenizer (NULL: none), takes back lines of
+ * steps after `step`, opens metrics and events. */
 ls_status run_folder_start(struct run_folder *r, const struct config *c, const char *config_yaml,
                            const ls_tokenizer *tokenizer, uint64_t step);
 /* A line of metrics and a record of events. Full disks are warned about once, see append.h. */

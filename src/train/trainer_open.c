@@ -202,6 +202,7 @@ static ls_status start_folder(struct trainer *t, const struct options *options)
 static ls_status open_all(struct trainer *t, const struct options *options)
 {
     LS_TRY(run_folder_name(t->config, &t->folder));
+    LS_TRY(run_folder_lock(&t->folder));
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);
@@ -220,7 +221,7 @@ ls_status trainer_open(struct config *config, const struct options *options, str
 
     if (!t) return LS_ENOMEM;
     t->config = config;
-    t->folder = (struct run_folder){ .metrics = APPEND_NONE, .events = APPEND_NONE };
+    t->folder = (struct run_folder)RUN_FOLDER_NONE;
     t->saved_step = UINT64_MAX;
     t->val_loss = NAN;
     ls_status st = open_all(t, options);
