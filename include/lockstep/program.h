@@ -45,7 +45,8 @@ enum {
     LS_FORWARD   = 1,
     LS_BACKWARD  = 2,  /* questions A (weight gradients) and B (error passed down) */
     LS_WEIGHTS   = 4,  /* question A alone, when compiled with split_backward */
-    LS_OPTIMIZER_STEP = 8
+    LS_OPTIMIZER_STEP = 8,
+    LS_LAST      = 16  /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, gradients are reduced after it */
 };
 
 typedef enum ls_recompute {
@@ -70,6 +71,8 @@ typedef struct ls_compile_options {
 /* Bytes by what they are for, and work by segment; known after compile, before any run. */
 typedef struct ls_cost {
     size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
+    size_t communication;        /* bytes: gathered parameters, buckets, what is under way */
+    size_t offload;              /* bytes of optimizer state kept outside the device's memory */
     size_t live_peak;            /* bytes alive at once in the arena; activations - live_peak is fragmentation */
     double forward_flops, backward_flops, recompute_flops;  /* of one forward, backward, recomputation */
     double model_flops;          /* forward + backward without recomputation: what MFU counts */
@@ -83,6 +86,10 @@ ls_store *ls_program_store(ls_program *p);
 /* Gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once a program. */
 void ls_backward(ls_program *p, ls_value loss);
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options);  /* NULL: the defaults */
+
+/* Bytes that one rank puts on the wire for one operation kind (ls_collective of comm.h) in one run of these segments
+ * (LS_LAST counts); calls may be NULL. */
+size_t    ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
 
 /* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, and for a backward without a
  * forward just before it: a backward uses up what its forward left. Without split_backward LS_WEIGHTS is part of

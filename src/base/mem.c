@@ -120,15 +120,24 @@ static void *system_alloc(size_t bytes)
     return posix_memalign(&block, HEADER, bytes) == 0 ? block : NULL;
 }
 
-void *mem_alloc(enum mem_category c, size_t bytes)
+ls_status mem_take(enum mem_category c, size_t bytes)
 {
-    size_t whole;
-
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
-    if (told_to_fail()) return fail(c, bytes, "told to fail by a test");
-    if (!size_add(bytes, HEADER, &whole) || whole > PTRDIFF_MAX) return fail(c, bytes, "no address space is that large");
-    if (!ledger_take(c, bytes)) return fail_limit(c, bytes);
+    if (told_to_fail()) fail(c, bytes, "told to fail by a test");
+    else if (bytes > PTRDIFF_MAX - HEADER) fail(c, bytes, "no address space is that large");
+    else if (!ledger_take(c, bytes)) fail_limit(c, bytes);
+    else return LS_OK;
+    return LS_ENOMEM;
+}
+
+void mem_give(enum mem_category c, size_t bytes) { ledger_give(c, bytes); }
+
+void *mem_alloc(enum mem_category c, size_t bytes)
+{
+    size_t whole = bytes + HEADER;
+
+    if (mem_take(c, bytes) < 0) return NULL;
 
     unsigned char *block = system_alloc(whole);
     if (!block) {

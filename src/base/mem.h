@@ -20,6 +20,7 @@
     X(OPTIMIZER, "optimizer")         /* moments, master weights */       \
     X(ACTIVATIONS, "activations")     /* a program's arena */             \
     X(COMMUNICATION, "communication") /* buckets, gathered shards */      \
+    X(OFFLOAD, "offload")             /* optimizer state kept outside the device's memory */ \
     X(OTHER, "other")                 /* tokens, tables, bookkeeping */
 
 enum mem_category {
@@ -33,7 +34,7 @@ struct mem_stats {
     size_t   now[MEM_CATEGORIES];   /* bytes held */
     size_t   peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
     size_t   total_now, total_peak; /* bytes; total_peak is the peak of the sum */
-    uint64_t calls;                 /* mem_alloc calls since the start */
+    uint64_t calls;                 /* mem_alloc and mem_take calls since the start */
 };
 
 const char *mem_category_name(enum mem_category c);
@@ -46,6 +47,11 @@ void *mem_array(enum mem_category c, size_t count, size_t size); /* zeroed; fail
 void *mem_resize(void *p, size_t bytes);
 char *mem_strdup(const char *s);                                 /* MEM_OTHER */
 void  mem_free(void *p);                                         /* NULL is a no-op */
+
+/* For bytes that another allocator gives: takes them out of the limit and into the ledger, or fails as mem_alloc does. Every
+ * mem_take that succeeded is given back by one mem_give. */
+ls_status mem_take(enum mem_category c, size_t bytes);
+void      mem_give(enum mem_category c, size_t bytes);
 
 void mem_read(struct mem_stats *out);
 void mem_reset_peak(void);          /* peaks become what is held now */

@@ -22,9 +22,9 @@ void unbind(ls_program *p)
             mem_free(i->call);
             i->call = NULL;
         }
-    if (p->arena)
-        device_of(p)->free(p->arena);
-    p->arena = NULL;
+    if (p->arena[ARENA_ACTIVATIONS])
+        device_of(p)->free(p->arena[ARENA_ACTIVATIONS]);
+    p->arena[ARENA_ACTIVATIONS] = NULL;
 }
 
 /* First byte of the value that owns v's bytes. */
@@ -37,7 +37,7 @@ static void *root_data(const ls_program *p, int v)
     case LS_ROLE_GRADIENT:  return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
     case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
     case LS_ROLE_BOUND:     return ls_tensor_data(root->tensor);
-    default:                return (char *)p->arena + root->at;
+    default:                return (char *)p->arena[ARENA_ACTIVATIONS] + root->at;
     }
 }
 
@@ -51,17 +51,17 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
     for (int k = 0; k < i->nout; k++)
         if (i->out[k].id)
             c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
-    c->scratch = i->scratch_bytes ? (char *)p->arena + i->scratch_at : NULL;
+    c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
     return i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
 ls_status bind_pass(ls_program *p)
 {
     LS_TRY(ls_store_allocate(p->store));
-    p->arena = device_of(p)->alloc(MEM_ACTIVATIONS, p->arena_bytes);
-    if (!p->arena)
+    p->arena[ARENA_ACTIVATIONS] = device_of(p)->alloc(MEM_ACTIVATIONS, p->arena_bytes[ARENA_ACTIVATIONS]);
+    if (!p->arena[ARENA_ACTIVATIONS])
         return LS_ENOMEM;
-    device_of(p)->fill(p->arena, 0, p->arena_bytes);
+    device_of(p)->fill(p->arena[ARENA_ACTIVATIONS], 0, p->arena_bytes[ARENA_ACTIVATIONS]);
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
             if (p->list[s].at[n].op != OP_VIEW)

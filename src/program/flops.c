@@ -59,7 +59,7 @@ double flops_of_model(const ls_program *p, const struct instruction *i) { return
 
 ls_cost ls_program_cost(const ls_program *p)
 {
-    ls_cost c = { .activations = p->arena_bytes, .live_peak = p->live_peak };
+    ls_cost c = { .activations = p->arena_bytes[ARENA_ACTIVATIONS], .communication = p->arena_bytes[ARENA_COMMUNICATION], .live_peak = p->live_peak };
 
     for (int s = 0; s < SEG_OPTIMIZER; s++)
         for (int n = 0; n < p->list[s].n; n++) {
@@ -70,6 +70,6 @@ ls_cost ls_program_cost(const ls_program *p)
             c.recompute_flops += flops_of(p, i) - model;
         }
     c.model_flops = c.forward_flops + c.backward_flops;
-    store_bytes(p->store, &c.parameters, &c.gradients, &c.optimizer);
+    store_bytes(p->store, &c.parameters, &c.gradients, &c.optimizer, &c.offload);
     return c;
 }

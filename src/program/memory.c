@@ -201,10 +201,10 @@ ls_status memory_pass(ls_program *p)
     st = collect(p, &l);
     if (st == LS_OK) {
         qsort(l.buffer, (size_t)l.n, sizeof *l.buffer, by_size);
-        p->arena_bytes = 0;
+        p->arena_bytes[ARENA_ACTIVATIONS] = 0;
         for (int b = 0; b < l.n; b++) {
             place(&l, &l.buffer[b]);
-            p->arena_bytes = MAX(p->arena_bytes, l.buffer[b].at + l.buffer[b].bytes);
+            p->arena_bytes[ARENA_ACTIVATIONS] = MAX(p->arena_bytes[ARENA_ACTIVATIONS], l.buffer[b].at + l.buffer[b].bytes);
             if (l.buffer[b].scratch_of)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
             else

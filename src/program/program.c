@@ -160,6 +160,7 @@ static int grow_values(ls_program *p, const char *what)
     if (!v->name)
         return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
+    v->group = -1;
     v->block = p->block;
     v->least = INT32_MIN;
     v->most = INT32_MAX;
@@ -220,7 +221,8 @@ void list_free(struct list *l)
 ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                       const ls_value *out)
 {
-    struct instruction i = { .op = op, .nin = nin, .nout = nout, .block = p->block, .phase = p->phase };
+    struct instruction i = { .op = op, .nin = nin, .nout = nout, .block = p->block, .phase = p->phase,
+                             .when = p->when, .group = -1 };
 
     if (!program_ok(p))
         return LS_NONE;
@@ -241,7 +243,8 @@ ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin
 ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size,
                       const ptrdiff_t *stride, ptrdiff_t offset)
 {
-    struct instruction i = { .op = OP_VIEW, .nin = 1, .nout = 1, .block = p->block, .phase = p->phase, .view = rule };
+    struct instruction i = { .op = OP_VIEW, .nin = 1, .nout = 1, .block = p->block, .phase = p->phase,
+                             .when = p->when, .group = -1, .view = rule };
     ls_value y = program_new_value(p, "view", program_value(p, x)->dtype, ndim, size);
     struct value *v;
     const struct value *from;
@@ -266,11 +269,21 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
 
 void ls_free(void *p) { mem_free(p); }
 
-const char *program_op_name(int op) { return op == OP_VIEW ? "view" : op_name((enum op)op); }
+const char *program_op_name(int op)
+{
+    switch (op) {
+    case OP_VIEW:       return "view";
+    case OP_COMM_START: return "start";
+    case OP_COMM_WAIT:  return "wait";
+    case OP_LOAD:       return "load";
+    case OP_SAVE:       return "save";
+    default:            return op_name((enum op)op);
+    }
+}
 
 const char *phase_name(enum phase ph)
 {
-    static const char *const names[] = { "forward", "recompute", "backward B", "backward A", "optimizer" };
+    static const char *const names[] = { "forward", "recompute", "backward B", "backward A", "optimizer", "communicate" };
 
     return names[ph];
 }

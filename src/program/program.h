@@ -9,12 +9,39 @@
 
 #include <stdbool.h>
 #include "base/base.h"
+#include "lockstep/comm.h"
 #include "lockstep/ops.h"
 #include "tensor/kernel.h"
 
-enum { OP_VIEW = OPS, PROGRAM_OPS };  /* OP_VIEW computes nothing: its output is a view of its input */
+/* OP_VIEW computes nothing: its output is a view of its input. The others are the executor's own:
+ *   COMM_START  in[0] -> out[0], a collective begins; both are the comm's until its wait
+ *   COMM_WAIT   in[0], out[0] as of its start (so that both live till here); later instructions may read out[0]
+ *   LOAD        -> out[0] = optimizer state of a group from where it is offloaded
+ *   SAVE        in[0] -> there
+ */
+enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE, PROGRAM_OPS };
 
-enum phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD_B, PHASE_BACKWARD_A, PHASE_OPTIMIZER };
+/* What a collective instruction does. The big buffer of [total] elements is cut evenly: rank r of the comm's n has
+ * [total*r/n, total*(r+1)/n).
+ *   all_reduce      in[total] -> out[total], may be the same value
+ *   reduce_scatter  in[total] -> out[own block]; out may be in's own block (a view)
+ *   all_gather      in[own block] -> out[total]; in may be out's own block (a view)
+ *   broadcast       out[total] from root; no in */
+struct exchange {
+    ls_collective op;
+    ls_comm      *comm;
+    ls_redop      redop;
+    int           root;
+    int           slot;                /* start and wait of one exchange share it: 0 .. p->slots - 1 */
+    size_t        total;
+    size_t       *counts;              /* [n], of the _v forms; owned by the instruction that starts */
+};
+
+/* Instructions of SEG_FORWARD and SEG_BACKWARD that belong to the last micro-batch of a step alone, or to all but it. */
+enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST };
+
+enum phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD_B, PHASE_BACKWARD_A, PHASE_OPTIMIZER, PHASE_COMMUNICATE };
+enum arena { ARENA_ACTIVATIONS, ARENA_COMMUNICATION, ARENAS };  /* values of role COMMUNICATION lie in the second */
 enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS, SEG_OPTIMIZER, SEGMENTS };
 
 enum view_kind { VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_EXPAND, VIEW_STOP };
@@ -30,6 +57,7 @@ struct value {
     int          root;                 /* owner of the bytes; itself when no view */
     ls_role      role;
     int          param;                /* store index of a parameter, gradient or optimizer value; else -1 */
+    int          group;                /* store group whose flat buffer this is (param -1); else -1 */
     const char  *state;                /* optimizer: which */
     ls_placement place[LS_AXES];       /* all replicated on one rank */
     int          block;                /* 0: none */
@@ -48,6 +76,10 @@ struct instruction {
     ls_value         in[CALL_OPERANDS], out[CALL_OPERANDS];
     struct op_attr   attr;
     struct view_rule view;             /* of OP_VIEW */
+    struct exchange  exchange;         /* of COMM_START, COMM_WAIT */
+    int              group;            /* of LOAD, SAVE: the store's group; state: which */
+    const char      *state;
+    enum when        when;
     int              block;
     enum phase       phase;
     double           flops;            /* of the operation, recomputation inside the kernel included */
@@ -61,6 +93,17 @@ struct instruction {
 
 struct list { struct instruction *at; int n, room; };
 
+struct instruction;
+typedef void program_watch_fn(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended);
+
+/* The pass of floor 5 that spreads a program over ranks; runs behind recompute, in front of split. Zeroed: one rank. */
+struct spread {
+    ls_status (*pass)(ls_program *p, void *ctx);
+    void      (*release)(void *ctx);
+    void       *ctx;
+    ls_comm    *comm;                  /* whose memory (ls_comm_alloc) the communication arena comes from */
+};
+
 struct ls_program {
     ls_store      *store;
     ls_status      status;
@@ -73,13 +116,23 @@ struct ls_program {
     int            block;              /* where ops append now */
     enum segment   segment;
     enum phase     phase;
+    enum when      when;
     ls_value       loss;               /* of ls_backward */
     bool           compiled, runnable;
     int            last_run;           /* the segment whose values stand in the arena now; 0: none */
     ls_compile_options options;
-    void          *arena;
-    size_t         arena_bytes, live_peak;
+    void          *arena[ARENAS];
+    size_t         arena_bytes[ARENAS], live_peak;  /* live_peak: of the activations */
+    /* several ranks */
+    struct spread  spread;
+    ls_work      **work;               /* [slots] exchanges in flight */
+    int            slots;
+    program_watch_fn *watch;
+    void          *watch_ctx;
 };
+
+/* Called behind each instruction that ran, with its times (base_now). */
+void program_watch(ls_program *p, program_watch_fn *fn, void *ctx);
 
 /* program.c: building */
 struct value       *program_value(ls_program *p, ls_value v);  /* valid until the next value is made */
@@ -92,6 +145,18 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
 ls_value program_param_value(ls_program *p, int param);                     /* of a declared parameter */
 ls_value program_grad_value(ls_program *p, int param);                      /* declares the gradient in the store */
 ls_value program_state_value(ls_program *p, int param, const char *state);  /* declares the state in the store */
+/* The flat buffer of a store's group, one dim: [total], or the elements that this rank holds where it is sharded. The kinds of
+ * store.h; state: of STORE_STATE. Views of it (program_view) are how single parameters are reached. */
+ls_value program_group_value(ls_program *p, int group, int kind, const char *state);
+/* A value of role COMMUNICATION, one dim. */
+ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count);
+/* exchange.c: the executor's own instructions, appended like those of program_emit. in and out as struct exchange says (LS_NONE:
+ * absent; all_reduce: the same value or two). Start fills e->slot and e->counts from e->op, comm, redop, root and total; the wait
+ * is given the same three. Each start has one wait, in the same segment and with the same `when`. */
+void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out);
+void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out);
+void program_load(ls_program *p, int group, const char *state, ls_value out);
+void program_save(ls_program *p, int group, const char *state, ls_value in);
 ls_value program_find(const ls_program *p, const char *name);               /* input, output or bound; LS_NONE */
 /* Sticky failure: the first message stays; returns LS_NONE. */
 ls_value program_fail(ls_program *p, const char *fmt, ...) LS_PRINTF(2, 3);

@@ -225,8 +225,8 @@ static ls_status within_budget(ls_program *p, int *unit_of)
         st = list_push(&plain, &p->list[SEG_BACKWARD].at[n]);
     for (int n = 0; st == LS_OK && n < p->nblocks; n++) {
         st = try_blocks(p, unit_of, n);
-        best = MIN(best, p->arena_bytes);
-        if (st < 0 || p->arena_bytes <= p->options.bytes)
+        best = MIN(best, p->arena_bytes[ARENA_ACTIVATIONS]);
+        if (st < 0 || p->arena_bytes[ARENA_ACTIVATIONS] <= p->options.bytes)
             break;
         unbind(p);
         while (p->nvalues > nvalues)
@@ -236,7 +236,7 @@ static ls_status within_budget(ls_program *p, int *unit_of)
             st = list_push(&p->list[SEG_BACKWARD], &plain.at[k]);
     }
     list_free(&plain);
-    if (st == LS_OK && p->arena_bytes > p->options.bytes)
+    if (st == LS_OK && p->arena_bytes[ARENA_ACTIVATIONS] > p->options.bytes)
         st = ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met; recomputing every block needs %zu",
                      p->options.bytes, best);
     return st;

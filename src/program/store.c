@@ -315,11 +315,11 @@ ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
     return NULL;
 }
 
-void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer)
+void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
 {
     size_t state = ls_dtype_bytes(state_type(s));
 
-    *parameters = *gradients = *optimizer = 0;
+    *parameters = *gradients = *optimizer = *offload = 0;
     for (size_t i = 0; i < s->count; i++) {
         const struct slot *p = &s->slot[i];
 

@@ -2,12 +2,42 @@
 #ifndef LS_PROGRAM_STORE_H
 #define LS_PROGRAM_STORE_H
 
+#include "lockstep/comm.h"
 #include "lockstep/store.h"
 
 /* The parameter of that name, declared when it is new; another shape than before is LS_EINVAL. */
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index);
 void      store_want_grad(ls_store *s, size_t i);  /* the next allocation gives parameter i a gradient */
+/* Groups: parameters that lie behind one another, in the order given, in one flat buffer a kind - one of their values, one of
+ * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r
+ * of the comm's n has elements [total*r/n, total*(r+1)/n) of the flat buffer. Its parameters' tensors are views into the
+ * flat buffers. Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in one group at most, and
+ * groups are made before allocation. */
+enum store_kind { STORE_VALUE, STORE_GRAD, STORE_STATE, STORE_KINDS };
+enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };  /* where states live between updates */
+
+struct store_group {
+    int           n;
+    const int    *params;             /* [n] store indices */
+    const size_t *at;                 /* [n + 1] first element of each in the flat buffer; at[n] == total */
+    size_t        total, begin, end;  /* of the flat buffer; this rank's block */
+    unsigned      sharded;            /* bit k: kind k */
+    ls_comm      *comm;
+    enum store_backing backing;       /* of STORE_STATE: not MEMORY: no tensor, reached by LOAD and SAVE */
+};
+struct store_group_options { unsigned sharded; enum store_backing backing; const char *path; /* folder, BACKING_FILE */ };
+ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group);
+int       store_groups(const ls_store *s);                                /* how many */
+const struct store_group *store_group_at(const ls_store *s, int group);
+int       store_group_of(const ls_store *s, size_t param);                /* -1: none */
+void     *store_group_data(const ls_store *s, int group, enum store_kind kind, const char *state);  /* NULL before allocation */
+/* Elements [*begin, *end) of parameter i (row-major) that this rank holds of a kind; all of them where it isn't sharded. */
+void      store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end);
+/* Whole held part of an offloaded state <-> memory of that size. */
+ls_status store_load(ls_store *s, int group, const char *state, void *to);
+ls_status store_save(ls_store *s, int group, const char *state, const void *from);
+
 /* Bytes that the ledger will show once everything declared is allocated. */
-void      store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer);
+void      store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload);
 
 #endif
