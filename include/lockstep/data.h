@@ -139,14 +139,17 @@ size_t    ls_sampler_position(const ls_sampler *s, uint64_t index);  /* first to
 ls_status ls_sampler_get(const ls_sampler *s, uint64_t index, int32_t *x, int32_t *y);
 
 /* Batch k of a loader holds samples first + (k / per_step) * step + offset + (k % per_step) * batch, and the batch-1
- * that follow. With step samples over all ranks, each rank gives its own offset. Zeros mean: per_step 1, step
- * per_step * batch, depth 4. */
+ * that follow. With step samples over all ranks, each rank gives its own offset and
+ * rows, how many of the step's samples are its own: what its batches hold beyond them has targets -1, weight zero. Zeros
+ * mean: per_step 1, step per_step * batch, rows all of per_step * batch, depth 4. */
 typedef struct ls_batches {
     size_t   batch;     /* B, rows of a batch */
     uint64_t first;     /* global index of the first sample of the first step */
     size_t   per_step;  /* batches of this rank in a step (accumulation) */
     uint64_t step;      /* samples of a step, over all ranks */
     uint64_t offset;    /* of this rank within a step */
+    uint64_t rows;      /* samples of this rank in a step */
+    int      none;      /* this rank has no samples at all: rows is 0, and means it */
     size_t   depth;     /* batches kept ready */
 } ls_batches;
 

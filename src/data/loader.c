@@ -42,8 +42,15 @@ static ls_status fill(const ls_loader *l, uint64_t batch)
     uint64_t first = first_sample(&l->batches, batch);
     size_t seq_len = l->sampler.seq_len;
 
-    for (size_t row = 0; row < l->batches.batch; row++)
-        LS_TRY(ls_sampler_get(&l->sampler, first + row, x + row * seq_len, y + row * seq_len));
+    uint64_t done = batch % l->batches.per_step * l->batches.batch;  /* rows of this step before this batch */
+
+    for (size_t row = 0; row < l->batches.batch; row++) {
+        int32_t *targets = y + row * seq_len;
+        bool counts = done + row < l->batches.rows;
+
+        LS_TRY(ls_sampler_get(&l->sampler, first + row, x + row * seq_len, targets));
+        if (!counts) memset(targets, 0xff, seq_len * sizeof *targets);
+    }
     return LS_OK;
 }
 
@@ -83,9 +90,11 @@ static ls_status check(ls_batches *b)
     if (b->per_step == 0) b->per_step = 1;
     if (b->step == 0) b->step = b->per_step * b->batch;
     if (b->depth == 0) b->depth = DEPTH;
-    if (b->offset + b->per_step * b->batch > b->step)
-        return ls_fail(LS_EINVAL, "%zu batches of %zu samples from %llu on do not fit a step of %llu", b->per_step,
-                       b->batch, (unsigned long long)b->offset, (unsigned long long)b->step);
+    if (b->rows == 0 && !b->none) b->rows = b->per_step * b->batch;
+    if (b->rows > b->per_step * b->batch || b->offset + b->rows > b->step)
+        return ls_fail(LS_EINVAL, "%llu samples from %llu on do not fit a step of %llu, or not into %zu batches of %zu",
+                       (unsigned long long)b->rows, (unsigned long long)b->offset, (unsigned long long)b->step,
+                       b->per_step, b->batch);
     return LS_OK;
 }
 

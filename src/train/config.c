@@ -68,7 +68,20 @@ static const struct option rows[] = {
     BOOL(optim.nesterov, "false", T | B, "Nesterov's momentum (sgd)"),
     REAL(optim.trust, "0.001", 0, 1e6, "", T | B, "ratio of update to weights (lars)"),
 
+    ENUM(optim.offload, "none", "none|cpu|file", STEP, "optimizer state between steps: kept here, elsewhere in memory, in a file of the run's folder"),
+
+    INT(parallel.dp, "-1", -1, 65536, "ranks", STEP, "ranks that share the samples of a step; -1: the rest"),
+    INT(parallel.zero, "0", 0, 3, "", STEP, "sharded over them: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters"),
+    INT(parallel.replicate, "1", 1, 65536, "", STEP, "replicas: shards lie over groups of dp / replicate ranks (zero 1 to 3)"),
+    BYTES(parallel.bucket, "25MiB", STEP, "gradients that are reduced together (zero 0 to 2)"),
+    BYTES(parallel.first_bucket, "1MiB", STEP, "the bucket that is ready first"),
+    BOOL(parallel.overlap, "true", STEP, "communicate while computing; false: wait at once"),
+    BOOL(parallel.keep_gathered, "false", STEP, "weights stay whole from forward to backward (zero 3): more memory, a third less traffic"),
+    BOOL(parallel.accumulate_whole, "false", STEP, "whole gradients until the last micro-batch (zero 2, 3): more memory, less traffic"),
+    BOOL(parallel.sync_batch_norm, "true", STEP, "batch norms use the statistics of all ranks"),
+
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G, "arithmetic; auto: bf16 where the processor has it, else fp32"),
+    ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which gradients travel"),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights beside bf16 ones"),
     STRING(recompute.mode, "none", STEP, "activations made again in backward: none, selective, full, every:K, budget:SIZE"),
 
@@ -77,7 +90,10 @@ static const struct option rows[] = {
     STRING(checkpoint.resume, "auto", T, "auto (the newest of the run, if any), none, or a checkpoint's path"),
     STRING(checkpoint.dir, "", T, "where checkpoints go; empty: RUN/checkpoints"),
 
-    INT(launch.threads, "0", 0, 4096, "", RUNS | P | D, "threads; 0: all cores"),
+    INT(launch.ranks, "0", 0, 65536, "ranks", STEP, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
+    INT(launch.threads, "0", 0, 4096, "", RUNS | P | D, "threads of a rank; 0: its share of the cores"),
+    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B, "deadline of every wait for another rank"),
+    BOOL(launch.bind, "true", T | B, "each rank that is started here keeps to its share of the cores"),
 
     STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16", RUNS | P, "most that kernels may use of the processor"),
@@ -85,11 +101,14 @@ static const struct option rows[] = {
 
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines where output is no terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder"),
+    BOOL(log.trace, "false", T, "write RUN/trace.json: what every rank did when, for Perfetto or chrome://tracing"),
+    BOOL(log.per_rank, "false", T, "write metrics.rank_NNNN.jsonl too, a file a rank"),
 
     INT(bench.steps, "5", 1, 1e6, "steps", B, "steps that are timed"),
     INT(bench.warmup, "2", 0, 1e6, "steps", B, "steps before, untimed"),
 
     BOOL(debug.check_finite, "false", T | B, "look for inf and NaN behind each operation, and name the first (slow)"),
+    STRING(debug.plant, "", T, "a mistake to make on purpose, for tests of what finds it"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | P, "this many allocations on, one fails as without memory"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),
 };

@@ -13,6 +13,7 @@
 #include "base/options.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
+#include "lockstep/parallel.h"
 #include "tensor/kernel.h"
 
 /* Who reads an option: the masks of the table's rows. */
@@ -51,9 +52,16 @@ struct config {
         double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust;
         bool    nesterov;
         int64_t warmup, decay, lr_scale_batch;
+        int     offload;       /* ls_offload */
     } optim;
     struct {
+        int64_t dp, replicate, zero;  /* dp -1: the rest */
+        size_t  bucket, first_bucket;
+        bool    overlap, keep_gathered, accumulate_whole, sync_batch_norm;
+    } parallel;
+    struct {
         int  compute;          /* enum config_compute */
+        int  reduce;           /* place in "fp32|bf16" */
         bool master;
     } precision;
     struct { char *mode; } recompute;
@@ -61,7 +69,12 @@ struct config {
         int64_t every, keep;
         char   *resume, *dir;
     } checkpoint;
-    struct { int64_t threads; } launch;
+    struct {
+        int64_t ranks;         /* 0: as many as there are; set to a number by config_ranks() */
+        int64_t threads;
+        double  timeout;
+        bool    bind;
+    } launch;
     struct {
         char  *dir;
         int    isa;            /* enum config_isa */
@@ -69,16 +82,22 @@ struct config {
     } run;
     struct {
         int64_t every;
-        bool    tensorboard;
+        bool    tensorboard, trace, per_rank;
     } log;
     struct { int64_t steps, warmup; } bench;
     struct {
         bool    check_finite;
         int64_t fail_alloc, fail_write;
+        char   *plant;
     } debug;
 };
 
 const struct option_table *config_table(void);
+
+/* Sets launch.ranks from what started this process, or refuses where flags and launcher disagree. In front of
+ * config_check(). `started`: this process is one of them already. */
+struct world;
+ls_status config_ranks(struct config *c, unsigned verb, const struct world *world);
 
 /* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
  * schedule_steps, precision.compute, optim.warmup and optim.decay to numbers. `verb`: whose options count. */
@@ -95,6 +114,7 @@ ls_status config_recompute(const char *mode,
                            ls_compile_options *out); /* none | selective | full | every:K | budget:SIZE */
 ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
+ls_data_options config_data_options(const struct config *c);            /* offload_path: run.dir, borrowed */
 ls_schedule  config_schedule(const struct config *c);
 const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */
 /* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "comm/comm.h"
 #include "train/machine.h"
 
 /* ---- options that would do nothing ---- */
@@ -48,7 +49,8 @@ struct idle { bool idle; const char *name, *because; };
 static ls_status check_idle(const struct config *c, const struct config *defaults, unsigned verb)
 {
     int kind = c->optim.name;
-    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->parallel.dp <= 1;
+    int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
         { !moments, "optim.beta1", "it is for optim.name=adam, adamw and lamb" },
         { !moments, "optim.beta2", "it is for optim.name=adam, adamw and lamb" },
@@ -66,6 +68,19 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
           "data.val_fraction=0 leaves nothing to evaluate" },
         { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
+        { alone, "parallel.zero", "one rank has nobody to share with" },
+        { alone, "parallel.bucket", "one rank sends nothing" },
+        { alone, "parallel.first_bucket", "one rank sends nothing" },
+        { alone, "parallel.overlap", "one rank sends nothing" },
+        { alone, "precision.reduce", "one rank sends nothing" },
+        { alone, "parallel.sync_batch_norm", "one rank has all samples" },
+        { alone, "log.per_rank", "there is one rank" },
+        { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
+        { zero == 3, "parallel.bucket", "parallel.zero=3 moves whole blocks" },
+        { zero == 3, "parallel.first_bucket", "parallel.zero=3 moves whole blocks" },
+        { zero != 3, "parallel.keep_gathered", "it is for parallel.zero=3" },
+        { zero < 2, "parallel.accumulate_whole", "it is for parallel.zero=2 and 3" },
+        { c->launch.ranks <= 1, "launch.bind", "one rank takes the cores it is given" },
     };
 
     for (size_t i = 0; i < COUNT_OF(rules); i++)
@@ -74,40 +89,63 @@ static ls_status check_idle(const struct config *c, const struct config *default
     return LS_OK;
 }
 
-/* ---- batch sizes ---- */
+/* ---- ranks and batch sizes ---- */
+
+ls_status config_ranks(struct config *c, unsigned verb, const struct world *world)
+{
+    int64_t *ranks = &c->launch.ranks;
+
+    if (world->launcher != LAUNCHER_NONE && *ranks > 0 && *ranks != world->size)
+        return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks,
+                       launcher_name(world->launcher), world->size);
+    if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
+    if (*ranks == 0 && verb == VERB_PLAN && c->parallel.dp > 0) *ranks = c->parallel.dp;
+    if (*ranks == 0) *ranks = 1;
+    return LS_OK;
+}
+
+static ls_status check_ranks(struct config *c)
+{
+    int64_t *dp = &c->parallel.dp, ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
+
+    if (*dp < 0) *dp = ranks;
+    if (*dp != ranks)
+        return ls_fail(LS_EINVAL, "launch.ranks = parallel.dp does not hold: %" PRId64 " = %" PRId64
+                       " (-1: the rest): start that many ranks with -n %" PRId64, ranks, *dp, *dp);
+    if (*dp % c->parallel.replicate != 0)
+        return ls_fail(LS_EINVAL, "parallel.dp=%" PRId64 " is not a multiple of parallel.replicate=%" PRId64, *dp,
+                       c->parallel.replicate);
+    return LS_OK;
+}
 
 static ls_status fail_batch(const struct config *c, const char *why)
 {
     return ls_fail(LS_EINVAL,
-                   "train.global_batch = train.micro_batch * train.accumulate does not hold: %" PRId64 " = %" PRId64
-                   " * %" PRId64 " (-1: the rest): %s",
-                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, why);
+                   "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: %" PRId64
+                   " = %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): %s",
+                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
 }
 
-/* whole / part when it divides; the message names both otherwise. */
-static ls_status rest(const struct config *c, int64_t whole, int64_t part, int64_t *out)
-{
-    char why[96];
+static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
 
-    snprintf(why, sizeof why, "%" PRId64 " is not a multiple of %" PRId64, whole, part);
-    if (whole % part != 0) return fail_batch(c, why);
-    *out = whole / part;
-    return LS_OK;
-}
-
+/* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
+ * equation holds when none fewer would. */
 static ls_status check_batch(struct config *c)
 {
     int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate,
-            product;
+            dp = c->parallel.dp, per_rank, product;
 
     if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
     if (*accumulate < 0 && (*global < 0 || *micro < 0)) *accumulate = 1;
     if (*global < 0 && *micro < 0) return fail_batch(c, "one of the first two must be given");
-    if (*accumulate < 0) LS_TRY(rest(c, *global, *micro, accumulate));
-    if (*micro < 0) LS_TRY(rest(c, *global, *accumulate, micro));
-    if (__builtin_mul_overflow(*micro, *accumulate, &product)) return fail_batch(c, "the product is too large");
+    if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
+    if (*accumulate < 0) *accumulate = rounded_up(rounded_up(*global, dp), *micro);
+    if (*micro < 0) *micro = rounded_up(rounded_up(*global, dp), *accumulate);
+    if (__builtin_mul_overflow(*micro, *accumulate, &per_rank) || __builtin_mul_overflow(per_rank, dp, &product))
+        return fail_batch(c, "the product is too large");
     if (*global < 0) *global = product;
-    if (*global != product) return fail_batch(c, "they must be equal");
+    if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
+        return fail_batch(c, "they must be equal, or the global batch at most one micro-batch a rank below");
     return LS_OK;
 }
 
@@ -149,6 +187,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_batch(c));
@@ -215,6 +254,17 @@ ls_optimizer config_optimizer(const struct config *c)
         .kind = (ls_optimizer_kind)c->optim.name, .beta1 = c->optim.beta1, .beta2 = c->optim.beta2, .eps = c->optim.eps,
         .momentum = c->optim.momentum, .nesterov = c->optim.nesterov, .trust = c->optim.trust,
         .weight_decay = c->optim.weight_decay, .clip = c->optim.clip,
+    };
+}
+
+ls_data_options config_data_options(const struct config *c)
+{
+    return (ls_data_options){
+        .zero = (int)c->parallel.zero, .replicate = (int)c->parallel.replicate, .bucket_bytes = c->parallel.bucket,
+        .first_bucket_bytes = c->parallel.first_bucket, .reduce = c->precision.reduce ? LS_BF16 : LS_F32,
+        .overlap = c->parallel.overlap, .keep_gathered = c->parallel.keep_gathered,
+        .accumulate_whole = c->parallel.accumulate_whole, .sync_batch_norm = c->parallel.sync_batch_norm,
+        .offload = (ls_offload)c->optim.offload, .offload_path = c->run.dir,
     };
 }
 

@@ -1,0 +1,58 @@
+/* parallel.h - data parallelism as one pass over a program.
+ *
+ * ls_data_parallel() marks a program: when it is compiled, the pass spreads it over the ranks of a comm. Each rank runs the
+ * same program on its own samples; after the last micro-batch every gradient is the sum over all ranks (the loss divides by
+ * the global count, so a sum is the whole batch's gradient: no mean of means). One table says what is spread:
+ *
+ *     zero   parameters   gradients    optimizer     collectives of a step
+ *      0     replicated   replicated   replicated    all-reduce of gradients                               (DDP)
+ *      1     replicated   replicated   sharded       reduce-scatter of gradients, all-gather of parameters
+ *      2     replicated   sharded      sharded       the same, a bucket's gradient freed once it is reduced
+ *      3     sharded      sharded      sharded       all-gather of a unit forward and backward, reduce-scatter  (FSDP)
+ *
+ * What is sharded is a flat buffer of several parameters behind one another, a bucket (zero 0-2) or a unit (3: a block of
+ * the model, and what stands before and behind the blocks); rank r of n holds elements [count*r/n, count*(r+1)/n) of it, so
+ * any parameter of any size goes over any number of ranks. Hybrid: shards lie over groups of n / replicate ranks, and
+ * gradients are then all-reduced across the replicas.
+ *
+ *   LS_TRY(ls_data_parallel(program, comm, &(ls_data_options)LS_DATA_DEFAULTS));
+ *   LS_TRY(ls_program_compile(program, &options));
+ *   for (k = 0; k < K; k++)
+ *       LS_TRY(ls_program_run(program, LS_FORWARD | LS_BACKWARD | (k == K - 1 ? LS_LAST : 0)));
+ *   LS_TRY(ls_program_run(program, LS_OPTIMIZER_STEP));
+ */
+#ifndef LS_PARALLEL_H
+#define LS_PARALLEL_H
+
+#include "lockstep/comm.h"
+#include "lockstep/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_offload;
+
+typedef struct ls_data_options {
+    int         zero;               /* 0 .. 3 */
+    int         replicate;          /* replicas of every shard; divides the comm's size; 1: shards lie over all ranks */
+    size_t      bucket_bytes;       /* gradients reduced together, zero 0 .. 2; counted in f32 */
+    size_t      first_bucket_bytes; /* the first to be ready */
+    ls_dtype    reduce;             /* gradients travel as f32 or bf16 */
+    int         overlap;            /* start early, wait late; 0: wait at once */
+    int         keep_gathered;      /* zero 3: a unit stays whole from its forward to its backward */
+    int         accumulate_whole;   /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
+    int         sync_batch_norm;    /* batch norms use the statistics of all ranks */
+    ls_offload  offload;            /* where optimizer state lives between steps */
+    const char *offload_path;       /* LS_OFFLOAD_FILE: folder for an unnamed file */
+} ls_data_options;
+#define LS_DATA_DEFAULTS { 0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL }
+
+/* Before ls_program_compile(), behind ls_optimizer_append(). The comm is borrowed until program and store are released, and
+ * is the program's alone while it runs. Programs of one store that are marked must be marked alike. Collective. */
+ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

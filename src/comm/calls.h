@@ -1,0 +1,52 @@
+/* calls.h - what each rank has called lately: for signatures, verdicts, and a reader after a kill.
+ *
+ * A ring of the last CALLS_KEPT calls of one process, one file a rank (RUN/calls/rank_NNNN), mapped shared: it survives
+ * SIGKILL, and `lockstep doctor RUN` reads it. Without a file the same ring lies in plain memory. File layout, little-endian:
+ *     0   "LSCALLS1"   8  i32 rank   12 i32 ranks   16 i64 pid   24 f64 unix time of monotonic 0   32 u64 calls so far
+ *     64  CALLS_KEPT records of 128 bytes; call k stands in slot k mod CALLS_KEPT
+ */
+#ifndef LS_COMM_CALLS_H
+#define LS_COMM_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/comm.h"
+
+enum { CALLS_KEPT = 256 };
+
+/* What all ranks of a group must agree on, but for the rank's own peer (send and receive have none of this check but type and
+ * count). sequence: number of the call in this comm, from 1. */
+struct signature {
+    uint64_t sequence, count, group;  /* count: elements of the call, the sum of the _v form; group: id of the comm */
+    uint64_t counts;                  /* hash of the counts of a _v call; 0 */
+    int32_t  op, type, redop, root;   /* ls_collective, ls_dtype, ls_redop or -1, root or peer or -1 */
+};
+
+enum call_state { CALL_NONE, CALL_QUEUED, CALL_RUNNING, CALL_DONE, CALL_FAILED };
+
+struct call_record {                  /* 128 bytes */
+    struct signature signature;
+    double   queued, started, ended;  /* monotonic seconds; 0: not yet */
+    int32_t  state;                   /* enum call_state */
+    uint32_t step;                    /* steps of the list done */
+    char     name[32];                /* of the group: "world", "shard" */
+    char     pad[16];
+};
+
+struct calls;                         /* an open ring */
+ls_status calls_open(const char *path, int rank, int n, struct calls **out);  /* path NULL: in memory */
+void      calls_close(struct calls **c);
+/* Every call of this process goes into the one ring set here (NULL: none). The comms of a process share it. */
+void      calls_use(struct calls *c);
+struct calls *calls_used(void);
+uint64_t  calls_begin(const struct signature *s, const char *name);   /* returns the call's number */
+void      calls_mark(uint64_t call, enum call_state state, uint32_t step);
+
+/* Reading a file that somebody else wrote, alive or dead. Trusts nothing. */
+struct calls_read { int rank, ranks; int64_t pid; double epoch; uint64_t calls; struct call_record last[CALLS_KEPT]; int n; };
+ls_status calls_read(const char *path, struct calls_read *out);       /* last[n]: oldest first */
+
+/* "all_reduce #12 of world (f32, 1024, sum)" into out[bytes]; returns it. */
+char     *signature_text(const struct signature *s, const char *name, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,31 @@
+/* comm.h - what other floors inside the library may ask of a comm beyond its public face. */
+#ifndef LS_COMM_INSIDE_H
+#define LS_COMM_INSIDE_H
+
+#include <stdbool.h>
+#include "lockstep/comm.h"
+
+struct json_out;
+
+/* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
+void comm_name(ls_comm *c, const char *name);
+/* Called by the engine when an operation ends, with its times (base_now): for traces. NULL: nobody. */
+typedef void comm_watch_fn(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended);
+void comm_watch(comm_watch_fn *fn, void *ctx);
+/* True when p[bytes] lies in memory of ls_comm_alloc. */
+bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
+/* A planted fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
+ * skipped ("skip"). */
+void comm_plant(ls_comm *c, const char *what);
+
+/* Where this process stands in a world of ranks, by flags and the variables of a launcher (see environment.c). */
+enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };
+struct world {
+    enum launcher launcher;
+    int  rank, size, local_rank, local_size;
+    char where[96];                      /* for ls_comm_open */
+};
+ls_status world_find(struct world *out);          /* single process: rank 0 of 1 */
+const char *launcher_name(enum launcher l);       /* "mpirun (Open MPI)" */
+
+#endif

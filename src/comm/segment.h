@@ -1,0 +1,24 @@
+/* segment.h - the shared memory of one job's ranks on one machine: control words, message rings, heaps.
+ *
+ * One unnamed file (memfd): nothing in any folder, gone with its last process, whatever kills it. The launcher makes it and
+ * hands the descriptor down (where "shm:fd:N"); ranks without our launcher meet by a name (where "shm:NAME"): rank 0 listens
+ * on an abstract socket of that name and hands the descriptor to the others.
+ */
+#ifndef LS_COMM_SEGMENT_H
+#define LS_COMM_SEGMENT_H
+
+#include "lockstep/status.h"
+
+struct segment;
+
+/* The launcher's side. The descriptor is inherited by children (no CLOEXEC). */
+ls_status segment_create(int n, struct segment **out);
+int       segment_fd(const struct segment *s);
+void      segment_close(struct segment **s);
+/* Tells all ranks at once that `rank` is gone: their next look at any comm of the job gives LS_EPEER: "rank 2 HOW". The first
+ * failure of a job stays. how: "was killed by signal 9 (Killed)", "left with exit code 1". */
+void      segment_note_gone(struct segment *s, int rank, const char *how);
+/* What ended the job's communication, or NULL: the line of transport.fail(), whoever called it. */
+const char *segment_verdict(const struct segment *s);
+
+#endif

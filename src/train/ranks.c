@@ -1,0 +1,72 @@
+/* ranks.c - the ranks of a training run, as one of them sees them. */
+#include "train/ranks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include "comm/steps.h"
+
+ls_status ranks_open(const struct config *c, struct ranks *out)
+{
+    struct ranks r = RANKS_ALONE;
+    struct world world;
+
+    LS_TRY(world_find(&world));
+    if (world.size > 1) {
+        LS_TRY(ls_comm_open(world.where, world.rank, world.size, &r.comm));
+        ls_comm_set_timeout(r.comm, c->launch.timeout);
+        r.rank = world.rank;
+        r.size = world.size;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
+{
+    struct ranks r = RANKS_ALONE;
+
+    if (c->launch.ranks > 1) {
+        LS_TRY(ls_comm_open("plan:", rank, (int)c->launch.ranks, &r.comm));
+        r.rank = rank;
+        r.size = (int)c->launch.ranks;
+    }
+    *out = r;
+    return LS_OK;
+}
+
+void ranks_close(struct ranks *r)
+{
+    ls_comm_close(&r->comm);
+    *r = (struct ranks)RANKS_ALONE;
+}
+
+void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end)
+{
+    *begin = block_at(count, r->rank, r->size);
+    *end = block_at(count, r->rank + 1, r->size);
+}
+
+ls_status ranks_sum(const struct ranks *r, double *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_SUM, NULL) : LS_OK;
+}
+
+ls_status ranks_sum_int(const struct ranks *r, int64_t *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_I64, LS_SUM, NULL) : LS_OK;
+}
+
+ls_status ranks_most(const struct ranks *r, double *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_MAX, NULL) : LS_OK;
+}
+
+ls_status ranks_agree(const struct ranks *r, ls_status st)
+{
+    int64_t said = st;
+
+    if (!r->comm) return st;
+    LS_TRY(ls_broadcast(r->comm, &said, 1, LS_I64, 0, NULL));
+    if (r->rank == 0 || said >= 0) return st;
+    return ls_fail((ls_status)said, "stopped by rank 0, which says why");
+}

@@ -1,0 +1,33 @@
+/* ranks.h - the ranks of a training run, as one of them sees them.
+ *
+ * One rank alone has no comm and every function below is then a no-op that gives back what it was given. All others are
+ * collective: every rank calls them in the same order.
+ */
+#ifndef LS_TRAIN_RANKS_H
+#define LS_TRAIN_RANKS_H
+
+#include "comm/comm.h"
+#include "train/config.h"
+
+struct ranks {
+    ls_comm *comm;              /* "world"; NULL: one rank alone */
+    int      rank, size;
+};
+#define RANKS_ALONE { NULL, 0, 1 }
+
+/* Joins the others as the environment says; waits for them until the deadline. */
+ls_status ranks_open(const struct config *c, struct ranks *out);
+/* Rank `rank` of launch.ranks that don't exist: for plans. */
+ls_status ranks_plan(const struct config *c, int rank, struct ranks *out);
+void      ranks_close(struct ranks *r);
+
+/* This rank's share of `count` things, as even as can be: [begin, end). */
+void      ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end);
+
+ls_status ranks_sum(const struct ranks *r, double *x, size_t count);        /* in place, over all ranks */
+ls_status ranks_sum_int(const struct ranks *r, int64_t *x, size_t count);
+ls_status ranks_most(const struct ranks *r, double *x, size_t count);       /* the largest */
+/* What rank 0 alone did ended with st: every rank gets that status; the others' message says that rank 0 explains it. */
+ls_status ranks_agree(const struct ranks *r, ls_status st);
+
+#endif
