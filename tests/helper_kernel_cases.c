@@ -292,19 +292,45 @@ void cache_write_cases(struct gen *g)
         }
 }
 
-/* Optimizers. Bits of variant: 1 master, 2 no momentum, 4 decoupled, 8 nesterov, 16 adapt, 32 no decay, 64 zeros. */
+/* Optimizers. Bits of variant: 1 master, 2 no momentum, 4 decoupled, 8 nesterov, 16 norms, 32 no decay, 64 zeros. */
+static void hyper_in(struct gen *g)
+{
+    struct view *v = gen_in(g, LS_F32, 0, 0, DIMS(4));
+
+    element_put(v, 0, 0.05);
+    element_put(v, 1, 1 / (1 - pow(0.9, 3)));
+    element_put(v, 2, 1 / (1 - pow(0.95, 3)));
+    element_put(v, 3, 3);
+}
+
+static void norms_in(struct gen *g, int variant)
+{
+    if (variant & 16)
+        gen_in(g, LS_F64, variant & 64 ? 0 : 1, variant & 64 ? 0 : 3, DIMS(2));
+    else
+        gen_in_absent(g);
+}
+
+static void update_emit(struct gen *g, size_t count, int variant)
+{
+    g->c.call.attr.optim = (struct optimizer_attr){
+        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = variant & 32 ? 0 : 0.1f,
+        .momentum = 0.9f, .trust = 0.02f,
+        .nesterov = variant & 8 ? 1 : 0, .decoupled = variant & 4 ? 1 : 0,
+    };
+    gen_emit(g, "[%zu] variant %d", count, variant);
+}
+
 static void update_case(struct gen *g, size_t count, int variant)
 {
-    bool second = g->op == OP_ADAM || g->op == OP_LAMB, zeros = variant & 64;
+    bool second = g->op == OP_ADAM, zeros = variant & 64;
 
     gen_begin(g);
     gen_in(g, variant & 1 ? LS_F32 : g->type, zeros ? 0 : -1, zeros ? 0 : 1, DIMS(count));
-    gen_in(g, LS_F32, 0, 0, DIMS(4));
-    element_put(&g->c.call.in[1], 0, 0.05);
-    element_put(&g->c.call.in[1], 1, 1 / (1 - pow(0.9, 3)));
-    element_put(&g->c.call.in[1], 2, 1 / (1 - pow(0.95, 3)));
-    element_put(&g->c.call.in[1], 3, 3);
+    hyper_in(g);
     gen_in(g, LS_F32, 0.5, 1, DIMS(1));
+    if (g->op == OP_LARS)
+        norms_in(g, variant);
     gen_out_add(g, g->type, zeros ? 0 : -1, zeros ? 0 : 1, DIMS(count));
     if (variant & 2 && !second)
         gen_out_absent(g);
@@ -316,24 +342,58 @@ static void update_case(struct gen *g, size_t count, int variant)
         gen_out_add(g, LS_F32, -1, 1, DIMS(count));
     else
         gen_out_absent(g);
-    g->c.call.attr.optim = (struct optimizer_attr){
-        .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = variant & 32 ? 0 : 0.1f,
-        .momentum = 0.9f, .trust = 0.02f,
-        .nesterov = variant & 8 ? 1 : 0, .decoupled = variant & 4 ? 1 : 0, .adapt = variant & 16 ? 1 : 0,
-    };
-    gen_emit(g, "[%zu] variant %d", count, variant);
+    update_emit(g, count, variant);
 }
 
-void update_cases(struct gen *g)
+/* g factor p -> norms, and with moments g hyper factor p -> m v norms. */
+static void norms_case(struct gen *g, size_t count, int variant)
+{
+    bool moments = g->op == OP_LAMB_MOMENTS;
+
+    gen_begin(g);
+    gen_in(g, variant & 1 ? LS_F32 : g->type, -1, 1, DIMS(count));
+    if (moments)
+        hyper_in(g);
+    gen_in(g, LS_F32, 0.5, 1, DIMS(1));
+    gen_in(g, variant & 1 ? LS_F32 : g->type, -1, 1, DIMS(count));
+    for (int k = 0; k < 2 && moments; k++)
+        gen_out_add(g, LS_F32, 0, 1, DIMS(count));
+    if (moments && !(variant & 16))
+        gen_out_absent(g);
+    else
+        gen_out_add(g, LS_F64, 0, 1, DIMS(2));
+    update_emit(g, count, variant);
+}
+
+/* m v hyper norms -> p master */
+static void lamb_case(struct gen *g, size_t count, int variant)
+{
+    gen_begin(g);
+    for (int k = 0; k < 2; k++)
+        gen_in(g, LS_F32, 0, 1, DIMS(count));
+    hyper_in(g);
+    norms_in(g, variant);
+    gen_out_add(g, g->type, -1, 1, DIMS(count));
+    if (variant & 1)
+        gen_out_add(g, LS_F32, -1, 1, DIMS(count));
+    else
+        gen_out_absent(g);
+    update_emit(g, count, variant);
+}
+
+static void each_update(struct gen *g, void (*make)(struct gen *g, size_t count, int variant))
 {
     static const int variants[] = { 0, 1 + 4, 2, 2 + 1 + 4, 8, 8 + 4, 16, 16 + 1, 16 + 8 + 32, 16 + 64 };
 
     for (size_t i = 0; i < COUNT_OF(counts); i++)
         for (size_t v = 0; v < COUNT_OF(variants); v++)
-            update_case(g, counts[i], variants[v]);
-    update_case(g, SEVERAL_BLOCKS, 16 + 1);
+            make(g, counts[i], variants[v]);
+    make(g, SEVERAL_BLOCKS, 16 + 1);
 }
 
+void update_cases(struct gen *g) { each_update(g, update_case); }
+void norms_cases(struct gen *g) { each_update(g, norms_case); }
+void lamb_cases(struct gen *g) { each_update(g, lamb_case); }
 void mul_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void scale_cases(struct gen *g) { pointwise(g, 1, 1, 2); }
 void unary_cases(struct gen *g) { pointwise(g, 1, 1, 4); }

@@ -87,7 +87,7 @@ static void (*const generators[OPS])(struct gen *g) = {
     [OP_PAD] = pad_cases, [OP_REDUCE_SUM] = reduce_cases, [OP_MSE] = total_cases, [OP_MSE_GRAD] = mse_grad_cases,
     [OP_FILL] = fill_cases, [OP_ACCUMULATE] = accumulate_cases, [OP_CACHE_WRITE] = cache_write_cases,
     [OP_SUM_SQUARES] = total_cases, [OP_CLIP_FACTOR] = clip_cases, [OP_SGD] = update_cases, [OP_ADAM] = update_cases,
-    [OP_LAMB] = update_cases, [OP_LARS] = update_cases,
+    [OP_LAMB_MOMENTS] = norms_cases, [OP_LAMB] = lamb_cases, [OP_LARS_NORMS] = norms_cases, [OP_LARS] = update_cases,
 };
 
 size_t kernel_cases(enum op op, kernel_case_fn *fn, void *ctx)

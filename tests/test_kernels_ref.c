@@ -49,7 +49,7 @@ static void test_pytorch_optimizers(void **state)
 
     (void)state;
     check_updates(OP_SGD, a, 0, (double[]){ 0.46, -1.255, 2.025 });
-    check_updates(OP_LARS, a, 0, (double[]){ 0.46, -1.255, 2.025 });  /* adapt == 0 is SGD */
+    check_updates(OP_LARS, a, 0, (double[]){ 0.46, -1.255, 2.025 });  /* without norms it is SGD */
     a.weight_decay = 0.01f;
     check_updates(OP_SGD, a, 1, (double[]){ 0.4760953895, -1.23634447875, 1.958108568 });
     check_updates(OP_ADAM, a, 2, (double[]){ 0.42082669459959, -1.16724711871009, 1.84246646108092 });
@@ -64,17 +64,22 @@ static void test_lamb_by_hand(void **state)
 {
     double p[2] = { 3, 4 }, g[2] = { 0.5, -0.1 }, m[2] = { 0 }, v[2] = { 0 }, factor = 1;
     double hyper[4] = { 0.1, 1 / (1 - (double)0.9f), 1 / (1 - (double)0.95f), 1 };
-    struct call c = { .nin = 3, .nout = 3 };
+    double norms[2] = { 0 };
+    struct call c = { .nin = 4, .nout = 3 }, d = { .nin = 4, .nout = 1 };
 
     (void)state;
-    c.attr.optim = (struct optimizer_attr){ .beta1 = 0.9f, .beta2 = 0.95f, .weight_decay = 0.5f, .adapt = 1 };
+    c.attr.optim = d.attr.optim = (struct optimizer_attr){ .beta1 = 0.9f, .beta2 = 0.95f, .weight_decay = 0.5f };
     c.in[0] = vector(g, 2);
-    c.in[1] = vector(hyper, 4);
+    c.in[1] = d.in[2] = vector(hyper, 4);
     c.in[2] = vector(&factor, 1);
-    c.out[0] = vector(p, 2);
-    c.out[1] = vector(m, 2);
-    c.out[2] = vector(v, 2);
-    run(OP_LAMB, &c);
+    c.in[3] = d.out[0] = vector(p, 2);
+    c.out[0] = d.in[0] = vector(m, 2);
+    c.out[1] = d.in[1] = vector(v, 2);
+    c.out[2] = d.in[3] = vector(norms, 2);
+    run(OP_LAMB_MOMENTS, &c);
+    CHECK_NEAR(norms[0], 25, 1e-12);
+    CHECK_NEAR(norms[1], 7.25, 1e-9);
+    run(OP_LAMB, &d);
     CHECK_NEAR(p[0], 3 - 0.1 * 5 / sqrt(7.25) * 2.5, 1e-9);
     CHECK_NEAR(p[1], 4 - 0.1 * 5 / sqrt(7.25), 1e-9);
 }
@@ -83,13 +88,19 @@ static void test_lamb_by_hand(void **state)
 static void test_lars_by_hand(void **state)
 {
     double p[2] = { 3, 4 }, g[2] = { 1.2, 1.6 }, factor = 0.5, hyper[4] = { 0.5, 0, 0, 1 };
-    struct call c = { .nin = 3, .nout = 1, .attr.optim = { .weight_decay = 0.1f, .trust = 0.02f, .adapt = 1 } };
+    double norms[2] = { 0 };
+    struct call c = { .nin = 4, .nout = 1, .attr.optim = { .weight_decay = 0.1f, .trust = 0.02f } };
+    struct call d = { .nin = 3, .nout = 1 };
 
     (void)state;
-    c.in[0] = vector(g, 2);
+    c.in[0] = d.in[0] = vector(g, 2);
     c.in[1] = vector(hyper, 4);
-    c.in[2] = vector(&factor, 1);
-    c.out[0] = vector(p, 2);
+    c.in[2] = d.in[1] = vector(&factor, 1);
+    c.in[3] = d.out[0] = vector(norms, 2);
+    c.out[0] = d.in[2] = vector(p, 2);
+    run(OP_LARS_NORMS, &d);
+    CHECK_NEAR(norms[0], 25, 1e-12);
+    CHECK_NEAR(norms[1], 1, 1e-12);
     run(OP_LARS, &c);
     CHECK_NEAR(p[0], 2.97, 1e-8);
     CHECK_NEAR(p[1], 3.96, 1e-8);

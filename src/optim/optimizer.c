@@ -1,7 +1,10 @@
 /* optimizer.c - the optimizer pass: norm, clip factor, one update per parameter, in segment LS_OPTIMIZER_STEP.
  *
  *   acc = 0;  acc += |g|^2 for every gradient;  norm = sqrt(acc), factor = min(1, clip / norm)
- *   for every parameter: value, states, master = update(factor * gradient, hyper)
+ *   LAMB, LARS: norms[i] = 0;  norms[i] += both squares of parameter i (and LAMB's moments move)
+ *   for every parameter: value, states, master = update(factor * gradient, hyper, norms[i])
+ *
+ * Sums come before their readers as a whole, so that ranks that hold parts of a parameter can add theirs in between.
  *
  * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The
  * formulas stand in tensor/kernels_ref_optim.c. Every parameter of the store that isn't frozen takes part, once, in the
@@ -16,12 +19,20 @@
 static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
 
 /* What sets the five apart. */
-static const struct kind { const char *name; int op, first, second, decoupled; } kinds[] = {
-    [LS_SGD]   = { "sgd", OP_SGD, 0, 0, 0 },  /* first moment: with momentum only */
-    [LS_ADAM]  = { "adam", OP_ADAM, 1, 1, 0 },
-    [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1 },
-    [LS_LAMB]  = { "lamb", OP_LAMB, 1, 1, 1 },
-    [LS_LARS]  = { "lars", OP_LARS, 0, 0, 0 },
+static const struct kind { const char *name; int op, first, second, decoupled, layerwise; } kinds[] = {
+    [LS_SGD]   = { "sgd", OP_SGD, 0, 0, 0, 0 },  /* first moment: with momentum only */
+    [LS_ADAM]  = { "adam", OP_ADAM, 1, 1, 0, 0 },
+    [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1, 0 },
+    [LS_LAMB]  = { "lamb", OP_LAMB, 1, 1, 1, 1 },
+    [LS_LARS]  = { "lars", OP_LARS, 0, 0, 0, 1 },
+};
+
+/* An append under way: what all parameters share. */
+struct append {
+    ls_program *p;
+    const ls_optimizer *o;
+    const struct kind *kind;
+    ls_value hyper, factor, norms;  /* norms [parameters,2] f64; none where nothing is layer-wise */
 };
 
 static bool within(double x, double low, double high) { return x >= low && x < high; }
@@ -66,29 +77,91 @@ static ls_value append_norm(ls_program *p, double most)
     return out[1];
 }
 
-static void append_update(ls_program *p, const ls_optimizer *o, int param, ls_value hyper, ls_value factor)
+static bool is_matrix(const struct append *a, int param) { return ls_store_ndim(a->p->store, (size_t)param) >= 2; }
+
+/* Both squares of this parameter [1,2]; none where its rate is left alone. */
+static ls_value norms_of(const struct append *a, int param)
 {
-    const struct kind *k = &kinds[o->kind];
-    bool matrix = ls_store_ndim(p->store, (size_t)param) >= 2;
-    struct op_attr attr = { .optim = {
+    return a->norms.id && is_matrix(a, param) ? ls_slice(a->p, a->norms, 0, (size_t)param, (size_t)param + 1) : LS_NONE;
+}
+
+static struct op_attr attributes(const struct append *a, int param)
+{
+    const ls_optimizer *o = a->o;
+
+    return (struct op_attr){ .optim = {
         .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps, .momentum = (float)o->momentum,
-        .weight_decay = matrix ? (float)o->weight_decay : 0, .trust = (float)o->trust, .nesterov = o->nesterov,
-        .decoupled = k->decoupled, .adapt = matrix } };
-    ls_value in[3] = { program_grad_value(p, param), hyper, factor }, out[4] = { program_param_value(p, param) };
+        .weight_decay = is_matrix(a, param) ? (float)o->weight_decay : 0, .trust = (float)o->trust, .nesterov = o->nesterov,
+        .decoupled = a->kind->decoupled } };
+}
+
+/* The copy of a parameter that an update reads: the master, where there is one. */
+static ls_value exact(const struct append *a, int param)
+{
+    return ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : program_param_value(a->p, param);
+}
+
+/* What must be known of a parameter before its update: LAMB's moments, and the squares. */
+static void append_squares(const struct append *a, int param)
+{
+    struct op_attr attr = attributes(a, param);
+    ls_value g = program_grad_value(a->p, param), norms = norms_of(a, param);
+
+    if (a->kind->op == OP_LAMB) {
+        ls_value in[] = { g, a->hyper, a->factor, exact(a, param) };
+        ls_value out[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), norms };
+
+        program_emit(a->p, OP_LAMB_MOMENTS, &attr, 4, in, 3, out);
+    } else if (a->kind->op == OP_LARS && norms.id) {
+        program_emit(a->p, OP_LARS_NORMS, &attr, 3, (ls_value[]){ g, a->factor, exact(a, param) }, 1, &norms);
+    }
+}
+
+static void append_update(const struct append *a, int param)
+{
+    struct op_attr attr = attributes(a, param);
+    ls_value master = ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : LS_NONE;
+    ls_value norms = norms_of(a, param), out[4] = { program_param_value(a->p, param) };
     int n = 1;
 
-    out[n++] = k->first || o->momentum > 0 ? program_state_value(p, param, "m") : LS_NONE;
-    if (k->second)
-        out[n++] = program_state_value(p, param, "v");
-    out[n++] = ls_store_settings(p->store).master ? program_state_value(p, param, "master") : LS_NONE;
-    program_emit(p, k->op, &attr, 3, in, n, out);
+    if (a->kind->op == OP_LAMB) {
+        ls_value in[] = { program_state_value(a->p, param, "m"), program_state_value(a->p, param, "v"), a->hyper, norms };
+
+        out[n++] = master;
+        program_emit(a->p, OP_LAMB, &attr, 4, in, n, out);
+    } else {
+        ls_value in[] = { program_grad_value(a->p, param), a->hyper, a->factor, norms };
+
+        out[n++] = a->kind->first || a->o->momentum > 0 ? program_state_value(a->p, param, "m") : LS_NONE;
+        if (a->kind->second)
+            out[n++] = program_state_value(a->p, param, "v");
+        out[n++] = master;
+        program_emit(a->p, a->kind->op, &attr, a->kind->layerwise ? 4 : 3, in, n, out);
+    }
+}
+
+static void append_all(struct append *a)
+{
+    size_t n = ls_store_count(a->p->store);
+
+    a->hyper = ls_input(a->p, HYPER, LS_F32, 1, (size_t[]){ 4 });
+    a->factor = append_norm(a->p, a->o->clip);
+    if (a->kind->layerwise) {
+        a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
+        for (size_t i = 0; i < n; i++)
+            if (!ls_store_is_frozen(a->p->store, i))
+                append_squares(a, (int)i);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!ls_store_is_frozen(a->p->store, i))
+            append_update(a, (int)i);
 }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
 {
     enum segment segment = p->segment;
     enum phase phase = p->phase;
-    ls_value hyper, factor;
+    struct append a = { .p = p, .o = o };
 
     LS_TRY(check(o));
     if (program_find(p, HYPER).id)
@@ -97,11 +170,8 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
         return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it behind the model");
     p->segment = SEG_OPTIMIZER;
     p->phase = PHASE_OPTIMIZER;
-    hyper = ls_input(p, HYPER, LS_F32, 1, (size_t[]){ 4 });
-    factor = append_norm(p, o->clip);
-    for (size_t i = 0; i < ls_store_count(p->store); i++)
-        if (!ls_store_is_frozen(p->store, i))
-            append_update(p, o, (int)i, hyper, factor);
+    a.kind = &kinds[o->kind];
+    append_all(&a);
     p->segment = segment;
     p->phase = phase;
     return ls_program_status(p);

@@ -71,8 +71,10 @@
     X(CLIP_FACTOR, "clip_factor", 0)       /* acc[1] f64 -> norm[1] f32, factor[1] f32 = min(1, clip.most / norm); most 0: 1 */ \
     X(SGD, "sgd", 0)                       /* g hyper[4] factor[1] -> p m? master? (all updated) */             \
     X(ADAM, "adam", 0)                     /* g hyper[4] factor[1] -> p m v master? */                          \
-    X(LAMB, "lamb", 0)                     /* g hyper[4] factor[1] -> p m v master? */                          \
-    X(LARS, "lars", 0)                     /* g hyper[4] factor[1] -> p m? master? */
+    X(LAMB_MOMENTS, "lamb_moments", 0)     /* g hyper[4] factor[1] p -> m v norms[2]? f64 += |p|^2, |u|^2 */    \
+    X(LAMB, "lamb", 0)                     /* m v hyper[4] norms[2]? f64 -> p master? (updated) */              \
+    X(LARS_NORMS, "lars_norms", 0)         /* g factor[1] p -> norms[2] f64 += |p|^2, |g|^2 */                  \
+    X(LARS, "lars", 0)                     /* g hyper[4] factor[1] norms[2]? f64 -> p m? master? */
 
 enum op {
 #define OP_ENUM(id, name, inplace) OP_##id,
@@ -88,7 +90,7 @@ struct rope { double theta, factor, low_freq_factor, high_freq_factor; int64_t o
 
 /* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas of the four
  * updates stand in kernels_ref_optim.c. g is multiplied by factor first. Weight decay is this parameter's. */
-struct optimizer_attr { float beta1, beta2, eps, weight_decay, momentum, trust; int nesterov, decoupled, adapt; };
+struct optimizer_attr { float beta1, beta2, eps, weight_decay, momentum, trust; int nesterov, decoupled; };
 
 struct op_attr {
     union {

@@ -1,17 +1,19 @@
-/* kernels_ref_optim.c - reference: gradient norm, clipping and the four updates.
+/* kernels_ref_optim.c - reference: gradient norm, clipping and the updates.
  *
- * One call updates one parameter tensor. With g = factor * gradient, lr = hyper[0], c1 = hyper[1] = 1/(1-beta1^t),
- * c2 = hyper[2] = 1/(1-beta2^t), wd = weight_decay, and |.| the norm of the whole tensor:
+ * One call updates one parameter tensor, or any run of its elements. With g = factor * gradient, lr = hyper[0],
+ * c1 = hyper[1] = 1/(1-beta1^t), c2 = hyper[2] = 1/(1-beta2^t), wd = weight_decay, and |.| the norm of the whole tensor:
  *
  *   sgd   decoupled: p -= lr wd p; else g += wd p
  *         m = momentum m + g;  p -= lr (nesterov ? g + momentum m : m);  without m: p -= lr g
  *   adam  decoupled (AdamW): p -= lr wd p; else g += wd p
  *         m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2;  p -= lr c1 m / (sqrt(c2 v) + eps)
  *   lamb  m, v as adam;  u = c1 m / (sqrt(c2 v) + eps) + wd p
- *         p -= lr r u,  r = |p| / |u|, or 1 when either is 0 or adapt == 0                      (You et al. 2019)
- *   lars  r = trust |p| / (|g| + wd |p|), or 1 when |p| or |g| is 0 or adapt == 0;  g = r (g + wd p); then m and p
- *         as in sgd without decay, so that adapt == 0 is sgd                                    (You et al. 2017)
+ *         p -= lr r u,  r = |p| / |u|, or 1 when either is 0 or there are no norms              (You et al. 2019)
+ *   lars  r = trust |p| / (|g| + wd |p|), or 1 when |p| or |g| is 0 or there are no norms;  g = r (g + wd p); then m and p
+ *         as in sgd without decay, so that lars without norms is sgd                            (You et al. 2017)
  *
+ * LAMB and LARS take two calls: the first (lamb_moments, lars_norms) adds the squares of the elements it is given to
+ * norms[2], the second reads them when all elements of the tensor, wherever they lie, have been added.
  * All that is on the right of an assignment is the value before the line. p is the master copy when there is one, and
  * the parameter becomes its rounded copy. Without, the parameter itself is updated and rounded each time: a change
  * of less than half its last bit is lost, in bf16 that is 1/512 of its value.
@@ -122,26 +124,65 @@ static void adam(const struct call *c)
     }
 }
 
-static size_t lamb_scratch(const struct call *c)
+/* u of lamb, from moments that have been moved already. */
+static double lamb_step(double m, double v, double p, double c1, double c2, const struct optimizer_attr *a)
 {
-    return view_count(&c->in[0]) * sizeof(double);
+    return c1 * m / (sqrt(c2 * v) + a->eps) + a->weight_decay * p;
+}
+
+/* squares[2] into the norms, where there are any. */
+static void add_norms(const struct call *c, int out, const double *squares)
+{
+    for (size_t i = 0; i < 2 && call_has_out(c, out); i++)
+        ref_add(&c->out[out], i, squares[i]);
+}
+
+static void lamb_moments(const struct call *c)
+{
+    const struct optimizer_attr *a = &c->attr.optim;
+    const struct view *m = &c->out[0], *v = &c->out[1];
+    double factor = ref_get(&c->in[2], 0), squares[2] = { 0 };
+
+    for (size_t i = 0; i < view_count(&c->in[0]); i++) {
+        double g = factor * ref_get(&c->in[0], i), p = ref_get(&c->in[3], i), u;
+
+        ref_put(m, i, a->beta1 * ref_get(m, i) + (1 - (double)a->beta1) * g);
+        ref_put(v, i, a->beta2 * ref_get(v, i) + (1 - (double)a->beta2) * g * g);
+        u = lamb_step(ref_get(m, i), ref_get(v, i), p, ref_get(&c->in[1], 1), ref_get(&c->in[1], 2), a);
+        squares[0] += p * p;
+        squares[1] += u * u;
+    }
+    add_norms(c, 2, squares);
 }
 
 static void lamb(const struct call *c)
 {
-    struct update u = update_of(c, true);
-    double *step = c->scratch, pp = 0, ss = 0, ratio;
+    const struct view *m = &c->in[0], *v = &c->in[1], *hyper = &c->in[2];
+    struct update u = { .a = &c->attr.optim, .p = &c->out[0], .master = call_has_out(c, 1) ? &c->out[1] : NULL };
+    double pp = 0, uu = 0, rate = ref_get(hyper, 0);
 
-    for (size_t i = 0; i < u.count; i++) {
+    if (call_has_in(c, 3)) {
+        pp = ref_get(&c->in[3], 0);
+        uu = ref_get(&c->in[3], 1);
+    }
+    if (pp > 0 && uu > 0)
+        rate *= sqrt(pp) / sqrt(uu);
+    for (size_t i = 0; i < view_count(m); i++) {
         double p = parameter(&u, i);
 
-        step[i] = adam_step(&u, i, gradient(&u, i)) + u.a->weight_decay * p;
-        pp += p * p;
-        ss += step[i] * step[i];
+        set_parameter(&u, i, p - rate * lamb_step(ref_get(m, i), ref_get(v, i), p, ref_get(hyper, 1), ref_get(hyper, 2), u.a));
     }
-    ratio = u.a->adapt && pp > 0 && ss > 0 ? sqrt(pp) / sqrt(ss) : 1;
-    for (size_t i = 0; i < u.count; i++)
-        set_parameter(&u, i, parameter(&u, i) - u.lr * ratio * step[i]);
+}
+
+static void lars_norms(const struct call *c)
+{
+    double factor = ref_get(&c->in[1], 0), squares[2] = { 0 };
+
+    for (size_t i = 0; i < view_count(&c->in[0]); i++) {
+        squares[0] += pow(ref_get(&c->in[2], i), 2);
+        squares[1] += pow(factor * ref_get(&c->in[0], i), 2);
+    }
+    add_norms(c, 0, squares);
 }
 
 static void lars(const struct call *c)
@@ -149,11 +190,11 @@ static void lars(const struct call *c)
     struct update u = update_of(c, false);
     double pp = 0, gg = 0, wd = u.a->weight_decay, ratio = 1;
 
-    for (size_t i = 0; i < u.count; i++) {
-        pp += pow(parameter(&u, i), 2);
-        gg += pow(gradient(&u, i), 2);
+    if (call_has_in(c, 3)) {
+        pp = ref_get(&c->in[3], 0);
+        gg = ref_get(&c->in[3], 1);
     }
-    if (u.a->adapt && pp > 0 && gg > 0)
+    if (pp > 0 && gg > 0)
         ratio = u.a->trust * sqrt(pp) / (sqrt(gg) + wd * sqrt(pp));
     for (size_t i = 0; i < u.count; i++) {
         double p = parameter(&u, i), g = ratio * (gradient(&u, i) + wd * p);
@@ -167,7 +208,9 @@ const struct kernel kernels_ref_optim[] = {
     REF_ROW(CLIP_FACTOR, clip_factor, NULL),
     REF_ROW(SGD, sgd, NULL),
     REF_ROW(ADAM, adam, NULL),
-    REF_ROW(LAMB, lamb, lamb_scratch),
+    REF_ROW(LAMB_MOMENTS, lamb_moments, NULL),
+    REF_ROW(LAMB, lamb, NULL),
+    REF_ROW(LARS_NORMS, lars_norms, NULL),
     REF_ROW(LARS, lars, NULL),
     REF_END,
 };

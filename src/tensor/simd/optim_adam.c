@@ -1,4 +1,4 @@
-/* optim_adam.c - Adam, AdamW and LAMB. LAMB takes two passes: moments and norms, then the parameters. */
+/* optim_adam.c - Adam, AdamW, and the two calls of LAMB: moments and norms, then the parameters. */
 #include "tensor/simd/update.h"
 
 /* c1 m / (sqrt(c2 v) + eps) */
@@ -41,7 +41,7 @@ static void adam(const struct call *c)
 }
 
 /* sums: squares of p, squares of the step */
-static void lamb_moments(void *ctx, size_t begin, size_t end, int thread)
+static void moments_range(void *ctx, size_t begin, size_t end, int thread)
 {
     struct update u = *(const struct update *)ctx;
     vf wd = vset(u.a->weight_decay);
@@ -62,6 +62,26 @@ static void lamb_moments(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
+static bool moments_accepts(const struct call *c)
+{
+    return is_plain(&c->in[0]) && is_f32(&c->in[1]) && is_f32(&c->in[2]) && is_plain(&c->in[3]) && is_f32(&c->out[0])
+        && is_f32(&c->out[1]);
+}
+
+static void lamb_moments(const struct call *c)
+{
+    const float *hyper = c->in[1].data;
+    struct update u = {
+        .a = &c->attr.optim, .g = c->in[0].data, .p = c->in[3].data, .gtype = c->in[0].dtype, .ptype = c->in[3].dtype,
+        .m = c->out[0].data, .v = c->out[1].data, .c1 = hyper[1], .c2 = hyper[2], .factor = *(const float *)c->in[2].data,
+        .sums = c->scratch, .count = view_count(&c->in[0]),
+    };
+
+    threads_for(update_blocks(u.count), 1, moments_range, &u);
+    if (call_has_out(c, 2))
+        update_fold(&u, c->out[2].data);
+}
+
 static void lamb_range(void *ctx, size_t begin, size_t end, int thread)
 {
     struct update u = *(const struct update *)ctx;
@@ -75,25 +95,30 @@ static void lamb_range(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static size_t lamb_scratch(const struct call *c)
+static bool lamb_accepts(const struct call *c)
 {
-    return update_blocks(view_count(&c->in[0])) * 2 * sizeof(double);
+    return is_f32(&c->in[0]) && is_f32(&c->in[1]) && is_f32(&c->in[2]) && is_plain(&c->out[0])
+        && (!call_has_out(c, 1) || is_f32(&c->out[1]));
 }
 
 static void lamb(const struct call *c)
 {
-    struct update u = update_of(c, true);
-    double pp, ss;
+    const float *hyper = c->in[2].data;
+    const double *norms = call_has_in(c, 3) ? c->in[3].data : NULL;
+    struct update u = {
+        .a = &c->attr.optim, .p = c->out[0].data, .ptype = c->out[0].dtype, .m = c->in[0].data, .v = c->in[1].data,
+        .master = call_has_out(c, 1) ? c->out[1].data : NULL, .lr = hyper[0], .c1 = hyper[1], .c2 = hyper[2], .ratio = 1,
+        .count = view_count(&c->in[0]),
+    };
 
-    threads_for(update_blocks(u.count), 1, lamb_moments, &u);
-    update_fold(&u, &pp, &ss);
-    if (u.a->adapt && pp > 0 && ss > 0)
-        u.ratio = (float)(sqrt(pp) / sqrt(ss));
+    if (norms && norms[0] > 0 && norms[1] > 0)
+        u.ratio = (float)(sqrt(norms[0]) / sqrt(norms[1]));
     threads_for(u.count, GRAIN, lamb_range, &u);
 }
 
 const struct kernel SIMD_TABLE(optim_adam)[] = {
     SIMD_ROW(ADAM, update_accepts, NULL, adam),
-    SIMD_ROW(LAMB, update_accepts, lamb_scratch, lamb),
+    SIMD_ROW(LAMB_MOMENTS, moments_accepts, update_scratch, lamb_moments),
+    SIMD_ROW(LAMB, lamb_accepts, NULL, lamb),
     SIMD_END,
 };

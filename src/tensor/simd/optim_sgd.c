@@ -47,7 +47,7 @@ static void lars_range(void *ctx, size_t begin, size_t end, int thread)
 }
 
 /* sums: squares of p, squares of g */
-static void lars_norms(void *ctx, size_t begin, size_t end, int thread)
+static void norms_range(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct update *u = ctx;
 
@@ -65,27 +65,35 @@ static void lars_norms(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static size_t lars_scratch(const struct call *c)
+static bool norms_accepts(const struct call *c)
 {
-    return update_blocks(view_count(&c->in[0])) * 2 * sizeof(double);
+    return is_plain(&c->in[0]) && is_f32(&c->in[1]) && is_plain(&c->in[2]);
+}
+
+static void lars_norms(const struct call *c)
+{
+    struct update u = {
+        .a = &c->attr.optim, .g = c->in[0].data, .p = c->in[2].data, .gtype = c->in[0].dtype, .ptype = c->in[2].dtype,
+        .factor = *(const float *)c->in[1].data, .sums = c->scratch, .count = view_count(&c->in[0]),
+    };
+
+    threads_for(update_blocks(u.count), 1, norms_range, &u);
+    update_fold(&u, c->out[0].data);
 }
 
 static void lars(const struct call *c)
 {
     struct update u = update_of(c, false);
-    double pp, gg;
+    const double *norms = call_has_in(c, 3) ? c->in[3].data : NULL;
 
-    if (u.a->adapt) {
-        threads_for(update_blocks(u.count), 1, lars_norms, &u);
-        update_fold(&u, &pp, &gg);
-        if (pp > 0 && gg > 0)
-            u.ratio = (float)(u.a->trust * sqrt(pp) / (sqrt(gg) + u.a->weight_decay * sqrt(pp)));
-    }
+    if (norms && norms[0] > 0 && norms[1] > 0)
+        u.ratio = (float)(u.a->trust * sqrt(norms[0]) / (sqrt(norms[1]) + u.a->weight_decay * sqrt(norms[0])));
     threads_for(u.count, GRAIN, lars_range, &u);
 }
 
 const struct kernel SIMD_TABLE(optim_sgd)[] = {
     SIMD_ROW(SGD, update_accepts, NULL, sgd),
-    SIMD_ROW(LARS, update_accepts, lars_scratch, lars),
+    SIMD_ROW(LARS_NORMS, norms_accepts, update_scratch, lars_norms),
+    SIMD_ROW(LARS, update_accepts, NULL, lars),
     SIMD_END,
 };

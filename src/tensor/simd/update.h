@@ -1,4 +1,4 @@
-/* update.h - what the vector kernels of the four optimizers share. Formulas: kernels_ref_optim.c.
+/* update.h - what the vector kernels of the optimizers share. Formulas: kernels_ref_optim.c.
  *
  * Gradient and parameter may be of any floating type; m, v, master, hyper and factor are f32. An update moves some
  * 30 bytes for each element, so the types are looked at as it goes.
@@ -72,14 +72,20 @@ INLINE vd squares(vd sum, vf x)
     return sum + (low * low + high * high);
 }
 
-/* *a and *b: the sums over all blocks, in their order. */
-INLINE void update_fold(const struct update *u, double *a, double *b)
+/* For u.sums of a call whose operand 0 is the gradient. */
+INLINE size_t update_scratch(const struct call *c) { return update_blocks(view_count(&c->in[0])) * 2 * sizeof(double); }
+
+/* norms[2] += the sums over all blocks, in their order. */
+INLINE void update_fold(const struct update *u, double *norms)
 {
-    *a = *b = 0;
+    double a = 0, b = 0;
+
     for (size_t i = 0; i < update_blocks(u->count); i++) {
-        *a += u->sums[2 * i];
-        *b += u->sums[2 * i + 1];
+        a += u->sums[2 * i];
+        b += u->sums[2 * i + 1];
     }
+    norms[0] += a;
+    norms[1] += b;
 }
 
 #endif
