@@ -8,6 +8,7 @@
 #ifndef LS_COMM_CALLS_H
 #define LS_COMM_CALLS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "lockstep/comm.h"
@@ -21,6 +22,10 @@ struct signature {
     uint64_t counts;                  /* hash of the counts of a _v call; 0 */
     int32_t  op, type, redop, root;   /* ls_collective, ls_dtype, ls_redop or -1, root or peer or -1 */
 };
+
+/* Whether two ranks mean the same call. A send meets a receive of the same number of its pair, type and count; else every
+ * field is compared. */
+bool signature_agrees(const struct signature *a, const struct signature *b);
 
 enum call_state { CALL_NONE, CALL_QUEUED, CALL_RUNNING, CALL_DONE, CALL_FAILED };
 

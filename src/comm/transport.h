@@ -76,6 +76,11 @@ struct transport {
     /* Ends the job's communication: every rank's next look at any link gives st and this message. First one wins. */
     void      (*fail)(struct link *l, ls_status st, const char *message);
     ls_status (*failed)(struct link *l);                             /* LS_OK, or what fail() said, message set */
+
+    /* This rank's latest call, for the others' peek(): given when the call is taken up and when it has ended. NULL: not used. */
+    void      (*note)(struct link *l, const struct call_record *r);
+    /* Ends a sleep of this process in idle(). The one function that is called without the lock. NULL: idle() just ends. */
+    void      (*wake)(struct link *l);
 };
 
 const struct transport *transport_find(const char *where);           /* by "NAME:"; NULL with the message set */
@@ -83,7 +88,7 @@ extern const struct transport transport_shm, transport_plan;
 /* The MPI row is built as a module per implementation and loaded when first used: see mpi_load.c. */
 const struct transport *transport_mpi(void);                         /* NULL with the message set */
 
-/* Writes the one line for two signatures that differ: who called what. */
+/* Writes the one line for two signatures that differ (!signature_agrees): who called what. */
 ls_status comm_mismatch(const struct link_base *l, int mine, const struct signature *a, int other, const struct signature *b);
 
 #endif
