@@ -1,0 +1,125 @@
+/* cores.c - processors by hwloc, which knows their order, and by the kernel, which knows what we may have.
+ *
+ * Nothing here outlives a call: the topology is read when shares are made, once in a launch.
+ */
+#include "base/cores.h"
+
+#include <hwloc.h>
+#include <hwloc/glibc-sched.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+
+/* ---- how many ---- */
+
+static int mask_count(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    return MAX(1, CPU_COUNT(&set));
+}
+
+int cores_quota(const char *cpu_max)
+{
+    long long quota, period;
+
+    if (sscanf(cpu_max, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
+    return (int)MIN((quota + period - 1) / period, 1 << 20);
+}
+
+static int quota_of(const char *folder)
+{
+    char path[4200], text[64] = "";
+
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    if (!fgets(text, sizeof text, f)) text[0] = '\0';
+    fclose(f);
+    return cores_quota(text);
+}
+
+/* Our group's line of /proc/self/cgroup is "0::/a/b"; a limit may stand at any level. 0: none. */
+static int quota(void)
+{
+    char line[4096], folder[4096] = "";
+    int least = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "0::/", 4) == 0) snprintf(folder, sizeof folder, "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
+    fclose(f);
+    for (char *slash = folder; slash; ) {
+        int here = quota_of(folder);
+
+        if (here && (!least || here < least)) least = here;
+        slash = strrchr(folder, '/');
+        if (slash) *slash = '\0';
+    }
+    return least;
+}
+
+int cores_count(void)
+{
+    int limit = quota(), have = mask_count();
+
+    return limit ? MIN(limit, have) : have;
+}
+
+/* ---- shares ---- */
+
+/* Objects of a kind that hold a processor we may use. */
+static int allowed(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset_t mask)
+{
+    int count = 0;
+
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o)); )
+        count += hwloc_bitmap_intersects(o->cpuset, mask);
+    return count;
+}
+
+/* Object i of `count` goes to share i * n / count: neighbours together, sizes differ by one object at most. */
+static bool deal(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset_t mask, int count, int n, cpu_set_t out[])
+{
+    hwloc_bitmap_t both = hwloc_bitmap_alloc();
+    int i = 0;
+
+    if (!both) return false;
+    for (int k = 0; k < n; k++) CPU_ZERO(&out[k]);
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o)); ) {
+        if (!hwloc_bitmap_intersects(o->cpuset, mask)) continue;
+        cpu_set_t set;
+        hwloc_bitmap_and(both, o->cpuset, mask);
+        hwloc_cpuset_to_glibc_sched_affinity(t, both, &set, sizeof set);
+        cpu_set_t *mine = &out[(long long)i++ * n / count];
+        CPU_OR(mine, mine, &set);
+    }
+    hwloc_bitmap_free(both);
+    return true;
+}
+
+static bool share(hwloc_topology_t t, hwloc_bitmap_t mask, int n, cpu_set_t out[])
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return false;
+    if (hwloc_cpuset_from_glibc_sched_affinity(t, mask, &set, sizeof set) != 0) return false;
+    int cores = allowed(t, HWLOC_OBJ_CORE, mask), processors = allowed(t, HWLOC_OBJ_PU, mask);
+    if (processors < n) return false;
+    return cores >= n ? deal(t, HWLOC_OBJ_CORE, mask, cores, n, out) : deal(t, HWLOC_OBJ_PU, mask, processors, n, out);
+}
+
+bool cores_share(int n, cpu_set_t out[])
+{
+    hwloc_topology_t t;
+
+    ASSERT(n >= 1);
+    if (hwloc_topology_init(&t) != 0) return false;
+    hwloc_bitmap_t mask = hwloc_bitmap_alloc();
+    bool done = mask && hwloc_topology_load(t) == 0 && share(t, mask, n, out);
+    hwloc_bitmap_free(mask);
+    hwloc_topology_destroy(t);
+    return done;
+}
