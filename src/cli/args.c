@@ -122,6 +122,25 @@ static bool is_config(const struct command *c, const char *a)
     return c->verb && strncmp(a, "--config", 8) == 0 && (a[8] == '\0' || a[8] == '=');
 }
 
+/* -n 4, -n4 */
+static ls_status take_ranks(struct reader *r, struct invocation *in)
+{
+    const char *a = r->argv[r->at] + 2, *value = *a ? a : r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+
+    if (!value) return ls_fail(LS_EINVAL, "-n needs a value: the number of ranks");
+    if (options_set(&in->options, "launch.ranks", value, "command line") == LS_OK) return LS_OK;
+    return ls_fail_at(LS_EINVAL, "-n");
+}
+
+static bool has_ranks(const struct command *c)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; c->verb && i < t->count; i++)
+        if (strcmp(t->rows[i].name, "launch.ranks") == 0) return t->rows[i].verbs & c->verb;
+    return false;
+}
+
 static ls_status take_plain(const char *a, struct invocation *in)
 {
     const struct command *c = in->command;
@@ -144,6 +163,7 @@ static ls_status take(struct reader *r, struct invocation *in)
         return LS_OK;
     }
     if (strncmp(a, "--", 2) == 0) return take_flag(r, a + 2);
+    if (strncmp(a, "-n", 2) == 0 && has_ranks(r->command)) return take_ranks(r, in);
     if (a[0] == '-' && a[1] != '\0')
         return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
     return take_plain(a, in);
@@ -169,11 +189,11 @@ static ls_status read_all(struct reader r, struct invocation *in)
     return ls_fail(LS_EINVAL, "too few arguments; usage: lockstep %s %s", in->command->name, in->command->arguments);
 }
 
-ls_status args_parse(const struct command *c, int argc, char *const argv[], struct invocation *out)
+ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out)
 {
-    *out = (struct invocation){ .command = c };
+    *out = (struct invocation){ .command = c, .argc = argc, .argv = argv, .words = words };
     if (c->verb) LS_TRY(options_open(config_table(), &out->config, c->verb, &out->options));
-    ls_status st = read_all((struct reader){ c, argc, argv, 0 }, out);
+    ls_status st = read_all((struct reader){ c, argc - words, argv + words, 0 }, out);
     if (st != LS_OK) args_close(out);
     return st;
 }

@@ -1,13 +1,14 @@
 /* args.h - what a command is called with: flags of its own, options of the table, and plain arguments.
  *
  *   lockstep COMMAND [FLAGS] [--config FILE]... [--section.key=value]... [ARGUMENTS]
- * A flag's value follows it or a '='. Every command knows -h (short help), --help (all of it), -q, -v; those that read
+ * A flag's value follows it or a '='. -n N is launch.ranks=N. Every command knows -h (short help), --help (all of it), -q, -v; those that read
  * options also --config and --print-config. "--" ends flags. Later wins, except that files come before options.
  */
 #ifndef LS_CLI_ARGS_H
 #define LS_CLI_ARGS_H
 
 #include <stdbool.h>
+#include "comm/comm.h"
 #include "train/config.h"
 
 enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING };
@@ -34,6 +35,8 @@ struct command {
     const char         *examples;   /* lines, each with its own line feed */
     ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */
     ls_status         (*run)(struct invocation *in);
+    ls_status         (*launch)(struct invocation *in);  /* instead of run, where launch.ranks are to be started: see launching.h;
+                                                            NULL: runs alone */
 };
 
 enum { ARGUMENTS_MOST = 8 };
@@ -46,10 +49,15 @@ struct invocation {
     int            count;
     bool           quiet, verbose;
     bool           short_help, long_help, print_config;
+    struct world   world;    /* where this process stands among the ranks that were started */
+    int            argc;     /* as the process got them */
+    char *const   *argv;
+    int            words;    /* of the command's name, argv[0] included */
+    int            code;     /* of a launch that failed: the exit code to leave with; 0: by the status */
 };
 
-/* argv[0] is the first argument behind the command's name. Every failure is a usage error. */
-ls_status args_parse(const struct command *c, int argc, char *const argv[], struct invocation *out);
+/* words: of argv that name program and command. Every failure is a usage error. */
+ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out);
 void      args_close(struct invocation *in);
 
 extern const struct command *const commands[];  /* ended by NULL */

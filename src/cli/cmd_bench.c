@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/args.h"
+#include "cli/launching.h"
 #include "program/program.h"
 #include "train/machine.h"
 #include "train/metrics.h"
@@ -30,7 +30,19 @@ static const char *const train_common[] = {
     "run.isa",      "bench.steps",       "bench.warmup",      NULL,
 };
 
-struct result { double loss, seconds, peak_flops; struct mem_stats memory; };
+struct result {
+    double loss, seconds, peak_flops;
+    double exposed;  /* seconds of the timed steps that this rank waited for others, per step */
+    struct mem_stats memory;
+};
+
+static double exposed_so_far(void)
+{
+    double sum = 0;
+
+    for (int op = 0; op < LS_COLLECTIVES; op++) sum += comm_counted((ls_collective)op).exposed;
+    return sum;
+}
 
 static int by_length(const void *a, const void *b)
 {
@@ -41,16 +53,16 @@ static int by_length(const void *a, const void *b)
 
 static void fill(struct step *s, uint64_t index)
 {
-    size_t count = s->accumulate * s->batch * s->seq_len;
-    uint64_t stream = rng_stream("bench.tokens");
+    size_t count = s->accumulate * s->batch * s->seq_len, own = (s->end - s->begin) * s->seq_len;
+    uint64_t stream = rng_stream("bench.tokens"), first = (index * s->global + s->begin) * s->seq_len;
 
     for (size_t i = 0; i < count; i++) {
-        s->tokens[i] = (int32_t)(rng_u32(s->model.seed, stream, 2 * (index * count + i)) % s->model.vocab);
-        s->targets[i] = (int32_t)(rng_u32(s->model.seed, stream, 2 * (index * count + i) + 1) % s->model.vocab);
+        s->tokens[i] = (int32_t)(rng_u32(s->model.seed, stream, 2 * (first + i)) % s->model.vocab);
+        s->targets[i] = i < own ? (int32_t)(rng_u32(s->model.seed, stream, 2 * (first + i) + 1) % s->model.vocab) : -1;
     }
 }
 
-/* The figures are those of the median step. */
+/* The figures are those of the median step, of this rank; all ranks take each step together. */
 static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
     uint64_t warmup = (uint64_t)c->bench.warmup, steps = (uint64_t)c->bench.steps;
@@ -60,11 +72,13 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
     for (uint64_t i = 0; i < warmup + steps; i++) {
         fill(s, i);
         if (i == warmup) mem_reset_peak();
+        if (i == warmup) out->exposed = exposed_so_far();
         double began = base_now();
         LS_TRY(step_gradients(s, i, &out->loss, &valid));
         LS_TRY(step_update(s, 1e-4, i + 1, &norm));
         if (i >= warmup) took[i - warmup] = base_now() - began;
     }
+    out->exposed = (exposed_so_far() - out->exposed) / (double)steps;
     qsort(took, steps, sizeof *took, by_length);
     out->seconds = (took[(steps - 1) / 2] + took[steps / 2]) / 2;
     mem_read(&out->memory);
@@ -83,7 +97,7 @@ static ls_status time_steps(const struct config *c, struct step *s, struct resul
 static ls_status put_json(const struct step *s, const struct result *r)
 {
     struct json_out j = { 0 };
-    double tokens = (double)(s->accumulate * s->batch * s->seq_len);
+    double tokens = (double)(s->global * s->seq_len);
 
     json_begin_object(&j, NULL);
     json_put_int(&j, "parameters", (int64_t)ls_model_parameters(&s->model));
@@ -93,6 +107,8 @@ static ls_status put_json(const struct step *s, const struct result *r)
     json_put_string(&j, "compute", ls_dtype_name(ls_store_settings(s->store).type));
     json_put_real(&j, "tokens_per_second", tokens / r->seconds);
     json_put_real(&j, "step_seconds", r->seconds);
+    json_put_int(&j, "ranks", s->ranks.size);
+    json_put_real(&j, "exposed_seconds", r->exposed);
     json_put_real(&j, "loss", r->loss);
     json_put_int(&j, "peak_rss_bytes", (int64_t)machine_peak_rss());
     json_put_real(&j, "mfu", step_model_flops(s) / r->seconds / r->peak_flops);
@@ -109,12 +125,15 @@ static ls_status put_json(const struct step *s, const struct result *r)
 
 static void put_table(const struct step *s, const struct result *r)
 {
-    double tokens = (double)(s->accumulate * s->batch * s->seq_len);
+    double tokens = (double)(s->global * s->seq_len);
     char text[32], size[16];
 
-    printf("model       %s parameters, %s, %d threads, %s\n", text_count(text, (int64_t)ls_model_parameters(&s->model)),
-           ls_dtype_name(ls_store_settings(s->store).type), threads_count(), isa_name(isa_best()));
-    printf("step        %zu x %zu samples of %zu tokens in %.3f s\n", s->accumulate, s->batch, s->seq_len, r->seconds);
+    printf("model       %s parameters, %s, %d ranks of %d threads, %s\n",
+           text_count(text, (int64_t)ls_model_parameters(&s->model)), ls_dtype_name(ls_store_settings(s->store).type),
+           s->ranks.size, threads_count(), isa_name(isa_best()));
+    printf("step        %zu samples of %zu tokens in %.3f s", s->global, s->seq_len, r->seconds);
+    if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
+    printf("\n");
     printf("speed       %s tokens/s\n", text_count(text, (int64_t)(tokens / r->seconds)));
     printf("mfu         %.1f%% of %.0f GFLOP/s; hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
            r->peak_flops / 1e9, 100 * step_executed_flops(s) / r->seconds / r->peak_flops);
@@ -134,27 +153,45 @@ static ls_status put_profile(const struct step *s)
     return LS_OK;
 }
 
-static ls_status run_train(struct invocation *in)
+static ls_status put_result(const struct step *s, const struct result *r)
 {
-    const struct config *c = &in->config;
+    if (s->ranks.rank > 0) return LS_OK;
+    if (json) LS_TRY(put_json(s, r));
+    else put_table(s, r);
+    return profile ? put_profile(s) : LS_OK;
+}
+
+static ls_status bench_train(const struct config *c, const struct ranks *ranks)
+{
     struct result r = { 0 };
     struct step s;
     ls_model model;
 
     LS_TRY(config_model(c, 0, &model));
-    LS_TRY(step_open(c, &model, false, &s));
+    LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = time_steps(c, &s, &r);
     if (st == LS_OK) st = machine_peak_flops(config_type(c), &r.peak_flops);
-    if (st == LS_OK && json) st = put_json(&s, &r);
-    else if (st == LS_OK) put_table(&s, &r);
-    if (st == LS_OK && profile) st = put_profile(&s);
+    if (st == LS_OK) st = ranks_sum(ranks, &r.peak_flops, 1);
+    if (st == LS_OK) st = put_result(&s, &r);
     step_close(&s);
     return st;
 }
 
+static ls_status run_train(struct invocation *in)
+{
+    struct ranks ranks;
+
+    LS_TRY(ranks_open(&in->config, &ranks));
+    ls_status st = bench_train(&in->config, &ranks);
+    ranks_close(&ranks);
+    return st;
+}
+
+static ls_status launch_train(struct invocation *in) { return launching_run(in, NULL, NULL); }
+
 const struct command command_bench_train = {
     .name = "bench train", .arguments = "", .summary = "time training steps on random tokens",
-    .verb = VERB_BENCH, .flags = train_flags, .common = train_common, .run = run_train,
+    .verb = VERB_BENCH, .flags = train_flags, .common = train_common, .run = run_train, .launch = launch_train,
     .examples =
         "  lockstep bench train --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep bench train --model.preset=gpt2-124m --precision.compute=fp32 --launch.threads=2 --json\n"

@@ -13,10 +13,12 @@
 #include "train/machine.h"
 
 static bool print_program, json;
+static int64_t rank;
 
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
       "print the step as it will be run, a line an instruction" },
+    { "rank", FLAG_INT, &rank, 0, 65535, "R", "whose plan, of the ranks of the layout [0]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -24,7 +26,8 @@ static const struct flag flags[] = {
 static const char *const common[] = {
     "model.preset",      "model.hf",         "model.layers",       "model.width",       "model.vocab",
     "data.seq_len",      "train.steps",      "train.global_batch", "train.micro_batch", "optim.name",
-    "precision.compute", "precision.master", "recompute.mode",     "run.memory_limit",  NULL,
+    "precision.compute", "precision.master", "recompute.mode",     "run.memory_limit",  "parallel.dp",
+    "parallel.zero",     NULL,
 };
 
 /* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will
@@ -46,7 +49,7 @@ static ls_status vocabulary(const struct config *c, size_t *out)
 }
 
 struct bytes_row { const char *name; size_t bytes; };
-enum { BYTES_ROWS = 4 };
+enum { BYTES_ROWS = 6 };
 
 static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
 {
@@ -54,6 +57,8 @@ static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
     out[1] = (struct bytes_row){ "gradients", cost->gradients };
     out[2] = (struct bytes_row){ "optimizer", cost->optimizer };
     out[3] = (struct bytes_row){ "activations", cost->activations };
+    out[4] = (struct bytes_row){ "communication", cost->communication };
+    out[5] = (struct bytes_row){ "offload", cost->offload };
 }
 
 static size_t total_of(const struct bytes_row rows[BYTES_ROWS])
@@ -79,11 +84,44 @@ static ls_status put_json(const struct config *c, const struct step *s, const ls
     for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
     json_put_int(&j, "total", (int64_t)total_of(rows));
     json_end_object(&j);
+    json_put_int(&j, "ranks", s->ranks.size);
+    json_begin_object(&j, "comm");
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
+
+        if (calls == 0) continue;
+        json_begin_object(&j, ls_collective_name((ls_collective)op));
+        json_put_int(&j, "calls", (int64_t)calls);
+        json_put_int(&j, "bytes", (int64_t)bytes);
+        json_end_object(&j);
+    }
+    json_end_object(&j);
     json_end_object(&j);
     ls_status st = json_out_status(&j);
     if (st == LS_OK) puts(j.text);
     json_out_free(&j);
     return st;
+}
+
+static void put_layout(const struct config *c, const struct step *s)
+{
+    static const char *const sharded[] = { "nothing", "the optimizer's state", "optimizer's state and gradients",
+                                           "optimizer's state, gradients and parameters" };
+
+    printf("layout      %d ranks share the samples; sharded over %" PRId64 " of them (zero %" PRId64 "): %s; this is rank %d\n",
+           s->ranks.size, c->parallel.dp / c->parallel.replicate, c->parallel.zero, sharded[c->parallel.zero], s->ranks.rank);
+}
+
+static void put_wire(const struct step *s)
+{
+    char size[16];
+
+    printf("wire        bytes that this rank sends in a step\n");
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
+
+        if (calls) printf("  %-14s%12s  %14zu  in %zu calls\n", ls_collective_name((ls_collective)op), text_bytes(size, bytes), bytes, calls);
+    }
 }
 
 static void put_table(const struct config *c, const struct step *s, const ls_cost *cost)
@@ -98,20 +136,22 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
            m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->vocab,
            text_count(count, (int64_t)ls_model_parameters(m)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
-    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 ") of %" PRId64
-           " tokens: %s tokens, recomputation: %s\n",
-           c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->data.seq_len,
+    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64
+           " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
+           c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, c->data.seq_len,
            text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
+    if (s->ranks.size > 1) put_layout(c, s);
     printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n",
            step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15,
            c->train.steps);
     printf("memory\n");
     for (int i = 0; i < BYTES_ROWS; i++)
-        printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
+        if (rows[i].bytes) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
     printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, total_of(rows)), total_of(rows));
     if (limit)
         printf("  %-14s%12s  %s\n", "limit", text_bytes(room, limit),
                total_of(rows) <= limit ? "it fits" : "it does not fit");
+    if (s->ranks.size > 1) put_wire(s);
 }
 
 static ls_status put_program(const struct step *s)
@@ -127,18 +167,17 @@ static ls_status put_program(const struct step *s)
 /* A run holds the evaluation's activations beside the step's. */
 static ls_status price(const struct config *c, const struct step *s, ls_cost *out)
 {
-    ls_cost cost = ls_program_cost(s->program);
-    size_t evaluation = 0;
+    ls_cost cost = ls_program_cost(s->program), evaluation = { 0 };
 
-    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(s, &evaluation));
-    cost.activations += evaluation;
+    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(c, s, &evaluation));
+    cost.activations += evaluation.activations;
+    cost.communication += evaluation.communication;
     *out = cost;
     return LS_OK;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status plan(const struct config *c, const struct ranks *ranks)
 {
-    const struct config *c = &in->config;
     struct step s;
     ls_model model;
     ls_cost cost;
@@ -146,7 +185,7 @@ static ls_status run(struct invocation *in)
 
     LS_TRY(vocabulary(c, &vocab));
     LS_TRY(config_model(c, vocab, &model));
-    LS_TRY(step_open(c, &model, true, &s));
+    LS_TRY(step_open(c, &model, ranks, true, &s));
     ls_status st = price(c, &s, &cost);
     if (st == LS_OK && print_program) st = put_program(&s);
     if (st == LS_OK && json) st = put_json(c, &s, &cost);
@@ -155,11 +194,28 @@ static ls_status run(struct invocation *in)
     return st;
 }
 
+static ls_status run(struct invocation *in)
+{
+    struct ranks ranks;
+
+    LS_TRY(ranks_plan(&in->config, (int)rank, &ranks));
+    ls_status st = plan(&in->config, &ranks);
+    ranks_close(&ranks);
+    return st;
+}
+
+static ls_status check(const struct invocation *in)
+{
+    if (rank < in->config.launch.ranks) return LS_OK;
+    return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
+}
+
 const struct command command_plan = {
     .name = "plan", .arguments = "", .summary = "say what a training step will hold and do, without doing it",
-    .verb = VERB_PLAN, .flags = flags, .common = common, .run = run,
+    .verb = VERB_PLAN, .flags = flags, .common = common, .check = check, .run = run,
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
+        "  lockstep plan --parallel.dp=8 --parallel.zero=3 --model.preset=llama3-8b --rank 7\n"
         "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
 };

@@ -1,7 +1,8 @@
 /* cmd_train.c - `lockstep train`. */
 #include <stdio.h>
+#include "base/file.h"
 #include "base/mem.h"
-#include "cli/args.h"
+#include "cli/launching.h"
 #include "cli/print_sample.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -22,7 +23,8 @@ static const char *const common[] = {
     "model.hf",           "model.layers",      "model.width",      "train.steps",
     "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr",
     "optim.warmup",       "precision.compute", "recompute.mode",   "checkpoint.every",
-    "checkpoint.resume",  "launch.threads",    "run.dir",          NULL,
+    "checkpoint.resume",  "launch.ranks",      "launch.threads",   "parallel.zero",
+    "run.dir",            NULL,
 };
 
 /* Reads the checkpoint back, as anybody would. */
@@ -50,16 +52,18 @@ static ls_status sample(const struct trainer *t)
 
 static ls_status train(struct trainer *t, bool quiet)
 {
+    bool first = t->ranks.rank == 0;
     struct progress progress;
     struct trainer_watch watch = {
         .ctx = &progress, .stepped = progress_stepped, .saved = progress_saved, .warned = progress_clear,
     };
 
+    quiet = quiet || !first;
     if (!quiet) report_start(t);
     progress_begin(&progress, quiet);
     ls_status st = trainer_run(t, &watch);
     progress_clear(&progress);
-    if (st == LS_OK && prompt && !t->stopped_by) st = sample(t);
+    if (st == LS_OK && first && prompt && !t->stopped_by) st = sample(t);
     if (st == LS_OK && !quiet) report_end(t);
     return st;
 }
@@ -74,15 +78,33 @@ static ls_status run(struct invocation *in)
     return st;
 }
 
+/* The ranks must know one folder, and their logs go into it. */
+static ls_status launch(struct invocation *in)
+{
+    struct run_folder folder = RUN_FOLDER_NONE;
+
+    LS_TRY(run_folder_name(&in->config, &folder));
+    char *dir = file_path("--run.dir=%s", folder.path), *log = file_path("%s/log", folder.path);
+    const char *const more[] = { dir, NULL };
+    ls_status st = dir && log ? file_make_folders(log) : LS_ENOMEM;
+    if (st == LS_OK) st = launching_run(in, log, more);
+    mem_free(dir);
+    mem_free(log);
+    run_folder_close(&folder);
+    return st;
+}
+
 static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
 
 const struct command command_train = {
     .name = "train", .arguments = "", .summary = "train a model on a text or on tokens, or go on where a run stopped",
-    .verb = VERB_TRAIN, .flags = flags, .common = common, .check = check, .run = run,
+    .verb = VERB_TRAIN, .flags = flags, .common = common, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep train --data.text=book.txt\n"
         "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
         "  lockstep train --config runs/book/config.yaml            go on where it stopped\n"
         "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
-        "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n",
+        "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n"
+        "  lockstep train -n 4 --parallel.zero=3 --data.text=book.txt       on four ranks of this machine\n"
+        "  mpirun -np 16 lockstep train --parallel.zero=1 --data.text=book.txt --run.dir=runs/book\n",
 };

@@ -32,6 +32,22 @@ static int fail(const char *name, enum exit_code code)
     return code;
 }
 
+/* One rank of several says which. What a launched rank wrote before it failed has been shown already, its last line is
+ * repeated here as the job's. */
+static int fail_rank(const struct invocation *in, enum exit_code code)
+{
+    char where[32];
+
+    if (in->code) {
+        fflush(stdout);
+        fprintf(stderr, "%s\n", ls_errmsg());
+        return in->code;
+    }
+    snprintf(where, sizeof where, "rank %d", in->world.rank);
+    if (in->world.size > 1) ls_fail_at(LS_EINVAL, "%s", where);
+    return fail(in->command->name, code);
+}
+
 static enum exit_code exit_code_of(ls_status st)
 {
     if (st >= 0) return EXIT_DONE;
@@ -98,6 +114,8 @@ static ls_status print_config(const struct invocation *in)
 static ls_status check(struct invocation *in)
 {
     if (in->command->verb) {
+        LS_TRY(world_find(&in->world));
+        LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
         config_apply(&in->config);
         LS_TRY(config_check(&in->config, in->command->verb));
     }
@@ -106,16 +124,18 @@ static ls_status check(struct invocation *in)
 
 static ls_status act(struct invocation *in)
 {
-    LS_TRY(in->print_config ? print_config(in) : in->command->run(in));
+    bool launch = in->command->launch && in->world.launcher == LAUNCHER_NONE && in->config.launch.ranks > 1;
+
+    LS_TRY(in->print_config ? print_config(in) : launch ? in->command->launch(in) : in->command->run(in));
     return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_EIO, "cannot write to standard output");
 }
 
-static int run(const struct command *c, int argc, char *const argv[])
+static int run(const struct command *c, int words, int argc, char *const argv[])
 {
     struct invocation in;
     enum exit_code code = EXIT_USAGE;
 
-    if (args_parse(c, argc, argv, &in) != LS_OK) return fail(c->name, EXIT_USAGE);
+    if (args_parse(c, words, argc, argv, &in) != LS_OK) return fail(c->name, EXIT_USAGE);
     log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
     ls_status st = in.short_help || in.long_help ? help_command(c, in.long_help) : check(&in);
     if (st == LS_OK && !in.short_help && !in.long_help) {
@@ -123,7 +143,7 @@ static int run(const struct command *c, int argc, char *const argv[])
         code = exit_code_of(st);
     }
     args_close(&in);
-    return st == LS_OK ? EXIT_DONE : fail(c->name, code);
+    return st == LS_OK ? EXIT_DONE : fail_rank(&in, code);
 }
 
 static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
@@ -139,7 +159,7 @@ int main(int argc, char *argv[])
     for (int i = 0; commands[i]; i++) {
         int words = matches(commands[i], argc - 1, argv + 1);
 
-        if (words) return run(commands[i], argc - 1 - words, argv + 1 + words);
+        if (words) return run(commands[i], 1 + words, argc, argv);
     }
     if (argc > 2 && is_help(argv[2]) && help_group(argv[1])) return EXIT_DONE;
     return fail_command(argc - 1, argv + 1);

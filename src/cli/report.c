@@ -71,8 +71,12 @@ static void put_batch(const struct trainer *t)
     char tokens[32];
 
     label("step");
-    printf("%zu samples (%zu x %zu) of %zu tokens: %s tokens\n", s->batch * s->accumulate, s->batch, s->accumulate,
-           s->seq_len, text_count(tokens, (int64_t)(s->batch * s->accumulate * s->seq_len)));
+    printf("%zu samples (%zu x %zu x %d) of %zu tokens: %s tokens\n", s->global, s->batch, s->accumulate, s->ranks.size,
+           s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
+    if (s->ranks.size == 1) return;
+    label("layout");
+    printf("%d ranks over %s, zero %" PRId64 ", %" PRId64 " replica%s\n", s->ranks.size, ls_comm_transport(s->ranks.comm),
+           t->config->parallel.zero, t->config->parallel.replicate, t->config->parallel.replicate > 1 ? "s" : "");
 }
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }
@@ -83,7 +87,7 @@ void report_start(const struct trainer *t)
     put_data(t);
     put_batch(t);
     label("machine");
-    printf("%d threads, %s, %s at %.0f GFLOP/s\n", threads_count(), isa_name(isa_best()), compute_name(t),
+    printf("%d threads%s, %s, %s at %.0f GFLOP/s\n", threads_count(), t->ranks.size > 1 ? " a rank" : "", isa_name(isa_best()), compute_name(t),
            t->peak_flops / 1e9);
     label("run");
     printf("%s", t->folder.path);
@@ -129,7 +133,7 @@ static void put_bytes(const char *name, const size_t *planned, size_t measured)
     char left[16] = "", right[16];
 
     if (planned) text_bytes(left, *planned);
-    printf("  %-*s%14s%14s\n", LABEL - 2, name, left, text_bytes(right, measured));
+    printf("  %-*s%14s%14s\n", LABEL + 2, name, left, text_bytes(right, measured));
 }
 
 static void put_memory(const struct trainer *t)
@@ -140,11 +144,13 @@ static void put_memory(const struct trainer *t)
     if (t->state.step == t->first_step) return;
     trainer_planned(t, &planned);
     label("memory");
-    printf("%14s%14s\n", "planned", "measured");
+    printf("    %14s%14s%s\n", "planned", "measured", t->ranks.size > 1 ? ", of the largest rank" : "");
     put_bytes("parameters", &planned.parameters, peak[MEM_PARAMETERS]);
     put_bytes("gradients", &planned.gradients, peak[MEM_GRADIENTS]);
     put_bytes("optimizer", &planned.optimizer, peak[MEM_OPTIMIZER]);
     put_bytes("activations", &planned.activations, peak[MEM_ACTIVATIONS]);
+    if (planned.communication) put_bytes("communication", &planned.communication, peak[MEM_COMMUNICATION]);
+    if (planned.offload) put_bytes("offload", &planned.offload, peak[MEM_OFFLOAD]);
     put_bytes("other", NULL, peak[MEM_OTHER]);
     put_bytes("peak", NULL, t->most.total_peak);
 }

@@ -12,6 +12,8 @@ void comm_name(ls_comm *c, const char *name);
 /* Called by the engine when an operation ends, with its times (base_now): for traces. NULL: nobody. */
 typedef void comm_watch_fn(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended);
 void comm_watch(comm_watch_fn *fn, void *ctx);
+/* What all comms of this process have counted together, those that were closed included. */
+ls_comm_count comm_counted(ls_collective c);
 /* True when p[bytes] lies in memory of ls_comm_alloc. */
 bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
 /* A planted fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is

@@ -7,6 +7,7 @@
 
 struct evaluation {
     ls_program *program;          /* forward alone, on the training step's store */
+    struct ranks ranks;           /* borrowed; they take turns at the micro-batches, as many turns each */
     ls_sampler  sampler;
     size_t      batch, batches;   /* samples of a micro-batch; micro-batches of an evaluation */
     size_t      samples;          /* in all of them */
@@ -14,9 +15,9 @@ struct evaluation {
 };
 
 /* batches 0: the whole part. The same samples each time. */
-ls_status evaluation_open(const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
-/* Bytes that an evaluation beside the step will hold, without making it. */
-ls_status evaluation_plan(const struct step *s, size_t *activations);
+ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
+/* What an evaluation beside the step will hold, without making it: activations, communication. */
+ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);
 void      evaluation_close(struct evaluation *e);  /* of a zeroed struct a no-op */
 ls_status evaluation_run(struct evaluation *e, double *loss);
 

@@ -15,6 +15,33 @@ void metrics_put_memory(const struct mem_stats *m, struct json_out *out)
     json_end_object(out);
 }
 
+static void put_comm(const struct metrics *m, struct json_out *out)
+{
+    json_begin_object(out, "comm");
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        const ls_comm_count *c = &m->comm[op];
+
+        if (c->calls == 0) continue;
+        json_begin_object(out, ls_collective_name((ls_collective)op));
+        json_put_int(out, "calls", (int64_t)c->calls);
+        json_put_int(out, "bytes", (int64_t)c->bytes);
+        json_put_real(out, "seconds", c->seconds);
+        json_put_real(out, "exposed", c->exposed);
+        json_end_object(out);
+    }
+    json_end_object(out);
+}
+
+static void put_time(const struct metrics *m, struct json_out *out)
+{
+    json_begin_object(out, "time");
+    json_put_real(out, "compute", m->compute);
+    json_put_real(out, "exposed", m->exposed);
+    json_put_real(out, "optimizer", m->optimizer);
+    json_put_real(out, "data", m->data);
+    json_end_object(out);
+}
+
 void metrics_put_json(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, NULL);
@@ -28,8 +55,8 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     json_put_real(out, "mfu", m->mfu);
     json_put_real(out, "hfu", m->hfu);
     metrics_put_memory(&m->memory, out);
-    json_begin_object(out, "comm");
-    json_end_object(out);
+    put_comm(m, out);
+    put_time(m, out);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);
     json_end_object(out);

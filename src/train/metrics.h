@@ -11,9 +11,13 @@
  *     mfu hfu            FLOPs that the model needs, FLOPs executed (recomputation included) per second, as a share of
  *                        what this machine's products reach in the compute type
  *     memory             bytes by category, most held at once during the step: parameters gradients optimizer
- * activations communication other, and peak, the most of their sum comm               {op: {calls bytes seconds}};
- * empty on one rank tokens_seen        valid tokens of all steps so far val_loss           of the evaluation behind
- * this step, where there was one
+ *                        activations communication offload other; and peak, the most of their sum
+ *     comm               {op: {calls bytes seconds exposed}} of the step, for the ops that were called: bytes that one rank
+ *                        put on the wire, seconds from start to end, and the part of them that it waited
+ *     time               {compute exposed optimizer data}: where step_seconds went; exposed is communication waited for
+ *     tokens_seen        valid tokens of all steps so far
+ *     val_loss           of the evaluation behind this step, where there was one
+ * On several ranks loss, tokens and their rate are of all of them, memory, comm and time each the largest rank's.
  */
 #ifndef LS_TRAIN_METRICS_H
 #define LS_TRAIN_METRICS_H
@@ -21,11 +25,14 @@
 #include <stdbool.h>
 #include "base/json.h"
 #include "base/mem.h"
+#include "lockstep/comm.h"
 
 struct metrics {
     uint64_t step, tokens, tokens_seen;
     double   loss, grad_norm, lr, tokens_per_second, step_seconds, mfu, hfu;
     struct mem_stats memory;
+    ls_comm_count comm[LS_COLLECTIVES];
+    double   compute, exposed, optimizer, data;  /* seconds */
     bool     evaluated;
     double   val_loss;
 };

@@ -69,6 +69,7 @@ void run_folder_close(struct run_folder *r)
 {
     append_close(&r->metrics);
     append_close(&r->events);
+    append_close(&r->own);
     json_out_free(&r->line);
     mem_free(r->path);
     mem_free(r->checkpoints);
@@ -124,15 +125,53 @@ ls_status run_folder_lock(struct run_folder *r)
     return st;
 }
 
+static ls_status open_log(const struct run_folder *r, int rank)
+{
+    char *file = file_path("%s/log/rank_%04d.log", r->path, rank);
+    ls_status st = file ? log_open(file) : LS_ENOMEM;
+
+    mem_free(file);
+    return st;
+}
+
 static ls_status make(struct run_folder *r)
 {
-    char *log = file_path("%s/log", r->path), *file = file_path("%s/log/rank_0000.log", r->path);
-    ls_status st = log && file ? file_make_folders(log) : LS_ENOMEM;
+    char *log = file_path("%s/log", r->path), *calls = file_path("%s/calls", r->path);
+    ls_status st = log && calls ? file_make_folders(log) : LS_ENOMEM;
 
     if (st == LS_OK) st = run_folder_lock(r);
-    if (st == LS_OK) st = log_open(file);
+    if (st == LS_OK) st = file_remove_tree(calls);  /* of the ranks of an earlier start */
+    if (st == LS_OK) st = open_log(r, 0);
     mem_free(log);
-    mem_free(file);
+    mem_free(calls);
+    return st;
+}
+
+static ls_status open_own(struct run_folder *r, const struct config *c, int rank, uint64_t step)
+{
+    if (!c->log.per_rank) return LS_OK;
+    char *path = file_path("%s/metrics.rank_%04d.jsonl", r->path, rank);
+    ls_status st = path ? metrics_rewind(path, step) : LS_ENOMEM;
+
+    if (st == LS_OK) st = append_open(path, &r->own);
+    mem_free(path);
+    return st;
+}
+
+ls_status run_folder_follow(struct run_folder *r, const struct config *c, int rank, uint64_t step)
+{
+    LS_TRY(open_log(r, rank));
+    return open_own(r, c, rank, step);
+}
+
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out)
+{
+    char *folder = file_path("%s/calls", r->path), *path = file_path("%s/calls/rank_%04d", r->path, rank);
+    ls_status st = folder && path ? file_make_folders(folder) : LS_ENOMEM;
+
+    if (st == LS_OK) st = calls_open(path, rank, ranks, out);
+    mem_free(folder);
+    mem_free(path);
     return st;
 }
 
@@ -169,6 +208,7 @@ ls_status run_folder_start(struct run_folder *r, const struct config *c, const c
     if (st == LS_OK) st = save_tokenizer(r, tokenizer);
     if (st == LS_OK) st = metrics_rewind(metrics, step);
     if (st == LS_OK) st = append_open(metrics, &r->metrics);
+    if (st == LS_OK) st = open_own(r, c, 0, step);
     if (st == LS_OK && c->log.tensorboard) st = open_events(r, step);
     mem_free(metrics);
     return st;
@@ -193,7 +233,7 @@ static void put_events(struct run_folder *r, const struct metrics *m)
     append_put(&r->events, record, tb_scalars_record(wall_time(), (int64_t)m->step, count, scalars, record));
 }
 
-ls_status run_folder_put(struct run_folder *r, const struct metrics *m)
+static ls_status put_line(struct run_folder *r, struct append *to, const struct metrics *m)
 {
     r->line.bytes = 0;
     r->line.need_comma = 0;
@@ -201,7 +241,18 @@ ls_status run_folder_put(struct run_folder *r, const struct metrics *m)
     LS_TRY(json_out_status(&r->line));
     /* The text's NUL gives its place to the line feed. */
     r->line.text[r->line.bytes] = '\n';
-    append_put(&r->metrics, r->line.text, r->line.bytes + 1);
+    append_put(to, r->line.text, r->line.bytes + 1);
+    return LS_OK;
+}
+
+ls_status run_folder_put(struct run_folder *r, const struct metrics *m)
+{
+    LS_TRY(put_line(r, &r->metrics, m));
     if (r->events.fd >= 0) put_events(r, m);
     return LS_OK;
+}
+
+ls_status run_folder_put_own(struct run_folder *r, const struct metrics *m)
+{
+    return r->own.fd >= 0 ? put_line(r, &r->own, m) : LS_OK;
 }

@@ -4,13 +4,18 @@
  *     tokenizer.json        (or a .tiktoken file) what ids mean
  *     metrics.jsonl         a line a step, see metrics.h
  *     events.out.tfevents.* TensorBoard's, one file a start
- *     log/rank_0000.log     what was logged
+ *     metrics.rank_NNNN.jsonl  the same of one rank, with log.per_rank
+ *     log/rank_NNNN.log     what each rank logged
+ *     log/rank_NNNN.err     what each rank wrote to standard error, where our launcher started it
+ *     calls/rank_NNNN       the last calls for communication, see comm/calls.h; `lockstep doctor RUN` reads them
+ *     trace.json            with log.trace
  *     checkpoints/          step_NNNNNNNN folders
  *     lock                  held with flock(2) while a process runs here, whose number it has
  */
 #ifndef LS_TRAIN_RUN_FOLDER_H
 #define LS_TRAIN_RUN_FOLDER_H
 
+#include "comm/calls.h"
 #include "lockstep/data.h"
 #include "train/append.h"
 #include "train/config.h"
@@ -19,12 +24,13 @@
 struct run_folder {
     char *path, *checkpoints;      /* checkpoints: of checkpoint.dir, or inside */
     char *config, *tokenizer;      /* files to keep with a checkpoint; tokenizer NULL: none */
-    struct append metrics, events; /* events: closed without log.tensorboard */
+    struct append metrics, events; /* metrics: of all ranks, rank 0 has it; events: closed without log.tensorboard */
+    struct append own;             /* metrics of this rank alone; closed without log.per_rank */
     struct json_out line;          /* reused */
     int   lock;                    /* descriptor; -1: not held */
 };
 
-#define RUN_FOLDER_NONE { .metrics = APPEND_NONE, .events = APPEND_NONE, .lock = -1 }
+#define RUN_FOLDER_NONE { .metrics = APPEND_NONE, .events = APPEND_NONE, .own = APPEND_NONE, .lock = -1 }
 
 /* Finds the names of things and makes nothing. A run.dir that is empty gets a name by the time (UTC), put into *c. */
 ls_status run_folder_name(struct config *c, struct run_folder *out);
@@ -39,7 +45,13 @@ ls_status run_folder_lock(struct run_folder *r);
  * steps after `step`, opens metrics and events. */
 ls_status run_folder_start(struct run_folder *r, const struct config *c, const char *config_yaml,
                            const ls_tokenizer *tokenizer, uint64_t step);
+/* What a rank other than 0 opens, once rank 0 has made the folder: its log, its own metrics with log.per_rank. */
+ls_status run_folder_follow(struct run_folder *r, const struct config *c, int rank, uint64_t step);
+/* RUN/calls/rank_NNNN becomes the ring of this process's calls. */
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out);
+
 /* A line of metrics and a record of events. Full disks are warned about once, see append.h. */
 ls_status run_folder_put(struct run_folder *r, const struct metrics *m);
+ls_status run_folder_put_own(struct run_folder *r, const struct metrics *m);  /* without log.per_rank: nothing */
 
 #endif

@@ -30,7 +30,16 @@ static ls_status compile(const struct config *c, bool plan_only, struct step *s)
     build(s);
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+    LS_TRY(step_spread(c, &s->ranks, s->program));
     return ls_program_compile(s->program, &o);
+}
+
+ls_status step_spread(const struct config *c, const struct ranks *ranks, ls_program *p)
+{
+    ls_data_options o = config_data_options(c);
+
+    if (!ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
+    return ls_data_parallel(p, ranks->comm, &o);
 }
 
 static ls_status allocate_tokens(struct step *s)
@@ -45,10 +54,12 @@ static ls_status allocate_tokens(struct step *s)
     return s->tokens && s->targets ? LS_OK : LS_ENOMEM;
 }
 
-ls_status step_open(const struct config *c, const ls_model *model, bool plan_only, struct step *out)
+ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
+                    struct step *out)
 {
     struct step s = {
-        .model = *model, .optimizer = config_optimizer(c), .batch = (size_t)c->train.micro_batch,
+        .model = *model, .optimizer = config_optimizer(c), .ranks = *ranks,
+        .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
         .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
     };
     ls_store_options options = LS_STORE_DEFAULTS;
@@ -60,6 +71,7 @@ ls_status step_open(const struct config *c, const ls_model *model, bool plan_onl
     options.type = config_type(c);
     options.master = c->precision.master && options.type != LS_F32;
     options.seed = (uint64_t)c->train.seed;
+    ranks_share(ranks, s.global, &s.begin, &s.end);
     st = ls_store_new(&options, &s.store);
     if (st == LS_OK) st = ls_program_new(s.store, &s.program);
     if (st == LS_OK) st = compile(c, plan_only, &s);
@@ -81,14 +93,15 @@ void step_close(struct step *s)
 static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float denominator, double *loss)
 {
     size_t count = s->batch * s->seq_len;
-    int64_t site[2] = { (int64_t)index, (int64_t)(k * s->batch) }; /* the update, and samples before this micro-batch */
+    int64_t site[2] = { (int64_t)index, (int64_t)(s->begin + k * s->batch) }; /* the update, and samples before this micro-batch */
+    int last = k + 1 == s->accumulate ? LS_LAST : 0;
     float part;
 
     LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "targets", s->targets + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "denominator", &denominator, LS_F32, 1));
     if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", site, LS_I64, 2));
-    LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD));
+    LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | last));
     LS_TRY(ls_program_read(s->program, "loss", &part, LS_F32, 1));
     *loss += part;
     return LS_OK;
@@ -96,20 +109,23 @@ static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float
 
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
 {
-    size_t count = s->accumulate * s->batch * s->seq_len, counted = 0;
+    size_t count = s->accumulate * s->batch * s->seq_len;
+    int64_t counted = 0;
     double sum = 0;
 
     for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
+    LS_TRY(ranks_sum_int(&s->ranks, &counted, 1));
     if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index);
     ls_store_zero_grad(s->store);
     for (size_t k = 0; k < s->accumulate; k++) LS_TRY(run_micro_batch(s, index, k, (float)counted, &sum));
+    LS_TRY(ranks_sum(&s->ranks, &sum, 1));
     if (!isfinite(sum))
         return ls_fail(LS_EINVAL,
                        "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
                        "and --debug.check_finite=true names the operation",
                        index, isnan(sum) ? "not a number" : "infinite");
     *loss = sum;
-    *valid = counted;
+    *valid = (size_t)counted;
     return LS_OK;
 }
 
@@ -129,13 +145,24 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
 
 double step_model_flops(const struct step *s)
 {
-    return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->accumulate * s->batch * s->seq_len);
+    return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->global * s->seq_len);
 }
 
 double step_executed_flops(const struct step *s)
 {
     ls_cost cost = ls_program_cost(s->program);
-    double executed = cost.forward_flops + cost.backward_flops + cost.recompute_flops;
+    double executed = cost.forward_flops + cost.backward_flops + cost.recompute_flops,
+           rows = (double)(s->accumulate * s->batch) * s->ranks.size / (double)s->global;
 
-    return step_model_flops(s) + (executed - cost.model_flops) * (double)s->accumulate;
+    return step_model_flops(s) * rows + (executed - cost.model_flops) * (double)s->accumulate * s->ranks.size;
+}
+
+size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls)
+{
+    size_t n[3], part = ls_program_comm_bytes(s->program, LS_FORWARD | LS_BACKWARD, op, &n[0]),
+           last = ls_program_comm_bytes(s->program, LS_FORWARD | LS_BACKWARD | LS_LAST, op, &n[1]),
+           update = ls_program_comm_bytes(s->program, LS_OPTIMIZER_STEP, op, &n[2]);
+
+    *calls = n[0] * (s->accumulate - 1) + n[1] + n[2];
+    return part * (s->accumulate - 1) + last + update;
 }

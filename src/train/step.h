@@ -5,35 +5,47 @@
  *     norm, clip, update
  *
  * The loss of every micro-batch is divided by the valid tokens of the whole step, so the losses and gradients of the
- * micro-batches add up to those of the step. Nothing is allocated after step_open().
+ * micro-batches, and those of all ranks, add up to those of the step. Each rank has its share of the step's samples; what
+ * its micro-batches hold beyond the share has targets -1 and weight zero. Nothing is allocated after step_open().
  */
 #ifndef LS_TRAIN_STEP_H
 #define LS_TRAIN_STEP_H
 
 #include "lockstep/optim.h"
-#include "train/config.h"
+#include "train/ranks.h"
 
 struct step {
     ls_model     model;
     ls_store    *store;
     ls_program  *program;
     ls_optimizer optimizer;
-    size_t batch, seq_len, accumulate;  /* B, T, micro-batches */
+    struct ranks ranks;                 /* borrowed */
+    size_t global;                      /* samples of a step, over all ranks */
+    size_t begin, end;                  /* of them, this rank's share */
+    size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */
     int32_t *tokens, *targets;          /* [accumulate,B,T] of the step that runs next; the caller fills them */
 };
 
-/* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. */
-ls_status step_open(const struct config *c, const ls_model *model, bool plan_only, struct step *out);
+/* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
+ * all ranks do the same calls. */
+ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
+                    struct step *out);
+/* Marks a further program on the step's store (evaluation) as spread like the step's; one rank: nothing. */
+ls_status step_spread(const struct config *c, const struct ranks *ranks, ls_program *p);
 void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 
-/* The loss and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that count. A loss that is not
- * finite is LS_EINVAL; parameters are as they were. */
+/* The loss and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that count, of all ranks, as is
+ * the loss. A loss that is not finite is LS_EINVAL; parameters are as they were. */
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid);
 /* Update number t (1, 2, ...). *norm: of the whole gradient before clipping; not finite: LS_EINVAL. */
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
 
-/* FLOPs of one step: what the model needs (MFU counts it), and what is executed, recomputation included (HFU). */
+/* FLOPs of one step on all ranks: what the model needs (MFU counts it), and what is executed, recomputation and rows without
+ * weight included (HFU). */
 double step_model_flops(const struct step *s);
 double step_executed_flops(const struct step *s);
+/* Bytes that this rank puts on the wire in one step for one kind of operation, and its calls: the program's, without the few
+ * numbers that the trainer itself exchanges. */
+size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls);
 
 #endif

@@ -26,9 +26,8 @@ static ls_status fetch(struct trainer *t)
     return LS_OK;
 }
 
-static void note_memory(struct trainer *t, struct metrics *m)
+static void note_memory(struct trainer *t, const struct metrics *m)
 {
-    mem_read(&m->memory);
     for (int c = 0; c < MEM_CATEGORIES; c++) t->most.peak[c] = MAX(t->most.peak[c], m->memory.peak[c]);
     t->most.total_peak = MAX(t->most.total_peak, m->memory.total_peak);
 }
@@ -43,22 +42,95 @@ static void note_speed(struct trainer *t, struct metrics *m, double began)
     t->tokens += m->tokens;
 }
 
+static double read_comm(ls_comm_count *out)
+{
+    double exposed = 0;
+
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        out[op] = comm_counted((ls_collective)op);
+        exposed += out[op].exposed;
+    }
+    return exposed;
+}
+
+static void note_comm(struct metrics *m, const ls_comm_count *before)
+{
+    ls_comm_count now[LS_COLLECTIVES];
+
+    m->exposed = read_comm(now);
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        m->exposed -= before[op].exposed;
+        m->comm[op] = (ls_comm_count){ now[op].calls - before[op].calls, now[op].bytes - before[op].bytes,
+                                       now[op].seconds - before[op].seconds, now[op].exposed - before[op].exposed };
+    }
+}
+
+/* Fetch, gradients, update, with the times of each; exposed communication is taken out of the part that it was in. */
+static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
+{
+    ls_comm_count comm[LS_COLLECTIVES];
+    double began = base_now(), fetched, updated, before = read_comm(comm);
+
+    LS_TRY(fetch(t));
+    fetched = base_now();
+    LS_TRY(step_gradients(&t->step, t->state.step, &m->loss, valid));
+    updated = base_now();
+    double between = read_comm(comm);
+    LS_TRY(step_update(&t->step, m->lr, m->step, &m->grad_norm));
+    m->data = fetched - began;
+    m->compute = updated - fetched - (between - before);
+    m->optimizer = base_now() - updated - (read_comm(comm) - between);
+    return LS_OK;
+}
+
 static ls_status take_step(struct trainer *t, struct metrics *m)
 {
+    ls_comm_count comm[LS_COLLECTIVES];
     double began = base_now();
     size_t valid;
 
     mem_reset_peak();
+    read_comm(comm);
     *m = (struct metrics){ .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
-    LS_TRY(fetch(t));
-    LS_TRY(step_gradients(&t->step, t->state.step, &m->loss, &valid));
-    LS_TRY(step_update(&t->step, m->lr, m->step, &m->grad_norm));
+    LS_TRY(compute(t, m, &valid));
     t->state.step = m->step;
-    t->state.samples += t->step.accumulate * t->step.batch;
+    t->state.samples += t->step.global;
     t->state.tokens += valid;
     m->tokens = valid;
     m->tokens_seen = t->state.tokens;
     note_speed(t, m, began);
+    note_comm(m, comm);
+    mem_read(&m->memory);
+    return LS_OK;
+}
+
+/* ---- what ranks tell each other behind a step ---- */
+
+/* Figures of one rank become the largest of any; what one was asked to do, all do. */
+static ls_status meet(struct trainer *t, struct metrics *m)
+{
+    enum { STOP, SAVE, PEAK, TIMES, MEMORY = TIMES + 4, COMM = MEMORY + MEM_CATEGORIES, TOLD = COMM + 4 * LS_COLLECTIVES };
+    double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = stop_take_save(), [PEAK] = (double)m->memory.total_peak },
+           *times[4] = { &m->compute, &m->exposed, &m->optimizer, &m->data };
+
+    for (int i = 0; i < 4; i++) told[TIMES + i] = *times[i];
+    for (int i = 0; i < MEM_CATEGORIES; i++) told[MEMORY + i] = (double)m->memory.peak[i];
+    for (int i = 0; i < LS_COLLECTIVES; i++) {
+        const ls_comm_count *c = &m->comm[i];
+
+        memcpy(&told[COMM + 4 * i], (double[4]){ (double)c->calls, (double)c->bytes, c->seconds, c->exposed }, 4 * sizeof *told);
+    }
+    LS_TRY(ranks_most(&t->ranks, told, TOLD));
+    t->stop = (int)told[STOP];
+    t->save = told[SAVE] > 0;
+    m->memory.total_peak = (size_t)told[PEAK];
+    for (int i = 0; i < 4; i++) *times[i] = told[TIMES + i];
+    for (int i = 0; i < MEM_CATEGORIES; i++) m->memory.peak[i] = (size_t)told[MEMORY + i];
+    for (int i = 0; i < LS_COLLECTIVES; i++) {
+        const double *c = &told[COMM + 4 * i];
+
+        m->comm[i] = (ls_comm_count){ (uint64_t)c[0], (uint64_t)c[1], c[2], c[3] };
+    }
     note_memory(t, m);
     return LS_OK;
 }
@@ -79,6 +151,8 @@ static void warn(const struct trainer_watch *w, const char *what)
     if (w->warned) w->warned(w->ctx);
     log_line(LOG_WARN, "%s%s", what, ls_errmsg());
 }
+
+static bool is_first(const struct trainer *t) { return t->ranks.rank == 0; }
 
 static ls_status fail_save(const struct trainer *t, ls_status st)
 {
@@ -106,6 +180,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
+    if (!is_first(t)) return LS_OK;
     if (prune(t) != LS_OK) warn(w, "old checkpoints stay: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
@@ -126,12 +201,12 @@ static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint
 static ls_status after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
 {
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
-    LS_TRY(run_folder_put(&t->folder, m));
+    if (is_first(t)) LS_TRY(run_folder_put(&t->folder, m));
     t->last = *m;
     log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss,
              m->grad_norm, m->lr, m->step_seconds);
     if (w->stepped) w->stepped(w->ctx, t, m);
-    if (!last && (due(t->config->checkpoint.every, m->step) || stop_take_save())) try_save(t, w);
+    if (!last && (due(t->config->checkpoint.every, m->step) || t->save)) try_save(t, w);
     return LS_OK;
 }
 
@@ -142,12 +217,14 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     uint64_t steps = (uint64_t)t->config->train.steps;
     struct metrics m;
 
-    while (t->state.step < steps && !stop_requested()) {
+    while (t->state.step < steps && !t->stop) {
         LS_TRY(take_step(t, &m));
+        LS_TRY(run_folder_put_own(&t->folder, &m));
+        LS_TRY(meet(t, &m));
         LS_TRY(after_step(t, w, &m, t->state.step == steps));
     }
-    t->stopped_by = t->state.step < steps ? stop_requested() : 0;
-    if (t->stopped_by) {
+    t->stopped_by = t->state.step < steps ? t->stop : 0;
+    if (t->stopped_by && is_first(t)) {
         if (w->warned) w->warned(w->ctx);
         log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by),
                  t->state.step, steps);
@@ -157,8 +234,11 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
 
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 {
+    static const struct trainer_watch nobody = { 0 };
+
     stop_install();
-    ls_status st = run(t, watch);
+    ls_status st = run(t, is_first(t) ? watch : &nobody);
+    if (st == LS_OK && t->trace) st = trace_write(t->trace, &t->ranks, t->folder.path);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
     stop_uninstall();
     return st;
@@ -169,7 +249,10 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 void trainer_planned(const struct trainer *t, ls_cost *out)
 {
     *out = ls_program_cost(t->step.program);
-    if (t->evaluation.program) out->activations += ls_program_cost(t->evaluation.program).activations;
+    if (!t->evaluation.program) return;
+    ls_cost evaluation = ls_program_cost(t->evaluation.program);
+    out->activations += evaluation.activations;
+    out->communication += evaluation.communication;
 }
 
 char *trainer_checkpoint(const struct trainer *t)

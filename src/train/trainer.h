@@ -6,7 +6,8 @@
  *   trainer_close(&t);
  *
  * Between steps a run evaluates, saves, and looks for signals. A checkpoint that cannot be saved is a warning, and
- * training goes on; only the last one of a run is a failure.
+ * training goes on; only the last one of a run is a failure. On several ranks all of this is collective; rank 0 writes the
+ * run's folder.
  */
 #ifndef LS_TRAIN_TRAINER_H
 #define LS_TRAIN_TRAINER_H
@@ -17,9 +18,13 @@
 #include "train/metrics.h"
 #include "train/run_folder.h"
 #include "train/step.h"
+#include "train/trace.h"
 
 struct trainer {
     struct config    *config;
+    struct ranks      ranks;
+    struct calls     *calls;         /* this rank's ring of calls; NULL: one rank alone */
+    struct trace     *trace;         /* NULL: without log.trace */
     struct dataset    data;
     struct run_folder folder;
     struct step       step;
@@ -30,16 +35,17 @@ struct trainer {
     uint64_t          first_step;    /* updates that were done when this process started */
     uint64_t          saved_step;    /* of the newest checkpoint of this run; UINT64_MAX: none */
     char             *resumed;       /* checkpoint that it started from; NULL: from scratch or from model.hf */
-    double            peak_flops;    /* per second, of products in the compute type on this machine */
+    double            peak_flops;    /* per second, of products in the compute type, all ranks together */
     struct metrics    last;          /* of the last step */
     struct mem_stats  most;          /* highest peaks of any step */
     double            seconds;       /* of all steps made here */
     uint64_t          tokens;        /* of all steps made here */
     double            val_loss;      /* of the last evaluation; NaN: none */
     int               stopped_by;    /* signal; 0: ran to its end */
+    int               stop, save;    /* what any rank was asked to: the signal to leave by, a checkpoint */
 };
 
-/* What happens, told to whoever shows it. Members may be NULL. */
+/* What happens, told to whoever shows it: rank 0 alone. Members may be NULL. */
 struct trainer_watch {
     void *ctx;
     void (*stepped)(void *ctx, const struct trainer *t, const struct metrics *m);

@@ -155,7 +155,7 @@ static ls_status open_model(struct trainer *t)
     LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
     LS_TRY(config_model(c, t->data.vocab, &model));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
-    LS_TRY(step_open(c, &model, false, &t->step));
+    LS_TRY(step_open(c, &model, &t->ranks, false, &t->step));
     config_put_model(c, &model);
     return LS_OK;
 }
@@ -164,12 +164,13 @@ static ls_status open_samples(struct trainer *t)
 {
     ls_sampler sampler;
     ls_batches batches = {
-        .batch = t->step.batch, .first = t->state.samples, .per_step = t->step.accumulate,
+        .batch = t->step.batch, .first = t->state.samples, .per_step = t->step.accumulate, .step = t->step.global,
+        .offset = t->step.begin, .rows = t->step.end - t->step.begin,
     };
 
     if (t->data.validation.end > t->data.validation.begin) {
         LS_TRY(dataset_validation_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
-        LS_TRY(evaluation_open(&t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
+        LS_TRY(evaluation_open(t->config, &t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
     }
     LS_TRY(dataset_train_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
     return ls_loader_open(&sampler, &batches, &t->loader);
@@ -199,18 +200,59 @@ static ls_status start_folder(struct trainer *t, const struct options *options)
     return st;
 }
 
+/* Rank 0 chooses the name, where it was left open. */
+static ls_status name_folder(struct trainer *t)
+{
+    char name[512] = "";
+
+    if (t->ranks.rank == 0) {
+        LS_TRY(run_folder_name(t->config, &t->folder));
+        put_name(name, sizeof name, t->folder.path);
+    }
+    if (!t->ranks.comm) return LS_OK;
+    LS_TRY(ls_broadcast(t->ranks.comm, name, sizeof name, LS_U8, 0, NULL));
+    if (t->ranks.rank == 0) return LS_OK;
+    char *path = mem_strdup(name);
+    if (!path) return LS_ENOMEM;
+    mem_free(t->config->run.dir);
+    t->config->run.dir = path;
+    return run_folder_name(t->config, &t->folder);
+}
+
+static ls_status open_folder(struct trainer *t, const struct options *options)
+{
+    ls_status st = t->ranks.rank == 0 ? start_folder(t, options) : LS_OK;
+
+    LS_TRY(ranks_agree(&t->ranks, st));
+    if (t->ranks.rank > 0) LS_TRY(run_folder_follow(&t->folder, t->config, t->ranks.rank, t->state.step));
+    if (!t->ranks.comm) return LS_OK;
+    LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, &t->calls));
+    calls_use(t->calls);
+    return LS_OK;
+}
+
+/* What all ranks' products reach when all of them compute. */
+static ls_status measure_peak(struct trainer *t)
+{
+    if (t->ranks.comm) LS_TRY(ls_barrier(t->ranks.comm));
+    LS_TRY(machine_peak_flops(config_type(t->config), &t->peak_flops));
+    return ranks_sum(&t->ranks, &t->peak_flops, 1);
+}
+
 static ls_status open_all(struct trainer *t, const struct options *options)
 {
-    LS_TRY(run_folder_name(t->config, &t->folder));
-    LS_TRY(run_folder_lock(&t->folder));
+    LS_TRY(ranks_open(t->config, &t->ranks));
+    LS_TRY(name_folder(t));
+    LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);
     LS_TRY(load(t));
     LS_TRY(open_samples(t));
-    LS_TRY(start_folder(t, options));
+    LS_TRY(open_folder(t, options));
     t->schedule = config_schedule(t->config);
-    LS_TRY(machine_peak_flops(config_type(t->config), &t->peak_flops));
+    LS_TRY(measure_peak(t));
+    if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
     return LS_OK;
 }
@@ -237,10 +279,14 @@ void trainer_close(struct trainer **tp)
     if (!t) return;
     file_fail_at(0);
     ls_loader_close(&t->loader);
+    trace_close(&t->trace);
     evaluation_close(&t->evaluation);
     step_close(&t->step);
     dataset_close(&t->data);
     run_folder_close(&t->folder);
+    ranks_close(&t->ranks);
+    calls_use(NULL);
+    calls_close(&t->calls);
     mem_free(t->resumed);
     mem_free(t);
     *tp = NULL;

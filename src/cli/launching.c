@@ -1,0 +1,43 @@
+/* launching.c - a command that starts ranks of itself. */
+#include "cli/launching.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/launch.h"
+
+static size_t length(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n]) n++;
+    return n;
+}
+
+static ls_status start(struct invocation *in, char *const *argv, const char *log_folder)
+{
+    struct launch l = {
+        .ranks = (int)in->config.launch.ranks, .argv = argv, .log_folder = log_folder, .bind = in->config.launch.bind,
+    };
+
+    return launch_run(&l, &in->code);
+}
+
+ls_status launching_run(struct invocation *in, const char *log_folder, const char *const *more)
+{
+    size_t extra = length(more), n = 0, argc = (size_t)in->argc;
+    char threads[48], **argv = mem_array(MEM_OTHER, argc + extra + 2, sizeof *argv);
+
+    if (!argv) return LS_ENOMEM;
+    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, threads_count() / (int)in->config.launch.ranks));
+    for (int i = 0; i < in->words; i++) argv[n++] = in->argv[i];
+    if (in->config.launch.threads == 0) argv[n++] = threads;
+    for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];
+    for (size_t i = (size_t)in->words; i < argc; i++) argv[n++] = in->argv[i];
+    fflush(stdout);
+    ls_status st = start(in, argv, log_folder);
+    mem_free(argv);
+    return st;
+}
