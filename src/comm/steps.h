@@ -58,7 +58,7 @@ const struct algorithm *algorithm_named(ls_collective op, const char *name);  /*
  * for an op that has algorithms (send and recv have none). */
 const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, bool half_sum);
 /* True when a list is to be run even where the transport has the whole collective: tuned so, or forced. */
-bool      algorithm_list_first(ls_collective op, size_t bytes, int n);
+bool      algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum);
 /* Until the next call choose gives this one wherever it fits. name: of the table, ALGORITHM_WHOLE, or NULL: by the choices. */
 #define ALGORITHM_WHOLE "whole"
 ls_status algorithm_force(ls_collective op, const char *name);
