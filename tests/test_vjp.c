@@ -177,6 +177,50 @@ static ls_value attention_itself(ls_program *p)
     return ls_attention(p, x, x, x, 1, LS_NONE);
 }
 
+/* ---- images ---- */
+
+static ls_value conv2d(ls_program *p)
+{
+    return ls_conv2d(p, PARAM("x", 2, 3, 5, 4), PARAM("w", 4, 3, 3, 3), PARAM("b", 4), 1, 1);
+}
+static ls_value conv2d_stride(ls_program *p)
+{
+    return ls_conv2d(p, PARAM("x", 2, 2, 7, 5), PARAM("w", 3, 2, 3, 2), LS_NONE, 2, 1);
+}
+static ls_value conv2d_computed(ls_program *p)  /* nothing is a parameter itself; x and w are views */
+{
+    ls_value x = ls_transpose(p, ls_silu(p, PARAM("x", 2, 5, 3, 4)), 1, 2), w = ls_slice(p, PARAM("w", 4, 3, 2, 3), 3, 1, 3);
+
+    return ls_conv2d(p, x, ls_silu(p, w), ls_scale(p, PARAM("b", 4), 2), 1, 0);
+}
+static ls_value max_pool2d(ls_program *p) { return ls_max_pool2d(p, PARAM("x", 2, 2, 7, 5), 3, 2, 1); }
+static ls_value avg_pool2d(ls_program *p) { return ls_avg_pool2d(p, PARAM("x", 2, 2, 6, 5), 3, 2, 1); }
+static ls_value global_avg_pool(ls_program *p) { return ls_global_avg_pool(p, ls_silu(p, PARAM("x", 2, 3, 4, 5))); }
+static ls_value batch_norm(ls_program *p)
+{
+    return ls_batch_norm(p, PARAM("x", 3, 4, 2, 3), PARAM("w", 4), PARAM("b", 4), LS_NONE, LS_NONE, LS_NONE, NULL);
+}
+static ls_value batch_norm_rows(ls_program *p)
+{
+    ls_value x = ls_transpose(p, PARAM("x", 4, 6), 0, 1);
+
+    return ls_batch_norm(p, x, ls_silu(p, PARAM("w", 4)), ls_silu(p, PARAM("b", 4)), LS_NONE, LS_NONE, LS_NONE, NULL);
+}
+static ls_value batch_norm_padded(ls_program *p)  /* the last sample has a negative label, and is normalised all the same */
+{
+    ls_value labels = ls_input(p, "targets", LS_I32, SIZES(4));
+
+    return ls_batch_norm(p, PARAM("x", 4, 2, 3), PARAM("w", 2), PARAM("b", 2), LS_NONE, LS_NONE, labels, NULL);
+}
+static ls_value batch_norm_running(ls_program *p)
+{
+    ls_batch_norm_options o = LS_BATCH_NORM_DEFAULTS;
+    ls_value mean = ls_input(p, "mean", LS_F64, SIZES(4)), var = ls_input(p, "var", LS_F64, SIZES(4));
+
+    o.training = 0;
+    return ls_batch_norm(p, PARAM("x", 3, 4, 2, 3), PARAM("w", 4), PARAM("b", 4), mean, var, LS_NONE, &o);
+}
+
 /* ---- losses ---- */
 
 static ls_value xent(ls_program *p)
@@ -247,7 +291,9 @@ static const struct gradient_case cases[] = {
     CASE(gelu_erf), CASE(silu), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
     CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(attention), CASE(attention_full),
-    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(xent), CASE(xent_denominator),
+    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(conv2d), CASE(conv2d_stride),
+    CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
+    CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
     CASE(xent_tied), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all),

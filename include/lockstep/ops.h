@@ -17,6 +17,8 @@ extern "C" {
 ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size);
 /* The store's parameter of that name, declared if it is new; another shape than declared before is refused. */
 ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
+/* A parameter that does not learn: frozen, saved with the others, written by the program itself (running statistics). */
+ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
 /* A tensor of the caller's that outlives the program (a key/value cache). No gradient. Retained. */
 ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t);
 /* One that is not there yet, of the plan: `ls_program_write` and `_read` find x by this name; x lasts to the end. */
@@ -69,6 +71,26 @@ ls_value ls_rope_apply(ls_program *p, ls_value x, ls_value table);              
 ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, ls_value length);
 /* cache[B,S,G,D] (bound) gets x[B,T,G,D] at rows position[0] ..; gives the cache. No gradient. */
 ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value position);
+
+/* Images: x[B,C,H,W] */
+/* w[O,C,KH,KW] b[O] or LS_NONE -> [B,O,OH,OW] with OH = (H + 2 padding - KH) / stride + 1, rounded down; zeros outside. */
+ls_value ls_conv2d(ls_program *p, ls_value x, ls_value w, ls_value b, size_t stride, size_t padding);
+/* Windows of size x size -> [B,C,OH,OW]. padding: at most half of size; a maximum ignores it, a mean counts it as zeros. */
+ls_value ls_max_pool2d(ls_program *p, ls_value x, size_t size, size_t stride, size_t padding);
+ls_value ls_avg_pool2d(ls_program *p, ls_value x, size_t size, size_t stride, size_t padding);
+ls_value ls_global_avg_pool(ls_program *p, ls_value x);                 /* mean over H and W -> [B,C] */
+typedef struct ls_batch_norm_options {
+    double eps;
+    double momentum;  /* share of this batch's statistics in the running ones */
+    int    training;  /* 1: normalise by the batch, move the running statistics; 0: normalise by the running ones */
+} ls_batch_norm_options;
+#define LS_BATCH_NORM_DEFAULTS { 1e-5, 0.1, 1 }
+/* x[B,C] or [B,C,..] w[C] b[C] -> (x - mean) / sqrt(var + eps) * w + b, channel by channel. mean[C], var[C]: the running
+ * statistics, from ls_buffer (zeros, ones); both LS_NONE in training: none are kept. The variance that normalises is biased,
+ * the running one unbiased, as in PyTorch. labels: LS_NONE, or i32 [B]: samples with a negative one are padding, and
+ * count in no statistics. The statistics are those of the samples of all data-parallel ranks where parallel.h says so. */
+ls_value ls_batch_norm(ls_program *p, ls_value x, ls_value w, ls_value b, ls_value mean, ls_value var, ls_value labels,
+                       const ls_batch_norm_options *options);
 
 /* Losses, [1] */
 /* Cross-entropy of softmax(x w^T) against targets: x[R,C] w[V,C] targets[R] i32, negative: ignored. The sum over valid

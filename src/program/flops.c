@@ -27,6 +27,12 @@ static double attention_product(const ls_program *p, const struct instruction *i
     return 2.0 * b * h * pairs * d;
 }
 
+/* Every output [B,O,OH,OW] takes w's [C,KH,KW] multiply-adds, those with the padding counted. */
+static double convolution(const ls_program *p, ls_value y, ls_value w)
+{
+    return 2.0 * (double)value_count(&p->values[y.id]) * size(p, w, 1) * size(p, w, 2) * size(p, w, 3);
+}
+
 static double count(const ls_program *p, const struct instruction *i, bool again)
 {
     switch (i->op) {
@@ -49,6 +55,12 @@ static double count(const ls_program *p, const struct instruction *i, bool again
 
         return 2.0 * products * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 0);
     }
+    case OP_CONV2D:
+        return convolution(p, i->out[0], i->in[1]);
+    case OP_CONV2D_DX:
+        return convolution(p, i->in[0], i->in[1]);
+    case OP_CONV2D_DW:
+        return convolution(p, i->in[0], i->out[0]);
     default:
         return 0.0;
     }

@@ -1,46 +1,37 @@
 /* gradient.c - the gradient pass: the forward list walked backwards, one rule an op.
  *
  * For an instruction y = op(x, ...) the rule gets dy and gives each operand that leads to a parameter its share:
- *   give()    a value that is added to what the operand has already (a residual stream has two readers)
- *   into()    a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
+ *   gradient_give()    a value that is added to what the operand has already (a residual stream has two readers)
+ *   into()             a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
  * Question B (the error passed down, phase BACKWARD_B) and question A (the weight's gradient, phase BACKWARD_A) are
  * separate instructions wherever they are separate products. An op without a rule that lies between a parameter and the
  * loss is an error that names it.
  */
-#include "program/program.h"
+#include "program/gradient.h"
 
 #include <string.h>
 #include "base/mem.h"
 
-struct gradient {
-    ls_program *p;
-    bool       *needed;  /* by value id: a gradient is wanted */
-    ls_value   *grad;    /* by value id: what has been given so far */
-    int         n;       /* values when the pass began; later ones need no gradient */
-};
-
-typedef void rule_fn(struct gradient *g, const struct instruction *i, ls_value dy);
-
 /* ---- the machinery ---- */
 
-static bool needs(const struct gradient *g, ls_value x) { return x.id && x.id < g->n && g->needed[x.id]; }
+bool gradient_needs(const struct gradient *g, ls_value x) { return x.id && x.id < g->n && g->needed[x.id]; }
 
 static bool is_param(const struct gradient *g, ls_value x)
 {
     return program_value(g->p, x)->role == LS_ROLE_PARAMETER;
 }
 
-static ls_value emit1(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in,
-                      const char *what, ls_value like)
+ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in,
+                       const char *what, ls_value like)
 {
     struct value v = *program_value(g->p, like);
 
     return program_emit(g->p, op, attr, nin, in, 1, (ls_value[]){ program_new_value(g->p, what, v.dtype, v.ndim, v.size) });
 }
 
-static void give(struct gradient *g, ls_value x, ls_value dx)
+void gradient_give(struct gradient *g, ls_value x, ls_value dx)
 {
-    if (!needs(g, x) || !dx.id)
+    if (!gradient_needs(g, x) || !dx.id)
         return;
     if (is_param(g, x)) {
         ls_value target = program_grad_value(g->p, program_value(g->p, x)->param);
@@ -54,7 +45,7 @@ static void give(struct gradient *g, ls_value x, ls_value dx)
     } else {
         ls_value both[2] = { ls_contiguous(g->p, g->grad[x.id]), ls_contiguous(g->p, dx) };
 
-        g->grad[x.id] = emit1(g, OP_ADD, NULL, 2, both, "grad_sum", x);
+        g->grad[x.id] = gradient_emit(g, OP_ADD, NULL, 2, both, "grad_sum", x);
     }
 }
 
@@ -63,7 +54,7 @@ static ls_value into(struct gradient *g, ls_value x)
 {
     struct value v;
 
-    if (!needs(g, x))
+    if (!gradient_needs(g, x))
         return LS_NONE;
     if (is_param(g, x))
         return program_grad_value(g->p, program_value(g->p, x)->param);
@@ -74,17 +65,17 @@ static ls_value into(struct gradient *g, ls_value x)
 static void land(struct gradient *g, ls_value x, ls_value target)
 {
     if (target.id && !is_param(g, x))
-        give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
+        gradient_give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
 }
 
-/* Emits a "+=" kernel with up to two targets: question A, unless one of them is no parameter and is passed down. */
-static void add_into(struct gradient *g, enum op op, int nin, const ls_value *in, int nout, const ls_value *x)
+void gradient_add(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                  const ls_value *x)
 {
     ls_value target[2] = { LS_NONE, LS_NONE };
 
     g->p->phase = PHASE_BACKWARD_A;
     for (int k = 0; k < nout; k++)
-        if (needs(g, x[k]) && !is_param(g, x[k]))
+        if (gradient_needs(g, x[k]) && !is_param(g, x[k]))
             g->p->phase = PHASE_BACKWARD_B;
     for (int k = 0; k < nout; k++)
         target[k] = into(g, x[k]);
@@ -95,11 +86,11 @@ static void add_into(struct gradient *g, enum op op, int nin, const ls_value *in
 
                 target[k] = ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
             }
-        program_emit(g->p, op, NULL, nin, in, nout, target);
+        program_emit(g->p, op, attr, nin, in, nout, target);
     }
     g->p->phase = PHASE_BACKWARD_B;
     for (int k = 0; k < nout; k++)
-        if (needs(g, x[k]))
+        if (gradient_needs(g, x[k]))
             land(g, x[k], target[k]);
 }
 
@@ -116,11 +107,11 @@ static void grad_linear(struct gradient *g, const struct instruction *i, ls_valu
 {
     ls_value x = i->in[0], w = i->in[1], b = i->in[2];
 
-    if (needs(g, x))
-        give(g, x, emit1(g, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dy, w }, "linear_dx", x));
-    add_into(g, OP_LINEAR_DW, 2, (ls_value[]){ dy, x }, 1, &w);
+    if (gradient_needs(g, x))
+        gradient_give(g, x, gradient_emit(g, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dy, w }, "linear_dx", x));
+    gradient_add(g, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dy, x }, 1, &w);
     if (b.id)
-        add_into(g, OP_BIAS_GRAD, 1, &dy, 1, &b);
+        gradient_add(g, OP_BIAS_GRAD, NULL, 1, &dy, 1, &b);
 }
 
 static void grad_matmul(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -128,10 +119,10 @@ static void grad_matmul(struct gradient *g, const struct instruction *i, ls_valu
     ls_value a = i->in[0], b = i->in[1];
     int last = program_value(g->p, a)->ndim - 1;
 
-    if (needs(g, a))
-        give(g, a, ls_matmul(g->p, dy, ls_transpose(g->p, b, last - 1, last)));
-    if (needs(g, b))
-        give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
+    if (gradient_needs(g, a))
+        gradient_give(g, a, ls_matmul(g->p, dy, ls_transpose(g->p, b, last - 1, last)));
+    if (gradient_needs(g, b))
+        gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
 }
 
 static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
@@ -141,24 +132,24 @@ static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls
     bool fuse = g->p->options.fuse_loss;
     struct value v = *program_value(g->p, x);
 
-    if (needs(g, x))
+    if (gradient_needs(g, x))
         dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
     dw = into(g, w);
     if (fuse)
         in[4] = LS_NONE;  /* no forward has run: the kernel makes statistics and loss itself */
     program_emit(g->p, OP_LINEAR_XENT_GRAD, NULL, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
-    give(g, x, dx);
+    gradient_give(g, x, dx);
     land(g, w, dw);
 }
 
 static void grad_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value in[3] = { i->in[0], i->in[1], dloss };
-    ls_value da = emit1(g, OP_MSE_GRAD, NULL, 3, in, "mse_grad", i->in[0]);
+    ls_value da = gradient_emit(g, OP_MSE_GRAD, NULL, 3, in, "mse_grad", i->in[0]);
 
-    give(g, i->in[0], da);
-    if (needs(g, i->in[1]))
-        give(g, i->in[1], ls_scale(g->p, da, -1.0));
+    gradient_give(g, i->in[0], da);
+    if (gradient_needs(g, i->in[1]))
+        gradient_give(g, i->in[1], ls_scale(g->p, da, -1.0));
 }
 
 /* ---- pointwise ---- */
@@ -167,34 +158,35 @@ static void grad_add(struct gradient *g, const struct instruction *i, ls_value d
 {
     ls_value a = i->in[0], b = i->in[1];
 
-    give(g, a, dy);
-    if (!needs(g, b))
+    gradient_give(g, a, dy);
+    if (!gradient_needs(g, b))
         return;
     if (program_same_shape(g->p, a, b)) {
-        give(g, b, dy);
+        gradient_give(g, b, dy);
     } else {
         ls_value rows = flat(g, dy, value_count(program_value(g->p, b)));
 
-        add_into(g, OP_BIAS_GRAD, 1, &rows, 1, &b);
+        gradient_add(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
     }
 }
 
 static void grad_mul(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    if (needs(g, i->in[0]))
-        give(g, i->in[0], ls_mul(g->p, dy, i->in[1]));
-    if (needs(g, i->in[1]))
-        give(g, i->in[1], ls_mul(g->p, dy, i->in[0]));
+    if (gradient_needs(g, i->in[0]))
+        gradient_give(g, i->in[0], ls_mul(g->p, dy, i->in[1]));
+    if (gradient_needs(g, i->in[1]))
+        gradient_give(g, i->in[1], ls_mul(g->p, dy, i->in[0]));
 }
 
 static void grad_scale(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    give(g, i->in[0], ls_scale(g->p, dy, i->attr.scale.value));
+    gradient_give(g, i->in[0], ls_scale(g->p, dy, i->attr.scale.value));
 }
 
 static void grad_unary(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    give(g, i->in[0], emit1(g, OP_UNARY_GRAD, &i->attr, 2, (ls_value[]){ i->in[0], dy }, "unary_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_UNARY_GRAD, &i->attr, 2, (ls_value[]){ i->in[0], dy },
+                                             "unary_grad", i->in[0]));
 }
 
 static void grad_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -204,52 +196,57 @@ static void grad_swiglu(struct gradient *g, const struct instruction *i, ls_valu
                         program_new_value(g->p, "swiglu_dup", v.dtype, v.ndim, v.size) };
 
     program_emit(g->p, OP_SWIGLU_GRAD, NULL, 3, (ls_value[]){ i->in[0], i->in[1], dy }, 2, out);
-    give(g, i->in[0], out[0]);
-    give(g, i->in[1], out[1]);
+    gradient_give(g, i->in[0], out[0]);
+    gradient_give(g, i->in[1], out[1]);
 }
 
 static void grad_dropout(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    give(g, i->in[0], emit1(g, OP_DROPOUT, &i->attr, 2, (ls_value[]){ dy, i->in[1] }, "dropout_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_DROPOUT, &i->attr, 2, (ls_value[]){ dy, i->in[1] },
+                                             "dropout_grad", i->in[0]));
 }
 
 /* ---- rows ---- */
 
 static void grad_softmax(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    give(g, i->in[0], emit1(g, OP_SOFTMAX_GRAD, NULL, 2, (ls_value[]){ i->out[0], dy }, "softmax_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_SOFTMAX_GRAD, NULL, 2, (ls_value[]){ i->out[0], dy },
+                                             "softmax_grad", i->in[0]));
 }
 
 static void grad_layer_norm(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], mean = i->out[1], rstd = i->out[2];
 
-    add_into(g, OP_LAYER_NORM_DW, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
-    if (needs(g, x))
-        give(g, x, emit1(g, OP_LAYER_NORM_DX, &i->attr, 5, (ls_value[]){ dy, x, i->in[1], mean, rstd }, "layer_norm_dx", x));
+    gradient_add(g, OP_LAYER_NORM_DW, NULL, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
+    if (gradient_needs(g, x))
+        gradient_give(g, x, gradient_emit(g, OP_LAYER_NORM_DX, &i->attr, 5, (ls_value[]){ dy, x, i->in[1], mean, rstd },
+                                          "layer_norm_dx", x));
 }
 
 static void grad_rms_norm(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], rstd = i->out[1];
 
-    add_into(g, OP_RMS_NORM_DW, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
-    if (needs(g, x))
-        give(g, x, emit1(g, OP_RMS_NORM_DX, &i->attr, 4, (ls_value[]){ dy, x, i->in[1], rstd }, "rms_norm_dx", x));
+    gradient_add(g, OP_RMS_NORM_DW, NULL, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
+    if (gradient_needs(g, x))
+        gradient_give(g, x, gradient_emit(g, OP_RMS_NORM_DX, &i->attr, 4, (ls_value[]){ dy, x, i->in[1], rstd },
+                                          "rms_norm_dx", x));
 }
 
 /* ---- tokens and attention ---- */
 
 static void grad_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    add_into(g, OP_EMBEDDING_DW, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
+    gradient_add(g, OP_EMBEDDING_DW, NULL, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
 }
 
 static void grad_rope(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct op_attr attr = { .rotate = { !i->attr.rotate.inverse } };
 
-    give(g, i->in[0], emit1(g, OP_ROPE, &attr, 2, (ls_value[]){ dy, i->in[1] }, "rope_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_ROPE, &attr, 2, (ls_value[]){ dy, i->in[1] },
+                                             "rope_grad", i->in[0]));
 }
 
 static void grad_attention(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -268,14 +265,14 @@ static void grad_attention(struct gradient *g, const struct instruction *i, ls_v
     }
     program_emit(g->p, OP_ATTENTION_GRAD, &i->attr, 6, in, 3, out);
     for (int k = 0; k < 3; k++)
-        give(g, in[k], out[k]);
+        gradient_give(g, in[k], out[k]);
 }
 
 /* ---- shapes ---- */
 
 static void grad_copy(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    give(g, i->in[0], ls_cast(g->p, dy, program_value(g->p, i->in[0])->dtype));
+    gradient_give(g, i->in[0], ls_cast(g->p, dy, program_value(g->p, i->in[0])->dtype));
 }
 
 static void grad_concat(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -286,8 +283,8 @@ static void grad_concat(struct gradient *g, const struct instruction *i, ls_valu
     for (int k = 0; k < i->nin; k++) {
         size_t n = program_value(g->p, i->in[k])->size[dim];
 
-        if (needs(g, i->in[k]))
-            give(g, i->in[k], ls_slice(g->p, dy, dim, at, at + n));
+        if (gradient_needs(g, i->in[k]))
+            gradient_give(g, i->in[k], ls_slice(g->p, dy, dim, at, at + n));
         at += n;
     }
 }
@@ -296,7 +293,7 @@ static void grad_reduce_sum(struct gradient *g, const struct instruction *i, ls_
 {
     struct value v = *program_value(g->p, i->in[0]);
 
-    give(g, i->in[0], program_expand(g->p, dy, i->attr.reduce.dim, v.ndim, v.size));
+    gradient_give(g, i->in[0], program_expand(g->p, dy, i->attr.reduce.dim, v.ndim, v.size));
 }
 
 static void grad_view(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -307,14 +304,14 @@ static void grad_view(struct gradient *g, const struct instruction *i, ls_value 
 
     switch (i->view.kind) {
     case VIEW_RESHAPE:
-        give(g, x, ls_reshape(g->p, dy, v.ndim, v.size));
+        gradient_give(g, x, ls_reshape(g->p, dy, v.ndim, v.size));
         break;
     case VIEW_TRANSPOSE:
-        give(g, x, ls_transpose(g->p, dy, i->view.dim0, i->view.dim1));
+        gradient_give(g, x, ls_transpose(g->p, dy, i->view.dim0, i->view.dim1));
         break;
     case VIEW_SLICE:
         dy = ls_contiguous(g->p, dy);
-        give(g, x, emit1(g, OP_PAD, &attr, 1, &dy, "pad", x));
+        gradient_give(g, x, gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", x));
         break;
     case VIEW_EXPAND:
         program_fail(g->p, "expand: a value that repeats has no gradient rule");
@@ -324,7 +321,7 @@ static void grad_view(struct gradient *g, const struct instruction *i, ls_value 
     }
 }
 
-static rule_fn *const rules[PROGRAM_OPS] = {
+static gradient_rule_fn *const rules[PROGRAM_OPS] = {
     [OP_LINEAR] = grad_linear,         [OP_MATMUL] = grad_matmul,
     [OP_LINEAR_XENT] = grad_linear_xent, [OP_MSE] = grad_mse,
     [OP_ADD] = grad_add,               [OP_MUL] = grad_mul,
@@ -335,6 +332,8 @@ static rule_fn *const rules[PROGRAM_OPS] = {
     [OP_ROPE] = grad_rope,             [OP_ATTENTION] = grad_attention,
     [OP_COPY] = grad_copy,             [OP_CONCAT] = grad_concat,
     [OP_REDUCE_SUM] = grad_reduce_sum, [OP_VIEW] = grad_view,
+    [OP_CONV2D] = gradient_conv2d,     [OP_MAX_POOL2D] = gradient_max_pool2d,
+    [OP_AVG_POOL2D] = gradient_avg_pool2d, [OP_BATCH_NORM] = gradient_batch_norm,
 };
 
 bool gradient_has_rule(int op) { return op >= 0 && op < PROGRAM_OPS && rules[op]; }
@@ -351,6 +350,9 @@ static bool passes(const struct instruction *i, int k)
     case OP_EMBEDDING:   return k == 1;
     case OP_LINEAR_XENT: return k < 2;
     case OP_ATTENTION:   return k < 3;
+    case OP_BATCH_STATS: return false;  /* its share is in batch norm's own dx */
+    case OP_BATCH_RECALL: return false;
+    case OP_BATCH_NORM:  return k != 1;
     default:             return true;
     }
 }
@@ -440,7 +442,7 @@ ls_status gradient_pass(ls_program *p)
     if (!g.needed[p->loss.id])
         program_fail(p, "backward: the loss depends on no parameter that learns");
     else
-        give(&g, p->loss, ls_constant(p, type, ndim, one, 1.0));
+        gradient_give(&g, p->loss, ls_constant(p, type, ndim, one, 1.0));
     walk(&g);
     p->segment = SEG_FORWARD;
     p->phase = PHASE_FORWARD;

@@ -41,6 +41,8 @@ static bool want(struct again *a, ls_value v)
     if (!v.id || v.id >= a->n || !a->maker[v.id])
         return false;
     i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
+    if (i->op == OP_BATCH_STATS || i->op == OP_BATCH_TRACK)  /* small, and made once: they speak to all ranks, and count */
+        return false;
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root])
         return false;
     if (a->made[v.id])

@@ -64,6 +64,20 @@
     X(REDUCE_SUM, "reduce_sum", 0)         /* x -> sum over reduce.dim (removed); dim -1: over all, out[1] */   \
     X(MSE, "mse", 0)                       /* a b -> loss[1] = mean of (a-b)^2 */                               \
     X(MSE_GRAD, "mse_grad", 0)             /* a b dloss[1] -> da = dloss * 2 (a-b) / count */                   \
+    X(CONV2D, "conv2d", 0)                 /* x[B,C,H,W] w[O,C,KH,KW] b[O]? -> y[B,O,OH,OW]; conv */             \
+    X(CONV2D_DX, "conv2d_dx", 0)           /* question B: dy w -> dx */                                         \
+    X(CONV2D_DW, "conv2d_dw", 0)           /* question A: dy x -> dw += */                                      \
+    X(MAX_POOL2D, "max_pool2d", 0)         /* x[B,C,H,W] -> y[B,C,OH,OW]; pool */                               \
+    X(MAX_POOL2D_GRAD, "max_pool2d_grad", 0) /* x dy -> dx: to the first largest of each window */              \
+    X(AVG_POOL2D, "avg_pool2d", 0)         /* x -> y: sum / (height * width); the padding counts as zeros */    \
+    X(AVG_POOL2D_GRAD, "avg_pool2d_grad", 0) /* dy -> dx */                                                     \
+    X(BATCH_STATS, "batch_stats", 0)       /* x[B,C,..] y[B]? i32 -> stats[2C+1] f64, see batch.h; samples with y < 0 are left out */ \
+    X(BATCH_RECALL, "batch_recall", 0)     /* mean[C] var[C] -> stats[2C+1] f64 that have them */               \
+    X(BATCH_TRACK, "batch_track", 0)       /* stats -> mean[C] var[C], both moved towards them; batch.momentum */ \
+    X(BATCH_NORM, "batch_norm", 1)         /* x stats w[C] b[C] y[B]? -> y; batch.eps; the labels are the gradient's */ \
+    X(BATCH_GRAD_STATS, "batch_grad_stats", 0) /* dy x stats -> sums[2C] f64, own[2C] f64: both sum dy, sum dy n */ \
+    X(BATCH_NORM_DX, "batch_norm_dx", 3)   /* dy x w stats sums? y[B]? i32 -> dx; no sums: stats are constant */ \
+    X(BATCH_NORM_DW, "batch_norm_dw", 0)   /* own[2C] f64 -> dw[C] += db[C] += */                               \
     X(FILL, "fill", 0)                     /* -> out = scale.value everywhere */                                \
     X(ACCUMULATE, "accumulate", 0)         /* x -> out += x, converted */                                       \
     X(CACHE_WRITE, "cache_write", 0)       /* x[B,T,G,D] pos[1] i32 -> cache[B,S,G,D]: rows pos .. pos+T replaced */ \
@@ -105,6 +119,9 @@ struct op_attr {
         struct { int dim; size_t start; } pad;
         struct { int dim; } reduce;
         struct { double most; } clip;
+        struct { size_t stride, padding; } conv;                  /* the same in both directions */
+        struct { size_t height, width, stride, padding; } pool;   /* of the window */
+        struct { double eps, momentum; int fixed; } batch;        /* fixed: stats come from BATCH_RECALL */
         struct optimizer_attr optim;
     };
 };

@@ -1,0 +1,31 @@
+/* gradient.h - what the rules of the gradient pass are written with; the pass and most rules are in gradient.c. */
+#ifndef LS_PROGRAM_GRADIENT_H
+#define LS_PROGRAM_GRADIENT_H
+
+#include "program/program.h"
+
+struct gradient {
+    ls_program *p;
+    bool       *needed;  /* by value id: a gradient is wanted */
+    ls_value   *grad;    /* by value id: what has been given so far */
+    int         n;       /* values when the pass began; later ones need no gradient */
+};
+
+/* Gives the operands of i their shares of dy, the gradient of out[0]. */
+typedef void gradient_rule_fn(struct gradient *g, const struct instruction *i, ls_value dy);
+
+bool     gradient_needs(const struct gradient *g, ls_value x);
+/* dx is (a part of) x's gradient; nothing when none is wanted. */
+void     gradient_give(struct gradient *g, ls_value x, ls_value dx);
+/* Emits an op whose one output has the shape and type of `like`. */
+ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in,
+                       const char *what, ls_value like);
+/* Emits a "+=" kernel with up to two targets, the gradients of x[nout]: question A, unless one of them is no parameter
+ * and is passed down. */
+void     gradient_add(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                      const ls_value *x);
+
+/* gradient_image.c */
+gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm;
+
+#endif
