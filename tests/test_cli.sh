@@ -77,8 +77,10 @@ expect 2 "is out of range" "$lockstep" train --data.seq_len=0
 expect 2 "is none of sgd|adam" "$lockstep" train --optim.name=adamant
 expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
 expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
-expect 2 "train.global_batch = train.micro_batch * train.accumulate does not hold: 5 = 2 * -1" \
-    "$lockstep" train $tiny --train.global_batch=5
+expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
+    "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
+expect 2 "launch.ranks = parallel.dp does not hold: 1 = 4" "$lockstep" train $tiny --parallel.dp=4
+expect 2 "launch.ranks (-n)" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
 expect 2 "too few arguments" "$lockstep" generate

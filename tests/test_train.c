@@ -242,7 +242,7 @@ static void check_batch(const char *global, const char *micro, const char *accum
     set(&s, "train.accumulate", accumulate);
     if (g == 0) {
         FAILS(config_check(&s.config, VERB_TRAIN),
-              "train.global_batch = train.micro_batch * train.accumulate does not hold");
+              "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold");
     } else {
         OK(config_check(&s.config, VERB_TRAIN));
         assert_int_equal(s.config.train.global_batch, g);
@@ -261,7 +261,9 @@ static void test_batch_sizes(void **state)
     check_batch("32", "-1", "-1", 32, 32, 1);
     check_batch("-1", "4", "8", 32, 4, 8);
     check_batch("32", "4", "8", 32, 4, 8);
-    check_batch("33", "4", "-1", 0, 0, 0);
+    check_batch("33", "4", "-1", 33, 4, 9);
+    check_batch("33", "4", "9", 33, 4, 9);
+    check_batch("33", "4", "10", 0, 0, 0);
     check_batch("32", "4", "4", 0, 0, 0);
     check_batch("-1", "-1", "4", 0, 0, 0);
     check_batch("0", "4", "-1", 0, 0, 0);

@@ -199,3 +199,10 @@ ls_status args_parse(const struct command *c, int words, int argc, char *const a
 }
 
 void args_close(struct invocation *in) { options_close(&in->options); }
+
+ls_status args_check(struct invocation *in)
+{
+    LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
+    config_apply(&in->config);
+    return config_check(&in->config, in->command->verb);
+}

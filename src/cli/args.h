@@ -33,6 +33,7 @@ struct command {
     const struct flag  *flags;
     const char *const  *common;     /* options that the short help shows; ended by NULL */
     const char         *examples;   /* lines, each with its own line feed */
+    bool                several;    /* its options make more than one config: checked by the command's check alone */
     ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */
     ls_status         (*run)(struct invocation *in);
     ls_status         (*launch)(struct invocation *in);  /* instead of run, where launch.ranks are to be started: see launching.h;
@@ -59,6 +60,8 @@ struct invocation {
 /* words: of argv that name program and command. Every failure is a usage error. */
 ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out);
 void      args_close(struct invocation *in);
+/* The checks of a command's options, with effect on this process (threads, memory limit); in front of command->check. */
+ls_status args_check(struct invocation *in);
 
 extern const struct command *const commands[];  /* ended by NULL */
 

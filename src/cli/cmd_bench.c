@@ -4,13 +4,13 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/launching.h"
 #include "program/program.h"
 #include "train/machine.h"
 #include "train/metrics.h"
+#include "train/random_tokens.h"
 #include "train/step.h"
 
 /* ---- bench train ---- */
@@ -51,17 +51,6 @@ static int by_length(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void fill(struct step *s, uint64_t index)
-{
-    size_t count = s->accumulate * s->batch * s->seq_len, own = (s->end - s->begin) * s->seq_len;
-    uint64_t stream = rng_stream("bench.tokens"), first = (index * s->global + s->begin) * s->seq_len;
-
-    for (size_t i = 0; i < count; i++) {
-        s->tokens[i] = (int32_t)(rng_u32(s->model.seed, stream, 2 * (first + i)) % s->model.vocab);
-        s->targets[i] = i < own ? (int32_t)(rng_u32(s->model.seed, stream, 2 * (first + i) + 1) % s->model.vocab) : -1;
-    }
-}
-
 /* The figures are those of the median step, of this rank; all ranks take each step together. */
 static ls_status take_steps(const struct config *c, struct step *s, double *took, struct result *out)
 {
@@ -70,7 +59,7 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
     double norm;
 
     for (uint64_t i = 0; i < warmup + steps; i++) {
-        fill(s, i);
+        random_tokens(s, i, 0);
         if (i == warmup) mem_reset_peak();
         if (i == warmup) out->exposed = exposed_so_far();
         double began = base_now();

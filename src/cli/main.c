@@ -17,10 +17,10 @@ enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 }
 
 extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_generate,
     command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify, command_ckpt_export,
-    command_ckpt_import, command_help, command_completion;
+    command_ckpt_import, command_help, command_completion, command_parity;
 
 const struct command *const commands[] = {
-    &command_train, &command_plan, &command_generate, &command_bench_train, &command_bench_gemm,
+    &command_train, &command_plan, &command_parity, &command_generate, &command_bench_train, &command_bench_gemm,
     &command_data_prepare, &command_data_inspect, &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export,
     &command_ckpt_import, &command_help, &command_completion, NULL,
 };
@@ -113,12 +113,8 @@ static ls_status print_config(const struct invocation *in)
 /* Everything that is wrong with the call itself. */
 static ls_status check(struct invocation *in)
 {
-    if (in->command->verb) {
-        LS_TRY(world_find(&in->world));
-        LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
-        config_apply(&in->config);
-        LS_TRY(config_check(&in->config, in->command->verb));
-    }
+    if (in->command->verb) LS_TRY(world_find(&in->world));
+    if (in->command->verb && !(in->command->several && in->world.launcher == LAUNCHER_NONE)) LS_TRY(args_check(in));
     return in->command->check && !in->print_config ? in->command->check(in) : LS_OK;
 }
 

@@ -5,8 +5,9 @@
 
 enum {
     T = VERB_TRAIN, P = VERB_PLAN, B = VERB_BENCH, G = VERB_GENERATE, D = VERB_DATA,
-    STEP = T | P | B,           /* who makes a training step */
-    RUNS = T | B | G            /* who computes */
+    Q = VERB_PARITY,
+    STEP = T | P | B | Q,       /* who makes a training step */
+    RUNS = T | B | G | Q        /* who computes */
 };
 
 #define COUNT_MOST 1e15
@@ -48,25 +49,25 @@ static const struct option rows[] = {
     INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate; -1: that product"),
     INT(train.micro_batch, "8", -1, COUNT_MOST, "samples", STEP, "samples computed at once; -1: global_batch / accumulate"),
     INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a step; -1: global_batch / micro_batch"),
-    INT(train.seed, "1", 0, COUNT_MOST, "", T | B, "of initialisation, order of samples and dropout"),
+    INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "micro-batches of an evaluation; 0: all validation samples"),
 
     ENUM(optim.name, "adamw", "sgd|adam|adamw|lamb|lars", STEP, "update rule"),
-    REAL(optim.lr, "1e-3", 0, 1e6, "", T, "peak learning rate"),
+    REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate"),
     REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule"),
     INT(optim.warmup, "-1", -1, COUNT_MOST, "steps", T, "steps of linear growth at the start; -1: 50, of a short run half"),
     ENUM(optim.schedule, "cosine", "constant|linear|cosine|wsd", T, "shape of the learning rate after warm-up"),
     INT(optim.decay, "-1", -1, COUNT_MOST, "steps", T, "last steps of schedule=wsd, which fall; -1: a fifth"),
     INT(optim.lr_scale_batch, "0", 0, COUNT_MOST, "samples", T, "lr holds for this batch and grows in proportion; 0: as given"),
-    REAL(optim.weight_decay, "0.1", 0, 1e6, "", T | B, "of matrices; norms and biases have none"),
-    REAL(optim.clip, "1", 0, 1e15, "", T | B, "largest norm of the whole gradient; 0: no clipping"),
-    REAL(optim.beta1, "0.9", 0, 0.999999, "", T | B, "decay of the mean (adam, adamw, lamb)"),
-    REAL(optim.beta2, "0.95", 0, 0.999999, "", T | B, "decay of the variance (adam, adamw, lamb)"),
-    REAL(optim.eps, "1e-8", 0, 1, "", T | B, "added to the root of the variance (adam, adamw, lamb)"),
+    REAL(optim.weight_decay, "0.1", 0, 1e6, "", T | B | Q, "of matrices; norms and biases have none"),
+    REAL(optim.clip, "1", 0, 1e15, "", T | B | Q, "largest norm of the whole gradient; 0: no clipping"),
+    REAL(optim.beta1, "0.9", 0, 0.999999, "", T | B | Q, "decay of the mean (adam, adamw, lamb)"),
+    REAL(optim.beta2, "0.95", 0, 0.999999, "", T | B | Q, "decay of the variance (adam, adamw, lamb)"),
+    REAL(optim.eps, "1e-8", 0, 1, "", T | B | Q, "added to the root of the variance (adam, adamw, lamb)"),
     REAL(optim.momentum, "0.9", 0, 0.999999, "", STEP, "of sgd and lars; 0: none, and no state"),
-    BOOL(optim.nesterov, "false", T | B, "Nesterov's momentum (sgd)"),
-    REAL(optim.trust, "0.001", 0, 1e6, "", T | B, "ratio of update to weights (lars)"),
+    BOOL(optim.nesterov, "false", T | B | Q, "Nesterov's momentum (sgd)"),
+    REAL(optim.trust, "0.001", 0, 1e6, "", T | B | Q, "ratio of update to weights (lars)"),
 
     ENUM(optim.offload, "none", "none|cpu|file", STEP, "optimizer state between steps: kept here, elsewhere in memory, in a file of the run's folder"),
 
@@ -90,10 +91,10 @@ static const struct option rows[] = {
     STRING(checkpoint.resume, "auto", T, "auto (the newest of the run, if any), none, or a checkpoint's path"),
     STRING(checkpoint.dir, "", T, "where checkpoints go; empty: RUN/checkpoints"),
 
-    INT(launch.ranks, "0", 0, 65536, "ranks", STEP, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
+    INT(launch.ranks, "0", 0, 65536, "ranks", T | P | B, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
     INT(launch.threads, "0", 0, 4096, "", RUNS | P | D, "threads of a rank; 0: its share of the cores"),
-    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B, "deadline of every wait for another rank"),
-    BOOL(launch.bind, "true", T | B, "each rank that is started here keeps to its share of the cores"),
+    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | Q, "deadline of every wait for another rank"),
+    BOOL(launch.bind, "true", T | B | Q, "each rank that is started here keeps to its share of the cores"),
 
     STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16", RUNS | P, "most that kernels may use of the processor"),
@@ -107,13 +108,13 @@ static const struct option rows[] = {
     INT(bench.steps, "5", 1, 1e6, "steps", B, "steps that are timed"),
     INT(bench.warmup, "2", 0, 1e6, "steps", B, "steps before, untimed"),
 
-    BOOL(debug.check_finite, "false", T | B, "look for inf and NaN behind each operation, and name the first (slow)"),
-    STRING(debug.plant, "", T, "a mistake to make on purpose, for tests of what finds it"),
+    BOOL(debug.check_finite, "false", T | B | Q, "look for inf and NaN behind each operation, and name the first (slow)"),
+    STRING(debug.plant, "", T | Q, "a mistake to make on purpose, for tests of what finds it"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | P, "this many allocations on, one fails as without memory"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),
 };
 
-static const char *const verbs[] = { "train", "plan", "bench", "generate", "data" };
+static const char *const verbs[] = { "train", "plan", "bench", "generate", "data", "parity" };
 
 const struct option_table *config_table(void)
 {

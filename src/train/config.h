@@ -18,7 +18,7 @@
 
 /* Who reads an option: the masks of the table's rows. */
 enum {
-    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16
+    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32
 };
 
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };

@@ -99,7 +99,7 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
         return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks,
                        launcher_name(world->launcher), world->size);
     if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
-    if (*ranks == 0 && verb == VERB_PLAN && c->parallel.dp > 0) *ranks = c->parallel.dp;
+    if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY)) && c->parallel.dp > 0) *ranks = c->parallel.dp;
     if (*ranks == 0) *ranks = 1;
     return LS_OK;
 }
@@ -187,10 +187,10 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_ranks(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH)) LS_TRY(check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_batch(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 

@@ -1,0 +1,263 @@
+/* cmd_parity.c - `lockstep parity`: two layouts, each run from one initialisation on the same global batches, and compared.
+ *
+ * Each side is this command again, started on the ranks that its layout asks for, with --write FILE: it makes the steps and
+ * writes what it came to (train/parity.h). Then the files are compared and removed.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "cli/args.h"
+#include "cli/terminal.h"
+#include "train/launch.h"
+#include "train/parity.h"
+
+static const char *sides[2], *write_path;
+static int64_t steps = 3;
+static bool json;
+
+static const struct flag flags[] = {
+    { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
+    { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "of the other: \"parallel.dp=4 parallel.zero=3\"" },
+    { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
+    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
+    { 0 },
+};
+
+static const char *const common[] = {
+    "model.preset",      "data.seq_len",      "train.global_batch", "train.micro_batch", "train.accumulate", "train.seed",
+    "optim.name",        "optim.lr",          "precision.compute",  "precision.reduce",  "parallel.dp",      "parallel.zero",
+    "parallel.replicate", "recompute.mode",   NULL,
+};
+
+/* ---- one side ---- */
+
+struct side { char *words; const char **argv; int argc; struct invocation in; char *file; bool parsed; };
+
+/* argv = the command's name, the shared arguments, then --word for each word of the layout. */
+static ls_status compose(const struct invocation *in, const char *layout, struct side *out)
+{
+    size_t room = (size_t)in->argc + strlen(layout) + 8, bytes = 3 * strlen(layout) + 1;
+    char *words = mem_alloc(MEM_OTHER, bytes), *at = words, *copy = mem_strdup(layout), *save = NULL;
+
+    out->words = words;
+    out->argv = mem_array(MEM_OTHER, room, sizeof *out->argv);
+    if (!words || !copy || !out->argv) {
+        mem_free(copy);
+        return LS_ENOMEM;
+    }
+    for (int i = 0; i < in->argc; i++) out->argv[out->argc++] = in->argv[i];
+    for (char *w = strtok_r(copy, " \t\n", &save); w; w = strtok_r(NULL, " \t\n", &save)) {
+        out->argv[out->argc++] = at;
+        at += sprintf(at, "%s%s", strncmp(w, "--", 2) == 0 ? "" : "--", w) + 1;
+    }
+    mem_free(copy);
+    return LS_OK;
+}
+
+static ls_status open_side(const struct invocation *in, int which, struct side *out)
+{
+    char name[4] = { '-', '-', (char)('a' + which), '\0' };
+
+    if (!sides[which]) return ls_fail(LS_EINVAL, "%s is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", name);
+    LS_TRY(compose(in, sides[which], out));
+    ls_status st = args_parse(in->command, in->words, out->argc, (char *const *)out->argv, &out->in);
+    out->parsed = st == LS_OK;
+    if (st == LS_OK) st = args_check(&out->in);
+    return st == LS_OK ? LS_OK : ls_fail_at(st, "%s", name);
+}
+
+static void close_side(struct side *s)
+{
+    if (s->parsed) args_close(&s->in);
+    if (s->file) unlink(s->file);
+    mem_free(s->file);
+    mem_free(s->words);
+    mem_free(s->argv);
+}
+
+static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which)
+{
+    const struct config *c = &s->in.config;
+    char threads[48];
+    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 5, sizeof *argv);
+    int n = 0, ranks = (int)c->launch.ranks;
+
+    s->file = file_path("%s/%c", folder, which);
+    if (!argv || !s->file) {
+        mem_free(argv);
+        return LS_ENOMEM;
+    }
+    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, threads_count() / ranks));
+    for (int i = 0; i < in->words; i++) argv[n++] = s->argv[i];
+    if (c->launch.threads == 0) argv[n++] = threads;
+    argv[n++] = "--write";
+    argv[n++] = s->file;
+    for (int i = in->words; i < s->argc; i++) argv[n++] = s->argv[i];
+    struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind };
+    ls_status st = launch_run(&l, &in->code);
+    mem_free(argv);
+    return st;
+}
+
+/* ---- what came of it ---- */
+
+/* Rounding of the narrowest type on the way. */
+static struct parity_bounds bounds_of(const struct config *a, const struct config *b)
+{
+    bool half = config_type(a) != LS_F32 || config_type(b) != LS_F32, reduce = a->precision.reduce || b->precision.reduce;
+    int kind = a->optim.name;
+    bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+
+    return (struct parity_bounds){
+        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
+        .weight = half || reduce ? 1e-3 : 1e-5, .sensitive = divides ? a->optim.lr : 0,
+    };
+}
+
+static void put_difference(struct json_out *j, const char *key, const struct parity_difference *d)
+{
+    json_begin_object(j, key);
+    json_put_string(j, "kind", parity_kind_name(d->kind));
+    json_put_string(j, "direction", parity_direction(d->kind));
+    json_put_int(j, "step", (int64_t)d->step);
+    json_put_string(j, "name", d->name);
+    json_put_int(j, "element", (int64_t)d->element);
+    json_put_real(j, "a", d->a);
+    json_put_real(j, "b", d->b);
+    json_put_real(j, "relative", d->relative);
+    json_put_real(j, "ulp", d->ulp);
+    json_end_object(j);
+}
+
+static ls_status put_json(const struct parity_result *r)
+{
+    struct json_out j = { 0 };
+
+    json_begin_object(&j, NULL);
+    json_put_bool(&j, "equal", r->equal);
+    json_put_int(&j, "steps", (int64_t)r->steps);
+    json_put_int(&j, "tensors", (int64_t)r->tensors);
+    json_put_int(&j, "compared", (int64_t)r->compared);
+    json_put_int(&j, "same_bits", (int64_t)r->same_bits);
+    if (!r->equal) put_difference(&j, "first", &r->first);
+    json_begin_object(&j, "largest");
+    for (int k = 0; k < PARITY_KINDS; k++)
+        if (r->largest[k].relative > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), &r->largest[k]);
+    json_end_object(&j);
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+static void put_table(const struct parity_result *r, const struct parity_bounds *b)
+{
+    double bound[PARITY_KINDS] = { b->loss, b->loss, b->gradient, b->weight };
+
+    if (r->equal)
+        printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
+               " values compared have the same bits\n",
+               terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
+    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "bound", "ulp", "in");
+    for (int k = 0; k < PARITY_KINDS; k++) {
+        const struct parity_difference *d = &r->largest[k];
+
+        if (d->relative > 0)
+            printf("  %-10s %14.2e %10.0e %12.0f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k),
+                   d->relative, bound[k], d->ulp, d->name, d->step);
+        else printf("  %-10s %14s %10.0e\n", parity_kind_name((enum parity_kind)k), "none", bound[k]);
+    }
+}
+
+static ls_status report(const struct parity_result *r, const struct parity_bounds *b)
+{
+    const struct parity_difference *d = &r->first;
+
+    if (json) LS_TRY(put_json(r));
+    else put_table(r, b);
+    if (r->equal) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu, %.2e of "
+                   "its scale, %.0f ulp",
+                   d->step, parity_kind_name(d->kind), d->name, parity_direction(d->kind), d->a, d->b, d->element,
+                   d->relative, d->ulp);
+}
+
+/* ---- the command ---- */
+
+static ls_status compare(struct invocation *in, struct side *s, const char *folder)
+{
+    struct parity_bounds bounds = bounds_of(&s[0].in.config, &s[1].in.config);
+    struct parity_result result;
+
+    LS_TRY(run_side(in, &s[0], folder, 'a'));
+    LS_TRY(run_side(in, &s[1], folder, 'b'));
+    LS_TRY(parity_compare(s[0].file, s[1].file, &bounds, &result));
+    return report(&result, &bounds);
+}
+
+static ls_status run_both(struct invocation *in)
+{
+    struct side s[2] = { 0 };
+    const char *tmp = getenv("TMPDIR");
+    char *folder = file_path("%s/lockstep-parity-XXXXXX", tmp ? tmp : "/tmp");
+    ls_status st = folder ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: cannot make a folder", folder);
+    for (int i = 0; i < 2 && st == LS_OK; i++) st = open_side(in, i, &s[i]);
+    if (st == LS_OK) st = compare(in, s, folder);
+    close_side(&s[0]);
+    close_side(&s[1]);
+    if (folder) rmdir(folder);
+    mem_free(folder);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    struct ranks ranks;
+
+    if (!write_path) return run_both(in);
+    if (in->world.launcher == LAUNCHER_NONE) LS_TRY(args_check(in));
+    LS_TRY(ranks_open(&in->config, &ranks));
+    ls_status st = parity_write(&in->config, &ranks, (uint64_t)steps, write_path);
+    ranks_close(&ranks);
+    return st;
+}
+
+/* Both layouts are looked at before either is run. */
+static ls_status check(const struct invocation *in)
+{
+    ls_status st = LS_OK;
+
+    if (!write_path && in->world.launcher != LAUNCHER_NONE)
+        return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
+                       launcher_name(in->world.launcher));
+    for (int i = 0; i < 2 && st == LS_OK && !write_path; i++) {
+        struct side s = { 0 };
+
+        st = open_side(in, i, &s);
+        close_side(&s);
+    }
+    return st;
+}
+
+const struct command command_parity = {
+    .name = "parity", .arguments = "--a LAYOUT --b LAYOUT",
+    .summary = "run two layouts from one start on the same batches and name the first tensor that differs",
+    .verb = VERB_PARITY, .flags = flags, .common = common, .several = true, .check = check, .run = run,
+    .examples =
+        "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
+        "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
+        "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n",
+};

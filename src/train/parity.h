@@ -1,0 +1,47 @@
+/* parity.h - two layouts, one run: what each came to, held against the other by name.
+ *
+ * One side runs some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes
+ * a file of records, little-endian:
+ *     u32 kind, u32 step, u64 bytes of the name, u64 count, name, f64[count] (loss, norm) or f32[count] (gradient, weight)
+ * in this order: for each step loss, norm, every gradient; then every weight. Gradients are the whole step's, summed over
+ * ranks and micro-batches, before clipping.
+ */
+#ifndef LS_TRAIN_PARITY_H
+#define LS_TRAIN_PARITY_H
+
+#include "train/step.h"
+
+/* Runs one side on this process's ranks; rank 0 writes the file. Collective. */
+ls_status parity_write(const struct config *c, const struct ranks *ranks, uint64_t steps, const char *path);
+
+enum parity_kind { PARITY_LOSS, PARITY_NORM, PARITY_GRADIENT, PARITY_WEIGHT, PARITY_KINDS };
+
+struct parity_difference {
+    enum parity_kind kind;
+    uint64_t step;          /* 0, 1, ...; of weights: steps done */
+    char     name[160];     /* of the parameter; "loss", "norm" */
+    size_t   element;       /* where it is largest */
+    double   a, b;          /* there */
+    double   relative;      /* |a - b| / scale */
+    double   ulp;           /* |a - b| in units of f32's last place at the scale */
+};
+
+/* How far two files may lie apart. For gradients the scale is the tensor's largest element, or the root mean square of the
+ * whole gradient where that is larger (a gradient that is zero but for rounding has no scale of its own). A weight may also
+ * differ by what the update rule makes of its gradients' rounding: `sensitive` is the learning rate of rules that divide by
+ * the gradient's size (adam, adamw, lamb), else 0. */
+struct parity_bounds { double loss, gradient, weight, sensitive; };
+
+struct parity_result {
+    bool     equal;
+    struct parity_difference first;    /* beyond the bounds; !equal */
+    struct parity_difference largest[PARITY_KINDS];  /* in relative terms */
+    uint64_t steps, tensors, same_bits, compared;    /* tensors: names of weights; compared: records; same_bits of them */
+};
+
+/* Frees nothing of the caller's. LS_EFORMAT when a file is cut or the two hold different tensors. */
+ls_status parity_compare(const char *a, const char *b, const struct parity_bounds *bounds, struct parity_result *out);
+const char *parity_kind_name(enum parity_kind k);       /* "gradient" */
+const char *parity_direction(enum parity_kind k);       /* "forward", "backward", "optimizer" */
+
+#endif
