@@ -8,6 +8,15 @@
  */
 #include "comm/alg.h"
 
+enum { PIECE = 1 << 16 };  /* elements, where the call names no chunk: n of them lie in scratch */
+
+static size_t piece_of(const struct shape_of_call *c)
+{
+    size_t chunk = steps_chunk(c);
+
+    return c->chunk || chunk < PIECE ? chunk : PIECE;
+}
+
 /* Piece k of this rank's block, summed into its place in `mine`. */
 static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct span mine, struct step_list *l)
 {
@@ -33,12 +42,13 @@ static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct sp
 
 static ls_status reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)
 {
-    size_t pieces = steps_pieces(c);
+    struct shape_of_call cut = *c;
 
     if (c->n == 1) return steps_local(l, span_block(c, IN_SEND, 0), mine, true);
-    l->scratch = (size_t)c->n * steps_chunk(c);
+    cut.chunk = piece_of(c);
+    l->scratch = (size_t)c->n * steps_chunk(&cut);
     l->wide = true;
-    for (size_t k = 0; k < pieces; k++) LS_TRY(reduce_piece(c, k, mine, l));
+    for (size_t k = 0, pieces = steps_pieces(&cut); k < pieces; k++) LS_TRY(reduce_piece(&cut, k, mine, l));
     return LS_OK;
 }
 
