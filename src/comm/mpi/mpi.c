@@ -1,0 +1,134 @@
+/* mpi.c - messages over MPI: a module that is built once per implementation. See host.h, and world.h for its files.
+ *
+ * MPI-3.1 with MPI_THREAD_SERIALIZED: the engine's lock is held around every call. Ranks are those of MPI_COMM_WORLD; all
+ * traffic runs over two duplicates of it, so that no communicator is made later (which would block without a deadline, and
+ * of which MPICH has some two thousand):
+ *
+ *   data     a link is a slot, 0 .. SLOTS - 1, that is free on all its members (agree()); slot s uses the tags
+ *            s * TAGS + 2 * channel, of heads, and that + 1, of bodies. A message is a head { signature, bytes } with the
+ *            payload behind it when that is at most INLINE_BYTES, and else a head and the payload in pieces of PIECE bytes.
+ *            A receiver posts the head and the first piece at once; it believes what the head says and nothing else.
+ *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER tells it.
+ *            BYE: the process is leaving.
+ *
+ * Control messages are looked for whenever the engine asks idle(), failed() or peek(): a process of whose operations none is in
+ * flight answers when it calls again, and says nothing of a peer that computes.
+ *
+ * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. When nothing has failed,
+ * all ranks have said BYE and the exit code is 0, MPI_Finalize is called. A rank that leaves with another code first tells the
+ * others, as fail() does. After a failure MPI_Finalize could wait for ever and MPI_Abort would have the job killed before the
+ * others have printed their line; so each rank says BYE when it has printed, waits for the others' for LINGER_SECONDS at most,
+ * and ends with its own code and no MPI_Finalize. mpirun of both implementations then returns that code (3), Open MPI with some
+ * lines of its own. That a peer was killed no rank can see: there mpirun itself kills the others and returns 128 + the
+ * signal's number (Open MPI) or that number (MPICH).
+ */
+#include "comm/mpi/world.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+const struct mpi_host *host;
+struct mpi mpi;
+
+static bool all_left(void)
+{
+    for (int i = 0; i < mpi.n; i++)
+        if (i != mpi.rank && !mpi.peers[i].left) return false;
+    return true;
+}
+
+static bool all_sent(void)
+{
+    bool all = true;
+
+    for (int i = 0; i < mpi.n; i++) {
+        struct peer *p = &mpi.peers[i];
+        all &= over(&p->verdict) && over(&p->ask) && over(&p->answer) && over(&p->bye);
+    }
+    return all;
+}
+
+static void leave(int code, void *unused)
+{
+    double since = host->now();
+
+    (void)unused;
+    if (mpi.pid != getpid() || mpi.links) return;  /* a child's; or the engine may be in MPI at this moment: mpirun ends the rest */
+    if (code != 0) end_job(LS_EPEER, "rank %d left with exit code %d", mpi.rank, code);
+    for (int i = 0; i < mpi.n; i++)
+        if (i != mpi.rank) MPI_Isend(NULL, 0, MPI_BYTE, i, BYE, mpi.control, &mpi.peers[i].bye);
+    while (!(all_left() && all_sent()) && !(mpi.failed && host->now() - since > LINGER_SECONDS)) {
+        look();
+        nap(200e-6);
+    }
+    if (mpi.failed || !mpi.ours) return;
+    MPI_Comm_free(&mpi.control);
+    MPI_Comm_free(&mpi.data);
+    MPI_Finalize();
+    host->free(mpi.peers);
+    mpi.peers = NULL;
+}
+
+static ls_status init(void)
+{
+    int had = 0, ended = 0, level = MPI_THREAD_SINGLE;
+
+    MPI_Initialized(&had);
+    MPI_Finalized(&ended);
+    if (ended) return host->fail(LS_EINVAL, "mpi: MPI_Finalize has been called in this process");
+    if (had) MPI_Query_thread(&level);
+    else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
+        return host->fail(LS_EPEER, "mpi: MPI_Init_thread failed");
+    mpi.ours = !had;
+    if (level < MPI_THREAD_SERIALIZED)
+        return host->fail(LS_EUNSUPPORTED, "mpi: this MPI gives thread level %d, MPI_THREAD_SERIALIZED (%d) is needed", level,
+                          MPI_THREAD_SERIALIZED);
+    return LS_OK;
+}
+
+/* Once a process. */
+static ls_status start(void)
+{
+    if (mpi.started) return LS_OK;
+    LS_TRY(init());
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &mpi.n);
+    if (!(mpi.peers = host->zalloc(MEM_COMMUNICATION, (size_t)mpi.n * sizeof *mpi.peers))) return LS_ENOMEM;
+    for (int i = 0; i < mpi.n; i++)
+        mpi.peers[i].verdict = mpi.peers[i].ask = mpi.peers[i].answer = mpi.peers[i].bye = MPI_REQUEST_NULL;
+    if ((mpi.bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) return host->fail(LS_EIO, "mpi: no eventfd");
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi.data) != MPI_SUCCESS || MPI_Comm_dup(MPI_COMM_WORLD, &mpi.control) != MPI_SUCCESS)
+        return host->fail(LS_EPEER, "mpi: MPI_Comm_dup failed");
+    MPI_Comm_set_errhandler(mpi.data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(mpi.control, MPI_ERRORS_RETURN);
+    mpi.pid = getpid();
+    on_exit(leave, NULL);
+    mpi.started = true;
+    return LS_OK;
+}
+
+ls_status row_open(const char *rest, int rank, int n, double timeout, struct link **out)
+{
+    if (*rest) return host->fail(LS_EINVAL, "mpi:%s: nothing can follow 'mpi:'", rest);
+    LS_TRY(start());
+    if (mpi.failed) return verdict();
+    if (rank != mpi.rank || n != mpi.n)
+        return host->fail(LS_EINVAL, "rank %d of %d is what the launcher's variables say, but MPI says rank %d of %d: mpirun and the "
+                          "module are of different MPI implementations, or a variable is wrong (see LOCKSTEP_MPI)", rank, n, mpi.rank, mpi.n);
+    return link_open(n, NULL, rank, 1, "world", timeout, out);
+}
+
+const struct transport row = {
+    .name = "mpi", .open = row_open, .split = row_split, .close = row_close, .start = row_start, .poll = row_poll,
+    .idle = row_idle, .peek = row_peek, .fail = row_fail, .failed = row_failed, .note = row_note, .wake = row_wake,
+};
+
+__attribute__((visibility("default"))) const struct transport *lockstep_mpi_row(const struct mpi_host *h);
+
+const struct transport *lockstep_mpi_row(const struct mpi_host *h)
+{
+    if (h->shape != MPI_HOST_SHAPE) return NULL;
+    host = h;
+    return &row;
+}
