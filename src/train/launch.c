@@ -1,0 +1,380 @@
+/* launch.c - the parent of N ranks: one loop over signals, pipes and deaths. */
+#include "train/launch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "base/cores.h"
+#include "base/mem.h"
+#include "comm/segment.h"
+#include "train/launch_child.h"
+#include "train/launch_lines.h"
+#include "train/launch_strays.h"
+
+enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 64 };
+static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
+
+struct child {
+    pid_t pid;                  /* 0: not there (any more) */
+    int   code, signal;         /* how it ended */
+    bool  by_us;                /* killed because of another */
+    struct voice voice;
+};
+
+struct job {
+    const struct launch *launch;
+    struct segment *segment;
+    struct child   *child;
+    struct pollfd  *polled;     /* signals, console, then two a rank */
+    int             n, left;    /* left: alive */
+    int             failed;     /* the rank whose failure counts; -1 */
+    double          deadline;   /* of the grace; 0: no failure yet */
+    int             leave;      /* SIGINT or SIGTERM was passed on */
+    bool            killed, forced;  /* everybody was killed; because of a second signal */
+    int             signals;    /* signalfd */
+    sigset_t        mask_before;
+    struct sigaction pipe_before, child_before;
+    struct strays   strays;
+    struct console  console;
+};
+
+/* ---- to all ranks ---- */
+
+static void pass_on(struct job *j, int signal_number)
+{
+    for (int i = 0; i < j->n; i++)
+        if (j->child[i].pid) kill(j->child[i].pid, signal_number);
+}
+
+/* The groups too: a rank may have started processes. */
+static void signal_groups(struct job *j, int signal_number)
+{
+    for (int i = 0; i < j->n; i++)
+        if (j->child[i].pid) kill(-j->child[i].pid, signal_number);
+}
+
+static void kill_all(struct job *j)
+{
+    j->killed = true;
+    for (int i = 0; i < j->n; i++)
+        if (j->child[i].pid) j->child[i].by_us = true;
+    signal_groups(j, SIGKILL);
+    pass_on(j, SIGKILL);
+}
+
+/* ---- ends of ranks ---- */
+
+static char *how_it_ended(const struct child *c, char out[96])
+{
+    if (c->signal) snprintf(out, 96, "was killed by signal %d (%s)", c->signal, strsignal(c->signal));
+    else snprintf(out, 96, "left with exit code %d", c->code);
+    return out;
+}
+
+static bool failed(const struct child *c) { return !c->by_us && (c->signal || c->code); }
+static bool blames_another(const struct child *c) { return !c->signal && c->code == EXIT_PEER; }
+
+static void note_failure(struct job *j, int i)
+{
+    char how[96];
+
+    segment_note_gone(j->segment, i, how_it_ended(&j->child[i], how));
+    if (j->failed < 0 || (blames_another(&j->child[j->failed]) && !blames_another(&j->child[i]))) j->failed = i;
+    if (j->deadline == 0) j->deadline = base_now() + GRACE;
+}
+
+/* Its group is killed while its number still stands for it. */
+static void bury(struct job *j, int i, const siginfo_t *info)
+{
+    struct child *c = &j->child[i];
+
+    kill(-c->pid, SIGKILL);
+    waitpid(c->pid, NULL, 0);
+    c->pid = 0;
+    j->left--;
+    if (info->si_code == CLD_EXITED) c->code = info->si_status;
+    else c->signal = info->si_status;
+    if (c->signal != SIGKILL) c->by_us = false;
+    if (failed(c)) note_failure(j, i);
+    voice_finish(&c->voice, &j->console);
+    if (!c->by_us && (c->signal || !c->code)) voice_release_held(&c->voice, &j->console);
+}
+
+static void bury_dead(struct job *j)
+{
+    for (int i = 0; i < j->n; i++) {
+        siginfo_t info = { 0 };
+
+        if (!j->child[i].pid) continue;
+        if (waitid(P_PID, (id_t)j->child[i].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+            bury(j, i, &info);
+    }
+}
+
+/* ---- signals ---- */
+
+/* Stopped with the terminal's job; our own time stands still meanwhile. */
+static void freeze(struct job *j)
+{
+    double began = base_now();
+
+    signal_groups(j, SIGSTOP);
+    raise(SIGSTOP);
+    signal_groups(j, SIGCONT);
+    if (j->deadline > 0) j->deadline += base_now() - began;
+}
+
+static void take_signal(struct job *j, int signal_number)
+{
+    switch (signal_number) {
+    case SIGTSTP: freeze(j); break;
+    case SIGUSR1: pass_on(j, SIGUSR1); break;
+    case SIGINT:
+    case SIGTERM:
+        if (j->leave) {
+            j->forced = true;
+            kill_all(j);
+        } else {
+            j->leave = signal_number;
+            pass_on(j, signal_number);
+        }
+    }
+}
+
+static void take_signals(struct job *j)
+{
+    struct signalfd_siginfo s;
+
+    while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) take_signal(j, (int)s.ssi_signo);
+    bury_dead(j);
+}
+
+static ls_status signals_begin(struct job *j)
+{
+    static const int taken[] = { SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD };
+    struct sigaction ignore = { .sa_handler = SIG_IGN }, usual = { .sa_handler = SIG_DFL };
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < COUNT_OF(taken); i++) sigaddset(&set, taken[i]);
+    j->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (j->signals < 0) return ls_fail(LS_EIO, "cannot watch for signals: %s", strerror(errno));
+    sigprocmask(SIG_BLOCK, &set, &j->mask_before);
+    sigaction(SIGPIPE, &ignore, &j->pipe_before);
+    sigaction(SIGCHLD, &usual, &j->child_before);
+    return LS_OK;
+}
+
+static void signals_end(struct job *j)
+{
+    struct signalfd_siginfo s;
+
+    if (j->signals < 0) return;
+    while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) continue;  /* they were for the ranks */
+    close(j->signals);
+    sigaction(SIGPIPE, &j->pipe_before, NULL);
+    sigaction(SIGCHLD, &j->child_before, NULL);
+    sigprocmask(SIG_SETMASK, &j->mask_before, NULL);
+}
+
+/* ---- the loop ---- */
+
+/* Milliseconds until the grace is over, rounded up; -1: no end. */
+static int patience(const struct job *j)
+{
+    double left = j->deadline - base_now();
+
+    if (j->deadline == 0 || j->killed) return -1;
+    return left <= 0 ? 0 : (int)(left * 1000) + 1;
+}
+
+static void fill_polled(struct job *j)
+{
+    bool room = console_has_room(&j->console);
+
+    j->polled[0] = (struct pollfd){ j->signals, POLLIN, 0 };
+    j->polled[1] = (struct pollfd){ j->console.used > 0 ? j->console.fd : -1, POLLOUT, 0 };
+    for (int i = 0; i < j->n; i++) {
+        const struct voice *v = &j->child[i].voice;
+
+        j->polled[2 + 2 * i] = (struct pollfd){ room ? v->out.fd : -1, POLLIN, 0 };
+        j->polled[3 + 2 * i] = (struct pollfd){ room ? v->err.fd : -1, POLLIN, 0 };
+    }
+}
+
+/* Lines before deaths: what a rank said before it died is read before it is buried. */
+static void look(struct job *j)
+{
+    fill_polled(j);
+    if (poll(j->polled, (nfds_t)(2 + 2 * j->n), patience(j)) < 0) return;
+    for (int i = 0; i < j->n; i++) {
+        struct voice *v = &j->child[i].voice;
+
+        if (j->polled[2 + 2 * i].revents) voice_read(v, &v->out, &j->console);
+        if (j->polled[3 + 2 * i].revents) voice_read(v, &v->err, &j->console);
+    }
+    if (j->polled[0].revents) take_signals(j);
+    if (patience(j) == 0) kill_all(j);
+    console_flush(&j->console, false);
+}
+
+static ls_status start_all(struct job *j, cpu_set_t *shares)
+{
+    struct seat s = {
+        .ranks = j->n, .segment_fd = segment_fd(j->segment), .cores = MAX(1, cores_count() / j->n),
+        .argv = j->launch->argv, .mask = &j->mask_before, .pipe = j->pipe_before,
+    };
+    bool bind = j->launch->bind && cores_share(j->n, shares);
+
+    for (int i = 0; i < j->n; i++) {
+        int out, err;
+
+        s.rank = i;
+        s.bind = bind ? &shares[i] : NULL;
+        LS_TRY(child_start(&s, &j->child[i].pid, &out, &err));
+        voice_open(&j->child[i].voice, i, out, err, j->launch->log_folder);
+        j->left++;
+    }
+    return LS_OK;
+}
+
+/* ---- the one line ---- */
+
+/* What a report says behind "lockstep COMMAND: "; NULL when there is none. */
+static const char *report_of(const struct child *c)
+{
+    const char *colon = c->voice.held[0] ? strstr(c->voice.held, ": ") : NULL;
+
+    return colon ? colon + 2 : NULL;
+}
+
+/* A verdict on another names that one; any other report gets its rank in front. */
+static void put_report(const struct job *j, char out[REPORT_ROOM])
+{
+    const struct child *c = &j->child[j->failed];
+    const char *text = report_of(c), *verdict = segment_verdict(j->segment);
+    char how[96], rank[24];
+
+    int length = snprintf(rank, sizeof rank, "rank %d: ", j->failed);
+    if (text && (blames_another(c) || strncmp(text, rank, (size_t)length) == 0)) snprintf(out, REPORT_ROOM, "%s", text);
+    else if (text && !c->signal) snprintf(out, REPORT_ROOM, "%s%s", rank, text);
+    else if (blames_another(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
+    else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, how_it_ended(c, how));
+}
+
+/* Failures of others that were no consequence of this one. */
+static void show_others(struct job *j)
+{
+    const char *text = report_of(&j->child[j->failed]);
+
+    for (int i = 0; i < j->n; i++) {
+        struct child *c = &j->child[i];
+        const char *its = report_of(c);
+
+        if (i == j->failed || !failed(c) || blames_another(c)) continue;
+        if (!its || !text || strcmp(its, text) != 0) voice_release_held(&c->voice, &j->console);
+    }
+}
+
+static int settle(struct job *j)
+{
+    char report[REPORT_ROOM];
+
+    if (j->failed >= 0) {
+        const struct child *c = &j->child[j->failed];
+
+        put_report(j, report);
+        show_others(j);
+        ls_fail(LS_EPEER, "%s", report);
+        return !c->signal ? c->code : c->signal == j->leave ? 128 + c->signal : EXIT_PEER;
+    }
+    if (!j->forced) return 0;
+    ls_fail(LS_EPEER, "all ranks were killed: a second signal asked for the end, the first was %d (%s)", j->leave,
+            strsignal(j->leave));
+    return 128 + j->leave;
+}
+
+/* ---- from start to end ---- */
+
+static ls_status run(struct job *j, cpu_set_t *shares, int *code)
+{
+    char message[REPORT_ROOM];
+    ls_status st = start_all(j, shares);
+
+    snprintf(message, sizeof message, "%s", ls_errmsg());
+    if (st != LS_OK) kill_all(j);
+    bury_dead(j);
+    while (j->left > 0) look(j);
+    int result = settle(j);
+    console_flush(&j->console, true);
+    if (result) console_wipe(&j->console);
+    if (st != LS_OK) return ls_fail(st, "%s", message);
+    *code = result;
+    return LS_OK;
+}
+
+static void close_job(struct job *j)
+{
+    strays_end(&j->strays);
+    signals_end(j);
+    segment_close(&j->segment);
+    for (int i = 0; j->child && i < j->n; i++) voice_close(&j->child[i].voice);
+    mem_free(j->child);
+    mem_free(j->polled);
+    mem_free(j);
+}
+
+static ls_status open_job(const struct launch *l, struct job *j)
+{
+    *j = (struct job){ .launch = l, .n = l->ranks, .failed = -1, .signals = -1 };
+    strays_begin(&j->strays);
+    console_open(&j->console, STDERR_FILENO);
+    j->polled = mem_array(MEM_OTHER, 2 + 2 * (size_t)j->n, sizeof *j->polled);
+    j->child = mem_array(MEM_OTHER, (size_t)j->n, sizeof *j->child);
+    if (!j->polled || !j->child) return LS_ENOMEM;
+    for (int i = 0; i < j->n; i++) voice_open(&j->child[i].voice, i, -1, -1, NULL);
+    LS_TRY(segment_create(j->n, &j->segment));
+    return signals_begin(j);
+}
+
+ls_status launch_run(const struct launch *l, int *code)
+{
+    if (l->ranks < 1) return ls_fail(LS_EINVAL, "launch: %d ranks; at least 1 is needed", l->ranks);
+    struct job *j = mem_alloc(MEM_OTHER, sizeof *j);
+    cpu_set_t *shares = mem_array(MEM_OTHER, (size_t)l->ranks, sizeof *shares);
+    ls_status st = LS_ENOMEM;
+
+    if (j && shares) {
+        st = open_job(l, j);
+        if (st == LS_OK) st = run(j, shares, code);
+        close_job(j);
+    } else {
+        mem_free(j);
+    }
+    mem_free(shares);
+    return st;
+}
+
+ls_status launch_self(int ranks, int argc, char *const argv[], const char *const extra[], const char *log_folder, bool bind,
+                      int *code)
+{
+    size_t more = 0, n = 0;
+
+    while (extra && extra[more]) more++;
+    const char **list = mem_array(MEM_OTHER, (size_t)argc + more + 1, sizeof *list);
+    if (!list) return LS_ENOMEM;
+    int at = 0;
+    while (at < argc && strcmp(argv[at], "--") != 0) list[n++] = argv[at++];
+    for (size_t i = 0; i < more; i++) list[n++] = extra[i];
+    while (at < argc) list[n++] = argv[at++];
+    struct launch l = { .ranks = ranks, .argv = (char *const *)list, .log_folder = log_folder, .bind = bind };
+    ls_status st = launch_run(&l, code);
+    mem_free(list);
+    return st;
+}

@@ -1,0 +1,656 @@
+/* Launching: what ranks find, how each way to end is told and ends the others, what they say, signals, and nothing left behind.
+ *
+ * A case runs a launcher in a process of its own, whose ranks are this program again: `test_launch --rank WHAT`.
+ */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "base/cores.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/launch.h"
+
+enum { FLOOD_LINES = 20000 };
+static const double SOON = 30;     /* seconds in which things happen that take none on a machine that is not busy */
+
+/* ---- a rank ---- */
+
+static int my_rank(void) { return atoi(getenv("RANK")); }
+static bool i_am(const char *rank) { return my_rank() == atoi(rank); }
+
+_Noreturn static void sleep_on(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    for (;;) pause();
+}
+
+static const char *value(const char *name) { return getenv(name) ? getenv(name) : "(none)"; }
+
+static int say_environment(void)
+{
+    char null[256] = "";
+    cpu_set_t set;
+    sigset_t blocked;
+
+    sched_getaffinity(0, sizeof set, &set);
+    sigprocmask(SIG_SETMASK, NULL, &blocked);
+    ssize_t n = readlink("/proc/self/fd/0", null, sizeof null - 1);
+    const char *colon = strrchr(value("LOCKSTEP_COMM"), ':');
+    bool inherited = colon && fcntl(atoi(colon + 1), F_GETFD) == 0;
+    fprintf(stderr, "env %s %s %s %s %s %s %s %.7s %s omp=%s inherited=%d group=%d null=%d bound=%d term=%d int=%d\n", value("RANK"),
+            value("LOCAL_RANK"), value("WORLD_SIZE"), value("LOCAL_WORLD_SIZE"), value("GROUP_RANK"), value("MASTER_ADDR"),
+            value("MASTER_PORT"), value("LOCKSTEP_COMM"), value("LOCKSTEP_CORES"), value("OMP_NUM_THREADS"), inherited,
+            getpgrp() == getpid(), n > 0 && strcmp(null, "/dev/null") == 0, CPU_COUNT(&set), sigismember(&blocked, SIGTERM),
+            sigismember(&blocked, SIGINT));
+    return 0;
+}
+
+static int flood(void)
+{
+    for (int i = 0; i < FLOOD_LINES; i++) {
+        fprintf(stderr, "line %d of rank %d: %.*s.\n", i, my_rank(), i % 90,
+                "################################################################################################");
+        if (i % 3 == 0) printf("out %d of rank %d.\n", i, my_rank());
+    }
+    return 0;
+}
+
+/* A group member, and one that left for a session of its own. */
+static void leave_children(void)
+{
+    for (int i = 0; i < 2; i++) {
+        if (fork() != 0) continue;
+        if (i == 1) {
+            setsid();
+            if (fork() != 0) _exit(0);
+        }
+        sleep_on();
+    }
+}
+
+static void on_signal(int s)
+{
+    const char *text = s == SIGUSR1 ? "usr1\n" : s == SIGINT ? "int\n" : "term\n";
+    ssize_t done = write(STDERR_FILENO, text, strlen(text));
+
+    if (s != SIGUSR1 || done < 0) _exit(0);
+}
+
+static int rank_main(const char *what, const char *who)
+{
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
+    if (strcmp(what, "zero") == 0) return 0;
+    if (strcmp(what, "env") == 0) return say_environment();
+    if (strcmp(what, "flood") == 0) return flood();
+    if (strcmp(what, "lines") == 0) {
+        if (!i_am("1")) return 0;
+        fprintf(stderr, "one\n\n[three]\n%05000d\nlockstep probe: held, but not the end\n", 7);
+        printf("said aloud\n");
+        fprintf(stderr, "no end");
+        return 0;
+    }
+    if (strcmp(what, "out0") == 0) return i_am("0") ? printf("{\"json\":1}\n") < 0 : 0;
+    if (strcmp(what, "both") == 0) {
+        fprintf(stderr, "lockstep probe: the text is not there\n");
+        return 1;
+    }
+    if (strcmp(what, "blame") == 0) {  /* a rank is blamed before it fails */
+        if (!i_am("1")) {
+            fprintf(stderr, "lockstep probe: rank 1 never came\n");
+            return 3;
+        }
+        usleep(100000);
+        fprintf(stderr, "lockstep probe: the disk is full\n");
+        return 1;
+    }
+    if (strcmp(what, "threes") == 0) {
+        fprintf(stderr, "lockstep probe: rank 1 never came\n");
+        return 3;
+    }
+    if (strcmp(what, "family") == 0) {
+        leave_children();
+        return 0;
+    }
+    if (strcmp(what, "obey") == 0) {
+        signal(SIGUSR1, on_signal);
+        signal(SIGTERM, on_signal);
+        signal(SIGINT, on_signal);
+        fprintf(stderr, "ready\n");
+        for (;;) pause();
+    }
+    if (strcmp(what, "stubborn") == 0) {
+        signal(SIGTERM, SIG_IGN);
+        fprintf(stderr, "ready\n");
+        sleep_on();
+    }
+    if (!i_am(who)) {
+        if (strcmp(what, "family-exit") == 0) leave_children();
+        sleep_on();
+    }
+    if (strcmp(what, "kill") == 0) raise(SIGKILL);
+    if (strcmp(what, "abort") == 0) abort();
+    fprintf(stderr, "working\nlockstep probe: the disk is full\n");
+    return 7;
+}
+
+/* ---- a launcher ---- */
+
+static char *folder;               /* of this case */
+static char mark[64];              /* in the environment of its processes */
+static int  cases;
+
+static char *inside(const char *name)  /* mem_free() it */
+{
+    char *path = file_path("%s/%s", folder, name);
+
+    assert_non_null(path);
+    return path;
+}
+
+static char *read_inside(const char *name)
+{
+    char *path = inside(name), *text = NULL;
+
+    if (file_read(path, &text, NULL) != LS_OK) text = mem_strdup("");
+    mem_free(path);
+    return text;
+}
+
+static void redirect(const char *name, int fd)
+{
+    char *path = inside(name);
+    int to = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
+
+    if (to < 0 || dup2(to, fd) < 0) _exit(99);
+    close(to);
+    mem_free(path);
+}
+
+/* As the command does it: the line on standard error, the code as its own. */
+static pid_t launch(int ranks, const char *what, const char *who, bool bind)
+{
+    char *err = inside("err");
+
+    unlink(err);  /* of a launch before */
+    mem_free(err);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) return pid;
+    char *const argv[] = { "test_launch", "--rank", (char *)what, (char *)who, NULL };
+    char *log = inside("log");
+    int code = 98;
+    redirect("out", STDOUT_FILENO);
+    redirect("err", STDERR_FILENO);
+    setenv("LAUNCH_TEST", mark, 1);
+    setenv("TMPDIR", folder, 1);
+    ls_status st = launch_run(&(struct launch){ ranks, argv, log, bind }, &code);
+    if (st != LS_OK) code = 97;
+    if (code) fprintf(stderr, "lockstep probe: %s\n", ls_errmsg());
+    mem_free(log);
+    fflush(stderr);
+    _exit(code);
+}
+
+static bool contains(const char *name, const char *text)
+{
+    char *all = read_inside(name);
+    bool yes = strstr(all, text) != NULL;
+
+    mem_free(all);
+    return yes;
+}
+
+static void wait_for(const char *name, const char *text)
+{
+    double began = base_now();
+
+    while (!contains(name, text)) {
+        if (base_now() - began > SOON) fail_msg("'%s' never appeared in %s", text, name);
+        usleep(5000);
+    }
+}
+
+static int finish(pid_t pid)
+{
+    double began = base_now();
+    int status;
+
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (base_now() - began > SOON) fail_msg("the launcher does not end");
+        usleep(2000);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* Processes with this case's mark in their environment. */
+static int processes(void)
+{
+    DIR *d = opendir("/proc");
+    int count = 0;
+
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d)); ) {
+        char path[300], text[1 << 16];
+
+        if (!isdigit((unsigned char)e->d_name[0])) continue;
+        snprintf(path, sizeof path, "/proc/%s/environ", e->d_name);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        ssize_t got = read(fd, text, sizeof text);
+        close(fd);
+        count += got > 0 && memmem(text, (size_t)got, mark, strlen(mark)) != NULL;
+    }
+    closedir(d);
+    return count;
+}
+
+static int entries(const char *path, const char *with)
+{
+    DIR *d = opendir(path);
+    int count = 0;
+
+    if (!d) return 0;
+    for (struct dirent *e; (e = readdir(d)); ) count += e->d_name[0] != '.' && strstr(e->d_name, with) != NULL;
+    closedir(d);
+    return count;
+}
+
+static void nothing_is_left(void)
+{
+    double began = base_now();
+
+    while (processes() > 0) {  /* what was killed may need a moment to be gone */
+        if (base_now() - began > SOON) fail_msg("%d processes are left", processes());
+        usleep(2000);
+    }
+    assert_in_range(entries(folder, ""), 2, 3);  /* out, err, log */
+    assert_int_equal(entries("/dev/shm", "lockstep"), 0);
+}
+
+static int run(int ranks, const char *what, const char *who)
+{
+    int code = finish(launch(ranks, what, who, false));
+
+    nothing_is_left();
+    return code;
+}
+
+static int lines(const char *text)
+{
+    int n = 0;
+
+    for (; *text; text++) n += *text == '\n';
+    return n;
+}
+
+static void assert_err(const char *want)
+{
+    char *err = read_inside("err");
+
+    assert_string_equal(err, want);
+    mem_free(err);
+}
+
+static int set_up(void **state)
+{
+    char template[] = "/tmp/lockstep-launch-XXXXXX";
+
+    (void)state;
+    if (!mkdtemp(template)) return -1;
+    folder = mem_strdup(template);
+    snprintf(mark, sizeof mark, "launch-test-%d-%d.", (int)getpid(), cases++);
+    return folder ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    file_remove_tree(folder);
+    mem_free(folder);
+    return 0;
+}
+
+/* ---- cases ---- */
+
+static void ranks_find_their_place(void **state)
+{
+    int cores = MAX(1, cores_count() / 3);
+
+    (void)state;
+    setenv("OMP_NUM_THREADS", "5", 1);
+    setenv("RANK", "77", 1);
+    assert_int_equal(run(3, "env", "0"), 0);
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("RANK");
+    for (int i = 0; i < 3; i++) {
+        char want[256];
+
+        snprintf(want, sizeof want, "[rank %d] env %d %d 3 3 0 127.0.0.1 29500 shm:fd: %d omp=5 inherited=1 group=1 null=%d bound=", i,
+                 i, i, cores, i > 0);
+        char *err = read_inside("err"), *at = strstr(err, want);
+        if (i > 0) assert_non_null(at);
+        else assert_non_null(strstr(err, "[rank 0] env 0 0 3 3 0 127.0.0.1 29500 shm:fd: "));
+        assert_null(strstr(err, "term=1"));
+        assert_null(strstr(err, "int=1"));
+        mem_free(err);
+    }
+}
+
+static void ranks_are_bound_to_their_shares(void **state)
+{
+    int cores = cores_count();
+    char want[64];
+
+    (void)state;
+    if (cores < 2) skip();
+    assert_int_equal(finish(launch(2, "env", "0", true)), 0);
+    snprintf(want, sizeof want, "bound=%d ", cores / 2);
+    assert_true(contains("err", want));
+    assert_int_equal(finish(launch(cores + 1, "env", "0", true)), 0);  /* more ranks than processors: not bound */
+    snprintf(want, sizeof want, "bound=%d ", cores);
+    assert_true(contains("err", want));
+    nothing_is_left();
+}
+
+static void all_well_is_silent(void **state)
+{
+    (void)state;
+    assert_int_equal(run(4, "zero", "0"), 0);
+    assert_err("");
+    assert_int_equal(entries(folder, "log"), 0);
+}
+
+static void rank_0_keeps_standard_output(void **state)
+{
+    (void)state;
+    assert_int_equal(run(2, "out0", "0"), 0);
+    char *out = read_inside("out");
+    assert_string_equal(out, "{\"json\":1}\n");
+    mem_free(out);
+    assert_err("");
+}
+
+static void a_failure_ends_all_and_is_said_last(void **state)
+{
+    (void)state;
+    double began = base_now();
+    assert_int_equal(run(4, "exit", "2"), 7);
+    assert_true(base_now() - began >= 0.9);  /* the others had their second */
+    assert_err("[rank 2] working\nlockstep probe: rank 2: the disk is full\n");
+    char *log = read_inside("log/rank_0002.err");
+    assert_string_equal(log, "working\nlockstep probe: the disk is full\n");
+    mem_free(log);
+}
+
+static void a_kill_names_the_signal(void **state)
+{
+    (void)state;
+    assert_int_equal(run(3, "kill", "1"), 3);
+    assert_err("lockstep probe: rank 1 was killed by signal 9 (Killed)\n");
+    assert_int_equal(run(2, "abort", "0"), 3);
+    assert_err("lockstep probe: rank 0 was killed by signal 6 (Aborted)\n");
+}
+
+static void one_cause_is_said_once(void **state)
+{
+    (void)state;
+    assert_int_equal(run(4, "both", "0"), 1);
+    char *err = read_inside("err");
+    assert_int_equal(lines(err), 1);
+    assert_non_null(strstr(err, ": the text is not there\n"));
+    mem_free(err);
+    assert_int_equal(run(3, "threes", "0"), 3);
+    assert_err("lockstep probe: rank 1 never came\n");
+}
+
+static void blame_counts_less_than_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(run(3, "blame", "0"), 1);
+    assert_err("lockstep probe: rank 1: the disk is full\n");
+    assert_true(contains("log/rank_0000.err", "never came"));
+}
+
+static void lines_are_prefixed_and_kept(void **state)
+{
+    char want[6000];
+
+    (void)state;
+    assert_int_equal(run(2, "lines", "1"), 0);
+    char *err = read_inside("err"), *log = read_inside("log/rank_0001.err");
+    const char *const lines_of_1[] = { "one", "", "[three]", "lockstep probe: held, but not the end", "no end", "said aloud" };
+    for (size_t i = 0; i < COUNT_OF(lines_of_1); i++) {
+        snprintf(want, sizeof want, "[rank 1] %s\n", lines_of_1[i]);
+        assert_non_null(strstr(err, want));
+        assert_non_null(strstr(log, want + strlen("[rank 1] ")));
+    }
+    snprintf(want, sizeof want, "[rank 1] %04000d\n", 0);  /* a long line goes on in the next */
+    assert_non_null(strstr(err, want));
+    snprintf(want, sizeof want, "[rank 1] %01000d\n", 7);
+    assert_non_null(strstr(err, want));
+    assert_int_equal(lines(err), 8);
+    assert_int_equal(lines(log), 7);
+    mem_free(err);
+    mem_free(log);
+}
+
+/* Every line is one that some rank wrote, and each rank's come in its order. */
+static void a_flood_never_mixes_lines(void **state)
+{
+    enum { RANKS = 3 };
+    int next[RANKS] = { 0 }, next_out[RANKS] = { 0 };
+
+    (void)state;
+    assert_int_equal(run(RANKS, "flood", "0"), 0);
+    char *err = read_inside("err");
+    for (char *line = err, *end; (end = strchr(line, '\n')); line = end + 1) {
+        int prefix, i, rank;
+        bool out;
+
+        *end = '\0';
+        if (sscanf(line, "[rank %d] line %d of rank %d: ", &prefix, &i, &rank) == 3) out = false;
+        else if (sscanf(line, "[rank %d] out %d of rank %d", &prefix, &i, &rank) == 3) out = true;
+        else fail_msg("not a line of a rank: %s", line);
+        assert_int_equal(prefix, rank);
+        assert_in_range(rank, 0, RANKS - 1);
+        assert_int_equal(end[-1], '.');
+        assert_int_equal(i, out ? next_out[rank] : next[rank]);
+        if (out) next_out[rank] += 3;
+        else next[rank]++;
+    }
+    for (int i = 0; i < RANKS; i++) assert_int_equal(next[i], FLOOD_LINES);
+    assert_true(next_out[1] >= FLOOD_LINES);
+    mem_free(err);
+}
+
+static void processes_of_ranks_go_with_them(void **state)
+{
+    (void)state;
+    assert_int_equal(run(2, "family", "0"), 0);
+    assert_int_equal(run(3, "family-exit", "1"), 7);
+}
+
+static void the_death_of_the_launcher_ends_the_ranks(void **state)
+{
+    (void)state;
+    pid_t pid = launch(3, "stubborn", "0", false);
+    wait_for("err", "[rank 0] ready");
+    wait_for("err", "[rank 1] ready");
+    wait_for("err", "[rank 2] ready");
+    assert_int_equal(processes(), 3);  /* the launcher set its mark after its own start */
+    kill(pid, SIGKILL);
+    assert_int_equal(finish(pid), 1000 + SIGKILL);
+    nothing_is_left();
+}
+
+static void signals_are_passed_on(void **state)
+{
+    static const struct { int number; const char *said; } asked[] = { { SIGTERM, "term" }, { SIGINT, "int" } };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(asked); k++) {
+        pid_t pid = launch(2, "obey", "0", false);
+        char want[64];
+
+        wait_for("err", "[rank 0] ready");
+        wait_for("err", "[rank 1] ready");
+        kill(pid, SIGUSR1);
+        wait_for("err", "[rank 0] usr1");
+        wait_for("err", "[rank 1] usr1");
+        kill(pid, asked[k].number);
+        assert_int_equal(finish(pid), 0);
+        for (int i = 0; i < 2; i++) {
+            snprintf(want, sizeof want, "[rank %d] %s\n", i, asked[k].said);
+            assert_true(contains("err", want));
+        }
+        char *err = read_inside("err");
+        assert_int_equal(lines(err), 6);  /* each signal once */
+        mem_free(err);
+        nothing_is_left();
+    }
+}
+
+static void a_second_signal_kills(void **state)
+{
+    (void)state;
+    pid_t pid = launch(2, "stubborn", "0", false);
+    wait_for("err", "[rank 0] ready");
+    wait_for("err", "[rank 1] ready");
+    kill(pid, SIGTERM);
+    usleep(50000);
+    kill(pid, SIGTERM);
+    assert_int_equal(finish(pid), 128 + SIGTERM);
+    assert_true(contains("err", "lockstep probe: all ranks were killed: a second signal asked for the end, the first was 15"));
+    nothing_is_left();
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], line[512] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return '?';
+    if (!fgets(line, sizeof line, f)) line[0] = '\0';
+    fclose(f);
+    char *end = strrchr(line, ')');
+    return end && end[1] ? end[2] : '?';
+}
+
+static void wait_state(pid_t pid, const char *states)
+{
+    double began = base_now();
+
+    while (!strchr(states, state_of(pid))) {
+        if (base_now() - began > SOON) fail_msg("process %d is '%c', none of %s", (int)pid, state_of(pid), states);
+        usleep(2000);
+    }
+}
+
+static pid_t child_of(pid_t parent)
+{
+    char path[96], text[256] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *f = fopen(path, "re");
+    if (!f) return 0;
+    if (!fgets(text, sizeof text, f)) text[0] = '\0';
+    fclose(f);
+    return (pid_t)atoi(text);
+}
+
+static void stopping_the_job_stops_the_ranks(void **state)
+{
+    (void)state;
+    pid_t pid = launch(1, "obey", "0", false);
+    wait_for("err", "[rank 0] ready");
+    pid_t rank = child_of(pid);
+    if (rank == 0) skip();  /* a kernel that does not list children */
+    kill(pid, SIGTSTP);
+    wait_state(pid, "T");
+    wait_state(rank, "T");
+    kill(pid, SIGCONT);
+    wait_state(rank, "SR");
+    kill(pid, SIGTERM);
+    assert_int_equal(finish(pid), 0);
+    nothing_is_left();
+}
+
+static void what_was_there_before_stays(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        pid_t mine = fork();
+        if (mine == 0) sleep_on();
+        redirect("err", STDERR_FILENO);
+        redirect("out", STDOUT_FILENO);
+        char *const argv[] = { "test_launch", "--rank", "family", "0", NULL };
+        int code = 98;
+        ls_status st = launch_run(&(struct launch){ 2, argv, NULL, false }, &code);
+        bool alive = kill(mine, 0) == 0 && waitpid(mine, NULL, WNOHANG) == 0;
+        kill(mine, SIGKILL);
+        waitpid(mine, NULL, 0);
+        _exit(st != LS_OK ? 97 : alive ? code : 96);
+    }
+    assert_int_equal(finish(pid), 0);
+    nothing_is_left();
+}
+
+static void extra_options_go_in_front_of_plain_arguments(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *const argv[] = { "test_launch", "--rank", "--", "x", NULL };
+        const char *const extra[] = { "env", "0", NULL };
+        int code = 98;
+        redirect("err", STDERR_FILENO);
+        redirect("out", STDOUT_FILENO);
+        ls_status st = launch_self(2, 4, argv, extra, NULL, false, &code);
+        _exit(st == LS_OK ? code : 97);
+    }
+    assert_int_equal(finish(pid), 0);
+    assert_true(contains("err", "[rank 1] env 1 1 2 2"));
+    nothing_is_left();
+}
+
+static void no_rank_is_refused(void **state)
+{
+    char *const argv[] = { "test_launch", NULL };
+    int code = 55;
+
+    (void)state;
+    assert_int_equal(launch_run(&(struct launch){ 0, argv, NULL, false }, &code), LS_EINVAL);
+    assert_int_equal(code, 55);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(int argc, char *argv[])
+{
+    if (argc >= 4 && strcmp(argv[1], "--rank") == 0) return rank_main(argv[2], argv[3]);
+    const struct CMUnitTest tests[] = {
+        CASE(ranks_find_their_place), CASE(ranks_are_bound_to_their_shares), CASE(all_well_is_silent),
+        CASE(rank_0_keeps_standard_output), CASE(a_failure_ends_all_and_is_said_last), CASE(a_kill_names_the_signal),
+        CASE(one_cause_is_said_once), CASE(blame_counts_less_than_a_failure), CASE(lines_are_prefixed_and_kept),
+        CASE(a_flood_never_mixes_lines), CASE(processes_of_ranks_go_with_them),
+        CASE(the_death_of_the_launcher_ends_the_ranks), CASE(signals_are_passed_on), CASE(a_second_signal_kills),
+        CASE(stopping_the_job_stops_the_ranks), CASE(what_was_there_before_stays),
+        CASE(extra_options_go_in_front_of_plain_arguments), CASE(no_rank_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
