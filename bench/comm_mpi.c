@@ -1,0 +1,68 @@
+/* comm_mpi.c - collectives of an MPI, timed as `lockstep bench comm` times its own: for comm_peer.py.
+ *
+ *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024 268435456 4
+ * prints per size: op, bytes of the whole buffer, seconds of one call out of place and in place (mean over the timed calls,
+ * the slowest rank's).
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARMUP = 5 };
+
+static int rank, n;
+
+static void call(const char *op, const float *send, float *recv, int count, int in_place)
+{
+    int block = count / n;
+
+    if (strcmp(op, "all_reduce") == 0)
+        MPI_Allreduce(in_place ? MPI_IN_PLACE : (const void *)send, recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else if (strcmp(op, "all_gather") == 0)
+        MPI_Allgather(in_place ? MPI_IN_PLACE : (const void *)send, block, MPI_FLOAT, recv, block, MPI_FLOAT, MPI_COMM_WORLD);
+    else if (in_place)
+        MPI_Reduce_scatter_block(MPI_IN_PLACE, recv, block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    else
+        MPI_Reduce_scatter_block(send, recv, block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static double time_calls(const char *op, const float *send, float *recv, int count, int in_place, int iterations)
+{
+    double seconds, most;
+
+    for (int i = 0; i < WARMUP; i++) call(op, send, recv, count, in_place);
+    MPI_Barrier(MPI_COMM_WORLD);
+    seconds = MPI_Wtime();
+    for (int i = 0; i < iterations; i++) call(op, send, recv, count, in_place);
+    seconds = (MPI_Wtime() - seconds) / iterations;
+    MPI_Allreduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return most;
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &n);
+    if (argc != 5) {
+        if (rank == 0) fprintf(stderr, "usage: comm_mpi all_reduce|all_gather|reduce_scatter LEAST MOST FACTOR\n");
+        MPI_Finalize();
+        return 2;
+    }
+    size_t least = strtoull(argv[2], NULL, 10), most = strtoull(argv[3], NULL, 10), factor = strtoull(argv[4], NULL, 10);
+    float *send = calloc(1, most), *recv = calloc(1, most);
+
+    for (size_t i = 0; i < most / 4; i++) send[i] = recv[i] = 1e-30f;
+    for (size_t bytes = least; bytes <= most; bytes *= factor) {
+        int count = (int)(bytes / sizeof *send), iterations = bytes < 1 << 16 ? 2000 : bytes < 1 << 22 ? 100 : 10;
+        double out = time_calls(argv[1], send, recv, count, 0, iterations);
+        double in = time_calls(argv[1], send, recv, count, 1, iterations);
+
+        if (rank == 0) printf("%s %zu %.9f %.9f\n", argv[1], bytes, out, in);
+    }
+    free(send);
+    free(recv);
+    MPI_Finalize();
+    return 0;
+}
