@@ -129,11 +129,34 @@ static void tests_choose_the_call_that_fails(void **state)
 
 static void the_names_are_those_of_metrics(void **state)
 {
-    static const char *const names[] = { "parameters", "gradients", "optimizer", "activations", "communication", "other" };
+    static const char *const names[] = { "parameters", "gradients", "optimizer", "activations", "communication", "offload", "other" };
 
     (void)state;
     assert_int_equal(COUNT_OF(names), MEM_CATEGORIES);
     for (int i = 0; i < MEM_CATEGORIES; i++) assert_string_equal(mem_category_name((enum mem_category)i), names[i]);
+}
+
+static void foreign_bytes_are_counted_and_limited(void **state)
+{
+    struct mem_stats before = now();
+
+    (void)state;
+    assert_int_equal(mem_take(MEM_OFFLOAD, 1000), LS_OK);
+    assert_int_equal(now().now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD], 1000);
+    assert_int_equal(now().total_now - before.total_now, 1000);
+    assert_int_equal(now().calls - before.calls, 1);
+    mem_set_limit(now().total_now + 10);
+    assert_int_equal(mem_take(MEM_PARAMETERS, 11), LS_ENOMEM);
+    assert_non_null(strstr(ls_errmsg(), "11 bytes needed for parameters"));
+    assert_int_equal(mem_take(MEM_PARAMETERS, 10), LS_OK);
+    mem_set_limit(0);
+    mem_fail_at(1);
+    assert_int_equal(mem_take(MEM_OTHER, 1), LS_ENOMEM);
+    assert_int_equal(mem_take(MEM_OTHER, SIZE_MAX), LS_ENOMEM);
+    mem_give(MEM_PARAMETERS, 10);
+    mem_give(MEM_OFFLOAD, 1000);
+    assert_int_equal(now().total_now, before.total_now);
+    assert_int_equal(now().now[MEM_OFFLOAD], before.now[MEM_OFFLOAD]);
 }
 
 static void *churn(void *arg)
@@ -168,7 +191,7 @@ int main(void)
         cmocka_unit_test(blocks_are_aligned_and_counted),   cmocka_unit_test(peaks_follow_the_sum),
         cmocka_unit_test(arrays_are_zero_and_do_not_overflow), cmocka_unit_test(resizing_keeps_contents_and_category),
         cmocka_unit_test(the_limit_is_a_clean_failure),     cmocka_unit_test(tests_choose_the_call_that_fails),
-        cmocka_unit_test(the_names_are_those_of_metrics),   cmocka_unit_test(threads_count_exactly),
+        cmocka_unit_test(the_names_are_those_of_metrics), cmocka_unit_test(foreign_bytes_are_counted_and_limited),   cmocka_unit_test(threads_count_exactly),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

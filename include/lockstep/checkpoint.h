@@ -17,6 +17,7 @@
 #ifndef LS_CHECKPOINT_H
 #define LS_CHECKPOINT_H
 
+#include "lockstep/comm.h"
 #include "lockstep/nn.h"
 #include "lockstep/store.h"
 
@@ -49,13 +50,18 @@ ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_s
 ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
                              const ls_train_state *state, const char *const *files);
 
+/* The same by all ranks of comm together, each with its own store: rank 0 writes, the others give what they hold of it, and all
+ * get one outcome. The memory beside the store is that of the largest tensor. Only rank 0's model, state and files count. */
+ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_store *store, const ls_model *model,
+                                   const ls_train_state *state, const char *const *files);
+
 enum {
     LS_LOAD_OPTIMIZER = 1,  /* the optimizer's state too, which must be of the same kind; else parameters, masters */
     LS_LOAD_VERIFY    = 2   /* content hashes first */
 };
 /* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
  * store's must be the same in name and shape; the first that differs is named. state may be NULL. On failure of a
- * check the store is as it was. */
+ * check the store is as it was. On several ranks each calls it, reads what it holds, and talks to nobody. */
 ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state);
 
 /* Steps present under root, ascending, damaged ones too; a root that does not exist has none. */

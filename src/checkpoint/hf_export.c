@@ -18,6 +18,7 @@
 #include "checkpoint/hf_index.h"
 #include "checkpoint/hf_tensors.h"
 #include "checkpoint/safetensors.h"
+#include "program/store.h"
 
 enum { SHARD_NAME_ROOM = 64 };
 
@@ -178,21 +179,21 @@ static void shard_name(const struct exporter *x, size_t shard, char out[SHARD_NA
 static ls_status assemble_part(const struct exporter *x, const struct model_weight *w, void *hf)
 {
     size_t count, index, esize = ls_dtype_bytes(x->o.type);
-    const ls_tensor *truth;
+    const char *truth;
     void *own;
     ls_status st;
 
     LS_TRY(hf_find_parameter(x->store, w, &index));
-    truth = ls_store_state(x->store, index, KIND_MASTER);
-    if (!truth)
-        truth = ls_store_value(x->store, index);
-    if (!truth)
+    if (!ls_store_value(x->store, index))
         return ls_fail(LS_EINVAL, "parameter '%s' is exported before it is allocated", w->name);
-    count = ls_tensor_count(truth);
+    if (store_sharded(x->store, index, STORE_VALUE) || store_sharded(x->store, index, STORE_STATE))
+        return ls_fail(LS_EINVAL, "parameter '%s' lies in parts on several ranks; save a checkpoint and export that", w->name);
+    truth = store_is_allocated(x->store, index, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER;
+    count = w->size[0] * (w->ndim == 2 ? w->size[1] : 1);
     own = mem_alloc(MEM_OTHER, count * esize);
     if (!own)
         return LS_ENOMEM;
-    st = ls_tensor_read(truth, own, x->o.type, count);
+    st = ls_store_read(x->store, index, truth, own, x->o.type, count);
     if (st == LS_OK)
         hf_place(hf, own, w, esize);
     mem_free(own);

@@ -6,7 +6,7 @@
  *   parameter of another type    the truth, rounded to nearest even
  *   master                       the truth
  *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
- * Slices are written into views of the store's tensors, so that shards of any layout load.
+ * A tensor in slices is put together first, so that shards of any layout load into a store that holds any part of it.
  */
 #include "lockstep/checkpoint.h"
 
@@ -18,6 +18,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
+#include "program/store.h"
 
 struct loader {
     const char          *path;
@@ -212,34 +213,65 @@ static ls_status copy_slice(const struct loader *l, const ls_checkpoint_entry *e
     return st;
 }
 
-static ls_status copy_tensor(const struct loader *l, const char *kind, const char *name, ls_tensor *to)
+/* A tensor that is one slice goes from the file into the store. */
+static ls_status copy_whole(const struct loader *l, const ls_checkpoint_entry *e, size_t i, const char *to)
+{
+    char *key = manifest_key(e);
+    const struct safetensor *t = key ? safetensors_find(l->shard[e->file], key) : NULL;
+    const void *data = NULL;
+    void *copy = NULL;
+    ls_status st = LS_ENOMEM;
+
+    mem_free(key);
+    if (t)
+        data = safetensor_aligned(t, &copy);
+    if (data)
+        st = ls_store_write(l->store, i, to, data, e->type, t->count);
+    mem_free(copy);
+    return st;
+}
+
+/* Several slices are put together first. */
+static ls_status copy_slices(const struct loader *l, const ls_checkpoint_entry *const *slice, size_t n, size_t i, const char *to)
+{
+    ls_dtype type = store_type(l->store, strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE);
+    ls_tensor *whole;
+    ls_status st = LS_OK;
+
+    LS_TRY(ls_tensor_new("cpu", type, slice[0]->ndim, slice[0]->size, LS_OTHER, &whole));
+    for (size_t k = 0; k < n && st == LS_OK; k++)
+        st = copy_slice(l, slice[k], whole);
+    if (st == LS_OK)
+        st = ls_store_write(l->store, i, to, ls_tensor_data(whole), type, ls_tensor_count(whole));
+    ls_tensor_release(&whole);
+    return st;
+}
+
+/* The saved `kind` of parameter i into the store's `to`. */
+static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
 {
     size_t n;
-    const ls_checkpoint_entry *const *slice = manifest_find(l->manifest, kind, name, &n);
+    const ls_checkpoint_entry *const *slice = manifest_find(l->manifest, kind, ls_store_name(l->store, i), &n);
 
-    for (size_t i = 0; i < n; i++)
-        LS_TRY(copy_slice(l, slice[i], to));
-    return LS_OK;
+    return n == 1 ? copy_whole(l, slice[0], i, to) : copy_slices(l, slice, n, i, to);
 }
 
 static ls_status copy_parameter(const struct loader *l, size_t i)
 {
-    const char *name = ls_store_name(l->store, i);
-    ls_tensor *value = ls_store_value(l->store, i);
     size_t masters;
 
-    manifest_find(l->manifest, KIND_MASTER, name, &masters);
+    manifest_find(l->manifest, KIND_MASTER, ls_store_name(l->store, i), &masters);
     const char *truth = masters ? KIND_MASTER : KIND_PARAMETER;
-    bool same = ls_tensor_dtype(value) == l->manifest->info.type;
+    bool same = store_type(l->store, STORE_VALUE) == l->manifest->info.type;
 
-    LS_TRY(copy_tensor(l, same ? KIND_PARAMETER : truth, name, value));
+    LS_TRY(copy_tensor(l, same ? KIND_PARAMETER : truth, i, KIND_PARAMETER));
     for (int k = 0; k < ls_store_states(l->store, i); k++) {
         const char *kind = ls_store_state_name(l->store, i, k);
 
         if (strcmp(kind, KIND_MASTER) == 0)
-            LS_TRY(copy_tensor(l, truth, name, ls_store_state(l->store, i, kind)));
+            LS_TRY(copy_tensor(l, truth, i, kind));
         else if (l->flags & LS_LOAD_OPTIMIZER)
-            LS_TRY(copy_tensor(l, kind, name, ls_store_state(l->store, i, kind)));
+            LS_TRY(copy_tensor(l, kind, i, kind));
     }
     return LS_OK;
 }

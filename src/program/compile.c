@@ -4,20 +4,42 @@
 #include <string.h>
 #include "base/mem.h"
 
-/* Question A moves out of the backward segment into its own, order kept. */
+/* Question A moves out of the backward segment into its own, order kept, and with it the exchanges of what it makes. */
+static bool belongs_to_weights(const ls_program *p, const struct instruction *i, const bool *made)
+{
+    if (i->phase != PHASE_COMMUNICATE)
+        return i->phase == PHASE_BACKWARD_A;
+    for (int k = 0; k < i->nin; k++)
+        if (made[p->values[i->in[k].id].root])
+            return true;
+    for (int k = 0; k < i->nout; k++)
+        if (made[p->values[i->out[k].id].root])
+            return true;
+    return false;
+}
+
 ls_status split_pass(ls_program *p)
 {
     struct list *back = &p->list[SEG_BACKWARD];
+    bool *made = mem_array(MEM_OTHER, (size_t)p->nvalues, sizeof *made);  /* by root: written by what moved */
+    ls_status st = made ? LS_OK : LS_ENOMEM;
     int kept = 0;
 
-    for (int n = 0; n < back->n; n++) {
-        if (back->at[n].phase == PHASE_BACKWARD_A)
-            LS_TRY(list_push(&p->list[SEG_WEIGHTS], &back->at[n]));
-        else
-            back->at[kept++] = back->at[n];
+    for (int n = 0; n < back->n && st == LS_OK; n++) {
+        const struct instruction *i = &back->at[n];
+
+        if (!belongs_to_weights(p, i, made)) {
+            back->at[kept++] = *i;
+            continue;
+        }
+        for (int k = 0; k < i->nout; k++)
+            made[p->values[i->out[k].id].root] = i->out[k].id != 0;
+        st = list_push(&p->list[SEG_WEIGHTS], i);
     }
-    back->n = kept;
-    return LS_OK;
+    if (st == LS_OK)
+        back->n = kept;
+    mem_free(made);
+    return st;
 }
 
 static ls_status choose_kernel(ls_program *p, struct instruction *i)
@@ -26,7 +48,7 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
 
     if (!c)
         return LS_ENOMEM;
-    c->op = (enum op)i->op;
+    i->call = c;
     c->nin = i->nin;
     c->nout = i->nout;
     c->attr = i->attr;
@@ -37,7 +59,9 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
         if (k < i->nout && i->out[k].id)
             c->out[k] = value_view(&p->values[i->out[k].id], NULL);
     }
-    i->call = c;
+    if (i->op > OP_VIEW)
+        return LS_OK;  /* the executor's own */
+    c->op = (enum op)i->op;
     i->kernel = kernel_choose(c);
     i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
     i->flops = flops_of(p, i);
@@ -54,15 +78,29 @@ ls_status kernels_pass(ls_program *p)
     return LS_OK;
 }
 
+/* The budget was kept before the program was spread; what spreading adds to the arena counts too. */
+static ls_status check_budget(const ls_program *p)
+{
+    if (p->options.recompute != LS_RECOMPUTE_BUDGET || p->arena_bytes[ARENA_ACTIVATIONS] <= p->options.bytes)
+        return LS_OK;
+    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met: spread over ranks the program needs %zu",
+                   p->options.bytes, p->arena_bytes[ARENA_ACTIVATIONS]);
+}
+
 static ls_status passes(ls_program *p)
 {
     if (p->loss.id)
         LS_TRY(gradient_pass(p));
     LS_TRY(recompute_pass(p));
-    if (p->options.split_backward && p->options.recompute != LS_RECOMPUTE_BUDGET)  /* a budget is kept with the split inside */
+    if (p->spread.pass) {
+        LS_TRY(p->spread.pass(p, p->spread.ctx));
+        LS_TRY(ls_program_status(p));
+    }
+    if (p->options.split_backward)
         LS_TRY(split_pass(p));
     LS_TRY(kernels_pass(p));
     LS_TRY(memory_pass(p));
+    LS_TRY(check_budget(p));
     return p->options.plan_only ? LS_OK : bind_pass(p);
 }
 

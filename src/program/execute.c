@@ -1,30 +1,53 @@
 /* execute.c - the executor: bytes behind values, then a walk over the list that calls kernels.
  *
- * bind_pass() allocates the arena and resolves every pointer once. A run allocates nothing and computes no shape.
+ * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shape.
  */
 #include "program/program.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
-#include "device/device.h"
+#include "program/bytes.h"
+#include "program/exchange.h"
+#include "program/store.h"
 
-static const struct device *device_of(const ls_program *p) { return device_find(ls_store_settings(p->store).device); }
+static struct bytes_home home_of(const ls_program *p, enum arena a)
+{
+    const struct device *device = device_find(ls_store_settings(p->store).device);
+
+    if (a == ARENA_COMMUNICATION)
+        return (struct bytes_home){ device, p->spread.comm, MEM_COMMUNICATION };
+    return (struct bytes_home){ device, NULL, MEM_ACTIVATIONS };
+}
 
 void unbind(ls_program *p)
 {
+    exchange_drop_all(p);
+    mem_free(p->work);
+    p->work = NULL;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
 
-            if (i->call && i->call->state && i->kernel->release)
+            if (i->kernel && i->call && i->call->state && i->kernel->release)
                 i->kernel->release(i->call);
             mem_free(i->call);
             i->call = NULL;
         }
-    if (p->arena[ARENA_ACTIVATIONS])
-        device_of(p)->free(p->arena[ARENA_ACTIVATIONS]);
-    p->arena[ARENA_ACTIVATIONS] = NULL;
+    for (int a = 0; a < ARENAS; a++) {
+        struct bytes_home home = home_of(p, (enum arena)a);
+
+        bytes_free(&home, p->arena[a], p->arena_bytes[a]);
+        p->arena[a] = NULL;
+    }
+}
+
+static void *group_data(const ls_program *p, const struct value *v)
+{
+    enum store_kind kind = v->role == LS_ROLE_PARAMETER ? STORE_VALUE : v->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
+
+    return store_group_data(p->store, v->group, kind, v->state);
 }
 
 /* First byte of the value that owns v's bytes. */
@@ -32,11 +55,14 @@ static void *root_data(const ls_program *p, int v)
 {
     const struct value *root = &p->values[p->values[v].root];
 
+    if (root->group >= 0)
+        return group_data(p, root);
     switch (root->role) {
     case LS_ROLE_PARAMETER: return ls_tensor_data(ls_store_value(p->store, (size_t)root->param));
     case LS_ROLE_GRADIENT:  return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
     case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
     case LS_ROLE_BOUND:     return ls_tensor_data(root->tensor);
+    case LS_ROLE_COMMUNICATION: return (char *)p->arena[ARENA_COMMUNICATION] + root->at;
     default:                return (char *)p->arena[ARENA_ACTIVATIONS] + root->at;
     }
 }
@@ -52,20 +78,58 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
         if (i->out[k].id)
             c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
     c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
-    return i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
+    return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
+}
+
+/* A parameter that is read as it stands must be here as a whole. */
+static ls_status check_held(const ls_program *p, ls_value x)
+{
+    static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
+    const struct value *v = x.id ? &p->values[p->values[x.id].root] : NULL;
+    const ls_tensor *t;
+
+    if (!v || v->param < 0)
+        return LS_OK;
+    t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
+        : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
+                                      : ls_store_state(p->store, (size_t)v->param, v->state);
+    if (!t || ls_tensor_count(t) != value_count(v))
+        return ls_fail(LS_EINVAL, "%s of parameter '%s' lies in parts or elsewhere; a program that reads it must be spread as "
+                       "the one that made the store", what[v->role], ls_store_name(p->store, (size_t)v->param));
+    return LS_OK;
+}
+
+static ls_status allocate(ls_program *p)
+{
+    LS_TRY(ls_store_allocate(p->store));
+    for (int a = 0; a < ARENAS; a++) {
+        struct bytes_home home = home_of(p, (enum arena)a);
+
+        if (a == ARENA_COMMUNICATION && !p->arena_bytes[a])
+            continue;
+        p->arena[a] = bytes_alloc(&home, p->arena_bytes[a]);
+        if (!p->arena[a])
+            return LS_ENOMEM;
+    }
+    p->work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->work);
+    return p->work ? LS_OK : LS_ENOMEM;
 }
 
 ls_status bind_pass(ls_program *p)
 {
-    LS_TRY(ls_store_allocate(p->store));
-    p->arena[ARENA_ACTIVATIONS] = device_of(p)->alloc(MEM_ACTIVATIONS, p->arena_bytes[ARENA_ACTIVATIONS]);
-    if (!p->arena[ARENA_ACTIVATIONS])
-        return LS_ENOMEM;
-    device_of(p)->fill(p->arena[ARENA_ACTIVATIONS], 0, p->arena_bytes[ARENA_ACTIVATIONS]);
+    LS_TRY(allocate(p));
     for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++)
-            if (p->list[s].at[n].op != OP_VIEW)
-                LS_TRY(bind_instruction(p, &p->list[s].at[n]));
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (i->op == OP_VIEW)
+                continue;
+            for (int k = 0; k < i->nin; k++)
+                LS_TRY(check_held(p, i->in[k]));
+            for (int k = 0; k < i->nout; k++)
+                LS_TRY(check_held(p, i->out[k]));
+            LS_TRY(bind_instruction(p, i));
+        }
     return LS_OK;
 }
 
@@ -102,8 +166,8 @@ static ls_status check_order(ls_program *p, int segments)
 {
     int last = p->last_run;
 
-    if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP))
-        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP is wanted", segments);
+    if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
+        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is wanted", segments);
     for (int s = 0; s < SEGMENTS; s++) {
         bool empty = !p->list[s].n;
 
@@ -120,32 +184,72 @@ static ls_status check_order(ls_program *p, int segments)
     return LS_OK;
 }
 
-ls_status ls_program_run(ls_program *p, int segments)
+static ls_status run_one(ls_program *p, struct instruction *i)
+{
+    switch (i->op) {
+    case OP_COMM_START: return exchange_start(p, i);
+    case OP_COMM_WAIT:  return exchange_wait(p, i);
+    case OP_LOAD:       return store_load(p->store, i->group, i->state, i->call->out[0].data);
+    case OP_SAVE:       return store_save(p->store, i->group, i->state, i->call->in[0].data);
+    default:
+        i->kernel->run(i->call);
+        return LS_OK;
+    }
+}
+
+static ls_status walk(ls_program *p, int segments)
 {
     int number = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, number++) {
+            struct instruction *i = &p->list[s].at[n];
+            double began, ended;
+
+            if (!(segments >> s & 1))
+                continue;
+            p->last_run = 1 << s;
+            if (i->op == OP_VIEW || !instruction_runs(i, segments))
+                continue;
+            began = base_now();
+            LS_TRY(run_one(p, i));
+            ended = base_now();
+            i->seconds += ended - began;
+            i->runs++;
+            if (p->watch)
+                p->watch(p->watch_ctx, p, i, began, ended);
+            if (p->options.check_finite && i->op != OP_COMM_START)
+                LS_TRY(check_finite(p, i, number));
+        }
+    return LS_OK;
+}
+
+/* What is in flight when a run fails is waited for: its buffers are the comm's until then. The first message stays. */
+static ls_status give_up(ls_program *p, ls_status st)
+{
+    char message[512];
+
+    snprintf(message, sizeof message, "%s", ls_errmsg());
+    exchange_drop_all(p);
+    return ls_fail(st, "%s", message);
+}
+
+ls_status ls_program_run(ls_program *p, int segments)
+{
+    ls_status st;
 
     LS_TRY(ls_program_status(p));
     if (!p->runnable)
         return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
     LS_TRY(check_order(p, segments));
-    for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++, number++) {
-            struct instruction *i = &p->list[s].at[n];
-            double start;
+    st = walk(p, segments);
+    return st < 0 ? give_up(p, st) : LS_OK;
+}
 
-            if (!(segments >> s & 1))
-                continue;
-            p->last_run = 1 << s;
-            if (i->op == OP_VIEW)
-                continue;
-            start = base_now();
-            i->kernel->run(i->call);
-            i->seconds += base_now() - start;
-            i->runs++;
-            if (p->options.check_finite)
-                LS_TRY(check_finite(p, i, number));
-        }
-    return LS_OK;
+void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
+{
+    p->watch = fn;
+    p->watch_ctx = ctx;
 }
 
 /* ---- reading and writing ---- */

@@ -364,7 +364,7 @@ static void mark_needed(struct gradient *g)
     for (int v = 1; v < g->n; v++) {
         const struct value *x = &g->p->values[v];
 
-        g->needed[v] = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(g->p->store, (size_t)x->param);
+        g->needed[v] = x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param);
     }
     for (int n = 0; n < l->n; n++) {
         const struct instruction *i = &l->at[n];

@@ -1,8 +1,9 @@
-/* memory.c - the memory pass: when each value lives, and where in the one arena.
+/* memory.c - the memory pass: when each value lives, and where in its arena: one of activations, one of what collectives move.
  *
  * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
- * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at that very instruction where the kernel allows it. A kernel's scratch lives at its
- * position alone. Offsets: the largest buffer first, each at the lowest offset that is free for all of its life
+ * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at
+ * that very instruction where the kernel allows it. A kernel's scratch lives at its position alone. What a collective reads and
+ * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest offset that is free for all of its life
  * (greedy by size: Pisarchyk and Lee 2020). arena_bytes is what will be allocated; live_peak is the bound below it.
  */
 #include "program/program.h"
@@ -16,11 +17,12 @@
 struct buffer { size_t bytes, at; int first, last, value; struct instruction *scratch_of; };
 struct layout { struct buffer *buffer; int n; struct buffer **placed; int nplaced; };
 
-static bool in_arena(const struct value *v, int id)
+static bool in_arena(const struct value *v, int id, enum arena a)
 {
-    return v->root == id && v->first >= 0 && !v->tensor &&
-           (v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT ||
-            v->role == LS_ROLE_COMMUNICATION);
+    bool here = a == ARENA_COMMUNICATION ? v->role == LS_ROLE_COMMUNICATION
+                                         : v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT;
+
+    return v->root == id && v->first >= 0 && !v->tensor && here;
 }
 
 static void touch(ls_program *p, ls_value v, int at)
@@ -70,7 +72,8 @@ static bool can_take(const ls_program *p, const struct instruction *i, int k, in
     const struct value *in = &p->values[i->in[k].id], *out = &p->values[i->out[0].id];
     const struct value *root = &p->values[in->root];
 
-    if (!i->in[k].id || !i->out[0].id || out->root != i->out[0].id || out->first != at || out->role == LS_ROLE_INPUT)
+    if (!i->in[k].id || !i->out[0].id || out->root != i->out[0].id || out->first != at ||
+        (out->role != LS_ROLE_ACTIVATION && out->role != LS_ROLE_OUTPUT))
         return false;
     if (root->role != LS_ROLE_ACTIVATION || root->tensor || root->keep || root->last != at || root->bytes != out->bytes ||
         in->dtype != out->dtype || in->offset || !value_is_contiguous(in) || value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
@@ -88,7 +91,7 @@ static void share_in_place(ls_program *p)
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, at++) {
             const struct instruction *i = &p->list[s].at[n];
-            unsigned mask = i->op == OP_VIEW ? 0 : op_inplace_mask((enum op)i->op);
+            unsigned mask = i->op >= OP_VIEW ? 0 : op_inplace_mask((enum op)i->op);
 
             for (int k = 0; k < i->nin && mask >> k; k++)
                 if ((mask >> k & 1) && can_take(p, i, k, at)) {
@@ -108,7 +111,7 @@ static int owner(const ls_program *p, int v)
 
 static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
-static ls_status collect(ls_program *p, struct layout *l)
+static ls_status collect(ls_program *p, struct layout *l, enum arena a)
 {
     int at = 0, most = p->nvalues;
 
@@ -121,18 +124,18 @@ static ls_status collect(ls_program *p, struct layout *l)
     for (int v = 1; v < p->nvalues; v++) {
         const struct value *x = &p->values[v];
 
-        if (in_arena(x, v) && !x->shares)
+        if (in_arena(x, v, a) && !x->shares)
             l->buffer[l->n++] = (struct buffer){ rounded(x->bytes), 0, x->first, x->last, v, NULL };
     }
     for (int b = 0; b < l->n; b++)  /* a shared buffer lives as long as its last holder */
         p->values[l->buffer[b].value].at = (size_t)b;
-    for (int v = 1; v < p->nvalues; v++)
+    for (int v = 1; v < p->nvalues && a == ARENA_ACTIVATIONS; v++)
         if (p->values[v].shares) {
             struct buffer *b = &l->buffer[p->values[owner(p, v)].at];
 
             b->last = MAX(b->last, p->values[v].last);
         }
-    for (int s = 0; s < SEGMENTS; s++)
+    for (int s = 0; s < SEGMENTS && a == ARENA_ACTIVATIONS; s++)
         for (int n = 0; n < p->list[s].n; n++, at++)
             if (p->list[s].at[n].scratch_bytes)
                 l->buffer[l->n++] = (struct buffer){ rounded(p->list[s].at[n].scratch_bytes), 0, at, at, 0, &p->list[s].at[n] };
@@ -191,31 +194,40 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
     return LS_OK;
 }
 
-ls_status memory_pass(ls_program *p)
+/* Offsets of everything in one arena. */
+static ls_status lay_out(ls_program *p, enum arena a, int positions)
 {
     struct layout l = { 0 };
-    int positions = lifetimes(p);
-    ls_status st;
+    ls_status st = collect(p, &l, a);
 
-    share_in_place(p);
-    st = collect(p, &l);
     if (st == LS_OK) {
         qsort(l.buffer, (size_t)l.n, sizeof *l.buffer, by_size);
-        p->arena_bytes[ARENA_ACTIVATIONS] = 0;
+        p->arena_bytes[a] = 0;
         for (int b = 0; b < l.n; b++) {
             place(&l, &l.buffer[b]);
-            p->arena_bytes[ARENA_ACTIVATIONS] = MAX(p->arena_bytes[ARENA_ACTIVATIONS], l.buffer[b].at + l.buffer[b].bytes);
+            p->arena_bytes[a] = MAX(p->arena_bytes[a], l.buffer[b].at + l.buffer[b].bytes);
             if (l.buffer[b].scratch_of)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
             else
                 p->values[l.buffer[b].value].at = l.buffer[b].at;
         }
-        for (int v = 1; v < p->nvalues; v++)
-            if (p->values[v].shares)
-                p->values[v].at = p->values[owner(p, v)].at;
-        st = live_peak(p, &l, positions);
+        if (a == ARENA_ACTIVATIONS)
+            st = live_peak(p, &l, positions);
     }
     mem_free(l.buffer);
     mem_free(l.placed);
     return st;
+}
+
+ls_status memory_pass(ls_program *p)
+{
+    int positions = lifetimes(p);
+
+    share_in_place(p);
+    for (int a = 0; a < ARENAS; a++)
+        LS_TRY(lay_out(p, (enum arena)a, positions));
+    for (int v = 1; v < p->nvalues; v++)
+        if (p->values[v].shares)
+            p->values[v].at = p->values[owner(p, v)].at;
+    return LS_OK;
 }

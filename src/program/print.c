@@ -97,8 +97,11 @@ static void put_freed(struct sink *s, const ls_program *p, const struct instruct
         ls_value x = k < i->nin ? i->in[k] : i->out[k - i->nin];
         const struct value *root = &p->values[p->values[x.id].root];
 
-        if (x.id && root->role == LS_ROLE_ACTIVATION && root->last == at && p->values[i->out[0].id].shares != p->values[x.id].root) {
-            put(s, "%s %%%d", lead, p->values[x.id].root);
+        if (x.id && (root->role == LS_ROLE_ACTIVATION || root->role == LS_ROLE_COMMUNICATION) && root->last == at && p->values[i->out[0].id].shares != p->values[x.id].root) {
+            if (root->role == LS_ROLE_COMMUNICATION)
+                put(s, "%s %s", lead, root->name);
+            else
+                put(s, "%s %%%d", lead, p->values[x.id].root);
             lead = "";
         }
     }
@@ -115,18 +118,45 @@ static size_t operand_bytes(const ls_program *p, const struct instruction *i)
     return bytes;
 }
 
+static const char *when_text(const struct instruction *i)
+{
+    return i->when == WHEN_LAST ? "   last micro-batch only" : i->when == WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
+}
+
+static bool is_exchange(const struct instruction *i) { return i->op == OP_COMM_START || i->op == OP_COMM_WAIT; }
+
+static const char *kernel_name(const struct instruction *i)
+{
+    if (is_exchange(i))
+        return ls_comm_transport(i->exchange.comm);
+    return i->kernel ? i->kernel->name : "-";
+}
+
+/* "   27.0 MiB f32 over 4 ranks, #3" */
+static void put_exchange(struct sink *s, const ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+    ls_dtype type = p->values[i->out[0].id].dtype;
+
+    put(s, "   %.1f MiB %s over %d ranks, #%d", (double)(e->total * ls_dtype_bytes(type)) / (1 << 20), ls_dtype_name(type),
+        ls_comm_size(e->comm), e->slot);
+}
+
 static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
 {
     char bytes[16], flops[16], live[16];
 
-    put(s, "%5d  %-10s  %-16s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), program_op_name(i->op),
-        i->kernel ? i->kernel->name : "-", i->op == OP_VIEW ? "0" : scaled(bytes, (double)operand_bytes(p, i)),
+    put(s, "%5d  %-11s  %-19s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), instruction_name(i), kernel_name(i),
+        i->op == OP_VIEW ? "0" : scaled(bytes, (double)operand_bytes(p, i)),
         i->flops > 0 ? scaled(flops, i->flops) : "-", scaled(live, (double)i->live));
     for (int k = 0; k < i->nout; k++)
         put_operand(s, p, i->out[k]);
     put(s, "  <-");
     for (int k = 0; k < i->nin; k++)
         put_operand(s, p, i->in[k]);
+    if (is_exchange(i))
+        put_exchange(s, p, i);
+    put(s, "%s", when_text(i));
     put_freed(s, p, i, number);
     put(s, "\n");
 }
@@ -138,6 +168,8 @@ static void put_totals(struct sink *s, const ls_program *p)
 
     put(s, "\nparameters %sB  gradients %sB  optimizer %sB\n", scaled(a, (double)c.parameters),
         scaled(b, (double)c.gradients), scaled(d, (double)c.optimizer));
+    if (c.communication || c.offload)
+        put(s, "communication %sB  offload %sB\n", scaled(a, (double)c.communication), scaled(b, (double)c.offload));
     put(s, "activations %sB in one arena, of which %sB live at the peak\n", scaled(a, (double)c.activations),
         scaled(b, (double)c.live_peak));
     put(s, "FLOPs: forward %s  backward %s  recomputed %s  model total %s\n", scaled(a, c.forward_flops),
@@ -156,7 +188,7 @@ ls_status ls_program_text(const ls_program *p, char **text)
         if (!p->list[seg].n)
             continue;
         put(&s, "%s%s: %d instructions\n", seg ? "\n" : "", segment_name((enum segment)seg), p->list[seg].n);
-        put(&s, "%5s  %-10s  %-16s  %-9s  %8s  %7s  %8s   values\n", "#", "phase", "op", "kernel", "bytes", "FLOPs", "live");
+        put(&s, "%5s  %-11s  %-19s  %-9s  %8s  %7s  %8s   values\n", "#", "phase", "op", "kernel", "bytes", "FLOPs", "live");
         for (int n = 0; n < p->list[seg].n; n++, number++) {
             const struct instruction *i = &p->list[seg].at[n];
 
@@ -172,7 +204,7 @@ ls_status ls_program_text(const ls_program *p, char **text)
 
 /* ---- profile ---- */
 
-struct row { int op; enum phase phase; const char *kernel; double seconds, flops, bytes; uint64_t runs; };
+struct row { const char *op; enum phase phase; const char *kernel; double seconds, flops, bytes; uint64_t runs; };
 
 static int slower_first(const void *a, const void *b)
 {
@@ -185,10 +217,10 @@ static void add_row(struct row *rows, int *n, const ls_program *p, const struct 
 {
     int k = 0;
 
-    while (k < *n && (rows[k].op != i->op || rows[k].phase != i->phase || rows[k].kernel != i->kernel->name))
+    while (k < *n && (rows[k].op != instruction_name(i) || rows[k].phase != i->phase || rows[k].kernel != kernel_name(i)))
         k++;
     if (k == *n)
-        rows[(*n)++] = (struct row){ i->op, i->phase, i->kernel->name, 0, 0, 0, 0 };
+        rows[(*n)++] = (struct row){ instruction_name(i), i->phase, kernel_name(i), 0, 0, 0, 0 };
     rows[k].seconds += i->seconds;
     rows[k].flops += i->flops * (double)i->runs;
     rows[k].bytes += (double)operand_bytes(p, i) * (double)i->runs;
@@ -197,7 +229,7 @@ static void add_row(struct row *rows, int *n, const ls_program *p, const struct 
 
 ls_status program_profile_text(const ls_program *p, char **text)
 {
-    enum { MOST = OPS * 5 };
+    enum { MOST = PROGRAM_OPS * 6 };
     struct row *rows = mem_array(MEM_OTHER, MOST, sizeof *rows);
     struct sink s = { 0 };
     double total = 0;
@@ -212,13 +244,13 @@ ls_status program_profile_text(const ls_program *p, char **text)
     qsort(rows, (size_t)n, sizeof *rows, slower_first);
     for (int k = 0; k < n; k++)
         total += rows[k].seconds;
-    put(&s, "%-18s  %-10s  %-14s  %8s  %10s  %6s  %8s  %7s\n", "op", "phase", "kernel", "calls", "seconds", "share", "GFLOP/s", "GB/s");
+    put(&s, "%-19s  %-11s  %-14s  %8s  %10s  %6s  %8s  %7s\n", "op", "phase", "kernel", "calls", "seconds", "share", "GFLOP/s", "GB/s");
     for (int k = 0; k < n; k++)
-        put(&s, "%-18s  %-10s  %-14s  %8llu  %10.4f  %5.1f%%  %8.1f  %7.1f\n", program_op_name(rows[k].op),
+        put(&s, "%-19s  %-11s  %-14s  %8llu  %10.4f  %5.1f%%  %8.1f  %7.1f\n", rows[k].op,
             phase_name(rows[k].phase), rows[k].kernel, (unsigned long long)rows[k].runs, rows[k].seconds,
             100 * rows[k].seconds / MAX(total, 1e-12), rows[k].flops / MAX(rows[k].seconds, 1e-12) / 1e9,
             rows[k].bytes / MAX(rows[k].seconds, 1e-12) / 1e9);
-    put(&s, "%-18s  %-10s  %-14s  %8s  %10.4f\n", "all", "", "", "", total);
+    put(&s, "%-19s  %-11s  %-14s  %8s  %10.4f\n", "all", "", "", "", total);
     mem_free(rows);
     return finish(&s, text);
 }

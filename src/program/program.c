@@ -33,8 +33,14 @@ void ls_program_release(ls_program **pp)
     if (!p)
         return;
     unbind(p);
-    for (int s = 0; s < SEGMENTS; s++)
+    if (p->spread.release)
+        p->spread.release(p->spread.ctx);
+    for (int s = 0; s < SEGMENTS; s++) {
+        for (int n = 0; n < p->list[s].n; n++)
+            if (p->list[s].at[n].op == OP_COMM_START)
+                mem_free(p->list[s].at[n].exchange.counts);
         list_free(&p->list[s]);
+    }
     for (int v = 1; v < p->nvalues; v++) {
         mem_free(p->values[v].name);
         ls_tensor_release(&p->values[v].tensor);
@@ -279,6 +285,19 @@ const char *program_op_name(int op)
     case OP_SAVE:       return "save";
     default:            return op_name((enum op)op);
     }
+}
+
+const char *instruction_name(const struct instruction *i)
+{
+    static const char *const waits[LS_COLLECTIVES] = {
+#define WAIT_NAME(id, name) "wait " name,
+        LS_COLLECTIVE_MAP(WAIT_NAME)
+#undef WAIT_NAME
+    };
+
+    if (i->op == OP_COMM_START)
+        return ls_collective_name(i->exchange.op);
+    return i->op == OP_COMM_WAIT ? waits[i->exchange.op] : program_op_name(i->op);
 }
 
 const char *phase_name(enum phase ph)

@@ -196,6 +196,7 @@ double flops_of_model(const ls_program *p, const struct instruction *i);  /* wit
 const char *phase_name(enum phase ph);
 const char *segment_name(enum segment s);
 const char *program_op_name(int op);
+const char *instruction_name(const struct instruction *i);                /* a collective by its own name */
 ls_status   program_profile_text(const ls_program *p, char **text);       /* seconds by op, largest first */
 
 #endif

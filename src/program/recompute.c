@@ -204,44 +204,56 @@ static ls_status recompute_units(ls_program *p, const int *unit_of, int units, b
     return st;
 }
 
-/* The first n blocks, each in full; then what the arena would need. */
-static ls_status try_blocks(ls_program *p, int *unit_of, int n)
+static ls_status first_blocks(ls_program *p, int *unit_of, int n)
 {
     for (int b = 1; b < p->nblocks; b++)
         unit_of[b] = b <= n ? b : 0;
-    LS_TRY(recompute_units(p, unit_of, n, false));
-    if (p->options.split_backward)
-        LS_TRY(split_pass(p));
-    LS_TRY(kernels_pass(p));
-    return memory_pass(p);
+    return recompute_units(p, unit_of, n, false);
+}
+
+/* *bytes = what the arena would need with the first n blocks recomputed; the program is left as it was. */
+static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
+{
+    struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
+    int nvalues = p->nvalues;
+    ls_status st = LS_OK;
+
+    for (int k = 0; k < back->n && st == LS_OK; k++)
+        st = list_push(&plain, &back->at[k]);
+    if (st == LS_OK)
+        st = first_blocks(p, unit_of, n);
+    if (st == LS_OK && p->options.split_backward)
+        st = split_pass(p);
+    if (st == LS_OK)
+        st = kernels_pass(p);
+    if (st == LS_OK)
+        st = memory_pass(p);
+    if (st < 0) {
+        list_free(&plain);
+        return st;
+    }
+    *bytes = p->arena_bytes[ARENA_ACTIVATIONS];
+    unbind(p);
+    while (p->nvalues > nvalues)
+        mem_free(p->values[--p->nvalues].name);
+    p->list[SEG_WEIGHTS].n = 0;
+    list_free(back);
+    *back = plain;
+    return LS_OK;
 }
 
 static ls_status within_budget(ls_program *p, int *unit_of)
 {
-    struct list plain = { 0 };
-    int nvalues = p->nvalues;
-    size_t best = SIZE_MAX;
-    ls_status st = LS_OK;
+    size_t best = SIZE_MAX, bytes;
 
-    for (int n = 0; n < p->list[SEG_BACKWARD].n && st == LS_OK; n++)
-        st = list_push(&plain, &p->list[SEG_BACKWARD].at[n]);
-    for (int n = 0; st == LS_OK && n < p->nblocks; n++) {
-        st = try_blocks(p, unit_of, n);
-        best = MIN(best, p->arena_bytes[ARENA_ACTIVATIONS]);
-        if (st < 0 || p->arena_bytes[ARENA_ACTIVATIONS] <= p->options.bytes)
-            break;
-        unbind(p);
-        while (p->nvalues > nvalues)
-            mem_free(p->values[--p->nvalues].name);
-        p->list[SEG_BACKWARD].n = p->list[SEG_WEIGHTS].n = 0;
-        for (int k = 0; k < plain.n && st == LS_OK; k++)
-            st = list_push(&p->list[SEG_BACKWARD], &plain.at[k]);
+    for (int n = 0; n < p->nblocks; n++) {
+        LS_TRY(try_blocks(p, unit_of, n, &bytes));
+        if (bytes <= p->options.bytes)
+            return first_blocks(p, unit_of, n);
+        best = MIN(best, bytes);
     }
-    list_free(&plain);
-    if (st == LS_OK && p->arena_bytes[ARENA_ACTIVATIONS] > p->options.bytes)
-        st = ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met; recomputing every block needs %zu",
-                     p->options.bytes, best);
-    return st;
+    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met; recomputing every block needs %zu",
+                   p->options.bytes, best);
 }
 
 ls_status recompute_pass(ls_program *p)

@@ -11,33 +11,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "device/device.h"
-#include "program/store.h"
-
-#define STATES 4  /* most optimizer states of one parameter, master included */
-
-struct state {
-    const char *name;    /* a literal */
-    ls_tensor  *tensor;
-};
-
-struct slot {
-    char         *name;
-    uint64_t      hash;      /* rng_stream(name): key of the initialisation too */
-    int           ndim;
-    size_t        size[LS_DIMS], count;
-    ls_init       init;
-    int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
-    ls_tensor    *value, *grad;
-    struct state  state[STATES];
-};
-
-struct ls_store {
-    ls_store_options options;
-    char             device[32];
-    struct slot     *slot;
-    size_t           count, room;
-};
+#include "program/store_parts.h"
 
 ls_status ls_store_new(const ls_store_options *options, ls_store **out)
 {
@@ -75,6 +49,9 @@ void ls_store_release(ls_store **sp)
             ls_tensor_release(&p->state[k].tensor);
         mem_free(p->name);
     }
+    for (int g = 0; g < s->groups; g++)
+        group_free(s->group[g]);
+    mem_free(s->group);
     mem_free(s->slot);
     mem_free(s);
     *sp = NULL;
@@ -135,6 +112,7 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
     p->ndim = ndim;
     p->count = count;
     p->init = init;
+    p->group = -1;
     for (int d = 0; d < ndim; d++)
         p->size[d] = size[d];
     if (s->options.master) {
@@ -147,7 +125,10 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
 
 void store_want_grad(ls_store *s, size_t i) { s->slot[i].wants_grad = 1; }
 
-static ls_dtype state_type(const ls_store *s) { return s->options.type == LS_F64 ? LS_F64 : LS_F32; }
+ls_dtype store_type(const ls_store *s, enum store_kind kind)
+{
+    return kind == STORE_VALUE || s->options.type == LS_F64 ? s->options.type : LS_F32;
+}
 
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
 {
@@ -184,42 +165,53 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Elements [from, from + n) of tensor t, which is contiguous, get chunk[n]. */
-static ls_status put_range(ls_tensor *t, size_t from, size_t n, const double *chunk)
+/* Elements [at, at + n) of the parameter, as far as this rank holds them. */
+static ls_status put_held(const struct part *p, size_t at, size_t n, const double *chunk)
 {
-    ls_tensor *part;
-    ptrdiff_t one = 1;
-    ls_status st;
+    size_t begin = MAX(at, p->begin), end = MIN(at + n, p->end);
 
-    LS_TRY(ls_tensor_view(t, 1, &n, &one, (ptrdiff_t)from, &part));
-    st = ls_tensor_write(part, chunk, LS_F64, n);
-    ls_tensor_release(&part);
-    return st;
+    return begin < end ? part_write(p, begin, end - begin, chunk + (begin - at), LS_F64) : LS_OK;
 }
 
-static ls_status initialise(ls_store *s, struct slot *p)
+static void fill_chunk(struct fill *f, size_t n)
+{
+    if (f->init.kind == LS_INIT_ONES)
+        for (size_t i = 0; i < n; i++)
+            f->chunk[i] = 1.0;
+    else
+        threads_for(n, 64, fill_range, f);
+}
+
+/* Both the value and the master copy, where there is one, from one making of the numbers. */
+static ls_status initialise(ls_store *s, size_t i)
 {
     enum { CHUNK = 1 << 16 };
+    const struct slot *p = &s->slot[i];
     struct fill f = { s->options.seed, p->hash, p->init, NULL, 0 };
+    struct part value, master = { 0 };
+    size_t begin, end;
     ls_status st = LS_OK;
 
     if (p->init.kind == LS_INIT_ZEROS)
         return LS_OK;
+    LS_TRY(part_find(s, i, STORE_VALUE, NULL, &value));
+    begin = value.begin;
+    end = value.end;
+    if (s->options.master && !p->frozen) {
+        LS_TRY(part_find(s, i, STORE_STATE, "master", &master));
+        begin = value.begin < value.end ? MIN(begin, master.begin) : master.begin;
+        end = MAX(end, master.end);
+    }
     f.chunk = mem_alloc(MEM_OTHER, CHUNK * sizeof *f.chunk);
     if (!f.chunk)
         return LS_ENOMEM;
-    for (size_t at = 0; at < p->count && st == LS_OK; at += CHUNK) {
-        size_t n = MIN((size_t)CHUNK, p->count - at);
+    for (f.from = begin; f.from < end && st == LS_OK; f.from += CHUNK) {
+        size_t n = MIN((size_t)CHUNK, end - f.from);
 
-        f.from = at;
-        if (p->init.kind == LS_INIT_ONES)
-            for (size_t i = 0; i < n; i++)
-                f.chunk[i] = 1.0;
-        else
-            threads_for(n, 64, fill_range, &f);
-        st = put_range(p->value, at, n, f.chunk);
-        if (st == LS_OK && s->options.master && !p->frozen)
-            st = put_range(p->state[0].tensor, at, n, f.chunk);
+        fill_chunk(&f, n);
+        st = put_held(&value, f.from, n, f.chunk);
+        if (st == LS_OK)
+            st = put_held(&master, f.from, n, f.chunk);
     }
     mem_free(f.chunk);
     return st;
@@ -230,20 +222,24 @@ static ls_status allocate_slot(ls_store *s, struct slot *p)
     if (!p->value)
         LS_TRY(ls_tensor_new(s->device, s->options.type, p->ndim, p->size, LS_PARAMETERS, &p->value));
     if (p->wants_grad && !p->frozen && !p->grad)
-        LS_TRY(ls_tensor_new(s->device, state_type(s), p->ndim, p->size, LS_GRADIENTS, &p->grad));
+        LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->size, LS_GRADIENTS, &p->grad));
     for (int k = 0; k < p->states; k++)
         if (!p->state[k].tensor)
-            LS_TRY(ls_tensor_new(s->device, state_type(s), p->ndim, p->size, LS_OPTIMIZER, &p->state[k].tensor));
-    if (!p->ready)
-        LS_TRY(initialise(s, p));
-    p->ready = 1;
+            LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_STATE), p->ndim, p->size, LS_OPTIMIZER, &p->state[k].tensor));
     return LS_OK;
 }
 
 ls_status ls_store_allocate(ls_store *s)
 {
-    for (size_t i = 0; i < s->count; i++)
-        LS_TRY(allocate_slot(s, &s->slot[i]));
+    for (int g = 0; g < s->groups; g++)
+        LS_TRY(group_allocate(s, s->group[g]));
+    for (size_t i = 0; i < s->count; i++) {
+        if (s->slot[i].group < 0)
+            LS_TRY(allocate_slot(s, &s->slot[i]));
+        if (!s->slot[i].ready)
+            LS_TRY(initialise(s, i));
+        s->slot[i].ready = 1;
+    }
     return LS_OK;
 }
 
@@ -257,29 +253,6 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
     p->frozen = 1;
     p->states = 0;
     return LS_OK;
-}
-
-ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count)
-{
-    struct slot *p = &s->slot[i];
-    ls_tensor *master = ls_store_state(s, i, "master");
-
-    if (!p->value)
-        return ls_fail(LS_EINVAL, "parameter '%s' is set before it is allocated", p->name);
-    LS_TRY(ls_tensor_write(p->value, host, type, count));
-    return master ? ls_tensor_write(master, host, type, count) : LS_OK;
-}
-
-void ls_store_zero_grad(ls_store *s)
-{
-    const struct device *device = device_find(s->device);
-
-    for (size_t i = 0; i < s->count; i++) {
-        struct slot *p = &s->slot[i];
-
-        if (p->grad)
-            device->fill(ls_tensor_data(p->grad), 0, p->count * ls_dtype_bytes(state_type(s)));
-    }
 }
 
 /* ---- what a store holds ---- */
@@ -317,16 +290,24 @@ ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
 
 void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
 {
-    size_t state = ls_dtype_bytes(state_type(s));
+    size_t value = ls_dtype_bytes(s->options.type), state = ls_dtype_bytes(store_type(s, STORE_STATE));
+    size_t bytes[STORE_KINDS] = { 0 };
 
-    *parameters = *gradients = *optimizer = *offload = 0;
+    *offload = 0;
     for (size_t i = 0; i < s->count; i++) {
         const struct slot *p = &s->slot[i];
 
-        *parameters += p->count * ls_dtype_bytes(s->options.type);
+        if (p->group >= 0)
+            continue;
+        bytes[STORE_VALUE] += p->count * value;
         if (!p->frozen) {
-            *gradients += p->wants_grad ? p->count * state : 0;
-            *optimizer += p->count * state * (size_t)p->states;
+            bytes[STORE_GRAD] += p->wants_grad ? p->count * state : 0;
+            bytes[STORE_STATE] += p->count * state * (size_t)p->states;
         }
     }
+    for (int g = 0; g < s->groups; g++)
+        group_bytes(s, s->group[g], bytes, offload);
+    *parameters = bytes[STORE_VALUE];
+    *gradients = bytes[STORE_GRAD];
+    *optimizer = bytes[STORE_STATE];
 }

@@ -2,6 +2,7 @@
 #ifndef LS_PROGRAM_STORE_H
 #define LS_PROGRAM_STORE_H
 
+#include <stdbool.h>
 #include "lockstep/comm.h"
 #include "lockstep/store.h"
 
@@ -33,11 +34,16 @@ int       store_group_of(const ls_store *s, size_t param);                /* -1:
 void     *store_group_data(const ls_store *s, int group, enum store_kind kind, const char *state);  /* NULL before allocation */
 /* Elements [*begin, *end) of parameter i (row-major) that this rank holds of a kind; all of them where it isn't sharded. */
 void      store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end);
+/* The comm over whose ranks a kind of parameter i is sharded; NULL: all of it is here. */
+ls_comm  *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
+/* False before allocation, and when parameter i has none of that kind. state: of STORE_STATE. */
+bool      store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
+ls_dtype  store_type(const ls_store *s, enum store_kind kind);
 /* Whole held part of an offloaded state <-> memory of that size. */
 ls_status store_load(ls_store *s, int group, const char *state, void *to);
 ls_status store_save(ls_store *s, int group, const char *state, const void *from);
 
-/* Bytes that the ledger will show once everything declared is allocated. */
+/* Bytes that the ledger will show once everything declared is allocated; states in files are in none of them. */
 void      store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload);
 
 #endif

@@ -11,11 +11,13 @@
 #include "base/mem.h"
 #include "device/device.h"
 #include "tensor/kernel.h"
+#include "tensor/tensor_over.h"
 
 struct storage {
     const struct device *device;
     char      *data;
     size_t     bytes;
+    bool       foreign;  /* data is somebody else's */
     atomic_int refs;     /* tensors that view it */
 };
 
@@ -34,17 +36,20 @@ static const enum mem_category categories[] = {
     [LS_ACTIVATIONS] = MEM_ACTIVATIONS, [LS_COMMUNICATION] = MEM_COMMUNICATION, [LS_OTHER] = MEM_OTHER,
 };
 
-static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes,
+/* data NULL: a fresh zeroed block of the device. */
+static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes, void *data,
                              struct storage **out)
 {
     struct storage *s = mem_zalloc(MEM_OTHER, sizeof *s);
 
     if (!s)
         return LS_ENOMEM;
-    s->data = device->alloc(category, bytes);
+    s->foreign = data != NULL;
+    s->data = data ? data : device->alloc(category, bytes);
     if (!s->data)
         goto free_storage;
-    device->fill(s->data, 0, bytes);
+    if (!data)
+        device->fill(s->data, 0, bytes);
     s->device = device;
     s->bytes = bytes;
     atomic_init(&s->refs, 1);
@@ -60,7 +65,8 @@ static void storage_release(struct storage *s)
 {
     if (atomic_fetch_sub(&s->refs, 1) > 1)
         return;
-    s->device->free(s->data);
+    if (!s->foreign)
+        s->device->free(s->data);
     mem_free(s);
 }
 
@@ -83,24 +89,19 @@ static ls_status check_ndim(int ndim)
     return LS_OK;
 }
 
-ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size,
-                        ls_memory category, ls_tensor **out)
+/* A contiguous tensor with a storage of its own, over data where that is given. */
+static ls_status make(const struct device *device, ls_dtype type, int ndim, const size_t *size, enum mem_category category,
+                      void *data, ls_tensor **out)
 {
-    const struct device *where = device_find(device);
     size_t bytes = 0, stride = 1;
     ls_tensor *t;
 
-    if (!where)
-        return LS_EUNSUPPORTED;
-    if ((unsigned)type >= LS_DTYPES || (unsigned)category >= COUNT_OF(categories))
-        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist",
-                       (int)type, (int)category);
     LS_TRY(check_ndim(ndim));
     LS_TRY(bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);
     if (!t)
         return LS_ENOMEM;
-    if (storage_new(where, categories[category], bytes, &t->storage) < 0)
+    if (storage_new(device, category, bytes, data, &t->storage) < 0)
         goto free_tensor;
     atomic_init(&t->refs, 1);
     t->dtype = type;
@@ -116,6 +117,24 @@ ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_
 free_tensor:
     mem_free(t);
     return LS_ENOMEM;
+}
+
+ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size,
+                        ls_memory category, ls_tensor **out)
+{
+    const struct device *where = device_find(device);
+
+    if (!where)
+        return LS_EUNSUPPORTED;
+    if ((unsigned)type >= LS_DTYPES || (unsigned)category >= COUNT_OF(categories))
+        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist",
+                       (int)type, (int)category);
+    return make(where, type, ndim, size, categories[category], NULL, out);
+}
+
+ls_status tensor_over(const struct device *device, void *data, ls_dtype type, int ndim, const size_t *size, ls_tensor **out)
+{
+    return make(device, type, ndim, size, MEM_OTHER, data, out);
 }
 
 /* *low and *high: the elements that a view reaches, from its first; false when they fit no ptrdiff_t.

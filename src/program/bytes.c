@@ -1,0 +1,48 @@
+/* bytes.c - see bytes.h.
+ *
+ * Only shared memory has memory of its own; the other transports would give what mem_alloc() gives, so it is taken there, in the
+ * category that it is for.
+ */
+#include "program/bytes.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include "base/base.h"
+
+static bool of_transport(const struct bytes_home *h)
+{
+    return h->comm && strcmp(ls_comm_transport(h->comm), "shm") == 0;
+}
+
+static void *take(const struct bytes_home *h, size_t bytes)
+{
+    void *p;
+
+    if (mem_take(h->category, bytes) < 0)
+        return NULL;
+    p = ls_comm_alloc(h->comm, MAX(bytes, 1));
+    if (!p)
+        mem_give(h->category, bytes);
+    return p;
+}
+
+void *bytes_alloc(const struct bytes_home *h, size_t bytes)
+{
+    void *p = of_transport(h) ? take(h, bytes) : h->device->alloc(h->category, bytes);
+
+    if (p)
+        h->device->fill(p, 0, bytes);
+    return p;
+}
+
+void bytes_free(const struct bytes_home *h, void *p, size_t bytes)
+{
+    if (!p)
+        return;
+    if (!of_transport(h)) {
+        h->device->free(p);
+        return;
+    }
+    ls_comm_free(h->comm, p);
+    mem_give(h->category, bytes);
+}

@@ -1,0 +1,278 @@
+/* exchange.c - what several ranks add to a program: flat values, collectives that begin and end, offloaded state.
+ *
+ * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT gives them back, and what stands
+ * between them overlaps with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares
+ * a slot of p->work. Blocks are cut by block_at() of comm/steps.h, as the store's groups are.
+ */
+#include "program/exchange.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "comm/steps.h"
+#include "program/store.h"
+
+/* ---- values ---- */
+
+/* "h.0 (12 parameters)": what the names have in common up to a dot, or the only name. */
+static void group_name(const ls_store *s, const struct store_group *g, char *out, size_t room)
+{
+    const char *first = ls_store_name(s, (size_t)g->params[0]);
+    size_t same = strlen(first), dot;
+
+    if (g->n == 1) {
+        snprintf(out, room, "%s", first);
+        return;
+    }
+    for (int k = 1; k < g->n; k++) {
+        const char *name = ls_store_name(s, (size_t)g->params[k]);
+        size_t n = 0;
+
+        while (n < same && name[n] == first[n])
+            n++;
+        same = n;
+    }
+    for (dot = same; dot > 0 && first[dot] != '.'; dot--) { }
+    if (dot)
+        snprintf(out, room, "%.*s (%d parameters)", (int)MIN(dot, room / 2), first, g->n);
+    else
+        snprintf(out, room, "%.*s .. (%d parameters)", (int)MIN(strlen(first), room / 2), first, g->n);
+}
+
+/* The parameters of the group get that kind in the store. */
+static bool declare_kind(ls_program *p, const struct store_group *g, int kind, const char *state)
+{
+    for (int k = 0; k < g->n; k++) {
+        size_t i = (size_t)g->params[k];
+        ls_status st = LS_OK;
+
+        if (ls_store_is_frozen(p->store, i))
+            continue;
+        if (kind == STORE_GRAD)
+            store_want_grad(p->store, i);
+        else if (kind == STORE_STATE)
+            st = ls_store_add_state(p->store, i, state);
+        if (st < 0) {
+            program_fail_by(p, st);
+            return false;
+        }
+    }
+    return true;
+}
+
+static ls_value find_group_value(const ls_program *p, int group, ls_role role, const char *state)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (x->group == group && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0))
+            return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+static ls_value flat_value(ls_program *p, const char *name, ls_role role, ls_dtype type, size_t count)
+{
+    int block = p->block;
+    ls_value v;
+
+    p->block = 0;  /* the name stands for itself */
+    v = program_new_value(p, name, type, 1, &count);
+    p->block = block;
+    if (v.id)
+        program_value(p, v)->role = role;
+    return v;
+}
+
+ls_value program_group_value(ls_program *p, int group, int kind, const char *state)
+{
+    static const ls_role role[STORE_KINDS] = { LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER };
+    const struct store_group *g = store_group_at(p->store, group);
+    bool part = g->sharded >> kind & 1;
+    char name[200], whole[256];
+    ls_value v = find_group_value(p, group, role[kind], kind == STORE_STATE ? state : NULL);
+
+    if (v.id)
+        return v;
+    if (kind == STORE_STATE && g->backing != BACKING_MEMORY)
+        return program_fail(p, "state '%s' of group %d is offloaded; it is reached by loading it", state, group);
+    if (!program_ok(p) || !declare_kind(p, g, kind, state))
+        return LS_NONE;
+    group_name(p->store, g, name, sizeof name);
+    snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".", kind == STORE_VALUE ? "" : kind == STORE_GRAD ? "grad" : state);
+    v = flat_value(p, whole, role[kind], store_type(p->store, (enum store_kind)kind), part ? g->end - g->begin : g->total);
+    if (!v.id)
+        return LS_NONE;
+    program_value(p, v)->group = group;
+    program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
+    if (part)
+        program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ LS_SHARD, 0 };
+    return v;
+}
+
+ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count)
+{
+    return flat_value(p, what, LS_ROLE_COMMUNICATION, type, count);
+}
+
+/* ---- instructions ---- */
+
+static void append(ls_program *p, const struct instruction *i)
+{
+    if (list_push(&p->list[p->segment], i) < 0)
+        program_fail_by(p, LS_ENOMEM);
+}
+
+static struct instruction fresh(const ls_program *p, int op, ls_value in, ls_value out)
+{
+    struct instruction i = { .op = op, .nin = in.id ? 1 : 0, .nout = out.id ? 1 : 0, .block = p->block, .phase = p->phase,
+                             .when = p->when, .group = -1 };
+
+    i.in[0] = in;
+    i.out[0] = out;
+    return i;
+}
+
+static size_t own_block(const struct exchange *e)
+{
+    int n = ls_comm_size(e->comm), r = ls_comm_rank(e->comm);
+
+    return block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+}
+
+/* The sizes that struct exchange promises. */
+static bool check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
+{
+    size_t want_in = e->op == LS_COLLECTIVE_ALL_GATHER ? own_block(e) : e->total;
+    size_t want_out = e->op == LS_COLLECTIVE_REDUCE_SCATTER ? own_block(e) : e->total;
+    bool fits = out.id && value_count(&p->values[out.id]) == want_out && value_is_contiguous(&p->values[out.id]);
+
+    if (e->op == LS_COLLECTIVE_BROADCAST)
+        fits = fits && !in.id;
+    else
+        fits = fits && in.id && value_count(&p->values[in.id]) == want_in && value_is_contiguous(&p->values[in.id]) &&
+               p->values[in.id].dtype == p->values[out.id].dtype;
+    if (!fits)
+        program_fail(p, "%s of %zu elements over %d ranks: %zu go in and %zu come out; %zu and %zu of one type are wanted",
+                     ls_collective_name(e->op), e->total, ls_comm_size(e->comm), in.id ? value_count(&p->values[in.id]) : 0,
+                     out.id ? value_count(&p->values[out.id]) : 0, e->op == LS_COLLECTIVE_BROADCAST ? 0 : want_in, want_out);
+    return fits;
+}
+
+static bool has_blocks(ls_collective op) { return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER; }
+
+void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out)
+{
+    struct instruction i = fresh(p, OP_COMM_START, in, out);
+
+    if (!program_ok(p))
+        return;
+    ASSERT(has_blocks(e->op) || e->op == LS_COLLECTIVE_ALL_REDUCE || e->op == LS_COLLECTIVE_BROADCAST);
+    if (!check_sizes(p, e, in, out))
+        return;
+    e->counts = NULL;
+    if (has_blocks(e->op)) {
+        int n = ls_comm_size(e->comm);
+
+        e->counts = mem_array(MEM_OTHER, (size_t)n, sizeof *e->counts);
+        if (!e->counts) {
+            program_fail_by(p, LS_ENOMEM);
+            return;
+        }
+        for (int r = 0; r < n; r++)
+            e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+    }
+    e->slot = p->slots++;
+    i.exchange = *e;
+    append(p, &i);
+    if (!program_ok(p))
+        mem_free(e->counts);
+}
+
+void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
+{
+    struct instruction i = fresh(p, OP_COMM_WAIT, in, out);
+
+    if (!program_ok(p))
+        return;
+    i.exchange = *e;
+    append(p, &i);
+}
+
+/* LOAD and SAVE move all that this rank holds of the state. */
+static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value x)
+{
+    const struct store_group *g = store_group_at(p->store, group);
+    size_t held = g->sharded >> STORE_STATE & 1 ? g->end - g->begin : g->total;
+    struct instruction i = fresh(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
+
+    if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state))
+        return;
+    if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
+        p->values[x.id].dtype != store_type(p->store, STORE_STATE)) {
+        program_fail(p, "%s of state '%s' of group %d: %zu elements; %zu are held here", program_op_name(op), state, group,
+                     value_count(&p->values[x.id]), held);
+        return;
+    }
+    i.group = group;
+    i.state = state;
+    append(p, &i);
+}
+
+void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, out); }
+void program_save(ls_program *p, int group, const char *state, ls_value in) { state_instruction(p, OP_SAVE, group, state, in); }
+
+/* ---- running ---- */
+
+ls_status exchange_start(ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+    const void *in = i->call->in[0].data;
+    void *out = i->call->out[0].data;
+    ls_dtype type = i->call->out[0].dtype;
+    ls_work **work = &p->work[e->slot];
+
+    switch (e->op) {
+    case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(e->comm, in, out, e->total, type, e->redop, work);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter_v(e->comm, in, out, e->counts, type, e->redop, work);
+    case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather_v(e->comm, in, out, e->counts, type, work);
+    default:                           return ls_broadcast(e->comm, out, e->total, type, e->root, work);
+    }
+}
+
+ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[i->exchange.slot]); }
+
+void exchange_drop_all(ls_program *p)
+{
+    for (int k = 0; p->work && k < p->slots; k++)
+        if (p->work[k])
+            ls_work_wait(&p->work[k]);
+}
+
+/* ---- counting ---- */
+
+bool instruction_runs(const struct instruction *i, int segments)
+{
+    bool last = segments & LS_LAST;
+
+    return i->when == WHEN_ALWAYS || (i->when == WHEN_LAST) == last;
+}
+
+size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls)
+{
+    size_t bytes = 0, n = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int k = 0; (segments >> s & 1) && k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+            const struct exchange *e = &i->exchange;
+
+            if (i->op != OP_COMM_START || (int)e->op != collective || !instruction_runs(i, segments))
+                continue;
+            bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->out[0].id].dtype);
+            n++;
+        }
+    if (calls)
+        *calls = n;
+    return bytes;
+}

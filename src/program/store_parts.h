@@ -1,0 +1,95 @@
+/* store_parts.h - the inside of a store, for the files store*.c.
+ *
+ * A slot is a parameter. A group is some of them behind one another; each kind that they have - value, gradient, each state by
+ * name - is one flat buffer of which this rank holds all or its block. A part is what this rank holds of one parameter's kind,
+ * wherever that lies.
+ */
+#ifndef LS_PROGRAM_STORE_PARTS_H
+#define LS_PROGRAM_STORE_PARTS_H
+
+#include <sys/types.h>
+#include "program/bytes.h"
+#include "program/store.h"
+
+enum { STATES = 4 };              /* most optimizer states of one parameter, master included */
+enum { FLATS = 2 + 4 * STATES };  /* most kinds of one group, whose parameters may have states of different names */
+
+struct state {
+    const char *name;    /* a literal */
+    ls_tensor  *tensor;  /* NULL: not allocated, or offloaded */
+};
+
+struct slot {
+    char         *name;
+    uint64_t      hash;      /* rng_stream(name): key of the initialisation too */
+    int           ndim;
+    size_t        size[LS_DIMS], count;
+    ls_init       init;
+    int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
+    ls_tensor    *value, *grad;
+    struct state  state[STATES];
+    int           group, member;  /* group -1: none; params[member] of it */
+};
+
+struct flat {
+    enum store_kind   kind;
+    const char       *state;   /* of STORE_STATE */
+    struct bytes_home home;
+    void             *data;    /* [bytes]; NULL: in the group's file */
+    size_t            bytes;
+    ls_tensor        *tensor;  /* over data, one dim */
+    off_t             at;      /* of data in the file */
+};
+
+struct group {
+    struct store_group face;
+    int               *params;
+    size_t            *at;
+    char              *path;   /* folder of the file */
+    int                fd;     /* -1: none */
+    off_t              file_bytes;
+    struct flat        flat[FLATS];
+    int                flats;
+};
+
+struct ls_store {
+    ls_store_options options;
+    char             device[32];
+    struct slot     *slot;
+    size_t           count, room;
+    struct group   **group;
+    int              groups;
+};
+
+/* Element e of the parameter, begin <= e < end, is element e + shift of base, or of the file from `at`. */
+struct part {
+    ls_tensor   *base;         /* NULL: in g's file */
+    struct group *g;
+    off_t        at;
+    ptrdiff_t    shift;
+    size_t       begin, end;
+    enum store_kind kind;
+    ls_dtype     type;
+};
+
+/* store_part.c */
+/* LS_EINVAL when parameter i has none of that kind, or it is not allocated. state: of STORE_STATE. */
+ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
+/* Elements [from, from + n) of the parameter, all of them held, from or to host[n]. */
+ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
+ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
+
+/* store_group.c */
+struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state);  /* NULL: not allocated */
+size_t       group_held(const struct group *g, enum store_kind kind, size_t *begin);      /* elements of the flat buffer */
+ls_status    group_allocate(ls_store *s, struct group *g);                                /* what its parameters want and lack */
+void         group_free(struct group *g);
+/* Bytes wanted of each kind, counted as the ledger will. */
+void         group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload);
+
+/* backing.c: the unnamed file of a group */
+ls_status backing_grow(struct group *g, size_t bytes, off_t *at);  /* room for bytes, zero */
+ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes);
+ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes);
+
+#endif
