@@ -160,6 +160,28 @@ ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_load
 ls_status ls_loader_next(ls_loader *loader, const int32_t **x, const int32_t **y);
 void      ls_loader_close(ls_loader **loader);
 
+/* ---- images ---- */
+
+/* Drawn pictures: shapes of up to ten classes at random places, in random colours, with noise. A plain value; picture n
+ * is a pure function of (seed, n), so every rank draws the same. Sample i is picture first + p(i mod samples) of epoch
+ * i / samples, where p is a permutation keyed by (seed, epoch), or the identity without shuffle. Sets that share no
+ * picture: the same seed, and first .. first + samples apart. */
+enum { LS_IMAGE_CLASSES = 10 };
+typedef struct ls_images {
+    size_t   channels, height, width, classes;
+    double   noise;             /* its deviation; the shapes differ from their ground by 0.5 to 1.5 */
+    uint64_t seed;
+    uint64_t first, samples;    /* pictures of an epoch */
+    int      shuffle;
+} ls_images;
+#define LS_IMAGES_DEFAULTS { 3, 16, 16, 10, 0.2, 0, 0, 10000, 1 }
+
+ls_status   ls_images_check(const ls_images *images);                     /* ranges; the functions below want one that passed */
+uint64_t    ls_images_picture(const ls_images *images, uint64_t index);   /* which picture sample `index` is */
+/* image[channels*height*width], label 0 .. classes-1 */
+void        ls_images_get(const ls_images *images, uint64_t index, float *image, int32_t *label);
+const char *ls_images_class(int32_t label);                               /* "disc"; NULL: none of them */
+
 #ifdef __cplusplus
 }
 #endif

@@ -68,6 +68,28 @@ ls_value  ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_valu
  * ... */
 ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t *sizes);
 
+/* A residual network for small images (He et al. 2016): torchvision's basic blocks and names (`conv1.weight`,
+ * `layer1.0.bn1.running_mean`, `fc.bias`) behind a stem of one 3 x 3 convolution. Stage s = 0, 1, .. has filters * 2^s
+ * channels on images of a 2^s-th of the size. Each residual block is a block of the program. */
+typedef struct ls_image_model {
+    size_t channels, height, width;  /* of an image */
+    size_t filters;                  /* of the stem and the first stage */
+    size_t stages, blocks;           /* blocks: of each stage */
+    size_t classes;
+    double momentum, eps;            /* of batch norm: 0.1, 1e-5 */
+} ls_image_model;
+
+ls_status   ls_image_preset(const char *name, ls_image_model *out);  /* "resnet-tiny", "resnet-small" */
+const char *ls_image_preset_name(int i);                             /* NULL past the last */
+ls_status   ls_image_check(const ls_image_model *m);
+size_t      ls_image_parameters(const ls_image_model *m);            /* elements that learn, without running statistics */
+/* images [B,C,H,W], labels [B] i32 -> cross-entropy as ls_linear_xent's. Samples with a negative label are padding: they
+ * count neither in the loss nor in batch norm's statistics. training: as ls_batch_norm's. */
+ls_value    ls_image_loss(ls_program *p, const ls_image_model *m, ls_value images, ls_value labels, ls_value denominator,
+                          int training);
+/* Logits [B,classes] under the running statistics. */
+ls_value    ls_image_logits(ls_program *p, const ls_image_model *m, ls_value images);
+
 #ifdef __cplusplus
 }
 #endif
