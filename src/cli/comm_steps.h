@@ -1,0 +1,12 @@
+/* comm_steps.h - a step list told to a person: who sends what to whom, and what each rank then holds. */
+#ifndef LS_CLI_COMM_STEPS_H
+#define LS_CLI_COMM_STEPS_H
+
+#include "comm/steps.h"
+
+enum { STEPS_RANKS_MOST = 64, STEPS_COUNT_MOST = 65536 };
+
+/* On stdout. count: elements of the whole buffer; rank: the one whose lines are shown, or -1: all. Nothing is started. */
+ls_status comm_steps_print(const struct algorithm *a, int n, size_t count, int root, int rank);
+
+#endif
