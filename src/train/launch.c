@@ -227,7 +227,7 @@ static void look(struct job *j)
 static ls_status start_all(struct job *j, cpu_set_t *shares)
 {
     struct seat s = {
-        .ranks = j->n, .segment_fd = segment_fd(j->segment), .cores = MAX(1, cores_count() / j->n),
+        .ranks = j->n, .segment_fd = segment_fd(j->segment),
         .argv = j->launch->argv, .mask = &j->mask_before, .pipe = j->pipe_before,
     };
     bool bind = j->launch->bind && cores_share(j->n, shares);
@@ -358,23 +358,5 @@ ls_status launch_run(const struct launch *l, int *code)
         mem_free(j);
     }
     mem_free(shares);
-    return st;
-}
-
-ls_status launch_self(int ranks, int argc, char *const argv[], const char *const extra[], const char *log_folder, bool bind,
-                      int *code)
-{
-    size_t more = 0, n = 0;
-
-    while (extra && extra[more]) more++;
-    const char **list = mem_array(MEM_OTHER, (size_t)argc + more + 1, sizeof *list);
-    if (!list) return LS_ENOMEM;
-    int at = 0;
-    while (at < argc && strcmp(argv[at], "--") != 0) list[n++] = argv[at++];
-    for (size_t i = 0; i < more; i++) list[n++] = extra[i];
-    while (at < argc) list[n++] = argv[at++];
-    struct launch l = { .ranks = ranks, .argv = (char *const *)list, .log_folder = log_folder, .bind = bind };
-    ls_status st = launch_run(&l, code);
-    mem_free(list);
     return st;
 }

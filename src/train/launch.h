@@ -34,9 +34,4 @@ struct launch {
  * without "lockstep COMMAND: " and with the rank in front: "rank 2: ...". A failing status: the ranks could not be started. */
 ls_status launch_run(const struct launch *l, int *code);
 
-/* The same for a command line: children get argv with extra (options, NULL at the end; may be NULL) put in front of "--", or
- * at the end. */
-ls_status launch_self(int ranks, int argc, char *const argv[], const char *const extra[], const char *log_folder, bool bind,
-                      int *code);
-
 #endif

@@ -16,10 +16,10 @@
 
 /* ---- environment ---- */
 
-enum variable { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, COMM, CORES, VARIABLES };
+enum variable { RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT, COMM, VARIABLES };
 static const char *const names[VARIABLES] = {
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-    "LOCKSTEP_COMM", "LOCKSTEP_CORES",
+    "LOCKSTEP_COMM",
 };
 
 struct environment { char **list; char own[VARIABLES][64]; };
@@ -37,7 +37,7 @@ static bool is_own(const char *entry)
 static void fill_own(const struct seat *s, struct environment *e)
 {
     const int number[VARIABLES] = { [RANK] = s->rank, [LOCAL_RANK] = s->rank, [WORLD_SIZE] = s->ranks,
-                                    [LOCAL_WORLD_SIZE] = s->ranks, [MASTER_PORT] = 29500, [CORES] = s->cores };
+                                    [LOCAL_WORLD_SIZE] = s->ranks, [MASTER_PORT] = 29500 };
 
     for (int i = 0; i < VARIABLES; i++) snprintf(e->own[i], sizeof e->own[i], "%s=%d", names[i], number[i]);
     snprintf(e->own[MASTER_ADDR], sizeof e->own[MASTER_ADDR], "%s=127.0.0.1", names[MASTER_ADDR]);

@@ -2,7 +2,6 @@
  *
  *     RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT    as torchrun sets them
  *     LOCKSTEP_COMM=shm:fd:N     where the ranks meet
- *     LOCKSTEP_CORES=K           processors for this rank: all that the launcher may use, divided by the ranks, at least 1
  * The rest of the environment is the launcher's. A rank leads a process group of its own, so what a terminal sends to its
  * foreground comes once, through the launcher; it ends when the launcher does. It reads /dev/null, but for rank 0, which reads
  * what the launcher would unless that is a terminal (which only its foreground may read). SIGUSR1 is ignored until the rank
@@ -18,7 +17,6 @@
 
 struct seat {
     int              rank, ranks, segment_fd;
-    int              cores;      /* LOCKSTEP_CORES */
     char *const     *argv;       /* NULL at the end */
     const cpu_set_t *bind;       /* NULL: not bound */
     const sigset_t  *mask;       /* of blocked signals in the child */
