@@ -53,5 +53,7 @@ ls_status calls_read(const char *path, struct calls_read *out);       /* last[n]
 
 /* "all_reduce #12 of world (f32, 1024, sum)" into out[bytes]; returns it. */
 char     *signature_text(const struct signature *s, const char *name, char *out, size_t bytes);
+/* "all_reduce (f32, 1024, sum)" into out[bytes]; returns it. */
+char     *signature_call(const struct signature *s, char *out, size_t bytes);
 
 #endif

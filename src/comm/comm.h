@@ -16,6 +16,10 @@ void comm_watch(comm_watch_fn *fn, void *ctx);
 ls_comm_count comm_counted(ls_collective c);
 /* True when p[bytes] lies in memory of ls_comm_alloc. */
 bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
+/* Like ls_comm_split() where every rank can work out every rank's color (>= 0 to join, ordered by rank); needs no
+ * communication, so a comm of "plan:" can be split. Collective. */
+typedef int comm_color_fn(void *ctx, int rank);
+ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out);
 /* A planted fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
  * skipped ("skip"). */
 void comm_plant(ls_comm *c, const char *what);

@@ -1,0 +1,217 @@
+/* calls.c - the ring of recent calls, in memory or in a mapped file that outlives the process; and what a signature says. */
+#include "comm/calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+struct head { char magic[8]; int32_t rank, ranks; int64_t pid; double epoch; uint64_t calls; char pad[24]; };
+struct ring { struct head head; struct call_record record[CALLS_KEPT]; };
+_Static_assert(sizeof(struct head) == 64 && sizeof(struct call_record) == 128, "the layout of the file");
+
+struct calls { struct ring *ring; bool mapped; };
+
+static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '1' };
+/* Callers begin calls, the driver marks them. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct calls *used;
+
+static double unix_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static ls_status map_file(const char *path, struct ring **out)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    void *p = MAP_FAILED;
+
+    if (fd < 0) return ls_fail(LS_EIO, "%s: %s", path, strerror(errno));
+    if (ftruncate(fd, sizeof **out) == 0) p = mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ls_status st = p == MAP_FAILED ? ls_fail(LS_EIO, "%s: %s", path, strerror(errno)) : LS_OK;
+    close(fd);
+    if (st == LS_OK) *out = p;
+    return st;
+}
+
+ls_status calls_open(const char *path, int rank, int n, struct calls **out)
+{
+    struct calls *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    ls_status st = LS_OK;
+
+    if (!c) return LS_ENOMEM;
+    c->mapped = path;
+    if (path) st = map_file(path, &c->ring);
+    else if (!(c->ring = mem_zalloc(MEM_OTHER, sizeof *c->ring))) st = LS_ENOMEM;
+    if (st < 0) {
+        mem_free(c);
+        return st;
+    }
+    c->ring->head = (struct head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
+    memcpy(c->ring->head.magic, magic, sizeof magic);
+    *out = c;
+    return LS_OK;
+}
+
+void calls_close(struct calls **c)
+{
+    if (!*c) return;
+    if (calls_used() == *c) calls_use(NULL);
+    if ((*c)->mapped) munmap((*c)->ring, sizeof *(*c)->ring);
+    else mem_free((*c)->ring);
+    mem_free(*c);
+    *c = NULL;
+}
+
+void calls_use(struct calls *c)
+{
+    pthread_mutex_lock(&lock);
+    used = c;
+    pthread_mutex_unlock(&lock);
+}
+
+struct calls *calls_used(void)
+{
+    pthread_mutex_lock(&lock);
+    struct calls *c = used;
+    pthread_mutex_unlock(&lock);
+    return c;
+}
+
+uint64_t calls_begin(const struct signature *s, const char *name)
+{
+    uint64_t call = 0;
+
+    pthread_mutex_lock(&lock);
+    if (used) {
+        struct ring *r = used->ring;
+        struct call_record *at = &r->record[r->head.calls % CALLS_KEPT];
+
+        *at = (struct call_record){ .signature = *s, .queued = base_now(), .state = CALL_QUEUED };
+        snprintf(at->name, sizeof at->name, "%.31s", name);
+        call = ++r->head.calls;
+    }
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+void calls_mark(uint64_t call, enum call_state state, uint32_t step)
+{
+    pthread_mutex_lock(&lock);
+    if (used && call && call <= used->ring->head.calls && used->ring->head.calls - call < CALLS_KEPT) {
+        struct call_record *at = &used->ring->record[(call - 1) % CALLS_KEPT];
+
+        if (state == CALL_RUNNING) at->started = base_now();
+        if (state == CALL_DONE || state == CALL_FAILED) at->ended = base_now();
+        at->state = (int32_t)state;
+        at->step = step;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- reading ---- */
+
+static bool sane(const struct call_record *r)
+{
+    return memchr(r->name, 0, sizeof r->name) && r->state > CALL_NONE && r->state <= CALL_FAILED &&
+           r->signature.op >= 0 && r->signature.op < LS_COLLECTIVES;
+}
+
+static ls_status parse(const char *path, const struct file_map *m, struct calls_read *out)
+{
+    struct head h;
+
+    if (m->bytes != sizeof(struct ring))
+        return ls_fail(LS_EFORMAT, "%s: %zu bytes; a ring of calls has %zu", path, m->bytes, sizeof(struct ring));
+    memcpy(&h, m->data, sizeof h);
+    if (memcmp(h.magic, magic, sizeof magic)) return ls_fail(LS_EFORMAT, "%s: does not begin with LSCALLS1", path);
+    if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks)
+        return ls_fail(LS_EFORMAT, "%s: rank %d of %d", path, h.rank, h.ranks);
+
+    struct calls_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls };
+    uint64_t kept = MIN(h.calls, (uint64_t)CALLS_KEPT);
+
+    for (uint64_t k = h.calls - kept; k < h.calls; k++) {
+        struct call_record *at = &r.last[r.n];
+
+        memcpy(at, m->data + sizeof h + k % CALLS_KEPT * sizeof *at, sizeof *at);
+        if (sane(at)) r.n++;             /* a record that was being written when its process died */
+    }
+    *out = r;
+    return LS_OK;
+}
+
+ls_status calls_read(const char *path, struct calls_read *out)
+{
+    struct file_map m;
+
+    LS_TRY(file_map_open(path, &m));
+    ls_status st = parse(path, &m, out);
+    file_map_close(&m);
+    return st;
+}
+
+/* ---- signatures ---- */
+
+bool signature_agrees(const struct signature *a, const struct signature *b)
+{
+    bool message = a->op == LS_COLLECTIVE_SEND || a->op == LS_COLLECTIVE_RECV;
+    bool other = b->op == LS_COLLECTIVE_SEND || b->op == LS_COLLECTIVE_RECV;
+
+    if (a->sequence != b->sequence || a->count != b->count || a->group != b->group || a->type != b->type) return false;
+    if (message || other) return message && other && a->op != b->op;
+    return a->counts == b->counts && a->op == b->op && a->redop == b->redop && a->root == b->root;
+}
+
+static const char *redop_name(int op)
+{
+    static const char *const names[LS_REDOPS] = { [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max" };
+
+    return op >= 0 && op < LS_REDOPS ? names[op] : "?";
+}
+
+static const char *type_name(int type) { return type >= 0 && type < LS_DTYPES ? ls_dtype_name((ls_dtype)type) : "?"; }
+
+/* "all_reduce", what stands in its brackets into out[room]. */
+static void arguments(const struct signature *s, char *out, size_t room)
+{
+    bool own = s->op == LS_COLLECTIVE_ALL_TO_ALL && s->counts;
+    char count[32] = "own counts", tail[48] = "";
+
+    if (!own) snprintf(count, sizeof count, "%llu%s", (unsigned long long)s->count, s->counts ? " in all" : "");
+    if (s->redop >= 0) snprintf(tail, sizeof tail, ", %s", redop_name(s->redop));
+    else if (s->op == LS_COLLECTIVE_SEND) snprintf(tail, sizeof tail, ", to rank %d", s->root);
+    else if (s->op == LS_COLLECTIVE_RECV) snprintf(tail, sizeof tail, ", from rank %d", s->root);
+    else if (s->root >= 0) snprintf(tail, sizeof tail, ", root %d", s->root);
+    if (s->op == LS_COLLECTIVE_BARRIER) snprintf(out, room, "%s", "");
+    else snprintf(out, room, " (%s, %s%s)", type_name(s->type), count, tail);
+}
+
+char *signature_text(const struct signature *s, const char *name, char *out, size_t bytes)
+{
+    char in[96];
+
+    arguments(s, in, sizeof in);
+    snprintf(out, bytes, "%s #%llu of %s%s", ls_collective_name((ls_collective)s->op), (unsigned long long)s->sequence, name, in);
+    return out;
+}
+
+char *signature_call(const struct signature *s, char *out, size_t bytes)
+{
+    char in[96];
+
+    arguments(s, in, sizeof in);
+    snprintf(out, bytes, "%s%s", ls_collective_name((ls_collective)s->op), in);
+    return out;
+}

@@ -1,0 +1,81 @@
+/* counts.c - what was moved, and what a call would move.
+ *
+ * A step list's bytes are those of its messages. A transport's whole collective is counted as what the peers take from this
+ * rank: of an all-reduce its share of each peer's block, and its own finished block once a peer.
+ */
+#include "comm/engine.h"
+
+void count_reaped(ls_work *w)
+{
+    ls_comm_count *n = &w->comm->count[w->op];
+
+    if (w->hidden) return;
+    n->calls++;
+    n->bytes += w->bytes;
+    n->seconds += w->finished - (w->started > 0 ? w->started : w->queued);
+    n->exposed += w->exposed;
+}
+
+uint64_t count_whole(const ls_work *w, int peer)
+{
+    const ls_comm *c = w->comm;
+    const struct request *r = &w->request;
+    const size_t *at = r->at;
+    size_t elements = 0;
+
+    switch (w->op) {
+    case LS_COLLECTIVE_ALL_REDUCE: elements = at[peer + 1] - at[peer] + at[c->rank + 1] - at[c->rank]; break;
+    case LS_COLLECTIVE_ALL_GATHER: elements = at[c->rank + 1] - at[c->rank]; break;
+    case LS_COLLECTIVE_REDUCE_SCATTER:
+    case LS_COLLECTIVE_ALL_TO_ALL: elements = at[peer + 1] - at[peer]; break;
+    case LS_COLLECTIVE_BROADCAST: elements = c->rank == r->root ? at[c->n] : 0; break;
+    default: break;
+    }
+    return (uint64_t)elements * ls_dtype_bytes(r->type);
+}
+
+ls_comm_count ls_comm_counted(const ls_comm *comm, ls_collective c)
+{
+    if ((unsigned)c >= LS_COLLECTIVES) return (ls_comm_count){ 0 };
+    return comm->count[c];
+}
+
+uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer)
+{
+    uint64_t bytes;
+
+    if (peer < 0 || peer >= comm->n) return 0;
+    engine_enter();
+    bytes = comm->to[peer];
+    engine_leave();
+    return bytes;
+}
+
+/* The list's bytes, in elements that leave this rank. */
+static uint64_t list_bytes(ls_work *w)
+{
+    struct cached_list *l;
+    uint64_t bytes = 0;
+
+    if (list_for(w, &l) == LS_OK) bytes = (uint64_t)steps_sent(&l->list) * ls_dtype_bytes(w->request.type);
+    return bytes;
+}
+
+uint64_t ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, const size_t *counts, ls_dtype type)
+{
+    struct ask ask = { .op = c, .count = count, .v = counts, .counts = counts, .recv_counts = counts, .type = type, .hidden = true };
+    uint64_t bytes = 0;
+    ls_work *w;
+
+    if (comm->n == 1 || c == LS_COLLECTIVE_RECV || (unsigned)c >= LS_COLLECTIVES || (unsigned)type >= LS_DTYPES) return 0;
+    if (c == LS_COLLECTIVE_SEND) return (uint64_t)count * ls_dtype_bytes(type);
+    if (operation_work((ls_comm *)(uintptr_t)comm, &ask, &w) < 0) return 0;  /* not const: its lists are a cache */
+    engine_enter();
+    if (whole_wanted(w))
+        for (int peer = 0; peer < comm->n; peer++) bytes += peer == comm->rank ? 0 : count_whole(w, peer);
+    else
+        bytes = list_bytes(w);
+    engine_leave();
+    work_drop(w);
+    return bytes;
+}
