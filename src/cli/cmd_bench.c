@@ -89,7 +89,7 @@ static ls_status put_json(const struct step *s, const struct result *r)
     double tokens = (double)(s->global * s->seq_len);
 
     json_begin_object(&j, NULL);
-    json_put_int(&j, "parameters", (int64_t)ls_model_parameters(&s->model));
+    json_put_int(&j, "parameters", (int64_t)step_parameters(s));
     json_put_int(&j, "tokens_per_step", (int64_t)tokens);
     json_put_int(&j, "threads", threads_count());
     json_put_string(&j, "isa", isa_name(isa_best()));
@@ -118,7 +118,7 @@ static void put_table(const struct step *s, const struct result *r)
     char text[32], size[16];
 
     printf("model       %s parameters, %s, %d ranks of %d threads, %s\n",
-           text_count(text, (int64_t)ls_model_parameters(&s->model)), ls_dtype_name(ls_store_settings(s->store).type),
+           text_count(text, (int64_t)step_parameters(s)), ls_dtype_name(ls_store_settings(s->store).type),
            s->ranks.size, threads_count(), isa_name(isa_best()));
     printf("step        %zu samples of %zu tokens in %.3f s", s->global, s->seq_len, r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
@@ -154,9 +154,10 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
 {
     struct result r = { 0 };
     struct step s;
+    ls_image_model image;
     ls_model model;
 
-    LS_TRY(config_model(c, 0, &model));
+    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
     LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = time_steps(c, &s, &r);
     if (st == LS_OK) st = machine_peak_flops(config_type(c), &r.peak_flops);

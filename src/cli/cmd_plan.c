@@ -76,7 +76,7 @@ static ls_status put_json(const struct config *c, const struct step *s, const ls
 
     rows_of(cost, rows);
     json_begin_object(&j, NULL);
-    json_put_int(&j, "parameters", (int64_t)ls_model_parameters(&s->model));
+    json_put_int(&j, "parameters", (int64_t)step_parameters(s));
     json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
     json_put_real(&j, "model_flops_per_step", step_model_flops(s));
     json_put_real(&j, "executed_flops_per_step", step_executed_flops(s));
@@ -132,9 +132,10 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
     size_t limit = c->run.memory_limit ? c->run.memory_limit : machine_free_memory();
 
     rows_of(cost, rows);
-    printf("model       %s, %zu layers, width %zu, vocabulary %zu: %s parameters, %s\n",
-           m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->vocab,
-           text_count(count, (int64_t)ls_model_parameters(m)),
+    if (s->image)
+        printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
+    else printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->vocab);
+    printf("%s parameters, %s\n", text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
     printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64
            " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
@@ -179,12 +180,13 @@ static ls_status price(const struct config *c, const struct step *s, ls_cost *ou
 static ls_status plan(const struct config *c, const struct ranks *ranks)
 {
     struct step s;
+    ls_image_model image;
     ls_model model;
     ls_cost cost;
     size_t vocab;
 
     LS_TRY(vocabulary(c, &vocab));
-    LS_TRY(config_model(c, vocab, &model));
+    if (!config_image(c, &image)) LS_TRY(config_model(c, vocab, &model));
     LS_TRY(step_open(c, &model, ranks, true, &s));
     ls_status st = price(c, &s, &cost);
     if (st == LS_OK && print_program) st = put_program(&s);

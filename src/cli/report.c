@@ -48,9 +48,16 @@ static void put_model(const struct trainer *t)
     char count[32];
 
     label("model");
+    if (t->step.image) {
+        const ls_image_model *i = &t->step.picture;
+
+        printf("residual network, %zu stages of %zu blocks, %zu filters, %zu classes: %s parameters\n", i->stages, i->blocks,
+               i->filters, i->classes, text_count(count, (int64_t)step_parameters(&t->step)));
+        return;
+    }
     printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n",
            m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->heads, m->vocab,
-           text_count(count, (int64_t)ls_model_parameters(m)));
+           text_count(count, (int64_t)step_parameters(&t->step)));
 }
 
 static void put_data(const struct trainer *t)
@@ -59,6 +66,10 @@ static void put_data(const struct trainer *t)
     char train[32], validation[32];
 
     label("data");
+    if (t->step.image) {
+        printf("%s\n", t->data.what);
+        return;
+    }
     printf("%s: %s tokens to train on, %s to validate (%s)\n", c->data.text[0] ? c->data.text : c->data.tokens,
            text_count(train, (int64_t)(t->data.train.end - t->data.train.begin)),
            text_count(validation, (int64_t)(t->data.validation.end - t->data.validation.begin)),

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/options.h"
+#include "lockstep/data.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
@@ -119,6 +120,10 @@ ls_schedule  config_schedule(const struct config *c);
 const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */
 /* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
 ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
+/* True when model.preset names an image model, which trains on drawn pictures (data.h). */
+bool config_image(const struct config *c, ls_image_model *out);
+/* The pictures that it trains on, or is validated on. */
+ls_images config_images(const struct config *c, const ls_image_model *m, bool validation);
 /* Writes the model's sizes into model.*, so that the config says what it came to. */
 void config_put_model(struct config *c, const ls_model *m);
 /* True when model.hf is a folder with weights, not a config.json alone. */

@@ -50,6 +50,8 @@ static ls_status check_idle(const struct config *c, const struct config *default
 {
     int kind = c->optim.name;
     bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->parallel.dp <= 1;
+    ls_image_model pictures;
+    bool image = config_image(c, &pictures);
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
         { !moments, "optim.beta1", "it is for optim.name=adam, adamw and lamb" },
@@ -80,6 +82,14 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 moves whole blocks" },
         { zero != 3, "parallel.keep_gathered", "it is for parallel.zero=3" },
         { zero < 2, "parallel.accumulate_whole", "it is for parallel.zero=2 and 3" },
+        { image, "model.layers", "the image presets have their own shape" },
+        { image, "model.width", "the image presets have their own shape" },
+        { image, "model.dropout", "the image models have none" },
+        { image, "model.vocab", "an image model has classes" },
+        { image, "data.seq_len", "an image model has no sequences" },
+        { image, "data.tokenizer", "an image model has no tokens" },
+        { image, "data.val_fraction", "the image models have pictures of their own to be validated on" },
+        { !image, "parallel.sync_batch_norm", "this model has no batch norm" },
         { c->launch.ranks <= 1, "launch.bind", "one rank takes the cores it is given" },
     };
 
@@ -153,6 +163,11 @@ static ls_status check_batch(struct config *c)
 
 ls_status config_check_data(const struct config *c)
 {
+    ls_image_model image;
+
+    if (config_image(c, &image) && (c->data.text[0] || c->data.tokens[0]))
+        return ls_fail(LS_EINVAL, "model.preset=%s trains on drawn pictures, not on data.text or data.tokens", c->model.preset);
+    if (config_image(c, &image)) return LS_OK;
     if (c->data.text[0] && c->data.tokens[0])
         return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; one of them is the data");
     if (!c->data.text[0] && !c->data.tokens[0])
@@ -284,6 +299,30 @@ const char *config_format(const struct config *c)
     static const char *const formats[] = { NULL, "llmc", "llmc-llama3", "nanogpt", "megatron" };
 
     return formats[c->data.format];
+}
+
+enum { TRAIN_PICTURES = 10000, VALIDATION_PICTURES = 1000 };
+
+bool config_image(const struct config *c, ls_image_model *out)
+{
+    for (int i = 0; !c->model.hf[0] && ls_image_preset_name(i); i++)
+        if (strcmp(c->model.preset, ls_image_preset_name(i)) == 0) return ls_image_preset(c->model.preset, out) == LS_OK;
+    return false;
+}
+
+ls_images config_images(const struct config *c, const ls_image_model *m, bool validation)
+{
+    ls_images images = LS_IMAGES_DEFAULTS;
+
+    images.channels = m->channels;
+    images.height = m->height;
+    images.width = m->width;
+    images.classes = m->classes;
+    images.seed = (uint64_t)c->train.seed;
+    images.first = validation ? TRAIN_PICTURES : 0;
+    images.samples = validation ? VALIDATION_PICTURES : TRAIN_PICTURES;
+    images.shuffle = c->data.shuffle && !validation;
+    return images;
 }
 
 bool config_has_weights(const struct config *c) { return c->model.hf[0] && file_is_folder(c->model.hf); }

@@ -12,9 +12,12 @@ struct evaluation {
     size_t      batch, batches;   /* samples of a micro-batch; micro-batches of an evaluation */
     size_t      samples;          /* in all of them */
     int32_t    *tokens, *targets; /* [batch,T] */
+    ls_images   images;           /* of an image model, instead of the sampler */
+    float      *pixels;           /* [batch,C,H,W], instead of tokens */
+    size_t      seq_len;          /* T; 1 for an image model */
 };
 
-/* batches 0: the whole part. The same samples each time. */
+/* batches 0: the whole part. The same samples each time. sampler: not looked at for an image model. */
 ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
 /* What an evaluation beside the step will hold, without making it: activations, communication. */
 ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);

@@ -76,9 +76,10 @@ static ls_status make(struct side *s, uint64_t steps)
 
 static ls_status open_side(struct side *s, const struct ranks *ranks, const char *path)
 {
+    ls_image_model image;
     ls_model model;
 
-    LS_TRY(config_model(s->config, 0, &model));
+    if (!config_image(s->config, &image)) LS_TRY(config_model(s->config, 0, &model));
     LS_TRY(step_open(s->config, &model, ranks, false, &s->step));
     return ranks->rank == 0 ? file_writer_open(path, &s->out) : LS_OK;
 }

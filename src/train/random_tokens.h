@@ -1,4 +1,5 @@
-/* random_tokens.h - a step's samples without data: pure functions of (seed, step, global sample), the same whatever the ranks. */
+/* random_tokens.h - a step's samples without data: pure functions of (seed, step, global sample), the same whatever the ranks;
+ * an image model gets its drawn pictures. */
 #ifndef LS_TRAIN_RANDOM_TOKENS_H
 #define LS_TRAIN_RANDOM_TOKENS_H
 

@@ -6,17 +6,39 @@
 #include "base/base.h"
 #include "base/mem.h"
 
+size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
+
+size_t step_parameters(const struct step *s)
+{
+    return s->image ? ls_image_parameters(&s->picture) : ls_model_parameters(&s->model);
+}
+
+static ls_value build_image(struct step *s, ls_value targets, ls_value denominator)
+{
+    size_t size[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
+    ls_value images = ls_input(s->program, "images", LS_F32, 4, size);
+
+    return ls_image_loss(s->program, &s->picture, images, ls_reshape(s->program, targets, 1, &s->batch), denominator, 1);
+}
+
+static ls_value build_language(struct step *s, ls_value targets, ls_value denominator)
+{
+    ls_program *p = s->program;
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
+    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
+
+    return ls_model_loss(p, &s->model, tokens, targets, denominator, index);
+}
+
 /* Appends forward, backward and update; failures stay in the program until it is compiled. */
 static void build(struct step *s)
 {
     ls_program *p = s->program;
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
     ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
-    ls_value loss = ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, index));
+    ls_value loss = s->image ? build_image(s, targets, denominator) : build_language(s, targets, denominator);
 
-    ls_backward(p, loss);
+    ls_backward(p, ls_output(p, "loss", loss));
 }
 
 static ls_status compile(const struct config *c, bool plan_only, struct step *s)
@@ -49,23 +71,30 @@ static ls_status allocate_tokens(struct step *s)
     if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count))
         return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu tokens are too many", s->accumulate,
                        s->batch, s->seq_len);
-    s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
     s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
-    return s->tokens && s->targets ? LS_OK : LS_ENOMEM;
+    if (s->image) s->pixels = mem_array(MEM_OTHER, count * step_pixels(s), sizeof *s->pixels);
+    else s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
+    return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
 }
 
 ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
                     struct step *out)
 {
     struct step s = {
-        .model = *model, .optimizer = config_optimizer(c), .ranks = *ranks,
+        .model = model ? *model : (ls_model){ 0 }, .optimizer = config_optimizer(c), .ranks = *ranks,
         .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
         .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
     };
     ls_store_options options = LS_STORE_DEFAULTS;
     ls_status st;
 
-    if (s.seq_len > model->max_positions)
+    s.image = config_image(c, &s.picture);
+    if (s.image) {
+        s.model = (ls_model){ 0 };
+        s.images = config_images(c, &s.picture, false);
+        s.seq_len = 1;
+    }
+    if (!s.image && s.seq_len > model->max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
                        s.seq_len, model->max_positions);
     options.type = config_type(c);
@@ -87,6 +116,7 @@ void step_close(struct step *s)
     ls_store_release(&s->store);
     mem_free(s->tokens);
     mem_free(s->targets);
+    mem_free(s->pixels);
     *s = (struct step){ 0 };
 }
 
@@ -97,7 +127,9 @@ static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float
     int last = k + 1 == s->accumulate ? LS_LAST : 0;
     float part;
 
-    LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
+    if (s->image)
+        LS_TRY(ls_program_write(s->program, "images", s->pixels + k * count * step_pixels(s), LS_F32, count * step_pixels(s)));
+    else LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "targets", s->targets + k * count, LS_I32, count));
     LS_TRY(ls_program_write(s->program, "denominator", &denominator, LS_F32, 1));
     if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", site, LS_I64, 2));
@@ -143,8 +175,17 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
     return LS_OK;
 }
 
+void step_fill_pictures(struct step *s, uint64_t first)
+{
+    for (size_t row = 0; row < s->accumulate * s->batch; row++) {
+        ls_images_get(&s->images, first + s->begin + row, s->pixels + row * step_pixels(s), &s->targets[row]);
+        if (row >= s->end - s->begin) s->targets[row] = -1;
+    }
+}
+
 double step_model_flops(const struct step *s)
 {
+    if (s->image) return ls_program_cost(s->program).model_flops / (double)s->batch * (double)s->global;
     return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->global * s->seq_len);
 }
 

@@ -15,7 +15,10 @@
 #include "train/ranks.h"
 
 struct step {
-    ls_model     model;
+    ls_model     model;                 /* of a language model */
+    bool         image;                 /* it is an image model: samples are pictures, T is 1, targets are labels */
+    ls_image_model picture;
+    ls_images    images;                /* its training set */
     ls_store    *store;
     ls_program  *program;
     ls_optimizer optimizer;
@@ -24,10 +27,11 @@ struct step {
     size_t begin, end;                  /* of them, this rank's share */
     size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */
     int32_t *tokens, *targets;          /* [accumulate,B,T] of the step that runs next; the caller fills them */
+    float   *pixels;                    /* [accumulate,B,C,H,W] instead of tokens */
 };
 
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
- * all ranks do the same calls. */
+ * all ranks do the same calls. Where config_image() says so, model is not looked at. */
 ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
                     struct step *out);
 /* Marks a further program on the step's store (evaluation) as spread like the step's; one rank: nothing. */
@@ -39,6 +43,12 @@ void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid);
 /* Update number t (1, 2, ...). *norm: of the whole gradient before clipping; not finite: LS_EINVAL. */
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
+
+/* An image model's micro-batches of the step whose samples begin at `first`; rows beyond this rank's share get label -1. */
+void step_fill_pictures(struct step *s, uint64_t first);
+size_t step_parameters(const struct step *s);  /* elements that learn */
+/* Elements of a picture. */
+size_t step_pixels(const struct step *s);
 
 /* FLOPs of one step on all ranks: what the model needs (MFU counts it), and what is executed, recomputation and rows without
  * weight included (HFU). */

@@ -18,7 +18,8 @@ static ls_status fetch(struct trainer *t)
     size_t count = s->batch * s->seq_len;
     const int32_t *x, *y;
 
-    for (size_t k = 0; k < s->accumulate; k++) {
+    if (s->image) step_fill_pictures(s, t->state.samples);
+    for (size_t k = 0; !s->image && k < s->accumulate; k++) {
         LS_TRY(ls_loader_next(t->loader, &x, &y));
         memcpy(s->tokens + k * count, x, count * sizeof *x);
         memcpy(s->targets + k * count, y, count * sizeof *y);
@@ -176,7 +177,7 @@ static ls_status prune(const struct trainer *t)
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
-    ls_status st = ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &t->state, files);
+    ls_status st = ls_checkpoint_save(t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
 
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;

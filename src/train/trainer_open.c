@@ -146,11 +146,25 @@ static const char *learnt_tokenizer(const struct trainer *t)
     return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
 }
 
+static ls_status open_image(struct trainer *t)
+{
+    const struct config *c = t->config;
+    ls_images *i = &t->step.images;
+
+    LS_TRY(step_open(c, NULL, &t->ranks, false, &t->step));
+    snprintf(t->data.what, sizeof t->data.what, "%llu drawn pictures %zux%zux%zu of %zu classes, seed %llu%s",
+             (unsigned long long)i->samples, i->channels, i->height, i->width, i->classes, (unsigned long long)i->seed,
+             i->shuffle ? ", shuffled" : "");
+    return LS_OK;
+}
+
 static ls_status open_model(struct trainer *t)
 {
     struct config *c = t->config;
+    ls_image_model image;
     ls_model model;
 
+    if (config_image(c, &image)) return open_image(t);
     LS_TRY(check_tokenizer(c));
     LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
     LS_TRY(config_model(c, t->data.vocab, &model));
@@ -168,6 +182,7 @@ static ls_status open_samples(struct trainer *t)
         .offset = t->step.begin, .rows = t->step.end - t->step.begin,
     };
 
+    if (t->step.image) return evaluation_open(t->config, &t->step, NULL, (size_t)t->config->train.eval_batches, &t->evaluation);
     if (t->data.validation.end > t->data.validation.begin) {
         LS_TRY(dataset_validation_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
         LS_TRY(evaluation_open(t->config, &t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
