@@ -152,7 +152,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
 ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count);
 /* exchange.c: the executor's own instructions, appended like those of program_emit. in and out as struct exchange says (LS_NONE:
  * absent; all_reduce: the same value or two). Start fills e->slot and e->counts from e->op, comm, redop, root and total; the wait
- * is given the same three. Each start has one wait, in the same segment and with the same `when`. */
+ * is given the same three. Each start has one wait, in the same segment and with the same `when`, or in the optimizer's. */
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out);
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out);
 void program_load(ls_program *p, int group, const char *state, ls_value out);

@@ -51,11 +51,22 @@ void ls_store_release(ls_store **sp)
     }
     for (int g = 0; g < s->groups; g++)
         group_free(s->group[g]);
+    if (s->attached)
+        s->detach(s->attached);
     mem_free(s->group);
     mem_free(s->slot);
     mem_free(s);
     *sp = NULL;
 }
+
+void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx))
+{
+    ASSERT(!s->attached && ctx && release);
+    s->attached = ctx;
+    s->detach = release;
+}
+
+void *store_attached(const ls_store *s) { return s->attached; }
 
 int ls_store_find(const ls_store *s, const char *name)
 {

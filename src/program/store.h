@@ -12,8 +12,9 @@ void      store_want_grad(ls_store *s, size_t i);  /* the next allocation gives 
 /* Groups: parameters that lie behind one another, in the order given, in one flat buffer a kind - one of their values, one of
  * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r
  * of the comm's n has elements [total*r/n, total*(r+1)/n) of the flat buffer. Its parameters' tensors are views into the
- * flat buffers. Buffers that a collective reads or writes come from ls_comm_alloc. A parameter is in one group at most, and
- * groups are made before allocation. */
+ * flat buffers. A kind that is scattered is held whole, but of what it ends up as only the own block is here (gradients behind a
+ * reduce-scatter in place): ls_store_read takes each block from its owner. Buffers that a collective reads or writes come from
+ * ls_comm_alloc. A parameter is in one group at most, and groups are made before allocation. */
 enum store_kind { STORE_VALUE, STORE_GRAD, STORE_STATE, STORE_KINDS };
 enum store_backing { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };  /* where states live between updates */
 
@@ -22,11 +23,11 @@ struct store_group {
     const int    *params;             /* [n] store indices */
     const size_t *at;                 /* [n + 1] first element of each in the flat buffer; at[n] == total */
     size_t        total, begin, end;  /* of the flat buffer; this rank's block */
-    unsigned      sharded;            /* bit k: kind k */
+    unsigned      sharded, scattered; /* bit k: kind k */
     ls_comm      *comm;
     enum store_backing backing;       /* of STORE_STATE: not MEMORY: no tensor, reached by LOAD and SAVE */
 };
-struct store_group_options { unsigned sharded; enum store_backing backing; const char *path; /* folder, BACKING_FILE */ };
+struct store_group_options { unsigned sharded, scattered; enum store_backing backing; const char *path; /* folder, BACKING_FILE */ };
 ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group);
 int       store_groups(const ls_store *s);                                /* how many */
 const struct store_group *store_group_at(const ls_store *s, int group);
@@ -42,6 +43,10 @@ ls_dtype  store_type(const ls_store *s, enum store_kind kind);
 /* Whole held part of an offloaded state <-> memory of that size. */
 ls_status store_load(ls_store *s, int group, const char *state, void *to);
 ls_status store_save(ls_store *s, int group, const char *state, const void *from);
+
+/* What a higher floor keeps with a store, one thing: release(ctx) is called when the store is gone, behind its groups. */
+void      store_attach(ls_store *s, void *ctx, void (*release)(void *ctx));
+void     *store_attached(const ls_store *s);  /* NULL: nothing */
 
 /* Bytes that the ledger will show once everything declared is allocated; states in files are in none of them. */
 void      store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload);

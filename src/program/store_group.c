@@ -68,7 +68,7 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
     }
     g->at[n] = total;
     g->face = (struct store_group){ n, g->params, g->at, total, block_at(total, rank, ranks), block_at(total, rank + 1, ranks),
-                                    o->sharded, comm, o->backing };
+                                    o->sharded, o->scattered, comm, o->backing };
     return LS_OK;
 }
 

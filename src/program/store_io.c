@@ -46,6 +46,15 @@ static ls_status gather(const struct part *p, size_t at, size_t count, char *all
     return st;
 }
 
+/* To the own block, of a part that is whole; at: of the parameter's count elements in the flat buffer. */
+static void narrow(struct part *p, size_t at, size_t count)
+{
+    size_t begin = MAX(p->g->face.begin, at), end = MIN(p->g->face.end, at + count);
+
+    p->begin = end > begin ? begin - at : 0;
+    p->end = end > begin ? end - at : 0;
+}
+
 ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count)
 {
     struct part p;
@@ -54,7 +63,9 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
     ls_status st;
 
     LS_TRY(find(s, i, kind, type, count, &p));
-    if (!store_sharded(s, i, p.kind))
+    if (p.g && p.g->face.scattered >> p.kind & 1)
+        narrow(&p, p.g->at[s->slot[i].member], count);
+    else if (!store_sharded(s, i, p.kind))
         return part_read(&p, 0, count, host, type);
     at = p.g->at[s->slot[i].member];
     if (type == p.type)

@@ -59,6 +59,8 @@ struct ls_store {
     size_t           count, room;
     struct group   **group;
     int              groups;
+    void            *attached;
+    void           (*detach)(void *ctx);
 };
 
 /* Element e of the parameter, begin <= e < end, is element e + shift of base, or of the file from `at`. */

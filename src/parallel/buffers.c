@@ -1,0 +1,88 @@
+/* buffers.c - batch norms over several ranks.
+ *
+ * An op whose result is to be added up over the samples of all ranks marks it as partial over dp. With sync_batch_norm it is
+ * added up on the spot, and its readers see the sum of all ranks. Without, each rank normalises by its own samples, and the
+ * running statistics, which then differ, are rank 0's at the end of each step. (With it they are equal anyway.)
+ */
+#include "parallel/data.h"
+
+#include "base/mem.h"
+
+static bool is_marked(const ls_program *p, ls_value v)
+{
+    const struct value *x = &p->values[v.id];
+
+    return v.id && x->root == v.id && x->role == LS_ROLE_ACTIVATION && x->place[LS_AXIS_DP].kind == LS_PARTIAL;
+}
+
+/* Adds up what instructions of this segment left; later ones read the sum instead. */
+static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
+{
+    ls_program *p = a->p;
+    struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
+
+    for (int k = 0; k < old.n && program_ok(p); k++) {
+        struct instruction i = old.at[k];
+
+        p->block = i.block;
+        for (int o = 0; o < i.nin; o++)
+            if (i.in[o].id && i.in[o].id < n && sum[i.in[o].id].id)
+                i.in[o] = sum[i.in[o].id];
+        emit_same(p, &i);
+        for (int o = 0; o < i.nout; o++)
+            if (is_marked(p, i.out[o]) && a->d->o.sync_batch_norm)
+                sum[i.out[o].id] = emit_sum(p, a->d->world, i.out[o]);
+            else if (is_marked(p, i.out[o]))
+                value_set_place(p, i.out[o], LS_REPLICATE);
+    }
+    rewrite_end(p, &old);
+}
+
+static void broadcast_buffer(struct pass *a, ls_value v)
+{
+    struct exchange e = { .op = LS_COLLECTIVE_BROADCAST, .comm = a->d->world, .root = 0 };
+    struct flight f;
+
+    e.total = value_count(program_value(a->p, v));
+    v = emit_flat(a->p, v, LS_REPLICATE);
+    emit_start(a->p, &f, &e, WHEN_ALWAYS, LS_NONE, v);
+    emit_wait(a->p, &f);
+}
+
+/* What forward writes of the store, once each, at the end of the step. */
+static void broadcast_buffers(struct pass *a, bool *seen)
+{
+    ls_program *p = a->p;
+    const struct list *l = &p->list[SEG_FORWARD];
+
+    p->segment = SEG_OPTIMIZER;
+    p->phase = PHASE_COMMUNICATE;
+    for (int k = 0; k < l->n; k++)
+        for (int o = 0; o < l->at[k].nout; o++) {
+            const struct value *root = &p->values[p->values[l->at[k].out[o].id].root];
+
+            if (!l->at[k].out[o].id || root->role != LS_ROLE_PARAMETER || seen[root->param])
+                continue;
+            seen[root->param] = true;
+            broadcast_buffer(a, (ls_value){ p->values[l->at[k].out[o].id].root });
+        }
+    p->segment = SEG_FORWARD;
+    p->phase = PHASE_FORWARD;
+}
+
+ls_status join_batch_norms(struct pass *a)
+{
+    int n = a->p->nvalues;
+    ls_value *sum = mem_array(MEM_OTHER, (size_t)n, sizeof *sum);
+    bool *seen = mem_array(MEM_OTHER, ls_store_count(a->p->store) + 1, sizeof *seen);
+
+    if (sum && seen) {
+        join_segment(a, SEG_FORWARD, sum, n);
+        join_segment(a, SEG_BACKWARD, sum, n);
+        if (!a->d->o.sync_batch_norm && a->p->list[SEG_OPTIMIZER].n)
+            broadcast_buffers(a, seen);
+    }
+    mem_free(sum);
+    mem_free(seen);
+    return sum && seen ? ls_program_status(a->p) : LS_ENOMEM;
+}

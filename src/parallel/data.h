@@ -1,0 +1,102 @@
+/* data.h - the inside of the data-parallel pass.
+ *
+ * The pass (data.c reads its order aloud) works on units: parameters that lie behind one another in a group of the store
+ * and travel together. Up to zero 2 a unit is a bucket of gradients that become final one after another, with zero 3 a block
+ * of the model. The parts: units.c forms them, gather.c brings parameters, reduce.c gradients, update.c cuts the optimizer
+ * segment to what a rank holds (offload.c: with states that live elsewhere), buffers.c looks after batch norms, typed.c
+ * checks in the end that every sum over ranks is formed once.
+ *
+ * A value has one placement. What a collective makes in place is therefore another value, a view of the same bytes: the
+ * gradient "partial over dp" and the gradient "replicated" or "sharded" can't be taken for each other.
+ */
+#ifndef LS_PARALLEL_DATA_H
+#define LS_PARALLEL_DATA_H
+
+#include "lockstep/parallel.h"
+#include "program/program.h"
+#include "program/store.h"
+
+/* What the programs of a store share; the store keeps it. */
+struct data {
+    ls_data_options asked, o;   /* o: zero is 0 where there is one rank, offload_path is path */
+    char    *path;              /* owned */
+    ls_comm *world;
+    ls_comm *shard;             /* the ranks that one copy lies over; may be world */
+    ls_comm *replicas;          /* the ranks with the same shard; NULL: only this one */
+};
+
+/* A collective under way: what its wait repeats. */
+struct flight { struct exchange x; enum when when; ls_value in, out; bool open; };
+
+struct unit {
+    int      group;             /* of the store */
+    int      block;             /* of the program, where its parameters are used first; 0: none */
+    ls_value whole;             /* zero 3: parameters gathered last [total] */
+    ls_value full;              /* gradient of one micro-batch [total], where the store holds a shard */
+    ls_value reduced;           /* gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
+    int      first, last;       /* writers of its gradients in SEG_BACKWARD; -1: none */
+    struct flight reduction, gather;
+    ls_value state[4];          /* loaded from where they are offloaded */
+};
+
+struct pass {
+    ls_program  *p;
+    struct data *d;
+    struct unit *unit;          /* [nunits], by group */
+    int          nunits;
+    int         *order;         /* [nunits], in which their gradients are reduced */
+    int          ordered;
+    ls_value    *view;          /* by value id: through a gathered unit */
+    int          nviews;
+};
+
+/* ---- the parts, in their order ---- */
+
+ls_status units_form(struct pass *a);      /* groups in the store; fills a->unit */
+ls_status gather_parameters(struct pass *a);
+ls_status reduce_gradients(struct pass *a);
+ls_status join_batch_norms(struct pass *a);
+ls_status update_shards(struct pass *a);
+ls_status check_placements(const ls_program *p);
+
+/* ---- what they share ---- */
+
+const struct store_group *unit_group(const struct pass *a, const struct unit *u);
+struct unit *unit_of(const struct pass *a, const struct value *root);  /* of a parameter, gradient or state; NULL: none */
+bool     data_shards(const struct pass *a, enum store_kind kind);      /* held in part */
+bool     data_is_spread(const struct pass *a);                         /* more than one rank */
+size_t   unit_begin(const struct pass *a, const struct unit *u);       /* elements of the flat buffer that this rank updates */
+size_t   unit_end(const struct pass *a, const struct unit *u);
+/* A communication value "UNIT/what" of `count` elements. */
+ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count);
+
+/* emit.c: writing a segment anew. From begin to end everything that is emitted goes to a new list. */
+struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase);
+void     rewrite_end(ls_program *p, struct list *old);
+void     emit_same(ls_program *p, const struct instruction *i);
+void     emit_call(ls_program *p, int op, enum when when, ls_value in, ls_value out);  /* one in (or none), one out */
+/* The bytes of x, elements [begin, begin + count) of a value of one dim, as a value of another placement. */
+ls_value emit_part(ls_program *p, ls_value x, size_t begin, size_t count, ls_placement_kind place);
+ls_value emit_flat(ls_program *p, ls_value x, ls_placement_kind place);                /* x, contiguous, as [count] */
+void     emit_start(ls_program *p, struct flight *f, const struct exchange *x, enum when when, ls_value in, ls_value out);
+void     emit_wait(ls_program *p, struct flight *f);
+/* Start and wait at once of a sum in place over `comm`: x as a value that is replicated. */
+ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x);
+ls_placement_kind value_place(const ls_program *p, ls_value x);
+void     value_set_place(ls_program *p, ls_value x, ls_placement_kind kind);
+
+/* offload.c: states of a unit for the instructions between the two. */
+ls_value offload_state(struct pass *a, struct unit *u, const char *state);             /* loads it, when it isn't there */
+void     offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ctx, const char *state), const void *ctx);
+
+/* ---- planted bugs, for tests ---- */
+
+enum data_bug { BUG_NONE, BUG_AVERAGE, BUG_SKIP_BUCKET, BUG_TWICE, BUG_LOCAL_NORM, BUG_BOUNDARY };
+/* "average": gradients averaged instead of added; "skip_bucket": the last one isn't reduced; "twice": the last one is reduced
+ * (sharded: added) twice; "local_norm": of the own shard; "boundary": the update covers one element less. NULL: none.
+ * unchecked: placements aren't checked, so that the wrong program runs. */
+ls_status data_plant(const char *bug, bool unchecked);
+bool      data_has(enum data_bug bug);
+bool      data_unchecked(void);
+
+#endif

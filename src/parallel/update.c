@@ -1,0 +1,277 @@
+/* update.c - the optimizer segment, cut to what this rank holds.
+ *
+ *     squares of the own gradients, unit by unit as their reductions arrive;  their sum over the shards;  norm, clip factor
+ *     LAMB, LARS: moments and squares of the own elements, parameter by parameter;  their sum over the shards
+ *     updates of the own elements;  zero 1, 2: a unit's parameters are gathered behind its last update, in place
+ *
+ * Every instruction of a parameter is written again for the elements of it that this rank holds, as tensors of one dim; where it
+ * holds none, the instruction goes. Sharded or not, every element counts once in every sum: without shards each rank has
+ * all of them and nothing is added up.
+ */
+#include "parallel/data.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+enum stage { STAGE_SQUARES, STAGE_NORMS, STAGE_UPDATE, STAGES, STAGE_NONE };
+
+/* One segment being rewritten. */
+struct update {
+    struct pass *a;
+    struct list  old;
+    ls_value     norms, summed;  /* [P,2] of LAMB and LARS, and the same over all shards; or none */
+};
+
+static enum stage stage_of(const struct instruction *i)
+{
+    switch (i->op) {
+    case OP_SUM_SQUARES:  return STAGE_SQUARES;
+    case OP_LAMB_MOMENTS:
+    case OP_LARS_NORMS:   return STAGE_NORMS;
+    case OP_SGD:
+    case OP_ADAM:
+    case OP_LAMB:
+    case OP_LARS:         return STAGE_UPDATE;
+    default:              return STAGE_NONE;
+    }
+}
+
+static const struct value *root_of(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
+
+static bool is_of_store(const struct value *root)
+{
+    return root->param >= 0 && (root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER);
+}
+
+/* The parameter that an instruction of a stage works on. */
+static int param_of(const ls_program *p, const struct instruction *i)
+{
+    for (int k = 0; k < i->nin + i->nout; k++) {
+        ls_value v = k < i->nin ? i->in[k] : i->out[k - i->nin];
+
+        if (v.id && is_of_store(root_of(p, v)))
+            return root_of(p, v)->param;
+    }
+    return -1;
+}
+
+static struct unit *instruction_unit(const struct pass *a, const struct instruction *i)
+{
+    int param = stage_of(i) == STAGE_NONE ? -1 : param_of(a->p, i);
+    int g = param < 0 ? -1 : store_group_of(a->p->store, (size_t)param);
+
+    return g < 0 ? NULL : &a->unit[g];
+}
+
+/* ---- sums over shards ---- */
+
+static bool sums_needed(const struct pass *a) { return data_is_spread(a) && a->d->o.zero; }
+
+/* A CLIP_FACTOR reads the squares of all shards. */
+static void emit_clip(struct update *w, struct instruction i)
+{
+    struct pass *a = w->a;
+
+    if (sums_needed(a)) {
+        value_set_place(a->p, i.in[0], LS_PARTIAL);
+        if (!data_has(BUG_LOCAL_NORM))
+            i.in[0] = emit_sum(a->p, a->d->shard, i.in[0]);
+    }
+    emit_same(a->p, &i);
+}
+
+static void sum_norms(struct update *w)
+{
+    ls_program *p = w->a->p;
+
+    for (int n = 0; n < w->old.n; n++)
+        for (int k = 0; k < w->old.at[n].nout && stage_of(&w->old.at[n]) == STAGE_NORMS; k++)
+            if (w->old.at[n].out[k].id && root_of(p, w->old.at[n].out[k])->dtype == LS_F64 &&
+                !is_of_store(root_of(p, w->old.at[n].out[k])))
+                w->norms.id = p->values[w->old.at[n].out[k].id].root;
+    if (!w->norms.id || !sums_needed(w->a))
+        return;
+    value_set_place(p, w->norms, LS_PARTIAL);
+    w->summed = emit_sum(p, w->a->d->shard, w->norms);
+}
+
+/* ---- one parameter's elements ---- */
+
+/* The gradient as the optimizer is to read it. */
+static ls_value reduced(struct pass *a, struct unit *u)
+{
+    bool partial = data_is_spread(a) && u->last >= 0;
+    ls_value flat;
+
+    if (u->reduced.id)
+        return u->reduced;
+    flat = program_group_value(a->p, u->group, STORE_GRAD, NULL);
+    return u->reduced = emit_part(a->p, flat, data_shards(a, STORE_GRAD) ? 0 : unit_begin(a, u), unit_end(a, u) - unit_begin(a, u),
+                                  partial ? LS_PARTIAL : a->d->o.zero ? LS_SHARD : LS_REPLICATE);
+}
+
+/* Elements [lo, hi) of the unit's flat buffer of v's kind. */
+static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, size_t hi)
+{
+    ls_program *p = a->p;
+    struct value root = *root_of(p, v);
+    ls_placement_kind place = a->d->o.zero ? LS_SHARD : LS_REPLICATE;
+    ls_value flat;
+    size_t begin = unit_begin(a, u);
+
+    switch (root.role) {
+    case LS_ROLE_GRADIENT:
+        flat = reduced(a, u);
+        place = flat.id ? value_place(p, flat) : place;
+        break;
+    case LS_ROLE_OPTIMIZER:
+        flat = a->d->o.offload ? offload_state(a, u, root.state) : program_group_value(p, u->group, STORE_STATE, root.state);
+        break;
+    default:
+        flat = program_group_value(p, u->group, STORE_VALUE, NULL);
+        begin = data_shards(a, STORE_VALUE) ? begin : 0;
+    }
+    return emit_part(p, flat, lo - begin, hi - lo, place);
+}
+
+/* A norm that is read comes from the sum over all shards. */
+static ls_value summed(struct update *w, ls_value v)
+{
+    ls_program *p = w->a->p;
+    size_t at = (size_t)p->values[v.id].offset;
+
+    if (!w->summed.id || p->values[v.id].root != w->norms.id)
+        return v;
+    return emit_part(p, w->summed, at, value_count(&p->values[v.id]), LS_REPLICATE);
+}
+
+static void emit_slice(struct update *w, struct unit *u, struct instruction i)
+{
+    struct pass *a = w->a;
+    ls_program *p = a->p;
+    const struct store_group *g = unit_group(a, u);
+    int param = param_of(p, &i), k = 0;
+    size_t lo, hi, end = unit_end(a, u);
+
+    while (g->params[k] != param)
+        k++;
+    if (data_has(BUG_BOUNDARY) && stage_of(&i) == STAGE_UPDATE && end > unit_begin(a, u))
+        end--;
+    lo = MAX(g->at[k], unit_begin(a, u));
+    hi = MIN(g->at[k + 1], end);
+    if (lo >= hi)
+        return;
+    for (int o = 0; o < i.nin && program_ok(p); o++)
+        if (i.in[o].id)
+            i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
+    for (int o = 0; o < i.nout && program_ok(p); o++)
+        if (i.out[o].id && is_of_store(root_of(p, i.out[o])))
+            i.out[o] = slice(a, u, i.out[o], lo, hi);
+    emit_same(p, &i);
+}
+
+/* ---- one stage, unit by unit ---- */
+
+static void emit_squares(struct update *w, struct unit *u, ls_value acc)
+{
+    struct pass *a = w->a;
+
+    if (unit_end(a, u) > unit_begin(a, u))
+        emit_call(a->p, OP_SUM_SQUARES, WHEN_ALWAYS, reduced(a, u), acc);
+}
+
+static void start_gather(struct pass *a, struct unit *u)
+{
+    const struct store_group *g = unit_group(a, u);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = g->comm, .total = g->total };
+    ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
+    ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD), whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
+
+    if (!whole.id)
+        return;
+    emit_start(a->p, &u->gather, &e, WHEN_ALWAYS, own, whole);
+    if (!a->d->o.overlap)
+        emit_wait(a->p, &u->gather);
+}
+
+struct stage_of_unit { const struct update *w; const struct unit *u; enum stage stage; };
+
+static bool is_written(const void *ctx, const char *state)
+{
+    const struct stage_of_unit *s = ctx;
+    const struct pass *a = s->w->a;
+
+    for (int n = 0; n < s->w->old.n; n++) {
+        const struct instruction *i = &s->w->old.at[n];
+
+        if (stage_of(i) != s->stage || instruction_unit(a, i) != s->u)
+            continue;
+        for (int k = 0; k < i->nout; k++)
+            if (i->out[k].id && root_of(a->p, i->out[k])->role == LS_ROLE_OPTIMIZER && strcmp(root_of(a->p, i->out[k])->state, state) == 0)
+                return true;
+    }
+    return false;
+}
+
+static void emit_stage(struct update *w, enum stage stage, ls_value acc)
+{
+    struct pass *a = w->a;
+
+    if (stage == STAGE_UPDATE)
+        sum_norms(w);
+    for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
+        struct unit *u = &a->unit[a->order[k]];
+        struct stage_of_unit ctx = { w, u, stage };
+
+        emit_wait(a->p, &u->reduction);
+        if (stage == STAGE_SQUARES)
+            emit_squares(w, u, acc);
+        for (int n = 0; n < w->old.n && stage != STAGE_SQUARES && program_ok(a->p); n++)
+            if (stage_of(&w->old.at[n]) == stage && instruction_unit(a, &w->old.at[n]) == u)
+                emit_slice(w, u, w->old.at[n]);
+        offload_save(a, u, is_written, &ctx);
+        if (stage == STAGE_UPDATE && data_is_spread(a) && a->d->o.zero && !data_shards(a, STORE_VALUE))
+            start_gather(a, u);
+    }
+}
+
+/* ---- the segment ---- */
+
+static void rewrite(struct update *w)
+{
+    ls_program *p = w->a->p;
+    unsigned done = 0;
+
+    for (int n = 0; n < w->old.n; n++)
+        if (w->old.at[n].op == OP_VIEW)
+            emit_same(p, &w->old.at[n]);
+    for (int n = 0; n < w->old.n && program_ok(p); n++) {
+        const struct instruction *i = &w->old.at[n];
+        enum stage stage = stage_of(i);
+
+        if (i->op == OP_CLIP_FACTOR)
+            emit_clip(w, *i);
+        else if (stage == STAGE_NONE && i->op != OP_VIEW)
+            emit_same(p, i);
+        else if (i->op != OP_VIEW && !(done >> stage & 1)) {
+            done |= 1u << stage;
+            emit_stage(w, stage, stage == STAGE_SQUARES ? i->out[0] : LS_NONE);
+        }
+    }
+    for (int k = 0; k < w->a->ordered; k++)
+        emit_wait(p, &w->a->unit[w->a->order[k]].gather);
+}
+
+ls_status update_shards(struct pass *a)
+{
+    struct update w = { .a = a };
+
+    if (!a->p->list[SEG_OPTIMIZER].n)
+        return LS_OK;
+    for (int g = 0; g < a->nunits; g++)
+        a->unit[g].gather.open = false;
+    w.old = rewrite_begin(a->p, SEG_OPTIMIZER, PHASE_OPTIMIZER);
+    rewrite(&w);
+    rewrite_end(a->p, &w.old);
+    return ls_program_status(a->p);
+}
