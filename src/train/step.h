@@ -23,6 +23,7 @@ struct step {
     ls_program  *program;
     ls_optimizer optimizer;
     struct ranks ranks;                 /* borrowed */
+    bool   mean_of_means;               /* a planted bug: each rank divides by its own count */
     size_t global;                      /* samples of a step, over all ranks */
     size_t begin, end;                  /* of them, this rank's share */
     size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */
