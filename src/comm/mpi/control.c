@@ -1,10 +1,7 @@
 /* control.c - verdicts, and questions about the latest call: what travels on the control communicator. */
 #include "comm/mpi/world.h"
 
-#include <poll.h>
 #include <stdarg.h>
-#include <time.h>
-#include <unistd.h>
 
 ls_status verdict(void)
 {
@@ -129,21 +126,3 @@ ls_status row_peek(struct link *l, int rank, struct call_record *out)
     }
     return LS_BUSY;
 }
-
-void nap(double seconds)
-{
-    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
-    struct pollfd bell = { mpi.bell, POLLIN, 0 };
-    uint64_t rung;
-
-    if (ppoll(&bell, 1, &t, NULL) == 1 && read(mpi.bell, &rung, sizeof rung) < 0) return;  /* somebody else has read it */
-}
-
-void row_wake(struct link *l)
-{
-    uint64_t one = 1;
-
-    (void)l;
-    if (write(mpi.bell, &one, sizeof one) < 0) return;  /* full: it rings already */
-}
-

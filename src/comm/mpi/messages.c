@@ -122,7 +122,7 @@ ls_status row_idle(struct link *l, double seconds)
         if (done) return LS_OK;
     }
     nap(seconds);
-    return LS_OK;
+    return verdict();
 }
 
 /* Receives that nobody waits for any more are taken back; where MPI won't let go at once, its memory is left to it. */

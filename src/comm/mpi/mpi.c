@@ -19,13 +19,12 @@
  * others, as fail() does. After a failure MPI_Finalize could wait for ever and MPI_Abort would have the job killed before the
  * others have printed their line; so each rank says BYE when it has printed, waits for the others' for LINGER_SECONDS at most,
  * and ends with its own code and no MPI_Finalize. mpirun of both implementations then returns that code (3), Open MPI with some
- * lines of its own. That a peer was killed no rank can see: there mpirun itself kills the others and returns 128 + the
- * signal's number (Open MPI) or that number (MPICH).
+ * lines of its own. When a rank is killed, the others on its machine see it at once (watch.c) and tell all, but mpirun sees it
+ * too, sends SIGTERM and SIGKILL to the others, and returns 128 + the signal's number (Open MPI) or that number (MPICH).
  */
 #include "comm/mpi/world.h"
 
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 const struct mpi_host *host;
@@ -67,7 +66,8 @@ static void leave(int code, void *unused)
     MPI_Comm_free(&mpi.data);
     MPI_Finalize();
     host->free(mpi.peers);
-    mpi.peers = NULL;
+    host->free(mpi.watch);
+    host->free(mpi.watched);
 }
 
 static ls_status init(void)
@@ -97,11 +97,11 @@ static ls_status start(void)
     if (!(mpi.peers = host->zalloc(MEM_COMMUNICATION, (size_t)mpi.n * sizeof *mpi.peers))) return LS_ENOMEM;
     for (int i = 0; i < mpi.n; i++)
         mpi.peers[i].verdict = mpi.peers[i].ask = mpi.peers[i].answer = mpi.peers[i].bye = MPI_REQUEST_NULL;
-    if ((mpi.bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) return host->fail(LS_EIO, "mpi: no eventfd");
     if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi.data) != MPI_SUCCESS || MPI_Comm_dup(MPI_COMM_WORLD, &mpi.control) != MPI_SUCCESS)
         return host->fail(LS_EPEER, "mpi: MPI_Comm_dup failed");
     MPI_Comm_set_errhandler(mpi.data, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(mpi.control, MPI_ERRORS_RETURN);
+    LS_TRY(watch_open());
     mpi.pid = getpid();
     on_exit(leave, NULL);
     mpi.started = true;

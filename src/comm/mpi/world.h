@@ -2,6 +2,7 @@
  *
  *   mpi.c        starting and ending MPI; the row
  *   control.c    verdicts, and questions about the latest call
+ *   watch.c      sleeping, and noticing that a process of this machine is gone
  *   messages.c   payload with its signature
  *   links.c      opening, splitting, closing
  */
@@ -9,6 +10,7 @@
 #define LS_COMM_MPI_WORLD_H
 
 #include <mpi.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
@@ -60,9 +62,11 @@ struct peer {
 struct mpi {
     bool     started, ours, failed;
     pid_t    pid;
-    int      rank, n, bell;              /* bell: an eventfd that ends a sleep */
+    int      rank, n;
     MPI_Comm data, control;
     struct peer   *peers;                /* [n] */
+    struct pollfd *watch;                /* [watches]: the bell, an eventfd that ends a sleep; a pidfd of each rank on this machine */
+    int           *watched, watches;     /* rank of watch[i] */
     struct link   *links;
     struct flight *abandoned;            /* never freed: MPI may still write there */
     struct verdict verdict;
@@ -83,11 +87,15 @@ ls_status end_job(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3);  /* tells
 ls_status mpi_refused(int code, const char *doing);     /* ends the job with MPI's own text */
 bool      over(MPI_Request *r);                         /* done, or in error */
 void      look(void);                                   /* takes what has come on the control communicator */
-void      nap(double seconds);                          /* or until row_wake() */
 ls_status row_failed(struct link *l);
 void      row_fail(struct link *l, ls_status st, const char *message);
 void      row_note(struct link *l, const struct call_record *r);
 ls_status row_peek(struct link *l, int rank, struct call_record *out);
+
+
+/* watch.c */
+ls_status watch_open(void);                             /* the bell, and who lives on this machine; collective */
+void      nap(double seconds);                          /* or until row_wake(), or the end of a process */
 void      row_wake(struct link *l);
 
 /* messages.c */
