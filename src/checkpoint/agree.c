@@ -18,7 +18,7 @@ static ls_status spread(ls_comm *comm, int first, ls_status st)
     return ls_comm_rank(comm) == first ? ls_fail(st, "%s", message) : ls_fail(st, "rank %d: %s", first, message);
 }
 
-ls_status ranks_agree(ls_comm *comm, ls_status st)
+ls_status agree(ls_comm *comm, ls_status st)
 {
     int32_t mine = st, *all, failed = LS_OK;
     int n = comm ? ls_comm_size(comm) : 1, first = 0;

@@ -6,6 +6,6 @@
 
 /* Collective: LS_OK when st is LS_OK on every rank; else the status and the message of the lowest rank that failed, with its
  * number in front on the others. comm NULL: one rank. */
-ls_status ranks_agree(ls_comm *comm, ls_status st);
+ls_status agree(ls_comm *comm, ls_status st);
 
 #endif

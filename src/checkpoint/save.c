@@ -318,10 +318,10 @@ ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_sto
     bool writes = !comm || ls_comm_rank(comm) == 0;
     ls_status st = tmp ? prepare(&c, root, model, files, writes) : LS_ENOMEM;
 
-    st = ranks_agree(comm, st);
+    st = agree(comm, st);
     if (st == LS_OK) {
         st = writes ? write_for_all(&c, tmp, path) : gather_rest(&c);
-        st = ranks_agree(comm, st);
+        st = agree(comm, st);
     }
     contents_free(&c);
     mem_free(path);
