@@ -1,0 +1,180 @@
+/* cmd_doctor.c - `lockstep doctor`: where the ranks of a run stand. */
+#include <stdio.h>
+#include "base/base.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/args.h"
+#include "train/doctor.h"
+
+static bool json;
+static int64_t most = 3;
+
+static const struct flag flags[] = {
+    { "calls", FLAG_INT, &most, 1, CALLS_KEPT, "N", "last calls of each rank to show [3]" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { 0 },
+};
+
+static const char *state_name(int state)
+{
+    static const char *const names[] = { "none", "queued", "running", "done", "failed" };
+
+    return names[state];
+}
+
+static int first_shown(const struct calls_read *c) { return MAX(0, c->n - (int)most); }
+
+/* ---- for people ---- */
+
+static void put_call(const struct doctor *d, int rank, const struct call_record *r)
+{
+    char call[192];
+
+    printf("  %-7s  %s", state_name(r->state), signature_text(&r->signature, r->name, call, sizeof call));
+    if (r->step > 0 && r->state != CALL_DONE) printf(", %u steps of it done", r->step);
+    printf(", began %.1f s ago", d->now - doctor_time(d, rank, r->queued));
+    if (r->ended > 0) printf(", took %.6f s", r->ended - r->queued);
+    printf("\n");
+}
+
+static void put_rank(const struct doctor *d, int rank)
+{
+    const struct patient *p = &d->patient[rank];
+
+    printf("rank %d  %s", rank, doctor_life(p->life));
+    if (!p->calls) {
+        printf("%s%s\n", p->why[0] ? ": " : "", p->why);
+        return;
+    }
+    printf(", process %lld, %llu calls\n", (long long)p->calls->pid, (unsigned long long)p->calls->calls);
+    for (int i = first_shown(p->calls); i < p->calls->n; i++) put_call(d, rank, &p->calls->last[i]);
+}
+
+static int count_alive(const struct doctor *d)
+{
+    int alive = 0;
+
+    for (int i = 0; i < d->ranks; i++) alive += d->patient[i].life == LIFE_ALIVE;
+    return alive;
+}
+
+static ls_status put_people(const struct doctor *d)
+{
+    struct text out = { 0 };
+
+    for (int i = 0; i < d->ranks; i++) put_rank(d, i);
+    for (int i = 0; i < d->n; i++) {
+        doctor_say(d, &d->finding[i], &out);
+        text_put(&out, "\n");
+    }
+    if (d->n == 0) text_put(&out, "no rank is missing from a call; %d of %d ranks are alive\n", count_alive(d), d->ranks);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) printf("\n%s", out.data);
+    text_free(&out);
+    return st;
+}
+
+/* ---- JSON ---- */
+
+static void put_json_call(const struct doctor *d, int rank, const struct call_record *r, struct json_out *j)
+{
+    char call[192];
+
+    json_begin_object(j, NULL);
+    json_put_string(j, "call", signature_text(&r->signature, r->name, call, sizeof call));
+    json_put_string(j, "op", ls_collective_name((ls_collective)r->signature.op));
+    json_put_string(j, "group", r->name);
+    json_put_int(j, "sequence", (int64_t)r->signature.sequence);
+    json_put_string(j, "state", state_name(r->state));
+    json_put_int(j, "steps", r->step);
+    json_put_real(j, "began", doctor_time(d, rank, r->queued));
+    if (r->ended > 0) json_put_real(j, "ended", doctor_time(d, rank, r->ended));
+    json_end_object(j);
+}
+
+static void put_json_rank(const struct doctor *d, int rank, struct json_out *j)
+{
+    const struct patient *p = &d->patient[rank];
+
+    json_begin_object(j, NULL);
+    json_put_int(j, "rank", rank);
+    json_put_string(j, "state", doctor_life(p->life));
+    if (p->why[0]) json_put_string(j, "why", p->why);
+    if (p->calls) {
+        json_put_int(j, "process", p->calls->pid);
+        json_put_int(j, "calls", (int64_t)p->calls->calls);
+        json_begin_array(j, "last");
+        for (int i = first_shown(p->calls); i < p->calls->n; i++) put_json_call(d, rank, &p->calls->last[i], j);
+        json_end_array(j);
+    }
+    json_end_object(j);
+}
+
+static void put_json_ranks(const char *key, const bool *is, int ranks, struct json_out *j)
+{
+    json_begin_array(j, key);
+    for (int i = 0; i < ranks; i++)
+        if (is[i]) json_put_int(j, NULL, i);
+    json_end_array(j);
+}
+
+static ls_status put_json_finding(const struct doctor *d, const struct finding *f, struct json_out *j)
+{
+    struct text out = { 0 };
+
+    doctor_say(d, f, &out);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) {
+        json_begin_object(j, NULL);
+        json_put_string(j, "text", out.data);
+        json_put_bool(j, "cause", f->cause);
+        put_json_ranks("missing", f->missing, d->ranks, j);
+        put_json_ranks("differing", f->differs, d->ranks, j);
+        put_json_ranks("waiting", f->waits, d->ranks, j);
+        json_put_real(j, "since", f->since);
+        json_end_object(j);
+    }
+    text_free(&out);
+    return st;
+}
+
+static ls_status put_json(const struct doctor *d, const char *run)
+{
+    struct json_out j = { 0 };
+    ls_status st = LS_OK;
+
+    json_begin_object(&j, NULL);
+    json_put_string(&j, "run", run);
+    json_put_real(&j, "time", d->now);
+    json_put_int(&j, "alive", count_alive(d));
+    json_begin_array(&j, "ranks");
+    for (int i = 0; i < d->ranks; i++) put_json_rank(d, i, &j);
+    json_end_array(&j);
+    json_begin_array(&j, "findings");
+    for (int i = 0; i < d->n && st == LS_OK; i++) st = put_json_finding(d, &d->finding[i], &j);
+    json_end_array(&j);
+    json_end_object(&j);
+    if (st == LS_OK) st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    struct doctor d;
+
+    LS_TRY(doctor_open(in->arguments[0], &d));
+    ls_status st = json ? put_json(&d, in->arguments[0]) : put_people(&d);
+    doctor_close(&d);
+    return st;
+}
+
+const struct command command_doctor = {
+    .name = "doctor", .arguments = "RUN", .least = 1, .most = 1,
+    .summary = "say where the ranks of a run stand, or stood when they ended: who waits for whom, in which call",
+    .flags = flags, .run = run,
+    .examples =
+        "  lockstep doctor runs/book\n"
+        "  lockstep doctor runs/book --calls 20 --json\n",
+};

@@ -1,0 +1,246 @@
+/* The doctor: rings as calls.h writes them, and what is found in them. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/doctor.h"
+
+enum { RANKS = 4, WORLD = 7, SHARD = 8 };
+
+static char folder[] = "/tmp/lockstep-doctor-XXXXXX";
+static struct calls *ring[RANKS];
+
+static char *ring_path(int rank) { return file_path("%s/calls/rank_%04d", folder, rank); }
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    char *calls = file_path("%s/calls", folder);
+    ls_status st = file_make_folders(calls);
+    mem_free(calls);
+    for (int i = 0; i < RANKS && st == LS_OK; i++) {
+        char *path = ring_path(i);
+        st = calls_open(path, i, RANKS, &ring[i]);
+        mem_free(path);
+    }
+    return st;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RANKS; i++) calls_close(&ring[i]);
+    return file_remove_tree(folder);
+}
+
+static void call_of(int rank, int group, ls_collective op, uint64_t sequence, uint64_t count, enum call_state end)
+{
+    struct signature s = { .sequence = sequence, .count = count, .group = (uint64_t)group, .op = op, .type = LS_F32,
+                           .redop = op == LS_COLLECTIVE_ALL_REDUCE ? LS_SUM : -1, .root = -1 };
+
+    calls_use(ring[rank]);
+    uint64_t call = calls_begin(&s, group == WORLD ? "world" : "shard");
+    if (end != CALL_QUEUED) calls_mark(call, CALL_RUNNING, 0);
+    if (end != CALL_QUEUED && end != CALL_RUNNING) calls_mark(call, end, 2);
+    calls_use(NULL);
+}
+
+static void reduce(int rank, uint64_t sequence, enum call_state end)
+{
+    call_of(rank, WORLD, LS_COLLECTIVE_ALL_REDUCE, sequence, 100, end);
+}
+
+/* The process number of a ring becomes that of a process that has ended. */
+static void bury(int rank)
+{
+    pid_t pid = fork();
+    char *path = ring_path(rank);
+
+    if (pid == 0) _exit(0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    int fd = open(path, O_WRONLY);
+    int64_t number = pid;
+    assert_int_equal(pwrite(fd, &number, sizeof number, 16), sizeof number);
+    close(fd);
+    mem_free(path);
+}
+
+static void assert_said(const struct doctor *d, int finding, const char *const parts[])
+{
+    struct text out = { 0 };
+    const char *at;
+
+    assert_in_range(finding, 0, d->n - 1);
+    doctor_say(d, &d->finding[finding], &out);
+    at = out.data;
+    for (int i = 0; parts[i]; i++) {  /* in this order; times stand between */
+        const char *found = strstr(at, parts[i]);
+        if (!found) fail_msg("no '%s' in: %s", parts[i], out.data);
+        at = found + strlen(parts[i]);
+    }
+    text_free(&out);
+}
+
+static void a_dead_rank_is_named(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) reduce(i, 40, CALL_DONE);
+    for (int i = 0; i < RANKS; i++)
+        if (i != 2) reduce(i, 41, CALL_RUNNING);
+    bury(2);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.ranks, RANKS);
+    assert_int_equal(d.n, 1);
+    assert_int_equal(d.patient[2].life, LIFE_DEAD);
+    assert_int_equal(d.patient[0].life, LIFE_ALIVE);
+    assert_said(&d, 0, (const char *[]){ "rank 2 never came to all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 wait in it since ",
+                                         " s; rank 2 is dead (its last call, all_reduce #40 of world (f32, 100, sum), ended ",
+                                         " s ago)", NULL });
+    doctor_close(&d);
+}
+
+static void a_late_rank_has_not_come_yet(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    reduce(0, 1, CALL_DONE);
+    reduce(1, 1, CALL_DONE);
+    reduce(0, 2, CALL_QUEUED);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 1);
+    assert_true(d.finding[0].missing[1] && d.finding[0].missing[2] && d.finding[0].missing[3]);
+    assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not come to all_reduce #2 of world", "; rank 0 waits in it since ",
+                                         "; rank 1 is alive (its last call, all_reduce #1 ", "; rank 2 is alive (it made no call)", NULL });
+    doctor_close(&d);
+}
+
+static void a_job_that_ended_well_has_no_finding(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (uint64_t k = 1; k <= 2 * CALLS_KEPT; k++)
+        for (int i = 0; i < RANKS; i++) reduce(i, k, CALL_DONE);
+    for (int i = 0; i < RANKS; i++) bury(i);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 0);
+    for (int i = 0; i < RANKS; i++) assert_int_equal(d.patient[i].life, LIFE_DEAD);
+    doctor_close(&d);
+}
+
+static void all_came_and_nobody_is_blamed(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) reduce(i, 1, i == 1 ? CALL_DONE : CALL_RUNNING);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 0);
+    doctor_close(&d);
+}
+
+static void disagreeing_calls_are_told(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) {
+        if (i == 3) call_of(i, WORLD, LS_COLLECTIVE_ALL_GATHER, 5, 64, CALL_FAILED);
+        else reduce(i, 5, CALL_FAILED);
+        bury(i);
+    }
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 1);
+    assert_said(&d, 0, (const char *[]){ "ranks disagree on all_reduce #5 of world (f32, 100, sum)",
+                                         "; rank 3 called all_gather #5 of world (f32, 64) instead; ranks 0-2 ended in it", NULL });
+    doctor_close(&d);
+}
+
+/* 0 and 1 wait in the world for 2, which waits in its shard for 3: that one comes first. */
+static void the_cause_comes_before_what_follows(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (int i = 2; i < RANKS; i++) call_of(i, SHARD, LS_COLLECTIVE_ALL_GATHER, 1, 8, CALL_DONE);
+    reduce(0, 1, CALL_RUNNING);
+    reduce(1, 1, CALL_RUNNING);
+    reduce(3, 1, CALL_RUNNING);
+    call_of(2, SHARD, LS_COLLECTIVE_ALL_GATHER, 2, 8, CALL_RUNNING);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 2);
+    doctor_close(&d);
+
+    tear_down(NULL);
+    assert_int_equal(set_up(NULL), 0);
+    for (int i = 2; i < RANKS; i++) call_of(i, SHARD, LS_COLLECTIVE_ALL_GATHER, 1, 8, CALL_DONE);
+    reduce(0, 1, CALL_RUNNING);
+    reduce(1, 1, CALL_RUNNING);
+    call_of(2, SHARD, LS_COLLECTIVE_ALL_GATHER, 2, 8, CALL_RUNNING);
+    bury(3);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 2);
+    assert_said(&d, 0, (const char *[]){ "rank 3 never came to all_gather #2 of shard", "; rank 2 waits in it", "; rank 3 is dead", NULL });
+    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world", "; rank 2 is alive (it is in all_gather #2 of shard", NULL });
+    assert_true(d.finding[0].cause);
+    assert_false(d.finding[1].cause);
+    doctor_close(&d);
+}
+
+static void files_are_not_trusted(void **state)
+{
+    struct doctor d;
+    char *path = ring_path(1), *gone = ring_path(3), *stranger = file_path("%s/calls/rank_0001.old", folder);
+
+    (void)state;
+    assert_int_equal(file_write(stranger, "x", 1), LS_OK);
+    assert_int_equal(file_write(path, "LSCALLS1 but no more", 20), LS_OK);
+    unlink(gone);
+    reduce(0, 1, CALL_RUNNING);
+    reduce(2, 1, CALL_RUNNING);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.ranks, RANKS);
+    assert_int_equal(d.patient[1].life, LIFE_NONE);
+    assert_non_null(strstr(d.patient[1].why, "20 bytes"));
+    assert_int_equal(d.patient[3].life, LIFE_NONE);
+    assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never came to all_reduce #1 of world", "; ranks 0, 2 wait", "; rank 1 left no calls: ",
+                                         "; rank 3 left no calls", NULL });
+    doctor_close(&d);
+    mem_free(path);
+    mem_free(gone);
+    mem_free(stranger);
+}
+
+static void another_folder_is_refused(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    assert_int_equal(doctor_open("/proc", &d), LS_EINVAL);
+    assert_non_null(strstr(ls_errmsg(), "/proc: no calls/rank_NNNN in it"));
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_dead_rank_is_named), CASE(a_late_rank_has_not_come_yet), CASE(a_job_that_ended_well_has_no_finding),
+        CASE(all_came_and_nobody_is_blamed), CASE(disagreeing_calls_are_told), CASE(the_cause_comes_before_what_follows),
+        CASE(files_are_not_trusted), CASE(another_folder_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
