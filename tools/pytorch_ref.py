@@ -32,6 +32,15 @@ GPT-2's key bias (elements 32..63 of c_attn.bias) is zero but for rounding, whic
 steps as long as the others'. Hold that gradient against an absolute bound and leave these elements
 of fp32.final out; nothing else depends on them.
 
+resnet: a residual network (class Resnet below: torchvision's basic blocks and names behind a stem of one
+3 x 3 convolution), in training mode:
+
+    batch.x f32 [10,B,C,H,W], batch.y i32 [10,B]   images and classes of the steps
+    fp32.loss, fp32.grad.NAME, fp32.final.NAME     as above; final has running statistics too
+    logits                                         of batch 0, in evaluation mode, after the 10 steps
+
+its step: mean cross-entropy; SGD, lr 0.05, momentum 0.9, weight decay 0.1 on tensors of two dims or more.
+
 optim/golden.safetensors: optimizers alone, five steps on w [6,5] and b [5] with given gradients:
 
     lr f32 [5], param.w [6,5], param.b [5], grad.w [5,6,5], grad.b [5,5]; CASE.w [5,6,5] and
@@ -190,6 +199,83 @@ def save(tensors, path):
     save_file(arrays, path, metadata={"format": "pt"})
 
 
+# ---- images ----
+
+RESNET = dict(channels=3, size=(8, 10), filters=4, stages=3, blocks=2, classes=5)
+
+
+def conv(out, c, k, stride=1):
+    return torch.nn.Conv2d(c, out, k, stride=stride, padding=k // 2, bias=False)
+
+
+class BasicBlock(torch.nn.Module):
+    def __init__(self, c, out, stride):
+        super().__init__()
+        self.conv1, self.bn1 = conv(out, c, 3, stride), torch.nn.BatchNorm2d(out)
+        self.conv2, self.bn2 = conv(out, out, 3), torch.nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride != 1 or c != out:
+            self.downsample = torch.nn.Sequential(conv(out, c, 1, stride), torch.nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Resnet(torch.nn.Module):
+    def __init__(self, channels, size, filters, stages, blocks, classes):
+        super().__init__()
+        self.conv1, self.bn1, c = conv(filters, channels, 3), torch.nn.BatchNorm2d(filters), filters
+        for s in range(stages):
+            out, layer = filters << s, []
+            for i in range(blocks):
+                layer.append(BasicBlock(c, out, 2 if s > 0 and i == 0 else 1))
+                c = out
+            setattr(self, f"layer{s + 1}", torch.nn.Sequential(*layer))
+        self.stages, self.fc = stages, torch.nn.Linear(c, classes)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        for s in range(self.stages):
+            x = getattr(self, f"layer{s + 1}")(x)
+        return self.fc(x.mean(dim=(2, 3)))
+
+
+def state_of(model):
+    return {n: t.detach().clone() for n, t in model.state_dict().items() if "num_batches" not in n}
+
+
+def write_resnet(folder, seed):
+    g, B = torch.Generator().manual_seed(seed), 6
+    os.makedirs(folder, exist_ok=True)
+    model = Resnet(**RESNET).train()
+    with torch.no_grad():
+        for p in model.parameters():
+            noise = torch.randn(p.shape, generator=g)
+            p.copy_(1 + 0.1 * noise if p.dim() == 1 and "BatchNorm" in owner(model, p) else 0.2 * noise)
+    save(state_of(model), os.path.join(folder, "model.safetensors"))
+    x = torch.randn((STEPS, B, RESNET["channels"], *RESNET["size"]), generator=g)
+    y = torch.randint(RESNET["classes"], (STEPS, B), generator=g)
+    out, losses = {"batch.x": x, "batch.y": y.int()}, []
+    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": DECAY},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    opt = torch.optim.SGD(groups, lr=0.05, momentum=MOMENTUM)
+    for step in range(STEPS):
+        opt.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x[step]), y[step])
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            out.update({f"fp32.grad.{n}": p.grad.clone() for n, p in model.named_parameters()})
+        opt.step()
+    out["fp32.loss"] = torch.tensor(losses, dtype=torch.float32)
+    out.update({f"fp32.final.{n}": t for n, t in state_of(model).items()})
+    with torch.no_grad():
+        out["logits"] = model.eval()(x[0])
+    save(out, os.path.join(folder, "golden.safetensors"))
+    print(f"{os.path.basename(folder):13s} fp32 loss", " ".join(f"{v:.4f}" for v in losses))
+
+
 # ---- optimizers alone ----
 
 OPT_EPS, MOMENTUM, TRUST = 1e-4, 0.9, 0.001
@@ -275,6 +361,7 @@ losses, gradients, optimizers and Hugging Face import.
 | llama | Llama, 2 layers, width 32, ffn 88, 4 heads, 2 kv heads, 97 tokens, own head | [2,24] |
 | llama_tied | the same, tied head | [3,16] |
 | llama_scaled | as llama, rotary frequencies scaled (llama3: factor 8, low 1, high 4, original 16) | [2,24] |
+| resnet | residual network, 3 stages of 2 blocks, 4 filters, images 3 x 8 x 10, 5 classes | [6,3,8,10] |
 | optim | SGD, momentum, Nesterov, Adam, AdamW, LAMB, LARS on [6,5] and [5], 5 steps | - |
 """
 
@@ -286,6 +373,7 @@ def main():
     set_up()
     for i, (name, (B, T, make)) in enumerate(MODELS.items()):
         write_model(os.path.join(out, name), B, T, make, seed=10 * i + 1)
+    write_resnet(os.path.join(out, "resnet"), seed=61)
     write_optimizers(os.path.join(out, "optim"))
     with open(os.path.join(out, "README.md"), "w") as f:
         f.write(README.format(torch=torch.__version__.split("+")[0], transformers=transformers.__version__,
