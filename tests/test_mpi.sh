@@ -1,0 +1,91 @@
+#!/bin/sh
+# test_mpi.sh LOCKSTEP - ranks over MPI, with each implementation that is installed and built: messages, the table of collectives,
+# what every rank says when one calls something else, leaves or dies, and variables that contradict one another.
+set -u
+lockstep=$1
+folder=$(cd "$(dirname "$lockstep")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+ran=0
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+# Open MPI: as root, more ranks than cores, without a warning; containers forbid its way of copying between processes.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
+export OMP_NUM_THREADS=1
+ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0  # both implementations keep memory
+export ASAN_OPTIONS
+
+# ranks N COMMAND...: under the mpirun of $kind; out.txt, err.txt, $got.
+ranks() {
+    n=$1
+    shift
+    timeout -k 5 180 "mpirun.$kind" -n "$n" "$@" >out.txt 2>err.txt
+    got=$?
+}
+
+# expect CODE N COMMAND...
+expect() {
+    want=$1
+    shift
+    ranks "$@"
+    [ $got -eq "$want" ] || bad "$kind: exit $got, not $want: $*: $(cat out.txt err.txt)"
+}
+
+# Each of the ranks named says one line of the kind "rank R: ...WORDS...".
+says() {
+    words=$1
+    shift
+    for rank in "$@"; do
+        [ "$(grep -c "^test: rank $rank: .*$words" err.txt)" -eq 1 ] || bad "$kind: rank $rank does not say '$words' once: $(cat err.txt)"
+    done
+}
+
+for kind in openmpi mpich; do
+    if ! command -v "mpirun.$kind" >/dev/null; then
+        say "skipped: $kind: no mpirun.$kind"
+        continue
+    fi
+    if [ ! -f "$folder/lockstep_$kind.so" ]; then
+        say "skipped: $kind: lockstep_$kind.so was not built, for there was no mpicc.$kind"
+        continue
+    fi
+    ran=$((ran + 1))
+
+    for n in 2 3; do
+        expect 0 $n "$folder/test_mpi" row
+        grep -q "^row: $n ranks" out.txt || bad "$kind: row of $n: $(cat out.txt err.txt)"
+    done
+    for n in 2 3 4 8; do
+        expect 0 $n "$folder/test_comm" --mpi
+    done
+
+    # One calls something else, one fails, one leaves: every rank says so in one line, and the exit code is 3.
+    expect 3 3 "$folder/test_mpi" mismatch
+    says "rank 0" 0 1 2
+    expect 3 3 "$folder/test_mpi" fail
+    says "rank 1 has had enough" 0 1 2
+    expect 3 3 "$folder/test_mpi" leave
+    says "rank 1 left with exit code 1" 0 2
+    # One is killed: at least one of the others says who before mpirun kills them too, and mpirun's code is its signal's.
+    ranks 3 "$folder/test_mpi" die
+    case $kind in openmpi) [ $got -eq 137 ] ;; mpich) [ $got -eq 9 ] ;; esac || bad "$kind: exit $got after a kill: $(cat err.txt)"
+    grep -q -e "^test: rank [02]: rank 1 is lost" -e "process rank 1 .* signal 9" err.txt || bad "$kind: nobody names rank 1: $(cat err.txt)"
+
+    # Variables that contradict those of the launcher.
+    case $kind in openmpi) own=OMPI_COMM_WORLD_RANK=0 ;; mpich) own=PMI_RANK=0 ;; esac
+    for command in "$folder/test_mpi row" "$lockstep train --model.preset=llama-tiny --train.steps=1"; do
+        RANK=1 ranks 2 $command
+        [ $got -ne 0 ] || bad "$kind: RANK=1 on rank 0 is taken: $command"
+        grep -q "RANK=1, but $own" err.txt || bad "$kind: not both variables are named by $command: $(cat err.txt)"
+    done
+done
+
+[ $ran -gt 0 ] || { say "skipped: no MPI to test with"; exit 77; }
+[ $failures -eq 0 ] && say "mpi: $ran implementations"
+exit $((failures > 0))
