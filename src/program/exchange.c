@@ -232,12 +232,20 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     ls_dtype type = i->call->out[0].dtype;
     ls_work **work = &p->work[e->slot];
 
+    LS_TRY(ls_work_wait(work));  /* left in flight by a run whose wait has not come */
     switch (e->op) {
     case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(e->comm, in, out, e->total, type, e->redop, work);
     case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter_v(e->comm, in, out, e->counts, type, e->redop, work);
     case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather_v(e->comm, in, out, e->counts, type, work);
     default:                           return ls_broadcast(e->comm, out, e->total, type, e->root, work);
     }
+}
+
+ls_status exchange_finish_all(ls_program *p)
+{
+    for (int k = 0; k < p->slots; k++)
+        LS_TRY(ls_work_wait(&p->work[k]));
+    return LS_OK;
 }
 
 ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[i->exchange.slot]); }

@@ -201,6 +201,8 @@ static ls_status walk(ls_program *p, int segments)
 {
     int number = 0;
 
+    if (segments & LS_FORWARD)  /* what is in flight behind a backward has its bytes up to here */
+        LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, number++) {
             struct instruction *i = &p->list[s].at[n];

@@ -63,7 +63,7 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
     ls_status st;
 
     LS_TRY(find(s, i, kind, type, count, &p));
-    if (p.g && p.g->face.scattered >> p.kind & 1)
+    if (p.g && (p.g->face.scattered >> p.kind & 1) && p.g->face.comm && ls_comm_size(p.g->face.comm) > 1)
         narrow(&p, p.g->at[s->slot[i].member], count);
     else if (!store_sharded(s, i, p.kind))
         return part_read(&p, 0, count, host, type);
