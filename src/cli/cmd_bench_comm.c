@@ -1,0 +1,278 @@
+/* cmd_bench_comm.c - `lockstep bench comm`: collectives timed on real ranks, or a step list printed without any.
+ *
+ * The table has the columns of nccl-tests: size of the whole buffer, elements of a rank's block, time of one call, algbw = size
+ * over time, busbw = algbw times what each rank's link has to carry of it, wrong elements; apart | in place. GB are 10^9 bytes.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/comm_steps.h"
+#include "cli/comm_tune.h"
+#include "cli/launching.h"
+
+static const char *print_steps, *operation = "all_reduce", *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32";
+static const char *algorithm_name, *memory = "comm", *write_path;
+static int64_t factor = 4, iterations = 20, warmup = 5, count = 0, rank_shown = -1, root = 0;
+static bool json, tune;
+
+/* What the words above stand for; set by check_comm(). */
+static struct { ls_collective op; ls_dtype type; size_t min, max; const struct algorithm *algorithm; } asked;
+
+static const struct flag flags[] = {
+    { "op", FLAG_STRING, &operation, 0, 0, "OP", "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all [all_reduce]" },
+    { "min", FLAG_STRING, &min_text, 0, 0, "BYTES", "smallest buffer [1KiB]" },
+    { "max", FLAG_STRING, &max_text, 0, 0, "BYTES", "largest buffer [256MiB]" },
+    { "factor", FLAG_INT, &factor, 2, 1024, "F", "from one size to the next [4]" },
+    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "of the elements [f32]" },
+    { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "this one always, or \"whole\": the transport's own [by the choices]" },
+    { "memory", FLAG_STRING, &memory, 0, 0, "KIND", "comm: the transport's, plain: this process's own [comm]" },
+    { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "calls that are timed [20]" },
+    { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "calls in front of them [5]" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a file of choices" },
+    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the choices there" },
+    { "print-steps", FLAG_STRING, &print_steps, 0, 0, "OP", "print the steps of an operation on -n ranks; starts none" },
+    { "count", FLAG_INT, &count, 0, STEPS_COUNT_MOST, "N", "elements of the buffer whose steps are printed [2 a rank]" },
+    { "rank", FLAG_INT, &rank_shown, 0, STEPS_RANKS_MOST - 1, "R", "print the steps of this rank alone" },
+    { "root", FLAG_INT, &root, 0, STEPS_RANKS_MOST - 1, "R", "root of the broadcast whose steps are printed [0]" },
+    { 0 },
+};
+
+static const char *const common[] = { "launch.ranks", "launch.timeout", "launch.bind", NULL };
+
+/* ---- usage ---- */
+
+static ls_status read_op(const char *flag, const char *name, ls_collective *out)
+{
+    for (int op = 0; op < LS_COLLECTIVES; op++)
+        if (strcmp(name, ls_collective_name((ls_collective)op)) == 0) {
+            *out = (ls_collective)op;
+            return LS_OK;
+        }
+    return ls_fail(LS_EINVAL, "--%s: there is no operation '%s'", flag, name);
+}
+
+static ls_status read_bytes(const char *flag, const char *text, size_t *out)
+{
+    if (text_read_bytes(text, out) && *out > 0) return LS_OK;
+    return ls_fail(LS_EINVAL, "--%s: '%s' is no number of bytes, as in 64KiB", flag, text);
+}
+
+static ls_status check_algorithm(void)
+{
+    ls_status st;
+
+    if (!algorithm_name) return LS_OK;
+    st = algorithm_force(asked.op, algorithm_name);
+    if (st != LS_OK) return ls_fail_at(st, "--algorithm");
+    asked.algorithm = algorithm_named(asked.op, algorithm_name);
+    return LS_OK;
+}
+
+static ls_status check_steps(int ranks)
+{
+    LS_TRY(read_op("print-steps", print_steps, &asked.op));
+    LS_TRY(check_algorithm());
+    if (ranks > STEPS_RANKS_MOST) return ls_fail(LS_EINVAL, "-n %d: steps are printed of at most %d ranks", ranks, STEPS_RANKS_MOST);
+    if (count == 0) count = 2 * ranks;
+    if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
+    if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
+    if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks (-n)", rank_shown, ranks);
+    if (root >= ranks) return ls_fail(LS_EINVAL, "--root %" PRId64 ": there are %d ranks (-n)", root, ranks);
+    return LS_OK;
+}
+
+static ls_status check_times(void)
+{
+    LS_TRY(read_op("op", operation, &asked.op));
+    if (!comm_times_has(asked.op)) return ls_fail(LS_EINVAL, "--op: %s has no bytes to time", operation);
+    LS_TRY(check_algorithm());
+    LS_TRY(read_bytes("min", min_text, &asked.min));
+    LS_TRY(read_bytes("max", max_text, &asked.max));
+    if (asked.min > asked.max) return ls_fail(LS_EINVAL, "--min %s is more than --max %s", min_text, max_text);
+    if (ls_dtype_parse(type_name, &asked.type) != 0) return ls_fail(LS_EINVAL, "--type: there is no type '%s'", type_name);
+    if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)
+        return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
+    bool half = asked.type == LS_BF16 || asked.type == LS_F16;
+    bool sums = asked.op == LS_COLLECTIVE_ALL_REDUCE || asked.op == LS_COLLECTIVE_REDUCE_SCATTER;
+    if (half && sums && asked.algorithm && !asked.algorithm->half)
+        return ls_fail(LS_EINVAL, "--algorithm %s rounds %s on the way: direct sums it in f32", algorithm_name, type_name);
+    return LS_OK;
+}
+
+static ls_status check_comm(const struct invocation *in)
+{
+    if (print_steps && (tune || json)) return ls_fail(LS_EINVAL, "--print-steps goes with neither --tune nor --json");
+    if (!print_steps && (count > 0 || rank_shown >= 0 || root > 0))
+        return ls_fail(LS_EINVAL, "--count, --rank and --root are for --print-steps");
+    if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune goes with neither --json nor --algorithm");
+    if (write_path && !tune) return ls_fail(LS_EINVAL, "--write is for --tune");
+    return print_steps ? check_steps((int)in->config.launch.ranks) : check_times();
+}
+
+/* ---- the table ---- */
+
+static const char *nccl_type(ls_dtype t)
+{
+    static const char *const names[LS_DTYPES] = {
+        [LS_F32] = "float", [LS_BF16] = "bfloat16", [LS_F16] = "half", [LS_F64] = "double",
+        [LS_I64] = "int64", [LS_I32] = "int32",     [LS_U16] = "uint16", [LS_U8] = "uint8",
+    };
+
+    return names[t];
+}
+
+struct row { size_t bytes, count; double algbw[2], busbw[2]; struct comm_time time[2]; };  /* [in place]; GB/s */
+
+static void put_head(const struct comm_times *t)
+{
+    printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", ls_collective_name(t->op), t->n,
+           ls_comm_transport(t->comm), algorithm_name ? algorithm_name : "by the choices", memory);
+    printf("# %d calls in front, %d timed, one after the other; time: the slowest rank's mean\n", t->warmup, t->iterations);
+    if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
+    puts("#\n#                                                              out-of-place                       in-place          \n"
+         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ");
+}
+
+static void put_row(const struct comm_times *t, const struct row *r)
+{
+    bool sums = t->op == LS_COLLECTIVE_ALL_REDUCE || t->op == LS_COLLECTIVE_REDUCE_SCATTER;
+
+    printf("%12zu  %12zu  %8s  %6s  %6d", r->bytes, r->count, nccl_type(t->type), sums ? "sum" : "none",
+           t->op == LS_COLLECTIVE_BROADCAST ? 0 : -1);
+    for (int i = 0; i < 2; i++) {
+        double us = r->time[i].seconds * 1e6;
+
+        printf("  %7.*f  %6.2f  %6.2f  %5" PRId64, us < 100 ? 2 : us < 10000 ? 1 : 0, us, r->algbw[i], r->busbw[i],
+               r->time[i].wrong);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void put_json_row(const struct comm_times *t, const struct row *r, struct json_out *j)
+{
+    static const char *const names[] = { "out_of_place", "in_place" };
+
+    json_begin_object(j, NULL);
+    json_put_string(j, "op", ls_collective_name(t->op));
+    json_put_int(j, "ranks", t->n);
+    json_put_string(j, "transport", ls_comm_transport(t->comm));
+    json_put_string(j, "algorithm", algorithm_name ? algorithm_name : "by the choices");
+    json_put_string(j, "memory", memory);
+    json_put_string(j, "type", ls_dtype_name(t->type));
+    json_put_int(j, "bytes", (int64_t)r->bytes);
+    json_put_int(j, "count", (int64_t)r->count);
+    for (int i = 0; i < 2; i++) {
+        json_begin_object(j, names[i]);
+        json_put_real(j, "seconds", r->time[i].seconds);
+        json_put_real(j, "algbw", r->algbw[i]);
+        json_put_real(j, "busbw", r->busbw[i]);
+        json_put_int(j, "wrong", r->time[i].wrong);
+        json_end_object(j);
+    }
+    json_end_object(j);
+}
+
+static ls_status take_row(const struct comm_times *t, size_t bytes, struct row *out)
+{
+    out->count = comm_times_count(t, bytes);
+    out->bytes = comm_times_bytes(t, out->count);
+    for (int i = 0; i < 2; i++) {
+        LS_TRY(comm_times_take(t, out->count, i, &out->time[i]));
+        out->algbw[i] = (double)out->bytes / out->time[i].seconds * 1e-9;
+        out->busbw[i] = out->algbw[i] * comm_times_bus(t->op, t->n);
+    }
+    return LS_OK;
+}
+
+static ls_status measure(const struct comm_times *t, struct json_out *j)
+{
+    double bus = 0;
+    int64_t wrong = 0;
+    int rows = 0;
+
+    for (size_t bytes = asked.min; bytes <= asked.max; bytes *= (size_t)factor) {
+        struct row r;
+
+        LS_TRY(take_row(t, bytes, &r));
+        bus += r.busbw[0] + r.busbw[1];
+        wrong += r.time[0].wrong + r.time[1].wrong;
+        rows += 2;
+        if (t->rank == 0 && json) put_json_row(t, &r, j);
+        else if (t->rank == 0) put_row(t, &r);
+        if (bytes > SIZE_MAX / (size_t)factor) break;
+    }
+    if (t->rank == 0 && !json)
+        printf("# Out of bounds values : %" PRId64 " %s\n# Avg bus bandwidth    : %g\n", wrong, wrong ? "FAILED" : "OK", bus / rows);
+    return comm_times_verdict(t, wrong);
+}
+
+static ls_status measure_and_print(const struct comm_times *t)
+{
+    struct json_out j = { 0 };
+
+    if (t->rank == 0 && !json) put_head(t);
+    if (json) json_begin_array(&j, NULL);
+    ls_status st = measure(t, &j);
+    if (json) json_end_array(&j);
+    if (st == LS_OK && json) st = json_out_status(&j);
+    if (st == LS_OK && json && t->rank == 0) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+/* ---- tuning ---- */
+
+static ls_status tune_and_write(struct comm_times *t)
+{
+    struct text choices = { 0 };
+    ls_status st = comm_tune(t, asked.min, asked.max, (size_t)factor, &choices);
+
+    if (st == LS_OK && t->rank == 0 && write_path) st = file_write(write_path, choices.data, choices.bytes);
+    else if (st == LS_OK && t->rank == 0) printf("\n%s", choices.data);
+    text_free(&choices);
+    return st;
+}
+
+/* ---- the command ---- */
+
+static ls_status run_times(const struct invocation *in)
+{
+    const struct world *w = &in->world;
+    struct comm_times t = {
+        .rank = w->rank, .n = w->size, .op = asked.op, .type = asked.type, .plain = strcmp(memory, "plain") == 0,
+        .warmup = (int)warmup, .iterations = (int)iterations,
+    };
+
+    LS_TRY(ls_comm_open(w->size > 1 ? w->where : "shm:alone", w->rank, w->size, &t.comm));
+    ls_comm_set_timeout(t.comm, in->config.launch.timeout);
+    ls_status st = comm_times_open(&t, asked.max);
+    if (st == LS_OK) st = tune ? tune_and_write(&t) : measure_and_print(&t);
+    comm_times_close(&t);
+    ls_comm_close(&t.comm);
+    return st;
+}
+
+static ls_status run_comm(struct invocation *in)
+{
+    if (!print_steps) return run_times(in);
+    return comm_steps_print(asked.algorithm, (int)in->config.launch.ranks, (size_t)count, (int)root, (int)rank_shown);
+}
+
+static ls_status launch_comm(struct invocation *in) { return print_steps ? run_comm(in) : launching_run(in, NULL, NULL); }
+
+const struct command command_bench_comm = {
+    .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",
+    .verb = VERB_BENCH, .flags = flags, .common = common, .check = check_comm, .run = run_comm, .launch = launch_comm,
+    .examples =
+        "  lockstep bench comm -n 4\n"
+        "  lockstep bench comm -n 2 --op all_gather --min 1KiB --max 64MiB --type bf16 --json\n"
+        "  lockstep bench comm --print-steps all_reduce -n 4 --algorithm ring\n"
+        "  lockstep bench comm -n 4 --tune --write choices.txt\n",
+};

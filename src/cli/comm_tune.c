@@ -1,0 +1,93 @@
+/* comm_tune.c - times every algorithm at every size. All ranks see the slowest rank's times, so all choose the same. */
+#include "cli/comm_tune.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "comm/steps.h"
+#include "comm/transport.h"
+
+#define WHOLE_MARGIN 0.95  /* a list must beat the transport's own by this to be chosen */
+
+static bool has_whole(const struct comm_times *t)
+{
+    char where[32];
+    const struct transport *transport;
+
+    snprintf(where, sizeof where, "%s:", ls_comm_transport(t->comm));
+    transport = t->n > 1 ? transport_find(where) : NULL;
+    return transport && transport->begin;
+}
+
+/* Times `name` on all ranks and keeps the best so far, the same on all. */
+static ls_status try_one(const struct comm_times *t, size_t bytes, const char *name, const char **best, double *least)
+{
+    struct comm_time time;
+
+    LS_TRY(algorithm_force(t->op, name));
+    ls_status st = comm_times_take(t, comm_times_count(t, bytes), true, &time);
+    algorithm_force(t->op, NULL);
+    if (st != LS_OK) return st;
+    LS_TRY(comm_times_verdict(t, time.wrong));
+    if (t->rank == 0) printf("  %s %.2f", name, time.seconds * 1e6);
+    if (*best && time.seconds >= *least * (strcmp(*best, ALGORITHM_WHOLE) == 0 ? WHOLE_MARGIN : 1)) return LS_OK;
+    *best = name;
+    *least = time.seconds;
+    return LS_OK;
+}
+
+static ls_status tune_size(const struct comm_times *t, size_t bytes, const char **best)
+{
+    bool sums = t->op == LS_COLLECTIVE_ALL_REDUCE || t->op == LS_COLLECTIVE_REDUCE_SCATTER;
+    bool half = sums && (t->type == LS_BF16 || t->type == LS_F16);
+    double least = 0;
+
+    *best = NULL;
+    if (t->rank == 0) printf("%-14s %12zu ", ls_collective_name(t->op), bytes);
+    if (has_whole(t)) LS_TRY(try_one(t, bytes, ALGORITHM_WHOLE, best, &least));
+    for (int i = 0; algorithm_at(i); i++) {
+        const struct algorithm *a = algorithm_at(i);
+
+        if (a->op != t->op || (half && !a->half) || strcmp(a->name, "central") == 0) continue;
+        LS_TRY(try_one(t, bytes, a->name, best, &least));
+    }
+    if (t->rank == 0) printf("  -> %s\n", *best);
+    fflush(stdout);
+    return LS_OK;
+}
+
+static void put_choice(const struct comm_times *t, size_t bytes, const char *name, struct text *out)
+{
+    if (bytes) text_put(out, "%s %zu %d %s\n", ls_collective_name(t->op), bytes, t->n, name);
+    else text_put(out, "%s - %d %s\n", ls_collective_name(t->op), t->n, name);
+}
+
+/* A row ends half-way, in powers, to the next size that was timed; the last has no end. */
+static ls_status tune_op(const struct comm_times *t, size_t min, size_t max, size_t factor, struct text *out)
+{
+    const char *best, *before = NULL;
+    size_t end = 0;
+
+    for (size_t bytes = min; bytes <= max; bytes *= factor) {
+        LS_TRY(tune_size(t, bytes, &best));
+        if (before && strcmp(best, before) != 0) put_choice(t, end, before, out);
+        before = best;
+        end = (size_t)((double)bytes * sqrt((double)factor));
+        if (bytes > SIZE_MAX / factor) break;
+    }
+    put_choice(t, 0, before, out);
+    return LS_OK;
+}
+
+ls_status comm_tune(struct comm_times *t, size_t min, size_t max, size_t factor, struct text *out)
+{
+    text_put(out, "lockstep choices 1\n# %d ranks over %s, %s, in place\n# operation, bytes up to, ranks up to, algorithm\n", t->n,
+             ls_comm_transport(t->comm), ls_dtype_name(t->type));
+    if (t->rank == 0) puts("# microseconds a call, in place, the slowest rank's mean");
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        t->op = (ls_collective)op;
+        if (comm_times_has(t->op)) LS_TRY(tune_op(t, min, max, factor, out));
+    }
+    return text_status(out);
+}
