@@ -1,0 +1,91 @@
+/* The helper of tests on several ranks, on ranks that pass, fail, hang, die and leave something behind. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "helper_ranks.h"
+#include "lockstep/comm.h"
+
+enum { PASS, FAIL, HANG, DIE, LEAVE };
+
+static void behave(int rank, int n, const char *where, void *ctx)
+{
+    const int *how = ctx;
+
+    (void)where;
+    ranks_say("%d of %d", rank, n);
+    switch (how[rank]) {
+    case FAIL: ranks_fail("rank %d does not like it", rank);
+    case HANG: for (;;) pause();
+    case DIE: raise(SIGKILL); break;
+    case LEAVE: _exit(7);
+    default: break;
+    }
+}
+
+static void every_end_is_told(void **state)
+{
+    int how[] = { PASS, FAIL, HANG, DIE, LEAVE };
+    struct rank_end e[5];
+    double began = base_now();
+
+    (void)state;
+    ranks_run(5, &(struct ranks_options){ .seconds = 0.5 }, behave, how, e);
+    assert_true(base_now() - began < 20);
+    assert_null(rank_trouble(0, &e[0]));
+    assert_string_equal(e[0].said, "0 of 5");
+    assert_string_equal(rank_trouble(1, &e[1]), "rank 1 ended with code 1: rank 1 does not like it");
+    assert_string_equal(rank_trouble(2, &e[2]), "rank 2 was still there at the time limit: 2 of 5");
+    assert_string_equal(rank_trouble(3, &e[3]), "rank 3 was killed by signal 9: 3 of 5");
+    assert_string_equal(rank_trouble(4, &e[4]), "rank 4 ended with code 7: 4 of 5");
+}
+
+static void ranks_that_pass_pass(void **state)
+{
+    int how[4] = { PASS, PASS, PASS, PASS };
+
+    (void)state;
+    ranks_pass(4, 30, behave, how);
+}
+
+static void meet(int rank, int n, const char *where, void *ctx)
+{
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_barrier(c));
+    if (rank == 1) raise(SIGKILL);
+    ranks_say("%s", ls_barrier(c) < 0 ? ls_errmsg() : "no failure");
+    ls_comm_close(&c);
+}
+
+/* With `gone` the others hear at once how a rank ended, as from a launcher. */
+static void a_death_is_passed_on(void **state)
+{
+    struct rank_end e[3];
+
+    (void)state;
+    ranks_run(3, &(struct ranks_options){ .seconds = 30, .gone = true }, meet, NULL, e);
+    assert_int_equal(e[1].signal, SIGKILL);
+    for (int i = 0; i < 3; i += 2) {
+        if (e[i].code) fail_msg("%s", rank_trouble(i, &e[i]));
+        assert_string_equal(e[i].said, "rank 1 was killed by signal 9");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_end_is_told),
+        cmocka_unit_test(ranks_that_pass_pass),
+        cmocka_unit_test(a_death_is_passed_on),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
