@@ -119,7 +119,7 @@ static struct parity_bounds bounds_of(const struct config *a, const struct confi
 
     return (struct parity_bounds){
         .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
-        .weight = half || reduce ? 1e-3 : 1e-5, .sensitive = divides ? a->optim.lr : 0,
+        .weight = half || reduce ? 1e-3 : 1e-5, .sensitive = divides ? a->optim.lr : 0, .later = 10,
     };
 }
 

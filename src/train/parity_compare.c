@@ -80,6 +80,8 @@ struct comparison {
     int    slacks;
     double mean_square;  /* root of: of the step's whole gradient, from its norm */
     size_t elements;     /* of all gradients of a step */
+    bool   norm_differs; /* told behind the gradients, which say more */
+    struct parity_difference norm;
 };
 
 static struct slack *slack_of(struct comparison *c, const struct record *r)
@@ -123,9 +125,11 @@ static double largest(const struct record *r)
     return most;
 }
 
-static double bound_of(const struct comparison *c, uint32_t kind)
+static double bound_of(const struct comparison *c, uint32_t kind, uint32_t step)
 {
-    return kind == PARITY_GRADIENT ? c->bounds->gradient : kind == PARITY_WEIGHT ? c->bounds->weight : c->bounds->loss;
+    double later = step > 0 && c->bounds->sensitive > 0 ? c->bounds->later : 1;
+
+    return kind == PARITY_GRADIENT ? later * c->bounds->gradient : kind == PARITY_WEIGHT ? c->bounds->weight : c->bounds->loss;
 }
 
 /* The element that goes furthest beyond what it may; NaN against a number is as far as can be. */
@@ -133,7 +137,7 @@ static void examine(const struct comparison *c, const struct record *a, const st
                     struct parity_difference *out, bool *beyond)
 {
     const struct slack *s = a->kind == PARITY_WEIGHT && c->bounds->sensitive > 0 ? slack_of((struct comparison *)c, a) : NULL;
-    double allowed = bound_of(c, a->kind) * scale, worst = -1;
+    double allowed = bound_of(c, a->kind, a->step) * scale, worst = -1;
 
     *beyond = false;
     for (size_t i = 0; i < a->count; i++) {
@@ -151,6 +155,18 @@ static void examine(const struct comparison *c, const struct record *a, const st
     }
 }
 
+static void tell(struct parity_result *r, const struct parity_difference *d)
+{
+    if (r->equal) r->first = *d;
+    r->equal = false;
+}
+
+static void tell_norm(struct comparison *c)
+{
+    if (c->norm_differs) tell(c->result, &c->norm);
+    c->norm_differs = false;
+}
+
 static ls_status compare_record(struct comparison *c, const struct record *a, const struct record *b)
 {
     struct parity_result *r = c->result;
@@ -161,9 +177,12 @@ static ls_status compare_record(struct comparison *c, const struct record *a, co
     if (a->kind == PARITY_GRADIENT) scale = fmax(scale, c->mean_square);
     snprintf(d.name, sizeof d.name, "%.*s", (int)MIN(a->name_bytes, sizeof d.name - 1), a->name);
     examine(c, a, b, scale, &d, &beyond);
-    if (beyond && r->equal) {
-        r->equal = false;
-        r->first = d;
+    if (a->kind != PARITY_GRADIENT) tell_norm(c);
+    if (beyond && a->kind == PARITY_NORM) {
+        c->norm = d;
+        c->norm_differs = true;
+    } else if (beyond) {
+        tell(r, &d);
     }
     if (a->kind == PARITY_GRADIENT) LS_TRY(add_slack(c, a, c->bounds->gradient * scale));
     if (d.relative > r->largest[a->kind].relative) r->largest[a->kind] = d;
@@ -202,6 +221,7 @@ static ls_status walk(struct reader *a, struct reader *b, struct comparison *c)
         if (x.kind == PARITY_NORM) c->mean_square = element(&x, 0) / sqrt((double)MAX(c->elements, (size_t)1));
         LS_TRY(compare_record(c, &x, &y));
     }
+    tell_norm(c);
     return LS_OK;
 }
 

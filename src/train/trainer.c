@@ -177,7 +177,7 @@ static ls_status prune(const struct trainer *t)
 static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
-    ls_status st = ls_checkpoint_save(t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
+    ls_status st = ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
 
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
