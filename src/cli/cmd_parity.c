@@ -105,7 +105,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind };
     ls_status st = launch_run(&l, &in->code);
     mem_free(argv);
-    return st;
+    return st == LS_OK && in->code ? LS_EPEER : st;
 }
 
 /* ---- what came of it ---- */

@@ -22,7 +22,8 @@ static ls_status start(struct invocation *in, char *const *argv, const char *log
         .ranks = (int)in->config.launch.ranks, .argv = argv, .log_folder = log_folder, .bind = in->config.launch.bind,
     };
 
-    return launch_run(&l, &in->code);
+    LS_TRY(launch_run(&l, &in->code));
+    return in->code ? LS_EPEER : LS_OK;
 }
 
 ls_status launching_run(struct invocation *in, const char *log_folder, const char *const *more)

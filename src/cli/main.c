@@ -32,19 +32,11 @@ static int fail(const char *name, enum exit_code code)
     return code;
 }
 
-/* One rank of several says which. What a launched rank wrote before it failed has been shown already, its last line is
- * repeated here as the job's. */
+/* One rank of several says which. Of ranks that were started here the message names the one already. */
 static int fail_rank(const struct invocation *in, enum exit_code code)
 {
-    char where[32];
-
-    if (in->code) {
-        fflush(stdout);
-        fprintf(stderr, "%s\n", ls_errmsg());
-        return in->code;
-    }
-    snprintf(where, sizeof where, "rank %d", in->world.rank);
-    if (in->world.size > 1) ls_fail_at(LS_EINVAL, "%s", where);
+    if (in->code) return fail(in->command->name, (enum exit_code)in->code);
+    if (in->world.size > 1) ls_fail_at(LS_EINVAL, "rank %d", in->world.rank);
     return fail(in->command->name, code);
 }
 
