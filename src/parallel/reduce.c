@@ -16,8 +16,6 @@
  */
 #include "parallel/data.h"
 
-static ls_dtype travel_type(const struct pass *a, ls_dtype exact) { return a->d->o.reduce == LS_BF16 ? LS_BF16 : exact; }
-
 static ls_dtype exact_type(const struct pass *a)
 {
     return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32;
@@ -233,17 +231,9 @@ static void walk(struct pass *a)
 
 ls_status reduce_gradients(struct pass *a)
 {
-    if (data_is_spread(a) && a->p->list[SEG_BACKWARD].n) {
+    if (a->p->list[SEG_BACKWARD].n) {
         find_writers(a);
         walk(a);
-    }
-    for (int g = 0; g < a->nunits && program_ok(a->p) && a->p->list[SEG_OPTIMIZER].n; g++) {
-        bool seen = false;
-
-        for (int k = 0; k < a->ordered; k++)
-            seen = seen || a->order[k] == g;
-        if (!seen)
-            a->order[a->ordered++] = g;
     }
     return ls_program_status(a->p);
 }

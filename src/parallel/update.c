@@ -262,14 +262,26 @@ static void rewrite(struct update *w)
         emit_wait(p, &w->a->unit[w->a->order[k]].gather);
 }
 
+/* Units without a reduction follow those that have one. */
+static void complete_order(struct pass *a)
+{
+    for (int g = 0; g < a->nunits; g++) {
+        bool seen = false;
+
+        for (int k = 0; k < a->ordered; k++)
+            seen = seen || a->order[k] == g;
+        if (!seen)
+            a->order[a->ordered++] = g;
+    }
+}
+
 ls_status update_shards(struct pass *a)
 {
     struct update w = { .a = a };
 
     if (!a->p->list[SEG_OPTIMIZER].n)
         return LS_OK;
-    for (int g = 0; g < a->nunits; g++)
-        a->unit[g].gather.open = false;
+    complete_order(a);
     w.old = rewrite_begin(a->p, SEG_OPTIMIZER, PHASE_OPTIMIZER);
     rewrite(&w);
     rewrite_end(a->p, &w.old);

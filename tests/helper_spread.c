@@ -1,0 +1,256 @@
+/* helper_spread.c */
+#include "helper_spread.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "lockstep/nn.h"
+
+static const ls_model models[NETS] = {
+    [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
+                   .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .init_std = 0.2 },
+    [NET_LLAMA] = { .architecture = LS_LLAMA, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
+                    .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
+    [NET_LLAMA_TIED] = { .architecture = LS_LLAMA, .layers = 3, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
+                         .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
+};
+
+/* ---- the program ---- */
+
+static void build(ls_program *p, enum net net, size_t batch)
+{
+    ls_value loss, x, y, denominator;
+
+    if (net == NET_MLP) {
+        x = ls_input(p, "x", LS_F32, 2, (size_t[]){ batch, 5 });
+        y = ls_input(p, "y", LS_F32, 2, (size_t[]){ batch, 3 });
+        loss = ls_mse(p, ls_mlp(p, "mlp", ls_cast(p, x, ls_store_settings(ls_program_store(p)).type), 4, (size_t[]){ 5, 17, 11, 3 }),
+                      ls_cast(p, y, ls_store_settings(ls_program_store(p)).type));
+        loss = ls_scale(p, loss, (double)batch / SPREAD_SAMPLES);
+    } else {
+        x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
+        y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
+        denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+        loss = ls_model_loss(p, &models[net], x, y, denominator, LS_NONE);
+    }
+    ls_backward(p, ls_output(p, "loss", loss));
+}
+
+ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct spread *out)
+{
+    ls_store_options so = { "cpu", l->type, 1, 7 };
+    ls_compile_options co = LS_COMPILE_DEFAULTS;
+    struct spread s = { .comm = comm, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
+    ls_status st;
+
+    s.accumulate = l->accumulate ? l->accumulate : 1;
+    s.batch = (size_t)(SPREAD_SAMPLES / (s.n * s.accumulate));
+    s.optimizer = (ls_optimizer){ .kind = l->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .momentum = 0.9, .trust = 0.02,
+                                  .weight_decay = 0.1, .clip = 0.5 };
+    if (l->optimizer == LS_ADAM || l->optimizer == LS_ADAMW || l->optimizer == LS_LAMB)
+        s.optimizer.momentum = 0;
+    co.recompute = l->recompute;
+    co.every = 2;
+    co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA;
+    co.plan_only = plan_only;
+    LS_TRY(ls_store_new(&so, &s.store));
+    st = ls_program_new(s.store, &s.program);
+    if (st == LS_OK) {
+        build(s.program, l->net, s.batch);
+        st = ls_program_status(s.program);
+    }
+    if (st == LS_OK) st = ls_optimizer_append(s.program, &s.optimizer);
+    if (st == LS_OK && comm) st = ls_data_parallel(s.program, comm, &l->data);
+    if (st == LS_OK) st = ls_program_compile(s.program, &co);
+    if (st == LS_OK) *out = s;
+    else spread_close(&s);
+    return st;
+}
+
+void spread_close(struct spread *s)
+{
+    ls_program_release(&s->program);
+    ls_store_release(&s->store);
+}
+
+/* ---- a step ---- */
+
+static unsigned hash(unsigned a, unsigned b, unsigned c)
+{
+    unsigned x = a * 2654435761u + b * 40503u + c * 97u + 12345u;
+
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return x * 3266489917u >> 8;
+}
+
+/* Later samples have fewer targets, so ranks count unequally many. */
+static int target(int step, size_t sample, size_t t)
+{
+    unsigned h = hash((unsigned)step + 100, (unsigned)sample, (unsigned)t);
+
+    return h % (SPREAD_SAMPLES + 4) < sample ? -1 : (int)(h / 64 % 37);
+}
+
+static ls_status write_tokens(const struct spread *s, int step, size_t first)
+{
+    int32_t tokens[SPREAD_SAMPLES * SPREAD_TIME], targets[SPREAD_SAMPLES * SPREAD_TIME];
+    size_t n = s->batch * SPREAD_TIME;
+    float valid = 0;
+
+    for (size_t i = 0; i < SPREAD_SAMPLES * SPREAD_TIME; i++)
+        valid += target(step, i / SPREAD_TIME, i % SPREAD_TIME) >= 0;
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = (int32_t)(hash((unsigned)step, (unsigned)(first + i / SPREAD_TIME), (unsigned)(i % SPREAD_TIME)) % 37);
+        targets[i] = target(step, first + i / SPREAD_TIME, i % SPREAD_TIME);
+    }
+    LS_TRY(ls_program_write(s->program, "tokens", tokens, LS_I32, n));
+    LS_TRY(ls_program_write(s->program, "targets", targets, LS_I32, n));
+    return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
+}
+
+static ls_status write_points(const struct spread *s, int step, size_t first)
+{
+    float x[SPREAD_SAMPLES * 5], y[SPREAD_SAMPLES * 3];
+
+    for (size_t i = 0; i < s->batch * 5; i++)
+        x[i] = (float)(hash((unsigned)step, (unsigned)(first + i / 5), (unsigned)(i % 5)) % 2001) / 1000 - 1;
+    for (size_t i = 0; i < s->batch * 3; i++)
+        y[i] = (float)(hash((unsigned)step + 50, (unsigned)(first + i / 3), (unsigned)(i % 3)) % 2001) / 1000 - 1;
+    LS_TRY(ls_program_write(s->program, "x", x, LS_F32, s->batch * 5));
+    return ls_program_write(s->program, "y", y, LS_F32, s->batch * 3);
+}
+
+ls_status spread_step(struct spread *s, const struct layout *l, int step, double *loss)
+{
+    double sum = 0;
+
+    ls_store_zero_grad(s->store);
+    for (int k = 0; k < s->accumulate; k++) {
+        size_t first = (size_t)(s->rank * s->accumulate + k) * s->batch;
+        double part;
+
+        LS_TRY(l->net == NET_MLP ? write_points(s, step, first) : write_tokens(s, step, first));
+        LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k == s->accumulate - 1 ? LS_LAST : 0)));
+        LS_TRY(ls_program_read(s->program, "loss", &part, LS_F64, 1));
+        sum += part;
+    }
+    LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
+                            (uint64_t)step + 1));
+    LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
+    if (s->comm)
+        LS_TRY(ls_all_reduce(s->comm, &sum, &sum, 1, LS_F64, LS_SUM, NULL));
+    *loss = sum;
+    return LS_OK;
+}
+
+static size_t elements(const ls_store *s, size_t i)
+{
+    size_t n = 1;
+
+    for (int d = 0; d < ls_store_ndim(s, i); d++)
+        n *= ls_store_size(s, i, d);
+    return n;
+}
+
+static ls_status read_all(const ls_store *s, const char *kind, float *out)
+{
+    for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
+        LS_TRY(ls_store_read(s, i, kind, out + at, LS_F32, elements(s, i)));
+    return LS_OK;
+}
+
+static ls_status train(struct spread *s, const struct layout *l, struct outcome *out)
+{
+    out->count = ls_store_elements(s->store);
+    if (out->count > sizeof out->weight / sizeof *out->weight)
+        return LS_EINVAL;
+    for (int step = 0; step < SPREAD_STEPS; step++) {
+        LS_TRY(spread_step(s, l, step, &out->loss[step]));
+        out->norm[step] = ls_optimizer_norm(s->program);
+        if (step == 0)
+            LS_TRY(read_all(s->store, "gradient", out->first));
+    }
+    LS_TRY(read_all(s->store, "gradient", out->last));
+    return read_all(s->store, "parameter", out->weight);
+}
+
+ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out)
+{
+    struct spread s;
+    ls_status st;
+
+    LS_TRY(spread_open(l, comm, false, &s));
+    memset(out, 0, sizeof *out);
+    st = train(&s, l, out);
+    spread_close(&s);
+    return st;
+}
+
+/* ---- comparing ---- */
+
+const char *spread_name(const struct layout *l, int n, char text[200])
+{
+    static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp" };
+    static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
+
+    snprintf(text, 200, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d",
+             nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
+             l->data.accumulate_whole ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
+             l->data.keep_gathered ? " keep" : "", (int)l->data.offload);
+    return text;
+}
+
+static double largest(const float *x, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+/* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
+static const char *compare(const ls_store *s, const char *what, const float *a, const float *b, size_t count, double rounding)
+{
+    static char text[200];
+    double all = largest(a, count);
+
+    for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++)) {
+        double most = rounding * (largest(a + at, elements(s, i)) + 0.01 * all);
+
+        for (size_t e = 0; e < elements(s, i); e++)
+            if (!(fabs((double)a[at + e] - b[at + e]) <= most)) {
+                snprintf(text, sizeof text, "%s of %s: element %zu is %.9g, one rank has %.9g; %.3g is rounding", what,
+                         ls_store_name(s, i), e, b[at + e], a[at + e], most);
+                return text;
+            }
+    }
+    return NULL;
+}
+
+const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding)
+{
+    static char text[200];
+    struct spread s;
+    const char *found = NULL;
+
+    for (int k = 0; k < SPREAD_STEPS; k++)
+        if (!(fabs(a->loss[k] - b->loss[k]) <= rounding * a->loss[k]) || !(fabs(a->norm[k] - b->norm[k]) <= rounding * a->norm[k])) {
+            snprintf(text, sizeof text, "step %d: loss %.9g, norm %.9g; one rank has %.9g, %.9g", k, b->loss[k], b->norm[k],
+                     a->loss[k], a->norm[k]);
+            found = text;
+            break;
+        }
+    if (spread_open(&(struct layout){ .net = l->net, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
+        return ls_errmsg();
+    if (!found)
+        found = compare(s.store, "first gradient", a->first, b->first, a->count, rounding);
+    if (!found)
+        found = compare(s.store, "last gradient", a->last, b->last, a->count, rounding);
+    if (!found)
+        found = compare(s.store, "weight", a->weight, b->weight, a->count, rounding);
+    spread_close(&s);
+    return found;
+}

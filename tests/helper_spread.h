@@ -1,0 +1,43 @@
+/* helper_spread.h - the same small training under any layout: a few steps, and what came of them.
+ *
+ * Every layout sees the same global batches of SPREAD_SAMPLES samples, cut into ranks and micro-batches, with targets that are
+ * missing unevenly.
+ */
+#ifndef HELPER_SPREAD_H
+#define HELPER_SPREAD_H
+
+#include <stdbool.h>
+#include "lockstep/optim.h"
+#include "lockstep/parallel.h"
+
+enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8 };
+enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NETS };
+
+struct layout {
+    enum net          net;
+    ls_optimizer_kind optimizer;
+    ls_dtype          type;       /* of the parameters; bf16: with master copies */
+    int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
+    ls_recompute      recompute;
+    ls_data_options   data;
+};
+
+/* What one rank sees of a training; parameters behind one another in the store's order. */
+struct outcome {
+    double  loss[SPREAD_STEPS], norm[SPREAD_STEPS];
+    size_t  count;                /* elements of all parameters */
+    float   first[12000], last[12000], weight[12000];  /* gradients of the first and last step; parameters at the end */
+};
+
+/* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */
+struct spread { ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate; ls_comm *comm; };
+ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct spread *out);
+void      spread_close(struct spread *s);
+/* Step number `step` (0, 1, ...); loss: over all ranks. */
+ls_status spread_step(struct spread *s, const struct layout *l, int step, double *loss);
+ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out);
+const char *spread_name(const struct layout *l, int n, char text[200]);
+/* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
+const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
+
+#endif

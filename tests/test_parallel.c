@@ -1,0 +1,269 @@
+/* test_parallel.c - data parallelism in all its layouts against one rank alone: losses, norms, every gradient, every weight. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_spread.h"
+
+/* Small buckets, so that there are several. */
+static ls_data_options small(int zero)
+{
+    ls_data_options o = LS_DATA_DEFAULTS;
+
+    o.zero = zero;
+    o.bucket_bytes = 9000;
+    o.first_bucket_bytes = 3000;
+    o.offload_path = "/tmp";
+    return o;
+}
+
+enum { OPTIMIZERS = 5, MOST = 200 };
+
+/* What one rank gets, by net, optimizer and type (f32, bf16): made once, shared with all that are forked later. */
+static struct outcome *reference;
+
+static struct outcome *reference_of(const struct layout *l)
+{
+    return &reference[((int)l->net * OPTIMIZERS + (int)l->optimizer) * 2 + (l->type == LS_BF16)];
+}
+
+static void make_references(ls_comm *comm, void *ctx)
+{
+    (void)comm;
+    (void)ctx;
+    threads_set(1);
+    for (int net = 0; net < NETS; net++)
+        for (int o = 0; o < OPTIMIZERS; o++)
+            for (int half = 0; half < 2; half++) {
+                struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o, .type = half ? LS_BF16 : LS_F32 };
+
+                RANK_OK(spread_train(&l, NULL, reference_of(&l)));
+            }
+}
+
+static int set_up(void **state)
+{
+    size_t bytes = sizeof *reference * NETS * OPTIMIZERS * 2;
+
+    (void)state;
+    reference = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(reference != MAP_FAILED);
+    forked_run(1, make_references, NULL);
+    return 0;
+}
+
+/* ---- one layout ---- */
+
+struct cases { struct layout at[MOST]; int n; double rounding; };
+
+static void add(struct cases *c, struct layout l)
+{
+    assert_true(c->n < MOST);
+    c->at[c->n++] = l;
+}
+
+static void check_case(ls_comm *comm, const struct layout *l, double rounding)
+{
+    static struct outcome got;
+    char name[200];
+    const char *wrong;
+
+    if (spread_train(l, comm, &got) < 0) {
+        fprintf(stderr, "%s: %s\n", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
+        _Exit(1);
+    }
+    wrong = spread_differs(l, reference_of(l), &got, rounding);
+    if (wrong) {
+        fprintf(stderr, "%s: %s\n", spread_name(l, ls_comm_size(comm), name), wrong);
+        _Exit(1);
+    }
+}
+
+static void check_cases(ls_comm *comm, void *ctx)
+{
+    const struct cases *c = ctx;
+
+    threads_set(1);
+    for (int i = 0; i < c->n; i++)
+        check_case(comm, &c->at[i], c->rounding);
+}
+
+static void run_cases(const struct cases *c, int least, int most)
+{
+    for (int n = least; n <= most; n++)
+        forked_run(n, check_cases, (void *)c);
+}
+
+/* ---- the tables ---- */
+
+static void test_every_net(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int net = 0; net < NETS; net++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int k = 1; k <= 2; k++)
+                add(&c, (struct layout){ .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = k, .data = small(zero) });
+    run_cases(&c, 1, 4);
+}
+
+static void test_every_optimizer(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int o = 0; o < OPTIMIZERS; o++)
+        for (int zero = 0; zero < 4; zero++)
+            add(&c, (struct layout){ .net = zero & 1 ? NET_LLAMA_TIED : NET_GPT2, .optimizer = (ls_optimizer_kind)o,
+                                     .data = small(zero) });
+    run_cases(&c, 2, 3);
+}
+
+static void test_recomputation(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int mode = LS_RECOMPUTE_SELECTIVE; mode <= LS_RECOMPUTE_EVERY; mode++)
+        for (int zero = 0; zero < 4; zero += 3)
+            for (int keep = 0; keep <= zero / 3; keep++) {
+                struct layout l = { .net = NET_GPT2, .optimizer = LS_ADAMW, .recompute = (ls_recompute)mode, .data = small(zero) };
+
+                l.data.keep_gathered = keep;
+                add(&c, l);
+            }
+    run_cases(&c, 2, 3);
+}
+
+/* keep, whole, no overlap, offload */
+static void test_switches(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++) {
+        struct layout l = { .net = NET_LLAMA_TIED, .data = small(zero) };
+
+        for (int offload = LS_OFFLOAD_CPU; offload <= LS_OFFLOAD_FILE; offload++)
+            for (int o = LS_ADAMW; o <= LS_LAMB; o++) {
+                l.data.offload = (ls_offload)offload;
+                l.optimizer = (ls_optimizer_kind)o;
+                add(&c, l);
+            }
+        l = (struct layout){ .net = NET_GPT2, .optimizer = LS_ADAMW, .accumulate = 2, .data = small(zero) };
+        for (int whole = 0; whole <= (zero >= 2); whole++)
+            for (int overlap = 0; overlap < 2; overlap++) {
+                l.data.accumulate_whole = whole;
+                l.data.overlap = overlap;
+                add(&c, l);
+            }
+    }
+    for (int net = 0; net < NETS; net++) {
+        struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = 2, .data = small(3) };
+
+        l.data.keep_gathered = 1;
+        add(&c, l);
+    }
+    run_cases(&c, 1, 3);
+}
+
+static void test_replicas(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int zero = 1; zero < 4; zero++)
+        for (int k = 1; k <= 2; k++)
+            for (int whole = 0; whole <= (zero >= 2); whole++)
+                for (int o = LS_ADAMW; o <= LS_LAMB; o++) {
+                    struct layout l = { .net = k == 1 ? NET_GPT2 : NET_LLAMA, .optimizer = (ls_optimizer_kind)o, .accumulate = k,
+                                        .data = small(zero) };
+
+                    l.data.replicate = 2;
+                    l.data.accumulate_whole = whole;
+                    add(&c, l);
+                }
+    run_cases(&c, 4, 4);
+}
+
+/* Gradients rounded to bf16 on their way: 8 bits. */
+static void test_bf16_reduction(void **state)
+{
+    static struct cases c = { .rounding = 2e-2 };
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int k = 1; k <= 2; k++)
+            for (int whole = 0; whole <= (zero >= 2); whole++)
+                for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
+                    struct layout l = { .net = NET_GPT2, .optimizer = LS_ADAMW, .accumulate = k, .data = small(zero) };
+
+                    l.data.reduce = LS_BF16;
+                    l.data.replicate = replicate;
+                    l.data.accumulate_whole = whole;
+                    add(&c, l);
+                }
+    run_cases(&c, 4, 4);
+}
+
+/* bf16 weights with master copies: a sample's activations are the same wherever it is computed. */
+static void test_bf16_weights(void **state)
+{
+    static struct cases c = { .rounding = 2e-2 };
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int offload = 0; offload < 2; offload++) {
+            struct layout l = { .net = NET_LLAMA, .optimizer = zero & 1 ? LS_LAMB : LS_ADAMW, .type = LS_BF16, .data = small(zero) };
+
+            l.data.offload = (ls_offload)offload;
+            add(&c, l);
+        }
+    run_cases(&c, 2, 3);
+}
+
+/* ---- the same again ---- */
+
+static void check_repeat(ls_comm *comm, void *ctx)
+{
+    static struct outcome a, b;
+
+    (void)ctx;
+    threads_set(1);
+    for (int zero = 0; zero < 4; zero++) {
+        struct layout l = { .net = NET_GPT2, .optimizer = LS_LAMB, .type = LS_F32, .accumulate = 2,
+                            .data = small(zero) };
+
+        l.data.reduce = zero & 1 ? LS_BF16 : LS_F32;
+        RANK_OK(spread_train(&l, comm, &a));
+        RANK_OK(spread_train(&l, comm, &b));
+        RANK_CHECK(memcmp(&a, &b, sizeof a) == 0);
+    }
+}
+
+static void test_repeats_bit_for_bit(void **state)
+{
+    (void)state;
+    forked_run(3, check_repeat, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_net),       cmocka_unit_test(test_every_optimizer),
+        cmocka_unit_test(test_recomputation),   cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
+        cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
