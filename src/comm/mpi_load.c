@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/base.h"
+#include "comm/engine.h"
 #include "comm/mpi/host.h"
 
 #ifndef MODULE_FOLDER
@@ -20,13 +21,14 @@
 #endif
 
 enum { PATH_ROOM = 4096, PLACES = 4 };
-struct place { char path[PATH_ROOM]; };
+struct folder { char path[PATH_ROOM]; };
 
 static const char *const names[] = { "openmpi", "mpich" };
 
 static const struct mpi_host host = {
     .shape = MPI_HOST_SHAPE, .fail = ls_fail, .mismatch = comm_mismatch, .agrees = signature_agrees, .message = ls_errmsg,
-    .now = base_now, .zalloc = mem_zalloc, .free = mem_free,
+    .now = base_now, .enter = engine_enter, .leave = engine_leave,
+    .zalloc = mem_zalloc, .free = mem_free,
 };
 
 /* Place of the implementation in names[]; -1: any. */
@@ -46,25 +48,25 @@ static ls_status choose(int *out)
 }
 
 /* The folders to look in; one that can't be told is left empty. */
-static void find_places(struct place place[PLACES])
+static void find_folders(struct folder folders[PLACES])
 {
     char exe[PATH_ROOM] = "", own[PATH_ROOM] = "";
     Dl_info info;
 
     if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0) exe[0] = 0;
     if (dladdr(&host, &info) && info.dli_fname && !realpath(info.dli_fname, own)) own[0] = 0;
-    for (int i = 0; i < PLACES; i++) place[i].path[0] = 0;
+    for (int i = 0; i < PLACES; i++) folders[i].path[0] = 0;
     for (char **path = (char *[]){ exe, own, NULL }; *path; path++) {
         char *slash = strrchr(*path, '/');
         if (slash) *slash = 0;
     }
     if (exe[0]) {
-        snprintf(place[0].path, PATH_ROOM, "%.3000s", exe);
-        snprintf(place[1].path, PATH_ROOM, "%.3000s/../%s", exe, MODULE_FOLDER);
+        snprintf(folders[0].path, PATH_ROOM, "%.3000s", exe);
+        snprintf(folders[1].path, PATH_ROOM, "%.3000s/../%s", exe, MODULE_FOLDER);
     }
     if (own[0]) {
-        snprintf(place[2].path, PATH_ROOM, "%.3000s", own);
-        snprintf(place[3].path, PATH_ROOM, "%.3000s/lockstep", own);
+        snprintf(folders[2].path, PATH_ROOM, "%.3000s", own);
+        snprintf(folders[3].path, PATH_ROOM, "%.3000s/lockstep", own);
     }
 }
 
@@ -82,21 +84,21 @@ static ls_status load(const char *path, const struct transport **out)
 
 static ls_status find(const struct transport **out)
 {
-    static struct place place[PLACES];
+    static struct folder folders[PLACES];
     static char path[PATH_ROOM + 32];
     int wanted;
 
     LS_TRY(choose(&wanted));
-    find_places(place);
+    find_folders(folders);
     for (size_t which = 0; which < COUNT_OF(names); which++)
         for (int i = 0; i < PLACES; i++) {
-            if ((wanted >= 0 && (int)which != wanted) || !place[i].path[0]) continue;
-            snprintf(path, sizeof path, "%.4000s/lockstep_%s.so", place[i].path, names[which]);
+            if ((wanted >= 0 && (int)which != wanted) || !folders[i].path[0]) continue;
+            snprintf(path, sizeof path, "%.4000s/lockstep_%s.so", folders[i].path, names[which]);
             if (access(path, F_OK) == 0) return load(path, out);
         }
-    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*", place[0].path,
-                   place[1].path, strcmp(place[0].path, place[2].path) ? " nor in " : "",
-                   strcmp(place[0].path, place[2].path) ? place[3].path : "");
+    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*", folders[0].path,
+                   folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
+                   strcmp(folders[0].path, folders[2].path) ? folders[3].path : "");
 }
 
 const struct transport *transport_mpi(void)

@@ -48,7 +48,7 @@ static void answer_to(int from)
     struct peer *p = &mpi.peers[from];
 
     if (!over(&p->answer)) return;  /* the answer before is on its way still; it asks again */
-    p->mine = (struct answer){ .now = host->now(), .known = mpi.noted, .record = mpi.latest };
+    p->mine = (struct answer){ .now = host->now(), .record = mpi.latest };
     MPI_Isend(&p->mine, sizeof p->mine, MPI_BYTE, from, ANSWER, mpi.control, &p->answer);
 }
 
@@ -72,7 +72,7 @@ void look(void)
         if (tag == ASK) answer_to(from);
         if (tag == BYE) mpi.peers[from].left = true;
         if (tag == ANSWER) {
-            mpi.peers[from].answered = true;
+            mpi.peers[from].answered = mpi.looked;
             mpi.peers[from].its = in.answer;
         }
     }
@@ -95,7 +95,6 @@ void row_note(struct link *l, const struct call_record *r)
 {
     (void)l;
     mpi.latest = *r;
-    mpi.noted = true;
 }
 
 static void rebase(double *t, double by) { if (*t > 0) *t += by; }  /* clocks of machines differ */
@@ -107,22 +106,17 @@ ls_status row_peek(struct link *l, int rank, struct call_record *out)
 
     if (rank == l->base.rank) {
         *out = mpi.latest;
-        return mpi.noted ? LS_OK : LS_BUSY;
-    }
-    look();
-    if (p->answered) {
-        p->answered = false;
-        p->asked = 0;
-        if (!p->its.known) return LS_BUSY;
-        *out = p->its.record;
-        rebase(&out->queued, now - p->its.now);
-        rebase(&out->started, now - p->its.now);
-        rebase(&out->ended, now - p->its.now);
         return LS_OK;
     }
-    if ((p->asked == 0 || now - p->asked > ASK_SECONDS) && over(&p->ask)) {
+    look();
+    if (now - p->asked > ASK_SECONDS && over(&p->ask)) {
         p->asked = now;
         MPI_Isend(NULL, 0, MPI_BYTE, l->members[rank], ASK, mpi.control, &p->ask);
     }
-    return LS_BUSY;
+    if (p->answered == 0 || now - p->answered > FRESH_SECONDS) return LS_BUSY;
+    *out = p->its.record;
+    rebase(&out->queued, p->answered - p->its.now);
+    rebase(&out->started, p->answered - p->its.now);
+    rebase(&out->ended, p->answered - p->its.now);
+    return LS_OK;
 }

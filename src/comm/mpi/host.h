@@ -17,6 +17,8 @@ struct mpi_host {
     bool       (*agrees)(const struct signature *a, const struct signature *b);
     const char *(*message)(void);
     double     (*now)(void);
+    void       (*enter)(void);   /* the engine, which is held around every function of the row but open */
+    void       (*leave)(void);
     void      *(*zalloc)(enum mem_category c, size_t bytes);
     void       (*free)(void *p);
 };

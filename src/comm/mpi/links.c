@@ -82,8 +82,6 @@ ls_status link_open(int n, const int *members, int me, uint64_t group, const cha
     if (!(l->members = host->zalloc(MEM_COMMUNICATION, (size_t)n * sizeof *l->members))) goto free_link;
     for (int i = 0; i < n; i++) l->members[i] = members ? members[i] : i;
     if ((st = agree(l->members, n, me, group, timeout, &l->slot)) < 0) goto free_members;
-    l->next = mpi.links;
-    mpi.links = l;
     *out = l;
     return LS_OK;
 
@@ -102,8 +100,23 @@ ls_status row_split(struct link *parent, int n, const int *members, int me, uint
     if (!world) return LS_ENOMEM;
     for (int i = 0; i < n; i++) world[i] = parent->members[members[i]];
     st = link_open(n, world, me, group, parent->base.name, parent->timeout, out);
+    if (st == LS_OK) {
+        (*out)->next = mpi.links;
+        mpi.links = *out;
+    }
     host->free(world);
     return st;
+}
+
+void link_free(struct link *l)
+{
+    messages_abandon(l);
+    for (struct flight *f = l->spare, *next; f; f = next) {
+        next = f->next;
+        host->free(f);
+    }
+    host->free(l->members);
+    host->free(l);
 }
 
 void row_close(struct link **out)
@@ -113,13 +126,6 @@ void row_close(struct link **out)
     if (!l) return;
     while (*at != l) at = &(*at)->next;
     *at = l->next;
-    messages_abandon(l);
-    for (struct flight *f = l->spare, *next; f; f = next) {
-        next = f->next;
-        host->free(f);
-    }
-    host->free(l->members);
-    host->free(l);
+    link_free(l);
     *out = NULL;
 }
-

@@ -11,8 +11,8 @@
  *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER tells it.
  *            BYE: the process is leaving.
  *
- * Control messages are looked for whenever the engine asks idle(), failed() or peek(): a process of whose operations none is in
- * flight answers when it calls again, and says nothing of a peer that computes.
+ * Control messages are looked for whenever the engine asks idle(), failed() or peek(), and now and then by a thread (serve.c) while
+ * a process computes: so it answers although nothing of it is in flight.
  *
  * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. When nothing has failed,
  * all ranks have said BYE and the exit code is 0, MPI_Finalize is called. A rank that leaves with another code first tells the
@@ -53,7 +53,8 @@ static void leave(int code, void *unused)
     double since = host->now();
 
     (void)unused;
-    if (mpi.pid != getpid() || mpi.links) return;  /* a child's; or the engine may be in MPI at this moment: mpirun ends the rest */
+    if (mpi.pid != getpid()) return;
+    host->enter();  /* and never leaves: no other thread comes to MPI any more */
     if (code != 0) end_job(LS_EPEER, "rank %d left with exit code %d", mpi.rank, code);
     for (int i = 0; i < mpi.n; i++)
         if (i != mpi.rank) MPI_Isend(NULL, 0, MPI_BYTE, i, BYE, mpi.control, &mpi.peers[i].bye);
@@ -110,13 +111,20 @@ static ls_status start(void)
 
 ls_status row_open(const char *rest, int rank, int n, double timeout, struct link **out)
 {
+    struct link *l = NULL;
+
     if (*rest) return host->fail(LS_EINVAL, "mpi:%s: nothing can follow 'mpi:'", rest);
     LS_TRY(start());
     if (mpi.failed) return verdict();
+    if (mpi.links) return host->fail(LS_EINVAL, "mpi: the world is open already in this process");
     if (rank != mpi.rank || n != mpi.n)
         return host->fail(LS_EINVAL, "rank %d of %d is what the launcher's variables say, but MPI says rank %d of %d: mpirun and the "
                           "module are of different MPI implementations, or a variable is wrong (see LOCKSTEP_MPI)", rank, n, mpi.rank, mpi.n);
-    return link_open(n, NULL, rank, 1, "world", timeout, out);
+    LS_TRY(link_open(n, NULL, rank, 1, "world", timeout, &l));
+    ls_status st = serve_open(l);
+    if (st < 0) link_free(l);
+    else *out = l;
+    return st;
 }
 
 const struct transport row = {

@@ -3,6 +3,7 @@
  *   mpi.c        starting and ending MPI; the row
  *   control.c    verdicts, and questions about the latest call
  *   watch.c      sleeping, and noticing that a process of this machine is gone
+ *   serve.c      a thread that looks for control messages while nobody else does
  *   messages.c   payload with its signature
  *   links.c      opening, splitting, closing
  */
@@ -24,13 +25,15 @@ enum {
 enum control_tag { VERDICT = 1, ASK, ANSWER, BYE };
 
 #define LOOK_SECONDS   100e-6  /* between two looks for control messages while there is other work */
-#define ASK_SECONDS    0.5     /* before a rank is asked again */
+#define ASK_SECONDS    0.05    /* before a rank is asked again */
+#define FRESH_SECONDS  2.0     /* an answer is what the rank does now */
+#define SERVE_SECONDS  0.05    /* between two looks while the process computes */
 #define LINGER_SECONDS 1.0
 
 /* What goes over the wire, as it lies in memory: all ranks run the same build. */
 struct head { struct signature signature; uint64_t bytes; };
 struct verdict { int32_t status; char line[LINE_BYTES]; };
-struct answer { double now; int32_t known, unused; struct call_record record; };  /* now: on the sender's clock */
+struct answer { double now; struct call_record record; };                       /* now: on the sender's clock */
 struct offer { uint64_t group; uint64_t used[WORDS]; };                         /* slots that are taken */
 struct choice { uint64_t group; int64_t slot; };                                /* slot -1: none is free */
 
@@ -54,8 +57,8 @@ struct link {
 /* What this process knows of a rank of the world. */
 struct peer {
     MPI_Request verdict, ask, answer, bye;
-    double      asked;                   /* 0: not */
-    bool        answered, left;
+    double      asked, answered;         /* when; 0: never */
+    bool        left;
     struct answer mine, its;
 };
 
@@ -67,12 +70,11 @@ struct mpi {
     struct peer   *peers;                /* [n] */
     struct pollfd *watch;                /* [watches]: the bell, an eventfd that ends a sleep; a pidfd of each rank on this machine */
     int           *watched, watches;     /* rank of watch[i] */
-    struct link   *links;
+    struct link   *links;                /* of one open world */
     struct flight *abandoned;            /* never freed: MPI may still write there */
     struct verdict verdict;
-    struct call_record latest;
-    bool     noted;
-    double   looked;
+    struct call_record latest;           /* CALL_NONE: there was none */
+    _Atomic double looked;
     struct offer  offer, offered;        /* of the one agreement at a time */
     struct choice choice;
 };
@@ -98,6 +100,9 @@ ls_status watch_open(void);                             /* the bell, and who liv
 void      nap(double seconds);                          /* or until row_wake(), or the end of a process */
 void      row_wake(struct link *l);
 
+/* serve.c */
+ls_status serve_open(struct link *l);                   /* makes l the world; from now on control messages are seen to */
+
 /* messages.c */
 ls_status row_start(struct link *l, struct transfer *t);
 ls_status row_poll(struct link *l, struct transfer *t);
@@ -106,6 +111,7 @@ void      messages_abandon(struct link *l);             /* those under way, when
 
 /* links.c */
 ls_status link_open(int n, const int *members, int me, uint64_t group, const char *name, double timeout, struct link **out);
+void      link_free(struct link *l);
 ls_status row_split(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out);
 void      row_close(struct link **out);
 
