@@ -204,11 +204,11 @@ ls_status segment_join(struct segment *s, int rank, int n, double deadline)
 
     if (!(s->watch = mem_array(MEM_OTHER, (size_t)n, sizeof *s->watch))) return LS_ENOMEM;
     for (int i = 0; i < n; i++) s->watch[i] = -1;
-    LS_TRY(heap_open(s));
     s->rank = rank;
     atomic_store(&c->asleep, 0);
     atomic_store(&c->box_group, 0);
     LS_TRY(wait_all(s, round, true, deadline));  /* nobody looks at anything of the round before any more */
+    LS_TRY(heap_open(s));
     atomic_store(&c->pid, (int32_t)getpid());
     s->round = round + 1;
     if (!atomic_compare_exchange_strong(&c->joined, &round, round + 1))

@@ -29,9 +29,17 @@ static ls_status make_room(struct heap *h)
     return LS_OK;
 }
 
+/* Gives pages back; what is handed out again reads as zeros. */
+static void punch(struct segment *s, size_t at, size_t bytes)
+{
+    while (fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(start_of(s) + at), (off_t)bytes) != 0)
+        ASSERT(errno == EINTR);  /* a memfd can do it */
+}
+
 ls_status heap_open(struct segment *s)
 {
     LS_TRY(make_room(&s->heap));
+    punch(s, 0, s->control->heap_bytes);  /* of a round before */
     s->heap.extent[0] = (struct extent){ 0, s->control->heap_bytes, false };
     s->heap.n = 1;
     return LS_OK;
@@ -100,8 +108,7 @@ void heap_free(struct segment *s, void *p)
     h->extent[i].used = false;
     join(h, i);
     join(h, i - 1);
-    if (fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(start_of(s) + e.at), (off_t)e.bytes) != 0)
-        memset(p, 0, e.bytes);  /* what is handed out again reads as zeros */
+    punch(s, e.at, e.bytes);
 }
 
 bool heap_holds(const struct segment *s, const void *p, size_t bytes)

@@ -20,7 +20,8 @@ enum {
     STAGES      = 4,                /* pieces of one member under way at once */
 };
 
-struct area { _Atomic uint32_t left; };
+/* told: every member's cell has the place by now; before, nobody goes on to another link. left: members that closed it. */
+struct area { _Atomic uint64_t told; _Atomic uint32_t left; };
 
 /* Pieces are numbered through all calls of the link. */
 struct seat {
