@@ -6,6 +6,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "lockstep/comm.h"
 #include "lockstep/status.h"
 
 #define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
@@ -49,6 +53,48 @@ static inline void lab_above(const char *what, double claimed, double measured)
 {
     printf("%-62s %5s %8.6g %14.6g", what, "above", claimed, measured);
     lab_mark(measured > claimed);
+}
+
+/* What a rank does. shared: of lab_shared(), the same memory in all of them. */
+typedef void lab_rank(ls_comm *comm, int rank, int n, void *shared);
+
+static inline void lab_child(const char *where, int rank, int n, lab_rank *run, void *shared)
+{
+    ls_comm *comm;
+
+    TRY(ls_comm_open(where, rank, n, &comm));
+    run(comm, rank, n, shared);
+    ls_comm_close(&comm);
+    fflush(stdout);
+    _exit(0);
+}
+
+/* Runs n ranks as processes over shared memory. They leave in shared what they found. */
+static inline void lab_ranks(int n, lab_rank *run, void *shared)
+{
+    static int worlds;
+    char where[64];
+    int failed = 0, status;
+
+    snprintf(where, sizeof where, "shm:lab-%d-%d", (int)getpid(), worlds++);
+    fflush(stdout);
+    for (int r = 0; r < n; r++) {
+        pid_t child = fork();
+
+        if (child == 0) lab_child(where, r, n, run, shared);
+        if (child < 0) exit(1);
+    }
+    for (int r = 0; r < n; r++) failed += wait(&status) < 0 || status != 0;
+    if (failed) exit(1);
+}
+
+/* Zeroed memory that lab_ranks()'s ranks share. */
+static inline void *lab_shared(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED) exit(1);
+    return p;
 }
 
 static inline int lab_close(void)

@@ -49,14 +49,14 @@ static bool sums(const struct algorithm *a)
     return a->op == LS_COLLECTIVE_ALL_REDUCE || a->op == LS_COLLECTIVE_REDUCE_SCATTER;
 }
 
-/* In rank order, in f32 for half types, rounded once. */
+/* In rank order, in f32 for half types, as the average's division is; rounded to them once. */
 static double sum_of(const struct virtual_case *c, size_t i)
 {
     enum virtual_type wide = c->type == VIRTUAL_BF16 ? VIRTUAL_F32 : c->type;
     double sum = virtual_value(c->type, 0, i);
 
     for (int r = 1; r < c->n; r++) sum = virtual_round(wide, sum + virtual_value(c->type, r, i));
-    return virtual_round(c->type, c->average ? sum / c->n : sum);
+    return virtual_round(c->type, c->average ? virtual_round(wide, sum / c->n) : sum);
 }
 
 /* Element i of recv on rank r. */

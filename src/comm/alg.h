@@ -28,7 +28,7 @@ static inline struct span span_none(void) { return (struct span){ IN_SEND, 0, 0 
 ls_status steps_copy(struct step_list *l, int to, struct span out, int from, struct span in);
 ls_status steps_reduce(struct step_list *l, int to, struct span out, int from, struct span in, bool done);
 ls_status steps_local(struct step_list *l, struct span out, struct span in, bool done);
-ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in);
+ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in, bool done);
 size_t    steps_pieces(const struct shape_of_call *c);  /* chunks of the largest block; at least 1 */
 size_t    steps_chunk(const struct shape_of_call *c);   /* elements of one; at least 1 */
 

@@ -19,8 +19,8 @@ ls_status central_all_reduce(const struct shape_of_call *c, struct step_list *l)
     l->scratch = count;
     l->wide = true;
     LS_TRY(steps_local(l, mine, sum, false));
-    for (int i = 1; i < c->n; i++) LS_TRY(steps_reduce(l, -1, span_none(), i, sum, false));
-    LS_TRY(steps_local(l, sum, all, true));
+    for (int i = 1; i < c->n; i++) LS_TRY(steps_reduce(l, -1, span_none(), i, sum, i == c->n - 1));
+    LS_TRY(steps_local(l, sum, all, false));
     for (int i = 1; i < c->n; i++) LS_TRY(steps_copy(l, i, all, -1, span_none()));
     return LS_OK;
 }

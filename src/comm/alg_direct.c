@@ -34,10 +34,10 @@ static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct sp
     LS_TRY(steps_local(l, own, slot, false));
     for (int i = 1; i < n; i++) {
         slot.at = (size_t)i * chunk;
-        LS_TRY(steps_local_reduce(l, slot, (struct span){ IN_SCRATCH, 0, own.len }));
+        LS_TRY(steps_local_reduce(l, slot, (struct span){ IN_SCRATCH, 0, own.len }, i == n - 1));
     }
     slot.at = 0;
-    return steps_local(l, slot, span_part(mine, k * chunk, chunk), true);
+    return steps_local(l, slot, span_part(mine, k * chunk, chunk), false);
 }
 
 static ls_status reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)

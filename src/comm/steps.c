@@ -64,9 +64,9 @@ ls_status steps_local(struct step_list *l, struct span out, struct span in, bool
     return steps_push(l, (struct step){ -1, -1, out, in, STEP_LOCAL, done });
 }
 
-ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in)
+ls_status steps_local_reduce(struct step_list *l, struct span out, struct span in, bool done)
 {
-    return steps_push(l, (struct step){ -1, -1, out, in, STEP_LOCAL_REDUCE, false });
+    return steps_push(l, (struct step){ -1, -1, out, in, STEP_LOCAL_REDUCE, done });
 }
 
 static size_t largest_block(const struct shape_of_call *c)

@@ -10,7 +10,7 @@
  *     STEP_LOCAL_REDUCE  nothing travels: in = op(in, out) on this rank (to == from == -1)
  * A step begins when the one before it has ended. A runtime may begin one earlier where its spans meet nothing that the
  * steps still running write, and its `in` nothing that they read. In one step, in and out never meet.
- * `done`: the sum at in's place is complete with this step; an average divides here, in the precision of the sum.
+ * `done`: the sum at in's place is complete with this step; an average divides it there, before anything rounds it further.
  *
  * Places are in one of three buffers: the call's send, the call's recv, and scratch (of list->scratch elements, undefined
  * before the first step). list->wide: scratch holds f32 where the type is a half type (else the type itself): what comes or

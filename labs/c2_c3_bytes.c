@@ -1,0 +1,75 @@
+/* C2 - an all-reduce moves 2 D (n-1)/n bytes a rank whatever n, reduce-scatter and all-gather half of it each.
+ * C3 - through one central node it is O(n D) at that node. Counted, n = 2 .. 16. */
+#include "lab.h"
+
+enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */
+
+struct found { double all_reduce, reduce_scatter, all_gather, central; };  /* bytes that left this rank */
+
+static double sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counted(comm, c).bytes; }
+
+/* Everyone's buffer to rank 0, and the sum back. */
+static void through_rank_0(ls_comm *comm, int rank, int n, float *x, float *came)
+{
+    size_t count = (size_t)n * BLOCK;
+
+    if (rank > 0) {
+        TRY(ls_send(comm, x, count, LS_F32, 0, NULL));
+        TRY(ls_recv(comm, x, count, LS_F32, 0, NULL));
+        return;
+    }
+    for (int r = 1; r < n; r++) {
+        TRY(ls_recv(comm, came, count, LS_F32, r, NULL));
+        for (size_t i = 0; i < count; i++) x[i] += came[i];
+    }
+    for (int r = 1; r < n; r++) TRY(ls_send(comm, x, count, LS_F32, r, NULL));
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    static float x[MOST * BLOCK], y[MOST * BLOCK];
+
+    TRY(ls_all_reduce(comm, x, y, (size_t)n * BLOCK, LS_F32, LS_SUM, NULL));
+    TRY(ls_reduce_scatter(comm, x, y, BLOCK, LS_F32, LS_SUM, NULL));
+    TRY(ls_all_gather(comm, y, x, BLOCK, LS_F32, NULL));
+    through_rank_0(comm, rank, n, x, y);
+    f->all_reduce = sent(comm, LS_COLLECTIVE_ALL_REDUCE);
+    f->reduce_scatter = sent(comm, LS_COLLECTIVE_REDUCE_SCATTER);
+    f->all_gather = sent(comm, LS_COLLECTIVE_ALL_GATHER);
+    f->central = sent(comm, LS_COLLECTIVE_SEND);
+}
+
+/* Adds what the ranks of a world differ from the formula, in D, and prints its row. */
+static void one_world(int n, double *off)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    double d = 4.0 * BLOCK * n, share = (double)(n - 1) / n;
+
+    lab_ranks(n, run, f);
+    for (int r = 0; r < n; r++) {
+        off[0] += fabs(f[r].all_reduce / d - 2 * share);
+        off[1] += fabs(f[r].reduce_scatter / d - share);
+        off[2] += fabs(f[r].all_gather / d - share);
+    }
+    off[3] += fabs(f[0].central / d - (n - 1));
+    printf("%5d %12.4f %15.4f %15.4f %15.4f %18.4f\n", n, 2 * share, f[0].all_reduce / d, f[0].reduce_scatter / d,
+           f[0].all_gather / d, f[0].central / d);
+    munmap(f, MOST * sizeof *f);
+}
+
+int main(void)
+{
+    double off[4] = { 0 };
+
+    printf("sent by rank 0, in units of D\n%5s %12s %15s %15s %15s %18s\n", "n", "2(n-1)/n", "all_reduce", "reduce_scatter",
+           "all_gather", "central, rank 0");
+    for (int n = LEAST; n <= MOST; n++) one_world(n, off);
+    printf("\n");
+    lab_open("C2, C3", "2 D (n-1)/n bytes a rank whatever n; through a central node n D at that node");
+    lab_equal("all_reduce: all ranks, n = 2 .. 16, off from 2 D (n-1)/n by", 0, off[0], 1e-9);
+    lab_equal("reduce_scatter: off from D (n-1)/n by", 0, off[1], 1e-9);
+    lab_equal("all_gather: off from D (n-1)/n by", 0, off[2], 1e-9);
+    lab_equal("central: rank 0 off from (n-1) D, and it receives as much, by", 0, off[3], 1e-9);
+    return lab_close();
+}
