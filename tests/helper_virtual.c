@@ -87,10 +87,8 @@ static void store(const struct machine *m, int r, const struct step *s, const do
     WANT(s->in.in != IN_SEND, "rank %d writes its send buffer", r);
     if (in == came && !add) return;  /* the runtime drops a copy onto itself */
     for (size_t i = 0; i < s->in.len; i++) {
-        double x = add ? in[i] + came[i] : came[i];
-
-        if (s->done && m->c->average) x /= m->c->n;
-        in[i] = virtual_round(t, x);
+        in[i] = virtual_round(t, add ? in[i] + came[i] : came[i]);
+        if (s->done && m->c->average) in[i] = virtual_round(t, in[i] / m->c->n);
     }
 }
 
