@@ -41,6 +41,7 @@ struct cached_list {
     const struct algorithm *algorithm;   /* NULL: none */
     int      root;
     bool     in_place;
+    size_t   chunk;
     size_t  *at;                         /* [2 * (n + 1)], recv_at behind at; zeros where unused */
     struct step_list list;
     uint64_t used;                       /* clock of the cache */

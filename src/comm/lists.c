@@ -1,7 +1,7 @@
 /* lists.c - step lists of calls seen before, so that a training step's calls make none, and the scratch that they run in.
  *
- * A list depends on the operation, the algorithm, the block borders, the root and whether all_to_all is in place. A comm keeps
- * the LISTS_KEPT used last.
+ * A list depends on the operation, the algorithm, the block borders, the root, the chunk, and whether
+ * all_to_all is in place. A comm keeps the LISTS_KEPT used last.
  */
 #include "comm/engine.h"
 
@@ -40,11 +40,17 @@ static bool in_place(const ls_work *w)
     return w->op == LS_COLLECTIVE_ALL_TO_ALL && w->request.send == w->request.recv;
 }
 
+/* Elements of a step where an algorithm cuts into chunks: what goes down a chain. Elsewhere lanes overlap sums and transfers. */
+static size_t chunk_of(const ls_work *w)
+{
+    return w->op == LS_COLLECTIVE_BROADCAST ? CHUNK_BYTES / ls_dtype_bytes(w->request.type) : 0;
+}
+
 static bool same_call(const struct cached_list *l, const ls_work *w, const struct algorithm *a)
 {
     const struct request *r = &w->request;
 
-    return l->algorithm == a && l->root == r->root && l->in_place == in_place(w) &&
+    return l->algorithm == a && l->root == r->root && l->in_place == in_place(w) && l->chunk == chunk_of(w) &&
            !memcmp(l->at, w->borders, borders_room(w->comm) * sizeof *l->at);
 }
 
@@ -53,7 +59,7 @@ static ls_status list_make(ls_work *w, const struct algorithm *a, struct cached_
     ls_comm *c = w->comm;
     const struct request *r = &w->request;
     struct shape_of_call shape = { .rank = c->rank, .n = c->n, .root = r->root, .at = r->at, .recv_at = r->recv_at,
-                                   .in_place = in_place(w) };
+                                   .chunk = chunk_of(w), .in_place = in_place(w) };
 
     if (!l->at && !(l->at = mem_array(MEM_OTHER, borders_room(c), sizeof *l->at))) return LS_ENOMEM;
     l->algorithm = NULL;                 /* nobody's until it is whole */
@@ -64,6 +70,7 @@ static ls_status list_make(ls_work *w, const struct algorithm *a, struct cached_
     memcpy(l->at, w->borders, borders_room(c) * sizeof *l->at);
     l->root = r->root;
     l->in_place = shape.in_place;
+    l->chunk = shape.chunk;
     l->algorithm = a;
     return LS_OK;
 }
