@@ -27,6 +27,7 @@ static void be_rank(const char *where, int rank, int n, forked_fn *fn, void *ctx
     alarm(PATIENCE);
     RANK_OK(ls_comm_open(where, rank, n, &comm));
     fn(comm, ctx);
+    RANK_OK(ls_barrier(comm));
     ls_comm_close(&comm);
     fflush(NULL);
     _exit(0);

@@ -1,0 +1,229 @@
+/* test_checkpoint_ranks.c - a checkpoint that several ranks save together is, byte for byte, that of one rank, loads on any number
+ * of ranks, and fails on all of them or on none. */
+#include "helper_checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "helper_forked.h"
+#include "program/store.h"
+
+enum { BOTH = LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
+
+static const struct { const char *name; int ndim; size_t size[3], count; } shapes[PARAMETERS] = {
+    { "a", 2, { 7, 5 }, 35 }, { "b", 1, { 3 }, 3 }, { "c", 3, { 2, 3, 4 }, 24 }, { "d", 1, { 1 }, 1 }, { "outside", 1, { 11 }, 11 },
+};
+
+/* comm NULL: everything is whole. */
+static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum store_backing backing)
+{
+    struct store_group_options o = { .sharded = sharded, .backing = backing, .path = "/tmp" };
+    ls_store *s;
+    int index, group, front[] = { 1, 0 }, back[] = { 2, 3 };
+
+    RANK_OK(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
+    for (size_t i = 0; i < PARAMETERS; i++) {
+        RANK_OK(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, shapes[i].ndim, shapes[i].size, &index));
+        RANK_OK(ls_store_add_state(s, i, "m"));
+    }
+    if (comm) {
+        RANK_OK(store_group(s, 2, front, comm, &o, &group));
+        RANK_OK(store_group(s, 2, back, comm, &o, &group));
+    }
+    RANK_OK(ls_store_allocate(s));
+    return s;
+}
+
+/* Element e of what is called kind of parameter i. */
+static double element(size_t i, const char *kind, size_t e) { return rng_normal(3, rng_stream(shapes[i].name) ^ rng_stream(kind), e); }
+
+static void each(ls_store *s, bool write)
+{
+    for (size_t i = 0; i < PARAMETERS; i++)
+        for (int k = -1; k < ls_store_states(s, i); k++) {
+            const char *kind = k < 0 ? "parameter" : ls_store_state_name(s, i, k);
+            ls_dtype type = store_type(s, k < 0 ? STORE_VALUE : STORE_STATE);
+            double want[MOST], got[MOST];
+            unsigned char as_stored[MOST * 8];
+
+            for (size_t e = 0; e < shapes[i].count; e++)
+                want[e] = element(i, kind, e);
+            if (write) {
+                RANK_OK(ls_store_write(s, i, kind, want, LS_F64, shapes[i].count));
+                continue;
+            }
+            ls_convert(as_stored, type, want, LS_F64, shapes[i].count);
+            ls_convert(want, LS_F64, as_stored, type, shapes[i].count);
+            RANK_OK(ls_store_read(s, i, kind, got, LS_F64, shapes[i].count));
+            RANK_CHECK(memcmp(got, want, shapes[i].count * sizeof *want) == 0);
+        }
+}
+
+struct job { ls_dtype type; unsigned sharded; enum store_backing backing; const char *root; };
+
+static void save_together(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(comm, j->type, j->sharded, j->backing);
+    ls_train_state state = small_state(STEP);
+
+    each(s, true);
+    RANK_OK(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL));
+    ls_store_release(&s);
+}
+
+static void save_alone(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(NULL, j->type, 0, BACKING_MEMORY);
+    ls_train_state state = small_state(STEP);
+
+    (void)comm;
+    each(s, true);
+    RANK_OK(ls_checkpoint_save(j->root, s, NULL, &state, NULL));
+    ls_store_release(&s);
+}
+
+static void load_alone(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(NULL, j->type, 0, BACKING_MEMORY);
+    char path[600];
+
+    (void)comm;
+    snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
+    RANK_OK(ls_checkpoint_load(path, s, BOTH, NULL));
+    each(s, false);
+    ls_store_release(&s);
+}
+
+static void load_together(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(comm, j->type, j->sharded, j->backing);
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
+    RANK_OK(ls_checkpoint_load(path, s, BOTH, NULL));
+    each(s, false);
+    ls_store_release(&s);
+}
+
+static void check_same_files(const char *a, const char *b)
+{
+    static const char *const names[] = { "manifest.json", "parameters_0000_of_0001.safetensors", "optimizer_0000_of_0001.safetensors" };
+
+    for (size_t k = 0; k < COUNT_OF(names); k++) {
+        char x[600], y[600], *p, *q;
+        size_t n, m;
+
+        snprintf(x, sizeof x, "%s/step_%08d/%s", a, STEP, names[k]);
+        snprintf(y, sizeof y, "%s/step_%08d/%s", b, STEP, names[k]);
+        TRY(file_read(x, &p, &n));
+        TRY(file_read(y, &q, &m));
+        assert_int_equal(n, m);
+        assert_memory_equal(p, q, n);
+        mem_free(p);
+        mem_free(q);
+    }
+}
+
+static void any_ranks_save_and_any_ranks_load(void **state)
+{
+    static const struct { ls_dtype type; unsigned sharded; enum store_backing backing; } cases[] = {
+        { LS_F32, 0, BACKING_MEMORY }, { LS_F32, ALL, BACKING_MEMORY }, { LS_BF16, ALL, BACKING_FILE },
+        { LS_BF16, 1u << STORE_STATE, BACKING_CPU },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        struct job one = { cases[k].type, 0, BACKING_MEMORY, scratch("one") };
+        struct job job = { cases[k].type, cases[k].sharded, cases[k].backing, scratch("three") };
+        struct job other = { cases[k].type, ALL, BACKING_MEMORY, scratch("three") };
+
+        forked_run(1, save_alone, &one);
+        forked_run(3, save_together, &job);
+        check_same_files(one.root, job.root);
+        forked_run(1, load_alone, &job);
+        forked_run(2, load_together, &other);
+        forked_run(5, load_together, &job);
+    }
+}
+
+/* The disk of rank 0 fails at each write in turn: all ranks learn of it, in the same words. */
+static void fail_together(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(comm, LS_F32, ALL, BACKING_MEMORY);
+    ls_train_state state = small_state(STEP);
+    int failures = 0;
+
+    each(s, true);
+    for (int nth = 1;; nth++, failures++) {
+        ls_status st;
+
+        file_fail_at(ls_comm_rank(comm) ? 0 : nth);
+        st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
+        file_fail_at(0);
+        if (st == LS_OK)
+            break;
+        RANK_CHECK(st == LS_EIO);
+        RANK_CHECK(strstr(ls_errmsg(), "step_00000007.tmp"));
+        RANK_CHECK(ls_comm_rank(comm) == 0 || strncmp(ls_errmsg(), "rank 0: ", 8) == 0);
+        each(s, false);  /* all are still in step */
+    }
+    RANK_CHECK(failures >= 3);
+    ls_store_release(&s);
+}
+
+static void a_full_disk_fails_on_all_ranks(void **state)
+{
+    struct job job = { .root = scratch("full") };
+
+    (void)state;
+    forked_run(3, fail_together, &job);
+    forked_run(1, load_alone, &(struct job){ LS_F32, 0, BACKING_MEMORY, job.root });
+}
+
+/* What a rank finds wrong before anything is written stops all. */
+static void one_is_not_ready(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(comm, LS_F32, ALL, BACKING_MEMORY);
+    ls_train_state state = small_state(STEP);
+    char path[600];
+
+    if (ls_comm_rank(comm) == 1)
+        state.tokens = UINT64_MAX;
+    RANK_CHECK(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL) == LS_EINVAL);
+    RANK_CHECK((strncmp(ls_errmsg(), "rank 1: ", 8) == 0) == (ls_comm_rank(comm) != 1));
+    snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
+    RANK_CHECK(!file_exists(path));
+    RANK_CHECK(ls_checkpoint_save(j->root, s, NULL, &state, NULL) == LS_EINVAL);
+    RANK_CHECK(strstr(ls_errmsg(), "'a' lies in parts on several ranks"));
+    ls_store_release(&s);
+}
+
+static void one_that_is_not_ready_stops_all(void **state)
+{
+    struct job job = { .root = scratch("never") };
+
+    (void)state;
+    forked_run(3, one_is_not_ready, &job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
+        TEST(any_ranks_save_and_any_ranks_load),
+        TEST(a_full_disk_fails_on_all_ranks),
+        TEST(one_that_is_not_ready_stops_all),
+#undef TEST
+    };
+
+    return cmocka_run_group_tests_name("checkpoint_ranks", tests, NULL, NULL);
+}
