@@ -214,11 +214,16 @@ LOOPS(plain, )
 LOOPS(avx2, __attribute__((target("avx2"))))
 LOOPS(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))))
 
+static enum reduce_isa most = REDUCE_AVX512;
+
+void reduce_at_most(enum reduce_isa isa) { most = isa; }
+
 static const struct loops *loops(void)
 {
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    if (most >= REDUCE_AVX512 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
         return &loops_avx512;
-    return __builtin_cpu_supports("avx2") ? &loops_avx2 : &loops_plain;
+    return most >= REDUCE_AVX2 && __builtin_cpu_supports("avx2") ? &loops_avx2 : &loops_plain;
 }
 
 /* ---- what others call ---- */

@@ -26,4 +26,8 @@ void reduce_narrow(void *dst, const float *src, size_t count, ls_dtype type, int
 /* x[count] = x / divide, floating types. divide == 1 does nothing. */
 void reduce_divide(void *x, size_t count, ls_dtype type, int divide);
 
+/* For tests: nothing above this is used, even where the processor has it. Before any operation runs. */
+enum reduce_isa { REDUCE_PLAIN, REDUCE_AVX2, REDUCE_AVX512 };
+void reduce_at_most(enum reduce_isa isa);
+
 #endif
