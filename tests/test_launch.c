@@ -2,9 +2,6 @@
  *
  * A case runs a launcher in a process of its own, whose ranks are this program again: `test_launch --rank WHAT`.
  */
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -13,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -21,6 +17,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "helper_launch.h"
 #include "train/launch.h"
 
 enum { FLOOD_LINES = 20000 };
@@ -148,143 +145,18 @@ static int rank_main(const char *what, const char *who)
 
 /* ---- a launcher ---- */
 
-static char *folder;               /* of this case */
-static char mark[64];              /* in the environment of its processes */
-static int  cases;
-
-static char *inside(const char *name)  /* mem_free() it */
-{
-    char *path = file_path("%s/%s", folder, name);
-
-    assert_non_null(path);
-    return path;
-}
-
-static char *read_inside(const char *name)
-{
-    char *path = inside(name), *text = NULL;
-
-    if (file_read(path, &text, NULL) != LS_OK) text = mem_strdup("");
-    mem_free(path);
-    return text;
-}
-
-static void redirect(const char *name, int fd)
-{
-    char *path = inside(name);
-    int to = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
-
-    if (to < 0 || dup2(to, fd) < 0) _exit(99);
-    close(to);
-    mem_free(path);
-}
-
-/* As the command does it: the line on standard error, the code as its own. */
 static pid_t launch(int ranks, const char *what, const char *who, bool bind)
 {
-    char *err = inside("err");
-
-    unlink(err);  /* of a launch before */
-    mem_free(err);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid > 0) return pid;
     char *const argv[] = { "test_launch", "--rank", (char *)what, (char *)who, NULL };
-    char *log = inside("log");
-    int code = 98;
-    redirect("out", STDOUT_FILENO);
-    redirect("err", STDERR_FILENO);
-    setenv("LAUNCH_TEST", mark, 1);
-    setenv("TMPDIR", folder, 1);
-    ls_status st = launch_run(&(struct launch){ ranks, argv, log, bind }, &code);
-    if (st != LS_OK) code = 97;
-    if (code) fprintf(stderr, "lockstep probe: %s\n", ls_errmsg());
-    mem_free(log);
-    fflush(stderr);
-    _exit(code);
-}
 
-static bool contains(const char *name, const char *text)
-{
-    char *all = read_inside(name);
-    bool yes = strstr(all, text) != NULL;
-
-    mem_free(all);
-    return yes;
-}
-
-static void wait_for(const char *name, const char *text)
-{
-    double began = base_now();
-
-    while (!contains(name, text)) {
-        if (base_now() - began > SOON) fail_msg("'%s' never appeared in %s", text, name);
-        usleep(5000);
-    }
-}
-
-static int finish(pid_t pid)
-{
-    double began = base_now();
-    int status;
-
-    while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (base_now() - began > SOON) fail_msg("the launcher does not end");
-        usleep(2000);
-    }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-/* Processes with this case's mark in their environment. */
-static int processes(void)
-{
-    DIR *d = opendir("/proc");
-    int count = 0;
-
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d)); ) {
-        char path[300], text[1 << 16];
-
-        if (!isdigit((unsigned char)e->d_name[0])) continue;
-        snprintf(path, sizeof path, "/proc/%s/environ", e->d_name);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) continue;
-        ssize_t got = read(fd, text, sizeof text);
-        close(fd);
-        count += got > 0 && memmem(text, (size_t)got, mark, strlen(mark)) != NULL;
-    }
-    closedir(d);
-    return count;
-}
-
-static int entries(const char *path, const char *with)
-{
-    DIR *d = opendir(path);
-    int count = 0;
-
-    if (!d) return 0;
-    for (struct dirent *e; (e = readdir(d)); ) count += e->d_name[0] != '.' && strstr(e->d_name, with) != NULL;
-    closedir(d);
-    return count;
-}
-
-static void nothing_is_left(void)
-{
-    double began = base_now();
-
-    while (processes() > 0) {  /* what was killed may need a moment to be gone */
-        if (base_now() - began > SOON) fail_msg("%d processes are left", processes());
-        usleep(2000);
-    }
-    assert_in_range(entries(folder, ""), 2, 3);  /* out, err, log */
-    assert_int_equal(entries("/dev/shm", "lockstep"), 0);
+    return case_launch(ranks, argv, bind);
 }
 
 static int run(int ranks, const char *what, const char *who)
 {
-    int code = finish(launch(ranks, what, who, false));
+    int code = case_finish(launch(ranks, what, who, false));
 
-    nothing_is_left();
+    case_nothing_is_left();
     return code;
 }
 
@@ -298,29 +170,10 @@ static int lines(const char *text)
 
 static void assert_err(const char *want)
 {
-    char *err = read_inside("err");
+    char *err = case_read("err");
 
     assert_string_equal(err, want);
     mem_free(err);
-}
-
-static int set_up(void **state)
-{
-    char template[] = "/tmp/lockstep-launch-XXXXXX";
-
-    (void)state;
-    if (!mkdtemp(template)) return -1;
-    folder = mem_strdup(template);
-    snprintf(mark, sizeof mark, "launch-test-%d-%d.", (int)getpid(), cases++);
-    return folder ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    file_remove_tree(folder);
-    mem_free(folder);
-    return 0;
 }
 
 /* ---- cases ---- */
@@ -338,7 +191,7 @@ static void ranks_find_their_place(void **state)
 
         snprintf(want, sizeof want, "[rank %d] env %d %d 3 3 0 127.0.0.1 29500 shm:fd: omp=5 inherited=1 group=1 null=%d bound=", i,
                  i, i, i > 0);
-        char *err = read_inside("err"), *at = strstr(err, want);
+        char *err = case_read("err"), *at = strstr(err, want);
         if (i > 0) assert_non_null(at);
         else assert_non_null(strstr(err, "[rank 0] env 0 0 3 3 0 127.0.0.1 29500 shm:fd: "));
         assert_null(strstr(err, "term=1"));
@@ -354,13 +207,13 @@ static void ranks_are_bound_to_their_shares(void **state)
 
     (void)state;
     if (cores < 2) skip();
-    assert_int_equal(finish(launch(2, "env", "0", true)), 0);
+    assert_int_equal(case_finish(launch(2, "env", "0", true)), 0);
     snprintf(want, sizeof want, "bound=%d ", cores / 2);
-    assert_true(contains("err", want));
-    assert_int_equal(finish(launch(cores + 1, "env", "0", true)), 0);  /* more ranks than processors: not bound */
+    assert_true(case_contains("err", want));
+    assert_int_equal(case_finish(launch(cores + 1, "env", "0", true)), 0);  /* more ranks than processors: not bound */
     snprintf(want, sizeof want, "bound=%d ", cores);
-    assert_true(contains("err", want));
-    nothing_is_left();
+    assert_true(case_contains("err", want));
+    case_nothing_is_left();
 }
 
 static void all_well_is_silent(void **state)
@@ -368,14 +221,14 @@ static void all_well_is_silent(void **state)
     (void)state;
     assert_int_equal(run(4, "zero", "0"), 0);
     assert_err("");
-    assert_int_equal(entries(folder, "log"), 0);
+    assert_int_equal(case_entries(case_folder, "log"), 0);
 }
 
 static void rank_0_keeps_standard_output(void **state)
 {
     (void)state;
     assert_int_equal(run(2, "out0", "0"), 0);
-    char *out = read_inside("out");
+    char *out = case_read("out");
     assert_string_equal(out, "{\"json\":1}\n");
     mem_free(out);
     assert_err("");
@@ -388,7 +241,7 @@ static void a_failure_ends_all_and_is_said_last(void **state)
     assert_int_equal(run(4, "exit", "2"), 7);
     assert_true(base_now() - began >= 0.9);  /* the others had their second */
     assert_err("[rank 2] working\nlockstep probe: rank 2: the disk is full\n");
-    char *log = read_inside("log/rank_0002.err");
+    char *log = case_read("log/rank_0002.err");
     assert_string_equal(log, "working\nlockstep probe: the disk is full\n");
     mem_free(log);
 }
@@ -406,7 +259,7 @@ static void one_cause_is_said_once(void **state)
 {
     (void)state;
     assert_int_equal(run(4, "both", "0"), 1);
-    char *err = read_inside("err");
+    char *err = case_read("err");
     assert_int_equal(lines(err), 1);
     assert_non_null(strstr(err, ": the text is not there\n"));
     mem_free(err);
@@ -419,7 +272,7 @@ static void blame_counts_less_than_a_failure(void **state)
     (void)state;
     assert_int_equal(run(3, "blame", "0"), 1);
     assert_err("lockstep probe: rank 1: the disk is full\n");
-    assert_true(contains("log/rank_0000.err", "never came"));
+    assert_true(case_contains("log/rank_0000.err", "never came"));
 }
 
 static void lines_are_prefixed_and_kept(void **state)
@@ -428,7 +281,7 @@ static void lines_are_prefixed_and_kept(void **state)
 
     (void)state;
     assert_int_equal(run(2, "lines", "1"), 0);
-    char *err = read_inside("err"), *log = read_inside("log/rank_0001.err");
+    char *err = case_read("err"), *log = case_read("log/rank_0001.err");
     const char *const lines_of_1[] = { "one", "", "[three]", "lockstep probe: held, but not the end", "no end", "said aloud" };
     for (size_t i = 0; i < COUNT_OF(lines_of_1); i++) {
         snprintf(want, sizeof want, "[rank 1] %s\n", lines_of_1[i]);
@@ -453,7 +306,7 @@ static void a_flood_never_mixes_lines(void **state)
 
     (void)state;
     assert_int_equal(run(RANKS, "flood", "0"), 0);
-    char *err = read_inside("err");
+    char *err = case_read("err");
     for (char *line = err, *end; (end = strchr(line, '\n')); line = end + 1) {
         int prefix, i, rank;
         bool out = false;
@@ -485,13 +338,13 @@ static void the_death_of_the_launcher_ends_the_ranks(void **state)
 {
     (void)state;
     pid_t pid = launch(3, "stubborn", "0", false);
-    wait_for("err", "[rank 0] ready");
-    wait_for("err", "[rank 1] ready");
-    wait_for("err", "[rank 2] ready");
-    assert_int_equal(processes(), 3);  /* the launcher set its mark after its own start */
+    case_wait_for("err", "[rank 0] ready");
+    case_wait_for("err", "[rank 1] ready");
+    case_wait_for("err", "[rank 2] ready");
+    assert_int_equal(case_processes(), 3);  /* the launcher set its mark after its own start */
     kill(pid, SIGKILL);
-    assert_int_equal(finish(pid), 1000 + SIGKILL);
-    nothing_is_left();
+    assert_int_equal(case_finish(pid), 1000 + SIGKILL);
+    case_nothing_is_left();
 }
 
 static void signals_are_passed_on(void **state)
@@ -503,21 +356,21 @@ static void signals_are_passed_on(void **state)
         pid_t pid = launch(2, "obey", "0", false);
         char want[64];
 
-        wait_for("err", "[rank 0] ready");
-        wait_for("err", "[rank 1] ready");
+        case_wait_for("err", "[rank 0] ready");
+        case_wait_for("err", "[rank 1] ready");
         kill(pid, SIGUSR1);
-        wait_for("err", "[rank 0] usr1");
-        wait_for("err", "[rank 1] usr1");
+        case_wait_for("err", "[rank 0] usr1");
+        case_wait_for("err", "[rank 1] usr1");
         kill(pid, asked[k].number);
-        assert_int_equal(finish(pid), 0);
+        assert_int_equal(case_finish(pid), 0);
         for (int i = 0; i < 2; i++) {
             snprintf(want, sizeof want, "[rank %d] %s\n", i, asked[k].said);
-            assert_true(contains("err", want));
+            assert_true(case_contains("err", want));
         }
-        char *err = read_inside("err");
+        char *err = case_read("err");
         assert_int_equal(lines(err), 6);  /* each signal once */
         mem_free(err);
-        nothing_is_left();
+        case_nothing_is_left();
     }
 }
 
@@ -525,14 +378,14 @@ static void a_second_signal_kills(void **state)
 {
     (void)state;
     pid_t pid = launch(2, "stubborn", "0", false);
-    wait_for("err", "[rank 0] ready");
-    wait_for("err", "[rank 1] ready");
+    case_wait_for("err", "[rank 0] ready");
+    case_wait_for("err", "[rank 1] ready");
     kill(pid, SIGTERM);
     usleep(50000);
     kill(pid, SIGTERM);
-    assert_int_equal(finish(pid), 128 + SIGTERM);
-    assert_true(contains("err", "lockstep probe: all ranks were killed: a second signal asked for the end, the first was 15"));
-    nothing_is_left();
+    assert_int_equal(case_finish(pid), 128 + SIGTERM);
+    assert_true(case_contains("err", "lockstep probe: all ranks were killed: a second signal asked for the end, the first was 15"));
+    case_nothing_is_left();
 }
 
 static char state_of(pid_t pid)
@@ -574,7 +427,7 @@ static void stopping_the_job_stops_the_ranks(void **state)
 {
     (void)state;
     pid_t pid = launch(1, "obey", "0", false);
-    wait_for("err", "[rank 0] ready");
+    case_wait_for("err", "[rank 0] ready");
     pid_t rank = child_of(pid);
     if (rank == 0) skip();  /* a kernel that does not list children */
     kill(pid, SIGTSTP);
@@ -583,8 +436,8 @@ static void stopping_the_job_stops_the_ranks(void **state)
     kill(pid, SIGCONT);
     wait_state(rank, "SR");
     kill(pid, SIGTERM);
-    assert_int_equal(finish(pid), 0);
-    nothing_is_left();
+    assert_int_equal(case_finish(pid), 0);
+    case_nothing_is_left();
 }
 
 static void what_was_there_before_stays(void **state)
@@ -594,8 +447,8 @@ static void what_was_there_before_stays(void **state)
     if (pid == 0) {
         pid_t mine = fork();
         if (mine == 0) sleep_on();
-        redirect("err", STDERR_FILENO);
-        redirect("out", STDOUT_FILENO);
+        case_redirect("err", STDERR_FILENO);
+        case_redirect("out", STDOUT_FILENO);
         char *const argv[] = { "test_launch", "--rank", "family", "0", NULL };
         int code = 98;
         ls_status st = launch_run(&(struct launch){ 2, argv, NULL, false }, &code);
@@ -604,8 +457,8 @@ static void what_was_there_before_stays(void **state)
         waitpid(mine, NULL, 0);
         _exit(st != LS_OK ? 97 : alive ? code : 96);
     }
-    assert_int_equal(finish(pid), 0);
-    nothing_is_left();
+    assert_int_equal(case_finish(pid), 0);
+    case_nothing_is_left();
 }
 
 static void no_rank_is_refused(void **state)
@@ -618,7 +471,7 @@ static void no_rank_is_refused(void **state)
     assert_int_equal(code, 55);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, case_set_up, case_tear_down)
 
 int main(int argc, char *argv[])
 {

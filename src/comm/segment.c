@@ -260,3 +260,10 @@ const char *segment_verdict(const struct segment *s)
 
     return by ? s->cell[by - 1].message : NULL;
 }
+
+bool segment_has_left(const struct segment *s, int rank)
+{
+    uint32_t joined = atomic_load(&s->cell[rank].joined);
+
+    return joined > 0 && atomic_load(&s->cell[rank].left) >= joined;
+}

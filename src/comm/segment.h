@@ -7,6 +7,7 @@
 #ifndef LS_COMM_SEGMENT_H
 #define LS_COMM_SEGMENT_H
 
+#include <stdbool.h>
 #include "lockstep/status.h"
 
 struct segment;
@@ -18,6 +19,8 @@ void      segment_close(struct segment **s);
 /* Tells all ranks at once that `rank` is gone: their next look at any comm of the job gives LS_EPEER: "rank 2 HOW". The first
  * failure of a job stays. how: "was killed by signal 9 (Killed)", "left with exit code 1". */
 void      segment_note_gone(struct segment *s, int rank, const char *how);
+/* True when rank has joined the job and closed its comms again: then others may need it no more. */
+bool      segment_has_left(const struct segment *s, int rank);
 /* What ended the job's communication, or NULL: the line of transport.fail(), whoever called it. */
 const char *segment_verdict(const struct segment *s);
 

@@ -17,13 +17,14 @@
 #include "train/launch_lines.h"
 #include "train/launch_strays.h"
 
-enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 64 };
+enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 256 };
 static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
 
 struct child {
     pid_t pid;                  /* 0: not there (any more) */
     int   code, signal;         /* how it ended */
     bool  by_us;                /* killed because of another */
+    int   stopped;              /* the signal that had stopped it when the first failure was seen; 0 */
     struct voice voice;
 };
 
@@ -80,16 +81,43 @@ static char *how_it_ended(const struct child *c, char out[96])
 static bool failed(const struct child *c) { return !c->by_us && (c->signal || c->code); }
 static bool blames_another(const struct child *c) { return !c->signal && c->code == EXIT_PEER; }
 
+/* A stopped rank leaves no word of its own: the others say that they waited, we say for whom. */
+static void note_stopped(struct job *j)
+{
+    for (int i = 0; i < j->n; i++) {
+        siginfo_t info = { 0 };
+
+        if (j->child[i].pid && waitid(P_PID, (id_t)j->child[i].pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+            j->child[i].stopped = info.si_status;
+    }
+}
+
+static bool only_stopped_left(const struct job *j)
+{
+    for (int i = 0; i < j->n; i++)
+        if (j->child[i].pid && !j->child[i].stopped) return false;
+    return true;
+}
+
+static void tell_gone(struct job *j, int i)
+{
+    const struct child *c = &j->child[i];
+    char how[96], line[160];
+
+    snprintf(line, sizeof line, "%s%s", how_it_ended(c, how), failed(c) ? "" : " while others needed it");
+    segment_note_gone(j->segment, i, line);
+}
+
 static void note_failure(struct job *j, int i)
 {
-    char how[96];
-
-    segment_note_gone(j->segment, i, how_it_ended(&j->child[i], how));
+    tell_gone(j, i);
+    if (j->deadline == 0) note_stopped(j);
     if (j->failed < 0 || (blames_another(&j->child[j->failed]) && !blames_another(&j->child[i]))) j->failed = i;
     if (j->deadline == 0) j->deadline = base_now() + GRACE;
 }
 
-/* Its group is killed while its number still stands for it. */
+/* Its group is killed while its number still stands for it. Without a failure it is gone all the same for others that still
+ * need it, unless it took its leave of them. */
 static void bury(struct job *j, int i, const siginfo_t *info)
 {
     struct child *c = &j->child[i];
@@ -102,6 +130,8 @@ static void bury(struct job *j, int i, const siginfo_t *info)
     else c->signal = info->si_status;
     if (c->signal != SIGKILL) c->by_us = false;
     if (failed(c)) note_failure(j, i);
+    else if (!c->by_us && !segment_has_left(j->segment, i)) tell_gone(j, i);
+    if (j->deadline > 0 && only_stopped_left(j)) j->deadline = base_now();  /* nobody to wait for */
     voice_finish(&c->voice, &j->console);
     if (!c->by_us && (c->signal || !c->code)) voice_release_held(&c->voice, &j->console);
 }
@@ -254,6 +284,17 @@ static const char *report_of(const struct child *c)
     return colon ? colon + 2 : NULL;
 }
 
+static void put_stopped(const struct job *j, char out[REPORT_ROOM])
+{
+    size_t at = strlen(out);
+
+    for (int i = 0; i < j->n && at < REPORT_ROOM - 1; i++) {
+        int stopped = j->child[i].stopped;
+
+        if (stopped) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; rank %d was stopped by signal %d (%s)", i, stopped, strsignal(stopped));
+    }
+}
+
 /* A verdict on another names that one; any other report gets its rank in front. */
 static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
@@ -266,6 +307,7 @@ static void put_report(const struct job *j, char out[REPORT_ROOM])
     else if (text && !c->signal) snprintf(out, REPORT_ROOM, "%s%s", rank, text);
     else if (blames_another(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
     else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, how_it_ended(c, how));
+    if (blames_another(c)) put_stopped(j, out);
 }
 
 /* Failures of others that were no consequence of this one. */
