@@ -15,6 +15,9 @@ static const ls_model models[NETS] = {
                          .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
 };
 
+static const ls_image_model picture = { .channels = 2, .height = 6, .width = 5, .filters = 4, .stages = 2, .blocks = 1, .classes = 5,
+                                         .momentum = 0.1, .eps = 1e-5 };
+
 /* ---- the program ---- */
 
 static void build(ls_program *p, enum net net, size_t batch)
@@ -27,6 +30,11 @@ static void build(ls_program *p, enum net net, size_t batch)
         loss = ls_mse(p, ls_mlp(p, "mlp", ls_cast(p, x, ls_store_settings(ls_program_store(p)).type), 4, (size_t[]){ 5, 17, 11, 3 }),
                       ls_cast(p, y, ls_store_settings(ls_program_store(p)).type));
         loss = ls_scale(p, loss, (double)batch / SPREAD_SAMPLES);
+    } else if (net == NET_IMAGE) {
+        x = ls_input(p, "images", LS_F32, 4, (size_t[]){ batch, picture.channels, picture.height, picture.width });
+        y = ls_input(p, "targets", LS_I32, 1, &batch);
+        denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+        loss = ls_image_loss(p, &picture, ls_cast(p, x, ls_store_settings(ls_program_store(p)).type), y, denominator, 1);
     } else {
         x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
         y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
@@ -122,6 +130,24 @@ static ls_status write_points(const struct spread *s, int step, size_t first)
     return ls_program_write(s->program, "y", y, LS_F32, s->batch * 3);
 }
 
+/* Every fifth sample is padding. */
+static ls_status write_images(const struct spread *s, int step, size_t first)
+{
+    enum { PIXELS = 2 * 6 * 5 };
+    float x[SPREAD_SAMPLES * PIXELS], valid = 0;
+    int32_t y[SPREAD_SAMPLES];
+
+    for (size_t i = 0; i < SPREAD_SAMPLES; i++)
+        valid += i % 5 != 4;
+    for (size_t i = 0; i < s->batch * PIXELS; i++)
+        x[i] = (float)(hash((unsigned)step, (unsigned)(first + i / PIXELS), (unsigned)(i % PIXELS)) % 2001) / 1000 - 1;
+    for (size_t i = 0; i < s->batch; i++)
+        y[i] = (first + i) % 5 == 4 ? -1 : (int32_t)(hash((unsigned)step + 7, (unsigned)(first + i), 0) % 5);
+    LS_TRY(ls_program_write(s->program, "images", x, LS_F32, s->batch * PIXELS));
+    LS_TRY(ls_program_write(s->program, "targets", y, LS_I32, s->batch));
+    return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
+}
+
 ls_status spread_step(struct spread *s, const struct layout *l, int step, double *loss)
 {
     double sum = 0;
@@ -131,7 +157,9 @@ ls_status spread_step(struct spread *s, const struct layout *l, int step, double
         size_t first = (size_t)(s->rank * s->accumulate + k) * s->batch;
         double part;
 
-        LS_TRY(l->net == NET_MLP ? write_points(s, step, first) : write_tokens(s, step, first));
+        LS_TRY(l->net == NET_MLP     ? write_points(s, step, first)
+               : l->net == NET_IMAGE ? write_images(s, step, first)
+                                     : write_tokens(s, step, first));
         LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k == s->accumulate - 1 ? LS_LAST : 0)));
         LS_TRY(ls_program_read(s->program, "loss", &part, LS_F64, 1));
         sum += part;
@@ -157,7 +185,8 @@ static size_t elements(const ls_store *s, size_t i)
 static ls_status read_all(const ls_store *s, const char *kind, float *out)
 {
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
-        LS_TRY(ls_store_read(s, i, kind, out + at, LS_F32, elements(s, i)));
+        if (!ls_store_is_frozen(s, i) || strcmp(kind, "parameter") == 0)
+            LS_TRY(ls_store_read(s, i, kind, out + at, LS_F32, elements(s, i)));
     return LS_OK;
 }
 
@@ -192,7 +221,7 @@ ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *ou
 
 const char *spread_name(const struct layout *l, int n, char text[200])
 {
-    static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp" };
+    static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
     snprintf(text, 200, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d",

@@ -1,7 +1,7 @@
 /* helper_spread.h - the same small training under any layout: a few steps, and what came of them.
  *
  * Every layout sees the same global batches of SPREAD_SAMPLES samples, cut into ranks and micro-batches, with targets that are
- * missing unevenly.
+ * missing unevenly. Batch norm looks at a whole micro-batch: the image net is the same for one micro-batch alone.
  */
 #ifndef HELPER_SPREAD_H
 #define HELPER_SPREAD_H
@@ -10,8 +10,8 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
-enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8 };
-enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NETS };
+enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8, SPREAD_ELEMENTS = 12000 };
+enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NETS };
 
 struct layout {
     enum net          net;
@@ -26,7 +26,7 @@ struct layout {
 struct outcome {
     double  loss[SPREAD_STEPS], norm[SPREAD_STEPS];
     size_t  count;                /* elements of all parameters */
-    float   first[12000], last[12000], weight[12000];  /* gradients of the first and last step; parameters at the end */
+    float   first[SPREAD_ELEMENTS], last[SPREAD_ELEMENTS], weight[SPREAD_ELEMENTS];  /* gradients of the first and last step; parameters at the end */
 };
 
 /* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */

@@ -49,7 +49,8 @@ typedef struct ls_data_options {
 #define LS_DATA_DEFAULTS { 0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL }
 
 /* Before ls_program_compile(), behind ls_optimizer_append(). The comm is borrowed until program and store are released, and
- * is the program's alone while it runs. Programs of one store that are marked must be marked alike. Collective. */
+ * is the program's alone while it runs; NULL: one rank, for which only `offload` means something. Programs of one store that
+ * are marked must be marked alike, and the one that trains is compiled first. Frozen parameters and buffers stay whole. Collective. */
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
 
 #ifdef __cplusplus

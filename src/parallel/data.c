@@ -57,6 +57,8 @@ static ls_status run_pass(ls_program *p, void *ctx)
 
 /* ---- what a store's programs share ---- */
 
+static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
+
 static void data_close(void *ctx)
 {
     struct data *d = ctx;
@@ -80,7 +82,7 @@ static int color_of(void *ctx, int rank)
 
 static ls_status split(struct data *d)
 {
-    struct cut cut = { ls_comm_size(d->world) / d->o.replicate, false };
+    struct cut cut = { ranks_of(d->world) / d->o.replicate, false };
 
     d->shard = d->world;
     if (d->o.replicate == 1)
@@ -103,7 +105,7 @@ static ls_status data_open(ls_comm *comm, const ls_data_options *o, struct data 
         return LS_ENOMEM;
     d->o = d->asked = *o;
     d->world = d->shard = comm;
-    if (ls_comm_size(comm) == 1)
+    if (ranks_of(comm) == 1)
         d->o.zero = 0;
     if (o->offload == LS_OFFLOAD_FILE) {
         d->o.offload_path = d->path = mem_strdup(o->offload_path);
@@ -121,7 +123,7 @@ static ls_status data_open(ls_comm *comm, const ls_data_options *o, struct data 
 
 static ls_status check(const ls_comm *comm, const ls_data_options *o)
 {
-    int n = ls_comm_size(comm);
+    int n = ranks_of(comm);
 
     if (o->zero < 0 || o->zero > 3)
         return ls_fail(LS_EINVAL, "data parallelism: zero %d; 0 to 3 are possible", o->zero);
@@ -174,7 +176,7 @@ ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *
         LS_TRY(data_open(comm, o, &d));
         store_attach(p->store, d, data_close);
     }
-    if (ls_comm_size(comm) > 1 || d->o.offload)
+    if (ranks_of(comm) > 1 || d->o.offload)
         p->spread = (struct spread){ .pass = run_pass, .ctx = d, .comm = d->shard };
     return LS_OK;
 }

@@ -20,7 +20,7 @@
 struct data {
     ls_data_options asked, o;   /* o: zero is 0 where there is one rank, offload_path is path */
     char    *path;              /* owned */
-    ls_comm *world;
+    ls_comm *world;             /* NULL: one rank */
     ls_comm *shard;             /* the ranks that one copy lies over; may be world */
     ls_comm *replicas;          /* the ranks with the same shard; NULL: only this one */
 };

@@ -32,7 +32,7 @@ struct unit *unit_of(const struct pass *a, const struct value *root)
     return g < 0 || g >= a->nunits ? NULL : &a->unit[g];
 }
 
-bool data_is_spread(const struct pass *a) { return ls_comm_size(a->d->world) > 1; }
+bool data_is_spread(const struct pass *a) { return a->d->world && ls_comm_size(a->d->world) > 1; }
 
 bool data_shards(const struct pass *a, enum store_kind kind)
 {
