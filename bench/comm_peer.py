@@ -45,7 +45,7 @@ def bus_factor(op, n):
 def ours(o, op, n, memory):
     out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(o.min), "--max", str(o.max),
                           "--factor", str(o.factor), "--memory", memory, "--json"], check=True, capture_output=True, text=True)
-    return {r["bytes"]: r["seconds"] for r in json.loads(out.stdout)["rows"]}
+    return {r["bytes"]: r["out_of_place"]["seconds"] for r in json.loads(out.stdout)}
 
 
 def peer(argv):
@@ -57,7 +57,7 @@ def peer(argv):
 def measure(o, who, op, n, built):
     sizes = [op, str(o.min), str(o.max), str(o.factor)]
     if who == "lockstep":
-        return ours(o, op, n, "shared")
+        return ours(o, op, n, "comm")
     if who == "plain":
         return ours(o, op, n, "plain")
     if who == "gloo":
