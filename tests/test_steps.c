@@ -367,7 +367,7 @@ static void shipped_choices(void **state)
                 assert_true(!a || strcmp(a->name, "central") != 0);
                 assert_false(algorithm_list_first((ls_collective)op, (size_t)1 << shift, 1 + shift, half));
             }
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "tree");
+    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, false), "ring");
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, true), "direct");
 }
@@ -388,7 +388,7 @@ static void forced_choices(void **state)
     assert_string_equal(ls_errmsg(),
                         "no algorithm 'rings' of all_reduce; there is: ring, halving_doubling, tree, direct, central, whole");
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, NULL), LS_OK);
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "tree");
+    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
 }
 
 static char path[64];
@@ -411,7 +411,7 @@ static void tuned_choices(void **state)
     assert_int_equal(load(text, sizeof text - 1), LS_OK);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false), "halving_doubling");
     assert_true(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 8, false));
-    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "tree");  /* whole, else as shipped */
+    assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false), "halving_doubling");  /* whole, else as shipped */
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 9, false));
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 4096, 4, true));    /* whole fits, halving does not */
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "direct");

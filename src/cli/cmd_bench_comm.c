@@ -15,7 +15,7 @@
 #include "cli/launching.h"
 
 static const char *print_steps, *operation = "all_reduce", *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32";
-static const char *algorithm_name, *memory = "comm", *write_path;
+static const char *algorithm_name, *memory = "comm", *choices_path, *write_path;
 static int64_t factor = 4, iterations = 20, warmup = 5, count = 0, rank_shown = -1, root = 0;
 static bool json, tune;
 
@@ -29,6 +29,7 @@ static const struct flag flags[] = {
     { "factor", FLAG_INT, &factor, 2, 1024, "F", "from one size to the next [4]" },
     { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "of the elements [f32]" },
     { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "this one always, or \"whole\": the transport's own [by the choices]" },
+    { "choices", FLAG_STRING, &choices_path, 0, 0, "FILE", "choose as this file says, which --tune --write wrote" },
     { "memory", FLAG_STRING, &memory, 0, 0, "KIND", "comm: the transport's, plain: this process's own [comm]" },
     { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "calls that are timed [20]" },
     { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "calls in front of them [5]" },
@@ -111,6 +112,8 @@ static ls_status check_comm(const struct invocation *in)
         return ls_fail(LS_EINVAL, "--count, --rank and --root are for --print-steps");
     if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune goes with neither --json nor --algorithm");
     if (write_path && !tune) return ls_fail(LS_EINVAL, "--write is for --tune");
+    if (choices_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--choices goes with neither --tune nor --algorithm");
+    if (choices_path) LS_TRY(algorithm_load_choices(choices_path));
     return print_steps ? check_steps((int)in->config.launch.ranks) : check_times();
 }
 

@@ -48,7 +48,6 @@ static const struct algorithm algorithms[] = {
 struct choice { ls_collective op; size_t bytes; int ranks; const struct algorithm *algorithm; };
 
 static const struct { ls_collective op; size_t bytes; int ranks; const char *name; } shipped[] = {
-    { LS_COLLECTIVE_ALL_REDUCE, 4 << 10, INT32_MAX, "tree" },
     { LS_COLLECTIVE_ALL_REDUCE, 1 << 20, INT32_MAX, "halving_doubling" },
     { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "ring" },
     { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "direct" },  /* this and the next such: half types get so far */

@@ -1,0 +1,91 @@
+#!/bin/sh
+# test_bench_comm.sh LOCKSTEP - bench comm as a person uses it: steps printed, every collective on real ranks, choices.
+set -u
+lockstep=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+bad() { printf 'FAILED: %s\n' "$*"; failures=$((failures + 1)); }
+
+# expect CODE WORDS ARGUMENTS...
+expect() {
+    code=$1 words=$2
+    shift 2
+    "$lockstep" bench comm "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
+}
+
+algorithms() {
+    case $1 in
+    all_reduce) echo ring halving_doubling tree direct central whole ;;
+    reduce_scatter) echo ring halving direct whole ;;
+    all_gather) echo ring doubling direct whole ;;
+    broadcast) echo tree scatter_ring chain direct whole ;;
+    all_to_all) echo pairwise whole ;;
+    esac
+}
+
+# ---- steps ----
+expect 0 "rank 2   -> 3: block 1; <- 1: block 0, added  [1+2 | 2 | 2 | 2]" --print-steps all_reduce -n 4 --algorithm ring
+[ "$(grep -c '^round' out.txt)" -eq 6 ] || bad "a ring of 4 has 6 rounds: $(cat out.txt)"
+[ "$(tail -4 out.txt | grep -cF '[all | all | all | all]')" -eq 4 ] || bad "not all have all: $(cat out.txt)"
+expect 0 "a rank sends 12 elements" --print-steps all_reduce -n 4 --algorithm halving_doubling
+expect 0 "5 ranks, D = 23 elements" --print-steps all_gather -n 5 --count 23 --rank 3
+[ "$(grep -c '^  rank' out.txt)" -eq "$(grep -c '^  rank 3' out.txt)" ] || bad "more than rank 3: $(cat out.txt)"
+for n in 1 2 3 7; do
+    for op in all_reduce reduce_scatter all_gather broadcast all_to_all barrier; do
+        expect 0 "$op by" --print-steps $op -n $n --root $((n - 1))
+    done
+done
+expect 2 "send is one message" --print-steps send -n 4
+expect 2 "no algorithm 'tree' of all_gather; there is: ring, doubling, direct, whole" --print-steps all_gather -n 4 --algorithm tree
+expect 2 "there are 4 ranks" --print-steps all_reduce -n 4 --rank 4
+
+# ---- usage ----
+expect 2 "no operation 'all_redoce'" --op all_redoce
+expect 2 "barrier has no bytes" --op barrier
+expect 2 "'4x' is no number of bytes" --min 4x
+expect 2 "--min 4KiB is more than --max 1KiB" --min 4KiB --max 1KiB
+expect 2 "no type 'f31'" --type f31
+expect 2 "neither comm nor plain" --memory swap
+expect 2 "ring rounds bf16 on the way" --type bf16 --algorithm ring
+expect 2 "--write is for --tune" --write x
+expect 2 "for --print-steps" --count 3
+
+# ---- real ranks: every algorithm, uneven sizes, both memories ----
+sizes="--min 4 --max 400000 --factor 316 --iterations 2 --warmup 1"
+for op in all_reduce reduce_scatter all_gather broadcast all_to_all; do
+    for a in $(algorithms $op); do
+        expect 0 "# Out of bounds values : 0 OK" -n 3 --op $op --algorithm "$a" $sizes
+    done
+    expect 0 "# Out of bounds values : 0 OK" -n 2 --op $op --memory plain $sizes
+    expect 0 "bfloat16" -n 3 --op $op --type bf16 $sizes
+    expect 0 "int64" -n 2 --op $op --type i64 $sizes
+done
+expect 0 "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong" \
+    -n 2 $sizes
+[ "$(grep -c '^ ' out.txt)" -eq 3 ] || bad "not three sizes: $(cat out.txt)"
+awk '/^ / && NF != 13 { exit 1 }' out.txt || bad "a row without 13 columns: $(cat out.txt)"
+expect 0 '"in_place":{"seconds":' -n 2 --json $sizes
+expect 0 " over self" $sizes
+
+# ---- choices ----
+expect 0 "-> " -n 2 --tune --min 1KiB --max 16KiB --iterations 2 --warmup 1 --write choices.txt
+[ "$(head -1 choices.txt)" = "lockstep choices 1" ] || bad "no file of choices: $(cat choices.txt)"
+for op in all_reduce reduce_scatter all_gather broadcast all_to_all; do
+    grep -q "^$op - 2 " choices.txt || bad "no last row of $op: $(cat choices.txt)"
+done
+expect 0 "# Out of bounds values : 0 OK" -n 2 --choices choices.txt $sizes
+expect 0 "all_reduce by central" --print-steps all_reduce -n 4 --algorithm central
+printf 'lockstep choices 1\nall_reduce - - central\n' >mine.txt
+expect 0 "all_reduce by central" --print-steps all_reduce -n 4 --choices mine.txt
+expect 0 "# Out of bounds values : 0 OK" -n 3 --choices mine.txt $sizes
+printf 'lockstep choices 1\nall_reduce - - centre\n' >mine.txt
+expect 2 "mine.txt: line 2: all_reduce has no algorithm 'centre'" -n 2 --choices mine.txt
+
+[ $failures -eq 0 ] || exit 1
+echo "bench comm: all as expected"
