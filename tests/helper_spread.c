@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "lockstep/nn.h"
 
 static const ls_model models[NETS] = {
     [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
@@ -44,11 +43,13 @@ static void build(ls_program *p, enum net net, size_t batch)
     ls_backward(p, ls_output(p, "loss", loss));
 }
 
-ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct spread *out)
+const ls_model *spread_model(enum net net) { return &models[net]; }
+
+ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out)
 {
     ls_store_options so = { "cpu", l->type, 1, 7 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
-    struct spread s = { .comm = comm, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
+    struct training s = { .comm = comm, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
     ls_status st;
 
     s.accumulate = l->accumulate ? l->accumulate : 1;
@@ -75,7 +76,7 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
     return st;
 }
 
-void spread_close(struct spread *s)
+void spread_close(struct training *s)
 {
     ls_program_release(&s->program);
     ls_store_release(&s->store);
@@ -101,7 +102,7 @@ static int target(int step, size_t sample, size_t t)
     return h % (SPREAD_SAMPLES + 4) < sample ? -1 : (int)(h / 64 % 37);
 }
 
-static ls_status write_tokens(const struct spread *s, int step, size_t first)
+static ls_status write_tokens(const struct training *s, int step, size_t first)
 {
     int32_t tokens[SPREAD_SAMPLES * SPREAD_TIME], targets[SPREAD_SAMPLES * SPREAD_TIME];
     size_t n = s->batch * SPREAD_TIME;
@@ -118,7 +119,7 @@ static ls_status write_tokens(const struct spread *s, int step, size_t first)
     return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
 }
 
-static ls_status write_points(const struct spread *s, int step, size_t first)
+static ls_status write_points(const struct training *s, int step, size_t first)
 {
     float x[SPREAD_SAMPLES * 5], y[SPREAD_SAMPLES * 3];
 
@@ -131,7 +132,7 @@ static ls_status write_points(const struct spread *s, int step, size_t first)
 }
 
 /* Every fifth sample is padding. */
-static ls_status write_images(const struct spread *s, int step, size_t first)
+static ls_status write_images(const struct training *s, int step, size_t first)
 {
     enum { PIXELS = 2 * 6 * 5 };
     float x[SPREAD_SAMPLES * PIXELS], valid = 0;
@@ -148,7 +149,7 @@ static ls_status write_images(const struct spread *s, int step, size_t first)
     return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
 }
 
-ls_status spread_step(struct spread *s, const struct layout *l, int step, double *loss)
+ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss)
 {
     double sum = 0;
 
@@ -190,7 +191,7 @@ static ls_status read_all(const ls_store *s, const char *kind, float *out)
     return LS_OK;
 }
 
-static ls_status train(struct spread *s, const struct layout *l, struct outcome *out)
+static ls_status train(struct training *s, const struct layout *l, struct outcome *out)
 {
     out->count = ls_store_elements(s->store);
     if (out->count > sizeof out->weight / sizeof *out->weight)
@@ -207,7 +208,7 @@ static ls_status train(struct spread *s, const struct layout *l, struct outcome 
 
 ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out)
 {
-    struct spread s;
+    struct training s;
     ls_status st;
 
     LS_TRY(spread_open(l, comm, false, &s));
@@ -262,7 +263,7 @@ static const char *compare(const ls_store *s, const char *what, const float *a, 
 const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding)
 {
     static char text[200];
-    struct spread s;
+    struct training s;
     const char *found = NULL;
 
     for (int k = 0; k < SPREAD_STEPS; k++)

@@ -7,6 +7,7 @@
 #define HELPER_SPREAD_H
 
 #include <stdbool.h>
+#include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
@@ -30,11 +31,12 @@ struct outcome {
 };
 
 /* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */
-struct spread { ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate; ls_comm *comm; };
-ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct spread *out);
-void      spread_close(struct spread *s);
+struct training { ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate; ls_comm *comm; };
+const ls_model *spread_model(enum net net);
+ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out);
+void      spread_close(struct training *s);
 /* Step number `step` (0, 1, ...); loss: over all ranks. */
-ls_status spread_step(struct spread *s, const struct layout *l, int step, double *loss);
+ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss);
 ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out);
 const char *spread_name(const struct layout *l, int n, char text[200]);
 /* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */

@@ -193,6 +193,26 @@ static void test_replicas(void **state)
                     add(&c, l);
                 }
     run_cases(&c, 4, 4);
+    run_cases(&c, 6, 6);
+}
+
+/* Every parameter a bucket of its own: of the smallest most ranks hold nothing. */
+static void test_empty_shards(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int net = NET_MLP; net <= NET_IMAGE; net++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int o = LS_ADAMW; o <= LS_LARS; o++) {
+                struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o, .data = small(zero) };
+
+                l.data.bucket_bytes = l.data.first_bucket_bytes = 1;
+                l.data.offload = o == LS_LAMB ? LS_OFFLOAD_FILE : LS_OFFLOAD_NONE;
+                add(&c, l);
+            }
+    run_cases(&c, 6, 6);
+    run_cases(&c, 8, 8);
 }
 
 /* Gradients rounded to bf16 on their way: 8 bits. */
@@ -263,6 +283,7 @@ int main(void)
         cmocka_unit_test(test_recomputation),   cmocka_unit_test(test_switches),
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
         cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),
+        cmocka_unit_test(test_empty_shards),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -124,6 +124,7 @@ ls_status bind_pass(ls_program *p)
 
             if (i->op == OP_VIEW)
                 continue;
+            p->wants_last = p->wants_last || (s == SEG_BACKWARD && i->when == WHEN_LAST);
             for (int k = 0; k < i->nin; k++)
                 LS_TRY(check_held(p, i->in[k]));
             for (int k = 0; k < i->nout; k++)
@@ -165,6 +166,7 @@ static ls_status check_finite(const ls_program *p, const struct instruction *i, 
 static ls_status check_order(ls_program *p, int segments)
 {
     int last = p->last_run;
+    bool reduced = p->ran_last;
 
     if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
         return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is wanted", segments);
@@ -179,6 +181,10 @@ static ls_status check_order(ls_program *p, int segments)
         if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
             return ls_fail(LS_EINVAL, "run: %s needs a fresh %s; the one before has been used up", segment_name((enum segment)s),
                            segment_name((enum segment)(s - 1)));
+        if (s == SEG_BACKWARD)
+            reduced = segments & LS_LAST;
+        if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
+            return ls_fail(LS_EINVAL, "run: an update behind a backward without LS_LAST; gradients are this rank's alone");
         last = 1 << s;
     }
     return LS_OK;
@@ -211,6 +217,8 @@ static ls_status walk(ls_program *p, int segments)
             if (!(segments >> s & 1))
                 continue;
             p->last_run = 1 << s;
+            if (s == SEG_BACKWARD)
+                p->ran_last = segments & LS_LAST;
             if (i->op == OP_VIEW || !instruction_runs(i, segments))
                 continue;
             began = base_now();

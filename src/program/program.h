@@ -120,6 +120,7 @@ struct ls_program {
     ls_value       loss;               /* of ls_backward */
     bool           compiled, runnable;
     int            last_run;           /* the segment whose values stand in the arena now; 0: none */
+    bool           wants_last, ran_last;  /* gradients are summed in the last micro-batch; it has been */
     ls_compile_options options;
     void          *arena[ARENAS];
     size_t         arena_bytes[ARENAS], live_peak;  /* live_peak: of the activations */

@@ -1,0 +1,334 @@
+/* test_parallel_pass.c - the data-parallel pass: what it refuses, what its types catch, what other programs of a store see, planted
+ * bugs, and that memory does not grow with depth. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_spread.h"
+#include "parallel/data.h"
+
+#define TRY(call)                                             \
+    do {                                                      \
+        ls_status try_ = (call);                              \
+        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
+    } while (0)
+
+static struct layout layout_of(enum net net, int zero)
+{
+    struct layout l = { .net = net, .optimizer = LS_ADAMW, .data = LS_DATA_DEFAULTS };
+
+    l.data.zero = zero;
+    l.data.bucket_bytes = 9000;
+    l.data.first_bucket_bytes = 3000;
+    return l;
+}
+
+/* ---- refused ---- */
+
+static void refuse(int n, struct layout l, const char *says)
+{
+    struct training s;
+    ls_comm *comm;
+
+    TRY(ls_comm_open("plan:", 0, n, &comm));
+    if (spread_open(&l, comm, true, &s) == LS_OK)
+        fail_msg("'%s' was let through", says);
+    if (!strstr(ls_errmsg(), says))
+        fail_msg("'%s' lacks '%s'", ls_errmsg(), says);
+    ls_comm_close(&comm);
+}
+
+static void test_refused(void **state)
+{
+    struct layout l = layout_of(NET_MLP, 4);
+
+    (void)state;
+    refuse(2, l, "zero 4");
+    l = layout_of(NET_MLP, 1);
+    l.data.replicate = 3;
+    refuse(4, l, "divisor of 4");
+    l.data.replicate = 4;
+    refuse(4, l, "shards of one rank");
+    l.data.replicate = 2;
+    l.data.zero = 0;
+    refuse(4, l, "2 replicas with zero 0");
+    l = layout_of(NET_MLP, 0);
+    l.data.reduce = LS_F16;
+    refuse(2, l, "not f16");
+    l = layout_of(NET_MLP, 0);
+    l.data.bucket_bytes = 0;
+    refuse(2, l, "buckets of 0 bytes");
+    l = layout_of(NET_MLP, 0);
+    l.data.offload = LS_OFFLOAD_FILE;
+    refuse(2, l, "without a folder");
+}
+
+/* ---- types ---- */
+
+/* A missing and a doubled reduction are errors when the program is made, with op and tensor. */
+static void test_types(void **state)
+{
+    static const struct { const char *bug; int zero; const char *says[2]; } cases[] = {
+        { "skip_bucket", 0, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { "skip_bucket", 1, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { "skip_bucket", 2, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { "skip_bucket", 3, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { "local_norm", 1, { "clip_factor reads", "still a partial sum over dp" } },
+        { "local_norm", 3, { "clip_factor reads", "still a partial sum over dp" } },
+        { "twice", 0, { "all_reduce of", "no partial sum" } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        TRY(data_plant(cases[i].bug, false));
+        for (int k = 0; k < 2; k++)
+            refuse(2, layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
+    }
+    TRY(data_plant(NULL, false));
+    assert_int_equal(data_plant("typo", false), LS_EINVAL);
+}
+
+/* ---- depth ---- */
+
+static ls_cost cost_of_depth(size_t layers, const ls_data_options *o)
+{
+    ls_model m = *spread_model(NET_LLAMA);
+    ls_compile_options co = LS_COMPILE_DEFAULTS;
+    ls_optimizer optimizer = LS_OPTIMIZER_DEFAULTS;
+    size_t size[2] = { 2, SPREAD_TIME };
+    ls_store *s;
+    ls_program *p;
+    ls_comm *comm;
+    ls_value tokens, targets;
+    ls_cost c;
+
+    m.layers = layers;
+    co.plan_only = 1;
+    TRY(ls_comm_open("plan:", 1, 4, &comm));
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    tokens = ls_input(p, "tokens", LS_I32, 2, size);
+    targets = ls_input(p, "targets", LS_I32, 2, size);
+    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &m, tokens, targets, LS_NONE, LS_NONE)));
+    TRY(ls_optimizer_append(p, &optimizer));
+    TRY(ls_data_parallel(p, comm, o));
+    TRY(ls_program_compile(p, &co));
+    c = ls_program_cost(p);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    ls_comm_close(&comm);
+    return c;
+}
+
+/* Zero 3: what is whole at once is two units of parameters and two of gradients, however deep the model. Kept, it is all of it. */
+static void test_depth(void **state)
+{
+    ls_data_options o = LS_DATA_DEFAULTS;
+    size_t block = 4 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16);
+
+    (void)state;
+    o.zero = 3;
+    assert_int_equal(cost_of_depth(4, &o).communication, cost_of_depth(12, &o).communication);
+    assert_true(cost_of_depth(4, &o).communication <= 4 * (block + 256) + 2 * 4 * 37 * 16);
+    o.keep_gathered = 1;
+    assert_true(cost_of_depth(12, &o).communication >= cost_of_depth(4, &o).communication + 8 * block);
+}
+
+/* ---- planted bugs ---- */
+
+static void check_bugs(ls_comm *comm, void *ctx)
+{
+    static const char *const bugs[] = { "average", "skip_bucket", "twice", "local_norm", "boundary" };
+    static struct outcome one, right, wrong;
+
+    (void)ctx;
+    threads_set(1);
+    for (int zero = 0; zero < 4; zero++) {
+        struct layout l = layout_of(NET_GPT2, zero);
+
+        RANK_OK(spread_train(&l, NULL, &one));
+        RANK_OK(spread_train(&l, comm, &right));
+        RANK_CHECK(!spread_differs(&l, &one, &right, 1e-5));
+        for (size_t b = 0; b < sizeof bugs / sizeof bugs[0]; b++) {
+            if (zero == 0 && strcmp(bugs[b], "local_norm") == 0)
+                continue;  /* nothing is local */
+            RANK_OK(data_plant(bugs[b], true));
+            RANK_OK(spread_train(&l, comm, &wrong));
+            RANK_OK(data_plant(NULL, false));
+            if (!spread_differs(&l, &one, &wrong, 1e-5)) {
+                fprintf(stderr, "zero %d: nobody saw '%s'\n", zero, bugs[b]);
+                _Exit(1);
+            }
+        }
+    }
+}
+
+static void test_planted_bugs(void **state)
+{
+    (void)state;
+    forked_run(2, check_bugs, NULL);
+}
+
+/* ---- other programs of the store ---- */
+
+/* The logits of two samples, by a program of its own over the store. */
+static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, float *out, size_t count)
+{
+    int32_t ids[2 * 5] = { 1, 5, 9, 36, 0, 2, 2, 7, 30, 11 };
+    ls_program *p;
+    ls_status st;
+
+    LS_TRY(ls_program_new(s, &p));
+    ls_output(p, "logits", ls_model_logits(p, spread_model(l->net), ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 2, 5 })));
+    st = comm ? ls_data_parallel(p, comm, &l->data) : LS_OK;
+    if (st == LS_OK) st = ls_program_compile(p, NULL);
+    if (st == LS_OK) st = ls_program_write(p, "tokens", ids, LS_I32, 10);
+    for (int k = 0; k < 2 && st == LS_OK; k++) st = ls_program_run(p, LS_FORWARD);
+    if (st == LS_OK) st = ls_program_read(p, "logits", out, LS_F32, count);
+    ls_program_release(&p);
+    return st;
+}
+
+/* The same weights, whole, in a store of one rank. */
+static ls_status copy_store(const ls_store *from, ls_store *to)
+{
+    float *x = malloc(sizeof *x * SPREAD_ELEMENTS);
+    ls_status st = x ? LS_OK : LS_ENOMEM;
+
+    for (size_t i = 0; i < ls_store_count(from) && st == LS_OK; i++) {
+        size_t count = 1;
+
+        for (int d = 0; d < ls_store_ndim(from, i); d++)
+            count *= ls_store_size(from, i, d);
+        st = ls_store_read(from, i, "parameter", x, LS_F32, count);
+        if (st == LS_OK)
+            st = ls_store_set(to, i, x, LS_F32, count);
+    }
+    free(x);
+    return st;
+}
+
+static void check_other_programs(ls_comm *comm, void *ctx)
+{
+    enum { COUNT = 2 * 5 * 37 };
+
+    (void)ctx;
+    threads_set(1);
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int zero = 0; zero < 4; zero++) {
+            struct layout l = layout_of((enum net)net, zero);
+            float spread[COUNT], again[COUNT], alone[COUNT];
+            struct training s, one;
+            double loss;
+
+            RANK_OK(spread_open(&l, comm, false, &s));
+            RANK_OK(spread_step(&s, &l, 0, &loss));
+            RANK_OK(logits(s.store, comm, &l, spread, COUNT));
+            RANK_OK(spread_open(&l, NULL, false, &one));
+            RANK_OK(copy_store(s.store, one.store));
+            RANK_OK(logits(one.store, NULL, &l, alone, COUNT));
+            for (int i = 0; i < COUNT; i++)
+                RANK_CHECK(fabs((double)spread[i] - alone[i]) <= 1e-5);
+            RANK_OK(spread_step(&s, &l, 1, &loss));  /* and training goes on */
+            RANK_OK(logits(s.store, comm, &l, again, COUNT));
+            RANK_CHECK(memcmp(spread, again, sizeof spread) != 0);
+            if (zero == 3) {  /* without its mark a program can't read what lies in parts */
+                RANK_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
+                RANK_CHECK(strstr(ls_errmsg(), "lies in parts"));
+            }
+            l.data.zero = zero ^ 1;
+            RANK_CHECK(logits(s.store, comm, &l, again, COUNT) == LS_EINVAL);
+            RANK_CHECK(strstr(ls_errmsg(), "another program of this store has zero"));
+            spread_close(&one);
+            spread_close(&s);
+        }
+}
+
+static void test_other_programs(void **state)
+{
+    (void)state;
+    forked_run(3, check_other_programs, NULL);
+}
+
+/* ---- the last micro-batch ---- */
+
+/* An update of gradients that nobody has added up is refused, whatever the layout does in between. */
+static void check_last(ls_comm *comm, void *ctx)
+{
+    (void)ctx;
+    threads_set(1);
+    for (int overlap = 0; overlap < 2; overlap++) {
+        struct layout l = layout_of(NET_GPT2, 1);
+        struct training s;
+        double loss;
+
+        l.data.overlap = overlap;
+        RANK_OK(spread_open(&l, comm, false, &s));
+        RANK_OK(spread_step(&s, &l, 0, &loss));
+        RANK_OK(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD));
+        RANK_CHECK(ls_program_run(s.program, LS_OPTIMIZER_STEP) == LS_EINVAL);
+        RANK_CHECK(strstr(ls_errmsg(), "without LS_LAST"));
+        RANK_OK(spread_step(&s, &l, 1, &loss));
+        spread_close(&s);
+    }
+}
+
+static void test_last(void **state)
+{
+    (void)state;
+    forked_run(2, check_last, NULL);
+}
+
+/* ---- buffers ---- */
+
+/* Without sync_batch_norm each rank normalises by its own samples; the running statistics are rank 0's behind each step. */
+static void check_buffers(ls_comm *comm, void *ctx)
+{
+    (void)ctx;
+    threads_set(1);
+    for (int zero = 0; zero < 4; zero++) {
+        struct layout l = layout_of(NET_IMAGE, zero);
+        float mean[2][4], first[4];
+        double loss;
+
+        for (int sync = 0; sync < 2; sync++) {
+            struct training s;
+            int i;
+
+            l.data.sync_batch_norm = sync;
+            RANK_OK(spread_open(&l, comm, false, &s));
+            RANK_OK(spread_step(&s, &l, 0, &loss));
+            i = ls_store_find(s.store, "bn1.running_mean");
+            RANK_CHECK(i >= 0);
+            RANK_OK(ls_store_read(s.store, (size_t)i, "parameter", mean[sync], LS_F32, 4));
+            memcpy(first, mean[sync], sizeof first);
+            RANK_OK(ls_broadcast(comm, first, 4, LS_F32, 0, NULL));
+            RANK_CHECK(memcmp(first, mean[sync], sizeof first) == 0);
+            spread_close(&s);
+        }
+        RANK_CHECK(memcmp(mean[0], mean[1], sizeof first) != 0);
+    }
+}
+
+static void test_buffers(void **state)
+{
+    (void)state;
+    forked_run(2, check_buffers, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_planted_bugs), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(test_last),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
