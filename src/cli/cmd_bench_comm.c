@@ -265,6 +265,7 @@ static ls_status run_times(const struct invocation *in)
 static ls_status run_comm(struct invocation *in)
 {
     if (!print_steps) return run_times(in);
+    if (in->world.rank > 0) return LS_OK;
     return comm_steps_print(asked.algorithm, (int)in->config.launch.ranks, (size_t)count, (int)root, (int)rank_shown);
 }
 
