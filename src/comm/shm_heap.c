@@ -1,8 +1,8 @@
 /* shm_heap.c - memory that other ranks reach: the own region of the segment, handed out by whole pages.
  *
  * The book is this process's own: a list of extents in ascending order, used and free in any order, that cover the region
- * without a gap; two free ones never touch. First fit. Large extents start at a huge page. A freed extent's pages go back to
- * the system at once, and read as zeros when they are handed out again.
+ * without a gap; two free ones never touch. First fit. A freed extent's pages go back to the system at once, and read as
+ * zeros when they are handed out again.
  */
 #include "comm/shm.h"
 
@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "base/mem.h"
+
+enum { LARGE_FROM = 8 << 20 };  /* bytes: such extents start at a huge page and are made of them */
 
 static size_t round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
@@ -74,10 +76,23 @@ static void join(struct heap *h, int i)
     h->n--;
 }
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25   /* Linux 6.1 */
+#endif
+
+/* Huge pages for the whole ones among `bytes` at p: a quarter more copied per second, and one fault where each rank would
+ * take 512. Only pages with something in them are collapsed. Advice: an older kernel or one without free huge pages refuses. */
+static void make_huge(unsigned char *p, size_t bytes)
+{
+    for (size_t i = 0; i + SHM_HUGE <= bytes; i += SHM_HUGE) p[i] = 0;
+    madvise(p, bytes - bytes % SHM_HUGE, MADV_COLLAPSE);
+}
+
 void *heap_alloc(struct segment *s, size_t bytes)
 {
     struct heap *h = &s->heap;
-    size_t align = bytes >= 2 * SHM_HUGE ? SHM_HUGE : SHM_PAGE, whole = round_up(MAX(bytes, 1), SHM_PAGE), largest = 0;
+    bool large = bytes >= LARGE_FROM;
+    size_t align = large ? SHM_HUGE : SHM_PAGE, whole = round_up(MAX(bytes, 1), SHM_PAGE), largest = 0;
 
     if (bytes > s->control->heap_bytes || make_room(h) < 0) whole = SIZE_MAX;
     for (int i = 0; i < h->n; i++) {
@@ -89,7 +104,9 @@ void *heap_alloc(struct segment *s, size_t bytes)
         if (skip) cut(h, i++, skip);
         cut(h, i, whole);
         h->extent[i].used = true;
-        return segment_at(s, start_of(s) + h->extent[i].at);
+        void *p = segment_at(s, start_of(s) + h->extent[i].at);
+        if (large) make_huge(p, bytes);
+        return p;
     }
     ls_fail(LS_ENOMEM, "shm: %zu bytes of shared memory are not free: rank %d's region of %zu has at most %zu in one piece",
             bytes, s->rank, (size_t)s->control->heap_bytes, largest);

@@ -9,7 +9,7 @@
 #endif
 
 enum {
-    SUM_BYTES  = 16 << 10,   /* of a sum that goes to several places: made in the first-level cache */
+    SUM_BYTES  = 4 << 10,    /* of a sum that goes to several places: it and its terms stay in the first-level cache */
     PAST_CACHE = 4 << 20,    /* copies of a call this large and larger leave the cache to others */
     SHARE_GRAIN = 32,        /* elements: shares of one buffer do not meet in a cache line */
 };
@@ -192,7 +192,10 @@ size_t move_sum_direct(struct link *l, const struct request *r, uint64_t k)
         part = MIN(len - done, SUM_BYTES / e);
         for (int j = 0; j < n; j++) l->term[j] = l->from[j] + (at + done) * e;
         reduce_many(sum, l->term, n, part, r->type, r->redop, divide_by(l, r));
-        for (int j = 0; j < n; j++) copy(l->into[j] + (at + done) * e, sum, part * e, past_cache);
+        for (int j = 0; j < n; j++) {
+            unsigned char *to = l->into[j] + (at + done) * e;
+            copy(to, sum, part * e, past_cache && to != l->term[j]);  /* in place: the lines were just read */
+        }
     }
     return len * e * (size_t)n;
 }

@@ -19,6 +19,7 @@
 #include "comm/shm_move.h"
 
 enum {
+    TINY_BYTES   = 1024,        /* travel inline although they could be taken from the heap */
     DIRECT_BYTES = 256 << 10,   /* of a direct piece */
     TURN_BYTES   = 1 << 20,     /* that one call of advance moves before it returns */
 };
@@ -62,12 +63,12 @@ static void post(struct link *l, struct request *r)
 
     p->signature = r->signature;
     p->offers = 0;
-    if (bytes <= SMALL_MOST) {
-        p->offers |= OFFER_INLINE;
-        memcpy(p->data, send, bytes);
-    }
     if (bytes == 0 || (heap_holds(l->segment, send, bytes) && !(to_all && r->send == r->recv))) p->offers |= OFFER_SEND;
     if (!reduces_all || heap_holds(l->segment, r->recv, bytes)) p->offers |= OFFER_RECV;
+    if (bytes <= (p->offers == (OFFER_SEND | OFFER_RECV) ? TINY_BYTES : SMALL_MOST)) {
+        p->offers |= OFFER_INLINE;
+        if (bytes) memcpy(p->data, send, bytes);
+    }
     p->send = p->offers & OFFER_SEND && bytes ? segment_offset(l->segment, send) : 0;
     p->recv = p->offers & OFFER_RECV && reduces_all ? segment_offset(l->segment, r->recv) : 0;
     if (to_all) {
