@@ -81,13 +81,13 @@ static ls_status ring(struct link *l, int channel, const struct signature *s, vo
 
 static unsigned char mark(int rank, size_t size, size_t i) { return (unsigned char)((size_t)rank * 37 + size + i * 7 + (i >> 8)); }
 
-static void rings(struct link *l, int channel)
+static void rings(struct link *l, int channel, size_t most)
 {
-    static const size_t sizes[] = { 0, 1, 2047, 2048, 2049, 4096, 100000, (16 << 20) + 1, (48 << 20) + 5 };
+    static const size_t sizes[] = { 0, 1, 2047, 2048, 2049, 4096, 100000, (16 << 20) + 1, (33 << 20) + 5 };
     const struct link_base *b = (const struct link_base *)(const void *)l;
     int before = (b->rank + b->n - 1) % b->n;
 
-    for (size_t k = 0; k < COUNT_OF(sizes); k++) {
+    for (size_t k = 0; k < COUNT_OF(sizes) && sizes[k] <= most; k++) {
         size_t bytes = sizes[k];
         unsigned char *out = mem_alloc(MEM_OTHER, bytes), *in = mem_zalloc(MEM_OTHER, bytes + 1);
         struct signature s = sum_of(b, k + 1, bytes);
@@ -144,7 +144,7 @@ static void splits(struct link *l)
         NEED(mpi->split(l, n, members, me, (uint64_t)(100 + turn * 2 + half), &part) == LS_OK);
         const struct link_base *b = (const struct link_base *)(const void *)part;
         NEED(b->rank == me && b->n == n && b->transport == mpi);
-        rings(part, 1);
+        rings(part, 1, 100000);
         many(l);
         mpi->close(&part);
         NEED(!part);
@@ -201,8 +201,8 @@ static int row(void)
         struct link *l = NULL;
 
         NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
-        rings(l, 0);
-        rings(l, 1);
+        rings(l, 0, turn ? 100000 : SIZE_MAX);
+        rings(l, 1, turn ? SIZE_MAX : 100000);
         many(l);
         splits(l);
         questions(l, turn);

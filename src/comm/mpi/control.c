@@ -47,7 +47,7 @@ static void answer_to(int from)
 {
     struct peer *p = &mpi.peers[from];
 
-    if (!over(&p->answer)) return;  /* the answer before is on its way still; it asks again */
+    if (mpi.leaving || !over(&p->answer)) return;  /* nothing after BYE; or an answer is on its way still, and it asks again */
     p->mine = (struct answer){ .now = host->now(), .record = mpi.latest };
     MPI_Isend(&p->mine, sizeof p->mine, MPI_BYTE, from, ANSWER, mpi.control, &p->answer);
 }

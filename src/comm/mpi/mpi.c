@@ -14,17 +14,22 @@
  * Control messages are looked for whenever the engine asks idle(), failed() or peek(), and now and then by a thread (serve.c) while
  * a process computes: so it answers although nothing of it is in flight.
  *
- * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. When nothing has failed,
- * all ranks have said BYE and the exit code is 0, MPI_Finalize is called. A rank that leaves with another code first tells the
- * others, as fail() does. After a failure MPI_Finalize could wait for ever and MPI_Abort would have the job killed before the
- * others have printed their line; so each rank says BYE when it has printed, waits for the others' for LINGER_SECONDS at most,
- * and ends with its own code and no MPI_Finalize. mpirun of both implementations then returns that code (3), Open MPI with some
- * lines of its own. When a rank is killed, the others on its machine see it at once (watch.c) and tell all, but mpirun sees it
- * too, sends SIGTERM and SIGKILL to the others, and returns 128 + the signal's number (Open MPI) or that number (MPICH).
+ * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. There a rank that leaves
+ * with another code than 0 tells the others first, as fail() does; each says BYE, and waits for the BYE of all: without a limit when
+ * nothing has failed (MPI_Finalize waits so too), for LINGER_SECONDS after a failure. By then each has printed its line, which is why
+ * MPI_Abort is no way to end: the first rank to call it, or to be seen with a code that is not 0, has the others killed. When
+ * all have come, MPI_Finalize is called, after a failure under guard(), for nobody promises that it returns then; when one has not,
+ * the process ends without. mpirun of both implementations returns the ranks' code, 3, Open MPI with some lines of its own.
+ *
+ * When a rank is killed, the others on its machine see it at once (watch.c) and tell all, but mpirun sees it too, kills them
+ * (Open MPI with SIGTERM, and a second later with SIGKILL; MPICH with SIGKILL), and returns 128 + the signal's number (Open MPI)
+ * or that number (MPICH).
  */
 #include "comm/mpi/world.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 const struct mpi_host *host;
@@ -48,6 +53,25 @@ static bool all_sent(void)
     return all;
 }
 
+static int guarded_code;
+
+static void *guard(void *unused)
+{
+    nanosleep(&(struct timespec){ (time_t)LINGER_SECONDS, 0 }, NULL);
+    _exit(guarded_code);
+    return unused;
+}
+
+/* Ends the process with this code should MPI_Finalize not return. */
+static bool start_guard(int code)
+{
+    pthread_t thread;
+
+    fflush(NULL);
+    guarded_code = code;
+    return pthread_create(&thread, NULL, guard, NULL) == 0;
+}
+
 static void leave(int code, void *unused)
 {
     double since = host->now();
@@ -56,13 +80,14 @@ static void leave(int code, void *unused)
     if (mpi.pid != getpid()) return;
     host->enter();  /* and never leaves: no other thread comes to MPI any more */
     if (code != 0) end_job(LS_EPEER, "rank %d left with exit code %d", mpi.rank, code);
+    mpi.leaving = true;
     for (int i = 0; i < mpi.n; i++)
         if (i != mpi.rank) MPI_Isend(NULL, 0, MPI_BYTE, i, BYE, mpi.control, &mpi.peers[i].bye);
     while (!(all_left() && all_sent()) && !(mpi.failed && host->now() - since > LINGER_SECONDS)) {
         look();
         nap(200e-6);
     }
-    if (mpi.failed || !mpi.ours) return;
+    if (!mpi.ours || (mpi.failed && !(all_left() && start_guard(code)))) return;
     MPI_Comm_free(&mpi.control);
     MPI_Comm_free(&mpi.data);
     MPI_Finalize();

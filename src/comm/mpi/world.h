@@ -63,7 +63,7 @@ struct peer {
 };
 
 struct mpi {
-    bool     started, ours, failed;
+    bool     started, ours, failed, leaving;  /* leaving: has said BYE */
     pid_t    pid;
     int      rank, n;
     MPI_Comm data, control;
