@@ -54,7 +54,7 @@ static int count_alive(const struct doctor *d)
 {
     int alive = 0;
 
-    for (int i = 0; i < d->ranks; i++) alive += d->patient[i].life == LIFE_ALIVE;
+    for (int i = 0; i < d->ranks; i++) alive += doctor_lives(d, i);
     return alive;
 }
 

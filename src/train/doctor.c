@@ -30,9 +30,14 @@ double doctor_time(const struct doctor *d, int rank, double monotonic) { return 
 
 const char *doctor_life(enum life l)
 {
-    static const char *const names[] = { "no calls", "alive", "dead", "unknown" };
+    static const char *const names[] = { "no calls", "alive", "stopped", "dead", "unknown" };
 
     return names[l];
+}
+
+bool doctor_lives(const struct doctor *d, int rank)
+{
+    return d->patient[rank].life == LIFE_ALIVE || d->patient[rank].life == LIFE_STOPPED;
 }
 
 /* ---- who lives ---- */
@@ -67,7 +72,8 @@ static enum life life_of(const struct calls_read *c)
 
     if (fabs(c->epoch - (unix_now() - base_now())) > CLOCK_SLACK) return LIFE_UNKNOWN;
     double since = started(c->pid, &state);
-    return since < 0 || strchr("ZX", state) || since > last + 1 ? LIFE_DEAD : LIFE_ALIVE;
+    if (since < 0 || strchr("ZX", state) || since > last + 1) return LIFE_DEAD;
+    return state == 'T' ? LIFE_STOPPED : LIFE_ALIVE;
 }
 
 /* ---- reading ---- */

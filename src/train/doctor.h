@@ -12,7 +12,7 @@
 #include "comm/calls.h"
 
 /* UNKNOWN: its process was started on another machine, or before this one was restarted. */
-enum life { LIFE_NONE, LIFE_ALIVE, LIFE_DEAD, LIFE_UNKNOWN };  /* NONE: there is no (readable) ring */
+enum life { LIFE_NONE, LIFE_ALIVE, LIFE_STOPPED, LIFE_DEAD, LIFE_UNKNOWN };  /* NONE: there is no (readable) ring */
 
 struct patient {
     enum life          life;
@@ -39,6 +39,7 @@ struct doctor {
 ls_status   doctor_open(const char *run, struct doctor *out);
 void        doctor_close(struct doctor *d);
 const char *doctor_life(enum life l);  /* "alive" */
+bool        doctor_lives(const struct doctor *d, int rank);  /* alive or stopped */
 /* "rank 2 never came to all_reduce #41 of world (...); ranks 0, 1, 3 wait in it since 12.3 s; rank 2 is dead (...)". */
 void        doctor_say(const struct doctor *d, const struct finding *f, struct text *out);
 /* The collective call `sequence` of a group as rank has it; NULL: it is none of those kept. */

@@ -33,7 +33,7 @@ static int count_of(const bool *is, int ranks)
 /* Ranks of the finding that wait and live, or wait and do not. Returns how many. */
 static int select_waiting(const struct doctor *d, const struct finding *f, bool alive, bool *out)
 {
-    for (int i = 0; i < d->ranks; i++) out[i] = f->waits[i] && (d->patient[i].life == LIFE_ALIVE) == alive;
+    for (int i = 0; i < d->ranks; i++) out[i] = f->waits[i] && doctor_lives(d, i) == alive;
     return count_of(out, d->ranks);
 }
 
@@ -64,7 +64,8 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
         text_put(out, "left no calls%s%s", p->why[0] ? ": " : "", p->why);
         return;
     }
-    text_put(out, p->life == LIFE_ALIVE ? "is alive" : p->life == LIFE_DEAD ? "is dead" : "may be alive elsewhere");
+    if (p->life == LIFE_UNKNOWN) text_put(out, "may be alive elsewhere");
+    else text_put(out, "is %s", doctor_life(p->life));
     if (p->calls->n == 0) {
         text_put(out, " (it made no call)");
         return;
@@ -72,6 +73,7 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
     const struct call_record *r = &p->calls->last[p->calls->n - 1];
     signature_text(&r->signature, r->name, call, sizeof call);
     if (r->state == CALL_DONE) text_put(out, " (its last call, %s, ended %.1f s ago)", call, d->now - doctor_time(d, rank, r->ended));
+    else if (!doctor_lives(d, rank)) text_put(out, " (it ended in %s)", call);
     else text_put(out, " (it is in %s since %.1f s)", call, d->now - doctor_time(d, rank, r->queued));
 }
 
@@ -92,7 +94,7 @@ void doctor_say(const struct doctor *d, const struct finding *f, struct text *ou
     char call[CALL_ROOM];
     int missing = count_of(f->missing, d->ranks), alive = 0;
 
-    for (int i = 0; i < d->ranks; i++) alive += f->missing[i] && d->patient[i].life == LIFE_ALIVE;
+    for (int i = 0; i < d->ranks; i++) alive += f->missing[i] && doctor_lives(d, i);
     signature_text(&f->call.signature, f->call.name, call, sizeof call);
     if (missing > 0) {
         put_ranks(out, f->missing, d->ranks);

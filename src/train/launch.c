@@ -276,12 +276,15 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
 
 /* ---- the one line ---- */
 
-/* What a report says behind "lockstep COMMAND: "; NULL when there is none. */
+/* What a report says behind "lockstep COMMAND: ", without its own rank in front; NULL when there is none. */
 static const char *report_of(const struct child *c)
 {
     const char *colon = c->voice.held[0] ? strstr(c->voice.held, ": ") : NULL;
+    char rank[24];
 
-    return colon ? colon + 2 : NULL;
+    if (!colon) return NULL;
+    int length = snprintf(rank, sizeof rank, "rank %d: ", c->voice.rank);
+    return strncmp(colon + 2, rank, (size_t)length) == 0 ? colon + 2 + length : colon + 2;
 }
 
 static void put_stopped(const struct job *j, char out[REPORT_ROOM])
@@ -300,11 +303,10 @@ static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
     const struct child *c = &j->child[j->failed];
     const char *text = report_of(c), *verdict = segment_verdict(j->segment);
-    char how[96], rank[24];
+    char how[96];
 
-    int length = snprintf(rank, sizeof rank, "rank %d: ", j->failed);
-    if (text && (blames_another(c) || strncmp(text, rank, (size_t)length) == 0)) snprintf(out, REPORT_ROOM, "%s", text);
-    else if (text && !c->signal) snprintf(out, REPORT_ROOM, "%s%s", rank, text);
+    if (text && blames_another(c)) snprintf(out, REPORT_ROOM, "%s", text);
+    else if (text && !c->signal) snprintf(out, REPORT_ROOM, "rank %d: %s", j->failed, text);
     else if (blames_another(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
     else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, how_it_ended(c, how));
     if (blames_another(c)) put_stopped(j, out);

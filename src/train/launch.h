@@ -6,10 +6,11 @@
  * "[rank 2] line", and in LOG_FOLDER/rank_0002.err as they were.
  *
  * A rank that ends in another way than exit 0, or with its comm still open, is told to the others at once
- * (segment_note_gone), who leave with exit code 3; whoever is still there after a second is killed. The failure that counts is the first; but exit code 3 blames somebody
- * else, so a rank that is killed or leaves with another code in that second counts before it. How a rank reports its end - its
- * last line on standard error, when that starts with "lockstep" - is not shown among its lines: the failure that counts is
- * the caller's to print, reports that say no more than that are in the files alone, others are shown.
+ * (segment_note_gone), who leave with exit code 3; whoever is still there after a second is killed. The failure that counts is
+ * the first; but exit code 3 blames somebody else, so a rank that is killed or leaves with another code in that second counts
+ * before it. How a rank reports its end - its last line on standard error, when that starts with "lockstep" - is not shown
+ * among its lines: the failure that counts is the caller's to print, reports that say no more than that are in the files
+ * alone, others are shown.
  *
  * SIGINT, SIGTERM and SIGUSR1 go on to the ranks, each once; a second SIGINT or SIGTERM kills them. SIGTSTP stops them with
  * the parent until it is continued. If the parent dies, so do they (PR_SET_PDEATHSIG). Processes that ranks have started are

@@ -1,0 +1,124 @@
+#!/bin/sh
+# test_launch.sh LOCKSTEP - ranks of a training run under the launcher: kills, stops, signals, what is said and what is left.
+set -u
+lockstep=$1
+work=$(mktemp -d)
+mkdir "$work/tmp"
+TMPDIR=$work/tmp
+export TMPDIR
+launcher=
+trap '[ -z "$launcher" ] || kill -KILL $launcher 2>/dev/null; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+i=0
+while [ $i -lt 600 ]; do
+    echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."
+    i=$((i + 1))
+done >text.txt
+
+tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.global_batch=12
+      --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
+
+# The ranks of $launcher, in their order.
+ranks() { awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n; }
+rank() { ranks | sed -n "$(($1 + 1))p"; }
+
+# start RUN OPTIONS...: three ranks that train for ever; returns when they are at it.
+start() {
+    run=$1
+    shift
+    "$lockstep" train -n 3 $tiny --train.steps=1000000 --run.dir="$run" "$@" >out.txt 2>err.txt &
+    launcher=$!
+    for i in $(seq 3000); do
+        [ -f "$run/metrics.jsonl" ] && [ "$(wc -l <"$run/metrics.jsonl")" -ge 3 ] && return
+        sleep 0.02
+    done
+    bad "$run never began: $(cat err.txt)"
+}
+
+# ended CODE LINE: the launcher's exit code and the one line of its standard error; nothing may be left of it.
+ended() {
+    wait $launcher
+    got=$?
+    [ $got -eq "$1" ] || bad "$run: exit $got, not $1: $(cat err.txt)"
+    case "$(tail -n 1 err.txt)" in "$2"*) ;; *) false ;; esac || bad "$run: not '$2' but: $(cat err.txt)"
+    [ "$1" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$run: $(wc -l <err.txt) lines: $(cat err.txt)"
+    gone
+}
+
+gone() {
+    for i in $(seq 500); do
+        left=$(grep -l "[r]un.dir=$run" /proc/[0-9]*/cmdline 2>/dev/null)
+        [ -z "$left" ] && break
+        sleep 0.02
+    done
+    [ -z "$left" ] || bad "$run left processes: $left"
+    launcher=
+    [ -z "$(ls -A "$TMPDIR")" ] || bad "$run left files: $(ls "$TMPDIR")"
+    ls /dev/shm 2>/dev/null | grep -q lockstep && bad "$run left shared memory"
+}
+
+# ---- a run that ends well says nothing but its own ----
+"$lockstep" train -n 2 $tiny --train.steps=8 --run.dir=well >out.txt 2>err.txt || bad "two ranks: $(cat err.txt)"
+[ -s err.txt ] && bad "two ranks said: $(cat err.txt)"
+[ "$(grep -c '^run ' out.txt)" -eq 2 ] || bad "not one report: $(cat out.txt)"
+run=well
+gone
+"$lockstep" doctor well >out.txt || bad "doctor of a run that ended well"
+grep -q "no rank is missing from a call; 0 of 2 ranks are alive" out.txt || bad "doctor: $(cat out.txt)"
+
+# ---- each rank killed ----
+for victim in 0 1 2; do
+    start "killed$victim"
+    kill -KILL "$(rank $victim)"
+    ended 3 "lockstep train: rank $victim was killed by signal 9 (Killed)"
+    "$lockstep" doctor "killed$victim" >out.txt || bad "doctor of a killed run"
+    grep -q "^rank $victim  dead" out.txt || bad "doctor: $(cat out.txt)"
+done
+
+# ---- a rank that stands still ----
+start stopped --launch.timeout=1
+kill -STOP "$(rank 1)"
+sleep 0.5
+"$lockstep" doctor stopped >out.txt || bad "doctor of a running run"
+grep -q "^rank 1  stopped" out.txt || bad "doctor does not see the stop: $(cat out.txt)"
+"$lockstep" doctor stopped --json --calls 1 | grep -q '"state":"stopped"' || bad "doctor --json does not see the stop"
+ended 3 "lockstep train: "
+grep -q "rank 1 was stopped by signal 19" err.txt || bad "stopped: $(cat err.txt)"
+
+# ---- signals ----
+start saved
+kill -USR1 $launcher
+for i in $(seq 1000); do
+    [ -n "$(ls saved/checkpoints 2>/dev/null)" ] && break
+    sleep 0.02
+done
+ls saved/checkpoints | grep -q step_ || bad "SIGUSR1 saved nothing"
+kill -TERM $launcher
+ended 0 ""
+grep -q "^\[rank 0\] SIGTERM: saving" err.txt || bad "SIGTERM: $(cat err.txt)"
+grep -q "SIGTERM: saving" saved/log/rank_0000.err || bad "what rank 0 said is not kept"
+
+# ---- the launcher killed ----
+start orphaned
+kill -KILL $launcher
+wait $launcher
+gone
+
+# ---- what is wrong for all ranks is said once ----
+"$lockstep" train -n 3 $tiny --data.text=absent.txt --train.steps=8 --run.dir=absent >out.txt 2>err.txt
+code=$?
+[ $code -eq 1 ] || [ $code -eq 2 ] || bad "a missing text: exit $code: $(cat err.txt)"
+[ "$(wc -l <err.txt)" -eq 1 ] && grep -q "absent.txt" err.txt || bad "a missing text: $(cat err.txt)"
+run=absent
+gone
+
+"$lockstep" doctor text.txt >out.txt 2>err.txt && bad "doctor of a file"
+grep -q "lockstep doctor: text.txt: no calls/rank_NNNN in it" err.txt || bad "doctor of a file: $(cat err.txt)"
+
+[ $failures -eq 0 ] && say "launch: all well"
+exit $((failures > 0))
