@@ -24,16 +24,16 @@ static ls_store *store_of(ls_comm *comm, ls_dtype type, unsigned sharded, enum s
     ls_store *s;
     int index, group, front[] = { 1, 0 }, back[] = { 2, 3 };
 
-    RANK_OK(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
     for (size_t i = 0; i < PARAMETERS; i++) {
-        RANK_OK(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, shapes[i].ndim, shapes[i].size, &index));
-        RANK_OK(ls_store_add_state(s, i, "m"));
+        RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, shapes[i].ndim, shapes[i].size, &index));
+        RANKS_TRY(ls_store_add_state(s, i, "m"));
     }
     if (comm) {
-        RANK_OK(store_group(s, 2, front, comm, &o, &group));
-        RANK_OK(store_group(s, 2, back, comm, &o, &group));
+        RANKS_TRY(store_group(s, 2, front, comm, &o, &group));
+        RANKS_TRY(store_group(s, 2, back, comm, &o, &group));
     }
-    RANK_OK(ls_store_allocate(s));
+    RANKS_TRY(ls_store_allocate(s));
     return s;
 }
 
@@ -52,13 +52,13 @@ static void each(ls_store *s, bool write)
             for (size_t e = 0; e < shapes[i].count; e++)
                 want[e] = element(i, kind, e);
             if (write) {
-                RANK_OK(ls_store_write(s, i, kind, want, LS_F64, shapes[i].count));
+                RANKS_TRY(ls_store_write(s, i, kind, want, LS_F64, shapes[i].count));
                 continue;
             }
             ls_convert(as_stored, type, want, LS_F64, shapes[i].count);
             ls_convert(want, LS_F64, as_stored, type, shapes[i].count);
-            RANK_OK(ls_store_read(s, i, kind, got, LS_F64, shapes[i].count));
-            RANK_CHECK(memcmp(got, want, shapes[i].count * sizeof *want) == 0);
+            RANKS_TRY(ls_store_read(s, i, kind, got, LS_F64, shapes[i].count));
+            RANKS_CHECK(memcmp(got, want, shapes[i].count * sizeof *want) == 0);
         }
 }
 
@@ -71,7 +71,7 @@ static void save_together(ls_comm *comm, void *ctx)
     ls_train_state state = small_state(STEP);
 
     each(s, true);
-    RANK_OK(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL));
+    RANKS_TRY(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL));
     ls_store_release(&s);
 }
 
@@ -83,7 +83,7 @@ static void save_alone(ls_comm *comm, void *ctx)
 
     (void)comm;
     each(s, true);
-    RANK_OK(ls_checkpoint_save(j->root, s, NULL, &state, NULL));
+    RANKS_TRY(ls_checkpoint_save(j->root, s, NULL, &state, NULL));
     ls_store_release(&s);
 }
 
@@ -95,7 +95,7 @@ static void load_alone(ls_comm *comm, void *ctx)
 
     (void)comm;
     snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
-    RANK_OK(ls_checkpoint_load(path, s, BOTH, NULL));
+    RANKS_TRY(ls_checkpoint_load(path, s, BOTH, NULL));
     each(s, false);
     ls_store_release(&s);
 }
@@ -107,7 +107,7 @@ static void load_together(ls_comm *comm, void *ctx)
     char path[600];
 
     snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
-    RANK_OK(ls_checkpoint_load(path, s, BOTH, NULL));
+    RANKS_TRY(ls_checkpoint_load(path, s, BOTH, NULL));
     each(s, false);
     ls_store_release(&s);
 }
@@ -170,12 +170,12 @@ static void fail_together(ls_comm *comm, void *ctx)
         file_fail_at(0);
         if (st == LS_OK)
             break;
-        RANK_CHECK(st == LS_EIO);
-        RANK_CHECK(strstr(ls_errmsg(), "step_00000007.tmp"));
-        RANK_CHECK(ls_comm_rank(comm) == 0 || strncmp(ls_errmsg(), "rank 0: ", 8) == 0);
+        RANKS_CHECK(st == LS_EIO);
+        RANKS_CHECK(strstr(ls_errmsg(), "step_00000007.tmp"));
+        RANKS_CHECK(ls_comm_rank(comm) == 0 || strncmp(ls_errmsg(), "rank 0: ", 8) == 0);
         each(s, false);  /* all are still in step */
     }
-    RANK_CHECK(failures >= 3);
+    RANKS_CHECK(failures >= 3);
     ls_store_release(&s);
 }
 
@@ -198,12 +198,12 @@ static void one_is_not_ready(ls_comm *comm, void *ctx)
 
     if (ls_comm_rank(comm) == 1)
         state.tokens = UINT64_MAX;
-    RANK_CHECK(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL) == LS_EINVAL);
-    RANK_CHECK((strncmp(ls_errmsg(), "rank 1: ", 8) == 0) == (ls_comm_rank(comm) != 1));
+    RANKS_CHECK(ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL) == LS_EINVAL);
+    RANKS_CHECK((strncmp(ls_errmsg(), "rank 1: ", 8) == 0) == (ls_comm_rank(comm) != 1));
     snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
-    RANK_CHECK(!file_exists(path));
-    RANK_CHECK(ls_checkpoint_save(j->root, s, NULL, &state, NULL) == LS_EINVAL);
-    RANK_CHECK(strstr(ls_errmsg(), "'a' lies in parts on several ranks"));
+    RANKS_CHECK(!file_exists(path));
+    RANKS_CHECK(ls_checkpoint_save(j->root, s, NULL, &state, NULL) == LS_EINVAL);
+    RANKS_CHECK(strstr(ls_errmsg(), "'a' lies in parts on several ranks"));
     ls_store_release(&s);
 }
 

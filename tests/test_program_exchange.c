@@ -35,7 +35,7 @@ static ls_store *store_of(ls_dtype type)
 {
     ls_store *s;
 
-    RANK_OK(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 0, 7 }, &s));
     return s;
 }
 
@@ -43,7 +43,7 @@ static ls_program *program_of(ls_store *s)
 {
     ls_program *p;
 
-    RANK_OK(ls_program_new(s, &p));
+    RANKS_TRY(ls_program_new(s, &p));
     return p;
 }
 
@@ -108,14 +108,14 @@ static void run_all(ls_comm *c, void *ctx)
 
         build_all(p, c, total);
         p->spread.comm = c;
-        RANK_OK(ls_program_compile(p, NULL));
+        RANKS_TRY(ls_program_compile(p, NULL));
         for (int again = 0; again < 4; again++) {
             for (size_t i = 0; i < total; i++)
                 x[i] = (float)((i * 7 + (size_t)(rank * 3 + again)) % 1000);
-            RANK_OK(ls_program_write(p, "x", x, LS_F32, total));
-            RANK_OK(ls_program_run(p, LS_FORWARD));
+            RANKS_TRY(ls_program_write(p, "x", x, LS_F32, total));
+            RANKS_TRY(ls_program_run(p, LS_FORWARD));
             for (int k = 0; k < 4; k++) {
-                RANK_OK(ls_program_read(p, (const char *[]){ "sum", "most", "scattered", "first" }[k], y, LS_F32, total));
+                RANKS_TRY(ls_program_read(p, (const char *[]){ "sum", "most", "scattered", "first" }[k], y, LS_F32, total));
                 for (size_t i = 0; i < total; i++) {
                     float sum = 0, most = 0, last = 0;
 
@@ -124,11 +124,11 @@ static void run_all(ls_comm *c, void *ctx)
                         sum += last;
                         most = fmaxf(most, last);
                     }
-                    RANK_CHECK(y[i] == (k == 1 ? most : k == 3 ? last : sum));
+                    RANKS_CHECK(y[i] == (k == 1 ? most : k == 3 ? last : sum));
                 }
             }
-            RANK_OK(ls_program_read(p, "doubled", y, LS_F32, total));
-            RANK_CHECK(y[total - 1] == 2 * x[total - 1]);
+            RANKS_TRY(ls_program_read(p, "doubled", y, LS_F32, total));
+            RANKS_CHECK(y[total - 1] == 2 * x[total - 1]);
         }
         ls_program_release(&p);
         ls_store_release(&s);
@@ -170,8 +170,8 @@ static void update_little(ls_comm *c, void *ctx)
     ls_value g, w, acc, h, f, in[3], out[3];
 
     (void)ctx;
-    RANK_OK(store_declare(s, "w", (ls_init){ LS_INIT_ONES, 1 }, 1, &three, &index));
-    RANK_OK(store_group(s, 1, params, c, &o, &group));
+    RANKS_TRY(store_declare(s, "w", (ls_init){ LS_INIT_ONES, 1 }, 1, &three, &index));
+    RANKS_TRY(store_group(s, 1, params, c, &o, &group));
     h = ls_input(p, "hyper", LS_F32, 1, &four);
     f = ls_input(p, "factor", LS_F32, 1, &one);
     g = program_group_value(p, group, STORE_GRAD, NULL);
@@ -190,18 +190,18 @@ static void update_little(ls_comm *c, void *ctx)
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
     program_emit(p, OP_ACCUMULATE, NULL, 1, &w, 1, &g);
     p->segment = SEG_FORWARD;
-    RANK_OK(ls_program_compile(p, NULL));
-    RANK_OK(ls_store_write(s, 0, "gradient", (float[]){ 1, -2, 3 }, LS_F32, 3));
-    RANK_OK(ls_program_write(p, "hyper", hyper, LS_F32, 4));
-    RANK_OK(ls_program_write(p, "factor", &factor, LS_F32, 1));
-    RANK_OK(ls_program_run(p, LS_FORWARD | LS_OPTIMIZER_STEP));
-    RANK_OK(ls_store_read(s, 0, "parameter", got, LS_F32, 3));
-    RANK_CHECK(fabsf(got[0] - 0.5f) < 1e-5f && fabsf(got[1] - 1.5f) < 1e-5f && fabsf(got[2] - 0.5f) < 1e-5f);
-    RANK_OK(ls_store_read(s, 0, "gradient", got, LS_F32, 3));
-    RANK_CHECK(fabsf(got[1] - 1.5f) < 1e-5f);
-    RANK_OK(ls_program_read(p, "squares", &squares, LS_F64, 1));
-    RANK_OK(ls_all_reduce(c, &squares, &squares, 1, LS_F64, LS_SUM, NULL));
-    RANK_CHECK(squares == 14);
+    RANKS_TRY(ls_program_compile(p, NULL));
+    RANKS_TRY(ls_store_write(s, 0, "gradient", (float[]){ 1, -2, 3 }, LS_F32, 3));
+    RANKS_TRY(ls_program_write(p, "hyper", hyper, LS_F32, 4));
+    RANKS_TRY(ls_program_write(p, "factor", &factor, LS_F32, 1));
+    RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_OPTIMIZER_STEP));
+    RANKS_TRY(ls_store_read(s, 0, "parameter", got, LS_F32, 3));
+    RANKS_CHECK(fabsf(got[0] - 0.5f) < 1e-5f && fabsf(got[1] - 1.5f) < 1e-5f && fabsf(got[2] - 0.5f) < 1e-5f);
+    RANKS_TRY(ls_store_read(s, 0, "gradient", got, LS_F32, 3));
+    RANKS_CHECK(fabsf(got[1] - 1.5f) < 1e-5f);
+    RANKS_TRY(ls_program_read(p, "squares", &squares, LS_F64, 1));
+    RANKS_TRY(ls_all_reduce(c, &squares, &squares, 1, LS_F64, LS_SUM, NULL));
+    RANKS_CHECK(squares == 14);
     ls_program_release(&p);
     ls_store_release(&s);
 }
@@ -231,22 +231,22 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
     ls_output(p, "y", program_copy(p, v, LS_F32));
     p->segment = SEG_FORWARD;
     p->spread.comm = c;
-    RANK_OK(ls_program_compile(p, NULL));
+    RANKS_TRY(ls_program_compile(p, NULL));
     for (int k = 0; k < 3; k++) {
         for (size_t i = 0; i < total; i++)
             data[i] = (float)(k + ls_comm_rank(c));
-        RANK_OK(ls_program_write(p, "x", data, LS_F32, total));
-        RANK_OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-        RANK_CHECK(ls_comm_size(c) == 1 || p->work[0]);
+        RANKS_TRY(ls_program_write(p, "x", data, LS_F32, total));
+        RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+        RANKS_CHECK(ls_comm_size(c) == 1 || p->work[0]);
         if (k == 1)
             continue;
-        RANK_OK(ls_program_run(p, LS_OPTIMIZER_STEP));
-        RANK_CHECK(!p->work[0]);
-        RANK_OK(ls_program_read(p, "y", data, LS_F32, total));
+        RANKS_TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+        RANKS_CHECK(!p->work[0]);
+        RANKS_TRY(ls_program_read(p, "y", data, LS_F32, total));
         for (size_t i = 0; i < total; i++)
-            RANK_CHECK(data[i] == (float)(k * ls_comm_size(c) + ls_comm_size(c) * (ls_comm_size(c) - 1) / 2));
+            RANKS_CHECK(data[i] == (float)(k * ls_comm_size(c) + ls_comm_size(c) * (ls_comm_size(c) - 1) / 2));
     }
-    RANK_OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     ls_program_release(&p);  /* with the exchange in flight */
     ls_store_release(&s);
     free(data);
@@ -276,17 +276,17 @@ static void fail_in_between(ls_comm *c, void *ctx)
     ls_output(p, "y", program_copy(p, v, LS_F32));
     p->spread.comm = c;
     o.check_finite = 1;
-    RANK_OK(ls_program_compile(p, &o));
+    RANKS_TRY(ls_program_compile(p, &o));
     for (int k = 0; k < 4; k++) {
         data[7] = k % 2 ? 1.0f : 0.0f;
-        RANK_OK(ls_program_write(p, "x", data, LS_F32, total));
+        RANKS_TRY(ls_program_write(p, "x", data, LS_F32, total));
         if (k % 2) {
-            RANK_CHECK(ls_program_run(p, LS_FORWARD) == LS_EINVAL);
-            RANK_CHECK(strstr(ls_errmsg(), "element 7 is infinite"));
+            RANKS_CHECK(ls_program_run(p, LS_FORWARD) == LS_EINVAL);
+            RANKS_CHECK(strstr(ls_errmsg(), "element 7 is infinite"));
         } else {
-            RANK_OK(ls_program_run(p, LS_FORWARD));
+            RANKS_TRY(ls_program_run(p, LS_FORWARD));
         }
-        RANK_CHECK(!p->work[0]);
+        RANKS_CHECK(!p->work[0]);
     }
     ls_program_release(&p);
     ls_store_release(&s);
@@ -502,7 +502,7 @@ static ls_value model(ls_program *p)
     ls_value h = ls_input(p, "x", LS_F32, 2, b);
 
     for (int k = 0; k < 2; k++) {
-        char w[32], v[32], block[8];
+        char w[32], v[32], block[32];
 
         snprintf(w, sizeof w, "h.%d.weight", k);
         snprintf(v, sizeof v, "h.%d.bias", k);

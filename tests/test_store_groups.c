@@ -365,24 +365,24 @@ static void check_all(const ls_store *s, ls_dtype type)
     ls_store *one;
     int index;
 
-    RANK_OK(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &one));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &one));
     for (int i = 0; i < PARAMETERS; i++)
-        RANK_OK(store_declare(one, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
-    RANK_OK(ls_store_allocate(one));
+        RANKS_TRY(store_declare(one, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
+    RANKS_TRY(ls_store_allocate(one));
     for (size_t i = 0; i < PARAMETERS; i++) {
         const ls_tensor *value = ls_store_value(one, i), *master = ls_store_state(one, i, "master");
         size_t count = shapes[i].count;
         double got[MOST], want[MOST];
         char raw[MOST * 8];
 
-        RANK_OK(ls_store_read(s, i, "parameter", raw, type, count));
-        RANK_CHECK(memcmp(raw, ls_tensor_data(value), count * ls_dtype_bytes(type)) == 0);
-        RANK_OK(ls_store_read(s, i, "parameter", got, LS_F64, count));
-        RANK_OK(ls_tensor_read(value, want, LS_F64, count));
-        RANK_CHECK(memcmp(got, want, count * sizeof *got) == 0);
+        RANKS_TRY(ls_store_read(s, i, "parameter", raw, type, count));
+        RANKS_CHECK(memcmp(raw, ls_tensor_data(value), count * ls_dtype_bytes(type)) == 0);
+        RANKS_TRY(ls_store_read(s, i, "parameter", got, LS_F64, count));
+        RANKS_TRY(ls_tensor_read(value, want, LS_F64, count));
+        RANKS_CHECK(memcmp(got, want, count * sizeof *got) == 0);
         if (master) {
-            RANK_OK(ls_store_read(s, i, "master", raw, LS_F32, count));
-            RANK_CHECK(memcmp(raw, ls_tensor_data(master), count * sizeof(float)) == 0);
+            RANKS_TRY(ls_store_read(s, i, "master", raw, LS_F32, count));
+            RANKS_CHECK(memcmp(raw, ls_tensor_data(master), count * sizeof(float)) == 0);
         }
     }
     ls_store_release(&one);
@@ -398,19 +398,19 @@ static void check_written(ls_store *s)
 
             for (size_t e = 0; e < shapes[i].count; e++)
                 x[e] = (double)((i * 23 + k * 11 + e) % 128);  /* exact in bf16 too */
-            RANK_OK(ls_store_write(s, i, kinds[k], x, LS_F64, shapes[i].count));
+            RANKS_TRY(ls_store_write(s, i, kinds[k], x, LS_F64, shapes[i].count));
             memset(got, 0xff, sizeof got);
-            RANK_OK(ls_store_read(s, i, kinds[k], got, LS_F64, shapes[i].count));
+            RANKS_TRY(ls_store_read(s, i, kinds[k], got, LS_F64, shapes[i].count));
             for (size_t e = 0; e < shapes[i].count; e++)
-                RANK_CHECK(got[e] == x[e]);
+                RANKS_CHECK(got[e] == x[e]);
         }
     ls_store_zero_grad(s);
     for (size_t i = 0; i < PARAMETERS; i++) {
         double got[MOST];
 
-        RANK_OK(ls_store_read(s, i, "gradient", got, LS_F64, shapes[i].count));
+        RANKS_TRY(ls_store_read(s, i, "gradient", got, LS_F64, shapes[i].count));
         for (size_t e = 0; e < shapes[i].count; e++)
-            RANK_CHECK(got[e] == 0);
+            RANKS_CHECK(got[e] == 0);
     }
 }
 
@@ -430,21 +430,21 @@ static void gather_everything(ls_comm *comm, void *ctx)
                 int index, group;
 
                 mem_read(&before);
-                RANK_OK(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7 }, &s));
+                RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7 }, &s));
                 for (int i = 0; i < PARAMETERS; i++)
-                    RANK_OK(store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
-                RANK_OK(store_group(s, MEMBERS, members, comm, &o, &group));
+                    RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
+                RANKS_TRY(store_group(s, MEMBERS, members, comm, &o, &group));
                 for (size_t i = 0; i < PARAMETERS; i++) {
                     store_want_grad(s, i);
-                    RANK_OK(ls_store_add_state(s, i, "m"));
+                    RANKS_TRY(ls_store_add_state(s, i, "m"));
                 }
                 store_bytes(s, &parameters, &gradients, &optimizer, &offload);
-                RANK_OK(ls_store_allocate(s));
+                RANKS_TRY(ls_store_allocate(s));
                 mem_read(&after);
-                RANK_CHECK(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS] == parameters);
-                RANK_CHECK(after.now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS] == gradients);
-                RANK_CHECK(after.now[MEM_OPTIMIZER] - before.now[MEM_OPTIMIZER] == optimizer);
-                RANK_CHECK(after.now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD] == offload);
+                RANKS_CHECK(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS] == parameters);
+                RANKS_CHECK(after.now[MEM_GRADIENTS] - before.now[MEM_GRADIENTS] == gradients);
+                RANKS_CHECK(after.now[MEM_OPTIMIZER] - before.now[MEM_OPTIMIZER] == optimizer);
+                RANKS_CHECK(after.now[MEM_OFFLOAD] - before.now[MEM_OFFLOAD] == offload);
                 check_all(s, types[t]);
                 check_written(s);
                 ls_store_release(&s);
@@ -460,24 +460,24 @@ static void scatter(ls_comm *comm, void *ctx)
     double got[MOST];
 
     (void)ctx;
-    RANK_OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7 }, &s));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7 }, &s));
     for (int i = 0; i < PARAMETERS; i++)
-        RANK_OK(store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
-    RANK_OK(store_group(s, MEMBERS, members, comm, &o, &group));
+        RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ shapes[i].init, 0.5 }, shapes[i].ndim, shapes[i].size, &index));
+    RANKS_TRY(store_group(s, MEMBERS, members, comm, &o, &group));
     for (size_t i = 0; i < PARAMETERS; i++)
         store_want_grad(s, i);
-    RANK_OK(ls_store_allocate(s));
+    RANKS_TRY(ls_store_allocate(s));
     for (size_t i = 0; i < MEMBERS; i++)
         for (size_t e = 0; e < shapes[i].count; e++)
             ((float *)ls_tensor_data(ls_store_grad(s, i)))[e] = (float)ls_comm_rank(comm);
     for (int k = 0; k < MEMBERS; k++) {
         size_t at = store_group_at(s, group)->at[k];
 
-        RANK_OK(ls_store_read(s, (size_t)members[k], "gradient", got, LS_F64, shapes[members[k]].count));
+        RANKS_TRY(ls_store_read(s, (size_t)members[k], "gradient", got, LS_F64, shapes[members[k]].count));
         for (size_t e = 0; e < shapes[members[k]].count; e++) {
             int owner = (int)got[e];
 
-            RANK_CHECK(block_at(TOTAL, owner, n) <= at + e && at + e < block_at(TOTAL, owner + 1, n));
+            RANKS_CHECK(block_at(TOTAL, owner, n) <= at + e && at + e < block_at(TOTAL, owner + 1, n));
         }
     }
     ls_store_release(&s);

@@ -72,7 +72,7 @@ typedef struct ls_compile_options {
 typedef struct ls_cost {
     size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
     size_t communication;        /* bytes: gathered parameters, buckets, what is under way */
-    size_t offload;              /* bytes of optimizer state kept outside the device's memory */
+    size_t offload;              /* bytes of memory for optimizer state kept outside the device; a file counts none */
     size_t live_peak;            /* bytes alive at once in the arena; activations - live_peak is fragmentation */
     double forward_flops, backward_flops, recompute_flops;  /* of one forward, backward, recomputation */
     double model_flops;          /* forward + backward without recomputation: what MFU counts */
