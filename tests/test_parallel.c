@@ -45,7 +45,7 @@ static void make_references(ls_comm *comm, void *ctx)
             for (int half = 0; half < 2; half++) {
                 struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o, .type = half ? LS_BF16 : LS_F32 };
 
-                RANK_OK(spread_train(&l, NULL, reference_of(&l)));
+                RANKS_TRY(spread_train(&l, NULL, reference_of(&l)));
             }
 }
 
@@ -264,9 +264,9 @@ static void check_repeat(ls_comm *comm, void *ctx)
                             .data = small(zero) };
 
         l.data.reduce = zero & 1 ? LS_BF16 : LS_F32;
-        RANK_OK(spread_train(&l, comm, &a));
-        RANK_OK(spread_train(&l, comm, &b));
-        RANK_CHECK(memcmp(&a, &b, sizeof a) == 0);
+        RANKS_TRY(spread_train(&l, comm, &a));
+        RANKS_TRY(spread_train(&l, comm, &b));
+        RANKS_CHECK(memcmp(&a, &b, sizeof a) == 0);
     }
 }
 

@@ -185,27 +185,27 @@ static void check_measured(ls_comm *comm, void *ctx)
         l.data.offload = i & 8 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
         l.data.reduce = i & 8 ? LS_BF16 : LS_F32;
         mem_reset_peak();
-        RANK_OK(spread_open(&l, comm, false, &s));
+        RANKS_TRY(spread_open(&l, comm, false, &s));
         for (int op = 0; op < LS_COLLECTIVES; op++)
             before[op] = ls_comm_counted(comm, (ls_collective)op).bytes;
         for (int k = 0; k < 2; k++)
-            RANK_OK(spread_step(&s, &l, k, &loss));
+            RANKS_TRY(spread_step(&s, &l, k, &loss));
         for (int op = 0; op < LS_COLLECTIVES; op++) {
             uint64_t own = op == LS_COLLECTIVE_ALL_REDUCE ? 2 * ls_comm_bytes_of(comm, LS_COLLECTIVE_ALL_REDUCE, 1, NULL, LS_F64) : 0;
 
-            RANK_CHECK(ls_comm_counted(comm, (ls_collective)op).bytes - before[op] == 2 * sent(s.program, (ls_collective)op) + own);
+            RANKS_CHECK(ls_comm_counted(comm, (ls_collective)op).bytes - before[op] == 2 * sent(s.program, (ls_collective)op) + own);
         }
         c = ls_program_cost(s.program);
         mem_read(&m);
-        RANK_CHECK(m.peak[MEM_PARAMETERS] == c.parameters);
-        RANK_CHECK(m.peak[MEM_GRADIENTS] == c.gradients);
-        RANK_CHECK(m.peak[MEM_OPTIMIZER] == c.optimizer);
-        RANK_CHECK(m.peak[MEM_OFFLOAD] == c.offload);
-        RANK_CHECK(m.peak[MEM_COMMUNICATION] == c.communication);
-        RANK_CHECK(m.peak[MEM_ACTIVATIONS] == c.activations);
+        RANKS_CHECK(m.peak[MEM_PARAMETERS] == c.parameters);
+        RANKS_CHECK(m.peak[MEM_GRADIENTS] == c.gradients);
+        RANKS_CHECK(m.peak[MEM_OPTIMIZER] == c.optimizer);
+        RANKS_CHECK(m.peak[MEM_OFFLOAD] == c.offload);
+        RANKS_CHECK(m.peak[MEM_COMMUNICATION] == c.communication);
+        RANKS_CHECK(m.peak[MEM_ACTIVATIONS] == c.activations);
         spread_close(&s);
         mem_read(&m);
-        RANK_CHECK(m.now[MEM_PARAMETERS] + m.now[MEM_GRADIENTS] + m.now[MEM_OPTIMIZER] + m.now[MEM_OFFLOAD] + m.now[MEM_COMMUNICATION] == 0);
+        RANKS_CHECK(m.now[MEM_PARAMETERS] + m.now[MEM_GRADIENTS] + m.now[MEM_OPTIMIZER] + m.now[MEM_OFFLOAD] + m.now[MEM_COMMUNICATION] == 0);
     }
 }
 

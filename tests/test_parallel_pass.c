@@ -153,15 +153,15 @@ static void check_bugs(ls_comm *comm, void *ctx)
     for (int zero = 0; zero < 4; zero++) {
         struct layout l = layout_of(NET_GPT2, zero);
 
-        RANK_OK(spread_train(&l, NULL, &one));
-        RANK_OK(spread_train(&l, comm, &right));
-        RANK_CHECK(!spread_differs(&l, &one, &right, 1e-5));
+        RANKS_TRY(spread_train(&l, NULL, &one));
+        RANKS_TRY(spread_train(&l, comm, &right));
+        RANKS_CHECK(!spread_differs(&l, &one, &right, 1e-5));
         for (size_t b = 0; b < sizeof bugs / sizeof bugs[0]; b++) {
             if (zero == 0 && strcmp(bugs[b], "local_norm") == 0)
                 continue;  /* nothing is local */
-            RANK_OK(data_plant(bugs[b], true));
-            RANK_OK(spread_train(&l, comm, &wrong));
-            RANK_OK(data_plant(NULL, false));
+            RANKS_TRY(data_plant(bugs[b], true));
+            RANKS_TRY(spread_train(&l, comm, &wrong));
+            RANKS_TRY(data_plant(NULL, false));
             if (!spread_differs(&l, &one, &wrong, 1e-5)) {
                 fprintf(stderr, "zero %d: nobody saw '%s'\n", zero, bugs[b]);
                 _Exit(1);
@@ -228,24 +228,24 @@ static void check_other_programs(ls_comm *comm, void *ctx)
             struct training s, one;
             double loss;
 
-            RANK_OK(spread_open(&l, comm, false, &s));
-            RANK_OK(spread_step(&s, &l, 0, &loss));
-            RANK_OK(logits(s.store, comm, &l, spread, COUNT));
-            RANK_OK(spread_open(&l, NULL, false, &one));
-            RANK_OK(copy_store(s.store, one.store));
-            RANK_OK(logits(one.store, NULL, &l, alone, COUNT));
+            RANKS_TRY(spread_open(&l, comm, false, &s));
+            RANKS_TRY(spread_step(&s, &l, 0, &loss));
+            RANKS_TRY(logits(s.store, comm, &l, spread, COUNT));
+            RANKS_TRY(spread_open(&l, NULL, false, &one));
+            RANKS_TRY(copy_store(s.store, one.store));
+            RANKS_TRY(logits(one.store, NULL, &l, alone, COUNT));
             for (int i = 0; i < COUNT; i++)
-                RANK_CHECK(fabs((double)spread[i] - alone[i]) <= 1e-5);
-            RANK_OK(spread_step(&s, &l, 1, &loss));  /* and training goes on */
-            RANK_OK(logits(s.store, comm, &l, again, COUNT));
-            RANK_CHECK(memcmp(spread, again, sizeof spread) != 0);
+                RANKS_CHECK(fabs((double)spread[i] - alone[i]) <= 1e-5);
+            RANKS_TRY(spread_step(&s, &l, 1, &loss));  /* and training goes on */
+            RANKS_TRY(logits(s.store, comm, &l, again, COUNT));
+            RANKS_CHECK(memcmp(spread, again, sizeof spread) != 0);
             if (zero == 3) {  /* without its mark a program can't read what lies in parts */
-                RANK_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
-                RANK_CHECK(strstr(ls_errmsg(), "lies in parts"));
+                RANKS_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
+                RANKS_CHECK(strstr(ls_errmsg(), "lies in parts"));
             }
             l.data.zero = zero ^ 1;
-            RANK_CHECK(logits(s.store, comm, &l, again, COUNT) == LS_EINVAL);
-            RANK_CHECK(strstr(ls_errmsg(), "another program of this store has zero"));
+            RANKS_CHECK(logits(s.store, comm, &l, again, COUNT) == LS_EINVAL);
+            RANKS_CHECK(strstr(ls_errmsg(), "another program of this store has zero"));
             spread_close(&one);
             spread_close(&s);
         }
@@ -270,12 +270,12 @@ static void check_last(ls_comm *comm, void *ctx)
         double loss;
 
         l.data.overlap = overlap;
-        RANK_OK(spread_open(&l, comm, false, &s));
-        RANK_OK(spread_step(&s, &l, 0, &loss));
-        RANK_OK(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD));
-        RANK_CHECK(ls_program_run(s.program, LS_OPTIMIZER_STEP) == LS_EINVAL);
-        RANK_CHECK(strstr(ls_errmsg(), "without LS_LAST"));
-        RANK_OK(spread_step(&s, &l, 1, &loss));
+        RANKS_TRY(spread_open(&l, comm, false, &s));
+        RANKS_TRY(spread_step(&s, &l, 0, &loss));
+        RANKS_TRY(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD));
+        RANKS_CHECK(ls_program_run(s.program, LS_OPTIMIZER_STEP) == LS_EINVAL);
+        RANKS_CHECK(strstr(ls_errmsg(), "without LS_LAST"));
+        RANKS_TRY(spread_step(&s, &l, 1, &loss));
         spread_close(&s);
     }
 }
@@ -303,17 +303,17 @@ static void check_buffers(ls_comm *comm, void *ctx)
             int i;
 
             l.data.sync_batch_norm = sync;
-            RANK_OK(spread_open(&l, comm, false, &s));
-            RANK_OK(spread_step(&s, &l, 0, &loss));
+            RANKS_TRY(spread_open(&l, comm, false, &s));
+            RANKS_TRY(spread_step(&s, &l, 0, &loss));
             i = ls_store_find(s.store, "bn1.running_mean");
-            RANK_CHECK(i >= 0);
-            RANK_OK(ls_store_read(s.store, (size_t)i, "parameter", mean[sync], LS_F32, 4));
+            RANKS_CHECK(i >= 0);
+            RANKS_TRY(ls_store_read(s.store, (size_t)i, "parameter", mean[sync], LS_F32, 4));
             memcpy(first, mean[sync], sizeof first);
-            RANK_OK(ls_broadcast(comm, first, 4, LS_F32, 0, NULL));
-            RANK_CHECK(memcmp(first, mean[sync], sizeof first) == 0);
+            RANKS_TRY(ls_broadcast(comm, first, 4, LS_F32, 0, NULL));
+            RANKS_CHECK(memcmp(first, mean[sync], sizeof first) == 0);
             spread_close(&s);
         }
-        RANK_CHECK(memcmp(mean[0], mean[1], sizeof first) != 0);
+        RANKS_CHECK(memcmp(mean[0], mean[1], sizeof first) != 0);
     }
 }
 

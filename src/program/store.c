@@ -1,4 +1,4 @@
-/* store.c - named parameters, gradients, optimizer state: declared first, allocated together.
+/* store.c - named parameters, gradients, optimizer state: declared first, allocated together (store_fill.c).
  *
  * A slot holds what is known of one parameter. Gradients and states are declared by the programs that need them, so a
  * store that only generates text holds weights alone. The index by name is a linear scan over hashes: stores have
@@ -10,7 +10,6 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/threads.h"
 #include "program/store_parts.h"
 
 ls_status ls_store_new(const ls_store_options *options, ls_store **out)
@@ -154,103 +153,6 @@ ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
     if (p->states == STATES)
         return ls_fail(LS_EINVAL, "parameter '%s': no room for state '%s' beside %d others", p->name, name, STATES);
     p->state[p->states++].name = name;
-    return LS_OK;
-}
-
-/* ---- allocation and initialisation ---- */
-
-struct fill { uint64_t seed, stream; ls_init init; double *chunk; size_t from; };
-
-static void fill_range(void *ctx, size_t begin, size_t end, int thread)
-{
-    struct fill *f = ctx;
-
-    (void)thread;
-    if (f->init.kind == LS_INIT_NORMAL) {
-        rng_normals(f->seed, f->stream, f->from + begin, end - begin, f->chunk + begin);
-        for (size_t i = begin; i < end; i++)
-            f->chunk[i] *= f->init.scale;
-    } else {
-        for (size_t i = begin; i < end; i++)
-            f->chunk[i] = f->init.scale * (2.0 * rng_uniform(f->seed, f->stream, f->from + i) - 1.0);
-    }
-}
-
-/* Elements [at, at + n) of the parameter, as far as this rank holds them. */
-static ls_status put_held(const struct part *p, size_t at, size_t n, const double *chunk)
-{
-    size_t begin = MAX(at, p->begin), end = MIN(at + n, p->end);
-
-    return begin < end ? part_write(p, begin, end - begin, chunk + (begin - at), LS_F64) : LS_OK;
-}
-
-static void fill_chunk(struct fill *f, size_t n)
-{
-    if (f->init.kind == LS_INIT_ONES)
-        for (size_t i = 0; i < n; i++)
-            f->chunk[i] = 1.0;
-    else
-        threads_for(n, 64, fill_range, f);
-}
-
-/* Both the value and the master copy, where there is one, from one making of the numbers. */
-static ls_status initialise(ls_store *s, size_t i)
-{
-    enum { CHUNK = 1 << 16 };
-    const struct slot *p = &s->slot[i];
-    struct fill f = { s->options.seed, p->hash, p->init, NULL, 0 };
-    struct part value, master = { 0 };
-    size_t begin, end;
-    ls_status st = LS_OK;
-
-    if (p->init.kind == LS_INIT_ZEROS)
-        return LS_OK;
-    LS_TRY(part_find(s, i, STORE_VALUE, NULL, &value));
-    begin = value.begin;
-    end = value.end;
-    if (s->options.master && !p->frozen) {
-        LS_TRY(part_find(s, i, STORE_STATE, "master", &master));
-        begin = value.begin < value.end ? MIN(begin, master.begin) : master.begin;
-        end = MAX(end, master.end);
-    }
-    f.chunk = mem_alloc(MEM_OTHER, CHUNK * sizeof *f.chunk);
-    if (!f.chunk)
-        return LS_ENOMEM;
-    for (f.from = begin; f.from < end && st == LS_OK; f.from += CHUNK) {
-        size_t n = MIN((size_t)CHUNK, end - f.from);
-
-        fill_chunk(&f, n);
-        st = put_held(&value, f.from, n, f.chunk);
-        if (st == LS_OK)
-            st = put_held(&master, f.from, n, f.chunk);
-    }
-    mem_free(f.chunk);
-    return st;
-}
-
-static ls_status allocate_slot(ls_store *s, struct slot *p)
-{
-    if (!p->value)
-        LS_TRY(ls_tensor_new(s->device, s->options.type, p->ndim, p->size, LS_PARAMETERS, &p->value));
-    if (p->wants_grad && !p->frozen && !p->grad)
-        LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->size, LS_GRADIENTS, &p->grad));
-    for (int k = 0; k < p->states; k++)
-        if (!p->state[k].tensor)
-            LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_STATE), p->ndim, p->size, LS_OPTIMIZER, &p->state[k].tensor));
-    return LS_OK;
-}
-
-ls_status ls_store_allocate(ls_store *s)
-{
-    for (int g = 0; g < s->groups; g++)
-        LS_TRY(group_allocate(s, s->group[g]));
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->slot[i].group < 0)
-            LS_TRY(allocate_slot(s, &s->slot[i]));
-        if (!s->slot[i].ready)
-            LS_TRY(initialise(s, i));
-        s->slot[i].ready = 1;
-    }
     return LS_OK;
 }
 
