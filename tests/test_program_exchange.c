@@ -632,6 +632,22 @@ static void a_parameter_in_parts_is_not_read_as_a_whole(void **state)
     ls_comm_close(&c);
 }
 
+static void a_frozen_group_has_no_gradient(void **state)
+{
+    ls_store *s = grouped_store(NULL, 0, BACKING_MEMORY);
+    ls_program *p = program_of(s);
+    ls_value g;
+
+    (void)state;
+    for (size_t i = 0; i < 4; i++)
+        OK(ls_store_freeze(s, i));
+    g = program_group_value(p, 0, STORE_GRAD, NULL);
+    program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
+    REFUSED("'h (4 parameters).grad': none of the group's", ls_program_compile(p, NULL));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
 /* state = 2 state + 1, where it is offloaded: nothing of it stays in memory. */
 static void offloaded_state_comes_and_goes(void **state)
 {
@@ -785,6 +801,7 @@ int main(void)
         cmocka_unit_test(exchanges_go_with_the_weights_they_wait_for),
         cmocka_unit_test(flat_values_are_named_and_placed),
         cmocka_unit_test(a_parameter_in_parts_is_not_read_as_a_whole),
+        cmocka_unit_test(a_frozen_group_has_no_gradient),
         cmocka_unit_test(offloaded_state_comes_and_goes),
         cmocka_unit_test(a_pass_is_run_and_released),
         cmocka_unit_test(every_instruction_is_watched),

@@ -81,13 +81,15 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
-/* A parameter that is read as it stands must be here as a whole. */
+/* A parameter that is read as it stands must be here as a whole; a group must have what is read of it. */
 static ls_status check_held(const ls_program *p, ls_value x)
 {
     static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
     const struct value *v = x.id ? &p->values[p->values[x.id].root] : NULL;
     const ls_tensor *t;
 
+    if (v && v->group >= 0 && !group_data(p, v))
+        return ls_fail(LS_EINVAL, "'%s': none of the group's parameters has that; they are frozen", v->name);
     if (!v || v->param < 0)
         return LS_OK;
     t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
