@@ -457,14 +457,28 @@ static void count_one(ls_comm *c, const struct kase *k, const char *how)
     RANKS_CHECK(after.seconds >= before.seconds && after.exposed > before.exposed);
 }
 
+/* Operations told, and how often their times were in no order. */
+struct watched { uint64_t calls[LS_COLLECTIVES], bytes[LS_COLLECTIVES]; int wrong; };
+
+static void watch(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended)
+{
+    struct watched *w = ctx;
+
+    w->calls[op]++;
+    w->bytes[op] += bytes;
+    w->wrong += !(queued <= started && started <= ended) || ls_comm_size(c) < 2;
+}
+
 static void counters(int rank, int n, const char *where, void *ctx)
 {
+    struct watched seen = { .wrong = 0 };
     const struct algorithm *a = NULL;
     ls_comm *c;
     float x = 1;
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    comm_watch(watch, &seen);
     for (int i = -1; i < 0 || (a = algorithm_at(i)); i++) {
         if (i >= 0 && a->op == LS_COLLECTIVE_BARRIER) continue;
         if (i >= 0) RANKS_TRY(algorithm_force(a->op, a->name));
@@ -481,6 +495,14 @@ static void counters(int rank, int n, const char *where, void *ctx)
     RANKS_CHECK(ls_comm_counted(c, LS_COLLECTIVE_SEND).bytes == (rank == 0 ? 4 : 0));
     RANKS_CHECK(ls_comm_counted(c, LS_COLLECTIVE_RECV).calls == (rank == 1) && ls_comm_counted(c, LS_COLLECTIVE_RECV).bytes == 0);
     RANKS_TRY(ls_barrier(c));
+    for (int op = 0; op < LS_COLLECTIVES; op++) {
+        ls_comm_count own = ls_comm_counted(c, (ls_collective)op), all = comm_counted((ls_collective)op);
+
+        RANKS_CHECK(own.calls == all.calls && own.bytes == all.bytes && own.exposed == all.exposed);
+        RANKS_CHECK(seen.calls[op] == own.calls && seen.bytes[op] == own.bytes);
+    }
+    RANKS_CHECK(seen.wrong == 0);
+    comm_watch(NULL, NULL);
     ls_comm_close(&c);
 }
 

@@ -84,10 +84,10 @@ ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
     if (n < 1 || rank < 0 || rank >= n) return ls_fail(LS_EINVAL, "comm: rank %d of %d", rank, n);
     if (n > 1 && !(t = transport_find(where))) return strncmp(where, "mpi:", 4) ? LS_EINVAL : LS_EUNSUPPORTED;
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
+    engine_enter();
     if (t && (st = t->open(strchr(where, ':') + 1, rank, n, TIMEOUT, &link)) < 0) goto free_job;
     if ((st = comm_new(link, rank, n, job, out)) < 0) goto close_link;
     (*out)->group = link ? link_base(link)->group : 1;
-    engine_enter();
     engine_add(*out);
     comm_name(*out, "world");
     engine_leave();
@@ -96,6 +96,7 @@ ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
 close_link:
     if (link) t->close(&link);
 free_job:
+    engine_leave();
     mem_free(job);
     return st;
 }

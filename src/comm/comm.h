@@ -9,7 +9,8 @@ struct json_out;
 
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
-/* Called by the engine when an operation ends, with its times (base_now): for traces. NULL: nobody. */
+/* Called when an operation that has ended is waited for, on the thread that waits, with its times (base_now): for traces.
+ * NULL: nobody. */
 typedef void comm_watch_fn(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended);
 void comm_watch(comm_watch_fn *fn, void *ctx);
 /* What all comms of this process have counted together, those that were closed included. */

@@ -5,15 +5,48 @@
  */
 #include "comm/engine.h"
 
-void count_reaped(ls_work *w)
-{
-    ls_comm_count *n = &w->comm->count[w->op];
+#include <pthread.h>
 
-    if (w->hidden) return;
+/* Of the process. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ls_comm_count total[LS_COLLECTIVES];
+static comm_watch_fn *watch;
+static void *watch_ctx;
+
+void comm_watch(comm_watch_fn *fn, void *ctx)
+{
+    pthread_mutex_lock(&lock);
+    watch = fn;
+    watch_ctx = ctx;
+    pthread_mutex_unlock(&lock);
+}
+
+ls_comm_count comm_counted(ls_collective c)
+{
+    pthread_mutex_lock(&lock);
+    ls_comm_count n = total[c];
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static void add(ls_comm_count *n, const ls_work *w, double began)
+{
     n->calls++;
     n->bytes += w->bytes;
-    n->seconds += w->finished - (w->started > 0 ? w->started : w->queued);
+    n->seconds += w->finished - began;
     n->exposed += w->exposed;
+}
+
+void count_reaped(ls_work *w)
+{
+    double began = w->started > 0 ? w->started : w->queued;
+
+    if (w->hidden) return;
+    add(&w->comm->count[w->op], w, began);
+    pthread_mutex_lock(&lock);
+    add(&total[w->op], w, began);
+    if (watch) watch(watch_ctx, w->comm, w->op, w->bytes, w->queued, began, w->finished);
+    pthread_mutex_unlock(&lock);
 }
 
 uint64_t count_whole(const ls_work *w, int peer)
