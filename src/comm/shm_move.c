@@ -133,10 +133,11 @@ static size_t take_sums(struct link *l, const struct request *r, uint64_t k, uin
 {
     size_t e = ls_dtype_bytes(r->type), part = piece_of(&l->now, r->count, k);
     unsigned char *to = (unsigned char *)r->recv + (size_t)k * l->now.piece * e;
+    bool past_cache = r->count * e >= PAST_CACHE && r->recv != r->send;
 
     for (int j = 0; j < l->base.n; j++) {
         size_t from = share_at(part, j, l->base.n), len = share_at(part, j + 1, l->base.n) - from;
-        copy(to + from * e, area_stage(l, p, j) + from * e, len * e, false);
+        copy(to + from * e, area_stage(l, p, j) + from * e, len * e, past_cache);
     }
     return part * e;
 }
@@ -157,7 +158,7 @@ static size_t take_copies(struct link *l, const struct request *r, uint64_t k, u
     int n = l->base.n, me = l->base.rank, op = r->signature.op;
     const size_t *at = r->recv_at ? r->recv_at : r->at;
     size_t e = ls_dtype_bytes(r->type), moved = 0;
-    bool past_cache = l->now.way == WAY_DIRECT && (size_t)l->now.pieces * l->now.piece * e * (size_t)n >= PAST_CACHE;
+    bool past_cache = (size_t)l->now.pieces * l->now.piece * e * (size_t)n >= PAST_CACHE;
 
     for (int i = 0; i < n; i++) {
         int j = (me + 1 + i) % n;  /* not all from the same one at once */
