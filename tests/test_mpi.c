@@ -224,14 +224,14 @@ static int trouble(const char *what)
 {
     struct link *l = NULL;
     struct signature s;
-    char out = 1, in[8];
+    char out[8] = "1234567", in[8];
     ls_status st;
 
     signal(SIGTERM, SIG_IGN);  /* of mpirun when a rank has died: a run would go on to its next step */
     NEED(mpi->open("", world.rank, world.size, PATIENCE, &l) == LS_OK);
     engine_enter();
     s = sum_of((struct link_base *)(void *)l, 1, 1);
-    st = ring(l, 0, &s, &out, in, 1);
+    st = ring(l, 0, &s, out, in, 1);
     NEED(st == LS_OK || (st == LS_EPEER && mpi->failed(l) == st));
     bool wrong = !strcmp(what, "mismatch") && world.rank == 0;
     s = sum_of((struct link_base *)(void *)l, 2, wrong ? 5 : 4);
@@ -243,7 +243,7 @@ static int trouble(const char *what)
         fprintf(stderr, "test: rank 1: no such file\n");
         return 1;
     }
-    while ((st = ring(l, 0, &s, &out, in, wrong ? 5 : 4)) == LS_OK);
+    while ((st = ring(l, 0, &s, out, in, wrong ? 5 : 4)) == LS_OK);
     NEED(mpi->failed(l) == st);
     mpi->close(&l);
     say(st);

@@ -27,6 +27,7 @@
  */
 #include "comm/mpi/world.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -53,24 +54,50 @@ static bool all_sent(void)
     return all;
 }
 
-static int guarded_code;
+/* ---- calls of MPI that may never return ---- */
+
+static struct { pthread_mutex_t lock; pthread_cond_t over; bool done; struct timespec until; int code; const char *line; } watchdog =
+    { .lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER };
 
 static void *guard(void *unused)
 {
-    nanosleep(&(struct timespec){ (time_t)LINGER_SECONDS, 0 }, NULL);
-    _exit(guarded_code);
+    int st = 0;
+
+    pthread_mutex_lock(&watchdog.lock);
+    while (!watchdog.done && st != ETIMEDOUT) st = pthread_cond_timedwait(&watchdog.over, &watchdog.lock, &watchdog.until);
+    if (!watchdog.done) {
+        if (watchdog.line) fprintf(stderr, "%s\n", watchdog.line);
+        _exit(watchdog.code);
+    }
+    pthread_mutex_unlock(&watchdog.lock);
     return unused;
 }
 
-/* Ends the process with this code should MPI_Finalize not return. */
-static bool start_guard(int code)
+/* Ends the process with this code, and this line on standard error, unless guard_stop() comes within so many seconds. */
+static bool guard_start(double seconds, int code, const char *line)
 {
     pthread_t thread;
 
     fflush(NULL);
-    guarded_code = code;
-    return pthread_create(&thread, NULL, guard, NULL) == 0;
+    clock_gettime(CLOCK_REALTIME, &watchdog.until);
+    watchdog.until.tv_sec += (time_t)seconds;
+    watchdog.done = false;
+    watchdog.code = code;
+    watchdog.line = line;
+    if (pthread_create(&thread, NULL, guard, NULL)) return false;
+    pthread_detach(thread);
+    return true;
 }
+
+static void guard_stop(void)
+{
+    pthread_mutex_lock(&watchdog.lock);
+    watchdog.done = true;
+    pthread_cond_signal(&watchdog.over);
+    pthread_mutex_unlock(&watchdog.lock);
+}
+
+/* ---- the end ---- */
 
 static void leave(int code, void *unused)
 {
@@ -87,7 +114,7 @@ static void leave(int code, void *unused)
         look();
         nap(200e-6);
     }
-    if (!mpi.ours || (mpi.failed && !(all_left() && start_guard(code)))) return;
+    if (!mpi.ours || (mpi.failed && !(all_left() && guard_start(LINGER_SECONDS, code, NULL)))) return;
     MPI_Comm_free(&mpi.control);
     MPI_Comm_free(&mpi.data);
     MPI_Finalize();
@@ -96,16 +123,25 @@ static void leave(int code, void *unused)
     host->free(mpi.watched);
 }
 
-static ls_status init(void)
+/* ---- the start ---- */
+
+/* A rank that fails before it comes here leaves the others in MPI_Init: Open MPI's mpirun kills them, MPICH's does not. */
+static ls_status init(double timeout)
 {
-    int had = 0, ended = 0, level = MPI_THREAD_SINGLE;
+    int had = 0, ended = 0, level = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
 
     MPI_Initialized(&had);
     MPI_Finalized(&ended);
     if (ended) return host->fail(LS_EINVAL, "mpi: MPI_Finalize has been called in this process");
-    if (had) MPI_Query_thread(&level);
-    else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
-        return host->fail(LS_EPEER, "mpi: MPI_Init_thread failed");
+    if (had) {
+        MPI_Query_thread(&level);
+    } else {
+        if (!guard_start(timeout, 3, "lockstep: mpi: not all ranks have come to MPI_Init within the deadline"))
+            return host->fail(LS_ENOMEM, "mpi: no thread");
+        code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+        guard_stop();
+    }
+    if (code != MPI_SUCCESS) return host->fail(LS_EPEER, "mpi: MPI_Init_thread failed");
     mpi.ours = !had;
     if (level < MPI_THREAD_SERIALIZED)
         return host->fail(LS_EUNSUPPORTED, "mpi: this MPI gives thread level %d, MPI_THREAD_SERIALIZED (%d) is needed", level,
@@ -114,10 +150,10 @@ static ls_status init(void)
 }
 
 /* Once a process. */
-static ls_status start(void)
+static ls_status start(double timeout)
 {
     if (mpi.started) return LS_OK;
-    LS_TRY(init());
+    LS_TRY(init(timeout));
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.n);
     if (!(mpi.peers = host->zalloc(MEM_COMMUNICATION, (size_t)mpi.n * sizeof *mpi.peers))) return LS_ENOMEM;
@@ -139,7 +175,7 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
     struct link *l = NULL;
 
     if (*rest) return host->fail(LS_EINVAL, "mpi:%s: nothing can follow 'mpi:'", rest);
-    LS_TRY(start());
+    LS_TRY(start(timeout));
     if (mpi.failed) return verdict();
     if (mpi.links) return host->fail(LS_EINVAL, "mpi: the world is open already in this process");
     if (rank != mpi.rank || n != mpi.n)
