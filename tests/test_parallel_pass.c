@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
@@ -68,6 +69,39 @@ static void test_refused(void **state)
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
     refuse(2, l, "without a folder");
+}
+
+/* Every allocation of a compile fails once: a message each time, and nothing left behind. */
+static void test_every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (int zero = 0; zero < 4; zero++) {
+        struct layout l = layout_of(NET_IMAGE, zero);
+        ls_status st = LS_ENOMEM;
+        struct training s;
+        ls_comm *comm;
+
+        l.optimizer = LS_LAMB;
+        l.data.reduce = LS_BF16;
+        l.data.replicate = zero ? 2 : 1;
+        l.data.offload = LS_OFFLOAD_CPU;
+        TRY(ls_comm_open("plan:", 1, 4, &comm));
+        for (int64_t nth = 1; st < 0; nth += 1 + nth / 100) {
+            struct mem_stats before, after;
+
+            mem_read(&before);
+            mem_fail_at(nth);
+            st = spread_open(&l, comm, true, &s);
+            mem_fail_at(0);
+            if (st == LS_OK)
+                spread_close(&s);
+            else
+                assert_int_equal(st, LS_ENOMEM);
+            mem_read(&after);
+            assert_int_equal(before.total_now, after.total_now);
+        }
+        ls_comm_close(&comm);
+    }
 }
 
 /* ---- types ---- */
@@ -327,7 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted_bugs), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(test_last),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_every_allocation_may_fail), cmocka_unit_test(test_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

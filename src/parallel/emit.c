@@ -1,6 +1,8 @@
 /* emit.c - writing a segment anew: instructions kept, views with another placement, collectives in two halves. */
 #include "parallel/data.h"
 
+#include "base/mem.h"
+
 struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase)
 {
     struct list old = p->list[s];
@@ -11,8 +13,26 @@ struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase)
     return old;
 }
 
+static bool has_counts(const struct list *l, const size_t *counts)
+{
+    for (int n = 0; n < l->n; n++)
+        if (l->at[n].op == OP_COMM_START && l->at[n].exchange.counts == counts)
+            return true;
+    return false;
+}
+
+/* A rewriting that failed half-way: what exchanges own and did not take along is nobody's. */
+static void drop_rest(const ls_program *p, const struct list *old)
+{
+    for (int n = 0; n < old->n; n++)
+        if (old->at[n].op == OP_COMM_START && !has_counts(&p->list[p->segment], old->at[n].exchange.counts))
+            mem_free(old->at[n].exchange.counts);
+}
+
 void rewrite_end(ls_program *p, struct list *old)
 {
+    if (!program_ok(p))
+        drop_rest(p, old);
     list_free(old);
     p->segment = SEG_FORWARD;
     p->phase = PHASE_FORWARD;
