@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define REFUSING_SECONDS 2.0   /* that rank 0 stays to tell the others, too, why there will be no job */
+
 struct hello { char magic[8]; uint32_t version; int32_t rank, n, pid; };
 struct answer { int32_t status; char message[MESSAGE_MOST]; };
 
@@ -71,57 +73,52 @@ static ls_status send_answer(int fd, ls_status status, const char *message, int 
     return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof a ? LS_OK : ls_fail(LS_EIO, "shm: sendmsg: %s", strerror(errno));
 }
 
-/* Answers one rank; *came[rank] set when it has the segment. A failure ends the meeting: a rank of another size than ours
- * means that the job was started wrongly. Strangers are ignored. */
-static ls_status serve_one(int fd, const char *name, int n, struct segment *s, bool *came)
+/* Answers one rank; came[rank] set when it has its answer. A rank of another size than ours means that the job was started
+ * wrongly: refusal[MESSAGE_MOST] says so, and is the answer to all that come from then on. Strangers are ignored. */
+static void serve_one(int fd, const char *name, int n, struct segment *s, bool *came, char *refusal)
 {
     struct hello h;
-    char line[MESSAGE_MOST] = "";
+    char line[MESSAGE_MOST];
 
-    if (!is_ours(fd) || recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || memcmp(h.magic, MAGIC, sizeof MAGIC)) return LS_OK;
-    if (h.version != SEGMENT_VERSION)
-        snprintf(line, sizeof line, "shm:%s: rank %d speaks version %u, rank 0 version %d: all ranks must run one lockstep", name,
+    if (!is_ours(fd) || recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || memcmp(h.magic, MAGIC, sizeof MAGIC)) return;
+    if (!refusal[0] && h.version != SEGMENT_VERSION)
+        snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d speaks version %u, rank 0 version %d: all ranks must run one lockstep", name,
                  h.rank, h.version, SEGMENT_VERSION);
-    else if (h.n != n)
-        snprintf(line, sizeof line, "shm:%s: rank %d (process %d) was started as one of %d ranks, rank 0 as one of %d", name, h.rank,
+    else if (!refusal[0] && h.n != n)
+        snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d (process %d) was started as one of %d ranks, rank 0 as one of %d", name, h.rank,
                  h.pid, h.n, n);
-    if (line[0]) {
-        send_answer(fd, LS_EINVAL, line, -1);
-        segment_end(s, LS_EPEER, line);
-        return ls_fail(LS_EINVAL, "%s", line);
-    }
-    if (h.rank < 1 || h.rank >= n || came[h.rank]) {  /* of a second job: ours goes on */
+    if (refusal[0]) {
+        if (h.rank >= 1 && h.rank < n) came[h.rank] = true;
+        send_answer(fd, LS_EINVAL, refusal, -1);
+    } else if (h.rank < 1 || h.rank >= n || came[h.rank]) {  /* of a second job: ours goes on */
         snprintf(line, sizeof line, "shm:%s: rank %d of %d %s: is the name used by two jobs?", name, h.rank, n,
                  h.rank >= 1 && h.rank < n ? "is here already" : "cannot join");
         send_answer(fd, LS_EINVAL, line, -1);
-        return LS_OK;
+    } else if (send_answer(fd, LS_OK, "", s->fd) == LS_OK) {
+        came[h.rank] = true;
     }
-    if (send_answer(fd, LS_OK, "", s->fd) == LS_OK) came[h.rank] = true;
-    return LS_OK;
 }
 
 static ls_status serve(const char *name, int n, double deadline, struct segment *s)
 {
     bool came[SHM_RANKS_MOST] = { true };
-    int missing = n - 1;
+    char refusal[MESSAGE_MOST] = "";
 
-    while (missing > 0) {
+    for (;;) {
         struct pollfd p = { .fd = s->socket, .events = POLLIN };
         double left = deadline - base_now();
-        if (left <= 0) {
-            int first = 1;
-            while (came[first]) first++;
-            return ls_fail(LS_ETIMEOUT, "shm:%s: %d of %d ranks did not come in time, rank %d is the first of them", name, missing, n, first);
-        }
+        int first = 0;
+        while (first < n && came[first]) first++;
+        if (refusal[0] && (first == n || left <= 0)) return ls_fail(LS_EINVAL, "%s", refusal);
+        if (first == n) break;
+        if (left <= 0) return ls_fail(LS_ETIMEOUT, "shm:%s: rank %d of %d did not come in time", name, first, n);
         if (poll(&p, 1, (int)(MIN(left, 1.0) * 1e3) + 1) != 1) continue;
         int fd = accept4(s->socket, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0) continue;
         set_patience(fd);
-        ls_status st = serve_one(fd, name, n, s, came);
+        serve_one(fd, name, n, s, came, refusal);
         close(fd);
-        if (st < 0) return st;
-        missing = n;
-        for (int i = 0; i < n; i++) missing -= came[i];
+        if (refusal[0]) deadline = MIN(deadline, base_now() + REFUSING_SECONDS);
     }
     shutdown(s->socket, SHUT_RDWR);
     return LS_OK;
