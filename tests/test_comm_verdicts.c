@@ -1,0 +1,236 @@
+/* What every rank says when one calls something else, comes late or dies; and what is left of its calls. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "comm/calls.h"
+#include "comm/comm.h"
+#include "comm/steps.h"
+#include "helper_ranks.h"
+
+static const double PATIENCE = 120;
+
+struct fault { const char *what; int rank; const char *algorithm; };
+
+/* The rank at fault goes wrong in call 2; everybody ends with one line. */
+static void go_wrong(int rank, int n, const char *where, void *ctx)
+{
+    const struct fault *f = ctx;
+    bool mine = rank == f->rank, order = !strcmp(f->what, "order");
+    float x[64] = { 0 }, all[64 * RANKS_MOST];
+    ls_status st = LS_OK;
+    double began;
+    ls_comm *c;
+
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    if (f->algorithm) RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, f->algorithm));
+    st = ls_barrier(c);  /* a rank may still be in it when the others find out */
+    if (mine && !order) comm_plant(c, f->what);
+    if (st >= 0 && mine && order) st = ls_all_gather(c, x, all, 64, LS_F32, NULL);
+    began = base_now();
+    if (st >= 0) st = ls_all_reduce(c, x, x, 64, LS_F32, LS_SUM, NULL);
+    if (st >= 0) st = ls_all_gather(c, x, all, 64, LS_F32, NULL);
+    if (st >= 0) st = ls_barrier(c);
+    ranks_say("%s", ls_errmsg());
+    if (st != LS_EPEER) ranks_fail("%s on rank %d: rank %d got status %d: %s", f->what, f->rank, rank, (int)st, ls_errmsg());
+    if (base_now() - began > 30) ranks_fail("%s: found after %.1f s", f->what, base_now() - began);
+    RANKS_CHECK(ls_all_reduce(c, x, x, 64, LS_F32, LS_SUM, NULL) == LS_EPEER);
+    ranks_say("%s", ls_errmsg());
+    ls_comm_close(&c);
+}
+
+static void same_line(int n, const struct rank_end *e, const char *text)
+{
+    for (int i = 0; i < n; i++) {
+        if (e[i].code || e[i].late) fail_msg("%s", rank_trouble(i, &e[i]));
+        if (!strstr(e[i].said, text)) fail_msg("rank %d says \"%s\"; wanted \"...%s...\"", i, e[i].said, text);
+        assert_string_equal(e[i].said, e[0].said);
+    }
+}
+
+static void mismatches_are_told_to_all(void **state)
+{
+    static const char *const whats[] = { "count", "type", "op", "skip", "order" };
+    static const char *const algorithms[] = { NULL, "ring", "direct", "tree" };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(whats); i++)
+        for (size_t a = 0; a < COUNT_OF(algorithms); a++)
+            for (int rank = 0; rank < 3; rank++) {
+                struct fault f = { whats[i], rank, algorithms[a] };
+                struct rank_end e[3];
+                char who[32];
+
+                ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, go_wrong, &f, e);
+                snprintf(who, sizeof who, "rank %d called", rank);
+                same_line(3, e, who);
+                same_line(3, e, "#2 of world: rank ");
+            }
+}
+
+static void nap(double seconds)
+{
+    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+
+    while (nanosleep(&t, &t) < 0) { }
+}
+
+static void come_late(int rank, int n, const char *where, void *ctx)
+{
+    const char *algorithm = ctx;
+    float x = 1;
+    ls_comm *c;
+
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    if (algorithm) RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, algorithm));
+    RANKS_TRY(ls_barrier(c));
+    ls_comm_set_timeout(c, 1);
+    if (rank == 2) nap(2.5);
+    ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
+    if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    ls_comm_close(&c);
+}
+
+static void a_late_rank_is_named(void **state)
+{
+    static char *const algorithms[] = { NULL, "ring" };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(algorithms); i++) {
+        struct rank_end e[4];
+
+        ranks_run(4, &(struct ranks_options){ .seconds = PATIENCE }, come_late, algorithms[i], e);
+        same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 has not come within 1 s: its last call was barrier #1, done ");
+        same_line(4, e, " s ago; ranks 0, 1, 3 wait in all_reduce #2");
+    }
+}
+
+static void send_late(int rank, int n, const char *where, void *ctx)
+{
+    float x = 1;
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_barrier(c));
+    ls_comm_set_timeout(c, 0.5);
+    if (rank == 1) nap(1.5);
+    ls_status st = rank ? ls_send(c, &x, 1, LS_F32, 0, NULL) : ls_recv(c, &x, 1, LS_F32, 1, NULL);
+    if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    ls_comm_close(&c);
+}
+
+static void a_late_sender_is_named(void **state)
+{
+    struct rank_end e[2];
+
+    (void)state;
+    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, send_late, NULL, e);
+    same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 has not come within 0.5 s: its last call was barrier #1, done ");
+}
+
+static void die_at_work(int rank, int n, const char *where, void *ctx)
+{
+    enum { COUNT = 100000 };
+    static float x[COUNT];
+    ls_status st = LS_OK;
+    ls_work *w;
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    for (int i = 0; i < 100000 && st >= 0; i++) {
+        if (rank == 1 && i == 5) raise(SIGKILL);
+        st = ls_all_reduce(c, x, x, COUNT, LS_F32, LS_SUM, &w);
+        if (st >= 0) st = ls_work_wait(&w);
+    }
+    if (st != LS_EPEER) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    ls_comm_close(&c);
+}
+
+static void a_dead_rank_is_named(void **state)
+{
+    struct rank_end e[3];
+
+    (void)state;
+    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE, .gone = true }, die_at_work, NULL, e);
+    assert_int_equal(e[1].signal, SIGKILL);
+    for (int i = 0; i < 3; i += 2) {
+        if (e[i].code || e[i].late) fail_msg("%s", rank_trouble(i, &e[i]));
+        assert_string_equal(e[i].said, "rank 1 was killed by signal 9");
+    }
+}
+
+/* ---- the ring of calls ---- */
+
+static void call_and_die(int rank, int n, const char *where, void *ctx)
+{
+    struct calls *calls;
+    float x = 1;
+    ls_comm *c;
+    ls_work *w;
+
+    RANKS_TRY(calls_open(rank ? NULL : ctx, rank, n, &calls));
+    calls_use(calls);
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    for (int i = 0; i < 299; i++) RANKS_TRY(ls_barrier(c));
+    if (rank == 0) RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, &w));
+    raise(SIGKILL);
+}
+
+static void calls_outlive_their_rank(void **state)
+{
+    char path[] = "/tmp/test_comm_calls_XXXXXX";
+    struct rank_end e[2];
+    struct calls_read *r = mem_zalloc(MEM_OTHER, sizeof *r);
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, call_and_die, path, e);
+    assert_int_equal(e[0].signal, SIGKILL);
+    if (calls_read(path, r) < 0) fail_msg("%s", ls_errmsg());
+    assert_int_equal(r->rank, 0);
+    assert_int_equal(r->ranks, 2);
+    assert_int_equal(r->calls, 300);
+    assert_int_equal(r->n, CALLS_KEPT);
+    for (int i = 0; i < r->n; i++) {
+        const struct call_record *k = &r->last[i];
+
+        assert_int_equal(k->signature.sequence, 300 - CALLS_KEPT + i + 1);
+        assert_string_equal(k->name, "world");
+        assert_int_equal(k->signature.op, i + 1 < r->n ? LS_COLLECTIVE_BARRIER : LS_COLLECTIVE_ALL_REDUCE);
+        if (i + 1 < r->n) assert_int_equal(k->state, CALL_DONE);
+        else assert_true(k->state == CALL_QUEUED || k->state == CALL_RUNNING);
+    }
+    assert_int_equal(ftruncate(fd, 100), 0);
+    assert_int_equal(calls_read(path, r), LS_EFORMAT);
+    close(fd);
+    unlink(path);
+    mem_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mismatches_are_told_to_all),
+        cmocka_unit_test(a_late_rank_is_named),
+        cmocka_unit_test(a_late_sender_is_named),
+        cmocka_unit_test(a_dead_rank_is_named),
+        cmocka_unit_test(calls_outlive_their_rank),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
