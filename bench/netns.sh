@@ -87,7 +87,7 @@ echo "10.77.0.1 slots=$((ranks / 2))
 # Daemons and messages by the pair's network, never by shared memory; binding is taskset's.
 ip netns exec $a $first env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PMIX_MCA_gds=hash \
     mpirun.openmpi --hostfile "$work/hosts" -n "$ranks" --map-by slot --bind-to none --oversubscribe \
-    --mca plm_rsh_agent "$work/agent" --mca orte_keep_fqdn_hostnames true --mca oob_tcp_if_include 10.77.0.0/24 \
+    --leave-session-attached --mca plm_rsh_agent "$work/agent" --mca orte_keep_fqdn_hostnames true --mca oob_tcp_if_include 10.77.0.0/24 \
     --mca btl self,tcp --mca btl_tcp_if_include 10.77.0.0/24 --mca pml ob1 "$@" &
 mpirun=$!
 wait $mpirun
