@@ -31,7 +31,8 @@ bool data_unchecked(void) { return unchecked_run; }
 static ls_status spread(struct pass *a)
 {
     if (data_is_spread(a) && a->p->options.split_backward)
-        return ls_fail(LS_EUNSUPPORTED, "data parallelism: gradients of a program with split_backward become final in no fixed place");
+        return ls_fail(LS_EUNSUPPORTED, "data parallelism: not with split_backward, whose weight gradients become final in a "
+                       "segment of their own");
     LS_TRY(units_form(a));
     if (data_is_spread(a)) {
         LS_TRY(gather_parameters(a));
@@ -131,14 +132,16 @@ static ls_status check(const ls_comm *comm, const ls_data_options *o)
         return ls_fail(LS_EINVAL, "data parallelism: %d replicas of every shard over %d ranks; a divisor of %d is wanted",
                        o->replicate, n, n);
     if (o->replicate > 1 && o->zero == 0)
-        return ls_fail(LS_EINVAL, "data parallelism: %d replicas with zero 0; nothing is sharded, every rank is a replica", o->replicate);
+        return ls_fail(LS_EINVAL, "data parallelism: %d replicas with zero 0; nothing is sharded, every rank is a replica",
+                       o->replicate);
     if (o->replicate > 1 && o->replicate == n)
-        return ls_fail(LS_EINVAL, "data parallelism: %d replicas over %d ranks leave shards of one rank; that is zero 0 with 1", n, n);
+        return ls_fail(LS_EINVAL, "data parallelism: %d replicas over %d ranks leave shards of one rank; that is zero 0 with 1",
+                       n, n);
     if (o->reduce != LS_F32 && o->reduce != LS_BF16)
         return ls_fail(LS_EINVAL, "data parallelism: gradients travel as f32 or bf16, not %s", ls_dtype_name(o->reduce));
     if (o->bucket_bytes == 0 || o->first_bucket_bytes == 0)
-        return ls_fail(LS_EINVAL, "data parallelism: buckets of %zu bytes, the first of %zu; 1 or more are wanted", o->bucket_bytes,
-                       o->first_bucket_bytes);
+        return ls_fail(LS_EINVAL, "data parallelism: buckets of %zu bytes, the first of %zu; 1 or more are wanted",
+                       o->bucket_bytes, o->first_bucket_bytes);
     if ((unsigned)o->offload > LS_OFFLOAD_FILE || (o->offload == LS_OFFLOAD_FILE && !o->offload_path))
         return ls_fail(LS_EINVAL, "data parallelism: offload %d%s", (int)o->offload,
                        o->offload == LS_OFFLOAD_FILE ? " to a file without a folder" : " does not exist");

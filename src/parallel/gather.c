@@ -3,8 +3,8 @@
  *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
  *     backward   the same, in the order in which backward reads them; with keep_gathered only what forward didn't gather
  *
- * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the gathered
- * buffer with the parameter's shape. The memory pass ends its life at the last reader.
+ * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the
+ * gathered buffer with the parameter's shape. The memory pass ends its life at the last reader.
  */
 #include "parallel/data.h"
 

@@ -40,7 +40,8 @@ static const struct value *root_of(const ls_program *p, ls_value v) { return &p-
 
 static bool is_of_store(const struct value *root)
 {
-    return root->param >= 0 && (root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER);
+    return root->param >= 0 &&
+           (root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER);
 }
 
 /* The parameter that an instruction of a stage works on. */
@@ -80,15 +81,17 @@ static void emit_clip(struct update *w, struct instruction i)
     emit_same(a->p, &i);
 }
 
+/* The last operand that lamb_moments and lars_norms write. */
 static void sum_norms(struct update *w)
 {
     ls_program *p = w->a->p;
 
-    for (int n = 0; n < w->old.n; n++)
-        for (int k = 0; k < w->old.at[n].nout && stage_of(&w->old.at[n]) == STAGE_NORMS; k++)
-            if (w->old.at[n].out[k].id && root_of(p, w->old.at[n].out[k])->dtype == LS_F64 &&
-                !is_of_store(root_of(p, w->old.at[n].out[k])))
-                w->norms.id = p->values[w->old.at[n].out[k].id].root;
+    for (int n = 0; n < w->old.n; n++) {
+        const struct instruction *i = &w->old.at[n];
+
+        if (stage_of(i) == STAGE_NORMS && i->out[i->nout - 1].id)
+            w->norms.id = p->values[i->out[i->nout - 1].id].root;
+    }
     if (!w->norms.id || !sums_needed(w->a))
         return;
     value_set_place(p, w->norms, LS_PARTIAL);
@@ -101,12 +104,13 @@ static void sum_norms(struct update *w)
 static ls_value reduced(struct pass *a, struct unit *u)
 {
     bool partial = data_is_spread(a) && u->last >= 0;
+    size_t begin = unit_begin(a, u), count = unit_end(a, u) - begin;
     ls_value flat;
 
     if (u->reduced.id)
         return u->reduced;
     flat = program_group_value(a->p, u->group, STORE_GRAD, NULL);
-    return u->reduced = emit_part(a->p, flat, data_shards(a, STORE_GRAD) ? 0 : unit_begin(a, u), unit_end(a, u) - unit_begin(a, u),
+    return u->reduced = emit_part(a->p, flat, data_shards(a, STORE_GRAD) ? 0 : begin, count,
                                   partial ? LS_PARTIAL : a->d->o.zero ? LS_SHARD : LS_REPLICATE);
 }
 
@@ -185,7 +189,8 @@ static void start_gather(struct pass *a, struct unit *u)
     const struct store_group *g = unit_group(a, u);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = g->comm, .total = g->total };
     ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
-    ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD), whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
+    ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
+    ls_value whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
 
     if (!whole.id)
         return;
@@ -196,6 +201,17 @@ static void start_gather(struct pass *a, struct unit *u)
 
 struct stage_of_unit { const struct update *w; const struct unit *u; enum stage stage; };
 
+static bool writes_state(const ls_program *p, const struct instruction *i, const char *state)
+{
+    for (int k = 0; k < i->nout; k++) {
+        const struct value *root = root_of(p, i->out[k]);
+
+        if (i->out[k].id && root->role == LS_ROLE_OPTIMIZER && strcmp(root->state, state) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_written(const void *ctx, const char *state)
 {
     const struct stage_of_unit *s = ctx;
@@ -204,11 +220,8 @@ static bool is_written(const void *ctx, const char *state)
     for (int n = 0; n < s->w->old.n; n++) {
         const struct instruction *i = &s->w->old.at[n];
 
-        if (stage_of(i) != s->stage || instruction_unit(a, i) != s->u)
-            continue;
-        for (int k = 0; k < i->nout; k++)
-            if (i->out[k].id && root_of(a->p, i->out[k])->role == LS_ROLE_OPTIMIZER && strcmp(root_of(a->p, i->out[k])->state, state) == 0)
-                return true;
+        if (stage_of(i) == s->stage && instruction_unit(a, i) == s->u && writes_state(a->p, i, state))
+            return true;
     }
     return false;
 }
