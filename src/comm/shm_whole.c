@@ -15,7 +15,6 @@
 #include "comm/shm_link.h"
 
 #include <string.h>
-#include "comm/reduce.h"
 #include "comm/shm_move.h"
 
 enum {
