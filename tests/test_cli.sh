@@ -80,7 +80,7 @@ expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
     "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
 expect 2 "launch.ranks = parallel.dp does not hold: 1 = 4" "$lockstep" train $tiny --parallel.dp=4
-expect 2 "launch.ranks (-n)" "$lockstep" train $tiny -n x
+expect 2 "launch.ranks: 'x' is not a whole number" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
 expect 2 "too few arguments" "$lockstep" generate
@@ -154,7 +154,7 @@ expect 0 "step 1 of 1" "$lockstep" train --data.text=text.txt --model.hf=hf --da
     --train.eval_batches=1 --run.dir=tuned
 expect 1 "model.rope_theta does nothing here" "$lockstep" plan --model.preset=gpt2-124m --model.rope_theta=500
 expect 0 "activations" "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
-measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"$1\":\([0-9]*\).*/\1/"; }
+measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"memory\":{[^}]*\"$1\":\([0-9]*\).*/\1/"; }
 "$lockstep" plan --config straight/config.yaml --json >planned.json
 for part in parameters gradients optimizer activations; do
     [ -n "$(measured $part)" ] || bad "no bytes of $part in metrics.jsonl"

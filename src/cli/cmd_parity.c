@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/threads.h"
+#include "base/cores.h"
 #include "cli/args.h"
 #include "cli/terminal.h"
 #include "train/launch.h"
@@ -96,7 +96,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
         mem_free(argv);
         return LS_ENOMEM;
     }
-    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, threads_count() / ranks));
+    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, cores_count() / ranks));
     for (int i = 0; i < in->words; i++) argv[n++] = s->argv[i];
     if (c->launch.threads == 0) argv[n++] = threads;
     argv[n++] = "--write";

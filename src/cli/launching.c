@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "base/threads.h"
+#include "base/cores.h"
 #include "train/launch.h"
 
 static size_t length(const char *const *list)
@@ -32,7 +32,7 @@ ls_status launching_run(struct invocation *in, const char *log_folder, const cha
     char threads[48], **argv = mem_array(MEM_OTHER, argc + extra + 2, sizeof *argv);
 
     if (!argv) return LS_ENOMEM;
-    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, threads_count() / (int)in->config.launch.ranks));
+    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, cores_count() / (int)in->config.launch.ranks));
     for (int i = 0; i < in->words; i++) argv[n++] = in->argv[i];
     if (in->config.launch.threads == 0) argv[n++] = threads;
     for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];

@@ -207,18 +207,25 @@ static ls_status after_step(struct trainer *t, const struct trainer_watch *w, st
     log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss,
              m->grad_norm, m->lr, m->step_seconds);
     if (w->stepped) w->stepped(w->ctx, t, m);
-    if (!last && (due(t->config->checkpoint.every, m->step) || t->save)) try_save(t, w);
+    if (!last && (due(t->config->checkpoint.every, m->step) || t->save || (!t->ranks.comm && stop_take_save()))) try_save(t, w);
     return LS_OK;
 }
 
 static const char *signal_name(int signal_number) { return signal_number == SIGINT ? "SIGINT" : "SIGTERM"; }
+
+/* One rank alone need not wait for the next meeting. */
+static bool must_leave(struct trainer *t)
+{
+    if (!t->ranks.comm) t->stop = stop_requested();
+    return t->stop != 0;
+}
 
 static ls_status run(struct trainer *t, const struct trainer_watch *w)
 {
     uint64_t steps = (uint64_t)t->config->train.steps;
     struct metrics m;
 
-    while (t->state.step < steps && !t->stop) {
+    while (t->state.step < steps && !must_leave(t)) {
         LS_TRY(take_step(t, &m));
         LS_TRY(run_folder_put_own(&t->folder, &m));
         LS_TRY(meet(t, &m));
