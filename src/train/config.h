@@ -75,6 +75,7 @@ struct config {
         int64_t threads;
         double  timeout;
         bool    bind;
+        char   *choices;
     } launch;
     struct {
         char  *dir;

@@ -76,6 +76,7 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { alone, "parallel.overlap", "one rank sends nothing" },
         { alone, "precision.reduce", "one rank sends nothing" },
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
+        { alone, "launch.choices", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
         { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
         { zero == 3, "parallel.bucket", "parallel.zero=3 moves whole blocks" },

@@ -12,6 +12,7 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
 
     LS_TRY(world_find(&world));
     if (world.size > 1) {
+        if (c->launch.choices[0]) LS_TRY(algorithm_load_choices(c->launch.choices));
         LS_TRY(ls_comm_open(world.where, world.rank, world.size, &r.comm));
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
