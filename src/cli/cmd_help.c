@@ -35,6 +35,21 @@ static ls_status put_options(void)
     return st;
 }
 
+static ls_status put_image_models(void)
+{
+    printf("\n%-14s %8s %9s %7s %15s\n", "image model", "pictures", "channels", "classes", "parameters");
+    for (int i = 0; ls_image_preset_name(i); i++) {
+        char count[32], size[48];
+        ls_image_model m;
+
+        LS_TRY(ls_image_preset(ls_image_preset_name(i), &m));
+        snprintf(size, sizeof size, "%zux%zu", m.height, m.width);
+        printf("%-14s %8s %9zu %7zu %15s\n", ls_image_preset_name(i), size, m.channels, m.classes,
+               text_count(count, (int64_t)ls_image_parameters(&m)));
+    }
+    return LS_OK;
+}
+
 static ls_status put_models(void)
 {
     printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-6s %6s "
@@ -51,6 +66,7 @@ static ls_status put_models(void)
                m.layers, m.width, m.heads, m.kv_heads, m.ffn, m.max_positions,
                text_count(count, (int64_t)ls_model_parameters(&m)));
     }
+    LS_TRY(put_image_models());
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
            "weights from a\n"
            "Hugging Face folder (GPT-2, Llama), --model.hf=FOLDER/config.json the shape alone.\n");

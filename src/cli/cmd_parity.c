@@ -40,39 +40,100 @@ static const char *const common[] = {
 
 /* ---- one side ---- */
 
-struct side { char *words; const char **argv; int argc; struct invocation in; char *file; bool parsed; };
+enum { WORD_BYTES = 64, ADDED = 2 };
 
-/* argv = the command's name, the shared arguments, then --word for each word of the layout. */
+struct side {
+    char *words, added[ADDED][WORD_BYTES];
+    const char **argv;
+    int argc, more;
+    struct invocation in;
+    char *file;
+    bool parsed;
+};
+
+/* argv = the command's name, the shared arguments, then --word for each word of the layout; room for what is added. */
 static ls_status compose(const struct invocation *in, const char *layout, struct side *out)
 {
-    size_t room = (size_t)in->argc + strlen(layout) + 8, bytes = 3 * strlen(layout) + 1;
+    size_t room = (size_t)in->argc + strlen(layout) + ADDED + 1, bytes = 3 * strlen(layout) + 1;
     char *words = mem_alloc(MEM_OTHER, bytes), *at = words, *copy = mem_strdup(layout), *save = NULL;
+    ls_status st = LS_OK;
 
     out->words = words;
     out->argv = mem_array(MEM_OTHER, room, sizeof *out->argv);
-    if (!words || !copy || !out->argv) {
-        mem_free(copy);
-        return LS_ENOMEM;
-    }
-    for (int i = 0; i < in->argc; i++) out->argv[out->argc++] = in->argv[i];
-    for (char *w = strtok_r(copy, " \t\n", &save); w; w = strtok_r(NULL, " \t\n", &save)) {
+    if (!words || !copy || !out->argv) st = LS_ENOMEM;
+    for (int i = 0; st == LS_OK && i < in->argc; i++) out->argv[out->argc++] = in->argv[i];
+    for (char *w = st == LS_OK ? strtok_r(copy, " \t\n", &save) : NULL; w; w = strtok_r(NULL, " \t\n", &save)) {
         out->argv[out->argc++] = at;
         at += sprintf(at, "%s%s", strncmp(w, "--", 2) == 0 ? "" : "--", w) + 1;
+        if (options_is_argument(out->argv[out->argc - 1])) continue;
+        st = ls_fail(LS_EINVAL, "'%s' is no option; a layout is words such as parallel.dp=4 parallel.zero=3", w);
+        break;
     }
     mem_free(copy);
+    return st;
+}
+
+static ls_status parse(const struct invocation *in, struct side *s)
+{
+    if (s->parsed) args_close(&s->in);
+    s->parsed = false;
+    LS_TRY(args_parse(in->command, in->words, s->argc, (char *const *)s->argv, &s->in));
+    s->parsed = true;
     return LS_OK;
+}
+
+static bool is_given(const struct side *s, const char *option)
+{
+    return strcmp(options_origin(&s->in.options, option), "default") != 0;
+}
+
+static void add(struct side *s, const char *option, int64_t value)
+{
+    snprintf(s->added[s->more], WORD_BYTES, "--%s=%" PRId64, option, value);
+    s->argv[s->argc++] = s->added[s->more++];
+}
+
+/* Where the global batch is known, micro-batches are what their number leaves, unless both were given. */
+static ls_status settle(const struct invocation *in, struct side *s, int64_t global)
+{
+    if (global && !is_given(s, "train.global_batch")) add(s, "train.global_batch", global);
+    if ((global || is_given(s, "train.global_batch")) && !is_given(s, "train.micro_batch")) add(s, "train.micro_batch", -1);
+    LS_TRY(parse(in, s));
+    return args_check(&s->in);
 }
 
 static ls_status open_side(const struct invocation *in, int which, struct side *out)
 {
-    char name[4] = { '-', '-', (char)('a' + which), '\0' };
+    if (!sides[which])
+        return ls_fail(LS_EINVAL, "--%c is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", 'a' + which);
+    ls_status st = compose(in, sides[which], out);
+    if (st == LS_OK) st = parse(in, out);
+    if (st == LS_OK) st = settle(in, out, 0);
+    return st == LS_OK ? LS_OK : ls_fail_at(st, "--%c", 'a' + which);
+}
 
-    if (!sides[which]) return ls_fail(LS_EINVAL, "%s is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", name);
-    LS_TRY(compose(in, sides[which], out));
-    ls_status st = args_parse(in->command, in->words, out->argc, (char *const *)out->argv, &out->in);
-    out->parsed = st == LS_OK;
-    if (st == LS_OK) st = args_check(&out->in);
-    return st == LS_OK ? LS_OK : ls_fail_at(st, "%s", name);
+/* Both make steps of the same samples: the global batch that one was given, or the larger of what they come to. */
+static ls_status open_sides(const struct invocation *in, struct side s[2])
+{
+    bool given[2];
+    int64_t global[2], both;
+
+    for (int i = 0; i < 2; i++) {
+        LS_TRY(open_side(in, i, &s[i]));
+        given[i] = is_given(&s[i], "train.global_batch");
+        global[i] = s[i].in.config.train.global_batch;
+    }
+    both = given[0] ? global[0] : given[1] ? global[1] : MAX(global[0], global[1]);
+    for (int i = 0; i < 2; i++) {
+        ls_status st = given[i] ? LS_OK : settle(in, &s[i], both);
+
+        if (st != LS_OK) return ls_fail_at(st, "--%c", 'a' + i);
+    }
+    if (global[0] != global[1] && given[0] && given[1])
+        return ls_fail(LS_EINVAL,
+                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: other samples in a step give another run",
+                       global[0], global[1]);
+    return LS_OK;
 }
 
 static void close_side(struct side *s)
@@ -134,6 +195,7 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_put_real(j, "a", d->a);
     json_put_real(j, "b", d->b);
     json_put_real(j, "relative", d->relative);
+    json_put_real(j, "allowed", d->allowed);
     json_put_real(j, "ulp", d->ulp);
     json_end_object(j);
 }
@@ -160,31 +222,29 @@ static ls_status put_json(const struct parity_result *r)
     return st;
 }
 
-static void put_table(const struct parity_result *r, const struct parity_bounds *b)
+static void put_table(const struct parity_result *r)
 {
-    double bound[PARITY_KINDS] = { b->loss, b->loss, b->gradient, b->weight };
-
     if (r->equal)
         printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
                " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
-    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "bound", "ulp", "in");
+    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "of at most", "ulp", "in");
     for (int k = 0; k < PARITY_KINDS; k++) {
         const struct parity_difference *d = &r->largest[k];
 
         if (d->relative > 0)
-            printf("  %-10s %14.2e %10.0e %12.0f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k),
-                   d->relative, bound[k], d->ulp, d->name, d->step);
-        else printf("  %-10s %14s %10.0e\n", parity_kind_name((enum parity_kind)k), "none", bound[k]);
+            printf("  %-10s %14.2e %10.1e %12.0f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k),
+                   d->relative, d->allowed, d->ulp, d->name, d->step);
+        else printf("  %-10s %14s\n", parity_kind_name((enum parity_kind)k), "none");
     }
 }
 
-static ls_status report(const struct parity_result *r, const struct parity_bounds *b)
+static ls_status report(const struct parity_result *r)
 {
     const struct parity_difference *d = &r->first;
 
     if (json) LS_TRY(put_json(r));
-    else put_table(r, b);
+    else put_table(r);
     if (r->equal) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu, %.2e of "
@@ -203,7 +263,7 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
     LS_TRY(run_side(in, &s[0], folder, 'a'));
     LS_TRY(run_side(in, &s[1], folder, 'b'));
     LS_TRY(parity_compare(s[0].file, s[1].file, &bounds, &result));
-    return report(&result, &bounds);
+    return report(&result);
 }
 
 static ls_status run_both(struct invocation *in)
@@ -213,8 +273,8 @@ static ls_status run_both(struct invocation *in)
     char *folder = file_path("%s/lockstep-parity-XXXXXX", tmp ? tmp : "/tmp");
     ls_status st = folder ? LS_OK : LS_ENOMEM;
 
+    if (st == LS_OK) st = open_sides(in, s);
     if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: cannot make a folder", folder);
-    for (int i = 0; i < 2 && st == LS_OK; i++) st = open_side(in, i, &s[i]);
     if (st == LS_OK) st = compare(in, s, folder);
     close_side(&s[0]);
     close_side(&s[1]);
@@ -238,17 +298,15 @@ static ls_status run(struct invocation *in)
 /* Both layouts are looked at before either is run. */
 static ls_status check(const struct invocation *in)
 {
-    ls_status st = LS_OK;
+    struct side s[2] = { 0 };
 
-    if (!write_path && in->world.launcher != LAUNCHER_NONE)
+    if (write_path) return LS_OK;
+    if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
                        launcher_name(in->world.launcher));
-    for (int i = 0; i < 2 && st == LS_OK && !write_path; i++) {
-        struct side s = { 0 };
-
-        st = open_side(in, i, &s);
-        close_side(&s);
-    }
+    ls_status st = open_sides(in, s);
+    close_side(&s[0]);
+    close_side(&s[1]);
     return st;
 }
 

@@ -110,7 +110,8 @@ static const struct option rows[] = {
     INT(bench.warmup, "2", 0, 1e6, "steps", B, "steps before, untimed"),
 
     BOOL(debug.check_finite, "false", T | B | Q, "look for inf and NaN behind each operation, and name the first (slow)"),
-    STRING(debug.plant, "", T | Q, "a mistake to make on purpose, for tests of what finds it"),
+    ENUM(debug.plant, "none", "none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed", T | Q,
+         "a mistake to make on purpose, for tests of what finds it"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | P, "this many allocations on, one fails as without memory"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),
 };

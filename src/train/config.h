@@ -25,6 +25,9 @@ enum {
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
+enum config_plant {
+    PLANT_NONE, PLANT_AVERAGE, PLANT_SKIP_BUCKET, PLANT_TWICE, PLANT_LOCAL_NORM, PLANT_BOUNDARY, PLANT_MEAN_OF_MEANS, PLANT_SEED
+};
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16 };
 
 struct config {
@@ -90,7 +93,7 @@ struct config {
     struct {
         bool    check_finite;
         int64_t fail_alloc, fail_write;
-        char   *plant;
+        int     plant;         /* enum config_plant */
     } debug;
 };
 

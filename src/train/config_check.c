@@ -78,6 +78,8 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
         { alone, "launch.choices", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
+        { alone, "debug.plant", "its mistakes are those of several ranks" },
+        { zero == 0 && c->debug.plant == PLANT_LOCAL_NORM, "debug.plant", "parallel.zero=0 has whole gradients, whose norm is no sum over ranks" },
         { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
         { zero == 3, "parallel.bucket", "parallel.zero=3 moves whole blocks" },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 moves whole blocks" },

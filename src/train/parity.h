@@ -20,9 +20,10 @@ struct parity_difference {
     enum parity_kind kind;
     uint64_t step;          /* 0, 1, ...; of weights: steps done */
     char     name[160];     /* of the parameter; "loss", "norm" */
-    size_t   element;       /* where it is largest */
+    size_t   element;       /* where it is largest, measured by what is allowed there */
     double   a, b;          /* there */
     double   relative;      /* |a - b| / scale */
+    double   allowed;       /* the most that may be */
     double   ulp;           /* |a - b| in units of f32's last place at the scale */
 };
 
@@ -36,7 +37,7 @@ struct parity_bounds { double loss, gradient, weight, sensitive, later; };
 struct parity_result {
     bool     equal;
     struct parity_difference first;    /* beyond the bounds; !equal */
-    struct parity_difference largest[PARITY_KINDS];  /* in relative terms */
+    struct parity_difference largest[PARITY_KINDS];  /* measured by what is allowed */
     uint64_t steps, tensors, same_bits, compared;    /* tensors: names of weights; compared: records; same_bits of them */
 };
 

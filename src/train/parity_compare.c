@@ -149,7 +149,8 @@ static void examine(const struct comparison *c, const struct record *a, const st
         out->element = i;
         out->a = x;
         out->b = y;
-        out->relative = scale > 0 ? d / scale : d > 0 ? INFINITY : 0;
+        out->relative = isnan(d) ? INFINITY : scale > 0 ? d / scale : d > 0 ? INFINITY : 0;
+        out->allowed = scale > 0 ? may / scale : 0;
         out->ulp = d / (scale > 0 ? ldexp(1, ilogb(scale) - 23) : ldexp(1, -149));
         *beyond = over > 1;
     }
@@ -165,6 +166,12 @@ static void tell_norm(struct comparison *c)
 {
     if (c->norm_differs) tell(c->result, &c->norm);
     c->norm_differs = false;
+}
+
+static bool is_closer(const struct parity_difference *d, const struct parity_difference *most)
+{
+    if (d->relative == 0) return false;
+    return most->relative == 0 || d->relative * most->allowed > most->relative * d->allowed;
 }
 
 static ls_status compare_record(struct comparison *c, const struct record *a, const struct record *b)
@@ -185,7 +192,7 @@ static ls_status compare_record(struct comparison *c, const struct record *a, co
         tell(r, &d);
     }
     if (a->kind == PARITY_GRADIENT) LS_TRY(add_slack(c, a, c->bounds->gradient * scale));
-    if (d.relative > r->largest[a->kind].relative) r->largest[a->kind] = d;
+    if (is_closer(&d, &r->largest[a->kind])) r->largest[a->kind] = d;
     r->compared++;
     r->same_bits += memcmp(a->data, b->data, a->count * (a->kind <= PARITY_NORM ? 8 : 4)) == 0;
     r->tensors += a->kind == PARITY_WEIGHT;

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "parallel/data.h"
@@ -18,7 +17,7 @@ size_t step_parameters(const struct step *s)
 static ls_value build_image(struct step *s, ls_value targets, ls_value denominator)
 {
     size_t size[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
-    ls_value images = ls_input(s->program, "images", LS_F32, 4, size);
+    ls_value images = ls_cast(s->program, ls_input(s->program, "images", LS_F32, 4, size), ls_store_settings(s->store).type);
 
     return ls_image_loss(s->program, &s->picture, images, ls_reshape(s->program, targets, 1, &s->batch), denominator, 1);
 }
@@ -82,12 +81,12 @@ static ls_status allocate_tokens(struct step *s)
 /* debug.plant: bugs of the step's own; the others are the pass's. "seed": every rank but 0 starts elsewhere. */
 static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
 {
-    const char *bug = c->debug.plant;
+    static const char *const passes[] = { NULL, "average", "skip_bucket", "twice", "local_norm", "boundary", NULL, NULL };
+    const char *bug = passes[c->debug.plant];
 
-    s->mean_of_means = strcmp(bug, "mean_of_means") == 0;
-    if (strcmp(bug, "seed") == 0) o->seed += (uint64_t)s->ranks.rank;
-    else if (bug[0] && !s->mean_of_means) return data_plant(bug, true);
-    return data_plant(NULL, false);
+    s->mean_of_means = c->debug.plant == PLANT_MEAN_OF_MEANS;
+    if (c->debug.plant == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
+    return data_plant(bug, bug != NULL);
 }
 
 ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
