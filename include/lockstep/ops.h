@@ -17,7 +17,8 @@ extern "C" {
 ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size);
 /* The store's parameter of that name, declared if it is new; another shape than declared before is refused. */
 ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
-/* A parameter that does not learn: frozen, saved with the others, written by the program itself (running statistics). */
+/* A parameter that does not learn: frozen, saved with the others, written by the program itself (running statistics);
+ * f32 (f64) whatever the store's type. */
 ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
 /* A tensor of the caller's that outlives the program (a key/value cache). No gradient. Retained. */
 ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t);

@@ -47,7 +47,7 @@ size_t      ls_store_size(const ls_store *s, size_t i, int dim);
 size_t      ls_store_elements(const ls_store *s);               /* of all parameters */
 ls_store_options ls_store_settings(const ls_store *s);
 
-ls_tensor *ls_store_value(const ls_store *s, size_t i);         /* NULL before allocation */
+ls_tensor *ls_store_value(const ls_store *s, size_t i);         /* NULL before allocation; f32 of a buffer (ops.h) */
 ls_tensor *ls_store_grad(const ls_store *s, size_t i);          /* f32 (f64 with type f64); NULL when frozen or before */
 /* Optimizer state by its name ("m", "v", "master"), NULL when there is none. */
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);

@@ -105,11 +105,12 @@ static ls_status check_tensors(struct manifest *m, const char *what)
         LS_TRY(check_tensor(m->sorted + i, n, what));
         if (strcmp(e->kind, KIND_PARAMETER) != 0)
             continue;
-        if (!first && e->type != info->type)
+        if (!first && e->type != info->type && e->type != LS_F32 && info->type != LS_F32)
             return ls_fail(LS_EFORMAT, "%s: parameter '%s' is %s, others are %s", what, e->name, ls_dtype_name(e->type),
                            ls_dtype_name(info->type));
+        if (first || e->type != LS_F32)  /* buffers are f32 beside half types */
+            info->type = e->type;
         first = false;
-        info->type = e->type;
         if (!size_add(info->parameters, volume(e->ndim, e->size), &info->parameters))
             return ls_fail(LS_EFORMAT, "%s: the number of its parameters overflows", what);
     }

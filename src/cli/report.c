@@ -76,14 +76,17 @@ static void put_data(const struct trainer *t)
            c->data.text[0] ? c->data.tokenizer : ls_tokens_format(t->data.tokens));
 }
 
+static const char *unit(const struct trainer *t) { return t->step.image ? "pictures" : "tokens"; }
+
 static void put_batch(const struct trainer *t)
 {
     const struct step *s = &t->step;
     char tokens[32];
 
     label("step");
-    printf("%zu samples (%zu x %zu x %d) of %zu tokens: %s tokens\n", s->global, s->batch, s->accumulate, s->ranks.size,
-           s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
+    printf("%zu samples (%zu x %zu x %d)", s->global, s->batch, s->accumulate, s->ranks.size);
+    if (!s->image) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
+    printf("\n");
     if (s->ranks.size == 1) return;
     label("layout");
     printf("%d ranks over %s, zero %" PRId64 ", %" PRId64 " replica%s\n", s->ranks.size, ls_comm_transport(s->ranks.comm),
@@ -115,8 +118,8 @@ static void put_steps(const struct trainer *t)
     char tokens[32], time[24];
 
     label("run");
-    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s tokens in %s%s\n", t->folder.path, t->state.step,
-           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), progress_duration(time, t->seconds),
+    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s %s in %s%s\n", t->folder.path, t->state.step,
+           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), unit(t), progress_duration(time, t->seconds),
            t->stopped_by == SIGINT ? ", stopped by SIGINT" : t->stopped_by ? ", stopped by SIGTERM" : "");
     if (made == 0) return;
     label("loss");
@@ -133,8 +136,8 @@ static void put_speed(const struct trainer *t)
 
     if (steps == 0) return;
     label("speed");
-    printf("%s tokens/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
-           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)),
+    printf("%s %s/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
+           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), unit(t),
            100 * steps * step_model_flops(&t->step) / rate, 100 * steps * step_executed_flops(&t->step) / rate,
            t->peak_flops / 1e9, compute_name(t));
 }
@@ -180,6 +183,7 @@ static void put_commands(const struct trainer *t)
     if (t->state.step >= (uint64_t)t->config->train.steps)
         printf(" --train.steps=%" PRId64 " --train.schedule_steps=%" PRId64, more, more);
     printf("\n");
+    if (t->step.image) return;
     label("sample");
     printf("%s generate %s --prompt \"In the\"\n", program, folder);
 }

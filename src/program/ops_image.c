@@ -12,8 +12,10 @@ ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, cons
     if (!program_ok(p))
         return LS_NONE;
     st = store_declare(p->store, name, init, ndim, size, &index);
-    if (st == LS_OK && !ls_store_is_frozen(p->store, (size_t)index))
+    if (st == LS_OK && !ls_store_is_frozen(p->store, (size_t)index)) {
+        store_keep_exact(p->store, (size_t)index);
         st = ls_store_freeze(p->store, (size_t)index);
+    }
     return st < 0 ? program_fail_by(p, st) : program_param_value(p, index);
 }
 
@@ -126,12 +128,13 @@ ls_value ls_global_avg_pool(ls_program *p, ls_value x)
 /* ---- batch norm ---- */
 
 /* True when v has one floating element a channel of x. */
-static bool per_channel(ls_program *p, const char *name, ls_value v, ls_value x)
+/* type: LS_DTYPES: any floating one. */
+static bool per_channel(ls_program *p, const char *name, ls_value v, ls_value x, ls_dtype type)
 {
     char shape[96];
     size_t C = program_value(p, x)->size[1];
 
-    if (!program_operand(p, "batch_norm", name, v, program_value(p, x)->dtype))
+    if (!program_operand(p, "batch_norm", name, v, type))
         return false;
     if (program_value(p, v)->ndim == 1 && program_value(p, v)->size[0] == C)
         return true;
@@ -159,9 +162,9 @@ static bool batch_norm_operands(ls_program *p, ls_value x, ls_value w, ls_value 
         return program_fail(p, "batch_norm: labels are %zu of type %s, x has %zu samples and wants i32",
                             value_count(program_value(p, labels)), ls_dtype_name(program_value(p, labels)->dtype),
                             v->size[0]).id;
-    if (!per_channel(p, "w", w, x) || !per_channel(p, "b", b, x))
+    if (!per_channel(p, "w", w, x, v->dtype) || !per_channel(p, "b", b, x, v->dtype))
         return false;
-    return !mean.id || (per_channel(p, "mean", mean, x) && per_channel(p, "var", var, x));
+    return !mean.id || (per_channel(p, "mean", mean, x, LS_DTYPES) && per_channel(p, "var", var, x, LS_DTYPES));
 }
 
 static bool is_buffer(const ls_program *p, ls_value v)

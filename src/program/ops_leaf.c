@@ -51,7 +51,7 @@ static ls_dtype exact_type(const ls_program *p)
 
 ls_value program_param_value(ls_program *p, int param)
 {
-    return store_value(p, LS_ROLE_PARAMETER, param, NULL, ls_store_settings(p->store).type);
+    return store_value(p, LS_ROLE_PARAMETER, param, NULL, store_value_type(p->store, (size_t)param));
 }
 
 ls_value program_grad_value(ls_program *p, int param)

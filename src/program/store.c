@@ -133,6 +133,13 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
     return LS_OK;
 }
 
+void store_keep_exact(ls_store *s, size_t i) { s->slot[i].exact = 1; }
+
+ls_dtype store_value_type(const ls_store *s, size_t i)
+{
+    return store_type(s, s->slot[i].exact ? STORE_STATE : STORE_VALUE);
+}
+
 void store_want_grad(ls_store *s, size_t i) { s->slot[i].wants_grad = 1; }
 
 ls_dtype store_type(const ls_store *s, enum store_kind kind)
@@ -203,7 +210,7 @@ ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
 
 void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
 {
-    size_t value = ls_dtype_bytes(s->options.type), state = ls_dtype_bytes(store_type(s, STORE_STATE));
+    size_t state = ls_dtype_bytes(store_type(s, STORE_STATE));
     size_t bytes[STORE_KINDS] = { 0 };
 
     *offload = 0;
@@ -212,7 +219,7 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
 
         if (p->group >= 0)
             continue;
-        bytes[STORE_VALUE] += p->count * value;
+        bytes[STORE_VALUE] += p->count * ls_dtype_bytes(store_value_type(s, i));
         if (!p->frozen) {
             bytes[STORE_GRAD] += p->wants_grad ? p->count * state : 0;
             bytes[STORE_STATE] += p->count * state * (size_t)p->states;

@@ -8,6 +8,10 @@
 
 /* The parameter of that name, declared when it is new; another shape than before is LS_EINVAL. */
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index);
+/* The value of parameter i is f32 (f64) whatever the store's type: running statistics would stand still in half types. Before
+ * allocation. */
+void      store_keep_exact(ls_store *s, size_t i);
+ls_dtype  store_value_type(const ls_store *s, size_t i);
 void      store_want_grad(ls_store *s, size_t i);  /* the next allocation gives parameter i a gradient */
 /* Groups: parameters that lie behind one another, in the order given, in one flat buffer a kind - one of their values, one of
  * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r

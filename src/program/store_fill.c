@@ -76,10 +76,12 @@ static ls_status initialise(ls_store *s, size_t i)
     return st;
 }
 
-static ls_status allocate_slot(ls_store *s, struct slot *p)
+static ls_status allocate_slot(ls_store *s, size_t i)
 {
+    struct slot *p = &s->slot[i];
+
     if (!p->value)
-        LS_TRY(ls_tensor_new(s->device, s->options.type, p->ndim, p->size, LS_PARAMETERS, &p->value));
+        LS_TRY(ls_tensor_new(s->device, store_value_type(s, i), p->ndim, p->size, LS_PARAMETERS, &p->value));
     if (p->wants_grad && !p->frozen && !p->grad)
         LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->size, LS_GRADIENTS, &p->grad));
     for (int k = 0; k < p->states; k++)
@@ -94,7 +96,7 @@ ls_status ls_store_allocate(ls_store *s)
         LS_TRY(group_allocate(s, s->group[g]));
     for (size_t i = 0; i < s->count; i++) {
         if (s->slot[i].group < 0)
-            LS_TRY(allocate_slot(s, &s->slot[i]));
+            LS_TRY(allocate_slot(s, i));
         if (!s->slot[i].ready)
             LS_TRY(initialise(s, i));
         s->slot[i].ready = 1;

@@ -26,6 +26,7 @@ struct slot {
     size_t        size[LS_DIMS], count;
     ls_init       init;
     int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
+    int           exact;     /* the value is of the type of states: see store_keep_exact */
     ls_tensor    *value, *grad;
     struct state  state[STATES];
     int           group, member;  /* group -1: none; params[member] of it */

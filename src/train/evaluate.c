@@ -14,7 +14,8 @@ static ls_value build_loss(struct evaluation *e, const struct step *s)
 
     m.dropout = 0;
     if (s->image)
-        return ls_image_loss(e->program, &s->picture, ls_input(e->program, "images", LS_F32, 4, pixels),
+        return ls_image_loss(e->program, &s->picture,
+                             ls_cast(e->program, ls_input(e->program, "images", LS_F32, 4, pixels), ls_store_settings(s->store).type),
                              ls_reshape(e->program, targets, 1, &s->batch), denominator, 0);
     return ls_model_loss(e->program, &m, ls_input(e->program, "tokens", LS_I32, 2, size), targets, denominator, LS_NONE);
 }
