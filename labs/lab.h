@@ -4,6 +4,7 @@
 #define LAB_H
 
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -55,6 +56,20 @@ static inline void lab_above(const char *what, double claimed, double measured)
     lab_mark(measured > claimed);
 }
 
+/* Ranks that share a machine share its cores: this one keeps to one of those that it may use, and so does its team. */
+static inline void lab_one_core(int rank)
+{
+    cpu_set_t may, one;
+    int turn;
+
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof may, &may) != 0) return;
+    turn = rank % CPU_COUNT(&may);
+    for (int core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &may) && turn-- == 0) CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
 /* What a rank does. shared: of lab_shared(), the same memory in all of them. */
 typedef void lab_rank(ls_comm *comm, int rank, int n, void *shared);
 
@@ -62,6 +77,7 @@ static inline void lab_child(const char *where, int rank, int n, lab_rank *run, 
 {
     ls_comm *comm;
 
+    lab_one_core(rank);
     TRY(ls_comm_open(where, rank, n, &comm));
     run(comm, rank, n, shared);
     ls_comm_close(&comm);
@@ -69,7 +85,8 @@ static inline void lab_child(const char *where, int rank, int n, lab_rank *run, 
     _exit(0);
 }
 
-/* Runs n ranks as processes over shared memory. They leave in shared what they found. */
+/* Runs n ranks as processes over shared memory. They leave in shared what they found. Before the lab itself compiles a program:
+ * they inherit how many threads it computes on. */
 static inline void lab_ranks(int n, lab_rank *run, void *shared)
 {
     static int worlds;

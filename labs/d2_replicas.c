@@ -1,0 +1,55 @@
+/* D2 - gradients are synchronised, not parameters: every rank makes the same update from the same sum, and the weights stay
+ * the same on all ranks, to the bit, though nobody ever sends them. */
+#include "lab_train.h"
+
+enum { STEPS = 5, RANKS = 4 };
+
+struct found { uint64_t hash[STEPS], reduced, others, elements; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct job j = job_of(2, 32);
+    struct training t;
+
+    (void)n;
+    training_open(&j, comm, 0, &t);
+    for (int s = 0; s < STEPS; s++) {
+        training_step(&t, s);
+        f->hash[s] = training_hash(&t);
+    }
+    for (int c = 0; c < LS_COLLECTIVES; c++) *(c == LS_COLLECTIVE_ALL_REDUCE ? &f->reduced : &f->others) += sent(comm, (ls_collective)c);
+    f->elements = ls_store_elements(t.store);
+    training_close(&t);
+}
+
+int main(void)
+{
+    struct found *f = lab_shared(RANKS * sizeof *f);
+    int differ = 0, same = 0;
+    uint64_t reduced = 0, others = 0;
+
+    lab_ranks(RANKS, run, f);
+    printf("hash of all weights\n%6s", "step");
+    for (int r = 0; r < RANKS; r++) printf("            rank %d", r);
+    for (int s = 0; s < STEPS; s++) {
+        printf("\n%6d", s + 1);
+        for (int r = 0; r < RANKS; r++) {
+            printf("  %016llx", (unsigned long long)f[r].hash[s]);
+            differ += f[r].hash[s] != f[0].hash[s];
+        }
+        same += s > 0 && f[0].hash[s] == f[0].hash[s - 1];
+    }
+    for (int r = 0; r < RANKS; r++) {
+        reduced += f[r].reduced;
+        others += f[r].others;
+    }
+    printf("\n\n");
+    lab_open("D2", "gradients are synchronised, not parameters; replicas stay identical");
+    lab_equal("ranks whose weights differ from rank 0's, over 5 steps", 0, differ, 0);
+    lab_equal("steps that left the weights as they were", 0, same, 0);
+    lab_equal("bytes of gradients a step, all ranks: 2 (K-1) 4 N", 2.0 * (RANKS - 1) * 4 * (double)f->elements,
+              (double)reduced / STEPS, 0);
+    lab_equal("bytes of anything else (weights)", 0, (double)others, 0);
+    return lab_close();
+}

@@ -1,0 +1,118 @@
+/* D4 - small buckets start early but cost overhead, large ones use the bandwidth but start late.
+ *
+ * A GPT-2 of 92M parameters over 8 ranks, priced: how many all-reduces, when the first begins, and how long an imagined link
+ * would still be busy after a backward pass of half a second. The link takes one bucket at a time: 2.8 ms (the ring's 14 steps
+ * of 0.2 ms), and 2 D (K-1)/K bytes at 1.25 GB/s. Then a small net is run with three sizes: seconds are printed, not held
+ * against a claim (bench/overlap.py does that on a link that is really slow). */
+#include "lab_text.h"
+#include "lab_train.h"
+
+enum { RANKS = 2, STEPS = 4, SIZES_TRIED = 7, SIZES_RUN = 3 };
+
+static const double LATENCY = 2.8e-3, BANDWIDTH = 1.25e9, BACKWARD = 0.5;
+
+struct priced { size_t calls, bytes; double first, late, exposed; };
+
+/* Walks over the starts as the link would. */
+static void play(const ls_program *p, int n, struct priced *out)
+{
+    struct lines l = lines_read(p);
+    double backward = line_flops(&l, 'b', l.n), free_at = 0;
+    int seen = 0;
+
+    for (int k = 0; k < l.n; k++) {
+        double ready = line_flops(&l, 'b', k) / backward * BACKWARD;
+
+        if (!line_is(&l.at[k], "all_reduce")) continue;
+        if (!seen++) out->first = ready / BACKWARD;
+        free_at = fmax(free_at, ready) + LATENCY + 2 * 4 * l.at[k].elements * (n - 1) / n / BANDWIDTH;
+    }
+    out->exposed = free_at - BACKWARD;
+    free(l.at);
+}
+
+static struct priced price(size_t bucket)
+{
+    struct job j = job_of(1, 16);
+    struct priced out = { 0 };
+    struct training t;
+    ls_comm *comm;
+
+    TRY(ls_model_preset("gpt2-124m", &j.model));
+    j.model.tied = 0;  /* else the embedding's bucket comes last whatever the size (D3) */
+    j.model.vocab = 8192;
+    j.time = 1024;
+    j.data.bucket_bytes = j.data.first_bucket_bytes = bucket;
+    TRY(ls_comm_open("plan:", 0, 8, &comm));
+    training_open(&j, comm, 1, &t);
+    out.bytes = ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_REDUCE, &out.calls);
+    play(t.program, 8, &out);
+    training_close(&t);
+    ls_comm_close(&comm);
+    return out;
+}
+
+struct found { double seconds[SIZES_RUN], exposed[SIZES_RUN]; uint64_t calls[SIZES_RUN], bytes[SIZES_RUN], hash[SIZES_RUN]; };
+
+static const size_t run_with[SIZES_RUN] = { 4000, 100000, 100000000 };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct job j = job_of(4, 64);
+
+    (void)n;
+    for (int i = 0; i < SIZES_RUN; i++) {
+        ls_comm_count before = ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE), after;
+        struct training t;
+
+        j.data.bucket_bytes = j.data.first_bucket_bytes = run_with[i];
+        training_open(&j, comm, 0, &t);
+        f->seconds[i] = -seconds_now();
+        for (int s = 0; s < STEPS; s++) training_step(&t, s);
+        f->seconds[i] += seconds_now();
+        after = ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE);
+        f->exposed[i] = after.exposed - before.exposed;
+        f->calls[i] = (after.calls - before.calls) / STEPS;
+        f->bytes[i] = (after.bytes - before.bytes) / STEPS;
+        f->hash[i] = training_hash(&t);
+        training_close(&t);
+    }
+}
+
+static void print_run(const struct found *f)
+{
+    printf("%d steps of a small net on %d ranks, shared memory\n%12s %8s %12s %12s %12s\n", STEPS, RANKS, "bucket", "calls",
+           "bytes a step", "seconds", "exposed");
+    for (int i = 0; i < SIZES_RUN; i++)
+        printf("%10.3fMB %8llu %12llu %12.4f %12.4f\n", (double)run_with[i] / 1e6, (unsigned long long)f->calls[i],
+               (unsigned long long)f->bytes[i], f->seconds[i], f->exposed[i]);
+}
+
+int main(void)
+{
+    static const double megabytes[SIZES_TRIED] = { 0.001, 2, 8, 25, 75, 200, 1000 };
+    struct found *f = lab_shared(RANKS * sizeof *f);
+    struct priced p[SIZES_TRIED];
+    int best = 0, order = 0;
+
+    lab_ranks(RANKS, run, f);
+    print_run(f);
+    printf("\nGPT-2 of 92M parameters on 8 ranks, backward of %g s, link of %g GB/s and %g ms a call\n%12s %8s %14s %20s %16s\n",
+           BACKWARD, BANDWIDTH / 1e9, LATENCY * 1e3, "bucket", "calls", "bytes a step", "first starts after", "exposed seconds");
+    for (int i = 0; i < SIZES_TRIED; i++) {
+        p[i] = price((size_t)(megabytes[i] * 1e6));
+        best = p[i].exposed < p[best].exposed ? i : best;
+        order += i > 0 && (p[i].calls > p[i - 1].calls || p[i].first < p[i - 1].first || p[i].bytes != p[0].bytes);
+        printf("%10.3fMB %8zu %14zu %18.1f %% %16.4f\n", megabytes[i], p[i].calls, p[i].bytes, 100 * p[i].first, p[i].exposed);
+    }
+    printf("\n");
+    lab_open("D4", "small buckets start early but cost overhead, large ones use bandwidth but start late");
+    lab_equal("sizes that make more calls, start earlier or send other bytes", 0, order, 0);
+    lab_above("link: exposed with the smallest / with the best", 1.2, p[0].exposed / p[best].exposed);
+    lab_above("link: exposed with one bucket / with the best", 1.2, p[SIZES_TRIED - 1].exposed / p[best].exposed);
+    lab_above("run: calls with the smallest / with the largest", 20, (double)f->calls[0] / (double)f->calls[SIZES_RUN - 1]);
+    lab_equal("run: bytes with the smallest / with the largest", 1, (double)f->bytes[0] / (double)f->bytes[SIZES_RUN - 1], 0);
+    lab_equal("run: weights that differ", 0, f->hash[0] != f->hash[1] || f->hash[1] != f->hash[2], 0);
+    return lab_close();
+}

@@ -1,0 +1,89 @@
+/* D5 - the batch that a step learns from is per-rank batch x ranks x accumulation; the least is one sample a rank.
+ *
+ * What each rank's loader hands out is counted: every sample of the data says which one it is. (Where a step has fewer samples
+ * than rows - 5 on 2 ranks with 2 rows each and 2 micro-batches - the rest of the rows has weight zero, and the batch is 5. With
+ * fewer samples than ranks some rank would have none: the command refuses that as an option.) */
+#include <string.h>
+#include "lab.h"
+#include "lockstep/data.h"
+
+enum { T = 4, DATA = 120, STEPS = 2 };
+
+/* Adds the samples of one rank's step to seen[]; rows without weight count in *padding. */
+static void take(ls_loader *loader, int batch, int accumulate, int *seen, int *padding)
+{
+    const int32_t *x, *y;
+
+    for (int k = 0; k < accumulate; k++) {
+        TRY(ls_loader_next(loader, &x, &y));
+        for (int b = 0; b < batch; b++)
+            if (y[b * T] < 0) ++*padding;
+            else seen[x[b * T]]++;
+    }
+}
+
+struct count { int samples, twice, padding; };
+
+/* `steps` steps of `samples` samples over n ranks. */
+static struct count count(const ls_sampler *s, int n, int batch, int accumulate, int samples)
+{
+    int seen[DATA] = { 0 };
+    struct count c = { 0 };
+
+    for (int r = 0; r < n; r++) {
+        size_t begin = (size_t)(samples * r / n), end = (size_t)(samples * (r + 1) / n);
+        ls_batches b = { .batch = (size_t)batch, .per_step = (size_t)accumulate, .step = (uint64_t)samples, .offset = begin,
+                         .rows = end - begin };
+        ls_loader *loader;
+
+        TRY(ls_loader_open(s, &b, &loader));
+        for (int step = 0; step < STEPS; step++) take(loader, batch, accumulate, seen, &c.padding);
+        ls_loader_close(&loader);
+    }
+    for (int i = 0; i < DATA; i++) {
+        c.samples += seen[i] > 0;
+        c.twice += seen[i] > 1;
+    }
+    return c;
+}
+
+static void open_data(ls_tokenizer **t, ls_tokens **tokens, ls_sampler *s)
+{
+    char text[DATA * T + 1];
+
+    for (int i = 0; i < (int)sizeof text; i++) text[i] = (char)(i / T);  /* the sample's number, as a token */
+    TRY(ls_tokenizer_open("bytes", t));
+    TRY(ls_tokenizer_encode(*t, text, sizeof text, NULL, tokens));
+    TRY(ls_sampler_init(s, *tokens, (ls_range){ 0, sizeof text }, T, ls_tokenizer_vocab(*t), 0, 0));
+}
+
+int main(void)
+{
+    ls_tokenizer *t;
+    ls_tokens *tokens;
+    ls_sampler s;
+    struct count c;
+    char what[80];
+    int twice = 0;
+
+    open_data(&t, &tokens, &s);
+    lab_open("D5", "effective batch = per-rank batch x ranks x accumulation; the minimum is the number of ranks");
+    for (int n = 1; n <= 4; n += n == 1 ? 1 : 2)
+        for (int batch = 1; batch <= 3; batch += 2)
+            for (int accumulate = 1; accumulate <= 4; accumulate += 3) {
+                c = count(&s, n, batch, accumulate, n * batch * accumulate);
+                twice += c.twice + c.padding;
+                snprintf(what, sizeof what, "%d sample%s x %d rank%s x %d micro-batch%s", batch, batch > 1 ? "s" : "", n,
+                         n > 1 ? "s" : "", accumulate, accumulate > 1 ? "es" : "");
+                lab_equal(what, n * batch * accumulate, (double)c.samples / STEPS, 0);
+            }
+    lab_equal("samples seen twice in two steps, and rows without one", 0, twice, 0);
+    c = count(&s, 2, 2, 2, 5);
+    lab_equal("5 samples on 2 ranks, 2 rows, 2 micro-batches: samples", 5, (double)c.samples / STEPS, 0);
+    lab_equal("       rows without weight", 3, (double)c.padding / STEPS, 0);
+    c = count(&s, 4, 1, 1, 4);
+    lab_equal("the least on 4 ranks", 4, (double)c.samples / STEPS, 0);
+    ls_tokens_close(&tokens);
+    ls_tokenizer_close(&t);
+    return lab_close();
+}
