@@ -50,7 +50,8 @@ void      ls_comm_close(ls_comm **comm);
 int       ls_comm_rank(const ls_comm *comm);  /* 0 .. n-1 */
 int       ls_comm_size(const ls_comm *comm);  /* n >= 1 */
 const char *ls_comm_transport(const ls_comm *comm);  /* "self", "shm", "mpi", "plan" */
-/* Deadline of every wait in this comm and those split from it later, seconds; default 60. */
+/* Deadline of every wait in this comm, and in all that were or will be split from the one that was opened, seconds; default
+ * 60. */
 void      ls_comm_set_timeout(ls_comm *comm, double seconds);
 /* Memory that the transport reaches without a copy in between: results are the same with any other memory, only slower.
  * NULL with the message set when there is none. Freed by ls_comm_free or with the comm. */

@@ -159,7 +159,9 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
 
     if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
     LS_TRY(step_open(c, &model, ranks, false, &s));
+    ranks_be_patient(ranks, false);
     ls_status st = time_steps(c, &s, &r);
+    ranks_be_patient(ranks, true);
     if (st == LS_OK) st = machine_peak_flops(config_type(c), &r.peak_flops);
     if (st == LS_OK) st = ranks_sum(ranks, &r.peak_flops, 1);
     if (st == LS_OK) st = put_result(&s, &r);

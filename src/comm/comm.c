@@ -228,6 +228,7 @@ void ls_comm_set_timeout(ls_comm *comm, double seconds)
 {
     engine_enter();
     comm->timeout = seconds;
+    engine_set_timeout(comm->job, seconds);
     engine_leave();
 }
 

@@ -311,6 +311,12 @@ void engine_add(ls_comm *c)
     engine.comms = c;
 }
 
+void engine_set_timeout(const struct job *j, double seconds)
+{
+    for (ls_comm *c = engine.comms; c; c = c->next)
+        if (c->job == j) c->timeout = seconds;
+}
+
 void engine_remove(ls_comm *c)
 {
     ls_comm **at = &engine.comms;

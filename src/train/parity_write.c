@@ -89,6 +89,7 @@ ls_status parity_write(const struct config *c, const struct ranks *ranks, uint64
     struct side s = { .config = c };
     ls_status st = open_side(&s, ranks, path);
 
+    ranks_be_patient(ranks, false);
     if (st == LS_OK) st = make(&s, steps);
     if (st == LS_OK && s.out) st = file_writer_publish(&s.out);
     file_writer_abandon(&s.out);

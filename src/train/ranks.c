@@ -14,7 +14,8 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
     if (world.size > 1) {
         if (c->launch.choices[0]) LS_TRY(algorithm_load_choices(c->launch.choices));
         LS_TRY(ls_comm_open(world.where, world.rank, world.size, &r.comm));
-        ls_comm_set_timeout(r.comm, c->launch.timeout);
+        r.timeout = c->launch.timeout;
+        ranks_be_patient(&r, true);
         r.rank = world.rank;
         r.size = world.size;
     }
@@ -33,6 +34,11 @@ ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
     }
     *out = r;
     return LS_OK;
+}
+
+void ranks_be_patient(const struct ranks *r, bool patient)
+{
+    if (r->comm) ls_comm_set_timeout(r->comm, patient ? RANKS_PATIENCE * r->timeout : r->timeout);
 }
 
 void ranks_close(struct ranks *r)
