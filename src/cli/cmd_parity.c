@@ -179,8 +179,9 @@ static struct parity_bounds bounds_of(const struct config *a, const struct confi
     bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
 
     return (struct parity_bounds){
-        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
-        .weight = half || reduce ? 1e-3 : 1e-5, .sensitive = divides ? a->optim.lr : 0, .later = 10,
+        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
+        .weight = half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
+        .sensitive = divides ? a->optim.lr : 0, .later = 10,
     };
 }
 
@@ -283,16 +284,30 @@ static ls_status run_both(struct invocation *in)
     return st;
 }
 
+/* What a side keeps in files lies beside what it writes. */
+static ls_status write_side(struct invocation *in)
+{
+    struct config c = in->config;
+    char *folder = mem_strdup(write_path), *slash = folder ? strrchr(folder, '/') : NULL;
+    struct ranks ranks;
+    ls_status st = folder ? LS_OK : LS_ENOMEM;
+
+    if (slash) *slash = '\0';
+    if (slash) c.run.dir = folder;
+    if (st == LS_OK) st = ranks_open(&c, &ranks);
+    if (st == LS_OK) {
+        st = parity_write(&c, &ranks, (uint64_t)steps, write_path);
+        ranks_close(&ranks);
+    }
+    mem_free(folder);
+    return st;
+}
+
 static ls_status run(struct invocation *in)
 {
-    struct ranks ranks;
-
     if (!write_path) return run_both(in);
     if (in->world.launcher == LAUNCHER_NONE) LS_TRY(args_check(in));
-    LS_TRY(ranks_open(&in->config, &ranks));
-    ls_status st = parity_write(&in->config, &ranks, (uint64_t)steps, write_path);
-    ranks_close(&ranks);
-    return st;
+    return write_side(in);
 }
 
 /* Both layouts are looked at before either is run. */

@@ -282,7 +282,7 @@ ls_data_options config_data_options(const struct config *c)
         .first_bucket_bytes = c->parallel.first_bucket, .reduce = c->precision.reduce ? LS_BF16 : LS_F32,
         .overlap = c->parallel.overlap, .keep_gathered = c->parallel.keep_gathered,
         .accumulate_whole = c->parallel.accumulate_whole, .sync_batch_norm = c->parallel.sync_batch_norm,
-        .offload = (ls_offload)c->optim.offload, .offload_path = c->run.dir,
+        .offload = (ls_offload)c->optim.offload, .offload_path = c->run.dir[0] ? c->run.dir : ".",
     };
 }
 

@@ -29,10 +29,11 @@ struct parity_difference {
 
 /* How far two files may lie apart. For gradients the scale is the tensor's largest element, or the root mean square of the
  * whole gradient where that is larger (a gradient that is zero but for rounding has no scale of its own). A weight may also
- * differ by what the update rule makes of its gradients' rounding: `sensitive` is the learning rate of rules that divide by
- * the gradient's size (adam, adamw, lamb), else 0. Such rules make large updates of gradients that are rounding alone, which
- * the gradients of later steps then feel: theirs may lie `later` times further apart. */
-struct parity_bounds { double loss, gradient, weight, sensitive, later; };
+ * differ by what the update rule makes of its gradients' rounding: `plain` times it (sgd, lars: the learning rate, with all that
+ * momentum makes of it); of rules that divide by the gradient's size (adam, adamw, lamb), whose learning rate is `sensitive`,
+ * as much of a whole update as rounding is of the gradient. Such rules make large updates of gradients that are rounding alone,
+ * which the gradients of later steps then feel: theirs may lie `later` times further apart. */
+struct parity_bounds { double loss, norm, gradient, weight, plain, sensitive, later; };
 
 struct parity_result {
     bool     equal;

@@ -97,7 +97,6 @@ static ls_status add_slack(struct comparison *c, const struct record *r, double 
 {
     struct slack *s = slack_of(c, r);
 
-    if (c->bounds->sensitive == 0) return LS_OK;
     if (!s) {
         if (c->slacks == SLACKS) return ls_fail(LS_EUNSUPPORTED, "more than %d parameters", SLACKS);
         s = &c->slack[c->slacks];
@@ -110,9 +109,9 @@ static ls_status add_slack(struct comparison *c, const struct record *r, double 
         c->slacks++;
     }
     for (size_t i = 0; i < r->count; i++) {
-        double g = fabs(element(r, i));
+        double g = fabs(element(r, i)), share = noise < g ? noise / g : 1;
 
-        s->of[i] += (float)(2 * c->bounds->sensitive * (noise < g ? noise / g : 1));
+        s->of[i] += (float)(c->bounds->plain * noise + 2 * c->bounds->sensitive * share);
     }
     return LS_OK;
 }
@@ -129,14 +128,19 @@ static double bound_of(const struct comparison *c, uint32_t kind, uint32_t step)
 {
     double later = step > 0 && c->bounds->sensitive > 0 ? c->bounds->later : 1;
 
-    return kind == PARITY_GRADIENT ? later * c->bounds->gradient : kind == PARITY_WEIGHT ? c->bounds->weight : c->bounds->loss;
+    switch ((enum parity_kind)kind) {
+    case PARITY_LOSS:     return c->bounds->loss;
+    case PARITY_NORM:     return c->bounds->norm;
+    case PARITY_GRADIENT: return later * c->bounds->gradient;
+    default:              return c->bounds->weight;
+    }
 }
 
 /* The element that goes furthest beyond what it may; NaN against a number is as far as can be. */
 static void examine(const struct comparison *c, const struct record *a, const struct record *b, double scale,
                     struct parity_difference *out, bool *beyond)
 {
-    const struct slack *s = a->kind == PARITY_WEIGHT && c->bounds->sensitive > 0 ? slack_of((struct comparison *)c, a) : NULL;
+    const struct slack *s = a->kind == PARITY_WEIGHT ? slack_of((struct comparison *)c, a) : NULL;
     double allowed = bound_of(c, a->kind, a->step) * scale, worst = -1;
 
     *beyond = false;

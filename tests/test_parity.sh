@@ -1,0 +1,147 @@
+#!/bin/sh
+# test_parity.sh LOCKSTEP - layouts against one another by `lockstep parity`: ranks, zero, accumulation, models and types, then every
+# switch. LOCKSTEP_MATRIX=full: all cells, and 20 steps in each.
+#
+# Plain gradient descent is held to the narrow bounds in every step; adamw divides by the gradient's size and is held to those of
+# train/parity.h. A batch norm sees one micro-batch of all ranks, so an image model with accumulation is held against other
+# layouts of the same ranks and micro-batches; against one rank only without.
+set -u
+lockstep=$1
+work=$(mktemp -d)
+mkdir "$work/tmp"
+TMPDIR=$work/tmp
+export TMPDIR
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+cells=0
+full=0
+[ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+small="--data.seq_len=6 --launch.threads=1"
+gpt2="--model.preset=gpt2-tiny --model.width=32 --model.heads=2 --model.ffn=48 --model.vocab=67 $small"
+untied="--model.preset=llama-tiny --model.width=32 --model.ffn=40 --model.vocab=67 --model.tied=false $small"
+tied="--model.preset=llama-tiny --model.width=32 --model.ffn=40 --model.vocab=67 --model.tied=true $small"
+image="--model.preset=resnet-tiny --launch.threads=1"
+sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
+fp32="--precision.compute=fp32"
+
+options() { eval "echo \$$1"; }
+
+# equal A B OPTIONS...: the two layouts give one run.
+equal() {
+    a=$1 b=$2
+    shift 2
+    cells=$((cells + 1))
+    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+}
+
+# refused CODE WORDS ARGUMENTS...
+refused() {
+    code=$1 words=$2
+    shift 2
+    "$lockstep" parity "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] && grep -q '^lockstep parity: ' err.txt || bad "not one line: $*: $(cat err.txt)"
+    grep -qF -e "$words" err.txt || bad "no '$words' from: $*: $(cat err.txt)"
+}
+
+# ---- ranks x zero x accumulation x model x type ----
+matrix() {
+    models=$1 types=$2 ranks=$3 zeros=$4 accumulations=$5 steps=$6
+    for model in $models; do for type in $types; do for dp in $ranks; do for accumulate in $accumulations; do
+        a="parallel.dp=1 train.accumulate=$accumulate"
+        [ $model = image ] && [ "$accumulate" -gt 1 ] && a="parallel.dp=$dp train.accumulate=$accumulate"
+        for zero in $zeros; do
+            [ $dp -eq 1 ] && [ "$zero" -gt 0 ] && continue
+            equal "$a" "parallel.dp=$dp parallel.zero=$zero train.accumulate=$accumulate" $(options $model) $sgd --steps $steps \
+                --optim.lr=$([ $model = image ] && echo 0.01 || echo 0.1) --precision.compute=$type --train.global_batch=$((2 * dp * accumulate))
+        done
+    done; done; done; done
+}
+
+if [ $full -eq 1 ]; then
+    matrix "gpt2 untied tied image" "fp32 bf16" "1 2 3 4 8" "0 1 2 3" "1 2 4" 20
+else
+    matrix "gpt2 untied tied image" fp32 2 "0 1 2 3" 2 3
+    matrix "tied image" fp32 3 "0 1 2 3" 1 3
+    matrix gpt2 fp32 "4 8" "1 3" 1 3
+    matrix "untied image" bf16 2 "0 2 3" 2 3
+    matrix "gpt2 tied image" fp32 2 3 1 20
+    matrix untied fp32 3 2 4 20
+fi
+
+# ---- switches ----
+zeros="0 1 2 3"
+for zero in $zeros; do
+    z="parallel.zero=$zero"
+    two="parallel.dp=2 $z"
+    [ $zero -lt 3 ] && equal "" "parallel.dp=2 $z parallel.bucket=4KiB parallel.first_bucket=1KiB" $gpt2 $fp32 $sgd --train.global_batch=4
+    equal "" "$two parallel.overlap=false" $untied $fp32 $sgd --train.global_batch=4
+    equal "" "$two precision.reduce=bf16" $tied $fp32 $sgd --train.global_batch=4
+    equal "" "parallel.dp=3 $z" $gpt2 $fp32 $sgd --train.global_batch=7     # 2, 2 and 3 samples
+    equal "" "$two train.accumulate=4" $gpt2 $fp32 $sgd --train.global_batch=7
+    equal "" "$two" $image $fp32 $sgd --train.global_batch=7
+    equal "" "$two" $gpt2 $fp32 $sgd --train.global_batch=4 --model.dropout=0.2
+    equal "$two parallel.sync_batch_norm=false" "parallel.dp=2 parallel.sync_batch_norm=false" $image $fp32 $sgd --train.global_batch=4
+    for offload in cpu file; do equal "" "$two optim.offload=$offload" $gpt2 $fp32 --optim.name=adamw --train.global_batch=4; done
+    for mode in selective full every:2 budget:560KiB; do
+        equal "" "$two recompute.mode=$mode" $untied $fp32 $sgd --train.global_batch=4
+    done
+    for optimizer in sgd adam adamw lamb lars; do
+        equal "" "$two" $gpt2 $fp32 --optim.name=$optimizer --optim.clip=0.1 --train.global_batch=4
+    done
+    equal "" "$two" $gpt2 --precision.compute=bf16 --precision.master=false $sgd --train.global_batch=4
+done
+for zero in 1 2 3; do
+    equal "" "parallel.dp=4 parallel.zero=$zero parallel.replicate=2" $gpt2 $fp32 $sgd --train.global_batch=8
+    equal "" "parallel.dp=4 parallel.zero=$zero parallel.replicate=2" $tied $fp32 --optim.name=lamb --train.global_batch=6
+done
+equal "" "parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $tied $fp32 $sgd --train.global_batch=4
+for zero in 2 3; do
+    equal "" "parallel.dp=2 parallel.zero=$zero parallel.accumulate_whole train.accumulate=2" $gpt2 $fp32 $sgd --train.global_batch=8
+done
+equal "optim.offload=file" "optim.offload=cpu" $gpt2 $fp32 --train.global_batch=2
+equal "parallel.dp=2 parallel.zero=2" "parallel.dp=3 parallel.zero=3" $untied $fp32 --train.global_batch=6 --steps 20
+
+# ---- one layout twice has the same bits ----
+for layout in "parallel.dp=1" "parallel.dp=3 parallel.zero=0" "parallel.dp=2 parallel.zero=1 precision.reduce=bf16" \
+              "parallel.dp=4 parallel.zero=2 parallel.replicate=2" "parallel.dp=3 parallel.zero=3 train.accumulate=2"; do
+    for type in fp32 bf16; do
+        cells=$((cells + 1))
+        "$lockstep" parity --a "$layout" --b "$layout" $gpt2 --precision.compute=$type --train.global_batch=9 --steps 5 --json \
+            >out.txt 2>err.txt || bad "$layout twice: $(cat err.txt)"
+        compared=$(sed 's/.*"compared":\([0-9]*\).*/\1/' out.txt)
+        [ "${compared:-0}" -gt 0 ] && grep -q "\"same_bits\":$compared," out.txt || bad "$layout twice has other bits: $(cat out.txt)"
+    done
+done
+
+# ---- as people type it: one global batch for both sides, whatever each alone would come to ----
+equal "parallel.dp=1" "parallel.dp=2 parallel.zero=3" $gpt2 $fp32
+equal "parallel.dp=1" "parallel.dp=2 parallel.zero=3" $image $fp32
+equal "train.accumulate=4" "--parallel.dp=2   --train.accumulate=2" $gpt2 $fp32 --train.global_batch=8
+equal "train.micro_batch=2" "parallel.dp=2" $gpt2 $fp32
+equal "train.global_batch=6" "parallel.dp=2" $gpt2 $fp32
+refused 2 "--b is missing" --a "parallel.dp=1"
+refused 2 "--b: unknown option 'parallel.zeor'; did you mean 'parallel.zero'?" --a "" --b "parallel.dp=2 parallel.zeor=1"
+refused 2 "--b: '2' is no option" --a "" --b "parallel.dp 2"
+refused 2 "--a: '--json' is no option" --a "--json" --b "parallel.dp=2"
+refused 2 "train.global_batch is 4 in --a and 8 in --b" --a "train.global_batch=4" --b "train.global_batch=8 parallel.dp=2"
+refused 2 "--b: parallel.zero does nothing here" --a "" --b "parallel.zero=1"
+refused 2 "unexpected argument" --a "" --b "" x
+refused 2 "is not a multiple of parallel.replicate=3" --a "" --b "parallel.dp=4 parallel.zero=1 parallel.replicate=3"
+refused 1 "the two hold different tensors" --a "" --b "model.layers=1" $gpt2 $fp32
+refused 1 "the layouts differ first in step 0, loss of 'loss' (forward)" --a "" --b "parallel.dp=2 train.seed=3" $gpt2 $fp32
+refused 1 "the layouts differ first in step 1" --a "" --b "optim.lr=0.01" $gpt2 $fp32
+grep -q "^equal" out.txt && bad "says equal and differs: $(cat out.txt)"
+refused 1 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 refused 2 "it was started by" --a "" --b ""
+[ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
+
+[ $failures -eq 0 ] && say "parity: $cells pairs of layouts"
+exit $((failures > 0))
