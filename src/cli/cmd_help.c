@@ -84,7 +84,7 @@ static const char config_page[] =
     "A file is plain YAML, a mapping a section:\n"
     "  train:\n"
     "    steps: 500\n"
-    "    global_batch: 32      # = micro_batch * accumulate; -1 is the rest\n"
+    "    global_batch: 32      # = micro_batch * accumulate * parallel.dp; -1 is the rest\n"
     "  optim:\n"
     "    lr: 3e-4\n"
     "\n"
@@ -102,7 +102,8 @@ static const char data_page[] =
     "\n"
     "A sample is data.seq_len tokens and the one behind them. The last data.val_fraction of the tokens is for validation.\n"
     "Samples come in an order that is a function of train.seed and the sample's number alone: a run that stops goes on with\n"
-    "exactly the sample that was next.\n";
+    "exactly the sample that was next. On several ranks each has its share of the step's samples; the step's are the same\n"
+    "whatever the number of ranks. Image models (lockstep help models) train on pictures drawn by (seed, number).\n";
 
 static const char run_page[] =
     "A run writes a folder, --run.dir=DIR:\n"
@@ -110,13 +111,17 @@ static const char run_page[] =
     "    tokenizer.json         what token ids mean\n"
     "    metrics.jsonl          an object a step\n"
     "    events.out.tfevents.*  the same for TensorBoard\n"
-    "    log/rank_0000.log      what was said\n"
+    "    log/rank_0000.log      what was said; .err beside it: what that rank wrote to standard error\n"
+    "    calls/rank_0000        the last calls for communication, for 'lockstep doctor DIR'\n"
+    "    trace.json             with --log.trace=true: what every rank did when, for Perfetto or chrome://tracing\n"
     "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep of them\n"
     "    lock                   held by the process that runs here: a second one is refused\n"
     "\n"
     "Keys of metrics.jsonl: step, loss (nats a token), grad_norm (before clipping), lr, tokens (of the step),\n"
-    "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication other peak}\n"
-    "(bytes, most held during the step), comm {}, tokens_seen (of all steps), val_loss (where there was an evaluation).\n"
+    "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication offload\n"
+    "other peak} (bytes, most held during the step), comm {operation: {calls bytes seconds exposed}} (bytes that one rank sent;\n"
+    "exposed: seconds that it waited), time {compute exposed optimizer data} (seconds of the step), tokens_seen (of all steps),\n"
+    "val_loss (where there was an evaluation). Of several ranks: the largest's; --log.per_rank=true adds a file a rank.\n"
     "\n"
     "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
     "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
@@ -152,6 +157,27 @@ static const char memory_page[] =
     "plan' says the bytes of each part before anything runs; they are those that a run measures. --run.memory_limit=SIZE makes a\n"
     "step that would not fit fail in one line instead of the machine in a worse way.\n";
 
+static const char ranks_page[] =
+    "-n N (--launch.ranks=N) starts N ranks on this machine over shared memory: nothing to install, nothing left behind. Each\n"
+    "has its share of the cores. Started by mpirun, srun or torchrun a process joins the others instead; many machines need MPI\n"
+    "(Open MPI or MPICH, found when used).\n"
+    "\n"
+    "--parallel.dp=N               ranks that share the samples of a step (-1: all there are)\n"
+    "--parallel.zero=0             every rank holds everything; gradients are summed in buckets while backward goes on (DDP)\n"
+    "--parallel.zero=1             the optimizer's state is sharded: 12 of the 18 bytes a parameter of bf16 training\n"
+    "--parallel.zero=2             gradients too\n"
+    "--parallel.zero=3             parameters too (FSDP): gathered block by block, one ahead, and freed again\n"
+    "--parallel.replicate=R        shards lie over groups of dp / R ranks; copies of them are summed across\n"
+    "--optim.offload=cpu | file    the optimizer's state lives outside between steps\n"
+    "\n"
+    "'lockstep plan --parallel.dp=8 --parallel.zero=3' says the bytes of a rank and on the wire; add --print-program to read what\n"
+    "each rank does. 'lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"' runs both and compares every\n"
+    "gradient and weight. --log.trace=true and 'lockstep bench comm' say what communication costs.\n"
+    "\n"
+    "Every call carries what it belongs to. Ranks that call different things, a rank that dies, or one that does not come\n"
+    "within --launch.timeout end the job on all ranks with one line that names it, and exit code 3; 'lockstep doctor RUN' shows\n"
+    "the last calls of every rank, also after a kill.\n";
+
 struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
 
 static const struct topic topics[] = {
@@ -162,6 +188,7 @@ static const struct topic topics[] = {
     { "run", "what a run's folder holds, and how it goes on", run_page, NULL },
     { "precision", "arithmetic, MFU and HFU", precision_page, NULL },
     { "memory", "what takes it, and how to need less", memory_page, NULL },
+    { "ranks", "several ranks: starting them, what is sharded, what happens when one fails", ranks_page, NULL },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 

@@ -101,7 +101,7 @@ void report_start(const struct trainer *t)
     put_data(t);
     put_batch(t);
     label("machine");
-    printf("%d threads%s, %s, %s at %.0f GFLOP/s\n", threads_count(), t->ranks.size > 1 ? " a rank" : "", isa_name(isa_best()), compute_name(t),
+    printf("%d thread%s%s, %s, %s at %.0f GFLOP/s\n", threads_count(), threads_count() > 1 ? "s" : "", t->ranks.size > 1 ? " a rank" : "", isa_name(isa_best()), compute_name(t),
            t->peak_flops / 1e9);
     label("run");
     printf("%s", t->folder.path);
