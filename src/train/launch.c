@@ -33,7 +33,7 @@ struct job {
     struct segment *segment;
     struct child   *child;
     struct pollfd  *polled;     /* signals, console, then two a rank */
-    int             n, left;    /* left: alive */
+    int             n, started, left;  /* left: alive */
     int             failed;     /* the rank whose failure counts; -1 */
     double          deadline;   /* of the grace; 0: no failure yet */
     int             leave;      /* SIGINT or SIGTERM was passed on */
@@ -230,7 +230,7 @@ static void fill_polled(struct job *j)
 
     j->polled[0] = (struct pollfd){ j->signals, POLLIN, 0 };
     j->polled[1] = (struct pollfd){ j->console.used > 0 ? j->console.fd : -1, POLLOUT, 0 };
-    for (int i = 0; i < j->n; i++) {
+    for (int i = 0; i < j->started; i++) {
         const struct voice *v = &j->child[i].voice;
 
         j->polled[2 + 2 * i] = (struct pollfd){ room ? v->out.fd : -1, POLLIN, 0 };
@@ -238,12 +238,13 @@ static void fill_polled(struct job *j)
     }
 }
 
-/* Lines before deaths: what a rank said before it died is read before it is buried. */
+/* Lines before deaths: what a rank said before it died is read before it is buried. Only ranks that were started are polled:
+ * a list longer than the process may have descriptors is refused whole. */
 static void look(struct job *j)
 {
     fill_polled(j);
-    if (poll(j->polled, (nfds_t)(2 + 2 * j->n), patience(j)) < 0) return;
-    for (int i = 0; i < j->n; i++) {
+    if (poll(j->polled, (nfds_t)(2 + 2 * j->started), patience(j)) < 0) return;
+    for (int i = 0; i < j->started; i++) {
         struct voice *v = &j->child[i].voice;
 
         if (j->polled[2 + 2 * i].revents) voice_read(v, &v->out, &j->console);
@@ -269,6 +270,7 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
         s.bind = bind ? &shares[i] : NULL;
         LS_TRY(child_start(&s, &j->child[i].pid, &out, &err));
         voice_open(&j->child[i].voice, i, out, err, j->launch->log_folder);
+        j->started++;
         j->left++;
     }
     return LS_OK;
