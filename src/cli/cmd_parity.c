@@ -93,11 +93,14 @@ static void add(struct side *s, const char *option, int64_t value)
     s->argv[s->argc++] = s->added[s->more++];
 }
 
-/* Where the global batch is known, micro-batches are what their number leaves, unless both were given. */
+/* A batch norm sees one micro-batch of all ranks, so image models do a step in one unless they are told how. */
 static ls_status settle(const struct invocation *in, struct side *s, int64_t global)
 {
+    ls_image_model image;
+
     if (global && !is_given(s, "train.global_batch")) add(s, "train.global_batch", global);
-    if ((global || is_given(s, "train.global_batch")) && !is_given(s, "train.micro_batch")) add(s, "train.micro_batch", -1);
+    if (config_image(&s->in.config, &image) && !is_given(s, "train.micro_batch") && !is_given(s, "train.accumulate"))
+        add(s, "train.accumulate", 1);
     LS_TRY(parse(in, s));
     return args_check(&s->in);
 }
@@ -176,12 +179,14 @@ static struct parity_bounds bounds_of(const struct config *a, const struct confi
 {
     bool half = config_type(a) != LS_F32 || config_type(b) != LS_F32, reduce = a->precision.reduce || b->precision.reduce;
     int kind = a->optim.name;
+    ls_image_model image;
     bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
 
     return (struct parity_bounds){
         .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
         .weight = half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
-        .sensitive = divides ? a->optim.lr : 0, .later = 10,
+        .sensitive = divides ? a->optim.lr : 0, 
+        .later = config_image(a, &image) ? 1e4 : divides ? 10 : 1,
     };
 }
 

@@ -3,8 +3,8 @@
  * One side runs some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes
  * a file of records, little-endian:
  *     u32 kind, u32 step, u64 bytes of the name, u64 count, name, f64[count] (loss, norm) or f32[count] (gradient, weight)
- * in this order: for each step loss, norm, every gradient; then every weight. Gradients are the whole step's, summed over
- * ranks and micro-batches, before clipping.
+ * in this order: for each step loss, norm, every gradient, every weight as the update left it. Gradients are the whole
+ * step's, summed over ranks and micro-batches, before clipping.
  */
 #ifndef LS_TRAIN_PARITY_H
 #define LS_TRAIN_PARITY_H
@@ -18,7 +18,7 @@ enum parity_kind { PARITY_LOSS, PARITY_NORM, PARITY_GRADIENT, PARITY_WEIGHT, PAR
 
 struct parity_difference {
     enum parity_kind kind;
-    uint64_t step;          /* 0, 1, ...; of weights: steps done */
+    uint64_t step;          /* 0, 1, ... */
     char     name[160];     /* of the parameter; "loss", "norm" */
     size_t   element;       /* where it is largest, measured by what is allowed there */
     double   a, b;          /* there */
@@ -31,8 +31,11 @@ struct parity_difference {
  * whole gradient where that is larger (a gradient that is zero but for rounding has no scale of its own). A weight may also
  * differ by what the update rule makes of its gradients' rounding: `plain` times it (sgd, lars: the learning rate, with all that
  * momentum makes of it); of rules that divide by the gradient's size (adam, adamw, lamb), whose learning rate is `sensitive`,
- * as much of a whole update as rounding is of the gradient. Such rules make large updates of gradients that are rounding alone,
- * which the gradients of later steps then feel: theirs may lie `later` times further apart. */
+ * as much of a whole update as rounding is of the gradient.
+ *
+ * Behind the first step gradients and norms may lie `later` times further apart. Rules that divide make large updates of gradients
+ * that are rounding alone, which the next gradients feel (10). Where rounding pushes the input of a ReLU across zero, its
+ * sample's gradient appears or goes as a whole (image models: 1e4; their losses hardly move). Otherwise 1. */
 struct parity_bounds { double loss, norm, gradient, weight, plain, sensitive, later; };
 
 struct parity_result {

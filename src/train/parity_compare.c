@@ -126,11 +126,11 @@ static double largest(const struct record *r)
 
 static double bound_of(const struct comparison *c, uint32_t kind, uint32_t step)
 {
-    double later = step > 0 && c->bounds->sensitive > 0 ? c->bounds->later : 1;
+    double later = step > 0 ? c->bounds->later : 1;
 
     switch ((enum parity_kind)kind) {
     case PARITY_LOSS:     return c->bounds->loss;
-    case PARITY_NORM:     return c->bounds->norm;
+    case PARITY_NORM:     return later * c->bounds->norm;
     case PARITY_GRADIENT: return later * c->bounds->gradient;
     default:              return c->bounds->weight;
     }
@@ -195,11 +195,11 @@ static ls_status compare_record(struct comparison *c, const struct record *a, co
     } else if (beyond) {
         tell(r, &d);
     }
-    if (a->kind == PARITY_GRADIENT) LS_TRY(add_slack(c, a, c->bounds->gradient * scale));
+    if (a->kind == PARITY_GRADIENT) LS_TRY(add_slack(c, a, bound_of(c, a->kind, a->step) * scale));
     if (is_closer(&d, &r->largest[a->kind])) r->largest[a->kind] = d;
     r->compared++;
     r->same_bits += memcmp(a->data, b->data, a->count * (a->kind <= PARITY_NORM ? 8 : 4)) == 0;
-    r->tensors += a->kind == PARITY_WEIGHT;
+    r->tensors += a->kind == PARITY_WEIGHT && a->step == 0;
     if (a->kind == PARITY_LOSS) r->steps = a->step + 1;
     return LS_OK;
 }

@@ -59,7 +59,8 @@ static ls_status take_step(struct side *s, uint64_t index)
     LS_TRY(step_update(&s->step, s->config->optim.lr, index + 1, &norm));
     LS_TRY(put(s, PARITY_LOSS, index, "loss", &loss, 1));
     LS_TRY(put(s, PARITY_NORM, index, "norm", &norm, 1));
-    return put_tensors(s, PARITY_GRADIENT, index);
+    LS_TRY(put_tensors(s, PARITY_GRADIENT, index));
+    return put_tensors(s, PARITY_WEIGHT, index);
 }
 
 static ls_status make(struct side *s, uint64_t steps)
@@ -71,7 +72,7 @@ static ls_status make(struct side *s, uint64_t steps)
     s->host = mem_array(MEM_OTHER, most, sizeof *s->host);
     if (!s->host) return LS_ENOMEM;
     for (uint64_t i = 0; i < steps; i++) LS_TRY(take_step(s, i));
-    return put_tensors(s, PARITY_WEIGHT, steps);
+    return LS_OK;
 }
 
 static ls_status open_side(struct side *s, const struct ranks *ranks, const char *path)

@@ -7,7 +7,7 @@ void random_tokens(struct step *s, uint64_t index, double ignored)
 {
     size_t count = s->accumulate * s->batch * s->seq_len, own = (s->end - s->begin) * s->seq_len;
     uint64_t stream = rng_stream("random.tokens"), first = (index * s->global + s->begin) * s->seq_len,
-             vocab = s->model.vocab, seed = ls_store_settings(s->store).seed;
+             vocab = s->model.vocab, seed = s->seed;
 
     if (s->image) step_fill_pictures(s, index * s->global);
     for (size_t i = 0; i < count; i++) {

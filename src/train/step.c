@@ -94,6 +94,7 @@ ls_status step_open(const struct config *c, const ls_model *model, const struct 
 {
     struct step s = {
         .model = model ? *model : (ls_model){ 0 }, .optimizer = config_optimizer(c), .ranks = *ranks,
+        .seed = (uint64_t)c->train.seed,
         .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
         .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
     };
@@ -111,7 +112,7 @@ ls_status step_open(const struct config *c, const ls_model *model, const struct 
                        s.seq_len, model->max_positions);
     options.type = config_type(c);
     options.master = c->precision.master && options.type != LS_F32;
-    options.seed = (uint64_t)c->train.seed;
+    options.seed = s.seed;
     ranks_share(ranks, s.global, &s.begin, &s.end);
     st = plant(c, &s, &options);
     if (st == LS_OK) st = ls_store_new(&options, &s.store);

@@ -23,6 +23,7 @@ struct step {
     ls_program  *program;
     ls_optimizer optimizer;
     struct ranks ranks;                 /* borrowed */
+    uint64_t seed;                      /* of the run; a planted bug gives the store another */
     bool   mean_of_means;               /* a planted bug: each rank divides by its own count */
     size_t global;                      /* samples of a step, over all ranks */
     size_t begin, end;                  /* of them, this rank's share */

@@ -1,0 +1,83 @@
+#!/bin/sh
+# test_planted.sh LOCKSTEP - mistakes made on purpose (--debug.plant): `lockstep parity` sees each of them, in every layout where it
+# can be made, and names the tensor, step and direction in which it shows first.
+set -u
+lockstep=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+seen=0
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+common="--optim.name=sgd --optim.lr=0.1 --precision.compute=fp32 --train.global_batch=6 --launch.threads=1"
+gpt2="--model.preset=gpt2-tiny --data.seq_len=6"
+llama="--model.preset=llama-tiny --data.seq_len=6"
+image="--model.preset=resnet-tiny"
+
+# sees BUG LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
+sees() {
+    bug=$1 layout=$2 options=$3
+    shift 3
+    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options $common >out.txt 2>err.txt
+    got=$?
+    [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
+    for words in "$@"; do
+        grep -qF -e "$words" err.txt || bad "$bug in '$layout' $options: not '$words': $(cat err.txt)"
+    done
+    grep -q "^equal" out.txt && bad "$bug in '$layout' $options: says equal"
+    seen=$((seen + 1))
+}
+
+# The weight that the store lists first, the one behind whose bucket nothing comes in backward, and the one whose comes first.
+for zero in 0 1 2 3; do
+    buckets="parallel.bucket=4KiB parallel.first_bucket=1KiB"
+    [ $zero -eq 3 ] && buckets=
+    two="parallel.dp=2 parallel.zero=$zero $buckets"
+    three="parallel.dp=3 parallel.zero=$zero $buckets"
+
+    sees average "$two" "$gpt2" "step 0, gradient of 'wte.weight' (backward)" "5.00e-01 of its scale"
+    sees average "$three" "$llama" "step 0, gradient of 'model.embed_tokens.weight' (backward)" "6.67e-01 of its scale"
+    sees skip_bucket "$two" "$gpt2" "step 0, gradient of 'wte.weight' (backward)"
+    sees skip_bucket "$three" "$llama" "step 0, gradient of 'model.embed_tokens.weight' (backward)"
+    sees skip_bucket "$two" "$image" "step 0, gradient of 'conv1.weight' (backward)"
+    sees twice "$two" "$llama" "step 0, gradient of 'lm_head.weight' (backward)"
+    sees twice "$three" "$image" "step 0, gradient of 'fc.weight' (backward)"
+    [ $zero -gt 0 ] && sees local_norm "$two" "$llama" "step 0, norm of 'norm' (backward)"
+    # One element is not updated: the last of the whole or, where updates are sharded, of a rank's part.
+    sees boundary "$two" "$gpt2" "step 0, weight of 'wte.weight' (optimizer)" \
+        "$([ $zero -eq 0 ] && echo 'in element 16383,' || echo 'in element 8191,')"
+    sees boundary "$two" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)" "in element 16383,"
+    sees mean_of_means "$two" "$gpt2" "step 0, loss of 'loss' (forward)"
+    sees mean_of_means "$three" "$image" "step 0, loss of 'loss' (forward)"
+    sees seed "$two" "$llama" "step 0, loss of 'loss' (forward)"
+    sees seed "$three" "$image" "step 0, loss of 'loss' (forward)"
+done
+sees twice "parallel.dp=4 parallel.zero=2 parallel.replicate=2" "$llama" "step 0, gradient of "
+sees boundary "parallel.dp=2 parallel.zero=2 optim.offload=cpu" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)"
+sees average "parallel.dp=2 precision.reduce=bf16" "$gpt2" "step 0, gradient of 'wte.weight' (backward)"
+
+# The same in numbers for scripts.
+"$lockstep" parity --a "" --b "parallel.dp=2 debug.plant=average" $gpt2 $common --json >out.txt 2>err.txt && bad "--json: exit 0"
+grep -q '^{"equal":false,.*"first":{"kind":"gradient","direction":"backward","step":0,"name":"wte.weight","element":[0-9]*,' out.txt ||
+    bad "--json: $(cat out.txt)"
+
+# What is no mistake that can be made here is refused before anything runs.
+refused() {
+    words=$1
+    shift
+    "$lockstep" "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
+}
+refused "'typo' is none of none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed" \
+    parity --a "" --b "parallel.dp=2 debug.plant=typo" $gpt2
+refused "'typo' is none of none|average|" train -n 2 --debug.plant=typo $gpt2
+refused "debug.plant does nothing here" parity --a "" --b "debug.plant=twice" $gpt2
+refused "debug.plant does nothing here" parity --a "" --b "parallel.dp=2 debug.plant=local_norm" $gpt2
+
+[ $failures -eq 0 ] && say "planted: $seen mistakes seen"
+exit $((failures > 0))
