@@ -1,0 +1,126 @@
+/* D7 - batch norm's running statistics are buffers: nothing adds them up, so they are broadcast from rank 0 after each step.
+ * Each rank then normalises by its own few samples. Synchronised, all ranks use the statistics of the whole batch, and a small
+ * batch per rank trains as one rank with all of it does. */
+#include "lab_train.h"
+#include "lockstep/data.h"
+
+enum { BATCH = 8, RANKS = 4, ROOM = 1 << 13 };
+
+static const ls_image_model net = { .channels = 2, .height = 6, .width = 6, .filters = 4, .stages = 1, .blocks = 1, .classes = 5,
+                                    .momentum = 0.1, .eps = 1e-5 };
+
+struct shared { int sync, samples; double gradient[ROOM], first[8], mean[RANKS][64], loss[RANKS]; };
+
+static void write_images(ls_program *p, int first, int n, int whole)
+{
+    ls_images set = LS_IMAGES_DEFAULTS;
+    static float x[BATCH * 2 * 6 * 6];
+    int32_t y[BATCH];
+    float denominator = (float)whole;
+
+    set.channels = net.channels;
+    set.height = net.height;
+    set.width = net.width;
+    set.classes = net.classes;
+    for (int i = 0; i < n; i++) ls_images_get(&set, (uint64_t)(first + i), x + i * 72, &y[i]);
+    TRY(ls_program_write(p, "x", x, LS_F32, (size_t)n * 72));
+    TRY(ls_program_write(p, "y", y, LS_I32, (size_t)n));
+    TRY(ls_program_write(p, "count", &denominator, LS_F32, 1));
+}
+
+static int is_running(const char *name) { return strstr(name, "running") != NULL; }
+
+/* Gradients of what learns, and running statistics, one parameter after another. */
+static void read_back(const ls_store *s, double *gradient, double *running, double *first)
+{
+    for (size_t i = 0; i < ls_store_count(s); i++) {
+        size_t n = parameter_count(s, i);
+        double **to = is_running(ls_store_name(s, i)) ? &running : &gradient;
+
+        TRY(ls_store_read(s, i, is_running(ls_store_name(s, i)) ? "parameter" : "gradient", *to, LS_F64, n));
+        if (strcmp(ls_store_name(s, i), "bn1.running_mean") == 0) memcpy(first, *to, n * sizeof **to);
+        *to += n;
+    }
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct shared *s = shared;
+    ls_optimizer sgd = { .kind = LS_SGD };
+    ls_data_options data = LS_DATA_DEFAULTS;
+    ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
+    static double gradient[ROOM];
+    double first[8];
+    size_t b = (size_t)(s->samples / n);
+    ls_store *store;
+    ls_program *p;
+    ls_value x, y, count;
+
+    data.sync_batch_norm = s->sync;
+    TRY(ls_store_new(&f64, &store));
+    TRY(ls_program_new(store, &p));
+    x = ls_cast(p, ls_input(p, "x", LS_F32, SIZES(b, net.channels, net.height, net.width)), LS_F64);
+    y = ls_input(p, "y", LS_I32, SIZES(b));
+    count = ls_input(p, "count", LS_F32, SIZES(1));
+    ls_backward(p, ls_output(p, "loss", ls_image_loss(p, &net, x, y, count, 1)));
+    TRY(ls_optimizer_append(p, &sgd));
+    if (n > 1) TRY(ls_data_parallel(p, comm, &data));
+    TRY(ls_program_compile(p, NULL));
+    write_images(p, rank * (int)b, (int)b, s->samples);
+    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_LAST));
+    TRY(ls_program_read(p, "loss", &s->loss[rank], LS_F64, 1));
+    TRY(ls_optimizer_set(p, &sgd, 0.1, 1));
+    TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    read_back(store, gradient, s->mean[rank], first);
+    if (rank == 0) {
+        memcpy(s->gradient, gradient, sizeof gradient);
+        memcpy(s->first, first, sizeof first);
+    }
+    ls_program_release(&p);
+    ls_store_release(&store);
+}
+
+static struct shared *train(int n, int samples, int sync)
+{
+    struct shared *s = lab_shared(sizeof *s);
+
+    s->sync = sync;
+    s->samples = samples;
+    lab_ranks(n, run, s);
+    return s;
+}
+
+static double apart(const double *a, const double *b, int n)
+{
+    double most = 0, largest = 0;
+
+    for (int i = 0; i < n; i++) {
+        most = fmax(most, fabs(a[i] - b[i]));
+        largest = fmax(largest, fabs(a[i]));
+    }
+    return most / largest;
+}
+
+static int ranks_that_differ(const struct shared *s)
+{
+    int n = 0;
+
+    for (int r = 1; r < RANKS; r++) n += memcmp(s->mean[r], s->mean[0], sizeof s->mean[0]) != 0;
+    return n;
+}
+
+int main(void)
+{
+    struct shared *whole = train(1, BATCH, 0), *two = train(1, BATCH / RANKS, 0);
+    struct shared *sync = train(RANKS, BATCH, 1), *own = train(RANKS, BATCH, 0);
+
+    lab_open("D7", "buffers are broadcast from rank 0; SyncBatchNorm makes the statistics global");
+    lab_equal("4 ranks, 2 samples each, sync: statistics off from one rank's", 0, apart(whole->mean[0], sync->mean[0], 64), 1e-12);
+    lab_equal("       gradients off from one rank's", 0, apart(whole->gradient, sync->gradient, ROOM), 1e-12);
+    lab_equal("       ranks whose buffers differ from rank 0's", 0, ranks_that_differ(sync), 0);
+    lab_above("without sync: statistics off from one rank's", 0.01, apart(whole->mean[0], own->mean[0], 64));
+    lab_above("       gradients off from one rank's", 0.01, apart(whole->gradient, own->gradient, ROOM));
+    lab_equal("       ranks whose buffers differ from rank 0's", 0, ranks_that_differ(own), 0);
+    lab_equal("       first layer's mean, off from that of rank 0's 2 samples", 0, apart(two->first, own->first, 4), 1e-12);
+    return lab_close();
+}

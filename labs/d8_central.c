@@ -1,0 +1,117 @@
+/* D8 - data parallelism by one process that owns the model (DataParallel): in each step rank 0 sends the weights to all,
+ * gathers their gradients, adds them up and makes the update. Its link carries (K-1) times the model in each direction and
+ * the others' carry it once, while the ring loads every link alike, with less than twice the model; and K-1 ranks wait
+ * while one adds up and updates.
+ *
+ * In one machine's memory there are no links, so the times printed here say little; the bytes at rank 0 are what counts. */
+#include "lab_train.h"
+
+enum { RANKS = 4, STEPS = 5, ROOM = 1 << 17 };
+
+struct found { uint64_t out, to_rank_0, elements; double seconds, loss[STEPS]; uint64_t hash; };
+
+static float weights[ROOM], came[ROOM], sum[ROOM];
+
+static void move(struct training *t, const char *kind, float *flat, int write)
+{
+    for (size_t i = 0, at = 0; i < ls_store_count(t->store); at += parameter_count(t->store, i++)) {
+        size_t n = parameter_count(t->store, i);
+
+        if (!write) TRY(ls_store_read(t->store, i, kind, flat + at, LS_F32, n));
+        else if (kind[0] == 'p') TRY(ls_store_set(t->store, i, flat + at, LS_F32, n));
+        else TRY(ls_store_write(t->store, i, kind, flat + at, LS_F32, n));
+    }
+}
+
+/* One way or the other between rank 0 and everyone. */
+static void spread_weights(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+{
+    if (rank == 0) move(t, "parameter", weights, 0);
+    for (int r = 1; r < n && rank == 0; r++) TRY(ls_send(comm, weights, count, LS_F32, r, NULL));
+    if (rank == 0) return;
+    TRY(ls_recv(comm, weights, count, LS_F32, 0, NULL));
+    move(t, "parameter", weights, 1);
+}
+
+static void gather_gradients(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+{
+    move(t, "gradient", sum, 0);
+    if (rank > 0) TRY(ls_send(comm, sum, count, LS_F32, 0, NULL));
+    if (rank > 0) return;
+    for (int r = 1; r < n; r++) {
+        TRY(ls_recv(comm, came, count, LS_F32, r, NULL));
+        for (size_t i = 0; i < count; i++) sum[i] += came[i];
+    }
+    move(t, "gradient", sum, 1);
+}
+
+/* The net of one rank, which is told what part of the batch to take. */
+static void central(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct job j = job_of(2, 64);
+    struct training t;
+    int part = j.samples / n, all = j.samples;
+    size_t count;
+
+    j.samples = part;
+    training_open(&j, NULL, 0, &t);
+    count = ls_store_elements(t.store);
+    if (count > ROOM) exit(1);
+    f->seconds = -seconds_now();
+    for (int s = 0; s < STEPS; s++) {
+        spread_weights(comm, &t, rank, n, count);
+        ls_store_zero_grad(t.store);
+        f->loss[s] = training_micro_batch(&t, s, rank * part, all, LS_LAST);
+        gather_gradients(comm, &t, rank, n, count);
+        if (rank == 0) training_update(&t, s);
+    }
+    f->seconds += seconds_now();
+    f->elements = count;
+    f->out = sent(comm, LS_COLLECTIVE_SEND);
+    f->to_rank_0 = ls_comm_bytes_to(comm, 0);
+    training_close(&t);
+}
+
+static void ring(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct job j = job_of(2, 64);
+    struct training t;
+
+    (void)n;
+    training_open(&j, comm, 0, &t);
+    f->seconds = -seconds_now();
+    for (int s = 0; s < STEPS; s++) f->loss[s] = training_step(&t, s);
+    f->seconds += seconds_now();
+    f->out = sent(comm, LS_COLLECTIVE_ALL_REDUCE);
+    training_close(&t);
+}
+
+int main(void)
+{
+    struct found *c = lab_shared(RANKS * sizeof *c), *d = lab_shared(RANKS * sizeof *d);
+    double into = 0, most = 0, loss[2] = { 0 }, model;
+
+    lab_ranks(RANKS, central, c);
+    lab_ranks(RANKS, ring, d);
+    model = 4 * (double)c[0].elements * STEPS;
+    printf("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
+    for (int r = 0; r < RANKS; r++) {
+        printf("%12d %12.3f %12.3f\n", r, (double)c[r].out / model, (double)d[r].out / model);
+        into += (double)c[r].to_rank_0;
+        most = fmax(most, fabs((double)d[r].out / model - 2.0 * (RANKS - 1) / RANKS));
+        loss[0] += c[r].loss[STEPS - 1];
+        loss[1] += d[r].loss[STEPS - 1];
+    }
+    printf("%12s %12.4f %12.4f\n\n", "seconds", c[0].seconds, d[0].seconds);
+    lab_open("D8", "single-process DataParallel with a central gatherer is unbalanced");
+    lab_equal("central, 4 ranks: rank 0 sends, in models a step", RANKS - 1, (double)c[0].out / model, 0);
+    lab_equal("       rank 0 receives", RANKS - 1, into / model, 0);
+    lab_equal("       another rank sends", 1, (double)c[1].out / model, 0);
+    lab_equal("all-reduce: ranks' bytes off from 2 (K-1)/K models by", 0, most, 1e-3);
+    lab_equal("rank 0's bytes, both ways: central / all-reduce, K / 2", RANKS / 2.0,
+              ((double)c[0].out + into) / (2.0 * (double)d[0].out), 1e-3);
+    lab_equal("the same training: loss of the last step", loss[1], loss[0], 1e-4);
+    return lab_close();
+}
