@@ -258,14 +258,16 @@ static void test_batch_sizes(void **state)
     check_batch("-1", "4", "-1", 4, 4, 1);
     check_batch("32", "4", "-1", 32, 4, 8);
     check_batch("32", "-1", "8", 32, 4, 8);
-    check_batch("32", "-1", "-1", 32, 32, 1);
+    check_batch("32", "-1", "-1", 32, 8, 4);
+    check_batch("3", "-1", "-1", 3, 3, 1);
+    check_batch("-1", "-1", "-1", 8, 8, 1);
     check_batch("-1", "4", "8", 32, 4, 8);
     check_batch("32", "4", "8", 32, 4, 8);
     check_batch("33", "4", "-1", 33, 4, 9);
     check_batch("33", "4", "9", 33, 4, 9);
     check_batch("33", "4", "10", 0, 0, 0);
     check_batch("32", "4", "4", 0, 0, 0);
-    check_batch("-1", "-1", "4", 0, 0, 0);
+    check_batch("-1", "-1", "4", 32, 8, 4);
     check_batch("0", "4", "-1", 0, 0, 0);
     check_batch("-1", "1000000000000", "1000000000000", 0, 0, 0);
 }

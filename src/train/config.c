@@ -46,9 +46,9 @@ static const struct option rows[] = {
 
     INT(train.steps, "1000", 0, COUNT_MOST, "steps", T | P, "updates to make"),
     INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
-    INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate; -1: that product"),
-    INT(train.micro_batch, "8", -1, COUNT_MOST, "samples", STEP, "samples computed at once; -1: global_batch / accumulate"),
-    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a step; -1: global_batch / micro_batch"),
+    INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate * parallel.dp; -1: that product"),
+    INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples that a rank computes at once; -1: the rest, where accumulate is -1 too at most 8"),
+    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step; -1: the rest"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "micro-batches of an evaluation; 0: all validation samples"),

@@ -139,6 +139,8 @@ static ls_status fail_batch(const struct config *c, const char *why)
                    c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
 }
 
+enum { USUAL_MICRO_BATCH = 8 };
+
 static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
 
 /* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
@@ -149,9 +151,9 @@ static ls_status check_batch(struct config *c)
             dp = c->parallel.dp, per_rank, product;
 
     if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
-    if (*accumulate < 0 && (*global < 0 || *micro < 0)) *accumulate = 1;
-    if (*global < 0 && *micro < 0) return fail_batch(c, "one of the first two must be given");
     if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
+    if (*micro < 0 && (*accumulate < 0 || *global < 0)) *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, rounded_up(*global, dp)) : USUAL_MICRO_BATCH;
+    if (*accumulate < 0 && *global < 0) *accumulate = 1;
     if (*accumulate < 0) *accumulate = rounded_up(rounded_up(*global, dp), *micro);
     if (*micro < 0) *micro = rounded_up(rounded_up(*global, dp), *accumulate);
     if (__builtin_mul_overflow(*micro, *accumulate, &per_rank) || __builtin_mul_overflow(per_rank, dp, &product))

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include "base/base.h"
@@ -79,8 +80,8 @@ static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
     double between = read_comm(comm);
     LS_TRY(step_update(&t->step, m->lr, m->step, &m->grad_norm));
     m->data = fetched - began;
-    m->compute = updated - fetched - (between - before);
-    m->optimizer = base_now() - updated - (read_comm(comm) - between);
+    m->compute = fmax(0, updated - fetched - (between - before));
+    m->optimizer = fmax(0, base_now() - updated - (read_comm(comm) - between));
     return LS_OK;
 }
 
