@@ -115,6 +115,40 @@ static void a_late_rank_is_named(void **state)
     }
 }
 
+enum { LARGE = 1 << 18 };  /* elements that no post carries */
+
+/* Rank 1 is in the call, and stopped there until rank 0 has said what it saw. */
+static void stop_inside(int rank, int n, const char *where, void *ctx)
+{
+    int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
+    float *x = mem_zalloc(MEM_OTHER, LARGE * sizeof *x);
+    ls_work *w = NULL;
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
+    ls_comm_set_timeout(c, 1);
+    if (rank != 1) nap(0.5);
+    ls_status st = ls_all_reduce(c, x, x, LARGE, LS_F32, LS_SUM, &w);
+    if (rank == 1) raise(SIGSTOP);
+    if (st >= 0) st = ls_work_wait(&w);
+    if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    if (rank == 0) kill(pids[1], SIGCONT);
+    ls_comm_close(&c);
+    mem_free(x);
+}
+
+static void a_stopped_rank_is_named(void **state)
+{
+    struct rank_end e[3];
+
+    (void)state;
+    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, stop_inside, NULL, e);
+    same_line(3, e, "all_reduce #2 of world (f32, 262144, sum): rank 1 was stopped in it, and nothing moved for 1 s; ranks 0, 2 wait in");
+}
+
 static void send_late(int rank, int n, const char *where, void *ctx)
 {
     float x = 1;
@@ -228,6 +262,7 @@ int main(void)
         cmocka_unit_test(mismatches_are_told_to_all),
         cmocka_unit_test(a_late_rank_is_named),
         cmocka_unit_test(a_late_sender_is_named),
+        cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_dead_rank_is_named),
         cmocka_unit_test(calls_outlive_their_rank),
     };

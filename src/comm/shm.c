@@ -166,8 +166,10 @@ static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
     return LS_BUSY;  /* stopped while it wrote */
 }
 
+static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, l->member[rank]); }
+
 const struct transport transport_shm = {
     .name = "shm", .open = shm_open_link, .split = shm_split, .close = shm_close, .start = ring_start, .poll = ring_poll,
     .begin = whole_begin, .advance = whole_advance, .alloc = shm_alloc, .free = shm_free, .idle = shm_idle, .peek = shm_peek,
-    .fail = shm_fail, .failed = shm_failed, .note = shm_note, .wake = shm_wake,
+    .stopped = shm_stopped, .fail = shm_fail, .failed = shm_failed, .note = shm_note, .wake = shm_wake,
 };

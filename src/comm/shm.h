@@ -101,6 +101,7 @@ void      wait_ring_self(struct segment *s);
 /* LS_EPEER and the verdict when `rank` closed its side: for those who need it still. */
 ls_status wait_left(struct segment *s, int rank);
 bool      rank_left(const struct segment *s, int rank);
+bool      rank_stopped(const struct segment *s, int rank);
 
 /* shm_heap.c: memory of the own heap, whole pages. NULL with the message set. */
 ls_status heap_open(struct segment *s);

@@ -64,20 +64,33 @@ void wait_moved(struct segment *s)
     disarm(s);
 }
 
-/* Z and X are the states of a process that has ended. */
-static bool ended_by_proc(int pid)
+/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: not to be known. */
+static char state_of(int pid)
 {
     char path[40], line[512], *name_end;
 
-    if (kill(pid, 0) != 0) return true;
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
+    if (fd < 0) return 0;
     ssize_t got = read(fd, line, sizeof line - 1);
     close(fd);
     line[got > 0 ? got : 0] = '\0';
     name_end = strrchr(line, ')');
-    return name_end && (name_end[2] == 'Z' || name_end[2] == 'X');
+    return name_end && name_end[1] ? name_end[2] : 0;
+}
+
+static bool ended_by_proc(int pid)
+{
+    char state = kill(pid, 0) == 0 ? state_of(pid) : 'X';
+
+    return state == 'Z' || state == 'X';
+}
+
+bool rank_stopped(const struct segment *s, int rank)
+{
+    char state = state_of(atomic_load(&s->cell[rank].pid));
+
+    return state == 'T' || state == 't';
 }
 
 static bool in_job(const struct segment *s, int rank)

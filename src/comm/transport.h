@@ -73,6 +73,8 @@ struct transport {
     ls_status (*idle)(struct link *l, double seconds);
     /* The last call of `rank` as far as this process can know: LS_OK, or LS_BUSY: it has not answered (yet). */
     ls_status (*peek)(struct link *l, int rank, struct call_record *out);
+    /* True: the process of `rank` was stopped by a signal and stands still. NULL: not to be known. */
+    bool      (*stopped)(struct link *l, int rank);
     /* Ends the job's communication: every rank's next look at any link gives st and this message. First one wins. */
     void      (*fail)(struct link *l, ls_status st, const char *message);
     ls_status (*failed)(struct link *l);                             /* LS_OK, or what fail() said, message set */

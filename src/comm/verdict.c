@@ -46,8 +46,8 @@ ls_status comm_mismatch(const struct link_base *l, int mine, const struct signat
 
 /* ---- what a peer does ---- */
 
-/* In the same call; past it; not there yet; no answer. */
-enum standing { THERE, AHEAD, LATE, SILENT };
+/* In the same call; past it; not there yet; no answer; in the call, but its process was stopped. */
+enum standing { THERE, AHEAD, LATE, SILENT, STOPPED };
 struct peer { enum standing standing; struct call_record last; };
 
 static bool is_message(int op) { return op == LS_COLLECTIVE_SEND || op == LS_COLLECTIVE_RECV; }
@@ -58,6 +58,7 @@ static bool under_way(const struct call_record *r) { return r->state == CALL_QUE
 static struct peer look_at(ls_comm *c, const ls_work *w, int rank)
 {
     const struct signature *mine = &w->request.signature;
+    bool stopped = c->transport->stopped && c->transport->stopped(c->link, rank);
     struct peer p = { .standing = SILENT };
 
     if (c->transport->peek(c->link, rank, &p.last) != LS_OK) return p;
@@ -73,6 +74,7 @@ static struct peer look_at(ls_comm *c, const ls_work *w, int rank)
         if (its->sequence > mine->sequence || (its->sequence == mine->sequence && p.last.state == CALL_DONE)) p.standing = AHEAD;
         else if (its->sequence == mine->sequence) p.standing = THERE;
     }
+    if (stopped && p.standing == THERE) p.standing = STOPPED;
     return p;
 }
 
@@ -134,7 +136,11 @@ static ls_status collective_line(ls_comm *c, const ls_work *w, struct line *l, d
         else all[i] = look_at(c, w, i);
     }
     for (int i = 0; i < c->n; i++) {
-        if (all[i].standing != LATE && all[i].standing != SILENT) continue;
+        if (all[i].standing == THERE || all[i].standing == AHEAD) continue;
+        if (all[i].standing == STOPPED) {
+            put(l, "%s rank %d was stopped in it, and nothing moved for %g s", named++ ? ";" : ":", i, c->timeout);
+            continue;
+        }
         put(l, "%s rank %d has not come within %g s: ", named++ ? ";" : ":", i, c->timeout);
         put_last(l, c, &all[i], now);
     }
@@ -149,9 +155,10 @@ static ls_status message_line(ls_comm *c, const ls_work *w, struct line *l, doub
     int other = w->request.root;
     struct peer p = look_at(c, w, other);
 
-    if (p.standing == THERE) put(l, ": both ranks have come, and nothing moved for %g s", c->timeout);
+    if (p.standing == STOPPED) put(l, ": rank %d was stopped in it, and nothing moved for %g s", other, c->timeout);
+    else if (p.standing == THERE) put(l, ": both ranks have come, and nothing moved for %g s", c->timeout);
     else put(l, ": rank %d has not come within %g s: ", other, c->timeout);
-    if (p.standing != THERE) put_last(l, c, &p, now);
+    if (p.standing == LATE || p.standing == SILENT) put_last(l, c, &p, now);
     put(l, "; rank %d waits in it", c->rank);
     return ls_fail(LS_ETIMEOUT, "%s", l->text);
 }
