@@ -233,8 +233,21 @@ static void put_events(struct run_folder *r, const struct metrics *m)
     append_put(&r->events, record, tb_scalars_record(wall_time(), (int64_t)m->step, count, scalars, record));
 }
 
+enum { LINE_ROOM = 4096 };  /* more than any line of metrics: no step finds the buffer too small */
+
+static ls_status make_room(struct json_out *line)
+{
+    char blank[LINE_ROOM];
+
+    memset(blank, ' ', sizeof blank - 1);
+    blank[sizeof blank - 1] = '\0';
+    json_put_string(line, NULL, blank);
+    return json_out_status(line);
+}
+
 static ls_status put_line(struct run_folder *r, struct append *to, const struct metrics *m)
 {
+    if (!r->line.text) LS_TRY(make_room(&r->line));
     r->line.bytes = 0;
     r->line.need_comma = 0;
     metrics_put_json(m, &r->line);
