@@ -1,0 +1,36 @@
+/* Z1 - Adam in mixed precision holds 16 N bytes: 2 of weights, 2 of gradients, 4 of master weights, 4 of momentum, 4 of
+ * variance (Rajbhandari et al. 2020).
+ *
+ * Here gradients are added up in f32, over micro-batches and ranks, so they take 4: 18 N. (`reduce` bf16 makes them travel in
+ * 2.) Training in f32 alone is 16 N as well: 4 + 4 + 4 + 4, without a master copy. The ledger measures what a plan says to the
+ * byte; the tests hold them together. */
+#include "lab_train.h"
+
+static ls_cost price(ls_dtype type, size_t *elements)
+{
+    struct job j = job_of(4, 64);
+    struct training t;
+    ls_cost c;
+
+    j.type = type;
+    training_open(&j, NULL, 1, &t);
+    c = ls_program_cost(t.program);
+    *elements = ls_store_elements(t.store);
+    training_close(&t);
+    return c;
+}
+
+int main(void)
+{
+    size_t elements;
+    ls_cost half = price(LS_BF16, &elements), full = price(LS_F32, &elements);
+    double n = (double)elements;
+
+    lab_open("Z1", "Adam in mixed precision: 2 weights + 2 gradients + 4 master + 4 momentum + 4 variance = 16 N bytes");
+    lab_equal("bf16: weights, bytes an element", 2, (double)half.parameters / n, 0);
+    lab_equal("      gradients: 2 claimed, f32 here", 4, (double)half.gradients / n, 0);
+    lab_equal("      master, momentum, variance", 12, (double)half.optimizer / n, 0);
+    lab_equal("      all: 16 claimed, + 2 for f32 gradients", 16 + 2, (double)(half.parameters + half.gradients + half.optimizer) / n, 0);
+    lab_equal("f32:  all", 16, (double)(full.parameters + full.gradients + full.optimizer) / n, 0);
+    return lab_close();
+}

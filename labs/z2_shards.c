@@ -1,0 +1,92 @@
+/* Z2 - bytes per rank of K with 16 N in all: ZeRO-1 4N + 12N/K, ZeRO-2 2N + 14N/K, ZeRO-3 16N/K. Some texts leave the master
+ * weights whole: 8N + 8N/K and 6N + 10N/K. Corrected: master weights are optimizer state, only the update reads them, and they
+ * are sharded with the rest of it (Rajbhandari et al. 2020, and here).
+ *
+ * Gradients are f32 here: 2 N more wherever they are whole, 2 N / K where they are sharded: 18N, 6N + 12N/K, 2N + 16N/K, 18N/K.
+ * A model of 7.5 billion is priced for each K, without its memory; sizes that K divides come out to the byte, and for those that
+ * it doesn't, the shards of all ranks add up to the whole. */
+#include "lab_train.h"
+
+/* What one of K ranks holds between steps. */
+static double held(const struct job *j, int zero, int rank, int n, size_t *elements)
+{
+    struct job job = *j;
+    struct training t;
+    ls_comm *comm;
+    ls_cost c;
+
+    job.samples = n;
+    job.data.zero = zero;
+    TRY(ls_comm_open("plan:", rank, n, &comm));
+    training_open(&job, comm, 1, &t);
+    c = ls_program_cost(t.program);
+    *elements = ls_store_elements(t.store);
+    training_close(&t);
+    ls_comm_close(&comm);
+    return (double)(c.parameters + c.gradients + c.optimizer);
+}
+
+/* Bytes an element in all, and how many of them are sharded at each stage; the claim's, ours, and with whole masters. */
+static const double sharded[3][4] = { { 0, 12, 14, 16 }, { 0, 12, 16, 18 }, { 0, 8, 10, 12 } }, all[3] = { 16, 18, 16 };
+
+static double formula(int which, int zero, double n, int k) { return n * (all[which] - sharded[which][zero] + sharded[which][zero] / k); }
+
+static void large(void)
+{
+    struct job j = job_of(36, 4096);
+    double most = 0;
+    size_t n;
+
+    TRY(ls_model_preset("gpt2-1.5b", &j.model));
+    j.model.layers = 36;
+    j.model.width = 4096;
+    j.model.heads = j.model.kv_heads = 32;
+    j.model.head_size = 128;
+    j.model.ffn = 4 * 4096;
+    TRY(ls_model_check(&j.model));
+    j.type = LS_BF16;
+    j.time = 64;
+    held(&j, 0, 0, 2, &n);
+    printf("GB a rank holds, %.2f billion parameters\n%6s %6s %12s %14s %14s %14s\n", (double)n / 1e9, "K", "zero", "claimed",
+           "masters whole", "f32 gradients", "planned");
+    for (int k = 1; k <= 64; k *= 2)
+        for (int zero = k == 1 ? 0 : 1; zero < (k == 1 ? 1 : 4); zero++) {
+            double have = k == 1 ? held(&j, 0, 0, 1, &n) : held(&j, zero, k - 1, k, &n);
+
+            printf("%6d %6d %12.2f %14.2f %14.2f %14.2f\n", k, zero, formula(0, zero, (double)n, k) / 1e9,
+                   formula(2, zero, (double)n, k) / 1e9, formula(1, zero, (double)n, k) / 1e9, have / 1e9);
+            most = fmax(most, fabs(have - formula(1, zero, (double)n, k)));
+        }
+    printf("\n");
+    lab_open("Z2", "per rank: 4N + 12N/K, 2N + 14N/K, 16N/K (corrected: not 8N + 8N/K, 6N + 10N/K)");
+    lab_equal("7.5e9, K = 64: 16 N, GB", 120, formula(0, 0, 7.5e9, 64) / 1e9, 0);
+    lab_equal("       ZeRO-1", 31.4, formula(0, 1, 7.5e9, 64) / 1e9, 2e-3);
+    lab_equal("       ZeRO-2", 16.6, formula(0, 2, 7.5e9, 64) / 1e9, 4e-3);
+    lab_equal("       ZeRO-3", 1.9, formula(0, 3, 7.5e9, 64) / 1e9, 2e-2);
+    lab_equal("all rows: bytes planned, off from 6N+12N/K, 2N+16N/K, 18N/K by", 0, most, 0);
+}
+
+/* Odd sizes over any number of ranks: no byte lost or held twice. */
+static void small(void)
+{
+    struct job j = job_of(2, 16);
+    double most = 0;
+    size_t n;
+
+    j.type = LS_BF16;
+    for (int zero = 1; zero < 4; zero++)
+        for (int k = 3; k <= 63; k += 12) {
+            double sum = 0;
+
+            for (int r = 0; r < k; r++) sum += held(&j, zero, r, k, &n);
+            most = fmax(most, fabs(sum - k * formula(1, zero, (double)n, k)));
+        }
+    lab_equal("K = 3, 15, 27 .. 63: all ranks' bytes, off from K times the formula", 0, most, 1e-3);
+}
+
+int main(void)
+{
+    large();
+    small();
+    return lab_close();
+}

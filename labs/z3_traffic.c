@@ -1,0 +1,83 @@
+/* Z3 - what a rank of K sends in a step, in models of N elements: DDP 2 (K-1)/K (all-reduce). ZeRO-1 and ZeRO-2 the same:
+ * reduce-scatter of gradients, all-gather of the updated weights. "ZeRO-2 is half of DDP" counts the reduce-scatter and forgets
+ * the all-gather: corrected. ZeRO-3 3 (K-1)/K: weights are gathered in forward and again in backward.
+ *
+ * All in f32, so that elements compare. Two things differ from the formula here: backward doesn't read the embedding's
+ * table, so that is gathered once; and shards add the squares of their gradients up, 8 bytes. Counted on real ranks, equal
+ * to what the program said before it ran. */
+#include "lab_train.h"
+
+enum { MOST = 4, STEPS = 2 };
+
+struct found { double reduced, scattered, gathered, planned; size_t elements; };
+struct shared { int zero; struct found rank[MOST]; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct shared *s = shared;
+    struct found *f = &s->rank[rank];
+    struct job j = job_of(2, 32);
+    struct training t;
+
+    (void)n;
+    j.data.zero = s->zero;
+    j.data.bucket_bytes = j.data.first_bucket_bytes = 20000;
+    training_open(&j, comm, 0, &t);
+    for (int step = 0; step < STEPS; step++) training_step(&t, step);
+    f->reduced = (double)sent(comm, LS_COLLECTIVE_ALL_REDUCE) / STEPS;
+    f->scattered = (double)sent(comm, LS_COLLECTIVE_REDUCE_SCATTER) / STEPS;
+    f->gathered = (double)sent(comm, LS_COLLECTIVE_ALL_GATHER) / STEPS;
+    for (int c = 0; c < LS_COLLECTIVES; c++) f->planned += (double)ls_program_comm_bytes(t.program, WHOLE_STEP, c, NULL);
+    f->elements = ls_store_elements(t.store);
+    training_close(&t);
+}
+
+/* Of all ranks together, in models; planned: bytes by which what was counted differs from what was said. */
+static struct found world(int zero, int n)
+{
+    struct shared *s = lab_shared(sizeof *s);
+    struct found sum = { 0 };
+    double model;
+
+    s->zero = zero;
+    lab_ranks(n, run, s);
+    sum.elements = s->rank[0].elements;
+    model = 4.0 * (double)sum.elements;
+    for (int r = 0; r < n; r++) {
+        const struct found *f = &s->rank[r];
+
+        sum.planned += fabs(f->reduced + f->scattered + f->gathered - f->planned);
+        sum.reduced += f->reduced / model;
+        sum.scattered += f->scattered / model;
+        sum.gathered += f->gathered / model;
+    }
+    munmap(s, sizeof *s);
+    return sum;
+}
+
+int main(void)
+{
+    double off[4] = { 0 }, unplanned = 0;
+
+    printf("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero", "all_reduce",
+           "reduce_scatter", "all_gather", "sum", "claimed");
+    for (int n = 2; n <= MOST; n++)
+        for (int zero = 0; zero < 4; zero++) {
+            struct found f = world(zero, n);
+            double model = 4.0 * (double)f.elements, norm = zero ? 2.0 * (n - 1) * 8 / model : 0;
+            double once = zero == 3 ? (n - 1) * 4.0 * VOCAB * 32 / model : 0, sum = f.reduced + f.scattered + f.gathered;
+            double claimed = (zero == 3 ? 3 : 2) * (n - 1);
+
+            printf("%4d %6d %12.4f %16.4f %12.4f %10.4f %14.4f\n", n, zero, f.reduced, f.scattered, f.gathered, sum, claimed);
+            off[zero] = fmax(off[zero], fabs(sum - norm + once - claimed));
+            unplanned += f.planned;
+        }
+    printf("\n");
+    lab_open("Z3", "a step moves 2N with DDP, ZeRO-1 and ZeRO-2 (corrected: not N), and 3N with ZeRO-3");
+    lab_equal("DDP: off from 2 (K-1) models by", 0, off[0], 1e-12);
+    lab_equal("ZeRO-1: off from 2 (K-1) models, but for the norm, by", 0, off[1], 1e-12);
+    lab_equal("ZeRO-2: off from 2 (K-1) models, but for the norm, by", 0, off[2], 1e-12);
+    lab_equal("ZeRO-3: off from 3 (K-1), but for norm and embedding, by", 0, off[3], 1e-12);
+    lab_equal("bytes counted that the program had not said", 0, unplanned, 0);
+    return lab_close();
+}

@@ -1,0 +1,68 @@
+/* Z4 - FSDP's peak is N/K and the largest gathered units, not the model. Weights are gathered twice, in forward and in
+ * backward; keeping them in between (keep_gathered) saves a third of the traffic and holds the whole model.
+ *
+ * Llama with 16 layers on 8 ranks, f32, priced. The units are the layers, the embedding, and the output projection. While
+ * one unit computes the next is gathered; without overlap one is whole at a time. */
+#include "lab_text.h"
+#include "lab_train.h"
+
+enum { LAYERS = 16, K = 8 };
+
+struct priced { ls_cost cost; double gathered, reduced, whole, elements; size_t gathers, reductions; double largest; };
+
+static struct priced price(int zero, int overlap, int keep)
+{
+    struct job j = job_of(LAYERS, 64);
+    struct priced out = { 0 };
+    struct training t;
+    struct lines l;
+    ls_comm *comm;
+
+    j.data.zero = zero;
+    j.data.overlap = overlap;
+    j.data.keep_gathered = keep;
+    TRY(ls_comm_open("plan:", 0, K, &comm));
+    training_open(&j, comm, 1, &t);
+    out.cost = ls_program_cost(t.program);
+    out.elements = (double)ls_store_elements(t.store);
+    out.whole = 4 * out.elements;
+    out.gathered = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_GATHER, &out.gathers);
+    out.reduced = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_REDUCE_SCATTER, &out.reductions);
+    l = lines_read(t.program);
+    for (int k = 0; k < l.n; k++)
+        if (line_is(&l.at[k], "all_gather")) out.largest = fmax(out.largest, 4 * l.at[k].elements);
+    free(l.at);
+    training_close(&t);
+    ls_comm_close(&comm);
+    return out;
+}
+
+static void print(const char *what, const struct priced *p)
+{
+    printf("%-28s %14zu %16zu %9zu %14.0f %18.0f\n", what, p->cost.parameters, p->cost.communication, p->gathers, p->gathered, p->reduced);
+}
+
+int main(void)
+{
+    struct priced ddp = price(0, 1, 0), two = price(3, 1, 0), one = price(3, 0, 0), keep = price(3, 1, 1);
+    double embedding = 4.0 * VOCAB * 64 * (K - 1) / K, share = (double)(K - 1) / K;
+
+    printf("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "", "parameters",
+           "communication", "gathers", "gathered", "reduce-scattered");
+    print("DDP", &ddp);
+    print("FSDP", &two);
+    print("FSDP, one unit at a time", &one);
+    print("FSDP, keep_gathered", &keep);
+    printf("\n");
+    lab_open("Z4", "peak N/K + largest gathered units; gathered twice; keeping them trades memory for a third of the traffic");
+    lab_equal("FSDP: parameters held, bytes", two.whole / K, (double)two.cost.parameters, 0);
+    lab_equal("one at a time: a unit's weights and gradients, in units", 2, (double)one.cost.communication / one.largest, 0.01);
+    lab_below("overlap: at most two of each", 4.01, (double)two.cost.communication / two.largest);
+    lab_below("       of the model", 0.35, (double)two.cost.communication / two.whole);
+    lab_equal("gathers: every unit twice, the embedding once", 2 * (LAYERS + 2) - 1, (double)two.gathers, 0);
+    lab_equal("gathered bytes, with the embedding's second time: 2 N (K-1)/K", 2 * two.whole * share, two.gathered + embedding, 1e-9);
+    lab_equal("keep_gathered: gathered bytes N (K-1)/K", two.whole * share, keep.gathered, 1e-9);
+    lab_equal("       traffic / FSDP's", 2.0 / 3, (keep.gathered + keep.reduced) / (two.gathered + embedding + two.reduced), 1e-9);
+    lab_above("       what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
+    return lab_close();
+}

@@ -1,0 +1,100 @@
+/* Z5 - the gather of the next unit overlaps the compute of this one.
+ *
+ * In the program: behind the wait for a unit stands the start of the next one's gather, then this one's instructions. Only the
+ * first gather of forward and of backward has nothing to hide behind. A gradient's reduce-scatter goes on while the unit before
+ * computes. The seconds, on ranks that share this machine's memory, are printed and not held against a claim: there the cores
+ * that would compute copy the bytes (bench/overlap.py measures it on a slow link). */
+#include "lab_text.h"
+#include "lab_train.h"
+
+enum { LAYERS = 6, RANKS = 2, STEPS = 4 };
+
+struct order { int gathers, alone, reductions, reductions_alone; };
+
+static int computes_between(const struct lines *l, int from, int to)
+{
+    int n = 0;
+
+    for (int k = from + 1; k < to; k++) n += l->at[k].ranks == 0 && !line_is(&l->at[k], "view");
+    return n;
+}
+
+static void print_line(const struct lines *l, int k, int wait)
+{
+    printf("   %-9s %-15s %-34s instructions until its wait: %d\n", l->at[k].segment == 'f' ? "forward" : "backward", l->at[k].op,
+           l->at[k].what, computes_between(l, k, wait));
+}
+
+static struct order order_of(int overlap, int shown)
+{
+    struct job j = job_of(LAYERS, 64);
+    struct order o = { 0 };
+    struct training t;
+    struct lines l;
+    ls_comm *comm;
+
+    j.data.zero = 3;
+    j.data.overlap = overlap;
+    TRY(ls_comm_open("plan:", 0, 4, &comm));
+    training_open(&j, comm, 1, &t);
+    l = lines_read(t.program);
+    for (int k = 0; k < l.n; k++) {
+        int gather = line_is(&l.at[k], "all_gather"), wait = line_wait(&l, k);
+
+        if (!gather && !line_is(&l.at[k], "reduce_scatter")) continue;
+        if (wait < 0) exit(1);
+        *(gather ? &o.gathers : &o.reductions) += 1;
+        *(gather ? &o.alone : &o.reductions_alone) += !computes_between(&l, k, wait);
+        if (gather && shown) print_line(&l, k, wait);
+    }
+    free(l.at);
+    training_close(&t);
+    ls_comm_close(&comm);
+    return o;
+}
+
+struct found { double seconds[2], exposed[2]; uint64_t hash[2]; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct job j = job_of(LAYERS, 64);
+
+    (void)n;
+    j.data.zero = 3;
+    for (int overlap = 0; overlap < 2; overlap++) {
+        double before = exposed(comm);
+        struct training t;
+
+        j.data.overlap = overlap;
+        training_open(&j, comm, 0, &t);
+        f->seconds[overlap] = -seconds_now();
+        for (int s = 0; s < STEPS; s++) training_step(&t, s);
+        f->seconds[overlap] += seconds_now();
+        f->exposed[overlap] = exposed(comm) - before;
+        f->hash[overlap] = training_hash(&t);
+        training_close(&t);
+    }
+}
+
+int main(void)
+{
+    struct found *f = lab_shared(RANKS * sizeof *f);
+    struct order with, without;
+
+    lab_ranks(RANKS, run, f);
+    with = order_of(1, 1);
+    without = order_of(0, 0);
+    printf("\n%d steps on %d ranks, shared memory\n%14s %12s %18s\n", STEPS, RANKS, "", "seconds", "of it, waiting");
+    for (int overlap = 1; overlap >= 0; overlap--)
+        printf("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);
+    printf("\n");
+    lab_open("Z5", "the gather of the next unit overlaps the compute of this one");
+    lab_equal("gathers of a step: layers and head twice, embedding once", 2 * (LAYERS + 1) + 1, with.gathers, 0);
+    lab_equal("       with nothing to hide behind: one forward, one backward", 2, with.alone, 0);
+    lab_equal("       wait at once: with nothing to hide behind", without.gathers, without.alone, 0);
+    lab_equal("reduce-scatters with nothing to hide behind: the last", 1, with.reductions_alone, 0);
+    lab_equal("       wait at once", without.reductions, without.reductions_alone, 0);
+    lab_equal("weights that differ, overlapped or not", 0, f[0].hash[0] != f[0].hash[1], 0);
+    return lab_close();
+}
