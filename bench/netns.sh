@@ -58,6 +58,9 @@ reason=$({ ip netns add $a && ip netns add $b; } 2>&1) || skip "no network names
 reason=$({ ip link add "ls$$" netns $a type veth peer name "ls$$" netns $b; } 2>&1) || skip "no veth pair here: $reason"
 number=1
 for space in $a $b; do
+    # One that does not guess a rate from the pauses of processes that compute (BBR sends at a twentieth of the link then).
+    ip netns exec $space sysctl -qw net.ipv4.tcp_congestion_control=cubic 2>/dev/null ||
+        ip netns exec $space sysctl -qw net.ipv4.tcp_congestion_control=reno 2>/dev/null
     ip -n $space addr add 10.77.0.$number/24 dev "ls$$" && ip -n $space link set "ls$$" up && ip -n $space link set lo up || exit 1
     number=$((number + 1))
     parent=root

@@ -13,12 +13,14 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SPIN_SECONDS 50e-6
 #define SPIN_CROWDED 2e-6
 #define SLEEP_FIRST  50e-6
 #define SLEEP_MOST   2e-3
+#define SLICE_NS     100000   /* the shortest that Linux grants */
 
 static struct {
     pthread_mutex_t lock;
@@ -183,8 +185,19 @@ static void drive(const ls_work *w)
     }
 }
 
+/* The progress thread runs for microseconds at a time, on a core that computes. By asking for short slices it is let in as soon as
+ * it wakes, instead of at the end of the computation's slice (3 ms). Linux 6.12 and newer; others ignore it. */
+static void ask_short_slices(void)
+{
+    struct { uint32_t bytes, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t runtime, deadline, period; } a =
+        { .bytes = sizeof a, .runtime = SLICE_NS };
+
+    syscall(SYS_sched_setattr, 0, &a, 0);
+}
+
 static void *progress(void *unused)
 {
+    ask_short_slices();
     pthread_mutex_lock(&engine.lock);
     while (!engine.stop) {
         if (engine.driving || atomic_load(&engine.waiting) || atomic_load(&engine.wanting) || !atomic_load(&engine.flying)) {
