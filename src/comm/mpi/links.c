@@ -72,14 +72,14 @@ static ls_status agree(const int *members, int n, int me, uint64_t group, double
 /* members NULL: the whole world. */
 ls_status link_open(int n, const int *members, int me, uint64_t group, const char *name, double timeout, struct link **out)
 {
-    struct link *l = host->zalloc(MEM_COMMUNICATION, sizeof *l);
+    struct link *l = host->zalloc(MEM_OTHER, sizeof *l);
     ls_status st = LS_ENOMEM;
 
     if (!l) return LS_ENOMEM;
     l->base = (struct link_base){ .transport = &row, .rank = me, .n = n, .group = group };
     snprintf(l->base.name, sizeof l->base.name, "%s", name);
     l->timeout = timeout;
-    if (!(l->members = host->zalloc(MEM_COMMUNICATION, (size_t)n * sizeof *l->members))) goto free_link;
+    if (!(l->members = host->zalloc(MEM_OTHER, (size_t)n * sizeof *l->members))) goto free_link;
     for (int i = 0; i < n; i++) l->members[i] = members ? members[i] : i;
     if ((st = agree(l->members, n, me, group, timeout, &l->slot)) < 0) goto free_members;
     *out = l;
@@ -94,7 +94,7 @@ free_link:
 
 ls_status row_split(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out)
 {
-    int *world = host->zalloc(MEM_COMMUNICATION, (size_t)n * sizeof *world);
+    int *world = host->zalloc(MEM_OTHER, (size_t)n * sizeof *world);
     ls_status st;
 
     if (!world) return LS_ENOMEM;

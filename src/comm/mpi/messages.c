@@ -6,7 +6,7 @@ static struct flight *take_flight(struct link *l)
     struct flight *f = l->spare;
 
     if (f) l->spare = f->next;
-    else if (!(f = host->zalloc(MEM_COMMUNICATION, sizeof *f))) return NULL;
+    else if (!(f = host->zalloc(MEM_OTHER, sizeof *f))) return NULL;
     f->head = f->body = MPI_REQUEST_NULL;
     f->head_over = false;
     f->next = l->active;

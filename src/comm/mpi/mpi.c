@@ -156,7 +156,7 @@ static ls_status start(double timeout)
     LS_TRY(init(timeout));
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.n);
-    if (!(mpi.peers = host->zalloc(MEM_COMMUNICATION, (size_t)mpi.n * sizeof *mpi.peers))) return LS_ENOMEM;
+    if (!(mpi.peers = host->zalloc(MEM_OTHER, (size_t)mpi.n * sizeof *mpi.peers))) return LS_ENOMEM;
     for (int i = 0; i < mpi.n; i++)
         mpi.peers[i].verdict = mpi.peers[i].ask = mpi.peers[i].answer = mpi.peers[i].bye = MPI_REQUEST_NULL;
     if (MPI_Comm_dup(MPI_COMM_WORLD, &mpi.data) != MPI_SUCCESS || MPI_Comm_dup(MPI_COMM_WORLD, &mpi.control) != MPI_SUCCESS)

@@ -1,0 +1,222 @@
+#!/bin/sh
+# test_train_ranks.sh LOCKSTEP - training on several ranks as a person runs it: the same losses in every layout and under every
+# launcher, checkpoints that other layouts go on with, what is written of a run, and what is refused.
+# LOCKSTEP_MATRIX=full: all layouts of 1 to 4 ranks.
+set -u
+lockstep=$1
+folder=$(cd "$(dirname "$lockstep")" && pwd)
+work=$(mktemp -d)
+mkdir "$work/tmp"
+TMPDIR=$work/tmp
+export TMPDIR
+launcher=
+trap '[ -z "$launcher" ] || kill -KILL $launcher 2>/dev/null; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+say() { printf '%s\n' "$*"; }
+bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+i=0
+while [ $i -lt 600 ]; do
+    echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."
+    i=$((i + 1))
+done >text.txt
+
+tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.global_batch=11 --optim.warmup=5
+      --train.eval_every=0 --launch.threads=1 --precision.compute=fp32 --checkpoint.keep=9"
+short="$tiny --train.steps=12 --checkpoint.every=6"
+
+train() { "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
+
+# Every step's loss and the last validation loss of two runs, within 1e-5 of one another; from the step given on.
+losses() { sed 's/{"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/' "$1/metrics.jsonl" | awk -v from="$2" '$1 >= from'; }
+validation() { tail -n 1 "$1/metrics.jsonl" | sed 's/.*"val_loss":\([^,}]*\).*/validation \1/'; }
+same() {
+    { losses "$1" "${3:-1}"; validation "$1"; } >one.txt
+    { losses "$2" "${3:-1}"; validation "$2"; } >other.txt
+    paste one.txt other.txt | awk 'function off(d) { return d < 0 ? -d : d }
+        $1 != $3 || NF != 4 || off($2 - $4) > 1e-5 * $2 { print; wrong = 1 } END { exit wrong || NR < 2 }' >differ.txt ||
+        bad "$2 is not $1: $(cat differ.txt)"
+}
+hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' | sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
+same_bits() { [ -n "$(hashes "$1")" ] && [ "$(hashes "$1")" = "$(hashes "$2")" ] || bad "$2 has not the bits of $1"; }
+
+# refused CODE WORDS COMMAND...
+refused() {
+    code=$1 words=$2
+    shift 2
+    "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
+}
+
+# ---- layouts: 11 samples a step over 1, 2, 3 ranks ----
+train $short --run.dir=alone
+layouts="2-0 2-3 3-1 3-2"
+[ "${LOCKSTEP_MATRIX:-}" = full ] && layouts="2-0 2-1 2-2 2-3 3-0 3-1 3-2 3-3 4-0 4-1 4-2 4-3"
+for layout in $layouts; do
+    zero=${layout#*-}
+    train -n "${layout%-*}" $short --parallel.zero=$zero --run.dir=run$layout
+    same alone run$layout
+done
+train -n 2 $short --parallel.zero=2 --optim.offload=file --train.accumulate=3 --run.dir=offload
+same alone offload
+train -n 2 --model.preset=resnet-tiny --train.global_batch=6 --train.steps=3 --launch.threads=1 --precision.compute=fp32 \
+    --run.dir=pictures
+train --model.preset=resnet-tiny --train.global_batch=6 --train.steps=3 --launch.threads=1 --precision.compute=fp32 \
+    --run.dir=picture
+same picture pictures
+
+# ---- a checkpoint of some ranks is gone on with by others ----
+resume() {
+    from=$1 n=$2 name=$3
+    shift 3
+    train -n "$n" $short "$@" --checkpoint.resume=$from/checkpoints/step_00000006 --run.dir=$name
+    [ "$(wc -l <$name/metrics.jsonl)" -eq 6 ] || bad "$name does not begin at step 7"
+    same alone $name 7
+}
+resume run3-2 2 three_two --parallel.zero=3
+resume run3-1 1 three_one
+resume alone 3 one_three --parallel.zero=2
+resume run2-3 2 two_two --parallel.zero=3
+same_bits run2-3 two_two
+
+# ---- what is written of a run ----
+train -n 2 $short --parallel.zero=3 --train.micro_batch=2 --log.trace=true --log.per_rank=true --run.dir=seen
+same alone seen
+for file in log/rank_0000.log log/rank_0001.log calls/rank_0000 calls/rank_0001 metrics.rank_0000.jsonl metrics.rank_0001.jsonl trace.json; do
+    [ -s seen/$file ] || bad "no $file"
+done
+for file in metrics metrics.rank_0000 metrics.rank_0001; do
+    [ "$(wc -l <seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl has not a line a step"
+    for key in '"comm":{"all_reduce":{"calls":[0-9]*,"bytes":[0-9]*,"seconds":[^,]*,"exposed":[^,]*}' \
+               '"time":{"compute":[^,]*,"exposed":[^,]*,"optimizer":[^,]*,"data":[^,]*}' '"communication":[0-9]*' '"offload":0'; do
+        [ "$(grep -c "$key" seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl: not $key in each line: $(tail -n 1 seen/$file.jsonl)"
+    done
+done
+if command -v python3 >/dev/null; then
+    python3 - seen/trace.json <<'EOF' || bad "trace.json"
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+for rank in (0, 1):
+    for tid, names in ((0, ("forward", "backward A", "backward B", "optimizer", "communicate")), (1, ("communication",))):
+        own = [e for e in events if e["pid"] == rank and e["tid"] == tid and e["ph"] == "X"]
+        assert set(names) <= {e["cat"] for e in own}, (rank, tid, {e["cat"] for e in own})
+        assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in own), (rank, tid)
+    names = {e["name"] for e in events if e["pid"] == rank and e["tid"] == 1}
+    assert {"all_gather", "reduce_scatter", "all_reduce"} <= names, (rank, names)
+EOF
+else
+    say "skipped: python3 reads trace.json"
+    for rank in 0 1; do grep -q "\"cat\":\"communication\".*\"pid\":$rank,\"tid\":1" seen/trace.json || bad "no calls of rank $rank in trace.json"; done
+fi
+
+# What was planned is what was measured: bytes by category, and on the wire. Beside the program's own calls the trainer makes two
+# all-reduces of one 8-byte number a step: the tokens that count, and the loss.
+"$lockstep" plan --config seen/config.yaml --json >planned.json
+value() { sed "s/.*\"$2\":{\([^}]*\)}.*/\1/; s/.*\"$3\":\([0-9]*\).*/\1/" "$1"; }
+tail -n 1 seen/metrics.jsonl >measured.json
+for part in parameters gradients optimizer activations communication offload; do
+    planned=$(value planned.json memory $part) measured=$(value measured.json memory $part)
+    [ -n "$planned" ] && [ "$planned" = "$measured" ] || bad "$part: $planned bytes planned, $measured measured"
+done
+for op in all_gather reduce_scatter all_reduce; do
+    for what in calls bytes; do
+        planned=$(value planned.json $op $what) measured=$(value measured.json $op $what) own=0
+        [ $op$what = all_reducecalls ] && own=2
+        [ $op$what = all_reducebytes ] && own=16
+        [ "$((planned + own))" -eq "${measured:-0}" ] || bad "$op: $planned $what planned, $measured measured"
+    done
+done
+"$lockstep" doctor seen >out.txt 2>err.txt || bad "doctor: $(cat err.txt)"
+grep -q "no rank is missing from a call; 0 of 2 ranks are alive" out.txt || bad "doctor: $(cat out.txt)"
+
+# ---- SIGTERM, and gone on with; SIGKILL of a rank, and gone on with: bit for bit the run that nobody disturbed ----
+endless="$tiny --optim.schedule=constant --parallel.zero=2 --debug.check_finite=true"
+wait_lines() {
+    for i in $(seq 3000); do
+        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return
+        sleep 0.02
+    done
+    bad "$1 never had $2 lines: $(cat err.txt)"
+}
+"$lockstep" train -n 2 $endless --train.steps=1000000 --run.dir=stopped >out.txt 2>err.txt &
+launcher=$!
+wait_lines stopped/metrics.jsonl 5
+kill -TERM $launcher
+wait $launcher || bad "SIGTERM: exit code: $(cat err.txt)"
+launcher=
+step=$(ls stopped/checkpoints | sed 's/step_0*//')
+[ "${step:-0}" -ge 5 ] || bad "SIGTERM: what is saved: $(ls stopped/checkpoints)"
+grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told: $(cat out.txt)"
+more=$((step + 7))
+train -n 2 $endless --train.steps=$more --run.dir=stopped
+train -n 2 $endless --train.steps=$more --run.dir=straight
+same_bits straight stopped
+
+"$lockstep" train -n 2 $endless --train.steps=1000000 --checkpoint.every=4 --checkpoint.keep=2 --run.dir=killed >out.txt 2>err.txt &
+launcher=$!
+wait_lines killed/metrics.jsonl 10
+kill -KILL "$(awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n | tail -n 1)"
+wait $launcher
+[ $? -eq 3 ] || bad "a rank killed: exit code: $(cat err.txt)"
+launcher=
+[ "$(wc -l <err.txt)" -eq 1 ] && grep -q "^lockstep train: rank [01] was killed by signal 9 (Killed)" err.txt || bad "a rank killed: $(cat err.txt)"
+step=$(ls killed/checkpoints | grep -v tmp | tail -n 1 | sed 's/step_0*//')
+more=$((step + 5))
+train -n 2 $endless --train.steps=$more --run.dir=killed
+grep -q "from killed/checkpoints/step_" out.txt || bad "a rank killed: not gone on with: $(cat out.txt)"
+train -n 2 $endless --train.steps=$more --run.dir=calm
+same_bits calm killed
+[ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
+ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
+
+# ---- started by others ----
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
+ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0  # both implementations keep memory
+export ASAN_OPTIONS
+for kind in openmpi mpich; do
+    if ! command -v "mpirun.$kind" >/dev/null || [ ! -f "$folder/lockstep_$kind.so" ]; then
+        say "skipped: mpirun.$kind or lockstep_$kind.so is not there"
+        continue
+    fi
+    timeout -k 5 300 "mpirun.$kind" -n 2 "$lockstep" train $short --parallel.zero=3 --train.micro_batch=2 --run.dir=$kind >out.txt 2>err.txt ||
+        bad "$kind: $(cat err.txt)"
+    grep -q "2 ranks over mpi, zero 3" out.txt || bad "$kind: not over mpi: $(cat out.txt)"
+    [ "$(grep -c '^run ' out.txt)" -eq 2 ] || bad "$kind: not one report: $(cat out.txt)"
+    same alone $kind
+    tail -n 1 $kind/metrics.jsonl >measured.json
+    for part in parameters gradients optimizer activations communication; do
+        [ "$(value planned.json memory $part)" = "$(value measured.json memory $part)" ] || bad "$kind: $part: $(cat measured.json)"
+    done
+done
+
+# torchrun's variables, by hand.
+port=$((20000 + $$ % 30000))
+pids=
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        "$lockstep" train $short --parallel.zero=1 --run.dir=torch >out.$rank 2>err.$rank &
+    pids="$pids $!"
+done
+for pid in $pids; do wait "$pid" || bad "torchrun's variables: exit code: $(cat err.0 err.1)"; done
+same alone torch
+[ -s out.0 ] && [ ! -s out.1 ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out.1)"
+ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
+
+# ---- what is refused before anything starts ----
+refused 2 "launch.ranks = parallel.dp does not hold: 2 = 3" "$lockstep" train -n 2 $tiny --parallel.dp=3
+refused 2 "each rank needs a sample" "$lockstep" train -n 12 $tiny
+refused 2 "parallel.zero does nothing here: one rank has nobody to share with" "$lockstep" train $tiny --parallel.zero=1
+refused 2 "is not a multiple of parallel.replicate=2" "$lockstep" train -n 3 $tiny --parallel.zero=1 --parallel.replicate=2
+refused 2 "launch.ranks=3 (-n), but torchrun has started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$lockstep" train -n 3 $tiny
+refused 2 "WORLD_SIZE=2" env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+    "$lockstep" train $tiny
+refused 2 "RANK is set but" env RANK=0 "$lockstep" train $tiny
+
+[ $failures -eq 0 ] && say "training on ranks: all well"
+exit $((failures > 0))
