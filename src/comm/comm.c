@@ -74,7 +74,7 @@ static void job_drop(struct job *job)
     if (--job->comms <= 0) mem_free(job);
 }
 
-ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
+ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out)
 {
     const struct transport *t = NULL;
     struct link *link = NULL;
@@ -85,7 +85,7 @@ ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
     if (n > 1 && !(t = transport_find(where))) return strncmp(where, "mpi:", 4) ? LS_EINVAL : LS_EUNSUPPORTED;
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
     engine_enter();
-    if (t && (st = t->open(strchr(where, ':') + 1, rank, n, TIMEOUT, &link)) < 0) goto free_job;
+    if (t && (st = t->open(strchr(where, ':') + 1, rank, n, seconds, &link)) < 0) goto free_job;
     if ((st = comm_new(link, rank, n, job, out)) < 0) goto close_link;
     (*out)->group = link ? link_base(link)->group : 1;
     engine_add(*out);
@@ -99,6 +99,11 @@ free_job:
     engine_leave();
     mem_free(job);
     return st;
+}
+
+ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
+{
+    return comm_open_within(where, rank, n, TIMEOUT, out);
 }
 
 void ls_comm_close(ls_comm **comm)

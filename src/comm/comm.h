@@ -7,6 +7,8 @@
 
 struct json_out;
 
+/* ls_comm_open, which waits this long for the others. */
+ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
 /* Called when an operation that has ended is waited for, on the thread that waits, with its times (base_now): for traces.

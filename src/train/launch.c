@@ -300,6 +300,25 @@ static void put_stopped(const struct job *j, char out[REPORT_ROOM])
     }
 }
 
+static bool names_rank(const char *text, int rank)
+{
+    char name[2][24];
+
+    snprintf(name[0], sizeof name[0], "rank %d:", rank);
+    snprintf(name[1], sizeof name[1], "rank %d,", rank);
+    return strstr(text, name[0]) || strstr(text, name[1]);
+}
+
+/* Whoever is named by the report that came first, and failed too, is the one. */
+static void follow_blame(struct job *j)
+{
+    const char *text = report_of(&j->child[j->failed]);
+    int first = j->failed;
+
+    for (int i = 0; text && i < j->n; i++)
+        if (i != first && failed(&j->child[i]) && report_of(&j->child[i]) && names_rank(text, i)) j->failed = i;
+}
+
 /* A verdict on another names that one; any other report gets its rank in front. */
 static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
@@ -324,6 +343,7 @@ static void show_others(struct job *j)
         const char *its = report_of(c);
 
         if (i == j->failed || !failed(c) || blames_another(c)) continue;
+        if (its && names_rank(its, j->failed)) continue;  /* it says whose fault it was */
         if (!its || !text || strcmp(its, text) != 0) voice_release_held(&c->voice, &j->console);
     }
 }
@@ -333,6 +353,7 @@ static int settle(struct job *j)
     char report[REPORT_ROOM];
 
     if (j->failed >= 0) {
+        follow_blame(j);
         const struct child *c = &j->child[j->failed];
 
         put_report(j, report);

@@ -13,7 +13,7 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
     LS_TRY(world_find(&world));
     if (world.size > 1) {
         if (c->launch.choices[0]) LS_TRY(algorithm_load_choices(c->launch.choices));
-        LS_TRY(ls_comm_open(world.where, world.rank, world.size, &r.comm));
+        LS_TRY(comm_open_within(world.where, world.rank, world.size, c->launch.timeout, &r.comm));
         r.timeout = c->launch.timeout;
         ranks_be_patient(&r, true);
         r.rank = world.rank;

@@ -148,13 +148,14 @@ static ls_status evaluate(struct trainer *t, struct metrics *m)
     return LS_OK;
 }
 
-static void warn(const struct trainer_watch *w, const char *what)
+static bool is_first(const struct trainer *t) { return t->ranks.rank == 0; }
+
+/* All ranks know; one says it. */
+static void warn(const struct trainer *t, const struct trainer_watch *w, const char *what)
 {
     if (w->warned) w->warned(w->ctx);
-    log_line(LOG_WARN, "%s%s", what, ls_errmsg());
+    log_line(is_first(t) ? LOG_WARN : LOG_INFO, "%s%s", what, ls_errmsg());
 }
-
-static bool is_first(const struct trainer *t) { return t->ranks.rank == 0; }
 
 static ls_status fail_save(const struct trainer *t, ls_status st)
 {
@@ -185,7 +186,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
     if (!is_first(t)) return LS_OK;
-    if (prune(t) != LS_OK) warn(w, "old checkpoints stay: ");
+    if (prune(t) != LS_OK) warn(t, w, "old checkpoints stay: ");
     char *path = trainer_checkpoint(t);
     if (!path) return LS_ENOMEM;
     log_line(LOG_INFO, "saved %s", path);
@@ -197,7 +198,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 /* A checkpoint on the way: its failure costs a line, not the run. */
 static void try_save(struct trainer *t, const struct trainer_watch *w)
 {
-    if (t->saved_step != t->state.step && save(t, w) != LS_OK) warn(w, "training goes on: ");
+    if (t->saved_step != t->state.step && save(t, w) != LS_OK) warn(t, w, "training goes on: ");
 }
 
 static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
