@@ -3,7 +3,7 @@
 #   make            the command build/lockstep and the library
 #   make demo       train a small model on the King James Bible, sample from it, report
 #   make check      build and run all tests
-#   make nightly    the suite again under sanitizers and with clang, and a minute of each fuzz target
+#   make nightly    the whole matrices, the suite again under sanitizers and with clang, a minute of each fuzz target
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
 
@@ -40,11 +40,12 @@ check: configure
 	cmake --build $(BUILD) -j$(JOBS)
 	cd $(BUILD) && ctest --output-on-failure -j$(JOBS) $(if $(TESTS),-R '$(TESTS)')
 
+nightly: export LOCKSTEP_KILLS = 100
 nightly:
-	$(MAKE) check
+	LOCKSTEP_MATRIX=full $(MAKE) check
 	$(MAKE) SANITIZE=address,undefined check
 	$(MAKE) CC=clang CMAKE_FLAGS=-DWERROR=ON check
-	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn' check
+	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps' check
 	$(MAKE) fuzz
 
 fuzz: deps
