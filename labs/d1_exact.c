@@ -35,10 +35,12 @@ static double apart(const double *a, const double *b)
 /* Largest difference to one rank's gradient, of its largest element; and that of the loss. */
 static double compared(struct shared *one, struct shared *many, ls_dtype type, int n, int accumulate, double *loss)
 {
-    one->job = many->job = job_of(2, 32);
+    int known = one->job.samples && one->job.type == type;
+
+    one->job = many->job = job_of(2, 16);
     one->job.type = many->job.type = type;
     many->job.accumulate = accumulate;
-    lab_ranks(1, run, one);
+    if (!known) lab_ranks(1, run, one);
     lab_ranks(n, run, many);
     *loss = -one->loss[0];
     for (int r = 0; r < n; r++) *loss += many->loss[r];
@@ -54,7 +56,8 @@ int main(void)
     lab_open("D1", "the parts' gradients, averaged, are the full batch's gradient: exact");
     for (int n = 2; n <= 4; n++)
         for (int accumulate = 1; accumulate <= 2; accumulate++) {
-            snprintf(what, sizeof what, "f64, %d ranks, %d micro-batch%s each: gradients differ by", n, accumulate, accumulate > 1 ? "es" : "");
+            snprintf(what, sizeof what, "f64, %d ranks, %d micro-batch%s each: gradients differ by", n, accumulate,
+                     accumulate > 1 ? "es" : "");
             lab_equal(what, 0, compared(one, many, LS_F64, n, accumulate, &loss), 1e-14);
             lab_equal("       and the losses, added up", 0, loss, 1e-14);
         }

@@ -18,7 +18,8 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
         training_step(&t, s);
         f->hash[s] = training_hash(&t);
     }
-    for (int c = 0; c < LS_COLLECTIVES; c++) *(c == LS_COLLECTIVE_ALL_REDUCE ? &f->reduced : &f->others) += sent(comm, (ls_collective)c);
+    for (int c = 0; c < LS_COLLECTIVES; c++)
+        *(c == LS_COLLECTIVE_ALL_REDUCE ? &f->reduced : &f->others) += sent(comm, (ls_collective)c);
     f->elements = ls_store_elements(t.store);
     training_close(&t);
 }

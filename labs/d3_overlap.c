@@ -30,7 +30,8 @@ static struct order order_of(const ls_program *p)
         o.last = 4 * l.at[k].elements;
         o.all += o.last;
         o.first_share = fmin(o.first_share, share);
-        printf("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share, l.at[wait].segment == 'o' ? "the update" : "backward");
+        printf("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share,
+               wait >= 0 && l.at[wait].segment == 'o' ? "the update" : "backward");
     }
     free(l.at);
     return o;
@@ -91,8 +92,8 @@ int main(void)
     lab_ranks(RANKS, run, f);
     tied = plan("gpt2-124m", 1);
     untied = plan("gpt2-124m", 0);
-    printf("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds", "in all-reduces",
-           "of it exposed");
+    printf("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds",
+           "in all-reduces", "of it exposed");
     for (int overlap = 1; overlap >= 0; overlap--)
         printf("%14s %12.4f %22.4f %22.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->total[overlap],
                f->exposed[overlap]);

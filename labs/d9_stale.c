@@ -8,7 +8,8 @@
  * "stale" differs from "in turn" by staleness alone, from "together" by the size of its batches as well. */
 #include "lab_train.h"
 
-enum { WORKERS = 4, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14, EXAM = 16, EXAM_STEP = 1 << 20 };
+enum { WORKERS = 4, UPDATES = 240, EVERY = WORKERS, POINTS = UPDATES / EVERY, BATCH = 4, ROOM = 1 << 14 };
+enum { EXAM = 16, EXAM_STEP = 1 << 20 };  /* batches, which no way trains on */
 
 enum way { TOGETHER, STALE, IN_TURN, WAYS };
 
@@ -165,7 +166,8 @@ static void print_curves(struct shared *const *s)
 {
     printf("loss by samples seen, learning rate %g\n%10s %12s %12s %12s\n", s[0]->lr, "samples", "together", "stale", "in turn");
     for (int i = 0; i < POINTS; i += i < 16 ? 2 : 8)
-        printf("%10d %12.4f %12.4f %12.4f\n", (i + 1) * EVERY * BATCH, s[TOGETHER]->loss[i], s[STALE]->loss[i], s[IN_TURN]->loss[i]);
+        printf("%10d %12.4f %12.4f %12.4f\n", (i + 1) * EVERY * BATCH, s[TOGETHER]->loss[i], s[STALE]->loss[i],
+               s[IN_TURN]->loss[i]);
     printf("%10s %12.5f %12.5f %12.5f\n\n", "noise", noise(s[TOGETHER]->loss), noise(s[STALE]->loss), noise(s[IN_TURN]->loss));
 }
 

@@ -30,7 +30,8 @@ int main(void)
     lab_equal("bf16: weights, bytes an element", 2, (double)half.parameters / n, 0);
     lab_equal("      gradients: 2 claimed, f32 here", 4, (double)half.gradients / n, 0);
     lab_equal("      master, momentum, variance", 12, (double)half.optimizer / n, 0);
-    lab_equal("      all: 16 claimed, + 2 for f32 gradients", 16 + 2, (double)(half.parameters + half.gradients + half.optimizer) / n, 0);
+    lab_equal("      all: 16 claimed, + 2 for f32 gradients", 16 + 2,
+              (double)(half.parameters + half.gradients + half.optimizer) / n, 0);
     lab_equal("f32:  all", 16, (double)(full.parameters + full.gradients + full.optimizer) / n, 0);
     return lab_close();
 }

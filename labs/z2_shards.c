@@ -29,7 +29,10 @@ static double held(const struct job *j, int zero, int rank, int n, size_t *eleme
 /* Bytes an element in all, and how many of them are sharded at each stage; the claim's, ours, and with whole masters. */
 static const double sharded[3][4] = { { 0, 12, 14, 16 }, { 0, 12, 16, 18 }, { 0, 8, 10, 12 } }, all[3] = { 16, 18, 16 };
 
-static double formula(int which, int zero, double n, int k) { return n * (all[which] - sharded[which][zero] + sharded[which][zero] / k); }
+static double formula(int which, int zero, double n, int k)
+{
+    return n * (all[which] - sharded[which][zero] + sharded[which][zero] / k);
+}
 
 static void large(void)
 {

@@ -59,8 +59,8 @@ int main(void)
 {
     double off[4] = { 0 }, unplanned = 0;
 
-    printf("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero", "all_reduce",
-           "reduce_scatter", "all_gather", "sum", "claimed");
+    printf("sent in a step, all K ranks together, in models of N floats\n%4s %6s %12s %16s %12s %10s %14s\n", "K", "zero",
+           "all_reduce", "reduce_scatter", "all_gather", "sum", "claimed");
     for (int n = 2; n <= MOST; n++)
         for (int zero = 0; zero < 4; zero++) {
             struct found f = world(zero, n);

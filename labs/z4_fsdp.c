@@ -39,7 +39,8 @@ static struct priced price(int zero, int overlap, int keep)
 
 static void print(const char *what, const struct priced *p)
 {
-    printf("%-28s %14zu %16zu %9zu %14.0f %18.0f\n", what, p->cost.parameters, p->cost.communication, p->gathers, p->gathered, p->reduced);
+    printf("%-28s %14zu %16zu %9zu %14.0f %18.0f\n", what, p->cost.parameters, p->cost.communication, p->gathers, p->gathered,
+           p->reduced);
 }
 
 int main(void)
@@ -47,8 +48,8 @@ int main(void)
     struct priced ddp = price(0, 1, 0), two = price(3, 1, 0), one = price(3, 0, 0), keep = price(3, 1, 1);
     double embedding = 4.0 * VOCAB * 64 * (K - 1) / K, share = (double)(K - 1) / K;
 
-    printf("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "", "parameters",
-           "communication", "gathers", "gathered", "reduce-scattered");
+    printf("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "",
+           "parameters", "communication", "gathers", "gathered", "reduce-scattered");
     print("DDP", &ddp);
     print("FSDP", &two);
     print("FSDP, one unit at a time", &one);
@@ -60,9 +61,10 @@ int main(void)
     lab_below("overlap: at most two of each", 4.01, (double)two.cost.communication / two.largest);
     lab_below("       of the model", 0.35, (double)two.cost.communication / two.whole);
     lab_equal("gathers: every unit twice, the embedding once", 2 * (LAYERS + 2) - 1, (double)two.gathers, 0);
-    lab_equal("gathered bytes, with the embedding's second time: 2 N (K-1)/K", 2 * two.whole * share, two.gathered + embedding, 1e-9);
+    lab_equal("gathered bytes, the embedding counted twice: 2 N (K-1)/K", 2 * two.whole * share, two.gathered + embedding, 1e-9);
     lab_equal("keep_gathered: gathered bytes N (K-1)/K", two.whole * share, keep.gathered, 1e-9);
-    lab_equal("       traffic / FSDP's", 2.0 / 3, (keep.gathered + keep.reduced) / (two.gathered + embedding + two.reduced), 1e-9);
+    lab_equal("       traffic / FSDP's", 2.0 / 3, (keep.gathered + keep.reduced) / (two.gathered + embedding + two.reduced),
+              1e-9);
     lab_above("       what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
     return lab_close();
 }
