@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """comm_gloo.py - collectives of PyTorch's gloo backend, timed as `lockstep bench comm` times its own: for comm_peer.py.
 
-    torchrun --nproc-per-node 2 bench/comm_gloo.py all_reduce 1024 268435456 4
-prints per size: op, bytes of the whole buffer, seconds of one call (mean over the timed calls, the slowest rank's), twice:
+    torchrun --nproc-per-node 2 bench/comm_gloo.py all_reduce 1024 1048576 268435456
+prints per size (bytes): op, bytes of the whole buffer, seconds of one call (mean over the timed calls, the slowest rank's), twice:
 gloo's all_reduce works in place alone, and its all_gather has no other form.
 """
 import os
@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-WARMUP = 5
+WARMUP = 3
 
 
 def calls(op, bytes_, n):
@@ -26,13 +26,12 @@ def calls(op, bytes_, n):
 
 
 def main():
-    op, least, most, factor = sys.argv[1], *map(int, sys.argv[2:5])
+    op, sizes = sys.argv[1], [int(b) for b in sys.argv[2:]]
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    n, bytes_ = dist.get_world_size(), least
-    while bytes_ <= most:
-        call = calls(op, bytes_, n)
-        iterations = 500 if bytes_ < 1 << 16 else 50 if bytes_ < 1 << 22 else 5
+    for bytes_ in sizes:
+        call = calls(op, bytes_, dist.get_world_size())
+        iterations = 1000 if bytes_ < 1 << 16 else 100 if bytes_ < 1 << 22 else 10 if bytes_ < 1 << 26 else 3
         for _ in range(WARMUP):
             call()
         dist.barrier()
@@ -43,7 +42,6 @@ def main():
         dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
         if dist.get_rank() == 0:
             print(op, bytes_, f"{seconds.item():.9f}", f"{seconds.item():.9f}", flush=True)
-        bytes_ *= factor
     dist.destroy_process_group()
 
 

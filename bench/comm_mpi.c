@@ -1,7 +1,7 @@
 /* comm_mpi.c - collectives of an MPI, timed as `lockstep bench comm` times its own: for comm_peer.py.
  *
- *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024 268435456 4
- * prints per size: op, bytes of the whole buffer, seconds of one call out of place and in place (mean over the timed calls,
+ *     mpicc -O2 bench/comm_mpi.c -o comm_mpi; mpirun -np 2 ./comm_mpi all_reduce 1024 1048576 268435456
+ * prints per size (bytes): op, bytes of the whole buffer, seconds of one call out of place and in place (mean over the timed calls,
  * the slowest rank's).
  */
 #include <mpi.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARMUP = 5 };
+enum { WARMUP = 3 };
 
 static int rank, n;
 
@@ -45,17 +45,20 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n);
-    if (argc != 5) {
-        if (rank == 0) fprintf(stderr, "usage: comm_mpi all_reduce|all_gather|reduce_scatter LEAST MOST FACTOR\n");
+    if (argc < 3) {
+        if (rank == 0) fprintf(stderr, "usage: comm_mpi all_reduce|all_gather|reduce_scatter BYTES...\n");
         MPI_Finalize();
         return 2;
     }
-    size_t least = strtoull(argv[2], NULL, 10), most = strtoull(argv[3], NULL, 10), factor = strtoull(argv[4], NULL, 10);
-    float *send = calloc(1, most), *recv = calloc(1, most);
+    size_t most = 0;
+
+    for (int i = 2; i < argc; i++) most = strtoull(argv[i], NULL, 10) > most ? strtoull(argv[i], NULL, 10) : most;
+    float *send = malloc(most), *recv = malloc(most);
 
     for (size_t i = 0; i < most / 4; i++) send[i] = recv[i] = 1e-30f;
-    for (size_t bytes = least; bytes <= most; bytes *= factor) {
-        int count = (int)(bytes / sizeof *send), iterations = bytes < 1 << 16 ? 2000 : bytes < 1 << 22 ? 100 : 10;
+    for (int i = 2; i < argc; i++) {
+        size_t bytes = strtoull(argv[i], NULL, 10);
+        int count = (int)(bytes / sizeof *send), iterations = bytes < 1 << 16 ? 1000 : bytes < 1 << 22 ? 100 : bytes < 1 << 26 ? 10 : 3;
         double out = time_calls(argv[1], send, recv, count, 0, iterations);
         double in = time_calls(argv[1], send, recv, count, 1, iterations);
 

@@ -2,7 +2,7 @@
 """comm_peer.py - lockstep's shared-memory collectives beside Open MPI's and gloo's, in turn, as ratios.
 
     bench/comm_peer.py [--lockstep build/lockstep] [--python V/bin/python] [--ranks 2 4] [--rounds 2]
-                       [--contenders lockstep plain openmpi mpich gloo]
+                       [--contenders lockstep plain openmpi mpich gloo] [--sizes 1024 16384 262144 1048576 ...]
 
 V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile bench/comm_mpi.c. Each round runs every
 contender once per operation and number of ranks, one after the other, so that a slow spell of the machine meets all. A
@@ -31,9 +31,7 @@ def options():
     p.add_argument("--ops", nargs="+", choices=OPS, default=list(OPS))
     p.add_argument("--contenders", nargs="+", choices=("lockstep", "plain", "openmpi", "mpich", "gloo"),
                    default=["lockstep", "plain", "openmpi", "gloo"])
-    p.add_argument("--min", type=int, default=1024)
-    p.add_argument("--max", type=int, default=256 << 20)
-    p.add_argument("--factor", type=int, default=4)
+    p.add_argument("--sizes", type=int, nargs="+", default=[1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 24, 1 << 28], help="bytes")
     p.add_argument("--rounds", type=int, default=2)
     return p.parse_args()
 
@@ -42,10 +40,18 @@ def bus_factor(op, n):
     return 2 * (n - 1) / n if op == "all_reduce" else (n - 1) / n
 
 
+def calls(bytes_):
+    """Timed calls of a size; the peers' programs have the same numbers."""
+    return 1000 if bytes_ < 1 << 16 else 100 if bytes_ < 1 << 22 else 10 if bytes_ < 1 << 26 else 3
+
+
 def ours(o, op, n, memory):
-    out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(o.min), "--max", str(o.max),
-                          "--factor", str(o.factor), "--memory", memory, "--json"], check=True, capture_output=True, text=True)
-    return {r["bytes"]: r["out_of_place"]["seconds"] for r in json.loads(out.stdout)}
+    found = {}
+    for b in o.sizes:
+        out = subprocess.run([o.lockstep, "bench", "comm", "-n", str(n), "--op", op, "--min", str(b), "--max", str(b), "--memory", memory,
+                              "--iterations", str(calls(b)), "--warmup", "3", "--json"], check=True, capture_output=True, text=True)
+        found[b] = json.loads(out.stdout)[0]["out_of_place"]["seconds"]
+    return found
 
 
 def peer(argv):
@@ -55,7 +61,7 @@ def peer(argv):
 
 
 def measure(o, who, op, n, built):
-    sizes = [op, str(o.min), str(o.max), str(o.factor)]
+    sizes = [op, *map(str, o.sizes)]
     if who == "lockstep":
         return ours(o, op, n, "comm")
     if who == "plain":
@@ -71,7 +77,7 @@ def copy_bandwidth(n, bytes_):
     """GB/s of memcpy by n processes at once, each its own buffers; bytes written."""
     code = ("import time,sys;import ctypes as c;b=int(sys.argv[1]);m=c.CDLL(None).memcpy;"
             "m.argtypes=[c.c_void_p,c.c_void_p,c.c_size_t];x=c.create_string_buffer(b);y=c.create_string_buffer(b);"
-            "k=max(3,(1<<30)//b);[m(y,x,b) for _ in range(3)];t=time.perf_counter();"
+            "k=max(3,(1<<28)//b);[m(y,x,b) for _ in range(3)];t=time.perf_counter();"
             "[m(y,x,b) for _ in range(k)];print(b*k/(time.perf_counter()-t)/1e9)")
     runs = [subprocess.Popen([sys.executable, "-c", code, str(bytes_)], stdout=subprocess.PIPE, text=True) for _ in range(n)]
     return sum(float(r.communicate()[0]) for r in runs)
@@ -87,16 +93,15 @@ def build(o, folder):
 
 
 def table(o, op, n, found):
-    sizes = sorted(found["lockstep"][0]) if "lockstep" in found else sorted(next(iter(found.values()))[0])
     names = list(found)
     print(f"\n{op}, {n} ranks: bus bandwidth in GB/s" + "".join(f", ratio to {w}" for w in names if w not in ("lockstep", "plain")))
     print(f"{'bytes':>12}" + "".join(f"{w:>10}" for w in names) +
           "".join(f"{'x ' + w:>11}" for w in names if w not in ("lockstep", "plain")) + f"{'of copy':>9}")
-    for b in sizes:
+    for b in sorted(o.sizes):
         bus = {w: statistics.median(b / r[b] * bus_factor(op, n) / 1e9 for r in found[w]) for w in names}
         line = f"{b:>12}" + "".join(f"{bus[w]:>10.3f}" for w in names)
-        line += "".join(f"{bus['lockstep'] / bus[w]:>11.2f}" for w in names if w not in ("lockstep", "plain"))
-        if b >= 1 << 20:
+        line += "".join(f"{bus['lockstep'] / bus[w]:>11.2f}" for w in names if w not in ("lockstep", "plain") and "lockstep" in bus)
+        if b >= 1 << 20 and "lockstep" in bus:
             # Per rank: an all-reduce reads and writes its buffer once, as a copy does; the others handle (n-1)/n of it.
             each = copy_bandwidth(n, b) / n
             line += f"{bus['lockstep'] / (each * bus_factor(op, n)):>9.2f}"

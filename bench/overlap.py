@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""overlap.py - what overlap hides on a slow link, and what the size of the buckets does to it.
+
+    bench/overlap.py [--lockstep build/lockstep] [--rate 1gbit] [--delay 2ms] [--zero 0 2 3]
+                     [--buckets 512KiB 2MiB 6MiB 25MiB 200MiB] [--rounds 2] [-- --section.key=value ...]
+
+Two ranks of one thread on two "machines" of one core each (netns.sh: network namespaces, a veth pair limited to RATE, Open MPI over
+TCP; needs root). First table: each zero without overlap and with it, in turn; hidden = 1 - exposed(with) / exposed(without),
+medians over the rounds. Second: zero 0 by bucket, with overlap. The shape has a backward that is about twice as long as its gradients
+take at 1gbit; a slower link wants a larger --train.global_batch. With zero 1 and 2 the gathers of updated parameters have
+nothing but the update to hide behind, whatever the batch: about half of their traffic stays exposed.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SHAPE = ["--model.preset=gpt2-124m", "--model.layers=8", "--model.width=512", "--model.heads=8", "--model.vocab=1024",
+         "--data.seq_len=256", "--train.global_batch=32", "--train.micro_batch=-1", "--train.accumulate=1",
+         "--precision.compute=fp32", "--launch.threads=1", "--bench.warmup=1"]
+SKIPPED = 77
+
+
+def options():
+    p = argparse.ArgumentParser(description="what overlap hides on a slow link")
+    p.add_argument("--lockstep", default="build/lockstep")
+    p.add_argument("--rate", default="1gbit", help="of each direction, as tc writes it")
+    p.add_argument("--delay", help="of each direction, as tc writes it: 2ms")
+    p.add_argument("--zero", type=int, nargs="*", default=[0, 2, 3])
+    p.add_argument("--buckets", nargs="*", default=["512KiB", "2MiB", "6MiB", "25MiB", "200MiB"])
+    p.add_argument("--bucket", default="6MiB", help="of the first table, zero 0 to 2")
+    p.add_argument("--steps", type=int, default=3, help="timed steps of a run")
+    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("more", nargs="*", help="options of lockstep, behind --")
+    return p.parse_args()
+
+
+def run(o, zero, overlap, bucket):
+    link = ["--rate", o.rate, *(["--delay", o.delay] if o.delay else []), "--pin"]
+    argv = [os.path.join(HERE, "netns.sh"), *link, "--", o.lockstep, "bench", "train", "--json", *SHAPE,
+            f"--bench.steps={o.steps}", f"--parallel.zero={zero}", f"--parallel.overlap={'true' if overlap else 'false'}", *o.more]
+    out = subprocess.run(argv + ([f"--parallel.bucket={bucket}"] if zero < 3 else []), capture_output=True, text=True)
+    if out.returncode:
+        print(out.stdout + out.stderr, file=sys.stderr)
+        sys.exit(SKIPPED if out.returncode == SKIPPED else 1)
+    return json.loads(next(line for line in out.stdout.splitlines() if line.startswith("{")))
+
+
+def middle(rows, key):
+    return statistics.median(r[key] for r in rows)
+
+
+def show_hidden(o):
+    print(f"\n{'zero':>4} {'step s':>8} {'with':>8} {'exposed s':>10} {'with':>8} {'hidden':>7}")
+    for zero in o.zero:
+        rows = {False: [], True: []}
+        for _ in range(o.rounds):
+            for overlap in rows:
+                rows[overlap].append(run(o, zero, overlap, o.bucket))
+        without, with_ = (middle(rows[x], "exposed_seconds") for x in (False, True))
+        print(f"{zero:>4} {middle(rows[False], 'step_seconds'):>8.3f} {middle(rows[True], 'step_seconds'):>8.3f} "
+              f"{without:>10.3f} {with_:>8.3f} {1 - with_ / without:>7.1%}", flush=True)
+
+
+def show_buckets(o):
+    rows = {b: [] for b in o.buckets}
+    for _ in range(o.rounds):
+        for b in rows:
+            rows[b].append(run(o, 0, True, b))
+    print(f"\n{'bucket':>8} {'step s':>8} {'exposed s':>10}")
+    for b, found in rows.items():
+        print(f"{b:>8} {middle(found, 'step_seconds'):>8.3f} {middle(found, 'exposed_seconds'):>10.3f}", flush=True)
+
+
+def main():
+    o = options()
+    print(f"# 2 ranks of 1 thread, Open MPI over {o.rate}{', ' + o.delay if o.delay else ''}; buckets of {o.bucket} in the first table; {o.rounds} rounds of {o.steps} steps, "
+          f"load {os.getloadavg()[0]:.1f}")
+    if o.zero:
+        show_hidden(o)
+    if o.buckets:
+        show_buckets(o)
+
+
+if __name__ == "__main__":
+    main()
