@@ -152,15 +152,23 @@ static double spin_seconds(const ls_comm *c)
     return c->n > cores ? SPIN_CROWDED : SPIN_SECONDS;
 }
 
+/* The clock is read now and then only: what is waited for comes within a few rounds most often. */
+static bool spins_on(struct pace *p, double seconds)
+{
+    if (p->rounds % 16) return true;
+    if (p->since == 0) p->since = base_now();
+    return base_now() - p->since < seconds;
+}
+
 static void pause_driver(struct pace *p, bool progress)
 {
     double now;
 
-    if (!p->still) *p = (struct pace){ .still = true, .slept = progress, .since = base_now(), .sleep = SLEEP_FIRST };
+    if (!p->still) *p = (struct pace){ .still = true, .slept = progress, .sleep = SLEEP_FIRST };
     p->rounds++;
     ls_comm *c = one_in_flight(p->slept ? p->rounds : 0);
     if (!c) return;
-    if (!p->slept && (p->rounds % 16 || base_now() - p->since < spin_seconds(c))) {
+    if (!p->slept && spins_on(p, spin_seconds(c))) {
         relax();
         return;
     }

@@ -280,7 +280,7 @@ ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work)
     if (c->n == 1) run_alone(w);
     else if (!work) engine_run(w);
     else if ((st = engine_post(w)) < 0) goto drop_work;
-    w->exposed = base_now() - w->queued;
+    w->exposed = (work ? base_now() : w->finished) - w->queued;
     if (!work) return reap(w);
     *work = w;
     return LS_OK;
