@@ -3,8 +3,9 @@
  * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
  * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at
  * that very instruction where the kernel allows it. A kernel's scratch lives at its position alone. What a collective reads and
- * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest offset that is free for all of its life
- * (greedy by size: Pisarchyk and Lee 2020). arena_bytes is what will be allocated; live_peak is the bound below it.
+ * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest
+ * offset that is free for all of its life (greedy by size: Pisarchyk and Lee 2020); equals in order of their beginning and
+ * against it, whichever needs less. arena_bytes is what will be allocated; live_peak is the bound below it.
  */
 #include "program/program.h"
 
@@ -194,6 +195,27 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
     return LS_OK;
 }
 
+/* Among equals the last to begin comes first. */
+static int by_size_late(const void *a, const void *b)
+{
+    const struct buffer *x = a, *y = b;
+
+    return x->bytes != y->bytes ? by_size(a, b) : by_size(b, a);
+}
+
+static size_t place_all(struct layout *l, int (*order)(const void *, const void *))
+{
+    size_t bytes = 0;
+
+    qsort(l->buffer, (size_t)l->n, sizeof *l->buffer, order);
+    l->nplaced = 0;
+    for (int b = 0; b < l->n; b++) {
+        place(l, &l->buffer[b]);
+        bytes = MAX(bytes, l->buffer[b].at + l->buffer[b].bytes);
+    }
+    return bytes;
+}
+
 /* Offsets of everything in one arena. */
 static ls_status lay_out(ls_program *p, enum arena a, int positions)
 {
@@ -201,16 +223,16 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
     ls_status st = collect(p, &l, a);
 
     if (st == LS_OK) {
-        qsort(l.buffer, (size_t)l.n, sizeof *l.buffer, by_size);
-        p->arena_bytes[a] = 0;
-        for (int b = 0; b < l.n; b++) {
-            place(&l, &l.buffer[b]);
-            p->arena_bytes[a] = MAX(p->arena_bytes[a], l.buffer[b].at + l.buffer[b].bytes);
+        size_t early = place_all(&l, by_size);
+
+        p->arena_bytes[a] = place_all(&l, by_size_late);
+        if (early <= p->arena_bytes[a])
+            p->arena_bytes[a] = place_all(&l, by_size);
+        for (int b = 0; b < l.n; b++)
             if (l.buffer[b].scratch_of)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
             else
                 p->values[l.buffer[b].value].at = l.buffer[b].at;
-        }
         if (a == ARENA_ACTIVATIONS)
             st = live_peak(p, &l, positions);
     }
