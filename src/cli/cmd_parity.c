@@ -134,7 +134,8 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     }
     if (global[0] != global[1] && given[0] && given[1])
         return ls_fail(LS_EINVAL,
-                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: other samples in a step give another run",
+                       "train.global_batch is %" PRId64 " in --a and %" PRId64
+                       " in --b: other samples in a step give another run",
                        global[0], global[1]);
     return LS_OK;
 }
@@ -183,9 +184,10 @@ static struct parity_bounds bounds_of(const struct config *a, const struct confi
     bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
 
     return (struct parity_bounds){
-        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5, .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
+        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5,
+        .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
         .weight = half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
-        .sensitive = divides ? a->optim.lr : 0, 
+        .sensitive = divides ? a->optim.lr : 0,
         .later = config_image(a, &image) ? 1e4 : divides ? 10 : 1,
     };
 }

@@ -33,9 +33,9 @@ struct parity_difference {
  * momentum makes of it); of rules that divide by the gradient's size (adam, adamw, lamb), whose learning rate is `sensitive`,
  * as much of a whole update as rounding is of the gradient.
  *
- * Behind the first step gradients and norms may lie `later` times further apart. Rules that divide make large updates of gradients
- * that are rounding alone, which the next gradients feel (10). Where rounding pushes the input of a ReLU across zero, its
- * sample's gradient appears or goes as a whole (image models: 1e4; their losses hardly move). Otherwise 1. */
+ * Behind the first step gradients and norms may lie `later` times further apart. Rules that divide make large updates of
+ * gradients that are rounding alone, which the next gradients feel (10). Where rounding pushes the input of a ReLU across
+ * zero, its sample's gradient appears or goes as a whole (image models: 1e4; their losses hardly move). Otherwise 1. */
 struct parity_bounds { double loss, norm, gradient, weight, plain, sensitive, later; };
 
 struct parity_result {
