@@ -47,7 +47,7 @@ struct side {
     const char **argv;
     int argc, more;
     struct invocation in;
-    char *file;
+    char *file, *unfinished;  /* what it writes, and what stays of that when it is killed */
     bool parsed;
 };
 
@@ -144,6 +144,8 @@ static void close_side(struct side *s)
 {
     if (s->parsed) args_close(&s->in);
     if (s->file) unlink(s->file);
+    if (s->unfinished) unlink(s->unfinished);
+    mem_free(s->unfinished);
     mem_free(s->file);
     mem_free(s->words);
     mem_free(s->argv);
@@ -157,7 +159,8 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     int n = 0, ranks = (int)c->launch.ranks;
 
     s->file = file_path("%s/%c", folder, which);
-    if (!argv || !s->file) {
+    s->unfinished = file_path("%s/%c.tmp", folder, which);
+    if (!argv || !s->file || !s->unfinished) {
         mem_free(argv);
         return LS_ENOMEM;
     }
