@@ -152,14 +152,14 @@ grep -q "^equal" out.txt && bad "says equal and differs: $(cat out.txt)"
 refused 1 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 refused 2 "it was started by" --a "" --b ""
 
-# ---- a side whose rank dies ----
+# ---- a side whose rank dies, the one that writes ----
 "$lockstep" parity --a "parallel.dp=2" --b "" $gpt2 --steps 1000000 >out.txt 2>err.txt &
 parity=$!
 for i in $(seq 3000); do
     ls tmp/*/a.tmp >/dev/null 2>&1 && break
     sleep 0.02
 done
-kill -KILL "$(awk -v parent=$parity '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n | tail -n 1)"
+kill -KILL "$(awk -v parent=$parity '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n | head -n 1)"
 wait $parity
 [ $? -eq 3 ] && grep -q "^lockstep parity: rank [01] was killed by signal 9 (Killed)" err.txt || bad "a rank killed: $(cat err.txt)"
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
