@@ -51,7 +51,7 @@ static const struct option rows[] = {
     INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step; -1: the rest"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
-    INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "micro-batches of an evaluation; 0: all validation samples"),
+    INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "batches of global_batch samples of an evaluation; 0: all validation samples"),
 
     ENUM(optim.name, "adamw", "sgd|adam|adamw|lamb|lars", STEP, "update rule"),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate"),

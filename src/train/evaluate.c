@@ -48,11 +48,8 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
     if (s->image) e.images = config_images(c, &s->picture, true);
     else e.sampler = *sampler;
     e.samples = s->image ? e.images.samples : e.sampler.samples;
+    if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
     e.batches = (e.samples + e.batch - 1) / e.batch;
-    if (batches && batches < e.batches) {
-        e.batches = batches;
-        e.samples = batches * e.batch;
-    }
     ls_status st = allocate(&e, s);
     if (st == LS_OK) st = build(c, &e, s, false);
     if (st == LS_OK) *out = e;
