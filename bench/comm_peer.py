@@ -8,7 +8,7 @@ V is an environment with torch, for gloo; mpicc.openmpi and mpicc.mpich compile 
 contender once per operation and number of ranks, one after the other, so that a slow spell of the machine meets all. A
 number is the median over the rounds of the bus bandwidth (nccl-tests' definition, GB/s), out of place where the peer has
 it. "lockstep" uses memory of ls_comm_alloc, as training does; "plain" ordinary memory. The last column is the share of
-what the same bytes cost as plain copies: `copy` is the bandwidth of memcpy by as many processes at once, counted as the bus
+what the same bytes cost as plain copies: the bandwidth of memcpy in huge pages by as many processes at once, counted as the bus
 bandwidth that an all-reduce would have whose only cost were reading and writing its buffers once.
 """
 import argparse
@@ -75,9 +75,10 @@ def measure(o, who, op, n, built):
 
 def copy_bandwidth(n, bytes_):
     """GB/s of memcpy by n processes at once, each its own buffers; bytes written."""
-    code = ("import time,sys;import ctypes as c;b=int(sys.argv[1]);m=c.CDLL(None).memcpy;"
-            "m.argtypes=[c.c_void_p,c.c_void_p,c.c_size_t];x=c.create_string_buffer(b);y=c.create_string_buffer(b);"
-            "k=max(3,(1<<28)//b);[m(y,x,b) for _ in range(3)];t=time.perf_counter();"
+    code = ("import time,sys,mmap;import ctypes as c;b=int(sys.argv[1]);m=c.CDLL(None).memcpy;"
+            "m.argtypes=[c.c_void_p,c.c_void_p,c.c_size_t];h=[mmap.mmap(-1,b) for _ in '12'];[k.madvise(mmap.MADV_HUGEPAGE) for k in h];"
+            "x,y=[c.addressof(c.c_char.from_buffer(k)) for k in h];"
+            "k=max(3,(1<<28)//b);[(m(y,x,b),m(x,y,b)) for _ in range(3)];t=time.perf_counter();"
             "[m(y,x,b) for _ in range(k)];print(b*k/(time.perf_counter()-t)/1e9)")
     runs = [subprocess.Popen([sys.executable, "-c", code, str(bytes_)], stdout=subprocess.PIPE, text=True) for _ in range(n)]
     return sum(float(r.communicate()[0]) for r in runs)

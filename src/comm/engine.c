@@ -5,7 +5,7 @@
  *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight
- * A caller to whom nothing happens looks again for SPIN_SECONDS (far less with more ranks than cores), the progress thread
+ * A caller to whom nothing happens looks again for SPIN_SECONDS (not with more ranks than cores), the progress thread
  * not at all: the core is the computation's. Then the driver sleeps in the transport's idle(), longer each time; a caller who
  * wants to drive ends that sleep with the transport's wake().
  */
@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #define SPIN_SECONDS 50e-6
-#define SPIN_CROWDED 2e-6
 #define SLEEP_FIRST  50e-6
 #define SLEEP_MOST   2e-3
 #define SLICE_NS     100000   /* the shortest that Linux grants */
@@ -149,12 +148,13 @@ static double spin_seconds(const ls_comm *c)
     static long cores;
 
     if (!cores) cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return c->n > cores ? SPIN_CROWDED : SPIN_SECONDS;
+    return c->n > cores ? 0 : SPIN_SECONDS;
 }
 
 /* The clock is read now and then only: what is waited for comes within a few rounds most often. */
 static bool spins_on(struct pace *p, double seconds)
 {
+    if (seconds == 0) return false;
     if (p->rounds % 16) return true;
     if (p->since == 0) p->since = base_now();
     return base_now() - p->since < seconds;
