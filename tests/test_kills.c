@@ -52,6 +52,7 @@ static ls_status work_piece(ls_comm *c, int k, float *a, float *b, float *d)
 {
     int rank = ls_comm_rank(c), n = ls_comm_size(c);
     ls_work *w[3] = { NULL };
+    ls_status st;
 
     switch (k % 6) {
     case 0: return ls_all_reduce(c, a, a, COUNT, LS_F32, LS_AVG, NULL);
@@ -59,15 +60,14 @@ static ls_status work_piece(ls_comm *c, int k, float *a, float *b, float *d)
     case 2: return ls_broadcast(c, b, COUNT, LS_F32, k % n, NULL);
     case 3: return ls_all_gather(c, a, b, COUNT, LS_F32, NULL);
     case 4:
-        LS_TRY(ls_send(c, a, 100, LS_F32, (rank + 1) % n, &w[0]));
-        LS_TRY(ls_recv(c, d, 100, LS_F32, (rank + n - 1) % n, &w[1]));
+        st = ls_send(c, a, 100, LS_F32, (rank + 1) % n, &w[0]);
+        if (st == LS_OK) st = ls_recv(c, d, 100, LS_F32, (rank + n - 1) % n, &w[1]);
         break;
     default:
-        LS_TRY(ls_all_reduce(c, a, a, COUNT, LS_F32, LS_AVG, &w[0]));
-        LS_TRY(ls_reduce_scatter(c, b, d, COUNT, LS_F32, LS_MAX, &w[1]));
-        LS_TRY(ls_all_gather(c, d + COUNT, b + 4 * COUNT, 7, LS_F32, &w[2]));
+        st = ls_all_reduce(c, a, a, COUNT, LS_F32, LS_AVG, &w[0]);
+        if (st == LS_OK) st = ls_reduce_scatter(c, b, d, COUNT, LS_F32, LS_MAX, &w[1]);
+        if (st == LS_OK) st = ls_all_gather(c, d + COUNT, b + 4 * COUNT, 7, LS_F32, &w[2]);
     }
-    ls_status st = LS_OK;
     for (int i = 0; i < 3; i++) {
         ls_status one = ls_work_wait(&w[i]);
         if (st == LS_OK) st = one;
