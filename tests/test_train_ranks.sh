@@ -5,23 +5,7 @@
 set -u
 lockstep=$1
 folder=$(cd "$(dirname "$lockstep")" && pwd)
-work=$(mktemp -d)
-mkdir "$work/tmp"
-TMPDIR=$work/tmp
-export TMPDIR
-launcher=
-trap '[ -z "$launcher" ] || kill -KILL $launcher 2>/dev/null; rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-say() { printf '%s\n' "$*"; }
-bad() { say "FAILED: $*"; failures=$((failures + 1)); }
-
-i=0
-while [ $i -lt 600 ]; do
-    echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."
-    i=$((i + 1))
-done >text.txt
+. "$2/script.sh"
 
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.global_batch=11 --optim.warmup=5
       --train.eval_every=0 --launch.threads=1 --precision.compute=fp32 --checkpoint.keep=9"

@@ -120,10 +120,10 @@ static void put_table(const struct step *s, const struct result *r)
     printf("model       %s parameters, %s, %d ranks of %d threads, %s\n",
            text_count(text, (int64_t)step_parameters(s)), ls_dtype_name(ls_store_settings(s->store).type),
            s->ranks.size, threads_count(), isa_name(isa_best()));
-    printf("step        %zu samples of %zu tokens in %.3f s", s->global, s->seq_len, r->seconds);
+    printf("step        %zu %s in %.3f s", s->global * s->seq_len, step_unit(s), r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
     printf("\n");
-    printf("speed       %s tokens/s\n", text_count(text, (int64_t)(tokens / r->seconds)));
+    printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), step_unit(s));
     printf("mfu         %.1f%% of %.0f GFLOP/s; hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
            r->peak_flops / 1e9, 100 * step_executed_flops(s) / r->seconds / r->peak_flops);
     printf("memory      %s by the ledger", text_bytes(size, r->memory.total_peak));

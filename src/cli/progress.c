@@ -45,9 +45,9 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
 
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s tokens/s  mfu %.1f%%", stamp,
+    printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s %s/s  mfu %.1f%%", stamp,
            (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss,
-           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), 100 * m->mfu);
+           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step), 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
     fflush(stdout);
@@ -75,8 +75,8 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
            mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
     snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
-    snprintf(words, sizeof words, "  loss %.3f  %s tok/s  mfu %2.0f%%  %s left", p->loss,
-             text_count(rate, (int64_t)((double)m->tokens / p->seconds)), 100 * mfu, progress_duration(eta, left));
+    snprintf(words, sizeof words, "  loss %.3f  %s %s/s  mfu %2.0f%%  %s left", p->loss,
+             text_count(rate, (int64_t)((double)m->tokens / p->seconds)), t->step.image ? "pic" : "tok", 100 * mfu, progress_duration(eta, left));
     int room = terminal_width() - 1 - (int)strlen(head), bar = room - (int)strlen(words);
     if (bar < 0) words[MAX(room, 0)] = '\0';
 
@@ -102,9 +102,9 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
     char rate[32];
 
     progress_clear(p);
-    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s tokens/s\n", m->step,
+    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s %s/s\n", m->step,
            t->config->train.steps, p->loss, terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
-           text_count(rate, (int64_t)((double)m->tokens / p->seconds)));
+           text_count(rate, (int64_t)((double)m->tokens / p->seconds)), step_unit(&t->step));
 }
 
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m)

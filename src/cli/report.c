@@ -76,8 +76,6 @@ static void put_data(const struct trainer *t)
            c->data.text[0] ? c->data.tokenizer : ls_tokens_format(t->data.tokens));
 }
 
-static const char *unit(const struct trainer *t) { return t->step.image ? "pictures" : "tokens"; }
-
 static void put_batch(const struct trainer *t)
 {
     const struct step *s = &t->step;
@@ -119,7 +117,7 @@ static void put_steps(const struct trainer *t)
 
     label("run");
     printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s %s in %s%s\n", t->folder.path, t->state.step,
-           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), unit(t), progress_duration(time, t->seconds),
+           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), step_unit(&t->step), progress_duration(time, t->seconds),
            t->stopped_by == SIGINT ? ", stopped by SIGINT" : t->stopped_by ? ", stopped by SIGTERM" : "");
     if (made == 0) return;
     label("loss");
@@ -137,7 +135,7 @@ static void put_speed(const struct trainer *t)
     if (steps == 0) return;
     label("speed");
     printf("%s %s/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
-           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), unit(t),
+           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), step_unit(&t->step),
            100 * steps * step_model_flops(&t->step) / rate, 100 * steps * step_executed_flops(&t->step) / rate,
            t->peak_flops / 1e9, compute_name(t));
 }

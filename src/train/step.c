@@ -9,6 +9,8 @@
 
 size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
 
+const char *step_unit(const struct step *s) { return s->image ? "pictures" : "tokens"; }
+
 size_t step_parameters(const struct step *s)
 {
     return s->image ? ls_image_parameters(&s->picture) : ls_model_parameters(&s->model);
@@ -67,13 +69,14 @@ ls_status step_spread(const struct config *c, const struct ranks *ranks, ls_prog
 
 static ls_status allocate_tokens(struct step *s)
 {
-    size_t count;
+    size_t count, pixels = 0;
 
-    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count))
-        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu tokens are too many", s->accumulate,
-                       s->batch, s->seq_len);
+    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count) ||
+        (s->image && !size_mul(count, step_pixels(s), &pixels)))
+        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu %s are too many", s->accumulate, s->batch,
+                       s->image ? step_pixels(s) : s->seq_len, s->image ? "values" : "tokens");
     s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
-    if (s->image) s->pixels = mem_array(MEM_OTHER, count * step_pixels(s), sizeof *s->pixels);
+    if (s->image) s->pixels = mem_array(MEM_OTHER, pixels, sizeof *s->pixels);
     else s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
     return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
 }

@@ -49,6 +49,7 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
 /* An image model's micro-batches of the step whose samples begin at `first`; rows beyond this rank's share get label -1. */
 void step_fill_pictures(struct step *s, uint64_t first);
 size_t step_parameters(const struct step *s);  /* elements that learn */
+const char *step_unit(const struct step *s);   /* what `valid` counts: "tokens", "pictures" */
 /* Elements of a picture. */
 size_t step_pixels(const struct step *s);
 

@@ -195,10 +195,14 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
     return LS_OK;
 }
 
-/* A checkpoint on the way: its failure costs a line, not the run. */
-static void try_save(struct trainer *t, const struct trainer_watch *w)
+/* A checkpoint on the way: its failure costs a line, not the run; but a lost rank ends the run here as anywhere. */
+static ls_status try_save(struct trainer *t, const struct trainer_watch *w)
 {
-    if (t->saved_step != t->state.step && save(t, w) != LS_OK) warn(t, w, "training goes on: ");
+    ls_status st = t->saved_step == t->state.step ? LS_OK : save(t, w);
+
+    if (st == LS_EPEER || st == LS_ETIMEOUT) return st;
+    if (st != LS_OK) warn(t, w, "training goes on: ");
+    return LS_OK;
 }
 
 static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
@@ -211,8 +215,8 @@ static ls_status after_step(struct trainer *t, const struct trainer_watch *w, st
     log_line(LOG_DEBUG, "step %" PRIu64 " loss %.6f grad_norm %.4f lr %.3e step_seconds %.3f", m->step, m->loss,
              m->grad_norm, m->lr, m->step_seconds);
     if (w->stepped) w->stepped(w->ctx, t, m);
-    if (!last && (due(t->config->checkpoint.every, m->step) || t->save || (!t->ranks.comm && stop_take_save()))) try_save(t, w);
-    return LS_OK;
+    bool wanted = due(t->config->checkpoint.every, m->step) || t->save || (!t->ranks.comm && stop_take_save());
+    return wanted && !last ? try_save(t, w) : LS_OK;
 }
 
 static const char *signal_name(int signal_number) { return signal_number == SIGINT ? "SIGINT" : "SIGTERM"; }
