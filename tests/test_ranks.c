@@ -59,9 +59,10 @@ static void meet(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
-    RANKS_TRY(ls_barrier(c));
+    /* The death may reach a rank that has not yet left the first barrier: it hears of it there. */
+    bool heard = ls_barrier(c) < 0;
     if (rank == 1) raise(SIGKILL);
-    ranks_say("%s", ls_barrier(c) < 0 ? ls_errmsg() : "no failure");
+    ranks_say("%s", heard || ls_barrier(c) < 0 ? ls_errmsg() : "no failure");
     ls_comm_close(&c);
 }
 
