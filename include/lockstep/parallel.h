@@ -1,4 +1,9 @@
-/* parallel.h - data parallelism as one pass over a program.
+/* parallel.h - a program spread over the ranks of a mesh: two marks, each a pass when the program is compiled.
+ *
+ * ls_partition() cuts the model: parameters get placements by one table of name patterns, one table of rules moves placements
+ * through every op of the forward, and where a value is not what the next op needs a move is put in between (tensor, sequence,
+ * context, expert parallelism). Sizes of values become this rank's; the model that appended them knows nothing of it.
+ *
  *
  * ls_data_parallel() marks a program: when it is compiled, the pass spreads it over the ranks of a comm. Each rank runs the
  * same program on its own samples; after the last micro-batch every gradient is the sum over all ranks (the loss divides by
@@ -25,7 +30,9 @@
 #define LS_PARALLEL_H
 
 #include "lockstep/comm.h"
-#include "lockstep/program.h"
+#include "lockstep/mesh.h"
+#include "lockstep/nn.h"
+#include "lockstep/pipeline.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,6 +59,27 @@ typedef struct ls_data_options {
  * is the program's alone while it runs; NULL: one rank, for which only `offload` means something. Programs of one store that
  * are marked must be marked alike, and the one that trains is compiled first. Frozen parameters and buffers stay whole. Collective. */
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
+
+/* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are addends
+ * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program
+ * without a backward may bear the optimizer of what others of the store have reduced (pipelines). `replicate` is the mesh's. */
+ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options);
+
+typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
+typedef struct ls_partition_options {
+    int        sp;        /* norms, dropout and residual on slices of the sequence over tp */
+    ls_context context;   /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
+    int        overlap;   /* products are split so that their sums travel meanwhile */
+    ls_stage   stage;     /* of a pipeline; stages 0 or 1: all of the model */
+} ls_partition_options;
+#define LS_PARTITION_DEFAULTS { 0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } }
+
+/* Before ls_program_compile() and ls_data_parallel_mesh(), behind the model. m: the model that was appended (copied). Inputs keep their batch
+ * dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers where the model can't be
+ * cut so. The mesh is borrowed until program and store are released. */
+ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
+/* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */
+int       ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2]);
 
 #ifdef __cplusplus
 }

@@ -30,9 +30,12 @@ typedef struct ls_program ls_program;
 typedef struct ls_value { int id; } ls_value;  /* id 0 is the null value */
 #define LS_NONE ((ls_value){ 0 })
 
-/* How a value lies over one axis of the mesh of ranks. */
+/* How a value lies over one axis of the mesh of ranks: the same on all, cut along a dim, or addends of a sum. A shard's cuts fall on
+ * multiples of grain (0 is 1): rank r of n has grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim is cut
+ * into 2n pieces, and rank r has pieces r and 2n-1-r. A replicated value's gradient is the same on all ranks too, or (partial_gradient)
+ * each rank has an addend of it. */
 typedef enum ls_placement_kind { LS_REPLICATE, LS_SHARD, LS_PARTIAL } ls_placement_kind;
-typedef struct ls_placement { ls_placement_kind kind; int dim; } ls_placement;  /* dim: of LS_SHARD */
+typedef struct ls_placement { ls_placement_kind kind; int dim; size_t grain; int zigzag, partial_gradient; } ls_placement;
 typedef enum ls_axis { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_CP, LS_AXIS_EP, LS_AXIS_TP, LS_AXES } ls_axis;
 
 typedef enum ls_role {
@@ -65,8 +68,9 @@ typedef struct ls_compile_options {
     int          fuse_loss;       /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
     int          plan_only;       /* price, don't allocate: ls_program_run is refused */
     int          check_finite;    /* after each instruction: the first inf or NaN is an error that names it */
+    int          slots;           /* micro-batches in flight at once, ls_program_select(); 0: one, whose memory is laid out as a whole */
 } ls_compile_options;
-#define LS_COMPILE_DEFAULTS { LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0 }
+#define LS_COMPILE_DEFAULTS { LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0 }
 
 /* Bytes by what they are for, and work by segment; known after compile, before any run. */
 typedef struct ls_cost {
@@ -100,6 +104,11 @@ ls_status ls_program_run(ls_program *p, int segments);
  * their readers can't take are LS_EINVAL. */
 ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count);
 ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count);
+
+/* Of a program with slots: inputs, outputs and what forward leaves for backward exist once a slot; run, write and read mean the
+ * slot selected last (0 at first). */
+ls_status ls_program_select(ls_program *p, int slot);
+int       ls_program_has(const ls_program *p, const char *name);  /* an input, output or bound value of that name, in use */
 
 ls_cost   ls_program_cost(const ls_program *p);
 /* The program as people read it: one line an instruction with shapes, bytes and FLOPs. Free with ls_free. */

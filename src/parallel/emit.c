@@ -59,7 +59,7 @@ ls_placement_kind value_place(const ls_program *p, ls_value x) { return p->value
 void value_set_place(ls_program *p, ls_value x, ls_placement_kind kind)
 {
     if (x.id)
-        p->values[x.id].place[LS_AXIS_DP] = (ls_placement){ kind, 0 };
+        p->values[x.id].place[LS_AXIS_DP] = (ls_placement){ .kind = kind };
 }
 
 ls_value emit_part(ls_program *p, ls_value x, size_t begin, size_t count, ls_placement_kind place)

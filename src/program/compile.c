@@ -89,7 +89,11 @@ static ls_status check_budget(const ls_program *p)
 
 static ls_status passes(ls_program *p)
 {
-    if (p->loss.id)
+    if (p->partition.pass) {
+        LS_TRY(p->partition.pass(p, p->partition.ctx));
+        LS_TRY(ls_program_status(p));
+    }
+    if (p->loss.id || p->stage.out.id)
         LS_TRY(gradient_pass(p));
     LS_TRY(recompute_pass(p));
     if (p->spread.pass) {

@@ -106,7 +106,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
     program_value(p, v)->group = group;
     program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
     if (part)
-        program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ LS_SHARD, 0 };
+        program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ .kind = LS_SHARD };
     return v;
 }
 

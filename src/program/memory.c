@@ -20,7 +20,7 @@ struct layout { struct buffer *buffer; int n; struct buffer **placed; int nplace
 
 static bool in_arena(const struct value *v, int id, enum arena a)
 {
-    bool here = a == ARENA_COMMUNICATION ? v->role == LS_ROLE_COMMUNICATION
+    bool here = a == ARENA_SLOT ? false : a == ARENA_COMMUNICATION ? v->role == LS_ROLE_COMMUNICATION
                                          : v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT;
 
     return v->root == id && v->first >= 0 && !v->tensor && here;

@@ -33,6 +33,8 @@ void ls_program_release(ls_program **pp)
     if (!p)
         return;
     unbind(p);
+    if (p->partition.release)
+        p->partition.release(p->partition.ctx);
     if (p->spread.release)
         p->spread.release(p->spread.ctx);
     for (int s = 0; s < SEGMENTS; s++) {

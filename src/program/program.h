@@ -18,15 +18,56 @@
  *   COMM_WAIT   in[0], out[0] as of its start (so that both live till here); later instructions may read out[0]
  *   LOAD        -> out[0] = optimizer state of a group from where it is offloaded
  *   SAVE        in[0] -> there
+ * The next ones stand for several instructions: the partition pass writes them, they have gradient rules, are recomputed like any
+ * other, and the lower pass (lower.c) puts what they stand for in their place:
+ *   MOVE        in[0] -> out[0], the same value in another placement (struct move)
+ *   RING_ATTENTION        q[B,t,H,D] k v[B,t,G,D] -> o lse[B,H,t], t this rank's slice of T; keys and values go round (ring.c)
+ *   RING_ATTENTION_GRAD   q k v o lse do -> dq dk dv
+ *   VOCAB_XENT            as LINEAR_XENT, of this rank's rows of w; x whole: x[R,C] w[v,C] y[R] denom? -> loss lse[R] (vocab_xent.c)
+ *   VOCAB_XENT_GRAD       as LINEAR_XENT_GRAD; dx is an addend
  */
-enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE, PROGRAM_OPS };
+enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE,
+       OP_MOVE, OP_RING_ATTENTION, OP_RING_ATTENTION_GRAD, OP_VOCAB_XENT, OP_VOCAB_XENT_GRAD, PROGRAM_OPS };
+
+/* What a MOVE does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial; ~P: replicated
+ * with a partial gradient). whole, grain, zigzag: of the dim that is cut, as in ls_placement; SWAP cuts dim2 instead of dim.
+ *     ENTER    R  -> ~P   nothing moves           gradient  P -> R  all-reduce        (REDUCE)
+ *     REDUCE   P  -> R    all-reduce              gradient  nothing moves             (ENTER)
+ *     GATHER   S  -> ~P   all-gather              gradient  P -> S  reduce-scatter    (SCATTER)
+ *     SCATTER  P  -> S    reduce-scatter          gradient  S -> R  all-gather        (JOIN)
+ *     SLICE    R  -> S    own part                gradient  S -> R  all-gather        (JOIN)
+ *     JOIN     S  -> R    all-gather              gradient  R -> S  own part          (SLICE)
+ *     PART    ~P  -> S    own part                gradient  own part, zeros elsewhere: an addend
+ *     SWAP     S  -> S'   all-to-all              gradient  the way back              (SWAP) */
+enum move_kind { MOVE_ENTER, MOVE_REDUCE, MOVE_GATHER, MOVE_SCATTER, MOVE_SLICE, MOVE_JOIN, MOVE_PART, MOVE_SWAP };
+struct move {
+    enum move_kind kind;
+    ls_axis  axis;                     /* for messages, prints and counts */
+    ls_comm *comm;                     /* borrowed */
+    int      dim, dim2;
+    size_t   whole, whole2, grain, grain2;
+    int      zigzag;                   /* SLICE alone */
+};
+/* Over which ranks the other four go round or add up. */
+struct across { ls_axis axis; ls_comm *comm; size_t whole; /* T, or V */ int zigzag; };
+
+/* First of rank r's part of a dim: see ls_placement. r = n: the end. */
+static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
+{
+    size_t g = grain ? grain : 1;
+
+    return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
+}
 
 /* What a collective instruction does. The big buffer of [total] elements is cut evenly: rank r of the comm's n has
  * [total*r/n, total*(r+1)/n).
  *   all_reduce      in[total] -> out[total], may be the same value
  *   reduce_scatter  in[total] -> out[own block]; out may be in's own block (a view)
  *   all_gather      in[own block] -> out[total]; in may be out's own block (a view)
- *   broadcast       out[total] from root; no in */
+ *   broadcast       out[total] from root; no in
+ *   all_to_all      in[sum of counts] -> out[sum of recv_counts]
+ *   send, recv      in[total] to, out[total] from rank root of the comm
+ * counts given by the caller (owned by the instruction from then on) cut unevenly instead. */
 struct exchange {
     ls_collective op;
     ls_comm      *comm;
@@ -35,13 +76,18 @@ struct exchange {
     int           slot;                /* start and wait of one exchange share it: 0 .. p->slots - 1 */
     size_t        total;
     size_t       *counts;              /* [n], of the _v forms; owned by the instruction that starts */
+    size_t       *recv_counts;         /* [n], of all_to_all; likewise */
+    ls_axis       axis;                /* for prints and counts */
+    bool          floating;            /* the overlap pass may start it earlier and wait for it later */
 };
 
 /* Instructions of SEG_FORWARD and SEG_BACKWARD that belong to the last micro-batch of a step alone, or to all but it. */
 enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST };
 
 enum phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD_B, PHASE_BACKWARD_A, PHASE_OPTIMIZER, PHASE_COMMUNICATE };
-enum arena { ARENA_ACTIVATIONS, ARENA_COMMUNICATION, ARENAS };  /* values of role COMMUNICATION lie in the second */
+/* Values of role COMMUNICATION lie in the second. The third, with options.slots: what lasts from one segment to another, inputs and
+ * outputs, once a slot. */
+enum arena { ARENA_ACTIVATIONS, ARENA_COMMUNICATION, ARENA_SLOT, ARENAS };
 enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS, SEG_OPTIMIZER, SEGMENTS };
 
 enum view_kind { VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_EXPAND, VIEW_STOP };
@@ -77,6 +123,8 @@ struct instruction {
     struct op_attr   attr;
     struct view_rule view;             /* of OP_VIEW */
     struct exchange  exchange;         /* of COMM_START, COMM_WAIT */
+    struct move      move;             /* of MOVE */
+    struct across    across;           /* of RING_ATTENTION, VOCAB_XENT and their gradients */
     int              group;            /* of LOAD, SAVE: the store's group; state: which */
     const char      *state;
     enum when        when;
@@ -104,6 +152,18 @@ struct spread {
     ls_comm    *comm;                  /* whose memory (ls_comm_alloc) the communication arena comes from */
 };
 
+/* The pass of floor 5 that cuts the forward: sizes become this rank's. Runs first. */
+struct partition {
+    ls_status (*pass)(ls_program *p, void *ctx);
+    void      (*release)(void *ctx);
+    void       *ctx;
+};
+
+/* A pipeline stage that is not the whole model. in, dout: inputs, "stage.in" and "stage.dout"; out, din: outputs, "stage.out" and
+ * "stage.din". The gradient pass begins with dout at out (and with 1 at the loss, where there is one) and leaves in's gradient in
+ * din. LS_NONE where the stage is the first or the last. Set by the partition pass (in and out), the gradient pass (dout and din). */
+struct stage_ends { ls_value in, out, din, dout; };
+
 struct ls_program {
     ls_store      *store;
     ls_status      status;
@@ -125,6 +185,9 @@ struct ls_program {
     void          *arena[ARENAS];
     size_t         arena_bytes[ARENAS], live_peak;  /* live_peak: of the activations */
     /* several ranks */
+    struct partition  partition;
+    struct stage_ends stage;
+    int            slot;               /* selected */
     struct spread  spread;
     ls_work      **work;               /* [slots] exchanges in flight */
     int            slots;
@@ -184,6 +247,8 @@ bool     program_operand(ls_program *p, const char *op, const char *name, ls_val
 ls_status gradient_pass(ls_program *p);                /* gradient.c: loss -> SEG_BACKWARD */
 bool      gradient_has_rule(int op);
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
+ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */
+ls_status overlap_pass(ls_program *p);                 /* overlap.c: floating exchanges start early, are waited for late */
 ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKWARD_A into SEG_WEIGHTS */
 ls_status kernels_pass(ls_program *p);                 /* compile.c: chooses entries, asks for scratch */
 ls_status memory_pass(ls_program *p);                  /* memory.c: lifetimes, offsets, peak */

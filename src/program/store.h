@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include "lockstep/comm.h"
-#include "lockstep/store.h"
+#include "lockstep/program.h"
 
 /* The parameter of that name, declared when it is new; another shape than before is LS_EINVAL. */
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index);
@@ -41,6 +41,25 @@ void     *store_group_data(const ls_store *s, int group, enum store_kind kind, c
 void      store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end);
 /* The comm over whose ranks a kind of parameter i is sharded; NULL: all of it is here. */
 ls_comm  *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
+/* ---- a part of each parameter ----
+ *
+ * A rank of a mesh may have a box of a parameter (tensor and expert parallelism cut dims) or nothing of it (another stage of the pipeline
+ * has it). Names, shapes and order are the whole model's on every rank: ls_store_size() is the whole's; values, gradients and states
+ * are of the box. Groups, and what the data-parallel ranks hold of them, are cut from boxes. Before allocation. */
+void      store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size);  /* of dim, only [begin, begin + size); LS_DIMS calls at most */
+void      store_leave_out(ls_store *s, size_t i);
+bool      store_is_here(const ls_store *s, size_t i);
+size_t    store_local_size(const ls_store *s, size_t i, int dim);
+size_t    store_local_begin(const ls_store *s, size_t i, int dim);
+size_t    store_local_count(const ls_store *s, size_t i);                        /* 0 where it is left out */
+ls_placement *store_placement(const ls_store *s, size_t i);                      /* [LS_AXES], all replicated at first; the caller may change it */
+/* Where boxes are used: all ranks that share the parameters. ls_store_read() is then collective over it. */
+void      store_set_world(ls_store *s, ls_comm *world);
+/* Of the ranks that have the same box, and were it sharded the same block of it, one speaks: it counts in norms, is read, writes
+ * checkpoints. Default: true where data-parallel index is 0; set by the partition. */
+void      store_set_speaker(ls_store *s, size_t i, bool speaks);
+bool      store_speaks(const ls_store *s, size_t i);
+
 /* False before allocation, and when parameter i has none of that kind. state: of STORE_STATE. */
 bool      store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
 ls_dtype  store_type(const ls_store *s, enum store_kind kind);

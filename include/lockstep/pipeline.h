@@ -1,0 +1,107 @@
+/* pipeline.h - pipeline parallelism: schedules as lists of actions, and the runtime that plays one.
+ *
+ * A model is cut into virtual stages 0 .. stages*chunks-1. With LS_STAGES_LOOP rank r holds stages r, r+P, r+2P, ..: its chunks 0, 1,
+ * ..; with LS_STAGES_V (two chunks) stages r and 2P-1-r. A schedule says for each rank in which order it takes its actions:
+ * FORWARD of a chunk for a micro-batch; BACKWARD of it (the error passed down, and with `split` no weight gradients); WEIGHTS (the
+ * weight gradients put off by split). Sends and receives follow from it: a FORWARD receives from the stage before and sends to the
+ * stage behind, a BACKWARD the other way; each pair of ranks exchanges messages in the order of the sender's list.
+ *
+ *     name          chunks  in flight on rank r     bubble of equal stages, F = 1, B = 2 (B = W = 1 where split)
+ *     gpipe         1       M                       (P-1)/(M+P-1) of the time                Huang et al. 2019
+ *     1f1b          1       min(M, P-r)             the same                                 Narayanan et al. 2021
+ *     interleaved   v       see the validator       (P-1)/(vM+P-1)                           Narayanan et al. 2021b
+ *     zb-h1         1       min(M, P-r) at most     a third of 1f1b's idle time              Qi et al. 2023
+ *     zb-v          2       P of both at most       none once M is large                     Qi et al. 2024
+ *     forward       v       1                       forwards only: evaluation
+ */
+#ifndef LS_PIPELINE_H
+#define LS_PIPELINE_H
+
+#include "lockstep/mesh.h"
+#include "lockstep/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- schedules: pure data ---- */
+
+typedef enum ls_action_kind { LS_ACTION_FORWARD, LS_ACTION_BACKWARD, LS_ACTION_WEIGHTS } ls_action_kind;
+typedef struct ls_action { ls_action_kind kind; int chunk, micro; } ls_action;
+typedef enum ls_stage_order { LS_STAGES_LOOP, LS_STAGES_V } ls_stage_order;
+
+typedef struct ls_pipeline_schedule {
+    char           name[32];
+    int            stages, chunks, micro;  /* P ranks, v chunks each, M micro-batches */
+    int            split;                  /* WEIGHTS are actions of their own */
+    int            backward;               /* 0: forwards only */
+    ls_stage_order order;
+    int           *count;                  /* [stages] */
+    ls_action    **list;                   /* [stages][count] */
+} ls_pipeline_schedule;
+
+const char *ls_pipeline_schedule_name(int i);   /* of the table above; NULL past the last */
+/* LS_EINVAL with the numbers where the schedule does not fit them (chunks, or M that it can't divide). */
+ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out);
+/* A file of lines "rank: F0.0 F0.1 B0.0 W0.0 .."  (kind, chunk, micro-batch), a first line "stages P chunks v micro M order loop|v"; # comments. */
+ls_status ls_pipeline_schedule_read(const char *path, ls_pipeline_schedule *out);
+ls_status ls_pipeline_schedule_write(const ls_pipeline_schedule *s, const char *path);
+void      ls_pipeline_schedule_free(ls_pipeline_schedule *s);
+/* Each action once and in order, messages matched pair by pair, no deadlock; the message names rank, action and what is wrong. */
+ls_status ls_pipeline_schedule_check(const ls_pipeline_schedule *s);
+/* Micro-batches of a chunk that are in flight at once on a rank, from FORWARD to the end of BACKWARD (WEIGHTS, when split). */
+int       ls_pipeline_schedule_slots(const ls_pipeline_schedule *s, int rank, int chunk);
+int       ls_pipeline_stage(const ls_pipeline_schedule *s, int rank, int chunk);  /* its virtual stage */
+int       ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk); /* the other way */
+
+/* Plays a schedule: seconds of each action by virtual stage, and of a message between neighbours. */
+typedef struct ls_pipeline_times { const double *forward, *backward, *weights; double message; } ls_pipeline_times;  /* [stages*chunks] */
+typedef struct ls_pipeline_played { double seconds; double bubble; /* share of ranks x seconds in which nothing is done */ double **begin; /* [stages][count] */ } ls_pipeline_played;
+ls_status ls_pipeline_play(const ls_pipeline_schedule *s, const ls_pipeline_times *t, ls_pipeline_played *out);
+void      ls_pipeline_played_free(const ls_pipeline_schedule *s, ls_pipeline_played *p);
+/* (P-1)/(vM+P-1), or what the table says; NaN where there is no closed form. */
+double    ls_pipeline_bubble(const ls_pipeline_schedule *s);
+/* The played schedule as a picture: for a terminal of that many columns, and as SVG. Free with ls_free. */
+ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_times *t, int columns, int colour, char **text);
+ls_status ls_pipeline_svg(const ls_pipeline_schedule *s, const ls_pipeline_times *t, char **text);
+
+/* Cuts blocks with these costs into `stages` runs of neighbours, so that the dearest is as cheap as can be; before[0] belongs to the
+ * first stage whatever it holds (embedding), behind to the last (final norm, head). begin[stages+1]. Every stage has a block. */
+ls_status ls_pipeline_balance(int blocks, const double *cost, double before, double behind, int stages, int *begin);
+
+/* ---- running ---- */
+
+/* Which part of the model a program is: blocks [begin, end) of those that it was built with, and what stands in front of the first
+ * and behind the last. */
+typedef struct ls_stage { int index, stages, begin, end; } ls_stage;
+
+typedef struct ls_pipeline ls_pipeline;
+typedef struct ls_pipeline_options {
+    const ls_pipeline_schedule *schedule;   /* borrowed */
+    const int *begin;                       /* [stages*chunks + 1] first block of each virtual stage; NULL: balanced by FLOPs */
+    /* Appends the whole model to p, as for one rank, ends with ls_backward (not for a schedule of forwards), and marks it:
+     * ls_partition() with this stage, ls_data_parallel_mesh(). Called once a chunk. */
+    ls_status (*build)(void *ctx, ls_program *p, const ls_stage *stage);
+    void      *ctx;
+    ls_compile_options compile;             /* slots, split_backward are set by the pipeline */
+} ls_pipeline_options;
+
+ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeline_options *o, ls_pipeline **out);
+void      ls_pipeline_close(ls_pipeline **l);
+int       ls_pipeline_chunks(const ls_pipeline *l);
+ls_program *ls_pipeline_program(const ls_pipeline *l, int chunk);                 /* borrowed */
+ls_stage  ls_pipeline_stage_of(const ls_pipeline *l, int chunk);
+/* All micro-batches, forward and backward, gradients reduced. before: writes micro-batch `micro` into the program's inputs
+ * (those that it has: ls_program_has); after: reads outputs behind a forward (or behind the backward that makes a fused loss). */
+typedef ls_status ls_pipeline_feed(void *ctx, ls_program *p, int chunk, int micro);
+ls_status ls_pipeline_run(ls_pipeline *l, ls_pipeline_feed *before, ls_pipeline_feed *after, void *ctx);
+/* Of the last run, on this rank: seconds in actions, waiting for messages. */
+typedef struct ls_pipeline_spent { double forward, backward, weights, waiting, total; } ls_pipeline_spent;
+ls_pipeline_spent ls_pipeline_spent_last(const ls_pipeline *l);
+/* Bytes and messages that this rank sends in one run. */
+size_t    ls_pipeline_bytes(const ls_pipeline *l, size_t *messages);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
