@@ -91,6 +91,7 @@ void      ls_pipeline_close(ls_pipeline **l);
 int       ls_pipeline_chunks(const ls_pipeline *l);
 ls_program *ls_pipeline_program(const ls_pipeline *l, int chunk);                 /* borrowed */
 ls_stage  ls_pipeline_stage_of(const ls_pipeline *l, int chunk);
+const int *ls_pipeline_begin(const ls_pipeline *l);                               /* [stages*chunks + 1], as given or balanced */
 /* All micro-batches, forward and backward, gradients reduced. before: writes micro-batch `micro` into the program's inputs
  * (those that it has: ls_program_has); after: reads outputs behind a forward (or behind the backward that makes a fused loss). */
 typedef ls_status ls_pipeline_feed(void *ctx, ls_program *p, int chunk, int micro);
