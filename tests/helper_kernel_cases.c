@@ -69,6 +69,14 @@ void accumulate_cases(struct gen *g)
             gen_out_add(g, g->type, -2, 2, DIMS(counts[i]));
             gen_emit(g, "[%zu] += %s", counts[i], ls_dtype_name(gen_types[t]));
         }
+    for (int layout = 0; layout < LAYOUTS * LAYOUTS; layout++) {
+        gen_begin(g);
+        g->layout = layout % LAYOUTS;
+        gen_in(g, g->type, -2, 2, DIMS(3, 17, 33));
+        g->layout = layout / LAYOUTS;
+        gen_out_add(g, LS_F32, -2, 2, DIMS(3, 17, 33));
+        gen_emit(g, "layouts %d to %d", layout % LAYOUTS, layout / LAYOUTS);
+    }
 }
 
 void dropout_cases(struct gen *g)
@@ -85,6 +93,19 @@ void dropout_cases(struct gen *g)
             g->c.call.attr.dropout.first = first ? 0xffffffff7u : 0;
             gen_emit(g, "[%zu] p %.1f first %d", counts[i], g->c.call.attr.dropout.p, (int)first);
         }
+    for (int i = 0; i < 4; i++) {
+        size_t C = i < 2 ? 7 : 640, count[2] = { i % 2 ? 3 : 5, i % 2 ? 4 : 0 };
+
+        gen_begin(g);
+        gen_in(g, g->type, 1, 2, DIMS(3, count[0] + count[1], C));
+        gen_in(g, LS_I64, 1, 9, DIMS(2));
+        gen_out(g, g->type, DIMS(3, count[0] + count[1], C));
+        g->c.call.attr.dropout.p = 0.3;
+        g->c.call.attr.dropout.whole = 19;
+        memcpy(g->c.call.attr.dropout.begin, (size_t[]){ 2, 12 }, sizeof count);
+        memcpy(g->c.call.attr.dropout.count, count, sizeof count);
+        gen_emit(g, "slices of %zu and %zu rows of %zu", count[0], count[1], C);
+    }
 }
 
 /* Rows */
@@ -276,6 +297,28 @@ void pad_cases(struct gen *g)
                 g->c.call.attr.pad.start = start;
                 gen_emit(g, "dim %d start %zu times %zu", dim, start, big);
             }
+}
+
+/* CUT and JOIN: three dims, even and uneven blocks, more blocks than there are rows. */
+void cut_cases(struct gen *g)
+{
+    static const size_t shapes[][3] = { { 4, 6, 8 }, { 5, 7, 3 }, { 1, 17, 1 }, { 0, 3, 4 }, { 51, 40, 50 } };
+
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (int variant = 0; variant < (i == 4 ? 4 : 3 * LAYOUTS * 2); variant++) {
+            int dim = variant % 3, layout = variant / 3 % LAYOUTS, many = variant / 3 / LAYOUTS;
+            size_t count = shapes[i][0] * shapes[i][1] * shapes[i][2];
+
+            gen_begin(g);
+            g->layout = g->op == OP_CUT ? layout : 0;
+            gen_in(g, g->type, -2, 2, g->op == OP_CUT ? 3 : 1, g->op == OP_CUT ? shapes[i] : &count);
+            g->layout = g->op == OP_JOIN ? layout : 0;
+            gen_out(g, g->type, g->op == OP_JOIN ? 3 : 1, g->op == OP_JOIN ? shapes[i] : &count);
+            g->c.call.attr.cut.dim = dim;
+            g->c.call.attr.cut.n = many ? 9 : 3;
+            g->c.call.attr.cut.grain = shapes[i][dim] % 4 ? 0 : 2;
+            gen_emit(g, "shape %zu dim %d into %d layout %d", i, dim, g->c.call.attr.cut.n, layout);
+        }
 }
 
 void cache_write_cases(struct gen *g)

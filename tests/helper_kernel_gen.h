@@ -35,6 +35,7 @@ void accumulate_cases(struct gen *g);
 void add_cases(struct gen *g);
 void attention_cases(struct gen *g);
 void attention_grad_cases(struct gen *g);
+void attention_merge_cases(struct gen *g);
 void batch_cases(struct gen *g);
 void bias_grad_cases(struct gen *g);
 void cache_write_cases(struct gen *g);
@@ -43,6 +44,7 @@ void clip_cases(struct gen *g);
 void concat_cases(struct gen *g);
 void conv_cases(struct gen *g);
 void copy_cases(struct gen *g);
+void cut_cases(struct gen *g);
 void dropout_cases(struct gen *g);
 void embedding_cases(struct gen *g);
 void fill_cases(struct gen *g);
@@ -68,5 +70,9 @@ void total_cases(struct gen *g);
 void unary_cases(struct gen *g);
 void unary_grad_cases(struct gen *g);
 void update_cases(struct gen *g);
+void xent_count_cases(struct gen *g);
+void xent_dlogits_cases(struct gen *g);
+void xent_part_cases(struct gen *g);
+void xent_whole_cases(struct gen *g);
 
 #endif

@@ -76,21 +76,22 @@ void embedding_cases(struct gen *g)
     };
 
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
-        for (int wide = 0; wide < 2; wide++) {
-            size_t R = shapes[i][0], V = shapes[i][1], C = shapes[i][2];
-            ls_dtype other = wide ? LS_F32 : g->type;
+        for (int variant = 0; variant < 4; variant++) {
+            size_t R = shapes[i][0], V = shapes[i][1], C = shapes[i][2], part = variant < 2 ? V : V / 2;
+            ls_dtype other = variant % 2 ? LS_F32 : g->type;
 
             gen_begin(g);
             if (g->op == OP_EMBEDDING_DW)
                 gen_in(g, g->type, -2, 2, DIMS(R, C));
             gen_in(g, LS_I32, 0, (double)V, DIMS(R));
             if (g->op == OP_EMBEDDING)
-                gen_in(g, other, -2, 2, DIMS(V, C));
+                gen_in(g, other, -2, 2, DIMS(part, C));
             if (g->op == OP_EMBEDDING)
                 gen_out(g, g->type, DIMS(R, C));
             else
-                gen_out_add(g, other, -2, 2, DIMS(V, C));
-            gen_emit(g, "R %zu V %zu C %zu table %s", R, V, C, ls_dtype_name(other));
+                gen_out_add(g, other, -2, 2, DIMS(part, C));
+            g->c.call.attr.embedding.first = V - part > 1 ? V - part - 1 : 0;
+            gen_emit(g, "R %zu V %zu C %zu table %s of %zu rows", R, V, C, ls_dtype_name(other), part);
         }
 }
 

@@ -47,17 +47,15 @@ struct move {
     int      dim, dim2;
     size_t   whole, whole2, grain, grain2;
     int      zigzag;                   /* SLICE alone */
+    int      floating;                 /* its exchange may overlap with what stands around it */
 };
 /* Over which ranks the other four go round or add up. */
 struct across { ls_axis axis; ls_comm *comm; size_t whole; /* T, or V */ int zigzag; };
 
-/* First of rank r's part of a dim: see ls_placement. r = n: the end. */
-static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
-{
-    size_t g = grain ? grain : 1;
-
-    return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
-}
+/* m applied to x: its output, of this rank's size and placement; LS_NONE and a sticky failure where x does not lie as m says. */
+ls_value program_move(ls_program *p, const struct move *m, ls_value x);  /* move.c */
+const char *move_name(enum move_kind kind);                              /* "gather" */
+const char *axis_name(ls_axis axis);                                     /* "tp" */
 
 /* What a collective instruction does. The big buffer of [total] elements is cut evenly: rank r of the comm's n has
  * [total*r/n, total*(r+1)/n).
@@ -67,7 +65,7 @@ static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
  *   broadcast       out[total] from root; no in
  *   all_to_all      in[sum of counts] -> out[sum of recv_counts]
  *   send, recv      in[total] to, out[total] from rank root of the comm
- * counts given by the caller (owned by the instruction from then on) cut unevenly instead. */
+ * counts given by the caller (of mem.h, the instruction's from then on) cut unevenly instead, and say what total is. */
 struct exchange {
     ls_collective op;
     ls_comm      *comm;
@@ -76,8 +74,8 @@ struct exchange {
     int           slot;                /* start and wait of one exchange share it: 0 .. p->slots - 1 */
     size_t        total;
     size_t       *counts;              /* [n], of the _v forms; owned by the instruction that starts */
-    size_t       *recv_counts;         /* [n], of all_to_all; likewise */
-    ls_axis       axis;                /* for prints and counts */
+    size_t       *recv_counts;         /* [n], of all_to_all: counts + n, one allocation */
+    ls_axis       axis;                /* for prints and counts; LS_AXIS_PP, 0: not told */
     bool          floating;            /* the overlap pass may start it earlier and wait for it later */
 };
 
@@ -215,8 +213,9 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
 /* A value of role COMMUNICATION, one dim. */
 ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count);
 /* exchange.c: the executor's own instructions, appended like those of program_emit. in and out as struct exchange says (LS_NONE:
- * absent; all_reduce: the same value or two). Start fills e->slot and e->counts from e->op, comm, redop, root and total; the wait
- * is given the same three. Each start has one wait, in the same segment and with the same `when`, or in the optimizer's. */
+ * absent; all_reduce: the same value or two). Start fills e->slot, and e->counts where they are not given; the wait is given the
+ * same three. Each start has one wait, in the same segment and with the same `when`, or in the optimizer's. Both are of phase
+ * COMMUNICATE. */
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out);
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out);
 void program_load(ls_program *p, int group, const char *state, ls_value out);

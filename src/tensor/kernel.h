@@ -49,15 +49,22 @@
     X(RMS_NORM, "rms_norm", 0)             /* x[R,C] w[C] -> y rstd[R]; y = x * rstd * w; norm.eps */           \
     X(RMS_NORM_DX, "rms_norm_dx", 1)       /* dy x w rstd -> dx */                                              \
     X(RMS_NORM_DW, "rms_norm_dw", 0)       /* dy x rstd -> dw[C] += */                                          \
-    X(EMBEDDING, "embedding", 0)           /* ids[R] i32 w[V,C] -> y[R,C] = w[ids] */                           \
-    X(EMBEDDING_DW, "embedding_dw", 0)     /* dy[R,C] ids[R] -> dw[V,C] += rows scattered, in order of R */     \
+    X(EMBEDDING, "embedding", 0)           /* ids[R] i32 w[V,C] -> y[R,C] = w[ids - first], zeros where w has no such row; embedding */ \
+    X(EMBEDDING_DW, "embedding_dw", 0)     /* dy[R,C] ids[R] -> dw[V,C] += rows scattered, in order of R; embedding */ \
     X(ROPE_TABLE, "rope_table", 0)         /* pos[T] i32 -> table[T,D] f32|f64: cos in [0,D/2), sin in [D/2,D) */ \
     X(ROPE, "rope", 1)                     /* x[B,T,H,D] table[T,D] -> y; halves rotated (HF rotate_half); strided x */ \
     X(ATTENTION, "attention", 0)           /* q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]? i32 -> o[B,T,H,D] lse[B,H,T]; strided q k v */ \
     X(ATTENTION_GRAD, "attention_grad", 0) /* q k v o lse do -> dq dk dv; strided q k v, contiguous o do dq dk dv */ \
+    X(ATTENTION_MERGE, "attention_merge", 0) /* o2[B,T,H,D] lse2[B,H,T] -> o lse (updated): attention over the keys of both; strided */ \
     X(DROPOUT, "dropout", 1)               /* x step[1|2] i64 -> y; kept elements scaled by 1/(1-p) */            \
     X(LINEAR_XENT, "linear_xent", 0)       /* x[R,C] w[V,C] y[R] i32 denom[1]? -> loss[1] lse[R] */             \
     X(LINEAR_XENT_GRAD, "linear_xent_grad", 0) /* x w y denom? lse? dloss[1] -> dx? dw? += loss? */             \
+    X(XENT_COUNT, "xent_count", 0)         /* y[R] i32 -> denom[1] = rows with y >= 0, at least 1 */            \
+    X(XENT_PART, "xent_part", 0)           /* l[R,v] y[R] i32 -> stats[R,3] of the vocabulary's columns [first, first+v): largest, sum of exp(l - largest), l of y or -inf; embedding */ \
+    X(XENT_WHOLE, "xent_whole", 0)         /* stats[n,R,3] y[R] denom[1] -> loss[1] +=, lse[R] */               \
+    X(XENT_DLOGITS, "xent_dlogits", 1)     /* l[R,v] y[R] lse[R] denom[1] dloss[1] -> dl[R,v]; embedding */     \
+    X(CUT, "cut", 0)                       /* x strided -> flat: block 0 of dim cut.dim, then block 1, ..; cut */ \
+    X(JOIN, "join", 0)                     /* flat -> y strided, the way back; cut */                           \
     X(COPY, "copy", 0)                     /* x strided -> y, converted to y's type */                          \
     X(CONCAT, "concat", 0)                 /* up to 8 inputs -> joined along concat.dim; strided inputs */      \
     X(PAD, "pad", 0)                       /* dy -> dx: zeros, and dy at [pad.start ..) along pad.dim */        \
@@ -78,6 +85,19 @@
     X(BATCH_GRAD_STATS, "batch_grad_stats", 0) /* dy x stats -> sums[2C] f64, own[2C] f64: both sum dy, sum dy n */ \
     X(BATCH_NORM_DX, "batch_norm_dx", 3)   /* dy x w stats sums? y[B]? i32 -> dx; no sums: stats are constant */ \
     X(BATCH_NORM_DW, "batch_norm_dw", 0)   /* own[2C] f64 -> dw[C] += db[C] += */                               \
+    X(ROUTE, "route", 0)                   /* logits[B,T,E] bias[E]? samples[2]? -> weight[..,K] index[..,K] i32 load[E] own[E]; route; see kernels_ref_route.c */ \
+    X(ROUTE_GRAD, "route_grad", 0)         /* dweight[..,K] logits index -> dlogits; route */                   \
+    X(ROUTER_LOSS, "router_loss", 0)       /* logits[B,T,E] load[E] samples[2]? -> loss[1]; router_loss */      \
+    X(ROUTER_LOSS_GRAD, "router_loss_grad", 0) /* logits load samples? dloss[1] -> dlogits */                   \
+    X(ROUTE_EXCESS, "route_excess", 0)     /* own[E] -> out[E] += own - its mean */                             \
+    X(ROUTE_ROWS, "route_rows", 0)         /* index[..,K] -> rows[..,K] i32, counts[1,E] i32; see kernels_ref_experts.c */ \
+    X(ROWS_SPREAD, "rows_spread", 0)       /* x[..,C] rows[..,K] weight[..,K]? -> y[M,C]: y[rows[n,k]] = weight[n,k] x[n], else 0 */ \
+    X(ROWS_COLLECT, "rows_collect", 0)     /* y[M,C] rows[..,K] weight? -> x[..,C] = sum_k weight[n,k] y[rows[n,k]] */ \
+    X(ROWS_DOT, "rows_dot", 0)             /* x[..,C] y[M,C] rows[..,K] -> [..,K] = x[n] . y[rows[n,k]] */      \
+    X(GROUPED_LINEAR, "grouped_linear", 0) /* x[M,K] w[E,N,K] counts[S,E] i32 -> y[M,N]: each row by its expert's w */ \
+    X(GROUPED_LINEAR_DX, "grouped_linear_dx", 0) /* question B: dy[M,N] w counts -> dx[M,K] */                  \
+    X(GROUPED_LINEAR_DW, "grouped_linear_dw", 0) /* question A: dy[M,N] x[M,K] counts -> dw[E,N,K] += */        \
+    X(SIGN_STEP, "sign_step", 0)           /* g -> p -= scale.value * sign(g) */                                \
     X(FILL, "fill", 0)                     /* -> out = scale.value everywhere */                                \
     X(ACCUMULATE, "accumulate", 0)         /* x -> out += x, converted */                                       \
     X(CACHE_WRITE, "cache_write", 0)       /* x[B,T,G,D] pos[1] i32 -> cache[B,S,G,D]: rows pos .. pos+T replaced */ \
@@ -114,13 +134,20 @@ struct op_attr {
         struct rope rope;                                         /* ROPE_TABLE */
         struct { int inverse; } rotate;                           /* ROPE: -1 times the angle */
         struct { int causal; double scale; } attention;           /* causal: query t sees keys <= t + S - T; with len: S is len[0] */
-        struct { double p; uint64_t seed, stream, first; } dropout; /* element i is kept when rng_uniform(seed, stream ^ step[0], dropout_first() + i) >= p */
+        struct { size_t first; } embedding;                       /* the vocabulary's row or column that this part begins with */
+        /* Element i is kept when rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. whole: x is [B,t,..], of [B,whole,..] the
+         * rows [begin[0], +count[0]) and behind them [begin[1], +count[1]) of dim 1; 0: all of them. */
+        struct { double p; uint64_t seed, stream, first; size_t whole, begin[2], count[2]; } dropout;
+        struct { int dim, n; size_t grain; } cut;                 /* into n blocks, [cut_at(size, grain, i, n), cut_at(.., i + 1, ..)) */
         struct { int dim; } concat;
         struct { int dim; size_t start; } pad;
         struct { int dim; } reduce;
         struct { double most; } clip;
         struct { size_t stride, padding; } conv;                  /* the same in both directions */
         struct { size_t height, width, stride, padding; } pool;   /* of the window */
+        struct { int sigmoid, normalize, by_probability; size_t capacity; } route; /* capacity: tokens of a sample an expert takes; 0: all */
+        struct { int sigmoid; double aux, z; size_t chosen, tokens; } router_loss; /* chosen: K; tokens: of a whole sample, T */
+        struct { double filled; } grouped;                        /* share of the M rows that is expected to be in use */
         struct { double eps, momentum; int fixed; } batch;        /* fixed: stats come from BATCH_RECALL */
         struct optimizer_attr optim;
     };
@@ -158,8 +185,17 @@ struct kernel {
 };
 
 const char *op_name(enum op op);
-/* Global index of x's element 0: attr.first, plus step[1] (where given) rows of x's first dim that stand before it. */
-uint64_t    dropout_first(const struct call *c);
+/* First of part r of a dim that is cut into n parts at multiples of grain (0 is 1); r = n: the end. */
+static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
+{
+    size_t g = grain ? grain : 1;
+
+    return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
+}
+
+/* Global index of x's element i: attr.first, plus step[1] (where given) rows of the whole x's first dim that stand before it, plus
+ * its place in the whole x. *run: how many elements from i on have indices that follow each other. */
+uint64_t    dropout_index(const struct call *c, size_t i, size_t *run);
 unsigned    op_inplace_mask(enum op op);
 
 /* The table, best entry first within an op; NULL past the end. */

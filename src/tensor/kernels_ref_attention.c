@@ -189,10 +189,30 @@ static void attention_grad(const struct call *c)
     }
 }
 
+/* With lse = ln(exp lse + exp lse2) of both sets of keys: o = o exp(lse_old - lse) + o2 exp(lse2 - lse). */
+static void attention_merge(const struct call *c)
+{
+    const struct view *o2 = &c->in[0], *o = &c->out[0];
+    size_t T = o->size[1], H = o->size[2], D = o->size[3];
+
+    for (size_t row = 0; row < view_rows(o); row++) {
+        size_t stat = (row / (T * H) * H + row % H) * T + row / H % T;
+        double a = ref_get(&c->out[1], stat), b = ref_get(&c->in[1], stat), most = fmax(a, b), sum;
+
+        if (most == -INFINITY)
+            continue;  /* no key yet */
+        sum = exp(a - most) + exp(b - most);
+        for (size_t d = 0; d < D; d++)
+            ref_put(o, row * D + d, (ref_get(o, row * D + d) * exp(a - most) + ref_get(o2, row * D + d) * exp(b - most)) / sum);
+        ref_put(&c->out[1], stat, most + log(sum));
+    }
+}
+
 const struct kernel kernels_ref_attention[] = {
     REF_ROW(ROPE_TABLE, rope_table, NULL),
     REF_ROW(ROPE, rope, NULL),
     REF_ROW(ATTENTION, attention, attention_scratch),
     REF_ROW(ATTENTION_GRAD, attention_grad, attention_grad_scratch),
+    REF_ROW(ATTENTION_MERGE, attention_merge, NULL),
     REF_END,
 };

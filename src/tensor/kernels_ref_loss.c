@@ -5,6 +5,8 @@
  *   loss = (1/denom) sum over valid rows of (lse[r] - l[r,y[r]]); denom absent: the number of valid rows, and
  *   a call without valid rows gives 0
  *   dl[r,v] = dloss/denom (exp(l[r,v] - lse[r]) - [v == y[r]]), 0 in ignored rows;  dx = dl w;  dw += dl^T x
+ * The same in pieces, where each of n ranks has some columns of the logits: XENT_PART's statistics of all make lse and loss.
+ *   lse = M + ln sum_n s_n exp(m_n - M), M = max m_n, with m, s: a part's largest logit and sum of exp(l - m)
  */
 #include "tensor/kernels_ref.h"
 
@@ -174,9 +176,89 @@ static void mse_grad(const struct call *c)
         ref_put(&c->out[0], i, dloss * 2 * (ref_get(&c->in[0], i) - ref_get(&c->in[1], i)) / (double)count);
 }
 
+/* ---- the pieces ---- */
+
+/* The column of this part that is row r's target; view_last(l) or more: ignored, or another part's. */
+static size_t target_column(const struct call *c, size_t r)
+{
+    int64_t y = ref_int(&c->in[1], r);
+
+    return y < 0 ? SIZE_MAX : (size_t)y - c->attr.embedding.first;
+}
+
+static void xent_count(const struct call *c)
+{
+    size_t valid = 0;
+
+    for (size_t r = 0; r < view_count(&c->in[0]); r++)
+        valid += ref_int(&c->in[0], r) >= 0;
+    ref_put(&c->out[0], 0, valid ? (double)valid : 1);
+}
+
+static void xent_part(const struct call *c)
+{
+    const struct view *l = &c->in[0], *stats = &c->out[0];
+    size_t v = view_last(l);
+
+    for (size_t r = 0; r < view_rows(l); r++) {
+        double most = -INFINITY, sum = 0;
+        size_t y = target_column(c, r);
+
+        for (size_t i = 0; i < v; i++)
+            most = fmax(most, ref_get(l, r * v + i));
+        for (size_t i = 0; i < v; i++)
+            sum += exp(ref_get(l, r * v + i) - most);
+        ref_put(stats, 3 * r, most);
+        ref_put(stats, 3 * r + 1, sum);
+        ref_put(stats, 3 * r + 2, y < v ? ref_get(l, r * v + y) : -INFINITY);
+    }
+}
+
+static void xent_whole(const struct call *c)
+{
+    const struct view *stats = &c->in[0];
+    size_t n = stats->size[0], R = view_count(&c->in[1]);
+    double loss = 0, denom = ref_get(&c->in[2], 0);
+
+    for (size_t r = 0; r < R; r++) {
+        double most = -INFINITY, sum = 0, target = -INFINITY;
+
+        for (size_t k = 0; k < n; k++)
+            most = fmax(most, ref_get(stats, (k * R + r) * 3));
+        for (size_t k = 0; k < n; k++) {
+            sum += ref_get(stats, (k * R + r) * 3 + 1) * exp(ref_get(stats, (k * R + r) * 3) - most);
+            target = fmax(target, ref_get(stats, (k * R + r) * 3 + 2));
+        }
+        ref_put(&c->out[1], r, most + log(sum));
+        if (ref_int(&c->in[1], r) >= 0)
+            loss += most + log(sum) - target;
+    }
+    ref_add(&c->out[0], 0, loss / denom);
+}
+
+static void xent_dlogits(const struct call *c)
+{
+    const struct view *l = &c->in[0];
+    size_t v = view_last(l);
+    double factor = ref_get(&c->in[4], 0) / ref_get(&c->in[3], 0);
+
+    for (size_t r = 0; r < view_rows(l); r++) {
+        bool ignored = ref_int(&c->in[1], r) < 0;
+        size_t y = target_column(c, r);
+
+        for (size_t i = 0; i < v; i++)
+            ref_put(&c->out[0], r * v + i,
+                    ignored ? 0 : factor * (exp(ref_get(l, r * v + i) - ref_get(&c->in[2], r)) - (i == y)));
+    }
+}
+
 const struct kernel kernels_ref_loss[] = {
     REF_ROW(LINEAR_XENT, linear_xent, xent_scratch),
     REF_ROW(LINEAR_XENT_GRAD, linear_xent_grad, xent_grad_scratch),
+    REF_ROW(XENT_COUNT, xent_count, NULL),
+    REF_ROW(XENT_PART, xent_part, NULL),
+    REF_ROW(XENT_WHOLE, xent_whole, NULL),
+    REF_ROW(XENT_DLOGITS, xent_dlogits, NULL),
     REF_ROW(MSE, mse, NULL),
     REF_ROW(MSE_GRAD, mse_grad, NULL),
     REF_END,

@@ -95,10 +95,11 @@ static void swiglu_grad(const struct call *c)
 static void dropout(const struct call *c)
 {
     double p = c->attr.dropout.p;
-    uint64_t stream = c->attr.dropout.stream ^ (uint64_t)ref_int(&c->in[1], 0), first = dropout_first(c);
+    uint64_t stream = c->attr.dropout.stream ^ (uint64_t)ref_int(&c->in[1], 0);
+    size_t run;
 
     for (size_t i = 0; i < view_count(&c->in[0]); i++) {
-        bool keep = rng_uniform(c->attr.dropout.seed, stream, first + i) >= p;
+        bool keep = rng_uniform(c->attr.dropout.seed, stream, dropout_index(c, i, &run)) >= p;
 
         ref_put(&c->out[0], i, keep ? ref_get(&c->in[0], i) / (1 - p) : 0);
     }

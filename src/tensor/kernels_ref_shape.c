@@ -69,17 +69,23 @@ static void reduce_sum(const struct call *c)
     }
 }
 
+/* The row of w or dw for position r of ids; w's number of rows or more: none. */
+static size_t row_of(const struct call *c, const struct view *ids, size_t r)
+{
+    ASSERT(ref_int(ids, r) >= 0);
+    return (size_t)ref_int(ids, r) - c->attr.embedding.first;
+}
+
 static void embedding(const struct call *c)
 {
     const struct view *w = &c->in[1];
     size_t C = view_last(w);
 
     for (size_t r = 0; r < view_count(&c->in[0]); r++) {
-        int64_t id = ref_int(&c->in[0], r);
+        size_t row = row_of(c, &c->in[0], r);
 
-        ASSERT(id >= 0 && (size_t)id < w->size[0]);
         for (size_t i = 0; i < C; i++)
-            ref_put(&c->out[0], r * C + i, ref_get(w, (size_t)id * C + i));
+            ref_put(&c->out[0], r * C + i, row < w->size[0] ? ref_get(w, row * C + i) : 0);
     }
 }
 
@@ -87,23 +93,62 @@ static void embedding(const struct call *c)
 static void embedding_dw(const struct call *c)
 {
     const struct view *dy = &c->in[0], *ids = &c->in[1], *dw = &c->out[0];
-    size_t C = view_last(dy), R = view_count(ids), V = dw->size[0];
+    size_t C = view_last(dy), R = view_count(ids);
 
     for (size_t first = 0; first < R; first++) {
-        int64_t id = ref_int(ids, first);
-        bool seen = false;
+        size_t row = row_of(c, ids, first);
+        bool done = row >= dw->size[0];
 
-        ASSERT(id >= 0 && (size_t)id < V);
-        for (size_t r = 0; r < first && !seen; r++)
-            seen = ref_int(ids, r) == id;
-        for (size_t i = 0; i < C && !seen; i++) {
+        for (size_t r = 0; r < first && !done; r++)
+            done = row_of(c, ids, r) == row;
+        for (size_t i = 0; i < C && !done; i++) {
             double sum = 0;
 
             for (size_t r = first; r < R; r++)
-                if (ref_int(ids, r) == id)
+                if (row_of(c, ids, r) == row)
                     sum += ref_get(dy, r * C + i);
-            ref_add(dw, (size_t)id * C + i, sum);
+            ref_add(dw, row * C + i, sum);
         }
+    }
+}
+
+/* Block b of the cut dim, which begins at element *at of the flat side; *at moves past it. */
+static struct view block_of(const struct call *c, const struct view *x, const struct view *flat, int b, size_t *at, struct view *part)
+{
+    int dim = c->attr.cut.dim, n = c->attr.cut.n;
+    size_t begin = cut_at(x->size[dim], c->attr.cut.grain, b, n), end = cut_at(x->size[dim], c->attr.cut.grain, b + 1, n);
+    struct view block = view_narrow(x, dim, begin, end - begin);
+
+    *part = view_narrow(flat, 0, *at, view_count(&block));
+    *at += view_count(&block);
+    return block;
+}
+
+static void copy_block(const struct view *from, const struct view *to)
+{
+    for (size_t i = 0; i < view_count(from); i++)
+        ref_put(to, i, ref_get(from, i));
+}
+
+static void cut(const struct call *c)
+{
+    size_t at = 0;
+
+    for (int b = 0; b < c->attr.cut.n; b++) {
+        struct view part, block = block_of(c, &c->in[0], &c->out[0], b, &at, &part);
+
+        copy_block(&block, &part);
+    }
+}
+
+static void join(const struct call *c)
+{
+    size_t at = 0;
+
+    for (int b = 0; b < c->attr.cut.n; b++) {
+        struct view part, block = block_of(c, &c->out[0], &c->in[0], b, &at, &part);
+
+        copy_block(&part, &block);
     }
 }
 
@@ -115,5 +160,7 @@ const struct kernel kernels_ref_shape[] = {
     REF_ROW(REDUCE_SUM, reduce_sum, NULL),
     REF_ROW(EMBEDDING, embedding, NULL),
     REF_ROW(EMBEDDING_DW, embedding_dw, NULL),
+    REF_ROW(CUT, cut, NULL),
+    REF_ROW(JOIN, join, NULL),
     REF_END,
 };

@@ -116,12 +116,31 @@ ptrdiff_t view_offset(const struct view *v, size_t i)
     return offset;
 }
 
-uint64_t dropout_first(const struct call *c)
+/* Elements of dims 2 and on, for a slice along dim 1. */
+static size_t inner_count(const struct view *x)
+{
+    size_t inner = 1;
+
+    for (int d = 2; d < x->ndim; d++)
+        inner *= x->size[d];
+    return inner;
+}
+
+uint64_t dropout_index(const struct call *c, size_t i, size_t *run)
 {
     const struct view *x = &c->in[0], *step = &c->in[1];
-    uint64_t first = c->attr.dropout.first;
+    size_t whole = c->attr.dropout.whole, count = view_count(x), inner = whole ? inner_count(x) : 1;
+    size_t first = whole ? c->attr.dropout.count[0] * inner : 0, mine = whole ? x->size[1] * inner : count;
+    size_t row = whole ? whole * inner : x->ndim > 0 && x->size[0] > 0 ? count / x->size[0] : 0, at = whole ? i % mine : i;
+    uint64_t index = c->attr.dropout.first;
 
-    if (view_count(step) > 1 && x->ndim > 0 && x->size[0] > 0)
-        first += (uint64_t)((const int64_t *)step->data)[step->stride[0]] * (view_count(x) / x->size[0]);
-    return first;
+    if (view_count(step) > 1)
+        index += (uint64_t)((const int64_t *)step->data)[step->stride[0]] * row;
+    if (!whole) {
+        *run = count - i;
+        return index + i;
+    }
+    ASSERT(x->ndim >= 2 && c->attr.dropout.count[0] + c->attr.dropout.count[1] == x->size[1]);
+    *run = (at < first ? first : mine) - at;
+    return index + i / mine * row + (at < first ? c->attr.dropout.begin[0] * inner + at : c->attr.dropout.begin[1] * inner + at - first);
 }

@@ -1,6 +1,6 @@
 /* dropout.c - dropout with the mask drawn from Philox4x32-10 as it goes, never stored.
  *
- * Element i is kept when rng_uniform(seed, stream ^ step, first + i) >= p: block index / 2 of the generator gives two
+ * Element i is kept when rng_uniform(seed, stream ^ step, index) >= p: block index / 2 of the generator gives two
  * elements, words 0, 1 the even and words 2, 3 the odd one (rng.c). A vector of 64-bit lanes runs LANES / 2 blocks at
  * once, each word in the low half of its lane; what stands in the high halves is ignored until the end. With
  * U the 53 random bits, U / 2^53 >= p is the same as U >= ceil(p 2^53).
@@ -74,7 +74,12 @@ static void dropout_range(void *ctx, size_t begin, size_t end, int thread)
                       (uint64_t)ceil(p * 0x1p53), (float)(1 / (1 - p)) };
 
     (void)thread;
-    BY_TYPE(c->in[0].dtype, T, dropout_of(T, &z, dropout_first(c), c->in[0].data, c->out[0].data, begin, end))
+    for (size_t i = begin, run; i < end; i += run) {
+        uint64_t index = dropout_index(c, i, &run);
+
+        run = MIN(run, end - i);
+        BY_TYPE(c->in[0].dtype, T, dropout_of(T, &z, index - i, c->in[0].data, c->out[0].data, i, i + run))
+    }
 }
 
 static bool dropout_accepts(const struct call *c)

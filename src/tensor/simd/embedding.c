@@ -9,15 +9,20 @@
 INLINE void gather(ls_dtype W, ls_dtype Y, const struct call *c, size_t begin, size_t end)
 {
     const int32_t *ids = c->in[0].data;
-    size_t C = view_last(&c->in[1]);
+    size_t C = view_last(&c->in[1]), first = c->attr.embedding.first;
 
     for (size_t r = begin; r < end; r++) {
-        ASSERT(ids[r] >= 0 && (size_t)ids[r] < c->in[1].size[0]);
-        const char *w = (const char *)c->in[1].data + (size_t)ids[r] * C * ls_dtype_bytes(W);
+        size_t id = (size_t)ids[r] - first;  /* below first: wraps */
+        bool here = id < c->in[1].size[0];
+        const char *w = (const char *)c->in[1].data + (here ? id : 0) * C * ls_dtype_bytes(W);
         char *y = (char *)c->out[0].data + r * C * ls_dtype_bytes(Y);
 
-        EACH(i, n, 0, C)
-            store(Y, y, i, n, load(W, w, i, n));
+        ASSERT(ids[r] >= 0);
+        if (here)
+            EACH(i, n, 0, C)
+                store(Y, y, i, n, load(W, w, i, n));
+        else
+            memset(y, 0, C * ls_dtype_bytes(Y));
     }
 }
 
@@ -42,6 +47,12 @@ static void embedding(const struct call *c)
 static int32_t *chain_next(const struct call *c) { return c->scratch; }
 static int32_t *chain_head(const struct call *c) { return chain_next(c) + view_count(&c->in[1]); }
 
+/* The row of dw for position r; V or more: none, it is another part's. */
+static size_t row_of(const struct call *c, size_t r)
+{
+    return (size_t)((const int32_t *)c->in[1].data)[r] - c->attr.embedding.first;
+}
+
 static void chain(const struct call *c)
 {
     const int32_t *ids = c->in[1].data;
@@ -50,9 +61,13 @@ static void chain(const struct call *c)
 
     memset(head, -1, V * sizeof *head);
     for (size_t r = view_count(&c->in[1]); r-- > 0; ) {
-        ASSERT(ids[r] >= 0 && (size_t)ids[r] < V);
-        next[r] = head[ids[r]];
-        head[ids[r]] = (int32_t)r;
+        size_t row = row_of(c, r);
+
+        ASSERT(ids[r] >= 0);
+        if (row >= V)
+            continue;
+        next[r] = head[row];
+        head[row] = (int32_t)r;
     }
 }
 
@@ -60,7 +75,7 @@ INLINE void scatter_chain(ls_dtype T, ls_dtype wt, const struct call *c, size_t 
 {
     const int32_t *next = chain_next(c);
     void *dw = c->out[0].data;
-    size_t row = (size_t)((const int32_t *)c->in[1].data)[first] * C;
+    size_t row = row_of(c, first) * C;
 
     EACH(i, n, 0, C) {
         vf sum = vset(0.0f);
@@ -74,12 +89,12 @@ INLINE void scatter_chain(ls_dtype T, ls_dtype wt, const struct call *c, size_t 
 static void scatter_rows(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct call *c = ctx;
-    const int32_t *ids = c->in[1].data, *head = chain_head(c);
-    size_t C = view_last(&c->in[0]);
+    const int32_t *head = chain_head(c);
+    size_t C = view_last(&c->in[0]), V = c->out[0].size[0];
 
     (void)thread;
     for (size_t r = begin; r < end; r++)
-        if (head[ids[r]] == (int32_t)r)
+        if (row_of(c, r) < V && head[row_of(c, r)] == (int32_t)r)
             BY_TYPE(c->in[0].dtype, T, scatter_chain(T, c->out[0].dtype, c, r, C))
 }
 

@@ -134,12 +134,59 @@ static void accumulate_range(void *ctx, size_t begin, size_t end, int thread)
             BY_TYPE(c->in[0].dtype, X, accumulate_of(T, X, c->in[0].data, c->out[0].data, begin, end)))
 }
 
-static bool accumulate_accepts(const struct call *c)
+/* Elements at the end of both views that lie without gaps. */
+static size_t common_run(const struct view *x, const struct view *y)
 {
-    return is_plain(&c->in[0]) && is_plain(&c->out[0]);
+    size_t run = 1;
+
+    for (int d = y->ndim - 1; d >= 0; d--) {
+        if (y->size[d] != 1 && (x->stride[d] != (ptrdiff_t)run || y->stride[d] != (ptrdiff_t)run))
+            break;
+        run *= y->size[d];
+    }
+    return run;
 }
 
-static void accumulate(const struct call *c) { run_over(view_count(&c->in[0]), accumulate_range, c); }
+static char *run_of(const struct view *v, size_t element)
+{
+    return (char *)v->data + view_offset(v, element) * (ptrdiff_t)ls_dtype_bytes(v->dtype);
+}
+
+/* Strided views: run by run. */
+static void accumulate_runs(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct call *c = ctx;
+    const struct view *x = &c->in[0], *y = &c->out[0];
+    size_t run = common_run(x, y);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++)
+        BY_TYPE(y->dtype, T, BY_TYPE(x->dtype, X, accumulate_of(T, X, run_of(x, i * run), run_of(y, i * run), 0, run)))
+}
+
+static bool accumulate_accepts(const struct call *c)
+{
+    const struct view *x = &c->in[0], *y = &c->out[0];
+    bool same = x->ndim == y->ndim;
+
+    for (int d = 0; same && d < y->ndim; d++)
+        same = x->size[d] == y->size[d];
+    return is_fast_type(x->dtype) && is_fast_type(y->dtype)
+        && ((view_is_contiguous(x) && view_is_contiguous(y)) || (same && common_run(x, y) > 1));
+}
+
+static void accumulate(const struct call *c)
+{
+    const struct view *x = &c->in[0], *y = &c->out[0];
+    size_t run;
+
+    if (view_is_contiguous(x) && view_is_contiguous(y)) {
+        run_over(view_count(x), accumulate_range, c);
+        return;
+    }
+    run = common_run(x, y);
+    threads_for(view_count(y) / run, row_grain(run), accumulate_runs, (void *)c);
+}
 
 const struct kernel SIMD_TABLE(pointwise)[] = {
     SIMD_ROW(ADD, add_accepts, NULL, add),
