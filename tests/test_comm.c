@@ -458,13 +458,15 @@ static void count_one(ls_comm *c, const struct kase *k, const char *how)
 /* Operations told, and how often their times were in no order. */
 struct watched { uint64_t calls[LS_COLLECTIVES], bytes[LS_COLLECTIVES]; int wrong; };
 
-static void watch(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended)
+static void watch(void *ctx, const struct comm_seen *e)
 {
     struct watched *w = ctx;
+    bool message = e->op == LS_COLLECTIVE_SEND || e->op == LS_COLLECTIVE_RECV;
 
-    w->calls[op]++;
-    w->bytes[op] += bytes;
-    w->wrong += !(queued <= started && started <= ended) || ls_comm_size(c) < 2;
+    w->calls[e->op]++;
+    w->bytes[e->op] += e->bytes;
+    w->wrong += !(e->queued <= e->started && e->started <= e->ended) || ls_comm_size(e->comm) < 2;
+    w->wrong += e->rank != ls_comm_rank(e->comm) || (message ? e->peer != 1 - e->rank : e->peer != -1) || e->sequence == 0;
 }
 
 static void counters(int rank, int n, const char *where, void *ctx)

@@ -16,6 +16,8 @@ static const struct option *find(const struct option_table *t, const char *name)
 {
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
+    for (size_t i = 0; i < t->alias_count; i++)
+        if (strcmp(t->aliases[i].name, name) == 0) return find(t, t->aliases[i].of);
     return NULL;
 }
 

@@ -49,11 +49,15 @@ struct option {
     const char *help;        /* one line, no full stop */
 };
 
+struct option_alias { const char *name, *of; };  /* another name of a row */
+
 struct option_table {
     const struct option *rows;
     size_t count;
     const char *const *verb_names;  /* "train", ... for bits 0, 1, ... */
     size_t verb_count;
+    const struct option_alias *aliases;  /* NULL: none */
+    size_t alias_count;
 };
 
 /* Rows whose field must have the type that the kind says: anything else does not compile. */

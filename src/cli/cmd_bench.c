@@ -134,11 +134,15 @@ static void put_table(const struct step *s, const struct result *r)
 
 static ls_status put_profile(const struct step *s)
 {
-    char *text;
+    ls_program *p;
 
-    LS_TRY(program_profile_text(s->program, &text));
-    printf("\n%s", text);
-    ls_free(text);
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        char *text;
+
+        LS_TRY(program_profile_text(p, &text));
+        printf("\n%s", text);
+        ls_free(text);
+    }
     return LS_OK;
 }
 

@@ -35,7 +35,8 @@ static const struct flag flags[] = {
 static const char *const common[] = {
     "model.preset",      "data.seq_len",      "train.global_batch", "train.micro_batch", "train.accumulate", "train.seed",
     "optim.name",        "optim.lr",          "precision.compute",  "precision.reduce",  "parallel.dp",      "parallel.zero",
-    "parallel.replicate", "recompute.mode",   NULL,
+    "parallel.replicate", "parallel.tp",      "parallel.sp",        "parallel.cp",       "parallel.context", "parallel.pp",
+    "parallel.schedule", "parallel.ep",       "recompute.mode",   NULL,
 };
 
 /* ---- one side ---- */
@@ -341,6 +342,7 @@ const struct command command_parity = {
     .verb = VERB_PARITY, .flags = flags, .common = common, .several = true, .check = check, .run = run,
     .examples =
         "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
+        "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
         "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
         "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n",
 };

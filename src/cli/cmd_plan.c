@@ -157,18 +157,22 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
 
 static ls_status put_program(const struct step *s)
 {
-    char *text;
+    ls_program *p;
 
-    LS_TRY(ls_program_text(s->program, &text));
-    fputs(text, stdout);
-    ls_free(text);
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        char *text;
+
+        LS_TRY(ls_program_text(p, &text));
+        fputs(text, stdout);
+        ls_free(text);
+    }
     return LS_OK;
 }
 
 /* A run holds the evaluation's activations beside the step's. */
 static ls_status price(const struct config *c, const struct step *s, ls_cost *out)
 {
-    ls_cost cost = ls_program_cost(s->program), evaluation = { 0 };
+    ls_cost cost = step_cost(s), evaluation = { 0 };
 
     if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(c, s, &evaluation));
     cost.activations += evaluation.activations;

@@ -24,7 +24,8 @@ static const char *const common[] = {
     "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr",
     "optim.warmup",       "precision.compute", "recompute.mode",   "checkpoint.every",
     "checkpoint.resume",  "launch.ranks",      "launch.threads",   "parallel.zero",
-    "run.dir",            NULL,
+    "parallel.tp",        "parallel.pp",       "parallel.cp",      "run.dir",
+    NULL,
 };
 
 /* Reads the checkpoint back, as anybody would. */

@@ -11,9 +11,16 @@ struct json_out;
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
-/* Called when an operation that has ended is waited for, on the thread that waits, with its times (base_now): for traces.
- * NULL: nobody. */
-typedef void comm_watch_fn(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started, double ended);
+/* Called when an operation that has ended is waited for, on the thread that waits: for traces. NULL: nobody. */
+struct comm_seen {
+    const ls_comm *comm;
+    const char    *name;                 /* of the comm */
+    ls_collective  op;
+    uint64_t       bytes, group, sequence; /* group: the same on its ranks; sequence: of the comm, or of a pair's messages */
+    int            rank, peer;           /* in the comm; peer of SEND and RECV, else -1 */
+    double         queued, started, ended; /* base_now() */
+};
+typedef void comm_watch_fn(void *ctx, const struct comm_seen *e);
 void comm_watch(comm_watch_fn *fn, void *ctx);
 /* What all comms of this process have counted together, those that were closed included. */
 ls_comm_count comm_counted(ls_collective c);

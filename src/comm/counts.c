@@ -37,6 +37,16 @@ static void add(ls_comm_count *n, const ls_work *w, double began)
     n->exposed += w->exposed;
 }
 
+static struct comm_seen seen(const ls_work *w, double began)
+{
+    const struct signature *s = &w->request.signature;
+    bool message = w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV;
+
+    return (struct comm_seen){ .comm = w->comm, .name = w->comm->name, .op = w->op, .bytes = w->bytes, .group = s->group,
+                               .sequence = s->sequence, .rank = w->comm->rank, .peer = message ? w->request.root : -1,
+                               .queued = w->queued, .started = began, .ended = w->finished };
+}
+
 void count_reaped(ls_work *w)
 {
     double began = w->started > 0 ? w->started : w->queued;
@@ -45,7 +55,11 @@ void count_reaped(ls_work *w)
     add(&w->comm->count[w->op], w, began);
     pthread_mutex_lock(&lock);
     add(&total[w->op], w, began);
-    if (watch) watch(watch_ctx, w->comm, w->op, w->bytes, w->queued, began, w->finished);
+    if (watch) {
+        struct comm_seen e = seen(w, began);
+
+        watch(watch_ctx, &e);
+    }
     pthread_mutex_unlock(&lock);
 }
 

@@ -48,7 +48,7 @@ static const struct option rows[] = {
     INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
     INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate * parallel.dp; -1: that product"),
     INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples that a rank computes at once; -1: the rest, where accumulate is -1 too at most 8"),
-    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step; -1: the rest"),
+    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step (parallel.accumulate is the same); -1: the rest"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "batches of global_batch samples of an evaluation; 0: all validation samples"),
@@ -71,7 +71,16 @@ static const struct option rows[] = {
 
     ENUM(optim.offload, "none", "none|cpu|file", STEP, "optimizer state between steps: kept here, elsewhere in memory, in a file of the run's folder"),
 
-    INT(parallel.dp, "-1", -1, 65536, "ranks", STEP, "ranks that share the samples of a step; -1: the rest"),
+    INT(parallel.dp, "-1", -1, 65536, "ranks", STEP, "ranks that share the samples of a step; -1: the rest of launch.ranks = pp * dp * cp * tp"),
+    INT(parallel.tp, "1", 1, 65536, "ranks", STEP, "tensor parallel: each layer's heads, inner width and the vocabulary are cut over them"),
+    BOOL(parallel.sp, "false", STEP, "sequence parallel: norms, dropout and residual on slices of the sequence over tp"),
+    INT(parallel.cp, "1", 1, 65536, "ranks", STEP, "context parallel: the sequence is cut over them"),
+    ENUM(parallel.context, "ring", "ring|all_to_all", STEP, "attention over cp: keys and values go round, or heads are exchanged for tokens"),
+    INT(parallel.pp, "1", 1, 65536, "ranks", STEP, "pipeline parallel: stages, each with some of the layers"),
+    INT(parallel.vpp, "1", 1, 65536, "", STEP, "virtual stages of a rank (schedules interleaved and zb-v)"),
+    STRING(parallel.schedule, "auto", STEP, "of the pipeline: auto (1f1b; with vpp interleaved), gpipe, 1f1b, interleaved, zb-h1, zb-v, file:PATH"),
+    STRING(parallel.stages, "", STEP, "layers of each virtual stage: 3,4,4,1; empty: balanced by work"),
+    INT(parallel.ep, "1", 1, 65536, "ranks", STEP, "expert parallel: the experts are spread over that many of the dp x cp ranks"),
     INT(parallel.zero, "0", 0, 3, "", STEP, "sharded over them: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters"),
     INT(parallel.replicate, "1", 1, 65536, "", STEP, "replicas: shards lie over groups of dp / replicate ranks (zero 1 to 3)"),
     BYTES(parallel.bucket, "25MiB", STEP, "gradients that are reduced together (zero 0 to 2)"),
@@ -116,11 +125,13 @@ static const struct option rows[] = {
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),
 };
 
+static const struct option_alias aliases[] = { { "parallel.accumulate", "train.accumulate" } };  /* a pipeline's micro-batches */
+
 static const char *const verbs[] = { "train", "plan", "bench", "generate", "data", "parity" };
 
 const struct option_table *config_table(void)
 {
-    static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs) };
+    static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases) };
 
     return &table;
 }

@@ -60,6 +60,10 @@ struct config {
     } optim;
     struct {
         int64_t dp, replicate, zero;  /* dp -1: the rest */
+        int64_t tp, cp, pp, vpp, ep;
+        bool    sp;
+        int     context;              /* ls_context */
+        char   *schedule, *stages;
         size_t  bucket, first_bucket;
         bool    overlap, keep_gathered, accumulate_whole, sync_batch_norm;
     } parallel;
@@ -108,6 +112,10 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
  * schedule_steps, precision.compute, optim.warmup and optim.decay to numbers. `verb`: whose options count. */
 ls_status config_check(struct config *c, unsigned verb);
 
+/* The parts of it that are about ranks and batches (config_layout.c). */
+ls_status config_check_ranks(struct config *c);
+ls_status config_check_batch(struct config *c);
+
 /* One of data.text and data.tokens is given, and the tokenizer fits it. */
 ls_status config_check_data(const struct config *c);
 
@@ -119,6 +127,11 @@ ls_status config_recompute(const char *mode,
                            ls_compile_options *out); /* none | selective | full | every:K | budget:SIZE */
 ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
+ls_mesh_shape config_mesh(const struct config *c);
+/* The schedule of parallel.{pp,vpp,schedule} for train.accumulate micro-batches; free with ls_pipeline_schedule_free. */
+ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out);
+/* First layers of the virtual stages by parallel.stages: begin[pp*vpp + 1]; *given false: it says nothing. */
+ls_status config_stages(const struct config *c, size_t layers, int *begin, bool *given);
 ls_data_options config_data_options(const struct config *c);            /* offload_path: run.dir, borrowed */
 ls_schedule  config_schedule(const struct config *c);
 const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */

@@ -49,7 +49,8 @@ struct idle { bool idle; const char *name, *because; };
 static ls_status check_idle(const struct config *c, const struct config *defaults, unsigned verb)
 {
     int kind = c->optim.name;
-    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->parallel.dp <= 1;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->launch.ranks <= 1;
+    bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1;
     ls_image_model pictures;
     bool image = config_image(c, &pictures);
     int64_t zero = c->parallel.zero;
@@ -70,11 +71,16 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
           "data.val_fraction=0 leaves nothing to evaluate" },
         { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
-        { alone, "parallel.zero", "one rank has nobody to share with" },
-        { alone, "parallel.bucket", "one rank sends nothing" },
-        { alone, "parallel.first_bucket", "one rank sends nothing" },
+        { !shared, "parallel.zero", alone ? "one rank has nobody to share with" : "parallel.dp=1 and parallel.cp=1 have nobody to share with" },
+        { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
+        { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
+        { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
+        { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
+        { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
+        { c->parallel.cp <= 1, "parallel.context", "parallel.cp=1 has the whole sequence" },
+        { c->parallel.tp <= 1, "parallel.sp", "parallel.tp=1 has nobody to share the sequence with" },
         { alone, "parallel.overlap", "one rank sends nothing" },
-        { alone, "precision.reduce", "one rank sends nothing" },
+        { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
         { alone, "launch.choices", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
@@ -99,68 +105,6 @@ static ls_status check_idle(const struct config *c, const struct config *default
     for (size_t i = 0; i < COUNT_OF(rules); i++)
         if (rules[i].idle && (row_of(rules[i].name)->verbs & verb) && !is_default(c, defaults, rules[i].name))
             return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
-    return LS_OK;
-}
-
-/* ---- ranks and batch sizes ---- */
-
-ls_status config_ranks(struct config *c, unsigned verb, const struct world *world)
-{
-    int64_t *ranks = &c->launch.ranks;
-
-    if (world->launcher != LAUNCHER_NONE && *ranks > 0 && *ranks != world->size)
-        return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks,
-                       launcher_name(world->launcher), world->size);
-    if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
-    if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY)) && c->parallel.dp > 0) *ranks = c->parallel.dp;
-    if (*ranks == 0) *ranks = 1;
-    return LS_OK;
-}
-
-static ls_status check_ranks(struct config *c)
-{
-    int64_t *dp = &c->parallel.dp, ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
-
-    if (*dp < 0) *dp = ranks;
-    if (*dp != ranks)
-        return ls_fail(LS_EINVAL, "launch.ranks = parallel.dp does not hold: %" PRId64 " = %" PRId64
-                       " (-1: the rest): start that many ranks with -n %" PRId64, ranks, *dp, *dp);
-    if (*dp % c->parallel.replicate != 0)
-        return ls_fail(LS_EINVAL, "parallel.dp=%" PRId64 " is not a multiple of parallel.replicate=%" PRId64, *dp,
-                       c->parallel.replicate);
-    return LS_OK;
-}
-
-static ls_status fail_batch(const struct config *c, const char *why)
-{
-    return ls_fail(LS_EINVAL,
-                   "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: %" PRId64
-                   " = %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): %s",
-                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
-}
-
-enum { USUAL_MICRO_BATCH = 8 };
-
-static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
-
-/* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
- * equation holds when none fewer would. */
-static ls_status check_batch(struct config *c)
-{
-    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate,
-            dp = c->parallel.dp, per_rank, product;
-
-    if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
-    if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
-    if (*micro < 0 && (*accumulate < 0 || *global < 0)) *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, rounded_up(*global, dp)) : USUAL_MICRO_BATCH;
-    if (*accumulate < 0 && *global < 0) *accumulate = 1;
-    if (*accumulate < 0) *accumulate = rounded_up(rounded_up(*global, dp), *micro);
-    if (*micro < 0) *micro = rounded_up(rounded_up(*global, dp), *accumulate);
-    if (__builtin_mul_overflow(*micro, *accumulate, &per_rank) || __builtin_mul_overflow(per_rank, dp, &product))
-        return fail_batch(c, "the product is too large");
-    if (*global < 0) *global = product;
-    if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
-        return fail_batch(c, "they must be equal, or the global batch at most one micro-batch a rank below");
     return LS_OK;
 }
 
@@ -207,10 +151,10 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_ranks(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 

@@ -5,30 +5,60 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-static ls_value build_loss(struct evaluation *e, const struct step *s)
-{
-    size_t size[2] = { s->batch, s->seq_len }, pixels[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
-    ls_value targets = ls_input(e->program, "targets", LS_I32, 2, size);
-    ls_value denominator = ls_input(e->program, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    ls_model m = s->model;
+struct making { const struct config *config; struct evaluation *e; const struct step *s; ls_model model; /* without dropout */ };
 
-    m.dropout = 0;
+static ls_value build_loss(const struct making *m, ls_program *p)
+{
+    const struct step *s = m->s;
+    size_t size[2] = { s->batch, s->seq_len }, pixels[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
+    ls_value targets = ls_input(p, "targets", LS_I32, 2, size);
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+
     if (s->image)
-        return ls_image_loss(e->program, &s->picture,
-                             ls_cast(e->program, ls_input(e->program, "images", LS_F32, 4, pixels), ls_store_settings(s->store).type),
-                             ls_reshape(e->program, targets, 1, &s->batch), denominator, 0);
-    return ls_model_loss(e->program, &m, ls_input(e->program, "tokens", LS_I32, 2, size), targets, denominator, LS_NONE);
+        return ls_image_loss(p, &s->picture, ls_cast(p, ls_input(p, "images", LS_F32, 4, pixels), ls_store_settings(s->store).type),
+                             ls_reshape(p, targets, 1, &s->batch), denominator, 0);
+    return ls_model_loss(p, &m->model, ls_input(p, "tokens", LS_I32, 2, size), targets, denominator, LS_NONE);
+}
+
+static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    const struct making *m = ctx;
+    struct spreading how = { m->config, &m->s->ranks, &m->model, m->s->image };
+
+    ls_output(p, "loss", build_loss(m, p));
+    LS_TRY(ls_program_status(p));
+    return step_spread(&how, p, stage);
+}
+
+/* Micro-batches that each of the dp ranks runs. */
+static size_t turns(const struct evaluation *e)
+{
+    size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP);
+
+    return (e->batches + n - 1) / n;
+}
+
+static ls_status build_pipeline(struct making *m, const ls_compile_options *compile)
+{
+    const struct step *s = m->s;
+    struct evaluation *e = m->e;
+    ls_pipeline_options o = { .schedule = &e->schedule, .begin = ls_pipeline_begin(s->pipeline), .build = build_stage, .ctx = m, .compile = *compile };
+
+    LS_TRY(ls_pipeline_schedule_make("forward", s->schedule.stages, s->schedule.chunks, (int)turns(e), &e->schedule));
+    e->schedule.order = s->schedule.order;
+    return ls_pipeline_open(s->store, s->ranks.mesh, &o, &e->pipeline);
 }
 
 static ls_status build(const struct config *c, struct evaluation *e, const struct step *s, bool plan_only)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
+    struct making m = { c, e, s, s->model };
 
-    LS_TRY(ls_program_new(s->store, &e->program));
+    m.model.dropout = 0;
     o.plan_only = plan_only;
-    ls_output(e->program, "loss", build_loss(e, s));
-    LS_TRY(ls_program_status(e->program));
-    LS_TRY(step_spread(c, &s->ranks, e->program));
+    if (s->pipeline) return build_pipeline(&m, &o);
+    LS_TRY(ls_program_new(s->store, &e->program));
+    LS_TRY(build_stage(&m, e->program, NULL));
     return ls_program_compile(e->program, &o);
 }
 
@@ -51,6 +81,7 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
     if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
     e.batches = (e.samples + e.batch - 1) / e.batch;
     ls_status st = allocate(&e, s);
+    if (st == LS_OK) st = feed_open(&s->ranks, (ls_context)c->parallel.context, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
     if (st == LS_OK) st = build(c, &e, s, false);
     if (st == LS_OK) *out = e;
     else evaluation_close(&e);
@@ -59,17 +90,36 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
 
 ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out)
 {
-    struct evaluation e = { 0 };
+    struct evaluation e = { .ranks = s->ranks, .batches = (size_t)ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) };
     ls_status st = build(c, &e, s, true);
 
-    if (st == LS_OK) *out = ls_program_cost(e.program);
+    if (st == LS_OK) *out = evaluation_cost(&e);
     evaluation_close(&e);
     return st;
 }
 
+ls_cost evaluation_cost(const struct evaluation *e)
+{
+    ls_cost cost = { 0 };
+
+    if (e->program) return ls_program_cost(e->program);
+    for (int i = 0; e->pipeline && i < ls_pipeline_chunks(e->pipeline); i++) {
+        ls_cost chunk = ls_program_cost(ls_pipeline_program(e->pipeline, i));
+
+        cost.activations += chunk.activations;
+        cost.communication += chunk.communication;
+    }
+    return cost;
+}
+
+bool evaluation_is_open(const struct evaluation *e) { return e->program || e->pipeline; }
+
 void evaluation_close(struct evaluation *e)
 {
     ls_program_release(&e->program);
+    ls_pipeline_close(&e->pipeline);
+    ls_pipeline_schedule_free(&e->schedule);
+    feed_close(&e->feed);
     mem_free(e->tokens);
     mem_free(e->targets);
     mem_free(e->pixels);
@@ -92,32 +142,46 @@ static ls_status fill(struct evaluation *e, size_t first)
     return LS_OK;
 }
 
-static ls_status run_batch(struct evaluation *e, size_t k, float denominator, double *sum)
+/* A rank whose turn comes behind the last micro-batch runs one without weight: programs may communicate. */
+static ls_status before(void *ctx, ls_program *p, int chunk, int micro)
 {
-    size_t count = e->batch * e->seq_len, pixels = e->batch * e->images.channels * e->images.height * e->images.width;
+    struct evaluation *e = ctx;
+    size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP), k = (size_t)micro * n + (size_t)ls_mesh_index(e->ranks.mesh, LS_GROUP_DP);
+    struct micro_batch m = { .tokens = e->tokens, .targets = e->targets, .pixels = e->pixels,
+                             .denominator = (float)(e->samples * e->seq_len), .global = e->samples };
+
+    (void)chunk;
+    m.samples = k * e->batch < e->samples ? MIN(e->batch, e->samples - k * e->batch) : 0;
+    LS_TRY(fill(e, k * e->batch));
+    return feed_write(&e->feed, p, &m);
+}
+
+static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct evaluation *e = ctx;
     float part;
 
-    LS_TRY(fill(e, k * e->batch));
-    if (e->pixels) LS_TRY(ls_program_write(e->program, "images", e->pixels, LS_F32, pixels));
-    else LS_TRY(ls_program_write(e->program, "tokens", e->tokens, LS_I32, count));
-    LS_TRY(ls_program_write(e->program, "targets", e->targets, LS_I32, count));
-    LS_TRY(ls_program_write(e->program, "denominator", &denominator, LS_F32, 1));
-    LS_TRY(ls_program_run(e->program, LS_FORWARD));
-    LS_TRY(ls_program_read(e->program, "loss", &part, LS_F32, 1));
-    *sum += part;
+    (void)chunk;
+    (void)micro;
+    if (!ls_program_has(p, "loss")) return LS_OK;
+    LS_TRY(ls_program_read(p, "loss", &part, LS_F32, 1));
+    e->loss += part;
     return LS_OK;
 }
 
-/* A rank whose turn comes behind the last micro-batch runs one without weight: programs may communicate. */
 ls_status evaluation_run(struct evaluation *e, double *loss)
 {
-    float denominator = (float)(e->samples * e->seq_len);
-    size_t n = (size_t)e->ranks.size, turns = (e->batches + n - 1) / n;
-    double sum = 0;
+    size_t n = turns(e);
 
-    for (size_t turn = 0; turn < turns; turn++)
-        LS_TRY(run_batch(e, turn * n + (size_t)e->ranks.rank, denominator, &sum));
-    LS_TRY(ranks_sum(&e->ranks, &sum, 1));
-    *loss = sum;
+    e->loss = 0;
+    if (e->pipeline) LS_TRY(ls_pipeline_run(e->pipeline, before, after, e));
+    for (size_t turn = 0; !e->pipeline && turn < n; turn++) {
+        LS_TRY(before(e, e->program, 0, (int)turn));
+        LS_TRY(ls_program_run(e->program, LS_FORWARD));
+        LS_TRY(after(e, e->program, 0, (int)turn));
+    }
+    if (ls_mesh_index(e->ranks.mesh, LS_GROUP_TP) > 0) e->loss = 0;  /* all of tp have the same */
+    LS_TRY(ranks_sum(&e->ranks, &e->loss, 1));
+    *loss = e->loss;
     return LS_OK;
 }

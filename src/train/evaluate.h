@@ -6,8 +6,12 @@
 #include "train/step.h"
 
 struct evaluation {
-    ls_program *program;          /* forward alone, on the training step's store */
-    struct ranks ranks;           /* borrowed; they take turns at the micro-batches, as many turns each */
+    ls_program *program;          /* forward alone, on the training step's store; NULL: a pipeline, or there is no evaluation */
+    ls_pipeline *pipeline;
+    ls_pipeline_schedule schedule;
+    struct ranks ranks;           /* borrowed; over dp they take turns at the micro-batches, as many turns each */
+    struct feed feed;
+    double      loss;             /* of this rank, while it runs */
     ls_sampler  sampler;
     size_t      batch, batches;   /* samples of a micro-batch; micro-batches of an evaluation */
     size_t      samples;          /* in all of them */
@@ -21,6 +25,8 @@ struct evaluation {
 ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
 /* What an evaluation beside the step will hold, without making it: activations, communication. */
 ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);
+bool      evaluation_is_open(const struct evaluation *e);
+ls_cost   evaluation_cost(const struct evaluation *e);
 void      evaluation_close(struct evaluation *e);  /* of a zeroed struct a no-op */
 ls_status evaluation_run(struct evaluation *e, double *loss);
 

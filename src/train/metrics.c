@@ -42,6 +42,19 @@ static void put_time(const struct metrics *m, struct json_out *out)
     json_end_object(out);
 }
 
+static void put_axes(const struct metrics *m, struct json_out *out)
+{
+    static const char *const names[METRICS_AXES] = { "dp", "cp", "tp", "pp", "ep" };
+    bool any = false;
+
+    for (int a = 0; a < METRICS_AXES; a++) any = any || m->axis[a] >= 0;
+    if (!any) return;
+    json_begin_object(out, "axis");
+    for (int a = 0; a < METRICS_AXES; a++)
+        if (m->axis[a] >= 0) json_put_real(out, names[a], m->axis[a]);
+    json_end_object(out);
+}
+
 void metrics_put_json(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, NULL);
@@ -57,6 +70,8 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     metrics_put_memory(&m->memory, out);
     put_comm(m, out);
     put_time(m, out);
+    put_axes(m, out);
+    if (m->bubble >= 0) json_put_real(out, "bubble", m->bubble);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);
     json_end_object(out);

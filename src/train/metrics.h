@@ -15,6 +15,8 @@
  *     comm               {op: {calls bytes seconds exposed}} of the step, for the ops that were called: bytes that one rank
  *                        put on the wire, seconds from start to end, and the part of them that it waited
  *     time               {compute exposed optimizer data}: where step_seconds went; exposed is communication waited for
+ *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
+ *     bubble             of a pipeline: share of ranks x seconds of forward and backward in which a rank waits for a message
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
  * On several ranks loss, tokens and their rate are of all of them, memory, comm and time each the largest rank's.
@@ -27,12 +29,16 @@
 #include "base/mem.h"
 #include "lockstep/comm.h"
 
+enum metrics_axis { METRICS_DP, METRICS_CP, METRICS_TP, METRICS_PP, METRICS_EP, METRICS_AXES };
+
 struct metrics {
     uint64_t step, tokens, tokens_seen;
     double   loss, grad_norm, lr, tokens_per_second, step_seconds, mfu, hfu;
     struct mem_stats memory;
     ls_comm_count comm[LS_COLLECTIVES];
     double   compute, exposed, optimizer, data;  /* seconds */
+    double   axis[METRICS_AXES];                 /* seconds; below 0: no ranks along it */
+    double   bubble;                             /* below 0: no pipeline */
     bool     evaluated;
     double   val_loss;
 };

@@ -5,6 +5,13 @@
 #include <stdio.h>
 #include "comm/steps.h"
 
+static ls_status open_mesh(const struct config *c, struct ranks *r)
+{
+    ls_mesh_shape shape = config_mesh(c);
+
+    return ls_mesh_open(r->comm, &shape, &r->mesh);
+}
+
 ls_status ranks_open(const struct config *c, struct ranks *out)
 {
     struct ranks r = RANKS_ALONE;
@@ -18,6 +25,11 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
         ranks_be_patient(&r, true);
         r.rank = world.rank;
         r.size = world.size;
+        ls_status st = open_mesh(c, &r);
+        if (st < 0) {
+            ranks_close(&r);
+            return st;
+        }
     }
     *out = r;
     return LS_OK;
@@ -31,6 +43,11 @@ ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
         LS_TRY(ls_comm_open("plan:", rank, (int)c->launch.ranks, &r.comm));
         r.rank = rank;
         r.size = (int)c->launch.ranks;
+        ls_status st = open_mesh(c, &r);
+        if (st < 0) {
+            ranks_close(&r);
+            return st;
+        }
     }
     *out = r;
     return LS_OK;
@@ -43,14 +60,24 @@ void ranks_be_patient(const struct ranks *r, bool patient)
 
 void ranks_close(struct ranks *r)
 {
+    ls_mesh_close(&r->mesh);
     ls_comm_close(&r->comm);
     *r = (struct ranks)RANKS_ALONE;
 }
 
 void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end)
 {
-    *begin = block_at(count, r->rank, r->size);
-    *end = block_at(count, r->rank + 1, r->size);
+    int index = ls_mesh_index(r->mesh, LS_GROUP_DP), n = ls_mesh_size(r->mesh, LS_GROUP_DP);
+
+    *begin = block_at(count, index, n);
+    *end = block_at(count, index + 1, n);
+}
+
+bool ranks_cut_model(const struct ranks *r) { return ls_mesh_size(r->mesh, LS_GROUP_DP) < r->size; }
+
+bool ranks_counts(const struct ranks *r)
+{
+    return ls_mesh_index(r->mesh, LS_GROUP_PP) + ls_mesh_index(r->mesh, LS_GROUP_CP) + ls_mesh_index(r->mesh, LS_GROUP_TP) == 0;
 }
 
 ls_status ranks_sum(const struct ranks *r, double *x, size_t count)

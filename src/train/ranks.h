@@ -7,14 +7,16 @@
 #define LS_TRAIN_RANKS_H
 
 #include "comm/comm.h"
+#include "lockstep/mesh.h"
 #include "train/config.h"
 
 struct ranks {
     ls_comm *comm;              /* "world"; NULL: one rank alone */
+    ls_mesh *mesh;              /* NULL: one rank alone */
     int      rank, size;
     double   timeout;           /* launch.timeout: deadline of a wait in a step, seconds */
 };
-#define RANKS_ALONE { NULL, 0, 1, 0 }
+#define RANKS_ALONE { NULL, NULL, 0, 1, 0 }
 
 /* Joins the others as the environment says; waits for them until the deadline. */
 ls_status ranks_open(const struct config *c, struct ranks *out);
@@ -26,7 +28,11 @@ void      ranks_close(struct ranks *r);
 enum { RANKS_PATIENCE = 20 };
 void      ranks_be_patient(const struct ranks *r, bool patient);
 
-/* This rank's share of `count` things, as even as can be: [begin, end). */
+/* True where ranks differ in more than their samples: the model itself is cut. */
+bool      ranks_cut_model(const struct ranks *r);
+/* Of the ranks that have the same samples, one counts them: the first. */
+bool      ranks_counts(const struct ranks *r);
+/* This rank's share of `count` samples, as even over dp as can be: [begin, end). */
 void      ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end);
 
 ls_status ranks_sum(const struct ranks *r, double *x, size_t count);        /* in place, over all ranks */

@@ -5,7 +5,6 @@
 #include <math.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "parallel/data.h"
 
 size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
 
@@ -16,168 +15,94 @@ size_t step_parameters(const struct step *s)
     return s->image ? ls_image_parameters(&s->picture) : ls_model_parameters(&s->model);
 }
 
-static ls_value build_image(struct step *s, ls_value targets, ls_value denominator)
+/* ---- gradients ---- */
+
+/* What one micro-batch after another adds up to. */
+struct sums { struct step *s; uint64_t index; float denominator; double loss; };
+
+static struct micro_batch micro_batch(const struct sums *a, size_t k)
 {
-    size_t size[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
-    ls_value images = ls_cast(s->program, ls_input(s->program, "images", LS_F32, 4, size), ls_store_settings(s->store).type);
+    const struct step *s = a->s;
+    size_t count = s->batch * s->seq_len, own = s->end - s->begin, first = k * s->batch;
 
-    return ls_image_loss(s->program, &s->picture, images, ls_reshape(s->program, targets, 1, &s->batch), denominator, 1);
-}
-
-static ls_value build_language(struct step *s, ls_value targets, ls_value denominator)
-{
-    ls_program *p = s->program;
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
-    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
-
-    return ls_model_loss(p, &s->model, tokens, targets, denominator, index);
-}
-
-/* Appends forward, backward and update; failures stay in the program until it is compiled. */
-static void build(struct step *s)
-{
-    ls_program *p = s->program;
-    ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    ls_value loss = s->image ? build_image(s, targets, denominator) : build_language(s, targets, denominator);
-
-    ls_backward(p, ls_output(p, "loss", loss));
-}
-
-static ls_status compile(const struct config *c, bool plan_only, struct step *s)
-{
-    ls_compile_options o;
-
-    LS_TRY(config_recompute(c->recompute.mode, &o));
-    o.fuse_loss = 1;
-    o.plan_only = plan_only;
-    o.check_finite = c->debug.check_finite;
-    build(s);
-    LS_TRY(ls_program_status(s->program));
-    LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
-    LS_TRY(step_spread(c, &s->ranks, s->program));
-    return ls_program_compile(s->program, &o);
-}
-
-ls_status step_spread(const struct config *c, const struct ranks *ranks, ls_program *p)
-{
-    ls_data_options o = config_data_options(c);
-
-    if (!ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
-    return ls_data_parallel(p, ranks->comm, &o);
-}
-
-static ls_status allocate_tokens(struct step *s)
-{
-    size_t count, pixels = 0;
-
-    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count) ||
-        (s->image && !size_mul(count, step_pixels(s), &pixels)))
-        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu %s are too many", s->accumulate, s->batch,
-                       s->image ? step_pixels(s) : s->seq_len, s->image ? "values" : "tokens");
-    s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
-    if (s->image) s->pixels = mem_array(MEM_OTHER, pixels, sizeof *s->pixels);
-    else s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
-    return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
-}
-
-/* debug.plant: bugs of the step's own; the others are the pass's. "seed": every rank but 0 starts elsewhere. */
-static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
-{
-    static const char *const passes[] = { NULL, "average", "skip_bucket", "twice", "local_norm", "boundary", NULL, NULL };
-    const char *bug = passes[c->debug.plant];
-
-    s->mean_of_means = c->debug.plant == PLANT_MEAN_OF_MEANS;
-    if (c->debug.plant == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
-    return data_plant(bug, bug != NULL);
-}
-
-ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
-                    struct step *out)
-{
-    struct step s = {
-        .model = model ? *model : (ls_model){ 0 }, .optimizer = config_optimizer(c), .ranks = *ranks,
-        .seed = (uint64_t)c->train.seed,
-        .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
-        .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
+    return (struct micro_batch){
+        .tokens = s->tokens ? s->tokens + k * count : NULL, .targets = s->targets + k * count,
+        .pixels = s->pixels ? s->pixels + k * count * step_pixels(s) : NULL, .denominator = a->denominator,
+        .site = { (int64_t)a->index, (int64_t)(s->begin + first) },
+        .samples = own > first ? MIN(own - first, s->batch) : 0, .global = s->global,
     };
-    ls_store_options options = LS_STORE_DEFAULTS;
-    ls_status st;
-
-    s.image = config_image(c, &s.picture);
-    if (s.image) {
-        s.model = (ls_model){ 0 };
-        s.images = config_images(c, &s.picture, false);
-        s.seq_len = 1;
-    }
-    if (!s.image && s.seq_len > model->max_positions)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
-                       s.seq_len, model->max_positions);
-    options.type = config_type(c);
-    options.master = c->precision.master && options.type != LS_F32;
-    options.seed = s.seed;
-    ranks_share(ranks, s.global, &s.begin, &s.end);
-    st = plant(c, &s, &options);
-    if (st == LS_OK) st = ls_store_new(&options, &s.store);
-    if (st == LS_OK) st = ls_program_new(s.store, &s.program);
-    if (st == LS_OK) st = compile(c, plan_only, &s);
-    if (st == LS_OK && !plan_only) st = allocate_tokens(&s);
-    if (st == LS_OK) *out = s;
-    else step_close(&s);
-    return st;
 }
 
-void step_close(struct step *s)
+static ls_status before(void *ctx, ls_program *p, int chunk, int micro)
 {
-    ls_program_release(&s->program);
-    ls_store_release(&s->store);
-    mem_free(s->tokens);
-    mem_free(s->targets);
-    mem_free(s->pixels);
-    *s = (struct step){ 0 };
+    struct sums *a = ctx;
+    struct micro_batch m = micro_batch(a, (size_t)micro);
+
+    (void)chunk;
+    return feed_write(&a->s->feed, p, &m);
 }
 
-static ls_status run_micro_batch(struct step *s, uint64_t index, size_t k, float denominator, double *loss)
+static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
 {
-    size_t count = s->batch * s->seq_len;
-    int64_t site[2] = { (int64_t)index, (int64_t)(s->begin + k * s->batch) }; /* the update, and samples before this micro-batch */
-    int last = k + 1 == s->accumulate ? LS_LAST : 0;
+    struct sums *a = ctx;
     float part;
 
-    if (s->image)
-        LS_TRY(ls_program_write(s->program, "images", s->pixels + k * count * step_pixels(s), LS_F32, count * step_pixels(s)));
-    else LS_TRY(ls_program_write(s->program, "tokens", s->tokens + k * count, LS_I32, count));
-    LS_TRY(ls_program_write(s->program, "targets", s->targets + k * count, LS_I32, count));
-    LS_TRY(ls_program_write(s->program, "denominator", &denominator, LS_F32, 1));
-    if (s->model.dropout > 0) LS_TRY(ls_program_write(s->program, "step", site, LS_I64, 2));
-    LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | last));
-    LS_TRY(ls_program_read(s->program, "loss", &part, LS_F32, 1));
-    *loss += part;
+    (void)chunk;
+    (void)micro;
+    if (!ls_program_has(p, "loss")) return LS_OK;
+    LS_TRY(ls_program_read(p, "loss", &part, LS_F32, 1));
+    a->loss += part;
     return LS_OK;
+}
+
+static ls_status run_all(struct sums *a)
+{
+    struct step *s = a->s;
+
+    if (s->pipeline) return ls_pipeline_run(s->pipeline, before, after, a);
+    for (size_t k = 0; k < s->accumulate; k++) {
+        LS_TRY(before(a, s->program, 0, (int)k));
+        LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k + 1 == s->accumulate ? LS_LAST : 0)));
+        LS_TRY(after(a, s->program, 0, (int)k));
+    }
+    return LS_OK;
+}
+
+/* Targets that count, of the whole step; *own: as many as there would be if all ranks had this one's. */
+static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
+{
+    size_t count = s->accumulate * s->batch * s->seq_len;
+    int64_t counted = 0;
+
+    for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
+    *own = counted * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP);
+    *all = ranks_counts(&s->ranks) ? counted : 0;
+    return ranks_sum_int(&s->ranks, all, 1);
 }
 
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
 {
-    size_t count = s->accumulate * s->batch * s->seq_len;
-    int64_t counted = 0, own;
-    double sum = 0;
+    struct sums a = { .s = s, .index = index };
+    int64_t counted, own;
 
-    for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
-    own = counted * s->ranks.size;
-    LS_TRY(ranks_sum_int(&s->ranks, &counted, 1));
+    LS_TRY(count_targets(s, &counted, &own));
     if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index);
     ls_store_zero_grad(s->store);
-    for (size_t k = 0; k < s->accumulate; k++) LS_TRY(run_micro_batch(s, index, k, (float)(s->mean_of_means ? own : counted), &sum));
-    LS_TRY(ranks_sum(&s->ranks, &sum, 1));
-    if (!isfinite(sum))
+    a.denominator = (float)(s->mean_of_means ? own : counted);
+    LS_TRY(run_all(&a));
+    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) a.loss = 0;  /* all of tp have the same */
+    LS_TRY(ranks_sum(&s->ranks, &a.loss, 1));
+    if (!isfinite(a.loss))
         return ls_fail(LS_EINVAL,
                        "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
                        "and --debug.check_finite=true names the operation",
-                       index, isnan(sum) ? "not a number" : "infinite");
-    *loss = sum;
+                       index, isnan(a.loss) ? "not a number" : "infinite");
+    *loss = a.loss;
     *valid = (size_t)counted;
     return LS_OK;
 }
+
+/* ---- the update ---- */
 
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
 {
@@ -207,21 +132,44 @@ double step_model_flops(const struct step *s)
     return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->global * s->seq_len);
 }
 
-double step_executed_flops(const struct step *s)
-{
-    ls_cost cost = ls_program_cost(s->program);
-    double executed = cost.forward_flops + cost.backward_flops + cost.recompute_flops,
-           rows = (double)(s->accumulate * s->batch) * s->ranks.size / (double)s->global;
+double step_executed_flops(const struct step *s) { return s->executed; }
 
-    return step_model_flops(s) * rows + (executed - cost.model_flops) * (double)s->accumulate * s->ranks.size;
+ls_program *step_program(const struct step *s, int i)
+{
+    int chunks = s->pipeline ? ls_pipeline_chunks(s->pipeline) : 0;
+
+    return i < chunks ? ls_pipeline_program(s->pipeline, i) : i == chunks ? s->program : NULL;
 }
 
 size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls)
 {
-    size_t n[3], part = ls_program_comm_bytes(s->program, LS_FORWARD | LS_BACKWARD, op, &n[0]),
-           last = ls_program_comm_bytes(s->program, LS_FORWARD | LS_BACKWARD | LS_LAST, op, &n[1]),
-           update = ls_program_comm_bytes(s->program, LS_OPTIMIZER_STEP, op, &n[2]);
+    size_t bytes = 0, n;
+    ls_program *p;
 
-    *calls = n[0] * (s->accumulate - 1) + n[1] + n[2];
-    return part * (s->accumulate - 1) + last + update;
+    *calls = 0;
+    if (s->pipeline && op == LS_COLLECTIVE_SEND) bytes += ls_pipeline_bytes(s->pipeline, calls);
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        int each = LS_FORWARD | LS_BACKWARD | LS_WEIGHTS;
+
+        bytes += ls_program_comm_bytes(p, each, (int)op, &n) * (s->accumulate - 1);
+        *calls += n * (s->accumulate - 1);
+        bytes += ls_program_comm_bytes(p, each | LS_LAST, (int)op, &n);
+        *calls += n;
+        bytes += ls_program_comm_bytes(p, LS_OPTIMIZER_STEP, (int)op, &n);
+        *calls += n;
+    }
+    return bytes;
+}
+
+ls_cost step_cost(const struct step *s)
+{
+    ls_cost cost = ls_program_cost(s->program);
+
+    for (int i = 0; s->pipeline && i < ls_pipeline_chunks(s->pipeline); i++) {
+        ls_cost chunk = ls_program_cost(ls_pipeline_program(s->pipeline, i));
+
+        cost.activations += chunk.activations;
+        cost.communication += chunk.communication;
+    }
+    return cost;
 }

@@ -5,14 +5,17 @@
  *     norm, clip, update
  *
  * The loss of every micro-batch is divided by the valid tokens of the whole step, so the losses and gradients of the
- * micro-batches, and those of all ranks, add up to those of the step. Each rank has its share of the step's samples; what
- * its micro-batches hold beyond the share has targets -1 and weight zero. Nothing is allocated after step_open().
+ * micro-batches, and those of all ranks, add up to those of the step. Ranks that differ in dp have their shares of the step's
+ * samples; what their micro-batches hold beyond the share has targets -1 and weight zero. All others have the same samples. Nothing is
+ * allocated after step_open().
+ *
+ * A pipeline's stages are programs of their own, played in the order of its schedule; `program` then holds the update alone.
  */
 #ifndef LS_TRAIN_STEP_H
 #define LS_TRAIN_STEP_H
 
 #include "lockstep/optim.h"
-#include "train/ranks.h"
+#include "train/feed.h"
 
 struct step {
     ls_model     model;                 /* of a language model */
@@ -20,9 +23,13 @@ struct step {
     ls_image_model picture;
     ls_images    images;                /* its training set */
     ls_store    *store;
-    ls_program  *program;
+    ls_program  *program;               /* forward, backward and update; of a pipeline the update */
+    ls_pipeline *pipeline;              /* NULL: there is none */
+    ls_pipeline_schedule schedule;      /* its */
     ls_optimizer optimizer;
     struct ranks ranks;                 /* borrowed */
+    struct feed  feed;
+    double       executed;              /* FLOPs of a step, all ranks; of a plan: this rank's, times the ranks */
     uint64_t seed;                      /* of the run; a planted bug gives the store another */
     bool   mean_of_means;               /* a planted bug: each rank divides by its own count */
     size_t global;                      /* samples of a step, over all ranks */
@@ -36,8 +43,9 @@ struct step {
  * all ranks do the same calls. Where config_image() says so, model is not looked at. */
 ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
                     struct step *out);
-/* Marks a further program on the step's store (evaluation) as spread like the step's; one rank: nothing. */
-ls_status step_spread(const struct config *c, const struct ranks *ranks, ls_program *p);
+/* What marks a program of the step's store (the step's own, evaluation) as spread over the ranks. stage NULL: the whole model. */
+struct spreading { const struct config *config; const struct ranks *ranks; const ls_model *model; bool image; };
+ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *stage);
 void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 
 /* The loss and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that count, of all ranks, as is
@@ -60,5 +68,9 @@ double step_executed_flops(const struct step *s);
 /* Bytes that this rank puts on the wire in one step for one kind of operation, and its calls: the program's, without the few
  * numbers that the trainer itself exchanges. */
 size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls);
+/* The step's programs: a pipeline's chunks, then `program`; NULL past the last. */
+ls_program *step_program(const struct step *s, int i);
+/* Bytes of all of them together. */
+ls_cost step_cost(const struct step *s);
 
 #endif

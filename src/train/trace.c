@@ -1,7 +1,8 @@
 /* trace.c - what every rank did when.
  *
  * The file is the trace event format of Chrome ("JSON object format"): traceEvents of phase X (complete) with ts and dur in
- * microseconds, pid the rank, tid the row; phase M names processes and rows.
+ * microseconds, pid the rank, tid the row; phase M names processes and rows. A message is an arrow: phase s at its send and
+ * phase f at its receive, of one id.
  */
 #include "train/trace.h"
 
@@ -19,14 +20,16 @@
 enum row { ROW_COMPUTE, ROW_WIRE };
 
 struct event {
+    const ls_program *program;
     const struct instruction *instruction;  /* NULL: of a comm */
     ls_collective op;
-    uint64_t bytes;
+    uint64_t bytes, arrow;     /* arrow: id of a message; 0: none */
+    char     group[16];        /* the comm's name */
     double   began, ended;
 };
 
 struct trace {
-    ls_program *program;
+    struct step *step;         /* borrowed */
     pthread_mutex_t lock;      /* the progress thread tells of comms */
     struct event *event;       /* [TRACE_MOST] */
     size_t count, missed;
@@ -43,15 +46,28 @@ static void add(struct trace *t, struct event e)
 
 static void on_instruction(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
-    (void)p;
-    add(ctx, (struct event){ .instruction = i, .began = began, .ended = ended });
+    add(ctx, (struct event){ .program = p, .instruction = i, .began = began, .ended = ended });
 }
 
-static void on_comm(void *ctx, const ls_comm *c, ls_collective op, uint64_t bytes, double queued, double started,
-                    double ended)
+/* The same on both ends of a message, and of no other. */
+static uint64_t arrow_of(const struct comm_seen *e)
 {
-    (void)c, (void)queued;
-    add(ctx, (struct event){ .op = op, .bytes = bytes, .began = started, .ended = ended });
+    bool send = e->op == LS_COLLECTIVE_SEND;
+    uint64_t part[4] = { e->group, e->sequence, (uint64_t)(send ? e->rank : e->peer), (uint64_t)(send ? e->peer : e->rank) }, id = 0;
+
+    for (int i = 0; i < 4; i++) {
+        id = (id ^ part[i]) * 0x9e3779b97f4a7c15u;
+        id ^= id >> 29;
+    }
+    return id >> 16 | 1;  /* readers keep ids in doubles */
+}
+
+static void on_comm(void *ctx, const struct comm_seen *e)
+{
+    struct event event = { .op = e->op, .bytes = e->bytes, .arrow = e->peer < 0 ? 0 : arrow_of(e), .began = e->started, .ended = e->ended };
+
+    snprintf(event.group, sizeof event.group, "%s", e->name);
+    add(ctx, event);
 }
 
 /* Ranks of one machine read one clock; the clock of another is set by rank 0's, to a message's delay. */
@@ -67,6 +83,13 @@ static ls_status set_clock(struct trace *t, const struct ranks *r)
     return LS_OK;
 }
 
+static void watch_programs(const struct trace *t, program_watch_fn *fn, void *ctx)
+{
+    ls_program *p;
+
+    for (int i = 0; (p = step_program(t->step, i)); i++) program_watch(p, fn, ctx);
+}
+
 ls_status trace_open(struct step *s, struct trace **out)
 {
     struct trace *t = mem_zalloc(MEM_OTHER, sizeof *t);
@@ -80,8 +103,8 @@ ls_status trace_open(struct step *s, struct trace **out)
         trace_close(&t);
         return st;
     }
-    t->program = s->program;
-    program_watch(s->program, on_instruction, t);
+    t->step = s;
+    watch_programs(t, on_instruction, t);
     comm_watch(on_comm, t);
     *out = t;
     return LS_OK;
@@ -93,7 +116,7 @@ void trace_close(struct trace **tp)
 
     if (!t) return;
     comm_watch(NULL, NULL);
-    if (t->program) program_watch(t->program, NULL, NULL);
+    if (t->step) watch_programs(t, NULL, NULL);
     pthread_mutex_destroy(&t->lock);
     mem_free(t->event);
     mem_free(t);
@@ -102,23 +125,23 @@ void trace_close(struct trace **tp)
 
 /* ---- as text ---- */
 
-static void name_of(const struct trace *t, const struct event *e, char *out, size_t room)
+static void name_of(const struct event *e, char *out, size_t room)
 {
     const struct instruction *i = e->instruction;
 
     if (!i) {
-        snprintf(out, room, "%s", ls_collective_name(e->op));
+        snprintf(out, room, "%s %s", ls_collective_name(e->op), e->group);
         return;
     }
     int v = i->nout && i->out[0].id ? i->out[0].id : i->nin ? i->in[0].id : 0;
-    snprintf(out, room, "%s %s", program_op_name(i->op), v ? t->program->values[v].name : "");
+    snprintf(out, room, "%s %s", program_op_name(i->op), v ? e->program->values[v].name : "");
 }
 
 static void put_event(const struct trace *t, const struct event *e, int rank, struct json_out *j)
 {
     char name[160];
 
-    name_of(t, e, name, sizeof name);
+    name_of(e, name, sizeof name);
     json_begin_object(j, NULL);
     json_put_string(j, "name", name);
     json_put_string(j, "cat", e->instruction ? phase_name(e->instruction->phase) : "communication");
@@ -132,6 +155,23 @@ static void put_event(const struct trace *t, const struct event *e, int rank, st
         json_put_int(j, "bytes", (int64_t)e->bytes);
         json_end_object(j);
     }
+    json_end_object(j);
+}
+
+/* An arrow from the end of the send's bar into the end of the receive's. */
+static void put_arrow(const struct trace *t, const struct event *e, int rank, struct json_out *j)
+{
+    bool send = e->op == LS_COLLECTIVE_SEND;
+
+    json_begin_object(j, NULL);
+    json_put_string(j, "name", "message");
+    json_put_string(j, "cat", "message");
+    json_put_string(j, "ph", send ? "s" : "f");
+    if (!send) json_put_string(j, "bp", "e");
+    json_put_int(j, "id", (int64_t)e->arrow);
+    json_put_real(j, "ts", 1e6 * ((send ? e->began : e->ended) + t->shift - t->zero));
+    json_put_int(j, "pid", rank);
+    json_put_int(j, "tid", ROW_WIRE);
     json_end_object(j);
 }
 
@@ -160,7 +200,10 @@ static ls_status put_all(struct trace *t, int rank, struct json_out *j)
     put_name(j, "thread_name", rank, ROW_COMPUTE, "program");
     put_name(j, "thread_name", rank, ROW_WIRE, "communication");
     pthread_mutex_lock(&t->lock);
-    for (size_t i = 0; i < t->count; i++) put_event(t, &t->event[i], rank, j);
+    for (size_t i = 0; i < t->count; i++) {
+        put_event(t, &t->event[i], rank, j);
+        if (t->event[i].arrow) put_arrow(t, &t->event[i], rank, j);
+    }
     pthread_mutex_unlock(&t->lock);
     json_end_array(j);
     if (t->missed) log_line(LOG_WARN, "the trace ends after %d events; %zu came later", TRACE_MOST, t->missed);

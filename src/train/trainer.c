@@ -67,6 +67,34 @@ static void note_comm(struct metrics *m, const ls_comm_count *before)
     }
 }
 
+/* Exposed seconds so far by axis; below 0: no ranks along it. A comm may serve several groups. */
+static void read_axes(const ls_mesh *mesh, double *out)
+{
+    static const struct { ls_group group; enum metrics_axis axis; } of[] = {
+        { LS_GROUP_TP, METRICS_TP }, { LS_GROUP_CP, METRICS_CP }, { LS_GROUP_PP, METRICS_PP }, { LS_GROUP_ENDS, METRICS_PP },
+        { LS_GROUP_EP, METRICS_EP }, { LS_GROUP_DATA, METRICS_DP }, { LS_GROUP_DP, METRICS_DP }, { LS_GROUP_SHARD, METRICS_DP },
+        { LS_GROUP_REPLICAS, METRICS_DP }, { LS_GROUP_EXPERT_DATA, METRICS_DP }, { LS_GROUP_EXPERT_SHARD, METRICS_DP },
+    };
+
+    for (int a = 0; a < METRICS_AXES; a++) out[a] = -1;
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        const ls_comm *c = ls_mesh_comm(mesh, of[i].group);
+        bool seen = !c;
+
+        for (size_t k = 0; k < i; k++) seen = seen || ls_mesh_comm(mesh, of[k].group) == c;
+        if (seen) continue;
+        out[of[i].axis] = fmax(out[of[i].axis], 0);
+        for (int op = 0; op < LS_COLLECTIVES; op++) out[of[i].axis] += ls_comm_counted(c, (ls_collective)op).exposed;
+    }
+}
+
+static void note_axes(const struct trainer *t, struct metrics *m, const double *before)
+{
+    read_axes(t->ranks.mesh, m->axis);
+    for (int a = 0; a < METRICS_AXES; a++)
+        if (m->axis[a] >= 0) m->axis[a] -= before[a];
+}
+
 /* Fetch, gradients, update, with the times of each; exposed communication is taken out of the part that it was in. */
 static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
 {
@@ -88,12 +116,13 @@ static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
 static ls_status take_step(struct trainer *t, struct metrics *m)
 {
     ls_comm_count comm[LS_COLLECTIVES];
-    double began = base_now();
+    double began = base_now(), axis[METRICS_AXES];
     size_t valid;
 
     mem_reset_peak();
     read_comm(comm);
-    *m = (struct metrics){ .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
+    read_axes(t->ranks.mesh, axis);
+    *m = (struct metrics){ .bubble = -1, .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
     LS_TRY(compute(t, m, &valid));
     t->state.step = m->step;
     t->state.samples += t->step.global;
@@ -102,6 +131,12 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     m->tokens_seen = t->state.tokens;
     note_speed(t, m, began);
     note_comm(m, comm);
+    note_axes(t, m, axis);
+    if (t->step.pipeline) {
+        ls_pipeline_spent spent = ls_pipeline_spent_last(t->step.pipeline);
+
+        m->bubble = spent.waiting / spent.total;
+    }
     mem_read(&m->memory);
     return LS_OK;
 }
@@ -111,18 +146,22 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
 /* Figures of one rank become the largest of any; what one was asked to do, all do. */
 static ls_status meet(struct trainer *t, struct metrics *m)
 {
-    enum { STOP, SAVE, PEAK, TIMES, MEMORY = TIMES + 4, COMM = MEMORY + MEM_CATEGORIES, TOLD = COMM + 4 * LS_COLLECTIVES };
+    enum { STOP, SAVE, PEAK, TIMES, MEMORY = TIMES + 4, AXES = MEMORY + MEM_CATEGORIES, COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
     double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = stop_take_save(), [PEAK] = (double)m->memory.total_peak },
            *times[4] = { &m->compute, &m->exposed, &m->optimizer, &m->data };
 
     for (int i = 0; i < 4; i++) told[TIMES + i] = *times[i];
     for (int i = 0; i < MEM_CATEGORIES; i++) told[MEMORY + i] = (double)m->memory.peak[i];
+    memcpy(&told[AXES], m->axis, sizeof m->axis);
     for (int i = 0; i < LS_COLLECTIVES; i++) {
         const ls_comm_count *c = &m->comm[i];
 
         memcpy(&told[COMM + 4 * i], (double[4]){ (double)c->calls, (double)c->bytes, c->seconds, c->exposed }, 4 * sizeof *told);
     }
     LS_TRY(ranks_most(&t->ranks, told, TOLD));
+    if (t->step.pipeline) LS_TRY(ranks_sum(&t->ranks, &m->bubble, 1));
+    m->bubble /= t->ranks.size;
+    memcpy(m->axis, &told[AXES], sizeof m->axis);
     t->stop = (int)told[STOP];
     t->save = told[SAVE] > 0;
     m->memory.total_peak = (size_t)told[PEAK];
@@ -141,7 +180,7 @@ static ls_status meet(struct trainer *t, struct metrics *m)
 
 static ls_status evaluate(struct trainer *t, struct metrics *m)
 {
-    if (!t->evaluation.program) return LS_OK;
+    if (!evaluation_is_open(&t->evaluation)) return LS_OK;
     LS_TRY(evaluation_run(&t->evaluation, &t->val_loss));
     m->evaluated = true;
     m->val_loss = t->val_loss;
@@ -265,9 +304,9 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 
 void trainer_planned(const struct trainer *t, ls_cost *out)
 {
-    *out = ls_program_cost(t->step.program);
-    if (!t->evaluation.program) return;
-    ls_cost evaluation = ls_program_cost(t->evaluation.program);
+    ls_cost evaluation = evaluation_cost(&t->evaluation);
+
+    *out = step_cost(&t->step);
     out->activations += evaluation.activations;
     out->communication += evaluation.communication;
 }

@@ -1,0 +1,218 @@
+/* step_open.c - making a training step: the model appended, spread over the ranks, compiled; a pipeline a program a stage. */
+#include "train/step.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "parallel/data.h"
+
+/* ---- the model ---- */
+
+static ls_value build_image(struct step *s, ls_program *p, ls_value targets, ls_value denominator)
+{
+    size_t size[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
+    ls_value images = ls_cast(p, ls_input(p, "images", LS_F32, 4, size), ls_store_settings(s->store).type);
+
+    return ls_image_loss(p, &s->picture, images, ls_reshape(p, targets, 1, &s->batch), denominator, 1);
+}
+
+static ls_value build_language(struct step *s, ls_program *p, ls_value targets, ls_value denominator)
+{
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
+    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
+
+    return ls_model_loss(p, &s->model, tokens, targets, denominator, index);
+}
+
+/* Appends forward and backward; failures stay in the program until it is compiled. */
+static void build(struct step *s, ls_program *p)
+{
+    ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+    ls_value loss = s->image ? build_image(s, p, targets, denominator) : build_language(s, p, targets, denominator);
+
+    ls_backward(p, ls_output(p, "loss", loss));
+}
+
+ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *stage)
+{
+    ls_data_options o = config_data_options(s->config);
+    ls_partition_options cut = LS_PARTITION_DEFAULTS;
+
+    if (!ranks_cut_model(s->ranks) && s->config->parallel.ep == 1) {
+        if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
+        return ls_data_parallel(p, s->ranks->comm, &o);
+    }
+    if (s->image)
+        return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", s->config->model.preset);
+    cut.sp = s->config->parallel.sp;
+    cut.context = (ls_context)s->config->parallel.context;
+    cut.overlap = s->config->parallel.overlap;
+    if (stage) cut.stage = *stage;
+    LS_TRY(ls_partition(p, s->ranks->mesh, s->model, &cut));
+    return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
+}
+
+/* ---- compiling ---- */
+
+struct making { const struct config *config; struct step *s; bool plan_only; ls_compile_options compile; };
+
+static struct spreading spreading_of(const struct making *m)
+{
+    return (struct spreading){ m->config, &m->s->ranks, &m->s->model, m->s->image };
+}
+
+static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    const struct making *m = ctx;
+    struct spreading how = spreading_of(m);
+
+    build(m->s, p);
+    LS_TRY(ls_program_status(p));
+    return step_spread(&how, p, stage);
+}
+
+static ls_status open_pipeline(struct making *m)
+{
+    struct step *s = m->s;
+    int n = (int)(m->config->parallel.pp * m->config->parallel.vpp);
+    ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = m, .compile = m->compile };
+    int *begin = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *begin);
+    bool given;
+
+    if (!begin) return LS_ENOMEM;
+    ls_status st = config_stages(m->config, s->model.layers, begin, &given);
+    if (st == LS_OK && given) o.begin = begin;
+    if (st == LS_OK) st = config_pipeline(m->config, &s->schedule);
+    if (st == LS_OK) st = ls_pipeline_open(s->store, s->ranks.mesh, &o, &s->pipeline);
+    mem_free(begin);
+    return st;
+}
+
+/* One program with everything, or the stages' and then one with the update. */
+static ls_status compile(struct making *m)
+{
+    struct step *s = m->s;
+    struct spreading how = spreading_of(m);
+    ls_data_options o = config_data_options(m->config);
+    ls_compile_options plain = LS_COMPILE_DEFAULTS;
+
+    if (m->config->parallel.pp > 1) {
+        LS_TRY(open_pipeline(m));
+        LS_TRY(ls_program_new(s->store, &s->program));
+        LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+        LS_TRY(ls_data_parallel_mesh(s->program, s->ranks.mesh, &o));
+        plain.plan_only = m->plan_only;
+        return ls_program_compile(s->program, &plain);
+    }
+    LS_TRY(ls_program_new(s->store, &s->program));
+    build(s, s->program);
+    LS_TRY(ls_program_status(s->program));
+    LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+    LS_TRY(step_spread(&how, s->program, NULL));
+    return ls_program_compile(s->program, &m->compile);
+}
+
+/* What the model needs, in rows without weight too, and what all ranks compute again. */
+static ls_status count_work(struct step *s, bool plan_only)
+{
+    double again = 0, rows = (double)(s->accumulate * s->batch) * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) / (double)s->global;
+    ls_program *p;
+
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        ls_cost c = ls_program_cost(p);
+
+        again += (c.forward_flops + c.backward_flops + c.recompute_flops - c.model_flops) * (double)s->accumulate;
+    }
+    if (plan_only) again *= s->ranks.size;
+    else LS_TRY(ranks_sum(&s->ranks, &again, 1));
+    s->executed = step_model_flops(s) * rows + again;
+    return LS_OK;
+}
+
+/* ---- opening ---- */
+
+static ls_status allocate_tokens(struct step *s)
+{
+    size_t count, pixels = 0;
+
+    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count) ||
+        (s->image && !size_mul(count, step_pixels(s), &pixels)))
+        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu %s are too many", s->accumulate, s->batch,
+                       s->image ? step_pixels(s) : s->seq_len, s->image ? "values" : "tokens");
+    s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
+    if (s->image) s->pixels = mem_array(MEM_OTHER, pixels, sizeof *s->pixels);
+    else s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
+    return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
+}
+
+/* debug.plant: bugs of the step's own; the others are the passes'. "seed": every rank but 0 starts elsewhere. */
+static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
+{
+    static const char *const passes[] = { NULL, "average", "skip_bucket", "twice", "local_norm", "boundary", NULL, NULL };
+    const char *bug = passes[c->debug.plant];
+
+    s->mean_of_means = c->debug.plant == PLANT_MEAN_OF_MEANS;
+    if (c->debug.plant == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
+    return data_plant(bug, bug != NULL);
+}
+
+static ls_status open_step(const struct config *c, bool plan_only, struct step *s)
+{
+    struct making m = { .config = c, .s = s, .plan_only = plan_only };
+    ls_store_options options = LS_STORE_DEFAULTS;
+
+    options.type = config_type(c);
+    options.master = c->precision.master && options.type != LS_F32;
+    options.seed = s->seed;
+    ranks_share(&s->ranks, s->global, &s->begin, &s->end);
+    LS_TRY(config_recompute(c->recompute.mode, &m.compile));
+    m.compile.fuse_loss = 1;
+    m.compile.plan_only = plan_only;
+    m.compile.check_finite = c->debug.check_finite;
+    LS_TRY(plant(c, s, &options));
+    LS_TRY(ls_store_new(&options, &s->store));
+    LS_TRY(compile(&m));
+    LS_TRY(count_work(s, plan_only));
+    if (plan_only) return LS_OK;
+    LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.context, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
+    return allocate_tokens(s);
+}
+
+ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
+                    struct step *out)
+{
+    struct step s = {
+        .model = model ? *model : (ls_model){ 0 }, .optimizer = config_optimizer(c), .ranks = *ranks,
+        .seed = (uint64_t)c->train.seed,
+        .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
+        .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
+    };
+
+    s.image = config_image(c, &s.picture);
+    if (s.image) {
+        s.model = (ls_model){ 0 };
+        s.images = config_images(c, &s.picture, false);
+        s.seq_len = 1;
+    }
+    if (!s.image && s.seq_len > model->max_positions)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
+                       s.seq_len, model->max_positions);
+    ls_status st = open_step(c, plan_only, &s);
+    if (st == LS_OK) *out = s;
+    else step_close(&s);
+    return st;
+}
+
+void step_close(struct step *s)
+{
+    ls_program_release(&s->program);
+    ls_pipeline_close(&s->pipeline);
+    ls_pipeline_schedule_free(&s->schedule);
+    ls_store_release(&s->store);
+    feed_close(&s->feed);
+    mem_free(s->tokens);
+    mem_free(s->targets);
+    mem_free(s->pixels);
+    *s = (struct step){ 0 };
+}
