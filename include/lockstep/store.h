@@ -7,8 +7,9 @@
  *   2. ls_store_allocate() - called by the first compile - allocates and initialises what is new.
  *   3. Element i of a parameter is a pure function of (seed, its name, i): the same under every layout.
  *   4. Tensors handed out are borrowed and valid until the store is released.
- *   5. On several ranks (parallel.h) a rank may hold a part of a value, gradient or state: then the tensor handed out has one
- *      dim, the elements held (maybe none), and ls_store_read gives the whole.
+ *   5. On several ranks (parallel.h) a rank may have a box of a parameter, or nothing of it (then its tensors are NULL and it has no
+ *      states); and of the box it may hold a part of a value, gradient or state: then the tensor handed out has one dim, the elements
+ *      held (maybe none). Names and sizes are the whole's, and ls_store_read gives the whole.
  * With type bf16 or f16 and master set, an f32 master copy (state "master") is what the optimizer updates, and the
  * parameter is its rounded copy.
  */
@@ -60,7 +61,8 @@ const char *ls_store_state_name(const ls_store *s, size_t i, int k);
 ls_status ls_store_freeze(ls_store *s, size_t i);
 int       ls_store_is_frozen(const ls_store *s, size_t i);
 /* host[count] = all of parameter i, whatever this rank holds of it: kind "parameter", "gradient", or a state's name. When it
- * is sharded all ranks of its comm must call, in the same order (a gather). LS_EINVAL when there is none of that kind. */
+ * is sharded all ranks of its comm must call, in the same order (a gather); of a model that is cut into boxes all ranks. LS_EINVAL
+ * when there is none of that kind. */
 ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count);
 /* The other way: this rank keeps what it holds of host[count], which is the whole on every rank. No communication. */
 ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count);

@@ -125,6 +125,7 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
     p->group = -1;
     for (int d = 0; d < ndim; d++)
         p->size[d] = size[d];
+    box_whole(p);
     if (s->options.master) {
         p->state[0].name = "master";
         p->states = 1;
@@ -140,7 +141,10 @@ ls_dtype store_value_type(const ls_store *s, size_t i)
     return store_type(s, s->slot[i].exact ? STORE_STATE : STORE_VALUE);
 }
 
-void store_want_grad(ls_store *s, size_t i) { s->slot[i].wants_grad = 1; }
+void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->slot[i].sign_rate = rate; }
+double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rate; }
+
+void store_want_grad(ls_store *s, size_t i) { s->slot[i].wants_grad = !s->slot[i].away; }
 
 ls_dtype store_type(const ls_store *s, enum store_kind kind)
 {
@@ -154,6 +158,8 @@ ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
     if (p->frozen)
         return ls_fail(LS_EINVAL, "parameter '%s' is frozen and has no optimizer state '%s'", p->name, name);
 
+    if (p->away)
+        return LS_OK;
     for (int k = 0; k < p->states; k++)
         if (strcmp(p->state[k].name, name) == 0)
             return LS_OK;
@@ -219,10 +225,10 @@ void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_
 
         if (p->group >= 0)
             continue;
-        bytes[STORE_VALUE] += p->count * ls_dtype_bytes(store_value_type(s, i));
+        bytes[STORE_VALUE] += p->held * ls_dtype_bytes(store_value_type(s, i));
         if (!p->frozen) {
-            bytes[STORE_GRAD] += p->wants_grad ? p->count * state : 0;
-            bytes[STORE_STATE] += p->count * state * (size_t)p->states;
+            bytes[STORE_GRAD] += p->wants_grad ? p->held * state : 0;
+            bytes[STORE_STATE] += p->held * state * (size_t)p->states;
         }
     }
     for (int g = 0; g < s->groups; g++)

@@ -12,6 +12,9 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
  * allocation. */
 void      store_keep_exact(ls_store *s, size_t i);
 ls_dtype  store_value_type(const ls_store *s, size_t i);
+/* Parameter i is moved by -rate * sign(gradient) whatever the optimizer; it counts in no norm. Default 0: as the others. */
+void      store_set_sign_rate(ls_store *s, size_t i, double rate);
+double    store_sign_rate(const ls_store *s, size_t i);
 void      store_want_grad(ls_store *s, size_t i);  /* the next allocation gives parameter i a gradient */
 /* Groups: parameters that lie behind one another, in the order given, in one flat buffer a kind - one of their values, one of
  * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r
@@ -45,9 +48,10 @@ ls_comm  *store_sharded(const ls_store *s, size_t i, enum store_kind kind);
  *
  * A rank of a mesh may have a box of a parameter (tensor and expert parallelism cut dims) or nothing of it (another stage of the pipeline
  * has it). Names, shapes and order are the whole model's on every rank: ls_store_size() is the whole's; values, gradients and states
- * are of the box. Groups, and what the data-parallel ranks hold of them, are cut from boxes. Before allocation. */
-void      store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size);  /* of dim, only [begin, begin + size); LS_DIMS calls at most */
-void      store_leave_out(ls_store *s, size_t i);
+ * are of the box, their elements counted row-major in it (store_held too). Groups, and what the data-parallel ranks hold of them, are
+ * cut from boxes. Before allocation and groups; the same again later changes nothing. */
+void      store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size);  /* of the whole's dim, only [begin, begin + size) */
+void      store_leave_out(ls_store *s, size_t i);  /* no value, gradient or state; who declares one of them is not heard */
 bool      store_is_here(const ls_store *s, size_t i);
 size_t    store_local_size(const ls_store *s, size_t i, int dim);
 size_t    store_local_begin(const ls_store *s, size_t i, int dim);
@@ -55,10 +59,19 @@ size_t    store_local_count(const ls_store *s, size_t i);                       
 ls_placement *store_placement(const ls_store *s, size_t i);                      /* [LS_AXES], all replicated at first; the caller may change it */
 /* Where boxes are used: all ranks that share the parameters. ls_store_read() is then collective over it. */
 void      store_set_world(ls_store *s, ls_comm *world);
-/* Of the ranks that have the same box, and were it sharded the same block of it, one speaks: it counts in norms, is read, writes
- * checkpoints. Default: true where data-parallel index is 0; set by the partition. */
+ls_comm  *store_world(const ls_store *s);                                        /* NULL: none was set */
+/* Of the ranks that have the same box along the axes that cut the model, one speaks: it counts in norms, is read, writes checkpoints.
+ * True until the partition says otherwise; false where parameter i is left out. Ranks that differ in the data-parallel axes alone speak
+ * alike: reads and checkpoints take the lowest of those that have the same, norms count a kind that is not sharded on index 0. */
 void      store_set_speaker(ls_store *s, size_t i, bool speaks);
 bool      store_speaks(const ls_store *s, size_t i);
+/* Of elements [from, end) of a box [begin, begin + local) of a whole, from < end, how many at the front lie one behind another in the
+ * whole too; *global: where the first of them does. */
+size_t    store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global);
+/* Elements [from, from + n) of the box, all of them held here. */
+ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host, ls_dtype type);
+ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
+                           ls_dtype type);
 
 /* False before allocation, and when parameter i has none of that kind. state: of STORE_STATE. */
 bool      store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);

@@ -1,5 +1,5 @@
-/* store_fill.c - allocation of what was declared, and initial values: element i of a parameter is a function of (seed, name, i), so
- * a rank that holds a part makes its part alone.
+/* store_fill.c - allocation of what was declared, and initial values: element i of a whole parameter is a function of (seed, name, i),
+ * so a rank that holds a part makes its part alone.
  */
 #include "program/store_parts.h"
 
@@ -7,24 +7,37 @@
 #include "base/rng.h"
 #include "base/threads.h"
 
-struct fill { uint64_t seed, stream; ls_init init; double *chunk; size_t from; };
+struct fill { uint64_t seed; const struct slot *p; double *chunk; size_t from; };  /* chunk[0] is element `from` of the box */
 
-static void fill_range(void *ctx, size_t begin, size_t end, int thread)
+/* out[n] = elements from .. of the whole. */
+static void fill_run(const struct fill *f, size_t from, size_t n, double *out)
 {
-    struct fill *f = ctx;
+    const ls_init *init = &f->p->init;
 
-    (void)thread;
-    if (f->init.kind == LS_INIT_NORMAL) {
-        rng_normals(f->seed, f->stream, f->from + begin, end - begin, f->chunk + begin);
-        for (size_t i = begin; i < end; i++)
-            f->chunk[i] *= f->init.scale;
+    if (init->kind == LS_INIT_NORMAL) {
+        rng_normals(f->seed, f->p->hash, from, n, out);
+        for (size_t i = 0; i < n; i++)
+            out[i] *= init->scale;
     } else {
-        for (size_t i = begin; i < end; i++)
-            f->chunk[i] = f->init.scale * (2.0 * rng_uniform(f->seed, f->stream, f->from + i) - 1.0);
+        for (size_t i = 0; i < n; i++)
+            out[i] = init->scale * (2.0 * rng_uniform(f->seed, f->p->hash, from + i) - 1.0);
     }
 }
 
-/* Elements [at, at + n) of the parameter, as far as this rank holds them. */
+static void fill_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct fill *f = ctx;
+
+    (void)thread;
+    for (size_t i = begin, n; i < end; i += n) {
+        size_t global;
+
+        n = slot_run(f->p, f->from + i, f->from + end, &global);
+        fill_run(f, global, n, f->chunk + i);
+    }
+}
+
+/* Elements [at, at + n) of the box, as far as this rank holds them. */
 static ls_status put_held(const struct part *p, size_t at, size_t n, const double *chunk)
 {
     size_t begin = MAX(at, p->begin), end = MIN(at + n, p->end);
@@ -34,7 +47,7 @@ static ls_status put_held(const struct part *p, size_t at, size_t n, const doubl
 
 static void fill_chunk(struct fill *f, size_t n)
 {
-    if (f->init.kind == LS_INIT_ONES)
+    if (f->p->init.kind == LS_INIT_ONES)
         for (size_t i = 0; i < n; i++)
             f->chunk[i] = 1.0;
     else
@@ -46,7 +59,7 @@ static ls_status initialise(ls_store *s, size_t i)
 {
     enum { CHUNK = 1 << 16 };
     const struct slot *p = &s->slot[i];
-    struct fill f = { s->options.seed, p->hash, p->init, NULL, 0 };
+    struct fill f = { s->options.seed, p, NULL, 0 };
     struct part value, master = { 0 };
     size_t begin, end;
     ls_status st = LS_OK;
@@ -81,12 +94,12 @@ static ls_status allocate_slot(ls_store *s, size_t i)
     struct slot *p = &s->slot[i];
 
     if (!p->value)
-        LS_TRY(ls_tensor_new(s->device, store_value_type(s, i), p->ndim, p->size, LS_PARAMETERS, &p->value));
+        LS_TRY(ls_tensor_new(s->device, store_value_type(s, i), p->ndim, p->local, LS_PARAMETERS, &p->value));
     if (p->wants_grad && !p->frozen && !p->grad)
-        LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->size, LS_GRADIENTS, &p->grad));
+        LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_GRAD), p->ndim, p->local, LS_GRADIENTS, &p->grad));
     for (int k = 0; k < p->states; k++)
         if (!p->state[k].tensor)
-            LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_STATE), p->ndim, p->size, LS_OPTIMIZER, &p->state[k].tensor));
+            LS_TRY(ls_tensor_new(s->device, store_type(s, STORE_STATE), p->ndim, p->local, LS_OPTIMIZER, &p->state[k].tensor));
     return LS_OK;
 }
 
@@ -95,6 +108,8 @@ ls_status ls_store_allocate(ls_store *s)
     for (int g = 0; g < s->groups; g++)
         LS_TRY(group_allocate(s, s->group[g]));
     for (size_t i = 0; i < s->count; i++) {
+        if (s->slot[i].away)
+            continue;
         if (s->slot[i].group < 0)
             LS_TRY(allocate_slot(s, i));
         if (!s->slot[i].ready)

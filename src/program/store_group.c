@@ -25,6 +25,8 @@ static ls_status check_members(const ls_store *s, int n, const int *params)
         p = &s->slot[params[k]];
         if (p->value)
             return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is allocated already", p->name);
+        if (p->away)
+            return ls_fail(LS_EINVAL, "parameter '%s' is grouped where nothing of it is", p->name);
         if (p->group >= 0)
             return ls_fail(LS_EINVAL, "parameter '%s' is in group %d already", p->name, p->group);
         for (int j = 0; j < k; j++)
@@ -64,7 +66,7 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
     for (int k = 0; k < n; k++) {
         g->params[k] = params[k];
         g->at[k] = total;
-        total += s->slot[params[k]].count;
+        total += s->slot[params[k]].held;
     }
     g->at[n] = total;
     g->face = (struct store_group){ n, g->params, g->at, total, block_at(total, rank, ranks), block_at(total, rank + 1, ranks),
@@ -126,13 +128,13 @@ void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin
     size_t at, first, last;
 
     *begin = 0;
-    *end = p->count;
+    *end = p->held;
     if (p->group < 0)
         return;
     at = s->group[p->group]->at[p->member];
     last = group_held(s->group[p->group], kind, &first) + first;
-    *begin = first > at ? MIN(first - at, p->count) : 0;
-    *end = last > at ? MIN(last - at, p->count) : 0;
+    *begin = first > at ? MIN(first - at, p->held) : 0;
+    *end = last > at ? MIN(last - at, p->held) : 0;
     *end = MAX(*end, *begin);
 }
 
@@ -233,7 +235,7 @@ static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f
     return LS_OK;
 }
 
-/* Parameter i's tensor of that kind as a view of the group's: the parameter's shape where all of it is held. */
+/* Parameter i's tensor of that kind as a view of the group's: the box's shape where all of it is held. */
 static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, const char *state, ls_tensor **out)
 {
     const struct slot *p = &s->slot[i];
@@ -251,10 +253,10 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
     shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
     for (int d = p->ndim - 1; d >= 0; d--) {
         stride[d] = step;
-        step *= (ptrdiff_t)MAX(p->size[d], 1);
+        step *= (ptrdiff_t)MAX(p->local[d], 1);
     }
     if (!part)
-        return ls_tensor_view(f->tensor, p->ndim, p->size, stride, shift, out);
+        return ls_tensor_view(f->tensor, p->ndim, p->local, stride, shift, out);
     step = 1;
     return ls_tensor_view(f->tensor, 1, &end, &step, shift, out);
 }

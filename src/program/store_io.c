@@ -1,20 +1,24 @@
 /* store_io.c - parameters, gradients and states between a store and its user, whole, whatever this rank holds of them. */
 #include "program/store_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "comm/steps.h"
 
-static ls_status find(const ls_store *s, size_t i, const char *kind, ls_dtype type, size_t count, struct part *out)
+static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t count)
 {
-    const struct slot *p = &s->slot[i];
-
     if (i >= s->count)
         return ls_fail(LS_EINVAL, "store: parameter %zu of %zu", i, s->count);
     if ((unsigned)type >= LS_DTYPES)
-        return ls_fail(LS_EINVAL, "parameter '%s': element type %d does not exist", p->name, (int)type);
-    if (count != p->count)
-        return ls_fail(LS_EINVAL, "parameter '%s' has %zu elements, %zu were given", p->name, p->count, count);
+        return ls_fail(LS_EINVAL, "parameter '%s': element type %d does not exist", s->slot[i].name, (int)type);
+    if (count != s->slot[i].count)
+        return ls_fail(LS_EINVAL, "parameter '%s' has %zu elements, %zu were given", s->slot[i].name, s->slot[i].count, count);
+    return LS_OK;
+}
+
+static ls_status part_of(const ls_store *s, size_t i, const char *kind, struct part *out)
+{
     if (strcmp(kind, "parameter") == 0)
         return part_find(s, i, STORE_VALUE, NULL, out);
     if (strcmp(kind, "gradient") == 0)
@@ -55,42 +59,111 @@ static void narrow(struct part *p, size_t at, size_t count)
     p->end = end > begin ? end - at : 0;
 }
 
-ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count)
+/* The box, from whoever has blocks of it: box[held] in its own type. Collective over the group's comm. */
+static ls_status read_box(const ls_store *s, size_t i, struct part *p, void *box)
 {
-    struct part p;
+    const struct slot *slot = &s->slot[i];
+
+    if (p->g && (p->g->face.scattered >> p->kind & 1) && p->g->face.comm && ls_comm_size(p->g->face.comm) > 1)
+        narrow(p, p->g->at[slot->member], slot->held);
+    else if (!store_sharded(s, i, p->kind))
+        return part_read(p, 0, slot->held, box, p->type);
+    return gather(p, p->g->at[slot->member], slot->held, box);
+}
+
+static ls_status read_alone(const ls_store *s, size_t i, struct part *p, void *host, ls_dtype type)
+{
+    size_t count = s->slot[i].count;
     void *all;
-    size_t at;
     ls_status st;
 
-    LS_TRY(find(s, i, kind, type, count, &p));
-    if (p.g && (p.g->face.scattered >> p.kind & 1) && p.g->face.comm && ls_comm_size(p.g->face.comm) > 1)
-        narrow(&p, p.g->at[s->slot[i].member], count);
-    else if (!store_sharded(s, i, p.kind))
-        return part_read(&p, 0, count, host, type);
-    at = p.g->at[s->slot[i].member];
-    if (type == p.type)
-        return gather(&p, at, count, host);
-    all = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(p.type));
+    if (type == p->type)
+        return read_box(s, i, p, host);
+    all = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(p->type));
     if (!all)
         return LS_ENOMEM;
-    st = gather(&p, at, count, all);
+    st = read_box(s, i, p, all);
     if (st == LS_OK)
-        ls_convert(host, type, all, p.type, count);
+        ls_convert(host, type, all, p->type, count);
     mem_free(all);
     return st;
 }
 
-static ls_status write_part(const struct part *p, const void *host, ls_dtype type)
+/* A rank that lacks the kind, or the parameter, takes part with nothing. */
+static ls_status read_together(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type)
 {
-    return part_write(p, p->begin, p->end - p->begin, (const char *)host + p->begin * ls_dtype_bytes(type), type);
+    const struct slot *slot = &s->slot[i];
+    ls_dtype own = strcmp(kind, "parameter") == 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
+    size_t esize = ls_dtype_bytes(own);
+    char *whole = mem_alloc(MEM_OTHER, (slot->count + slot->held) * esize), *box = NULL, message[512];
+    struct part p;
+    ls_status st = whole ? LS_OK : LS_ENOMEM;
+
+    if (whole && !slot->away && part_of(s, i, kind, &p) == LS_OK) {
+        box = whole + slot->count * esize;
+        st = read_box(s, i, &p, box);
+    }
+    if (st == LS_OK) {
+        st = world_read(s, i, kind, box, esize, whole);
+    } else {
+        snprintf(message, sizeof message, "%s", ls_errmsg());
+        world_read(s, i, kind, NULL, esize, NULL);  /* the others don't wait in vain */
+        ls_fail(st, "%s", message);
+    }
+    if (st == LS_OK)
+        ls_convert(host, type, whole, own, slot->count);
+    mem_free(whole);
+    return st;
+}
+
+ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count)
+{
+    struct part p;
+
+    LS_TRY(check_ask(s, i, type, count));
+    if (s->world && ls_comm_size(s->world) > 1)
+        return read_together(s, i, kind, host, type);
+    if (!box_is_whole(&s->slot[i]))
+        return ls_fail(LS_EINVAL, "parameter '%s': %zu of its %zu elements are here, and the store knows of no other ranks",
+                       s->slot[i].name, s->slot[i].held, count);
+    LS_TRY(part_of(s, i, kind, &p));
+    return read_alone(s, i, &p, host, type);
+}
+
+/* Elements [p->begin, p->end) of the box, out of the whole. */
+static ls_status write_part(const struct slot *slot, const struct part *p, const char *host, ls_dtype type)
+{
+    enum { CHUNK = 1 << 14 };
+    size_t esize = ls_dtype_bytes(type), end, global;
+    char *chunk;
+    ls_status st = LS_OK;
+
+    if (box_is_whole(slot))
+        return part_write(p, p->begin, p->end - p->begin, host + p->begin * esize, type);
+    chunk = mem_alloc(MEM_OTHER, CHUNK * esize);
+    if (!chunk)
+        return LS_ENOMEM;
+    for (size_t from = p->begin; from < p->end && st == LS_OK; from = end) {
+        end = MIN(p->end, from + CHUNK);
+        for (size_t at = from, n; at < end; at += n) {
+            n = slot_run(slot, at, end, &global);
+            memcpy(chunk + (at - from) * esize, host + global * esize, n * esize);
+        }
+        st = part_write(p, from, end - from, chunk, type);
+    }
+    mem_free(chunk);
+    return st;
 }
 
 ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count)
 {
     struct part p;
 
-    LS_TRY(find(s, i, kind, type, count, &p));
-    return write_part(&p, host, type);
+    LS_TRY(check_ask(s, i, type, count));
+    if (s->slot[i].away)
+        return LS_OK;
+    LS_TRY(part_of(s, i, kind, &p));
+    return write_part(&s->slot[i], &p, host, type);
 }
 
 ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count)
@@ -102,6 +175,23 @@ ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, s
         if (strcmp(p->state[k].name, "master") == 0)
             return ls_store_write(s, i, "master", host, type, count);
     return LS_OK;
+}
+
+ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host, ls_dtype type)
+{
+    struct part p;
+
+    LS_TRY(part_find(s, i, kind, state, &p));
+    return part_read(&p, from, n, host, type);
+}
+
+ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
+                           ls_dtype type)
+{
+    struct part p;
+
+    LS_TRY(part_find(s, i, kind, state, &p));
+    return part_write(&p, from, n, host, type);
 }
 
 void ls_store_zero_grad(ls_store *s)

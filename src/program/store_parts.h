@@ -23,9 +23,15 @@ struct slot {
     char         *name;
     uint64_t      hash;      /* rng_stream(name): key of the initialisation too */
     int           ndim;
-    size_t        size[LS_DIMS], count;
+    size_t        size[LS_DIMS], count;           /* of the whole */
+    size_t        begin[LS_DIMS], local[LS_DIMS]; /* the box that is here */
+    size_t        held;      /* its elements */
+    bool          away;      /* nothing of it is here */
+    bool          silent;    /* another rank speaks for the box */
+    ls_placement  place[LS_AXES];
     ls_init       init;
     int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
+    double        sign_rate; /* see store_set_sign_rate */
     int           exact;     /* the value is of the type of states: see store_keep_exact */
     ls_tensor    *value, *grad;
     struct state  state[STATES];
@@ -60,11 +66,12 @@ struct ls_store {
     size_t           count, room;
     struct group   **group;
     int              groups;
+    ls_comm         *world;  /* NULL: everything is here */
     void            *attached;
     void           (*detach)(void *ctx);
 };
 
-/* Element e of the parameter, begin <= e < end, is element e + shift of base, or of the file from `at`. */
+/* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from `at`. */
 struct part {
     ls_tensor   *base;         /* NULL: in g's file */
     struct group *g;
@@ -75,10 +82,19 @@ struct part {
     ls_dtype     type;
 };
 
+/* store_box.c */
+void   box_whole(struct slot *p);
+bool   box_is_whole(const struct slot *p);
+size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global);  /* store_box_run() of a parameter */
+
+/* store_world.c: whole[count] of parameter i's kind, elements of esize bytes, put together from the boxes of all ranks. box: this
+ * rank's, NULL: it has none to give; whole NULL: something went wrong here. Collective over the world. */
+ls_status world_read(const ls_store *s, size_t i, const char *kind, const void *box, size_t esize, void *whole);
+
 /* store_part.c */
 /* LS_EINVAL when parameter i has none of that kind, or it is not allocated. state: of STORE_STATE. */
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
-/* Elements [from, from + n) of the parameter, all of them held, from or to host[n]. */
+/* Elements [from, from + n) of the box, all of them held, from or to host[n]. */
 ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
 

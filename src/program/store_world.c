@@ -1,0 +1,77 @@
+/* store_world.c - the whole of a parameter from the ranks of a mesh, each of which has a box of it or nothing.
+ *
+ * All ranks tell what they have. Of those that have the same box and may speak for it the lowest puts its bits into a whole
+ * of zeros, and the bytes of all are added up: as each byte is one rank's, the sum is its bits.
+ */
+#include "program/store_parts.h"
+
+#include <string.h>
+#include "base/base.h"
+
+/* What a rank says before anything moves. */
+struct tells { uint64_t speaks, failed, begin[LS_DIMS], local[LS_DIMS], held; };
+
+static struct tells tell(const struct slot *p, const void *box, const void *whole)
+{
+    struct tells t = { .speaks = box && !p->silent, .failed = !whole, .held = p->held };
+
+    for (int d = 0; d < p->ndim; d++) {
+        t.begin[d] = p->begin[d];
+        t.local[d] = p->local[d];
+    }
+    return t;
+}
+
+static bool same_box(const struct tells *a, const struct tells *b)
+{
+    return memcmp(a->begin, b->begin, sizeof a->begin) == 0 && memcmp(a->local, b->local, sizeof a->local) == 0;
+}
+
+/* Ranks that an earlier one speaks for fall silent. Those that are left must have all of it. */
+static ls_status choose(const struct slot *p, const char *kind, int n, struct tells *all)
+{
+    size_t held = 0, speakers = 0;
+
+    for (int r = 0; r < n; r++) {
+        if (all[r].failed)
+            return ls_fail(LS_EPEER, "parameter '%s': rank %d could not read its %s", p->name, r, kind);
+        for (int q = 0; q < r && all[r].speaks; q++)
+            if (all[q].speaks && same_box(&all[q], &all[r]))
+                all[r].speaks = 0;
+        speakers += all[r].speaks;
+        held += all[r].speaks ? all[r].held : 0;
+    }
+    if (!speakers)
+        return ls_fail(LS_EINVAL, "parameter '%s': no rank has its %s, or none speaks for it", p->name, kind);
+    if (held != p->count)
+        return ls_fail(LS_EINVAL, "parameter '%s': the ranks that speak for its %s have %zu elements of %zu", p->name, kind, held,
+                       p->count);
+    return LS_OK;
+}
+
+static void put_box(const struct slot *p, const char *box, size_t esize, char *whole)
+{
+    for (size_t from = 0, n, global; from < p->held; from += n) {
+        n = slot_run(p, from, p->held, &global);
+        memcpy(whole + global * esize, box + from * esize, n * esize);
+    }
+}
+
+ls_status world_read(const ls_store *s, size_t i, const char *kind, const void *box, size_t esize, void *whole)
+{
+    const struct slot *p = &s->slot[i];
+    int n = ls_comm_size(s->world), rank = ls_comm_rank(s->world);
+    struct tells mine = tell(p, box, whole), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
+    ls_status st = all ? ls_all_gather(s->world, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL) : LS_ENOMEM;
+
+    if (st == LS_OK)
+        st = choose(p, kind, n, all);
+    if (st == LS_OK) {
+        memset(whole, 0, p->count * esize);
+        if (all[rank].speaks)
+            put_box(p, box, esize, whole);
+        st = ls_all_reduce(s->world, whole, whole, p->count * esize, LS_U8, LS_SUM, NULL);
+    }
+    mem_free(all);
+    return st;
+}
