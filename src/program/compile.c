@@ -93,15 +93,16 @@ static ls_status passes(ls_program *p)
         LS_TRY(p->partition.pass(p, p->partition.ctx));
         LS_TRY(ls_program_status(p));
     }
-    if (p->loss.id || p->stage.out.id)
+    if (p->backward)
         LS_TRY(gradient_pass(p));
     LS_TRY(recompute_pass(p));
+    LS_TRY(lower_pass(p));
+    if (p->options.split_backward)
+        LS_TRY(split_pass(p));
     if (p->spread.pass) {
         LS_TRY(p->spread.pass(p, p->spread.ctx));
         LS_TRY(ls_program_status(p));
     }
-    if (p->options.split_backward)
-        LS_TRY(split_pass(p));
     LS_TRY(kernels_pass(p));
     LS_TRY(memory_pass(p));
     LS_TRY(check_budget(p));

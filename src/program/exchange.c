@@ -125,68 +125,102 @@ static void append(ls_program *p, const struct instruction *i)
 
 static struct instruction fresh(const ls_program *p, int op, ls_value in, ls_value out)
 {
-    struct instruction i = { .op = op, .nin = in.id ? 1 : 0, .nout = out.id ? 1 : 0, .block = p->block, .phase = p->phase,
-                             .when = p->when, .group = -1 };
+    bool exchange = op == OP_COMM_START || op == OP_COMM_WAIT;
+    struct instruction i = { .op = op, .nin = in.id ? 1 : 0, .nout = out.id ? 1 : 0, .block = p->block,
+                             .phase = exchange ? PHASE_COMMUNICATE : p->phase, .when = p->when, .group = -1 };
 
     i.in[0] = in;
     i.out[0] = out;
     return i;
 }
 
-static size_t own_block(const struct exchange *e)
-{
-    int n = ls_comm_size(e->comm), r = ls_comm_rank(e->comm);
+static bool has_blocks(ls_collective op) { return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER; }
 
-    return block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+static size_t sum(const size_t *counts, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++)
+        total += counts[r];
+    return total;
+}
+
+/* How many elements go in and come out; SIZE_MAX: no such operand. */
+static size_t wanted_in(const struct exchange *e)
+{
+    switch (e->op) {
+    case LS_COLLECTIVE_ALL_GATHER: return e->counts[ls_comm_rank(e->comm)];
+    case LS_COLLECTIVE_BROADCAST:
+    case LS_COLLECTIVE_RECV:       return SIZE_MAX;
+    default:                       return e->total;
+    }
+}
+
+static size_t wanted_out(const struct exchange *e)
+{
+    switch (e->op) {
+    case LS_COLLECTIVE_REDUCE_SCATTER: return e->counts[ls_comm_rank(e->comm)];
+    case LS_COLLECTIVE_ALL_TO_ALL:     return sum(e->recv_counts, ls_comm_size(e->comm));
+    case LS_COLLECTIVE_SEND:           return SIZE_MAX;
+    default:                           return e->total;
+    }
+}
+
+static bool fits(const ls_program *p, ls_value x, size_t want)
+{
+    const struct value *v = &p->values[x.id];
+
+    return want == SIZE_MAX ? !x.id : x.id && value_count(v) == want && value_is_contiguous(v);
 }
 
 /* The sizes that struct exchange promises. */
 static bool check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
 {
-    size_t want_in = e->op == LS_COLLECTIVE_ALL_GATHER ? own_block(e) : e->total;
-    size_t want_out = e->op == LS_COLLECTIVE_REDUCE_SCATTER ? own_block(e) : e->total;
-    bool fits = out.id && value_count(&p->values[out.id]) == want_out && value_is_contiguous(&p->values[out.id]);
+    size_t want_in = wanted_in(e), want_out = wanted_out(e);
+    bool alike = !in.id || !out.id || p->values[in.id].dtype == p->values[out.id].dtype;
 
-    if (e->op == LS_COLLECTIVE_BROADCAST)
-        fits = fits && !in.id;
-    else
-        fits = fits && in.id && value_count(&p->values[in.id]) == want_in && value_is_contiguous(&p->values[in.id]) &&
-               p->values[in.id].dtype == p->values[out.id].dtype;
-    if (!fits)
-        program_fail(p, "%s of %zu elements over %d ranks: %zu go in and %zu come out; %zu and %zu of one type are wanted",
-                     ls_collective_name(e->op), e->total, ls_comm_size(e->comm), in.id ? value_count(&p->values[in.id]) : 0,
-                     out.id ? value_count(&p->values[out.id]) : 0, e->op == LS_COLLECTIVE_BROADCAST ? 0 : want_in, want_out);
-    return fits;
+    if (fits(p, in, want_in) && fits(p, out, want_out) && alike)
+        return true;
+    program_fail(p, "%s of %zu elements over %d ranks: %zu go in and %zu come out; %zu and %zu of one type are wanted",
+                 ls_collective_name(e->op), e->total, ls_comm_size(e->comm), in.id ? value_count(&p->values[in.id]) : 0,
+                 out.id ? value_count(&p->values[out.id]) : 0, want_in == SIZE_MAX ? 0 : want_in, want_out == SIZE_MAX ? 0 : want_out);
+    return false;
 }
 
-static bool has_blocks(ls_collective op) { return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER; }
+/* The blocks of an even cut, where the caller gave none; total, where it did. */
+static bool complete_counts(ls_program *p, struct exchange *e)
+{
+    int n = ls_comm_size(e->comm);
+
+    ASSERT(e->counts ? has_blocks(e->op) || e->op == LS_COLLECTIVE_ALL_TO_ALL : e->op != LS_COLLECTIVE_ALL_TO_ALL);
+    ASSERT(e->op != LS_COLLECTIVE_ALL_TO_ALL || e->recv_counts == e->counts + n);
+    if (e->counts) {
+        e->total = sum(e->counts, n);
+    } else if (has_blocks(e->op)) {
+        e->counts = mem_array(MEM_OTHER, (size_t)n, sizeof *e->counts);
+        if (!e->counts) {
+            program_fail_by(p, LS_ENOMEM);
+            return false;
+        }
+        for (int r = 0; r < n; r++)
+            e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+    }
+    return true;
+}
 
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out)
 {
     struct instruction i = fresh(p, OP_COMM_START, in, out);
 
-    if (!program_ok(p))
-        return;
-    ASSERT(has_blocks(e->op) || e->op == LS_COLLECTIVE_ALL_REDUCE || e->op == LS_COLLECTIVE_BROADCAST);
-    if (!check_sizes(p, e, in, out))
-        return;
-    e->counts = NULL;
-    if (has_blocks(e->op)) {
-        int n = ls_comm_size(e->comm);
-
-        e->counts = mem_array(MEM_OTHER, (size_t)n, sizeof *e->counts);
-        if (!e->counts) {
-            program_fail_by(p, LS_ENOMEM);
-            return;
-        }
-        for (int r = 0; r < n; r++)
-            e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+    if (program_ok(p) && complete_counts(p, e) && check_sizes(p, e, in, out)) {
+        e->slot = p->slots++;
+        i.exchange = *e;
+        append(p, &i);
     }
-    e->slot = p->slots++;
-    i.exchange = *e;
-    append(p, &i);
-    if (!program_ok(p))
+    if (!program_ok(p)) {
         mem_free(e->counts);
+        e->counts = e->recv_counts = NULL;
+    }
 }
 
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
@@ -229,7 +263,7 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     const struct exchange *e = &i->exchange;
     const void *in = i->call->in[0].data;
     void *out = i->call->out[0].data;
-    ls_dtype type = i->call->out[0].dtype;
+    ls_dtype type = i->nout ? i->call->out[0].dtype : i->call->in[0].dtype;
     ls_work **work = &p->work[e->slot];
 
     LS_TRY(ls_work_wait(work));  /* left in flight by a run whose wait has not come */
@@ -237,6 +271,10 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(e->comm, in, out, e->total, type, e->redop, work);
     case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter_v(e->comm, in, out, e->counts, type, e->redop, work);
     case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather_v(e->comm, in, out, e->counts, type, work);
+    case LS_COLLECTIVE_ALL_TO_ALL:
+        return ls_all_to_all_v(e->comm, in, e->counts, out, e->recv_counts, type, work);
+    case LS_COLLECTIVE_SEND:           return ls_send(e->comm, in, e->total, type, e->root, work);
+    case LS_COLLECTIVE_RECV:           return ls_recv(e->comm, out, e->total, type, e->root, work);
     default:                           return ls_broadcast(e->comm, out, e->total, type, e->root, work);
     }
 }
@@ -277,7 +315,7 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
 
             if (i->op != OP_COMM_START || (int)e->op != collective || !instruction_runs(i, segments))
                 continue;
-            bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->out[0].id].dtype);
+            bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
             n++;
         }
     if (calls)

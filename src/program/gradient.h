@@ -25,6 +25,9 @@ ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *att
 void     gradient_add(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                       const ls_value *x);
 
+gradient_rule_fn gradient_move;  /* move.c */
+/* ops_experts.c */
+gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gradient_rows_collect, gradient_grouped_linear;
 /* gradient_image.c */
 gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm;
 

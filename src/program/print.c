@@ -65,15 +65,14 @@ static const char *scaled(char *text, double x)
 
 static const char *placement(const struct value *v, char *text)
 {
-    static const char *const axis[LS_AXES] = { "pp", "dp", "cp", "ep", "tp" };
     int n = 0;
 
     text[0] = 0;
     for (int a = 0; a < LS_AXES; a++)
         if (v->place[a].kind == LS_SHARD)
-            n += sprintf(text + n, " %s:S%d", axis[a], v->place[a].dim);
+            n += sprintf(text + n, " %s:S%d", axis_name((ls_axis)a), v->place[a].dim);
         else if (v->place[a].kind == LS_PARTIAL)
-            n += sprintf(text + n, " %s:P", axis[a]);
+            n += sprintf(text + n, " %s:P", axis_name((ls_axis)a));
     return text;
 }
 

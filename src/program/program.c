@@ -285,6 +285,11 @@ const char *program_op_name(int op)
     case OP_COMM_WAIT:  return "wait";
     case OP_LOAD:       return "load";
     case OP_SAVE:       return "save";
+    case OP_MOVE:       return "move";
+    case OP_RING_ATTENTION:      return "ring_attention";
+    case OP_RING_ATTENTION_GRAD: return "ring_attention_grad";
+    case OP_VOCAB_XENT:          return "vocab_xent";
+    case OP_VOCAB_XENT_GRAD:     return "vocab_xent_grad";
     default:            return op_name((enum op)op);
     }
 }
@@ -299,6 +304,8 @@ const char *instruction_name(const struct instruction *i)
 
     if (i->op == OP_COMM_START)
         return ls_collective_name(i->exchange.op);
+    if (i->op == OP_MOVE)
+        return move_name(i->move.kind);
     return i->op == OP_COMM_WAIT ? waits[i->exchange.op] : program_op_name(i->op);
 }
 

@@ -175,7 +175,8 @@ struct ls_program {
     enum segment   segment;
     enum phase     phase;
     enum when      when;
-    ls_value       loss;               /* of ls_backward */
+    ls_value       loss;               /* of ls_backward; LS_NONE on a stage that has no share of it */
+    bool           backward;           /* ls_backward has been called */
     bool           compiled, runnable;
     int            last_run;           /* the segment whose values stand in the arena now; 0: none */
     bool           wants_last, ran_last;  /* gradients are summed in the last micro-batch; it has been */
@@ -237,6 +238,8 @@ void     list_free(struct list *l);
 /* ops_shape.c */
 ls_value program_copy(ls_program *p, ls_value x, ls_dtype type);  /* always a fresh contiguous value */
 ls_value program_expand(ls_program *p, ls_value x, int dim, int ndim, const size_t *size);  /* x repeats along dim; -1: everywhere */
+/* ops_experts.c: the most rows that the experts of so many samples get. */
+size_t   program_route_rows(size_t samples, size_t tokens, size_t experts, size_t chosen, size_t capacity);
 /* ops.c: what every op needs */
 bool     program_same_shape(const ls_program *p, ls_value a, ls_value b);
 /* Fails with "OP: NAME ..." unless x is given, floating, and of type `type` (LS_DTYPES: any). False: failed, or null in. */

@@ -1,0 +1,234 @@
+/* test_program_move.c - moves between placements on forked ranks: what comes out and what their gradients are, of uneven cuts; and
+ * layers cut in two ways against the same layers on one rank. All values of the first part are small integers: sums are exact. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "helper_forked.h"
+#include "lockstep/ops.h"
+#include "program/gradient.h"
+#include "program/program.h"
+#include "program/store.h"
+
+enum { MOST = 4096 };
+
+/* ---- one move ---- */
+
+struct shape { size_t size[3]; };
+struct one {
+    struct move m;
+    struct shape whole;   /* neither side cut */
+    ls_dtype type;
+    bool again;           /* x is read behind the move too */
+};
+
+static size_t count_of(const struct shape *s) { return s->size[0] * s->size[1] * s->size[2]; }
+
+static size_t from(const struct move *m, bool second, int r, int n)
+{
+    return cut_at(second ? m->whole2 : m->whole, second ? m->grain2 : m->grain, r, n);
+}
+
+static struct shape part_of(const struct one *t, bool second, int r, int n)
+{
+    struct shape s = t->whole;
+    const struct move *m = &t->m;
+
+    if (m->zigzag)
+        s.size[m->dim] = from(m, false, r + 1, 2 * n) - from(m, false, r, 2 * n) + from(m, false, 2 * n - r, 2 * n) - from(m, false, 2 * n - 1 - r, 2 * n);
+    else
+        s.size[second ? m->dim2 : m->dim] = from(m, second, r + 1, n) - from(m, second, r, n);
+    return s;
+}
+
+static bool cuts_in(enum move_kind k) { return k == MOVE_GATHER || k == MOVE_JOIN || k == MOVE_SWAP; }
+static bool cuts_out(enum move_kind k) { return k == MOVE_SCATTER || k == MOVE_SLICE || k == MOVE_PART || k == MOVE_SWAP; }
+
+static struct shape in_shape(const struct one *t, int r, int n) { return cuts_in(t->m.kind) ? part_of(t, false, r, n) : t->whole; }
+static struct shape out_shape(const struct one *t, int r, int n)
+{
+    return cuts_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_SWAP, r, n) : t->whole;
+}
+
+/* Where in the whole an index of rank r's part lies. */
+static size_t whole_index(const struct one *t, const struct shape *s, bool cut, bool second, int r, int n, size_t i)
+{
+    size_t at[3] = { i / (s->size[1] * s->size[2]), i / s->size[2] % s->size[1], i % s->size[2] };
+    const struct move *m = &t->m;
+
+    if (cut && m->zigzag) {
+        size_t first = from(m, false, r + 1, 2 * n) - from(m, false, r, 2 * n);
+
+        at[m->dim] += at[m->dim] < first ? from(m, false, r, 2 * n) : from(m, false, 2 * n - 1 - r, 2 * n) - first;
+    } else if (cut) {
+        at[second ? m->dim2 : m->dim] += from(m, second, r, n);
+    }
+    return (at[0] * t->whole.size[1] + at[1]) * t->whole.size[2] + at[2];
+}
+
+static double number(size_t i, int rank) { return (double)((i * 7 + (size_t)rank * 5) % 11) - 5; }
+
+/* The same on all ranks, or of each its own. */
+static double x_at(const struct one *t, size_t w, int r) { return number(w, t->m.kind == MOVE_REDUCE || t->m.kind == MOVE_SCATTER ? r : 0); }
+/* Gradients at the output: addends where the output is read by each rank for itself. */
+static double dy_at(const struct one *t, size_t w, int r) { return number(w + 3, t->m.kind == MOVE_ENTER || t->m.kind == MOVE_GATHER ? r : 0); }
+
+static double want_y(const struct one *t, size_t w, int r, int n)
+{
+    double sum = 0;
+
+    if (t->m.kind != MOVE_REDUCE && t->m.kind != MOVE_SCATTER)
+        return x_at(t, w, r);
+    for (int q = 0; q < n; q++)
+        sum += x_at(t, w, q);
+    return sum;
+}
+
+static double want_dx(const struct one *t, size_t w, int r, int n)
+{
+    double sum = 0;
+
+    if (t->m.kind == MOVE_PART) {  /* this rank's addend */
+        size_t k = t->m.dim == 0 ? w / (t->whole.size[1] * t->whole.size[2]) : t->m.dim == 1 ? w / t->whole.size[2] % t->whole.size[1] : w % t->whole.size[2];
+
+        return k >= from(&t->m, false, r, n) && k < from(&t->m, false, r + 1, n) ? dy_at(t, w, r) : 0;
+    }
+    if (t->m.kind != MOVE_ENTER && t->m.kind != MOVE_GATHER)
+        return dy_at(t, w, r);
+    for (int q = 0; q < n; q++)
+        sum += dy_at(t, w, q);
+    return sum;
+}
+
+/* y = move(2 x), loss = sum y * dy (+ sum 2 x). */
+static ls_program *program_of(ls_store *s, const struct one *t, int r, int n)
+{
+    struct shape in = in_shape(t, r, n), out = out_shape(t, r, n);
+    ls_program *p;
+    ls_value x, h, y, c, loss;
+
+    RANKS_TRY(ls_program_new(s, &p));
+    x = t->m.zigzag ? ls_input(p, "x", t->type, 3, in.size) : ls_param(p, "x", (ls_init){ LS_INIT_ZEROS, 0 }, 3, in.size);
+    c = ls_input(p, "dy", t->type, 3, out.size);
+    h = ls_scale(p, x, 2);
+    y = program_move(p, &t->m, h);
+    ls_output(p, "y", program_copy(p, y, t->type));
+    loss = ls_sum(p, ls_mul(p, y, c), -1);
+    if (t->again)
+        loss = ls_add(p, loss, ls_sum(p, h, -1));
+    if (!t->m.zigzag)
+        ls_backward(p, loss);
+    RANKS_TRY(ls_program_status(p));
+    return p;
+}
+
+static void check(const struct one *t, const char *what, const struct shape *s, bool cut, bool second, int r, int n, const double *got, double scale, double more,
+                  double (*want)(const struct one *, size_t, int, int))
+{
+    for (size_t i = 0; i < count_of(s); i++) {
+        double w = scale * want(t, whole_index(t, s, cut, second, r, n, i), r, n) + more;
+
+        if (got[i] != w)
+            ranks_fail("%s of %s on rank %d of %d, dim %d: element %zu is %g, not %g", what, move_name(t->m.kind), r, n, t->m.dim, i, got[i], w);
+    }
+}
+
+static void run_one(ls_comm *c, const struct one *given)
+{
+    struct one t = *given;
+    int r = ls_comm_rank(c), n = ls_comm_size(c);
+    struct shape in = in_shape(&t, r, n), out = out_shape(&t, r, n);
+    static double data[MOST];
+    ls_store *s;
+    ls_program *p;
+
+    t.m.comm = c;
+    t.m.axis = LS_AXIS_TP;
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", t.type, 0, 7 }, &s));
+    p = program_of(s, &t, r, n);
+    RANKS_TRY(ls_program_compile(p, NULL));
+    for (int twice = 0; twice < 2; twice++) {
+        for (size_t i = 0; i < count_of(&in); i++)
+            data[i] = x_at(&t, whole_index(&t, &in, cuts_in(t.m.kind), false, r, n, i), r);
+        if (t.m.zigzag) {
+            RANKS_TRY(ls_program_write(p, "x", data, LS_F64, count_of(&in)));
+        } else {
+            RANKS_TRY(ls_store_write(s, 0, "parameter", data, LS_F64, count_of(&in)));
+            ls_store_zero_grad(s);
+        }
+        for (size_t i = 0; i < count_of(&out); i++)
+            data[i] = dy_at(&t, whole_index(&t, &out, cuts_out(t.m.kind), t.m.kind == MOVE_SWAP, r, n, i), r);
+        RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, count_of(&out)));
+        RANKS_TRY(ls_program_run(p, t.m.zigzag ? LS_FORWARD : LS_FORWARD | LS_BACKWARD));
+        RANKS_TRY(ls_program_read(p, "y", data, LS_F64, count_of(&out)));
+        check(&t, "result", &out, cuts_out(t.m.kind), t.m.kind == MOVE_SWAP, r, n, data, 2, 0, want_y);
+        if (t.m.zigzag)
+            continue;
+        RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, count_of(&in)));
+        check(&t, "gradient", &in, cuts_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, want_dx);
+    }
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void run_moves(ls_comm *c, void *ctx)
+{
+    static const enum move_kind kinds[] = { MOVE_ENTER, MOVE_REDUCE, MOVE_GATHER, MOVE_SCATTER, MOVE_SLICE, MOVE_JOIN, MOVE_PART, MOVE_SWAP };
+    static const struct { struct shape whole; int dim, dim2; size_t grain, grain2; } cases[] = {
+        { { { 2, 7, 6 } }, 1, 2, 1, 2 }, { { { 2, 6, 7 } }, 2, 1, 1, 3 }, { { { 1, 9, 4 } }, 1, 2, 3, 2 },
+        { { { 5, 3, 2 } }, 0, 1, 1, 1 }, { { { 2, 2, 16 } }, 1, 2, 1, 8 },  /* fewer than ranks: some have nothing */
+    };
+
+    (void)ctx;
+    for (size_t k = 0; k < COUNT_OF(kinds); k++)
+        for (size_t j = 0; j < COUNT_OF(cases); j++)
+            for (int again = 0; again < 2; again++) {
+                struct one t = { .whole = cases[j].whole, .type = again ? LS_F64 : LS_F32, .again = again };
+
+                t.m = (struct move){ .kind = kinds[k], .dim = cases[j].dim, .whole = t.whole.size[cases[j].dim], .grain = cases[j].grain,
+                                     .dim2 = cases[j].dim2, .whole2 = t.whole.size[cases[j].dim2], .grain2 = cases[j].grain2, .floating = again };
+                if (kinds[k] == MOVE_SWAP && !(t.m.whole / t.m.grain && t.m.whole2 / t.m.grain2))
+                    continue;
+                run_one(c, &t);
+            }
+}
+
+static void ranks_move_there_and_back(void **state)
+{
+    (void)state;
+    forked_run(2, run_moves, NULL);
+    forked_run(3, run_moves, NULL);
+}
+
+static void run_zigzag(ls_comm *c, void *ctx)
+{
+    (void)ctx;
+    for (size_t b = 1; b < 3; b++) {
+        struct one t = { .whole = { { b, 13, 3 } }, .type = LS_F32,
+                         .m = { .kind = MOVE_SLICE, .dim = 1, .whole = 13, .zigzag = 1 } };
+
+        run_one(c, &t);
+    }
+}
+
+static void ranks_slice_in_zigzag(void **state)
+{
+    (void)state;
+    forked_run(2, run_zigzag, NULL);
+    forked_run(3, run_zigzag, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_move_there_and_back),
+        cmocka_unit_test(ranks_slice_in_zigzag),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
