@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
-#include "program/program.h"
+#include "program/across.h"
 
 #define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
 #define PARAM(name, ...) ls_param(p, name, (ls_init){ LS_INIT_UNIFORM, 1.0 }, SIZES(__VA_ARGS__))
@@ -241,6 +241,13 @@ static ls_value xent_tied(ls_program *p)
 
     return ls_linear_xent(p, ls_gelu_tanh(p, x), w, ls_input(p, "targets", LS_I32, SIZES(3)), LS_NONE);
 }
+static ls_value vocab_xent(ls_program *p)
+{
+    struct across alone = { LS_AXIS_TP, NULL, 7, 0 };
+
+    return program_vocab_xent(p, ls_silu(p, PARAM("x", 2, 3, 5)), PARAM("w", 7, 5), ls_input(p, "targets", LS_I32, SIZES(2, 3)), LS_NONE, 0,
+                              &alone);
+}
 static ls_value mse(ls_program *p) { return ls_mse(p, PARAM("a", 3, 5), ls_transpose(p, PARAM("b", 5, 3), 0, 1)); }
 static ls_value mse_one_side(ls_program *p)
 {
@@ -294,7 +301,7 @@ static const struct gradient_case cases[] = {
     CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(conv2d), CASE(conv2d_stride),
     CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
     CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
-    CASE(xent_tied), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
+    CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all),
     { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but rounded to f32 on the way: a long step */

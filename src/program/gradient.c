@@ -125,10 +125,20 @@ static void grad_matmul(struct gradient *g, const struct instruction *i, ls_valu
         gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
 }
 
+/* What was emitted last goes over the ranks that i goes over. */
+static void spread_like(struct gradient *g, const struct instruction *i)
+{
+    struct list *l = &g->p->list[g->p->segment];
+
+    if (program_ok(g->p))
+        l->at[l->n - 1].across = i->across;
+}
+
 static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
     ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
+    int op = i->op == OP_VOCAB_XENT ? OP_VOCAB_XENT_GRAD : OP_LINEAR_XENT_GRAD;
     bool fuse = g->p->options.fuse_loss;
     struct value v = *program_value(g->p, x);
 
@@ -137,7 +147,8 @@ static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls
     dw = into(g, w);
     if (fuse)
         in[4] = LS_NONE;  /* no forward has run: the kernel makes statistics and loss itself */
-    program_emit(g->p, OP_LINEAR_XENT_GRAD, NULL, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    program_emit(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    spread_like(g, i);
     gradient_give(g, x, dx);
     land(g, w, dw);
 }
@@ -238,7 +249,7 @@ static void grad_rms_norm(struct gradient *g, const struct instruction *i, ls_va
 
 static void grad_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    gradient_add(g, OP_EMBEDDING_DW, NULL, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
+    gradient_add(g, OP_EMBEDDING_DW, &i->attr, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
 }
 
 static void grad_rope(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -263,7 +274,8 @@ static void grad_attention(struct gradient *g, const struct instruction *i, ls_v
 
         out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
     }
-    program_emit(g->p, OP_ATTENTION_GRAD, &i->attr, 6, in, 3, out);
+    program_emit(g->p, i->op == OP_RING_ATTENTION ? OP_RING_ATTENTION_GRAD : OP_ATTENTION_GRAD, &i->attr, 6, in, 3, out);
+    spread_like(g, i);
     for (int k = 0; k < 3; k++)
         gradient_give(g, in[k], out[k]);
 }
@@ -332,8 +344,13 @@ static gradient_rule_fn *const rules[PROGRAM_OPS] = {
     [OP_ROPE] = grad_rope,             [OP_ATTENTION] = grad_attention,
     [OP_COPY] = grad_copy,             [OP_CONCAT] = grad_concat,
     [OP_REDUCE_SUM] = grad_reduce_sum, [OP_VIEW] = grad_view,
+    [OP_ROUTE] = gradient_route,       [OP_ROUTER_LOSS] = gradient_router_loss,
+    [OP_ROWS_SPREAD] = gradient_rows_spread, [OP_ROWS_COLLECT] = gradient_rows_collect,
+    [OP_GROUPED_LINEAR] = gradient_grouped_linear,
     [OP_CONV2D] = gradient_conv2d,     [OP_MAX_POOL2D] = gradient_max_pool2d,
     [OP_AVG_POOL2D] = gradient_avg_pool2d, [OP_BATCH_NORM] = gradient_batch_norm,
+    [OP_MOVE] = gradient_move,
+    [OP_VOCAB_XENT] = grad_linear_xent, [OP_RING_ATTENTION] = grad_attention,
 };
 
 bool gradient_has_rule(int op) { return op >= 0 && op < PROGRAM_OPS && rules[op]; }
@@ -349,10 +366,17 @@ static bool passes(const struct instruction *i, int k)
     case OP_DROPOUT:     return k == 0;
     case OP_EMBEDDING:   return k == 1;
     case OP_LINEAR_XENT: return k < 2;
+    case OP_VOCAB_XENT:  return k < 2;
     case OP_ATTENTION:   return k < 3;
+    case OP_RING_ATTENTION: return k < 3;
     case OP_BATCH_STATS: return false;  /* its share is in batch norm's own dx */
     case OP_BATCH_RECALL: return false;
     case OP_BATCH_NORM:  return k != 1;
+    case OP_ROUTE:       return k == 0;
+    case OP_ROUTER_LOSS: return k == 0;
+    case OP_ROWS_SPREAD: return k == 0;
+    case OP_ROWS_COLLECT: return k != 1;
+    case OP_GROUPED_LINEAR: return k < 2;
     default:             return true;
     }
 }
@@ -364,7 +388,8 @@ static void mark_needed(struct gradient *g)
     for (int v = 1; v < g->n; v++) {
         const struct value *x = &g->p->values[v];
 
-        g->needed[v] = x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param);
+        g->needed[v] = v == g->p->stage.in.id ||
+                       (x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param));
     }
     for (int n = 0; n < l->n; n++) {
         const struct instruction *i = &l->at[n];
@@ -384,6 +409,11 @@ static void walk(struct gradient *g)
         struct instruction i = g->p->list[SEG_FORWARD].at[n];
         ls_value dy = g->grad[i.out[0].id];
 
+        if (i.op == OP_ROUTER_LOSS && g->needed[i.out[0].id]) {  /* a loss of its own */
+            g->p->block = i.block;
+            gradient_give(g, i.out[0], ls_constant(g->p, program_value(g->p, i.out[0])->dtype, 1, (size_t[]){ 1 }, 1.0));
+            dy = g->grad[i.out[0].id];
+        }
         if (!dy.id || !g->needed[i.out[0].id])
             continue;
         if (!rules[i.op]) {
@@ -404,7 +434,7 @@ static ls_status drop_fused_loss(ls_program *p)
     int at = -1;
 
     for (int n = 0; n < l->n; n++) {
-        if (l->at[n].op == OP_LINEAR_XENT && l->at[n].out[0].id == p->loss.id)
+        if ((l->at[n].op == OP_LINEAR_XENT || l->at[n].op == OP_VOCAB_XENT) && l->at[n].out[0].id == p->loss.id)
             at = n;
         for (int k = 0; k < l->at[n].nin; k++)
             if (l->at[n].in[k].id == p->loss.id)
@@ -417,17 +447,52 @@ static ls_status drop_fused_loss(ls_program *p)
     return LS_OK;
 }
 
+/* 1 at the loss; at a stage's end what the stage behind it found. */
+static void seed(struct gradient *g)
+{
+    ls_program *p = g->p;
+    bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->stage.out.id && g->needed[p->stage.out.id]);
+    struct value v;
+
+    if (!learns)
+        program_fail(p, "backward: the %s depends on no parameter that learns", p->loss.id ? "loss" : "stage");
+    if (p->loss.id) {
+        v = *program_value(p, p->loss);
+        gradient_give(g, p->loss, ls_constant(p, v.dtype, v.ndim, v.size, 1.0));
+    }
+    if (p->stage.out.id) {
+        v = *program_value(p, p->stage.out);
+        p->stage.dout = ls_input(p, "stage.dout", v.dtype, v.ndim, v.size);
+        gradient_give(g, p->stage.out, p->stage.dout);
+    }
+}
+
+static void end_stage(struct gradient *g)
+{
+    ls_value din = g->grad[g->p->stage.in.id];
+
+    g->p->block = 0;
+    if (g->p->stage.in.id && !din.id)
+        program_fail(g->p, "backward: nothing of this stage depends on what the stage before it sends");
+    else if (din.id)
+        g->p->stage.din = ls_output(g->p, "stage.din", ls_contiguous(g->p, din));
+}
+
+static ls_status check_loss(const ls_program *p)
+{
+    const struct value *loss = &p->values[p->loss.id];
+
+    if (p->loss.id && (value_count(loss) != 1 || !ls_dtype_is_float(loss->dtype)))
+        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; one floating number is wanted",
+                       value_count(loss), ls_dtype_name(loss->dtype));
+    return LS_OK;
+}
+
 ls_status gradient_pass(ls_program *p)
 {
     struct gradient g = { .p = p, .n = p->nvalues };
-    const struct value *loss = program_value(p, p->loss);
-    ls_dtype type = loss->dtype;
-    int ndim = loss->ndim;
-    size_t one[LS_DIMS] = { 1, 1, 1, 1, 1, 1 };
 
-    if (value_count(loss) != 1 || !ls_dtype_is_float(type))
-        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; one floating number is wanted",
-                       value_count(loss), ls_dtype_name(type));
+    LS_TRY(check_loss(p));
     g.needed = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.needed);
     g.grad = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.grad);
     if (!g.needed || !g.grad) {
@@ -439,18 +504,16 @@ ls_status gradient_pass(ls_program *p)
     p->segment = SEG_BACKWARD;
     p->phase = PHASE_BACKWARD_B;
     p->block = 0;
-    if (!g.needed[p->loss.id])
-        program_fail(p, "backward: the loss depends on no parameter that learns");
-    else
-        gradient_give(&g, p->loss, ls_constant(p, type, ndim, one, 1.0));
+    seed(&g);
     walk(&g);
+    end_stage(&g);
     p->segment = SEG_FORWARD;
     p->phase = PHASE_FORWARD;
     p->block = 0;
     mem_free(g.needed);
     mem_free(g.grad);
     LS_TRY(ls_program_status(p));
-    return p->options.fuse_loss ? drop_fused_loss(p) : LS_OK;
+    return p->options.fuse_loss && p->loss.id ? drop_fused_loss(p) : LS_OK;
 }
 
 void ls_backward(ls_program *p, ls_value loss)
@@ -463,4 +526,5 @@ void ls_backward(ls_program *p, ls_value loss)
         program_fail(p, "backward: the loss is missing");
     else
         p->loss = loss;
+    p->backward = p->loss.id;
 }

@@ -13,7 +13,7 @@
  * What lives in one segment and is sent by such a collective gets role COMMUNICATION: peers take it from where it lies, without a
  * copy in between. Start and wait stand next to each other; overlap.c draws them apart.
  */
-#include "program/program.h"
+#include "program/across.h"
 
 #include <string.h>
 #include "base/mem.h"
@@ -22,7 +22,7 @@ typedef void lower_fn(ls_program *p, const struct instruction *i);
 
 /* MOVE is not among them: it asks who else touches its operands. */
 static lower_fn *const expansions[PROGRAM_OPS] = {
-    [OP_VIEW] = NULL,
+    [OP_VOCAB_XENT] = vocab_xent_lower, [OP_VOCAB_XENT_GRAD] = vocab_xent_grad_lower,
 };
 
 struct lower {
