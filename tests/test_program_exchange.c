@@ -529,16 +529,16 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_group_at(p->store, 0)->total };
     ls_value g = program_group_value(p, 0, STORE_GRAD, NULL);
 
-    p->segment = SEG_BACKWARD;
-    p->phase = PHASE_COMMUNICATE;
+    enum segment final = p->options.split_backward ? SEG_WEIGHTS : SEG_BACKWARD;
+
+    p->segment = final;
     p->when = WHEN_LAST;
     program_exchange_start(p, &e, g, g);
     program_exchange_wait(p, &e, g, g);
     p->when = WHEN_ALWAYS;
     p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
-    for (int n = 0; n < p->list[SEG_BACKWARD].n; n++) {  /* parameters' gradients become views of the group's */
-        struct instruction *i = &p->list[SEG_BACKWARD].at[n];
+    for (int n = 0; n < p->list[final].n; n++) {  /* parameters' gradients become views of the group's */
+        struct instruction *i = &p->list[final].at[n];
 
         for (int k = 0; k < i->nout; k++) {
             struct value *v = &p->values[i->out[k].id];

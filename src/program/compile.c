@@ -81,10 +81,10 @@ ls_status kernels_pass(ls_program *p)
 /* The budget was kept before the program was spread; what spreading adds to the arena counts too. */
 static ls_status check_budget(const ls_program *p)
 {
-    if (p->options.recompute != LS_RECOMPUTE_BUDGET || p->arena_bytes[ARENA_ACTIVATIONS] <= p->options.bytes)
+    if (p->options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->options.bytes)
         return LS_OK;
     return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met: spread over ranks the program needs %zu",
-                   p->options.bytes, p->arena_bytes[ARENA_ACTIVATIONS]);
+                   p->options.bytes, program_activation_bytes(p));
 }
 
 static ls_status passes(ls_program *p)
@@ -118,6 +118,8 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
     if (p->compiled)
         return ls_fail(LS_EINVAL, "compile: this program is compiled already");
     p->options = options ? *options : defaults;
+    if (p->options.slots < 0)
+        return ls_fail(LS_EINVAL, "compile: %d slots; 0 or more are wanted", p->options.slots);
     if (p->options.fuse_loss && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
     if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)

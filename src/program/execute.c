@@ -21,11 +21,21 @@ static struct bytes_home home_of(const ls_program *p, enum arena a)
     return (struct bytes_home){ device, NULL, MEM_ACTIVATIONS };
 }
 
+static size_t arena_size(const ls_program *p, enum arena a)
+{
+    return p->arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1);
+}
+
 void unbind(ls_program *p)
 {
     exchange_drop_all(p);
     mem_free(p->work);
     p->work = NULL;
+    mem_free(p->last_run);
+    p->last_run = NULL;
+    mem_free(p->slot_operands);
+    p->slot_operands = NULL;
+    p->nslot_operands = p->slot = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
@@ -38,7 +48,7 @@ void unbind(ls_program *p)
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
-        bytes_free(&home, p->arena[a], p->arena_bytes[a]);
+        bytes_free(&home, p->arena[a], arena_size(p, (enum arena)a));
         p->arena[a] = NULL;
     }
 }
@@ -49,6 +59,8 @@ static void *group_data(const ls_program *p, const struct value *v)
 
     return store_group_data(p->store, v->group, kind, v->state);
 }
+
+static char *slot_base(const ls_program *p) { return (char *)p->arena[ARENA_SLOT] + (size_t)p->slot * p->arena_bytes[ARENA_SLOT]; }
 
 /* First byte of the value that owns v's bytes. */
 static void *root_data(const ls_program *p, int v)
@@ -62,9 +74,17 @@ static void *root_data(const ls_program *p, int v)
     case LS_ROLE_GRADIENT:  return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
     case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
     case LS_ROLE_BOUND:     return ls_tensor_data(root->tensor);
-    case LS_ROLE_COMMUNICATION: return (char *)p->arena[ARENA_COMMUNICATION] + root->at;
-    default:                return (char *)p->arena[ARENA_ACTIVATIONS] + root->at;
+    default:                return (root->arena == ARENA_SLOT ? slot_base(p) : (char *)p->arena[root->arena]) + root->at;
     }
+}
+
+static bool in_slot(const ls_program *p, ls_value x) { return p->values[p->values[x.id].root].arena == ARENA_SLOT; }
+
+/* Remembers the operand when it lies in a slot. */
+static void follow_slot(ls_program *p, ls_value x, void **data)
+{
+    if (in_slot(p, x))
+        p->slot_operands[p->nslot_operands++] = (struct slot_operand){ data, (size_t)((char *)*data - slot_base(p)) };
 }
 
 static ls_status bind_instruction(ls_program *p, struct instruction *i)
@@ -77,6 +97,10 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
     for (int k = 0; k < i->nout; k++)
         if (i->out[k].id)
             c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
+    for (int k = 0; k < i->nin; k++)
+        follow_slot(p, i->in[k], &c->in[k].data);
+    for (int k = 0; k < i->nout; k++)
+        follow_slot(p, i->out[k], &c->out[k].data);
     c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
@@ -101,20 +125,38 @@ static ls_status check_held(const ls_program *p, ls_value x)
     return LS_OK;
 }
 
+static size_t count_slot_operands(const ls_program *p)
+{
+    size_t count = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            const struct instruction *i = &p->list[s].at[n];
+
+            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++)
+                count += in_slot(p, i->in[k]);
+            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++)
+                count += in_slot(p, i->out[k]);
+        }
+    return count;
+}
+
 static ls_status allocate(ls_program *p)
 {
     LS_TRY(ls_store_allocate(p->store));
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
-        if (a == ARENA_COMMUNICATION && !p->arena_bytes[a])
+        if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a])
             continue;
-        p->arena[a] = bytes_alloc(&home, p->arena_bytes[a]);
+        p->arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
         if (!p->arena[a])
             return LS_ENOMEM;
     }
     p->work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->work);
-    return p->work ? LS_OK : LS_ENOMEM;
+    p->last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->last_run);
+    p->slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->slot_operands);
+    return p->work && p->last_run && p->slot_operands ? LS_OK : LS_ENOMEM;
 }
 
 ls_status bind_pass(ls_program *p)
@@ -126,7 +168,7 @@ ls_status bind_pass(ls_program *p)
 
             if (i->op == OP_VIEW)
                 continue;
-            p->wants_last = p->wants_last || (s == SEG_BACKWARD && i->when == WHEN_LAST);
+            p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == WHEN_LAST);
             for (int k = 0; k < i->nin; k++)
                 LS_TRY(check_held(p, i->in[k]));
             for (int k = 0; k < i->nout; k++)
@@ -164,10 +206,13 @@ static ls_status check_finite(const ls_program *p, const struct instruction *i, 
     return LS_OK;
 }
 
-/* A backward reads what the forward just before it left in the arena, and takes its place. */
+/* Where gradients become final. */
+static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIGHTS].n ? SEG_WEIGHTS : SEG_BACKWARD; }
+
+/* A backward reads what the forward just before it left in the slot, and takes its place. */
 static ls_status check_order(ls_program *p, int segments)
 {
-    int last = p->last_run;
+    int last = p->last_run[p->slot];
     bool reduced = p->ran_last;
 
     if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
@@ -183,7 +228,7 @@ static ls_status check_order(ls_program *p, int segments)
         if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
             return ls_fail(LS_EINVAL, "run: %s needs a fresh %s; the one before has been used up", segment_name((enum segment)s),
                            segment_name((enum segment)(s - 1)));
-        if (s == SEG_BACKWARD)
+        if (s == (int)final_segment(p))
             reduced = segments & LS_LAST;
         if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
             return ls_fail(LS_EINVAL, "run: an update behind a backward without LS_LAST; gradients are this rank's alone");
@@ -209,7 +254,7 @@ static ls_status walk(ls_program *p, int segments)
 {
     int number = 0;
 
-    if (segments & LS_FORWARD)  /* what is in flight behind a backward has its bytes up to here */
+    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST))  /* what is in flight behind a backward has its bytes up to here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, number++) {
@@ -218,8 +263,8 @@ static ls_status walk(ls_program *p, int segments)
 
             if (!(segments >> s & 1))
                 continue;
-            p->last_run = 1 << s;
-            if (s == SEG_BACKWARD)
+            p->last_run[p->slot] = 1 << s;
+            if (s == (int)final_segment(p))
                 p->ran_last = segments & LS_LAST;
             if (i->op == OP_VIEW || !instruction_runs(i, segments))
                 continue;
@@ -258,6 +303,28 @@ ls_status ls_program_run(ls_program *p, int segments)
     return st < 0 ? give_up(p, st) : LS_OK;
 }
 
+ls_status ls_program_select(ls_program *p, int slot)
+{
+    char *base;
+
+    if (!p->runnable)
+        return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
+    if (slot < 0 || slot >= program_slots(p))
+        return ls_fail(LS_EINVAL, "select: slot %d of %d", slot, program_slots(p));
+    p->slot = slot;
+    base = slot_base(p);
+    for (int k = 0; k < p->nslot_operands; k++)
+        *p->slot_operands[k].data = base + p->slot_operands[k].at;
+    return LS_OK;
+}
+
+int ls_program_has(const ls_program *p, const char *name)
+{
+    ls_value v = program_find(p, name);
+
+    return v.id && p->compiled && p->values[p->values[v.id].root].used;
+}
+
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
 {
     p->watch = fn;
@@ -274,6 +341,8 @@ static ls_status transfer_check(const ls_program *p, const char *name, size_t co
         return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
     if (!v.id)
         return ls_fail(LS_EINVAL, "'%s': no input, output or bound value of that name", name);
+    if (!p->values[p->values[v.id].root].used && p->values[v.id].role == LS_ROLE_OUTPUT)
+        return ls_fail(LS_EINVAL, "'%s': this program makes no such output", name);
     if (value_count(&p->values[v.id]) != count)
         return ls_fail(LS_EINVAL, "'%s' has %zu elements, %zu were given", name, value_count(&p->values[v.id]), count);
     *out = &p->values[v.id];

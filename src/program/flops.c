@@ -71,7 +71,7 @@ double flops_of_model(const ls_program *p, const struct instruction *i) { return
 
 ls_cost ls_program_cost(const ls_program *p)
 {
-    ls_cost c = { .activations = p->arena_bytes[ARENA_ACTIVATIONS], .communication = p->arena_bytes[ARENA_COMMUNICATION], .live_peak = p->live_peak };
+    ls_cost c = { .activations = program_activation_bytes(p), .communication = p->arena_bytes[ARENA_COMMUNICATION], .live_peak = p->live_peak };
 
     for (int s = 0; s < SEG_OPTIMIZER; s++)
         for (int n = 0; n < p->list[s].n; n++) {

@@ -6,6 +6,10 @@
  * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest
  * offset that is free for all of its life (greedy by size: Pisarchyk and Lee 2020); equals in order of their beginning and
  * against it, whichever needs less. arena_bytes is what will be allocated; live_peak is the bound below it.
+ *
+ * With slots the micro-batches' segments take turns: what lasts from one segment to another, inputs and outputs lie in an arena of
+ * their own, of which there is one a slot; what lives within one segment is in the arena that all share. What is on the
+ * wire from one segment to another shares its bytes with nothing.
  */
 #include "program/program.h"
 
@@ -20,10 +24,16 @@ struct layout { struct buffer *buffer; int n; struct buffer **placed; int nplace
 
 static bool in_arena(const struct value *v, int id, enum arena a)
 {
-    bool here = a == ARENA_SLOT ? false : a == ARENA_COMMUNICATION ? v->role == LS_ROLE_COMMUNICATION
-                                         : v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT;
+    bool held = v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT || v->role == LS_ROLE_COMMUNICATION;
 
-    return v->root == id && v->first >= 0 && !v->tensor && here;
+    return v->root == id && v->first >= 0 && !v->tensor && held && v->arena == a;
+}
+
+int program_slots(const ls_program *p) { return MAX(p->options.slots, 1); }
+
+size_t program_activation_bytes(const ls_program *p)
+{
+    return p->arena_bytes[ARENA_ACTIVATIONS] + (size_t)program_slots(p) * p->arena_bytes[ARENA_SLOT];
 }
 
 static void touch(ls_program *p, ls_value v, int at)
@@ -36,6 +46,36 @@ static void touch(ls_program *p, ls_value v, int at)
     if (root->first < 0)
         root->first = at;
     root->last = MAX(root->last, at);
+    root->used = true;
+}
+
+static bool crosses(const ls_program *p, const struct value *v)
+{
+    int end = 0;
+
+    for (int s = 0; s < SEGMENTS; s++) {
+        end += p->list[s].n;
+        if (v->first < end)
+            return v->last >= end;
+    }
+    return false;
+}
+
+/* Which arena each value is in; at: the end of all positions. */
+static void choose_arenas(ls_program *p, int at)
+{
+    bool slots = p->options.slots > 0;
+
+    for (int v = 1; v < p->nvalues; v++) {
+        struct value *x = &p->values[v];
+        bool lasts = slots && x->first >= 0 && (x->keep || x->role == LS_ROLE_INPUT || crosses(p, x));
+
+        x->arena = x->role == LS_ROLE_COMMUNICATION ? ARENA_COMMUNICATION : lasts ? ARENA_SLOT : ARENA_ACTIVATIONS;
+        if (x->role == LS_ROLE_COMMUNICATION && lasts) {
+            x->first = 0;
+            x->last = at;
+        }
+    }
 }
 
 /* Fills first and last of every root; returns the number of positions. */
@@ -46,6 +86,7 @@ static int lifetimes(ls_program *p)
     for (int v = 1; v < p->nvalues; v++) {
         p->values[v].first = p->values[v].last = -1;
         p->values[v].shares = 0;
+        p->values[v].used = false;
     }
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, at++) {
@@ -64,6 +105,7 @@ static int lifetimes(ls_program *p)
             x->last = at;
         }
     }
+    choose_arenas(p, at);
     return at;
 }
 
@@ -77,7 +119,7 @@ static bool can_take(const ls_program *p, const struct instruction *i, int k, in
         (out->role != LS_ROLE_ACTIVATION && out->role != LS_ROLE_OUTPUT))
         return false;
     if (root->role != LS_ROLE_ACTIVATION || root->tensor || root->keep || root->last != at || root->bytes != out->bytes ||
-        in->dtype != out->dtype || in->offset || !value_is_contiguous(in) || value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
+        (root->arena != out->arena && root->arena != ARENA_SLOT) || in->dtype != out->dtype || in->offset || !value_is_contiguous(in) || value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
         return false;
     for (int j = 0; j < i->nin; j++)
         if (j != k && i->in[j].id && p->values[i->in[j].id].root == in->root)
@@ -97,6 +139,7 @@ static void share_in_place(ls_program *p)
             for (int k = 0; k < i->nin && mask >> k; k++)
                 if ((mask >> k & 1) && can_take(p, i, k, at)) {
                     p->values[i->out[0].id].shares = p->values[i->in[k].id].root;
+                    p->values[i->out[0].id].arena = p->values[p->values[i->in[k].id].root].arena;
                     break;
                 }
         }
@@ -130,8 +173,8 @@ static ls_status collect(ls_program *p, struct layout *l, enum arena a)
     }
     for (int b = 0; b < l->n; b++)  /* a shared buffer lives as long as its last holder */
         p->values[l->buffer[b].value].at = (size_t)b;
-    for (int v = 1; v < p->nvalues && a == ARENA_ACTIVATIONS; v++)
-        if (p->values[v].shares) {
+    for (int v = 1; v < p->nvalues; v++)
+        if (p->values[v].shares && p->values[v].arena == a) {
             struct buffer *b = &l->buffer[p->values[owner(p, v)].at];
 
             b->last = MAX(b->last, p->values[v].last);
@@ -173,10 +216,10 @@ static void place(struct layout *l, struct buffer *b)
     l->placed[k] = b;
 }
 
-/* What is in use at each position, and the most of it. */
-static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
+/* Adds what is in use at each position, and `times` the most of it. */
+static ls_status live_peak(ls_program *p, const struct layout *l, int positions, int times)
 {
-    ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0;
+    ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0, most = 0;
 
     if (!change)
         return LS_ENOMEM;
@@ -184,13 +227,13 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions)
         change[l->buffer[b].first] += (ptrdiff_t)l->buffer[b].bytes;
         change[l->buffer[b].last + 1] -= (ptrdiff_t)l->buffer[b].bytes;
     }
-    p->live_peak = 0;
     for (int s = 0, at = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, at++) {
             live += change[at];
-            p->list[s].at[n].live = (size_t)live;
-            p->live_peak = MAX(p->live_peak, (size_t)live);
+            p->list[s].at[n].live += (size_t)live;
+            most = MAX(most, live);
         }
+    p->live_peak += (size_t)times * (size_t)most;
     mem_free(change);
     return LS_OK;
 }
@@ -233,8 +276,8 @@ static ls_status lay_out(ls_program *p, enum arena a, int positions)
                 l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
             else
                 p->values[l.buffer[b].value].at = l.buffer[b].at;
-        if (a == ARENA_ACTIVATIONS)
-            st = live_peak(p, &l, positions);
+        if (a != ARENA_COMMUNICATION)
+            st = live_peak(p, &l, positions, a == ARENA_SLOT ? program_slots(p) : 1);
     }
     mem_free(l.buffer);
     mem_free(l.placed);
@@ -246,6 +289,10 @@ ls_status memory_pass(ls_program *p)
     int positions = lifetimes(p);
 
     share_in_place(p);
+    p->live_peak = 0;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++)
+            p->list[s].at[n].live = 0;
     for (int a = 0; a < ARENAS; a++)
         LS_TRY(lay_out(p, (enum arena)a, positions));
     for (int v = 1; v < p->nvalues; v++)

@@ -110,6 +110,8 @@ struct value {
     ls_tensor   *tensor;               /* bound; or NULL */
     /* memory pass, roots only */
     int          first, last;          /* positions in the order of all segments; last >= first */
+    bool         used;                 /* an instruction touches it */
+    enum arena   arena;
     int          shares;               /* in-place: id of the value whose bytes it takes over, else 0 */
     size_t       bytes, at;            /* size, offset in the arena */
 };
@@ -138,6 +140,9 @@ struct instruction {
 };
 
 struct list { struct instruction *at; int n, room; };
+
+/* An operand of a bound call that lies `at` bytes behind the beginning of a slot. */
+struct slot_operand { void **data; size_t at; };
 
 struct instruction;
 typedef void program_watch_fn(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended);
@@ -178,15 +183,18 @@ struct ls_program {
     ls_value       loss;               /* of ls_backward; LS_NONE on a stage that has no share of it */
     bool           backward;           /* ls_backward has been called */
     bool           compiled, runnable;
-    int            last_run;           /* the segment whose values stand in the arena now; 0: none */
+    int           *last_run;           /* [slots or 1] the segment whose values stand there now; 0: none */
     bool           wants_last, ran_last;  /* gradients are summed in the last micro-batch; it has been */
     ls_compile_options options;
     void          *arena[ARENAS];
-    size_t         arena_bytes[ARENAS], live_peak;  /* live_peak: of the activations */
+    size_t         arena_bytes[ARENAS], live_peak;  /* ARENA_SLOT: of one slot; live_peak: of the activations, all slots */
     /* several ranks */
     struct partition  partition;
+    bool           local;              /* values of the store that are made from here on have this rank's sizes */
     struct stage_ends stage;
     int            slot;               /* selected */
+    struct slot_operand *slot_operands;  /* pointers that follow the selected slot */
+    int            nslot_operands;
     struct spread  spread;
     ls_work      **work;               /* [slots] exchanges in flight */
     int            slots;
@@ -256,6 +264,10 @@ ls_status kernels_pass(ls_program *p);                 /* compile.c: chooses ent
 ls_status memory_pass(ls_program *p);                  /* memory.c: lifetimes, offsets, peak */
 ls_status bind_pass(ls_program *p);                    /* execute.c: arena, pointers, prepare() */
 void      unbind(ls_program *p);
+
+/* memory.c */
+int    program_slots(const ls_program *p);             /* options.slots, or 1 */
+size_t program_activation_bytes(const ls_program *p);  /* all slots and the arena that they share */
 
 /* flops.c */
 double flops_of(const ls_program *p, const struct instruction *i);        /* what the kernel does */
