@@ -45,7 +45,8 @@ static bool together(const ls_mesh_shape *m, ls_group g, int a, int b)
     if (a == b) return true;
     switch (g) {
     case LS_GROUP_WORLD:        return true;
-    case LS_GROUP_PP:           return dp && cp && tp;
+    case LS_GROUP_PP:
+    case LS_GROUP_PP_BACK:      return dp && cp && tp;
     case LS_GROUP_DP:           return line && cp;
     case LS_GROUP_CP:           return line && dp;
     case LS_GROUP_TP:           return pp && dp && cp;

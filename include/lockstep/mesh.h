@@ -27,7 +27,8 @@ typedef struct ls_mesh_shape { int pp, dp, replicate, cp, tp, ep; } ls_mesh_shap
 
 typedef enum ls_group {
     LS_GROUP_WORLD,
-    LS_GROUP_PP,             /* the stages of one pipeline */
+    LS_GROUP_PP,             /* the stages of one pipeline: activations go forward */
+    LS_GROUP_PP_BACK,        /* the same ranks: gradients go back, in an order of their own */
     LS_GROUP_DP,             /* ranks that differ in dp alone: other samples */
     LS_GROUP_CP,             /* the same samples, other tokens */
     LS_GROUP_TP,             /* the same tokens, other parts of each layer */

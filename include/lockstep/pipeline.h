@@ -4,7 +4,8 @@
  * ..; with LS_STAGES_V (two chunks) stages r and 2P-1-r. A schedule says for each rank in which order it takes its actions:
  * FORWARD of a chunk for a micro-batch; BACKWARD of it (the error passed down, and with `split` no weight gradients); WEIGHTS (the
  * weight gradients put off by split). Sends and receives follow from it: a FORWARD receives from the stage before and sends to the
- * stage behind, a BACKWARD the other way; each pair of ranks exchanges messages in the order of the sender's list.
+ * stage behind, a BACKWARD the other way. Activations and gradients travel on comms of their own (LS_GROUP_PP, LS_GROUP_PP_BACK): on
+ * each, a pair of ranks exchanges messages in the order of the sender's list, and the receiver's list takes them in that order.
  *
  *     name          chunks  in flight on rank r     bubble of equal stages, F = 1, B = 2 (B = W = 1 where split)
  *     gpipe         1       M                       (P-1)/(M+P-1) of the time                Huang et al. 2019

@@ -6,7 +6,7 @@
  *
  * Comms: the world is borrowed. Among the groups over which gradients are summed (DATA, SHARD, REPLICAS, DP, EXPERT_DATA,
  * EXPERT_SHARD) those with the same ranks share a comm, the world's if they are all ranks, so a mesh of data parallelism alone
- * splits nothing. PP, CP, TP, EP and ENDS have comms of their own: what travels over an axis is counted by its comm.
+ * splits nothing. PP, PP_BACK, CP, TP, EP and ENDS have comms of their own: what travels over an axis is counted by its comm.
  * Every rank makes the same splits in the same order.
  */
 #include "parallel/mesh.h"
@@ -34,7 +34,8 @@ struct mesh_seat mesh_seat_of(const ls_mesh_shape *m, ls_group g, int rank)
 
     switch (g) {
     case LS_GROUP_WORLD:        s.size = m->pp * stage; break;
-    case LS_GROUP_PP:           s.stride = stage, s.size = m->pp; break;
+    case LS_GROUP_PP:
+    case LS_GROUP_PP_BACK:      s.stride = stage, s.size = m->pp; break;
     case LS_GROUP_DP:           s.stride = m->cp * m->tp, s.size = m->dp; break;
     case LS_GROUP_CP:           s.stride = m->tp, s.size = m->cp; break;
     case LS_GROUP_TP:           s.size = m->tp; break;
@@ -57,7 +58,7 @@ struct mesh_seat mesh_seat_of(const ls_mesh_shape *m, ls_group g, int rank)
 
 const char *ls_group_name(ls_group g)
 {
-    static const char *const names[LS_GROUPS] = { "world", "pp", "dp", "cp", "tp", "ep", "data", "shard", "replicas",
+    static const char *const names[LS_GROUPS] = { "world", "pp", "pp_back", "dp", "cp", "tp", "ep", "data", "shard", "replicas",
                                                   "expert_data", "expert_shard", "ends" };
 
     return g < LS_GROUPS ? names[g] : "?";
@@ -171,7 +172,8 @@ ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out
 {
     /* the widest sums first: groups that equal one of them share it */
     static const ls_group order[] = { LS_GROUP_DATA, LS_GROUP_SHARD, LS_GROUP_REPLICAS, LS_GROUP_DP, LS_GROUP_EXPERT_DATA,
-                                      LS_GROUP_EXPERT_SHARD, LS_GROUP_EP, LS_GROUP_CP, LS_GROUP_TP, LS_GROUP_PP, LS_GROUP_ENDS };
+                                      LS_GROUP_EXPERT_SHARD, LS_GROUP_EP, LS_GROUP_CP, LS_GROUP_TP, LS_GROUP_PP, LS_GROUP_PP_BACK,
+                                      LS_GROUP_ENDS };
     ls_mesh_shape whole = *shape;
     ls_status st = LS_OK;
     ls_mesh *m;

@@ -71,8 +71,8 @@ static void note_comm(struct metrics *m, const ls_comm_count *before)
 static void read_axes(const ls_mesh *mesh, double *out)
 {
     static const struct { ls_group group; enum metrics_axis axis; } of[] = {
-        { LS_GROUP_TP, METRICS_TP }, { LS_GROUP_CP, METRICS_CP }, { LS_GROUP_PP, METRICS_PP }, { LS_GROUP_ENDS, METRICS_PP },
-        { LS_GROUP_EP, METRICS_EP }, { LS_GROUP_DATA, METRICS_DP }, { LS_GROUP_DP, METRICS_DP }, { LS_GROUP_SHARD, METRICS_DP },
+        { LS_GROUP_TP, METRICS_TP }, { LS_GROUP_CP, METRICS_CP }, { LS_GROUP_PP, METRICS_PP }, { LS_GROUP_PP_BACK, METRICS_PP },
+        { LS_GROUP_ENDS, METRICS_PP }, { LS_GROUP_EP, METRICS_EP }, { LS_GROUP_DATA, METRICS_DP }, { LS_GROUP_DP, METRICS_DP }, { LS_GROUP_SHARD, METRICS_DP },
         { LS_GROUP_REPLICAS, METRICS_DP }, { LS_GROUP_EXPERT_DATA, METRICS_DP }, { LS_GROUP_EXPERT_SHARD, METRICS_DP },
     };
 
