@@ -30,7 +30,7 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     if (v.id)
         return v;
     for (int d = 0; d < ls_store_ndim(p->store, i); d++)
-        size[d] = ls_store_size(p->store, i, d);
+        size[d] = p->local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
     snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "",
              state ? state : "");
     p->block = 0;  /* the store's names stand for themselves */

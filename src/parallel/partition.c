@@ -1,0 +1,287 @@
+/* partition.c - the partition of a forward: the public call, and the order of the pass. */
+#include "parallel/partition.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "parallel/stage.h"
+
+/* ---- planted bugs ---- */
+
+static enum partition_bug planted;
+static bool unchecked_run;
+
+ls_status partition_plant(const char *bug, bool unchecked)
+{
+    static const char *const names[] = { "none", "no_enter", "no_reduce", "no_partial", "double_reduce", "wrong_group", "mask",
+                                         "loss_twice", "loss_mean" };
+
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (strcmp(bug ? bug : "none", names[i]) == 0) {
+            planted = (enum partition_bug)i;
+            unchecked_run = unchecked && i;
+            return LS_OK;
+        }
+    return ls_fail(LS_EINVAL, "no bug '%s' can be planted; no_enter, no_reduce, no_partial, double_reduce, wrong_group, mask, "
+                   "loss_twice, loss_mean are there", bug);
+}
+
+bool partition_has(enum partition_bug bug) { return planted == bug; }
+
+/* ---- what can't be cut ---- */
+
+static ls_status check_model(const ls_model *m, const ls_partition_options *o, int tp, int cp)
+{
+    size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, per_unit = m->heads / units;
+    size_t heads = units / (size_t)tp * per_unit;  /* of the rank that has fewest */
+
+    if (m->heads < (size_t)tp || m->ffn < (size_t)tp || m->vocab < (size_t)tp)
+        return ls_fail(LS_EINVAL, "partition: heads %zu, ffn %zu, vocab %zu over tp %d; every rank wants one of each at least",
+                       m->heads, m->ffn, m->vocab, tp);
+    if (cp > 1 && o->context == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)cp)
+        return ls_fail(LS_EINVAL, "partition: cp %d exchanges heads for tokens, but of %zu heads a rank of tp %d has %zu; %zu ranks of cp "
+                       "at most, or the ring", cp, m->heads, tp, heads, heads);
+    return LS_OK;
+}
+
+/* Every rank decides on what all ranks know. */
+static ls_status check_time(const struct cutter *c)
+{
+    int cp = c->n[LS_AXIS_CP], tp = c->n[LS_AXIS_TP];
+    bool ring = c->d->o.context == LS_CONTEXT_RING;
+    size_t pieces = cp == 1 ? 1 : ring ? 2 * (size_t)cp : (size_t)cp, least = SIZE_MAX;
+
+    if (cp > 1 && !c->time)
+        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program is tokens [B,T] of type i32", cp);
+    if (c->time < pieces && c->time)
+        return ls_fail(LS_EINVAL, "partition: %zu tokens over cp %d%s; %zu at least are wanted", c->time, cp,
+                       ring ? ", two slices a rank" : "", pieces);
+    for (int r = 0; r < cp; r++)
+        least = MIN(least, part_size(c->time, 1, cp > 1 && ring, r, cp));
+    if (c->d->o.sp && tp > 1 && c->time && least < (size_t)tp)
+        return ls_fail(LS_EINVAL, "partition: slices of %zu tokens over tp %d (sp); one token a rank at least is wanted", least, tp);
+    return LS_OK;
+}
+
+/* ---- leaves ---- */
+
+static bool is_tokens(const struct value *v) { return v->role == LS_ROLE_INPUT && v->dtype == LS_I32 && v->ndim == 2; }
+
+static void find_time(struct cutter *c)
+{
+    const struct value *in = &c->p->values[c->p->stage.in.id];
+
+    if (c->p->stage.in.id && in->ndim >= 2)
+        c->time = in->size[1];
+    for (int v = 1; v < c->p->nvalues && !c->time; v++)
+        if (is_tokens(&c->p->values[v]))
+            c->time = c->p->values[v].size[1];
+}
+
+static void cut_leaf(struct cutter *c, ls_value v, ls_axis a, int dim)
+{
+    struct piece piece = time_piece(c, a);
+
+    if (c->n[a] == 1)
+        return;
+    lie_of(c, v)->whole[a] = program_value(c->p, v)->size[dim];
+    *place_of(c, v, a) = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+    value_resize(c, v, dim, part_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+}
+
+/* Positions 0 .. T-1: this rank's, in the value's own tensor. */
+static void cut_positions(struct cutter *c, ls_value v)
+{
+    ls_value own;
+    struct value *x, *y;
+    ls_tensor *t;
+
+    if (c->n[LS_AXIS_CP] == 1)
+        return;
+    own = want_cut(c, v, LS_AXIS_CP, 0, time_piece(c, LS_AXIS_CP));
+    if (!own.id || !program_ok(c->p))
+        return;
+    x = program_value(c->p, v);
+    y = program_value(c->p, own);
+    t = x->tensor, x->tensor = y->tensor, y->tensor = t;  /* the spare value keeps the whole */
+    value_resize(c, own, 0, x->size[0]);
+    cut_leaf(c, v, LS_AXIS_CP, 0);
+    *place_of(c, own, LS_AXIS_CP) = (ls_placement){ 0 };
+}
+
+static void cut_leaves(struct cutter *c)
+{
+    int n = c->p->nvalues;
+
+    for (int v = 1; v < n && program_ok(c->p); v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (is_tokens(x) && x->size[1] == c->time)
+            cut_leaf(c, (ls_value){ v }, LS_AXIS_CP, 1);
+        else if (x->role == LS_ROLE_BOUND && x->dtype == LS_I32 && x->ndim == 1 && x->size[0] == c->time)
+            cut_positions(c, (ls_value){ v });
+    }
+    if (c->p->stage.in.id) {
+        cut_leaf(c, c->p->stage.in, LS_AXIS_CP, 1);
+        if (c->d->o.sp)
+            cut_leaf(c, c->p->stage.in, LS_AXIS_TP, 1);
+        lie_of(c, c->p->stage.in)->learns = true;
+    }
+}
+
+/* ---- the walk ---- */
+
+static void keep_whole(struct cutter *c, const struct instruction *i)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        for (int k = 0; k < i->nin; k++) {
+            ls_placement_kind kind = place_of(c, i->in[k], (ls_axis)a)->kind;
+
+            if (i->in[k].id && (kind != LS_REPLICATE || (lies_learn(c, i->in[k]) && lies_entered(c, i->in[k], (ls_axis)a)))) {
+                cut_refuse(c, (ls_axis)a, i->in[k], "there is no rule for it");
+                return;
+            }
+        }
+    emit_cut(c, i);
+}
+
+static void cut_instruction(struct cutter *c, struct instruction *i)
+{
+    rule_fn *rule = rule_of(i->op);
+    bool learns = false;
+
+    for (int k = 0; k < i->nin; k++)
+        learns = learns || lies_learn(c, i->in[k]);
+    for (int k = 0; k < i->nout; k++)
+        if (i->out[k].id && ls_dtype_is_float(program_value(c->p, i->out[k])->dtype))
+            lie_of(c, i->out[k])->learns = learns;
+    c->p->block = i->block;
+    c->now = i;
+    if (rule)
+        rule(c, i);
+    else
+        keep_whole(c, i);
+    lies_grow(c);
+    c->now = NULL;
+    c->p->block = 0;
+}
+
+static ls_status walk(struct cutter *c)
+{
+    struct list old = c->p->list[SEG_FORWARD];
+
+    c->p->list[SEG_FORWARD] = (struct list){ 0 };
+    c->p->segment = SEG_FORWARD;
+    c->p->phase = PHASE_FORWARD;
+    for (int n = 0; n < old.n && program_ok(c->p); n++) {
+        struct instruction i = old.at[n];
+
+        cut_instruction(c, &i);
+    }
+    list_free(&old);
+    return ls_program_status(c->p);
+}
+
+/* Where a weight met slices its gradient is an addend: the data pass adds them up, once a step. */
+static void tell_store(const struct cutter *c)
+{
+    for (int v = 1; v < c->p->nvalues; v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (x->role == LS_ROLE_PARAMETER && x->param >= 0 && x->place[LS_AXIS_TP].partial_gradient)
+            store_placement(c->p->store, (size_t)x->param)[LS_AXIS_TP].partial_gradient = 1;
+    }
+}
+
+static ls_status settle_stage(struct cutter *c)
+{
+    ls_value out = c->p->stage.out;
+    ls_axis a = LS_AXIS_TP;
+
+    if (!out.id || c->n[a] == 1 || (c->d->o.sp ? lies_cut_on(c, out, a, 1) : !lies_cut(c, out, a) && !lies_partial(c, out, a)))
+        return LS_OK;
+    cut_refuse(c, a, out, "the next stage wants it as the residual stream lies");
+    return ls_program_status(c->p);
+}
+
+static ls_status cut_program(struct cutter *c)
+{
+    LS_TRY(names_cut(c));
+    c->p->local = true;
+    find_time(c);
+    if (c->p->list[SEG_FORWARD].n == 0)
+        return LS_OK;  /* an optimizer alone */
+    LS_TRY(check_time(c));
+    cut_leaves(c);
+    LS_TRY(ls_program_status(c->p));
+    LS_TRY(walk(c));
+    LS_TRY(settle_stage(c));
+    tell_store(c);
+    return unchecked_run ? LS_OK : partition_check(c);
+}
+
+static ls_status run_pass(ls_program *p, void *ctx)
+{
+    const struct mark *d = ctx;
+    struct cutter c = { .p = p, .d = d };
+    static const struct { ls_axis axis; ls_group group; } groups[] = { { LS_AXIS_CP, LS_GROUP_CP }, { LS_AXIS_TP, LS_GROUP_TP },
+                                                                       { LS_AXIS_EP, LS_GROUP_EP } };
+    ls_status st;
+
+    for (int a = 0; a < LS_AXES; a++)
+        c.n[a] = 1;
+    for (size_t k = 0; k < COUNT_OF(groups); k++) {
+        c.n[groups[k].axis] = ls_mesh_size(d->mesh, groups[k].group);
+        c.rank[groups[k].axis] = ls_mesh_index(d->mesh, groups[k].group);
+        c.comm[groups[k].axis] = ls_mesh_comm(d->mesh, groups[k].group);
+    }
+    st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_cut(p, &d->o.stage) : LS_OK;
+    lies_grow(&c);
+    if (st == LS_OK)
+        st = ls_program_status(p);
+    if (st == LS_OK)
+        st = cut_program(&c);
+    mem_free(c.lie);
+    mem_free(c.version);
+    return st;
+}
+
+/* ---- the public calls ---- */
+
+static void mark_release(void *ctx) { mem_free(ctx); }
+
+ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options)
+{
+    static const ls_partition_options defaults = LS_PARTITION_DEFAULTS;
+    const ls_partition_options *o = options ? options : &defaults;
+    struct mark *d;
+    ls_model checked = *m;
+
+    LS_TRY(ls_program_status(p));
+    LS_TRY(ls_model_check(&checked));
+    if (p->compiled || p->partition.pass)
+        return ls_fail(LS_EINVAL, "partition: the program is %s already", p->compiled ? "compiled" : "partitioned");
+    if ((unsigned)o->context > LS_CONTEXT_ALL_TO_ALL)
+        return ls_fail(LS_EINVAL, "partition: context %d does not exist", (int)o->context);
+    LS_TRY(check_model(&checked, o, ls_mesh_size(mesh, LS_GROUP_TP), ls_mesh_size(mesh, LS_GROUP_CP)));
+    d = mem_zalloc(MEM_OTHER, sizeof *d);
+    if (!d)
+        return LS_ENOMEM;
+    *d = (struct mark){ *o, checked, mesh };
+    if (ls_mesh_comm(mesh, LS_GROUP_WORLD))
+        store_set_world(p->store, ls_mesh_comm(mesh, LS_GROUP_WORLD));
+    p->partition = (struct partition){ run_pass, mark_release, d };
+    return LS_OK;
+}
+
+int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2])
+{
+    int n = ls_mesh_size(mesh, LS_GROUP_CP), r = ls_mesh_index(mesh, LS_GROUP_CP);
+    bool zigzag = n > 1 && context == LS_CONTEXT_RING;
+    int pieces = zigzag ? 2 * n : n;
+
+    begin[0] = cut_at(t, 1, r, pieces), end[0] = cut_at(t, 1, r + 1, pieces);
+    begin[1] = end[1] = 0;
+    if (zigzag)
+        begin[1] = cut_at(t, 1, pieces - 1 - r, pieces), end[1] = cut_at(t, 1, pieces - r, pieces);
+    return zigzag ? 2 : 1;
+}

@@ -1,0 +1,119 @@
+/* partition.h - the inside of the partition pass: a forward for one rank becomes this rank's part of it.
+ *
+ * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by name (names.c), the forward is
+ * walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of place.c), and checked
+ * (partition_check.c). Over one axis a value is one of
+ *
+ *     R   the same on all ranks, and so is its gradient
+ *     ~R  the same on all ranks; each has an addend of its gradient       (placement: replicated, partial_gradient)
+ *     S   cut along a dim, and so is its gradient
+ *     P   each rank has an addend; its gradient is the same everywhere
+ *
+ * Values through which no parameter's gradient comes (tokens, tables of rotations) are R and ~R alike. Over tp parameters are cut
+ * or R, and ~R where they meet S or ~R; over cp all of them are ~R (the data pass adds their gradients up) and the loss stays P.
+ * A rule keeps the ids of its outputs and changes their sizes in place.
+ */
+#ifndef LS_PARALLEL_PARTITION_H
+#define LS_PARALLEL_PARTITION_H
+
+#include "lockstep/parallel.h"
+#include "program/program.h"
+#include "program/store.h"
+
+/* What ls_partition() was told. */
+struct mark { ls_partition_options o; ls_model m; const ls_mesh *mesh; };
+
+/* How a value lies, beside its placements (struct value's place and this rank's sizes). */
+struct lie {
+    size_t size[LS_DIMS];     /* of the whole */
+    size_t whole[LS_AXES];    /* of the dim that this axis cuts, in front of its cut */
+    size_t outer[LS_AXES];    /* the dim is that many times `whole`, each cut alike ([B,T] flattened); 0 is 1 */
+    bool   learns;            /* a parameter's gradient comes through it */
+    bool   used;              /* of a parameter: was read as R over tp */
+    bool   enters;            /* of a weight that is whole over tp: its product wants ~R (keys and values of fewer heads than ranks) */
+};
+
+/* Versions of a value in other placements, so that several readers in a block share a move. */
+struct version { int from, to; ls_axis axis; enum move_kind kind; int dim, block; };
+
+struct cutter {
+    ls_program        *p;
+    const struct mark *d;
+    int                n[LS_AXES], rank[LS_AXES];
+    ls_comm           *comm[LS_AXES];  /* NULL: one rank */
+    size_t             time;           /* T of the whole sequence; 0: none was found */
+    struct lie        *lie;            /* [nlie], by value id */
+    int                nlie;
+    struct version    *version;
+    int                nversions, versions_room;
+    const struct instruction *now;     /* whose rule runs, for messages */
+};
+
+typedef void rule_fn(struct cutter *c, struct instruction *i);
+
+/* ---- the parts, in their order ---- */
+
+ls_status names_cut(struct cutter *c);         /* store: boxes, placements, speakers; the program's values of parameters */
+rule_fn  *rule_of(int op);                     /* NULL: the op wants R alone */
+ls_status partition_check(const struct cutter *c);
+
+/* ---- place.c: how values lie ---- */
+
+struct lie   *lie_of(struct cutter *c, ls_value v);          /* valid until the next value is made */
+ls_placement *place_of(struct cutter *c, ls_value v, ls_axis a);
+bool lies_cut(struct cutter *c, ls_value v, ls_axis a);       /* S */
+bool lies_cut_on(struct cutter *c, ls_value v, ls_axis a, int dim);
+bool lies_entered(struct cutter *c, ls_value v, ls_axis a);   /* ~R */
+bool lies_partial(struct cutter *c, ls_value v, ls_axis a);   /* P */
+bool lies_learn(struct cutter *c, ls_value v);
+bool has_time(struct cutter *c, ls_value v);                  /* [B,T,..] of three dims or more */
+/* First and size of this rank's part of x, which is S over a, in elements of its dim (zigzag: of the first piece). */
+size_t part_begin(struct cutter *c, ls_value x, ls_axis a);
+size_t part_size(size_t whole, size_t grain, int zigzag, int r, int n);
+/* A new value of v's local size, placement and lie. */
+ls_value value_like(struct cutter *c, const char *what, ls_value v);
+void     lies_grow(struct cutter *c);                         /* behind values that were made by ops */
+/* out lies as x over all axes, with x's local sizes (both have the same dims). */
+void     lie_like(struct cutter *c, ls_value out, ls_value x);
+void     lie_as(struct cutter *c, ls_value out, ls_value x, ls_axis a, int dim);  /* placement alone; S: along dim */
+void     value_resize(struct cutter *c, ls_value v, int dim, size_t size);       /* contiguous afterwards */
+
+/* ---- place.c: moves ---- */
+
+/* How a dim is cut: as ls_placement; whole 0: the dim's local size. */
+struct piece { size_t whole, grain; int zigzag; };
+/* y (LS_NONE: a new value) = x moved; dim: of the cut. */
+ls_value move_value(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y);
+ls_value swap_value(struct cutter *c, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y);  /* S -> S along another dim */
+/* x as something else, moved where it must be; a version in this block is used again. */
+ls_value want_entered(struct cutter *c, ls_value x, ls_axis a);             /* ~R */
+ls_value want_whole(struct cutter *c, ls_value x, ls_axis a);               /* R */
+ls_value want_cut(struct cutter *c, ls_value x, ls_axis a, int dim, struct piece piece);
+struct piece piece_of(struct cutter *c, ls_value x, ls_axis a);             /* of x, which is S */
+struct piece time_piece(struct cutter *c, ls_axis a);                       /* of the sequence: grain 1, zigzag over cp's ring */
+/* The partial sum x over tp becomes y as the residual stream lies: SCATTER along T with sp, else REDUCE. y LS_NONE: a new value. */
+ls_value settle_partial(struct cutter *c, ls_value x, ls_value y);
+/* A weight (parameter or not) that stands beside x over a: R beside R, ~R beside S and ~R. */
+void     weight_beside(struct cutter *c, struct instruction *i, int k, ls_value x, ls_axis a);
+/* Operands of one shape made to lie alike over a. */
+void     lie_alike(struct cutter *c, struct instruction *i, int n, ls_axis a);
+/* The instruction into the new forward; outputs of the program are joined over tp. */
+void     emit_cut(struct cutter *c, const struct instruction *i);
+/* Fails: "OP over AXIS: 'TENSOR' [..] is cut along dim 1: why", of the instruction at hand. */
+void     cut_refuse(struct cutter *c, ls_axis a, ls_value v, const char *why);
+
+/* ---- rules in files of their own ---- */
+rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view;
+
+/* ---- planted bugs, for tests ---- */
+
+enum partition_bug { PART_NONE, PART_NO_ENTER, PART_NO_REDUCE, PART_NO_PARTIAL, PART_DOUBLE_REDUCE, PART_WRONG_GROUP, PART_MASK,
+                     PART_LOSS_TWICE, PART_LOSS_MEAN };
+/* "no_enter": the gradient's all-reduce in front of column linears is missing; "no_reduce": the sum behind row linears; "no_partial":
+ * gradients of weights that are replicated over tp and met slices are not added up; "double_reduce": sums are formed twice;
+ * "wrong_group": moves use another axis' ranks; "mask": dropout by local index; "loss_twice": divided by cp once more; "loss_mean":
+ * divided by the rank's own tokens. NULL: none. unchecked: the wrong program runs. */
+ls_status partition_plant(const char *bug, bool unchecked);
+bool      partition_has(enum partition_bug bug);
+
+#endif

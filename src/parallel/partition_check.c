@@ -1,0 +1,242 @@
+/* partition_check.c - the last look at a forward that was cut: every operand over every axis as the op's type wants it.
+ *
+ *     most ops           R, R -> R      ~R, ~R -> ~R      S, S or ~R -> S      what doesn't learn stands beside anything
+ *     linear functions   P, P -> P
+ *     products           ~R, w cut by rows -> S;   S, w cut by columns -> P
+ *     moves              as the table in program.h says, over the ranks of their axis
+ *
+ * An R beside S or ~R is where all-reduces are forgotten: its gradient here is an addend, and R promises that it is none. The walk
+ * knows nothing of how the rules came to their placements.
+ */
+#include "parallel/partition.h"
+
+enum type { FREE, SAME, ENTERED, CUT, PARTIAL };  /* FREE: no gradient comes through it; R, ~R, S, P */
+
+static enum type type_of(const struct cutter *c, ls_value v, ls_axis a)
+{
+    const ls_placement *at = &c->p->values[v.id].place[a];
+
+    if (!v.id)
+        return FREE;
+    if (at->kind != LS_REPLICATE)
+        return at->kind == LS_SHARD ? CUT : PARTIAL;
+    return !c->lie[v.id].learns ? FREE : at->partial_gradient ? ENTERED : SAME;
+}
+
+static ls_status wrong(const struct cutter *c, const struct instruction *i, ls_axis a, ls_value v, const char *why)
+{
+    static const char *const names[] = { "replicated", "replicated", "replicated with a partial gradient", "cut", "a partial sum" };
+    const struct value *x = &c->p->values[v.id];
+    char shape[96];
+
+    return ls_fail(LS_EINVAL, "placement check: %s%s%s over %s: '%s' %s is %s: %s", c->p->blocks[i->block] ? c->p->blocks[i->block] : "",
+                   i->block ? ": " : "", i->op == OP_MOVE ? move_name(i->move.kind) : program_op_name(i->op), axis_name(a), x->name,
+                   value_shape(x, shape), names[type_of(c, v, a)], why);
+}
+
+static bool is_cut_on(const struct cutter *c, ls_value v, ls_axis a, int dim)
+{
+    return type_of(c, v, a) == CUT && c->p->values[v.id].place[a].dim == dim;
+}
+
+/* ---- one rule a kind of op ---- */
+
+/* FREE stands for R and for ~R. */
+static bool fits(enum type has, enum type want) { return has == want || (has == FREE && (want == SAME || want == ENTERED)); }
+
+static ls_status check_move(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    static const struct { enum type from, to; const char *why; } kinds[] = {
+        [MOVE_ENTER]   = { SAME, ENTERED, "only what is the same everywhere, gradient too, can be entered" },
+        [MOVE_REDUCE]  = { PARTIAL, SAME, "it is no partial sum; it has been added up before, or needs no sum" },
+        [MOVE_GATHER]  = { CUT, ENTERED, "only what is cut can be gathered" },
+        [MOVE_SCATTER] = { PARTIAL, CUT, "it is no partial sum; it has been added up before, or needs no sum" },
+        [MOVE_SLICE]   = { SAME, CUT, "only what is the same everywhere, gradient too, can be sliced" },
+        [MOVE_JOIN]    = { CUT, SAME, "only what is cut can be joined" },
+        [MOVE_PART]    = { ENTERED, CUT, "its gradient is no addend" },
+        [MOVE_SWAP]    = { CUT, CUT, "only what is cut can be exchanged" },
+    };
+
+    if (a != i->move.axis)
+        return type_of(c, i->in[0], a) == type_of(c, i->out[0], a) ? LS_OK : wrong(c, i, a, i->out[0], "a move changes one axis alone");
+    if (i->move.comm != c->comm[a])
+        return wrong(c, i, a, i->in[0], "it is moved over the ranks of another axis");
+    if (!fits(type_of(c, i->in[0], a), kinds[i->move.kind].from))
+        return wrong(c, i, a, i->in[0], kinds[i->move.kind].why);
+    if (!fits(type_of(c, i->out[0], a), kinds[i->move.kind].to))
+        return wrong(c, i, a, i->out[0], "that is not what the move makes");
+    return LS_OK;
+}
+
+static bool is_linear(int op) { return op == OP_SCALE || op == OP_COPY || op == OP_ADD || op == OP_REDUCE_SUM || op == OP_VIEW; }
+
+/* The type that operands [0, n) give together. */
+static ls_status together(const struct cutter *c, const struct instruction *i, ls_axis a, int n, enum type *out)
+{
+    int same = -1, partial = -1, other = -1;
+
+    *out = FREE;
+    for (int k = 0; k < n; k++) {
+        enum type t = type_of(c, i->in[k], a);
+
+        if (t == SAME)
+            same = k;
+        else if (t == PARTIAL)
+            partial = k;
+        else if (t != FREE)
+            other = k;
+        *out = MAX(*out, t);
+    }
+    if (partial >= 0 && !is_linear(i->op))
+        return wrong(c, i, a, i->in[partial], "it has to be added up before this op reads it; a reduction is missing");
+    if (partial >= 0 && (same >= 0 || other >= 0))
+        return wrong(c, i, a, i->in[partial], "it stands beside what is none");
+    if (same >= 0 && other >= 0 && c->p->values[i->in[same].id].role == LS_ROLE_PARAMETER)
+        return wrong(c, i, a, i->in[same], "its gradient here is an addend of each rank's, and it is not marked so: nobody would add them up");
+    if (same >= 0 && other >= 0)
+        return wrong(c, i, a, i->in[same], "its gradient here is an addend of each rank's; it has to be entered, or the sum is missing");
+    return LS_OK;
+}
+
+static ls_status makes(const struct cutter *c, const struct instruction *i, ls_axis a, enum type want)
+{
+    if (!i->out[0].id || !c->lie[i->out[0].id].learns || type_of(c, i->out[0], a) == want)
+        return LS_OK;
+    return wrong(c, i, a, i->out[0], want == PARTIAL ? "the op makes partial sums" : want == CUT ? "the op makes a slice"
+                 : want == ENTERED ? "the op makes what has a partial gradient" : "the op makes the same everywhere");
+}
+
+static ls_status check_general(const struct cutter *c, const struct instruction *i, ls_axis a, int n)
+{
+    enum type t;
+
+    LS_TRY(together(c, i, a, n, &t));
+    return t == FREE ? LS_OK : makes(c, i, a, t);
+}
+
+static ls_status check_linear(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    ls_value x = i->in[0], w = i->in[1];
+    int last = c->p->values[x.id].ndim - 1;
+
+    if (is_cut_on(c, w, a, 0)) {
+        if (!fits(type_of(c, x, a), ENTERED))
+            return wrong(c, i, a, x, "the weight's rows are cut, so its gradient here is an addend of each rank's; it has to be entered");
+        return makes(c, i, a, CUT);
+    }
+    if (is_cut_on(c, w, a, 1)) {
+        if (!is_cut_on(c, x, a, last))
+            return wrong(c, i, a, x, "the weight's columns are cut, and it is not cut with them");
+        if (i->in[2].id)
+            return wrong(c, i, a, i->in[2], "a bias in front of the sum would be added once a rank");
+        return makes(c, i, a, PARTIAL);
+    }
+    if (is_cut_on(c, x, a, last))
+        return wrong(c, i, a, x, "its rows are cut, and the weight's columns are not");
+    return check_general(c, i, a, 3);
+}
+
+static ls_status check_embedding(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    if (!is_cut_on(c, i->in[1], a, 0))
+        return check_general(c, i, a, 2);
+    if (type_of(c, i->in[0], a) == CUT)
+        return wrong(c, i, a, i->in[0], "every rank looks up all of it in its rows");
+    return makes(c, i, a, PARTIAL);
+}
+
+static ls_status check_loss(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    enum type t;
+
+    if (i->op == OP_VOCAB_XENT && a == i->across.axis) {
+        if (!fits(type_of(c, i->in[0], a), ENTERED))
+            return wrong(c, i, a, i->in[0], "the head's rows are cut, so its gradient here is an addend of each rank's");
+        if (!is_cut_on(c, i->in[1], a, 0) || i->across.comm != c->comm[a])
+            return wrong(c, i, a, i->in[1], "its rows lie over other ranks");
+        return makes(c, i, a, SAME);
+    }
+    LS_TRY(together(c, i, a, 2, &t));
+    return makes(c, i, a, t == CUT ? PARTIAL : t);
+}
+
+static ls_status check_view(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    enum type from = type_of(c, i->in[0], a), to = type_of(c, i->out[0], a);
+    bool part = i->view.kind == VIEW_SLICE && to == CUT && (from == ENTERED || from == FREE);  /* of what all have, each its own */
+
+    return part || from == to || from == FREE ? LS_OK : wrong(c, i, a, i->out[0], "a view lies as what it views");
+}
+
+static ls_status check_sum(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    bool along = type_of(c, i->in[0], a) == CUT && (i->attr.reduce.dim < 0 || is_cut_on(c, i->in[0], a, i->attr.reduce.dim));
+
+    return along ? makes(c, i, a, PARTIAL) : check_general(c, i, a, 1);
+}
+
+static ls_status check_ring(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    for (int k = 0; k < 3 && a == i->across.axis; k++)
+        if (!is_cut_on(c, i->in[k], a, 1) || i->across.comm != c->comm[a])
+            return wrong(c, i, a, i->in[k], "the ring wants slices of the sequence, over its own ranks");
+    return check_general(c, i, a, 3);
+}
+
+static ls_status check_instruction(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    switch (i->op) {
+    case OP_MOVE:           return check_move(c, i, a);
+    case OP_VIEW:           return check_view(c, i, a);
+    case OP_LINEAR:         return check_linear(c, i, a);
+    case OP_EMBEDDING:      return check_embedding(c, i, a);
+    case OP_LINEAR_XENT:
+    case OP_VOCAB_XENT:     return check_loss(c, i, a);
+    case OP_REDUCE_SUM:     return check_sum(c, i, a);
+    case OP_RING_ATTENTION: return check_ring(c, i, a);
+    default:                return check_general(c, i, a, i->nin);
+    }
+}
+
+/* ---- what is not in a list ---- */
+
+static ls_status check_parameters(const struct cutter *c)
+{
+    for (int v = 1; v < c->p->nvalues; v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (x->role == LS_ROLE_PARAMETER && x->param >= 0 && store_is_here(c->p->store, (size_t)x->param)
+            && !store_placement(c->p->store, (size_t)x->param)[LS_AXIS_TP].partial_gradient != !x->place[LS_AXIS_TP].partial_gradient)
+            return ls_fail(LS_EINVAL, "placement check: the gradient of '%s' is partial over tp%s, but the store is told%s", x->name,
+                           x->place[LS_AXIS_TP].partial_gradient ? "" : " nowhere",
+                           x->place[LS_AXIS_TP].partial_gradient ? " nothing" : " so");
+    }
+    return LS_OK;
+}
+
+static ls_status check_loss_itself(const struct cutter *c)
+{
+    const struct value *loss = &c->p->values[c->p->loss.id];
+
+    if (!c->p->loss.id)
+        return LS_OK;
+    if (c->n[LS_AXIS_TP] > 1 && loss->place[LS_AXIS_TP].kind != LS_REPLICATE)
+        return ls_fail(LS_EINVAL, "placement check: the loss '%s' is not the same on all ranks of tp", loss->name);
+    if (c->n[LS_AXIS_CP] > 1 && loss->place[LS_AXIS_CP].kind != LS_PARTIAL)
+        return ls_fail(LS_EINVAL, "placement check: the loss '%s' is no addend over cp: gradients would be added up %d times",
+                       loss->name, c->n[LS_AXIS_CP]);
+    return LS_OK;
+}
+
+ls_status partition_check(const struct cutter *c)
+{
+    static const ls_axis axes[] = { LS_AXIS_CP, LS_AXIS_TP };
+    const struct list *l = &c->p->list[SEG_FORWARD];
+
+    for (int n = 0; n < l->n; n++)
+        for (size_t k = 0; k < COUNT_OF(axes); k++)
+            if (c->n[axes[k]] > 1)
+                LS_TRY(check_instruction(c, &l->at[n], axes[k]));
+    LS_TRY(check_parameters(c));
+    return check_loss_itself(c);
+}

@@ -1,0 +1,267 @@
+/* rules.c - the table of rules, and those of ops that work element by element, on rows, or on shapes. */
+#include "parallel/partition.h"
+
+#include <string.h>
+
+/* ---- element by element ---- */
+
+static void each_axis_alike(struct cutter *c, struct instruction *i, int n)
+{
+    lie_alike(c, i, n, LS_AXIS_CP);
+    lie_alike(c, i, n, LS_AXIS_TP);
+}
+
+static void rule_pointwise(struct cutter *c, struct instruction *i)
+{
+    each_axis_alike(c, i, i->nin);
+    if (!program_ok(c->p))
+        return;
+    lie_like(c, i->out[0], i->in[0]);
+    emit_cut(c, i);
+}
+
+/* Those that are no linear function: a sum of f(addends) is not f(sum). */
+static void rule_nonlinear(struct cutter *c, struct instruction *i)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        for (int k = 0; k < i->nin; k++)
+            if (lies_partial(c, i->in[k], (ls_axis)a)) {
+                cut_refuse(c, (ls_axis)a, i->in[k], "it has to be added up first");
+                return;
+            }
+    rule_pointwise(c, i);
+}
+
+static bool one_shape(struct cutter *c, ls_value a, ls_value b)
+{
+    int n = program_value(c->p, a)->ndim;
+
+    return n == program_value(c->p, b)->ndim && memcmp(lie_of(c, a)->size, lie_of(c, b)->size, (size_t)n * sizeof(size_t)) == 0;
+}
+
+/* b is a suffix of a, or one element, repeated over the rest. */
+static void bring_suffix(struct cutter *c, struct instruction *i, ls_axis a)
+{
+    int shift = program_value(c->p, i->in[0])->ndim - program_value(c->p, i->in[1])->ndim;
+    bool single = value_count(program_value(c->p, i->in[1])) == 1;
+
+    if (c->n[a] == 1 || !program_ok(c->p))
+        return;
+    if (lies_cut(c, i->in[1], a) && !lies_cut(c, i->in[0], a))
+        i->in[0] = want_cut(c, i->in[0], a, place_of(c, i->in[1], a)->dim + shift, piece_of(c, i->in[1], a));
+    if (!program_ok(c->p))
+        return;
+    if (lies_partial(c, i->in[0], a) || lies_partial(c, i->in[1], a))
+        cut_refuse(c, a, i->in[lies_partial(c, i->in[1], a)], "it has to be added up first");
+    else if (!single && lies_cut(c, i->in[0], a) && place_of(c, i->in[0], a)->dim >= shift)
+        i->in[1] = want_cut(c, i->in[1], a, place_of(c, i->in[0], a)->dim - shift, piece_of(c, i->in[0], a));
+    else if (lies_entered(c, i->in[1], a) && !lies_cut(c, i->in[0], a))
+        i->in[0] = want_entered(c, i->in[0], a);
+    else
+        weight_beside(c, i, 1, i->in[0], a);
+}
+
+static void rule_add(struct cutter *c, struct instruction *i)
+{
+    if (one_shape(c, i->in[0], i->in[1])) {
+        rule_pointwise(c, i);
+        return;
+    }
+    bring_suffix(c, i, LS_AXIS_CP);
+    bring_suffix(c, i, LS_AXIS_TP);
+    if (!program_ok(c->p))
+        return;
+    lie_like(c, i->out[0], i->in[0]);
+    emit_cut(c, i);
+}
+
+/* Which rows of dim 1 these are: sorted into one or two runs, over cp first and then over tp. */
+static void rows_of(struct cutter *c, ls_value x, size_t begin[2], size_t count[2])
+{
+    size_t at = 0, end = 0;
+    int runs = 0, n = c->n[LS_AXIS_CP], r = c->rank[LS_AXIS_CP];
+    size_t b[2] = { 0, 0 }, e[2] = { c->time, 0 };
+
+    if (lies_cut(c, x, LS_AXIS_CP)) {
+        bool zigzag = place_of(c, x, LS_AXIS_CP)->zigzag;
+        int pieces = zigzag ? 2 * n : n;
+
+        b[0] = cut_at(c->time, 1, r, pieces), e[0] = cut_at(c->time, 1, r + 1, pieces);
+        if (zigzag)
+            b[1] = cut_at(c->time, 1, pieces - 1 - r, pieces), e[1] = cut_at(c->time, 1, pieces - r, pieces);
+    }
+    end = e[0] - b[0] + e[1] - b[1];
+    if (lies_cut(c, x, LS_AXIS_TP)) {
+        at = part_begin(c, x, LS_AXIS_TP);
+        end = at + program_value(c->p, x)->size[1];
+    }
+    for (int k = 0; k < 2; k++) {
+        size_t before = k ? e[0] - b[0] : 0, lo = MAX(at, before), hi = MIN(end, before + e[k] - b[k]);
+
+        begin[k] = count[k] = 0;
+        if (lo < hi)
+            begin[runs] = b[k] + lo - before, count[runs++] = hi - lo;
+    }
+}
+
+static void rule_dropout(struct cutter *c, struct instruction *i)
+{
+    bool cut = lies_cut(c, i->in[0], LS_AXIS_CP) || lies_cut(c, i->in[0], LS_AXIS_TP);
+
+    for (int a = 0; a < LS_AXES && cut; a++)
+        if (lies_cut(c, i->in[0], (ls_axis)a) && (!lies_cut_on(c, i->in[0], (ls_axis)a, 1) || !has_time(c, i->in[0]))) {
+            cut_refuse(c, (ls_axis)a, i->in[0], "masks know slices along the sequence of [B,T,..]");
+            return;
+        }
+    if (cut && !partition_has(PART_MASK)) {
+        i->attr.dropout.whole = c->time;
+        rows_of(c, i->in[0], i->attr.dropout.begin, i->attr.dropout.count);
+    }
+    for (int a = 0; a < LS_AXES; a++)
+        if (lies_partial(c, i->in[0], (ls_axis)a))
+            cut_refuse(c, (ls_axis)a, i->in[0], "it has to be added up first");
+    if (!program_ok(c->p))
+        return;
+    lie_like(c, i->out[0], i->in[0]);
+    emit_cut(c, i);
+}
+
+/* ---- rows ---- */
+
+static bool rows_are_whole(struct cutter *c, ls_value x)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        if (lies_cut_on(c, x, (ls_axis)a, program_value(c->p, x)->ndim - 1) || lies_partial(c, x, (ls_axis)a)) {
+            cut_refuse(c, (ls_axis)a, x, "its rows have to be whole");
+            return false;
+        }
+    return true;
+}
+
+static void rule_rows(struct cutter *c, struct instruction *i)
+{
+    size_t rows;
+
+    if (!rows_are_whole(c, i->in[0]))
+        return;
+    for (int k = 1; k < i->nin; k++) {
+        weight_beside(c, i, k, i->in[0], LS_AXIS_CP);
+        weight_beside(c, i, k, i->in[0], LS_AXIS_TP);
+    }
+    if (!program_ok(c->p))
+        return;
+    lie_like(c, i->out[0], i->in[0]);
+    rows = value_count(program_value(c->p, i->in[0])) / MAX(program_value(c->p, i->in[0])->size[program_value(c->p, i->in[0])->ndim - 1], 1);
+    for (int k = 1; k < i->nout; k++)
+        if (i->out[k].id)
+            value_resize(c, i->out[k], 0, rows);
+    emit_cut(c, i);
+}
+
+/* ---- positions ---- */
+
+static void rule_rope_table(struct cutter *c, struct instruction *i)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        lie_as(c, i->out[0], i->in[0], (ls_axis)a, 0);
+    value_resize(c, i->out[0], 0, program_value(c->p, i->in[0])->size[0]);
+    emit_cut(c, i);
+}
+
+static void rule_rope(struct cutter *c, struct instruction *i)
+{
+    static const ls_axis axes[] = { LS_AXIS_CP, LS_AXIS_TP };
+
+    if (!rows_are_whole(c, i->in[0]))
+        return;
+    for (size_t k = 0; k < COUNT_OF(axes); k++)
+        if (lies_cut_on(c, i->in[0], axes[k], 1))
+            i->in[1] = want_cut(c, i->in[1], axes[k], 0, piece_of(c, i->in[0], axes[k]));
+        else if (lies_cut(c, i->in[1], axes[k]))
+            i->in[0] = want_cut(c, i->in[0], axes[k], 1, piece_of(c, i->in[1], axes[k]));
+    if (!program_ok(c->p))
+        return;
+    lie_like(c, i->out[0], i->in[0]);
+    emit_cut(c, i);
+}
+
+/* ---- shapes ---- */
+
+static void rule_concat(struct cutter *c, struct instruction *i)
+{
+    int dim = i->attr.concat.dim;
+    size_t total = 0;
+
+    each_axis_alike(c, i, i->nin);
+    for (int a = 0; a < LS_AXES && program_ok(c->p); a++)
+        if (lies_cut_on(c, i->in[0], (ls_axis)a, dim))
+            cut_refuse(c, (ls_axis)a, i->in[0], "parts can't be joined along the dim that is cut");
+    if (!program_ok(c->p))
+        return;
+    for (int k = 0; k < i->nin; k++)
+        total += program_value(c->p, i->in[k])->size[dim];
+    lie_like(c, i->out[0], i->in[0]);
+    value_resize(c, i->out[0], dim, total);
+    emit_cut(c, i);
+}
+
+static void rule_matmul(struct cutter *c, struct instruction *i)
+{
+    int n = program_value(c->p, i->in[0])->ndim;
+
+    each_axis_alike(c, i, 2);
+    for (int a = 0; a < LS_AXES && program_ok(c->p); a++)
+        if (lies_partial(c, i->in[0], (ls_axis)a) || (lies_cut(c, i->in[0], (ls_axis)a) && place_of(c, i->in[0], (ls_axis)a)->dim >= n - 2))
+            cut_refuse(c, (ls_axis)a, i->in[0], "only leading dims can be cut");
+    if (!program_ok(c->p))
+        return;
+    for (int a = 0; a < LS_AXES; a++)
+        lie_as(c, i->out[0], i->in[0], (ls_axis)a, place_of(c, i->in[0], (ls_axis)a)->dim);
+    for (int d = 0; d < n - 2; d++)
+        value_resize(c, i->out[0], d, program_value(c->p, i->in[0])->size[d]);
+    emit_cut(c, i);
+}
+
+/* A sum along the dim that is cut is a sum of addends. */
+static void rule_sum(struct cutter *c, struct instruction *i)
+{
+    ls_value x = i->in[0], y = i->out[0];
+    int dim = i->attr.reduce.dim;
+    bool partial = lies_cut(c, x, LS_AXIS_TP) && (dim < 0 || lies_cut_on(c, x, LS_AXIS_TP, dim));
+
+    if (partial)
+        i->out[0] = value_like(c, "sum.part", y);
+    if (!program_ok(c->p))
+        return;
+    for (int a = 0; a < LS_AXES; a++) {
+        int at = place_of(c, x, (ls_axis)a)->dim;
+
+        if (lies_cut(c, x, (ls_axis)a) && (dim < 0 || at == dim))
+            *place_of(c, i->out[0], (ls_axis)a) = (ls_placement){ .kind = LS_PARTIAL };
+        else
+            lie_as(c, i->out[0], x, (ls_axis)a, at > dim ? at - 1 : at);
+    }
+    for (int d = 0, k = 0; dim >= 0 && d < program_value(c->p, x)->ndim; d++)
+        if (d != dim)
+            value_resize(c, i->out[0], k++, program_value(c->p, x)->size[d]);
+    emit_cut(c, i);
+    if (partial)
+        settle_partial(c, i->out[0], y);
+}
+
+/* ---- the table ---- */
+
+rule_fn *rule_of(int op)
+{
+    static rule_fn *const rules[PROGRAM_OPS] = {
+        [OP_VIEW] = rule_view,         [OP_COPY] = rule_pointwise,      [OP_SCALE] = rule_pointwise,
+        [OP_ADD] = rule_add,           [OP_MUL] = rule_nonlinear,       [OP_UNARY] = rule_nonlinear,
+        [OP_SWIGLU] = rule_nonlinear,  [OP_DROPOUT] = rule_dropout,     [OP_SOFTMAX] = rule_rows,
+        [OP_LAYER_NORM] = rule_rows,   [OP_RMS_NORM] = rule_rows,       [OP_LINEAR] = rule_linear,
+        [OP_MATMUL] = rule_matmul,     [OP_EMBEDDING] = rule_embedding, [OP_LINEAR_XENT] = rule_linear_xent,
+        [OP_ROPE_TABLE] = rule_rope_table, [OP_ROPE] = rule_rope,       [OP_ATTENTION] = rule_attention,
+        [OP_CONCAT] = rule_concat,     [OP_REDUCE_SUM] = rule_sum,
+    };
+
+    return op >= 0 && op < PROGRAM_OPS ? rules[op] : NULL;
+}

@@ -1,0 +1,208 @@
+/* rules_product.c - linear layers, embeddings, the loss: what is cut by the rows or the columns of a weight.
+ *
+ *     linear     ~R x, w cut by rows      -> S along the last dim      nothing moves
+ *                S x,  w cut by columns   -> P, added up; then the bias
+ *     embedding  R ids, w cut by rows     -> P, added up: a rank has zeros where another has the row
+ *     loss       ~R x, w cut by rows      -> R: logits stay where they are made
+ */
+#include "parallel/partition.h"
+
+/* y as the rank's rows of w make it: the last dim is cut as w's rows are. */
+static void cut_last(struct cutter *c, ls_value y, ls_value w, ls_axis a)
+{
+    int last = program_value(c->p, y)->ndim - 1;
+
+    *place_of(c, y, a) = *place_of(c, w, a);
+    place_of(c, y, a)->dim = last;
+    lie_of(c, y)->whole[a] = lie_of(c, w)->whole[a];
+    lie_of(c, y)->outer[a] = 1;
+}
+
+static void lead_dims(struct cutter *c, ls_value y, ls_value x, size_t last)
+{
+    int n = program_value(c->p, x)->ndim - 1;
+
+    for (int a = 0; a < LS_AXES; a++)
+        if (!lies_cut_on(c, x, (ls_axis)a, n))
+            lie_as(c, y, x, (ls_axis)a, place_of(c, x, (ls_axis)a)->dim);
+    for (int d = 0; d < n; d++)
+        value_resize(c, y, d, program_value(c->p, x)->size[d]);
+    value_resize(c, y, n, last);
+}
+
+/* What is made with a weight that is ~R is ~R, where it isn't cut. */
+static void weight_enters(struct cutter *c, ls_value y, ls_value w)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        if (lies_entered(c, w, (ls_axis)a) && place_of(c, y, (ls_axis)a)->kind == LS_REPLICATE)
+            place_of(c, y, (ls_axis)a)->partial_gradient = 1;
+}
+
+/* x as one axis wants it for its product with w; true: the result is a partial sum over it. */
+static bool bring(struct cutter *c, struct instruction *i, ls_axis a)
+{
+    int last = program_value(c->p, i->in[0])->ndim - 1;
+    ls_value w = i->in[1];
+
+    if (c->n[a] == 1 || !program_ok(c->p))
+        return false;
+    if (lies_partial(c, i->in[0], a) || lies_partial(c, w, a)) {
+        cut_refuse(c, a, lies_partial(c, w, a) ? w : i->in[0], "it has to be added up first");
+    } else if (lies_cut_on(c, w, a, 0)) {
+        i->in[0] = want_entered(c, i->in[0], a);
+        if (i->in[2].id && !lies_cut_on(c, i->in[2], a, 0))
+            cut_refuse(c, a, i->in[2], "it stands behind a product whose rows are cut");
+    } else if (lies_cut_on(c, w, a, 1)) {
+        i->in[0] = want_cut(c, i->in[0], a, last, piece_of(c, w, a));
+        return true;
+    } else if (lies_cut_on(c, i->in[0], a, last)) {
+        cut_refuse(c, a, i->in[0], "the weight's columns are not cut with it");
+    } else {
+        if (lies_entered(c, w, a) && (!lies_cut(c, i->in[0], a) || lie_of(c, w)->enters))
+            i->in[0] = want_entered(c, i->in[0], a);  /* once, for queries, keys and values alike */
+        weight_beside(c, i, 1, i->in[0], a);
+        weight_beside(c, i, 2, i->in[0], a);
+    }
+    return false;
+}
+
+/* A bias behind the sum: once, beside what the sum has become. */
+static void add_bias(struct cutter *c, ls_value sum, ls_value bias, ls_value y)
+{
+    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->block, .group = -1 };
+
+    lie_like(c, y, sum);
+    weight_beside(c, &add, 1, sum, LS_AXIS_TP);
+    weight_beside(c, &add, 1, sum, LS_AXIS_CP);
+    emit_cut(c, &add);
+}
+
+void rule_linear(struct cutter *c, struct instruction *i)
+{
+    ls_value y = i->out[0], bias = i->in[2], sum;
+    bool partial;
+
+    if (bring(c, i, LS_AXIS_CP))
+        cut_refuse(c, LS_AXIS_CP, i->in[1], "weights are whole over cp");
+    partial = bring(c, i, LS_AXIS_TP);
+    if (!program_ok(c->p))
+        return;
+    if (partial) {
+        i->out[0] = value_like(c, "linear.part", y);
+        i->in[2] = LS_NONE;
+    }
+    if (!program_ok(c->p))
+        return;
+    lead_dims(c, i->out[0], i->in[0], program_value(c->p, i->in[1])->size[0]);
+    weight_enters(c, i->out[0], i->in[1]);
+    if (lies_cut_on(c, i->in[1], LS_AXIS_TP, 0))
+        cut_last(c, i->out[0], i->in[1], LS_AXIS_TP);
+    if (partial)
+        *place_of(c, i->out[0], LS_AXIS_TP) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_cut(c, i);
+    if (!partial)
+        return;
+    sum = settle_partial(c, i->out[0], bias.id ? LS_NONE : y);
+    if (bias.id && program_ok(c->p))
+        add_bias(c, sum, bias, y);
+}
+
+/* ---- tokens ---- */
+
+/* Looked up by slices: with sp rows of a table that every rank has go to the slice that the rank has of the sequence. */
+static void cut_ids(struct cutter *c, struct instruction *i)
+{
+    int last = program_value(c->p, i->in[0])->ndim - 1;
+
+    if (c->d->o.sp && c->n[LS_AXIS_TP] > 1 && last >= 0 && lie_of(c, i->in[0])->size[last] == c->time)
+        i->in[0] = want_cut(c, i->in[0], LS_AXIS_TP, last, time_piece(c, LS_AXIS_TP));
+}
+
+void rule_embedding(struct cutter *c, struct instruction *i)
+{
+    ls_value y = i->out[0], w = i->in[1];
+    bool cut = lies_cut_on(c, w, LS_AXIS_TP, 0);
+    int ndim = program_value(c->p, i->in[0])->ndim;
+
+    if (cut)
+        i->in[0] = want_whole(c, i->in[0], LS_AXIS_TP);
+    else
+        cut_ids(c, i);
+    for (int a = LS_AXIS_CP; a <= LS_AXIS_TP; a++)
+        if (!(cut && a == LS_AXIS_TP) && a != LS_AXIS_EP)
+            weight_beside(c, i, 1, i->in[0], (ls_axis)a);
+    if (!program_ok(c->p))
+        return;
+    if (cut)
+        i->out[0] = value_like(c, "embedding.part", y);
+    if (!program_ok(c->p))
+        return;
+    for (int a = 0; a < LS_AXES; a++)
+        lie_as(c, i->out[0], i->in[0], (ls_axis)a, place_of(c, i->in[0], (ls_axis)a)->dim);
+    weight_enters(c, i->out[0], i->in[1]);
+    for (int d = 0; d < ndim; d++)
+        value_resize(c, i->out[0], d, program_value(c->p, i->in[0])->size[d]);
+    if (cut) {
+        i->attr.embedding.first = part_begin(c, w, LS_AXIS_TP);
+        *place_of(c, i->out[0], LS_AXIS_TP) = (ls_placement){ .kind = LS_PARTIAL };
+    }
+    emit_cut(c, i);
+    if (cut)
+        settle_partial(c, i->out[0], y);
+}
+
+/* ---- the loss ---- */
+
+/* The loss is this rank's addend over cp: its tokens' sum over the count of all. */
+static void settle_loss(struct cutter *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_CP;
+
+    if (c->n[a] == 1 || !lies_cut(c, i->in[0], a))
+        return;
+    if (!i->in[3].id && !partition_has(PART_LOSS_MEAN))
+        cut_refuse(c, a, i->in[0], "the loss needs a denominator, the count of all ranks' tokens");
+    if (!lies_cut(c, i->in[2], a))
+        cut_refuse(c, a, i->in[2], "the targets are not cut with the rows");
+    if (partition_has(PART_LOSS_MEAN))
+        i->in[3] = LS_NONE;
+    *place_of(c, i->out[0], a) = (ls_placement){ .kind = LS_PARTIAL };
+    value_resize(c, i->out[1], 0, value_count(program_value(c->p, i->in[2])));
+}
+
+/* The planted bug: the loss divided once more. */
+static void divide_again(struct cutter *c, struct instruction *i, ls_value y)
+{
+    struct instruction scale = { .op = OP_SCALE, .nin = 1, .nout = 1, .in = { i->out[0] }, .out = { y }, .block = c->p->block,
+                                 .group = -1, .attr.scale = { 1.0 / c->n[LS_AXIS_CP] } };
+
+    lie_like(c, y, i->out[0]);
+    emit_cut(c, &scale);
+}
+
+void rule_linear_xent(struct cutter *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    bool cut = lies_cut_on(c, i->in[1], a, 0), twice = partition_has(PART_LOSS_TWICE);
+    ls_value y = i->out[0];
+
+    if (cut) {
+        i->in[0] = want_entered(c, i->in[0], a);
+        i->in[2] = want_whole(c, i->in[2], a);
+        i->op = OP_VOCAB_XENT;
+        i->across = (struct across){ a, c->comm[a], lie_of(c, i->in[1])->whole[a], 0 };
+        i->attr.embedding.first = part_begin(c, i->in[1], a);
+    } else if (c->n[a] > 1) {
+        i->in[0] = want_whole(c, i->in[0], a);
+        weight_beside(c, i, 1, i->in[0], a);
+    }
+    weight_beside(c, i, 1, i->in[0], LS_AXIS_CP);
+    if (twice && program_ok(c->p))
+        i->out[0] = value_like(c, "loss.once", y);
+    if (!program_ok(c->p))
+        return;
+    settle_loss(c, i);
+    emit_cut(c, i);
+    if (twice)
+        divide_again(c, i, y);
+}
