@@ -1,7 +1,7 @@
-/* buffers.c - batch norms over several ranks.
+/* buffers.c - what is added up over the samples of all ranks: batch statistics, and how many tokens went to each expert.
  *
- * An op whose result is to be added up over the samples of all ranks marks it as partial over dp. With sync_batch_norm it is
- * added up on the spot, and its readers see the sum of all ranks. Without, each rank normalises by its own samples, and the
+ * An op whose result is to be added up over the samples of all ranks marks it as partial over dp. It is added up on the spot, and
+ * its readers see the sum of all ranks. Batch norms without sync_batch_norm: each rank normalises by its own samples, and the
  * running statistics, which then differ, are rank 0's at the end of each step. (With it they are equal anyway.)
  */
 #include "parallel/data.h"
@@ -13,6 +13,15 @@ static bool is_marked(const ls_program *p, ls_value v)
     const struct value *x = &p->values[v.id];
 
     return v.id && x->root == v.id && x->role == LS_ROLE_ACTIVATION && x->place[LS_AXIS_DP].kind == LS_PARTIAL;
+}
+
+/* The ranks that have other samples. */
+static ls_comm *samples(const struct pass *a) { return a->d->over[OVER_DENSE].all; }
+
+/* Is what i marks to be added up? */
+static bool is_summed(const struct pass *a, const struct instruction *i)
+{
+    return samples(a) && (a->d->o.sync_batch_norm || (i->op != OP_BATCH_STATS && i->op != OP_BATCH_GRAD_STATS));
 }
 
 /* Adds up what instructions of this segment left; later ones read the sum instead. */
@@ -30,8 +39,8 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
                 i.in[o] = sum[i.in[o].id];
         emit_same(p, &i);
         for (int o = 0; o < i.nout; o++)
-            if (is_marked(p, i.out[o]) && a->d->o.sync_batch_norm)
-                sum[i.out[o].id] = emit_sum(p, a->d->world, i.out[o]);
+            if (is_marked(p, i.out[o]) && is_summed(a, &i))
+                sum[i.out[o].id] = emit_sum(p, samples(a), i.out[o]);
             else if (is_marked(p, i.out[o]))
                 value_set_place(p, i.out[o], LS_REPLICATE);
     }
@@ -40,7 +49,7 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
 
 static void broadcast_buffer(struct pass *a, ls_value v)
 {
-    struct exchange e = { .op = LS_COLLECTIVE_BROADCAST, .comm = a->d->world, .root = 0 };
+    struct exchange e = { .op = LS_COLLECTIVE_BROADCAST, .axis = LS_AXIS_DP, .comm = samples(a), .root = 0 };
     struct flight f;
 
     e.total = value_count(program_value(a->p, v));
@@ -79,7 +88,8 @@ ls_status join_batch_norms(struct pass *a)
     if (sum && seen) {
         join_segment(a, SEG_FORWARD, sum, n);
         join_segment(a, SEG_BACKWARD, sum, n);
-        if (!a->d->o.sync_batch_norm && a->p->list[SEG_OPTIMIZER].n)
+        join_segment(a, SEG_WEIGHTS, sum, n);
+        if (samples(a) && !a->d->o.sync_batch_norm && a->p->list[SEG_OPTIMIZER].n)
             broadcast_buffers(a, seen);
     }
     mem_free(sum);

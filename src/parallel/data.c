@@ -12,7 +12,8 @@ static bool unchecked_run;
 
 ls_status data_plant(const char *bug, bool unchecked)
 {
-    static const char *const names[] = { "none", "average", "skip_bucket", "twice", "local_norm", "boundary" };
+    static const char *const names[] = { "none", "average", "skip_bucket", "twice", "local_norm", "boundary", "expert_times_ep",
+                                         "norm_stages", "norm_experts", "tied_unsummed", "tp_unsummed" };
 
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strcmp(bug ? bug : "none", names[i]) == 0) {
@@ -20,7 +21,8 @@ ls_status data_plant(const char *bug, bool unchecked)
             unchecked_run = unchecked && i;
             return LS_OK;
         }
-    return ls_fail(LS_EINVAL, "no bug '%s' can be planted; average, skip_bucket, twice, local_norm, boundary are there", bug);
+    return ls_fail(LS_EINVAL, "no bug '%s' can be planted; average, skip_bucket, twice, local_norm, boundary, expert_times_ep, "
+                   "norm_stages, norm_experts, tied_unsummed, tp_unsummed are there", bug);
 }
 
 bool data_has(enum data_bug bug) { return planted == bug; }
@@ -28,11 +30,18 @@ bool data_unchecked(void) { return unchecked_run; }
 
 /* ---- the pass ---- */
 
+/* With several micro-batches in flight what collectives move can't last from one segment to another. */
+static ls_status check_slots(const struct pass *a)
+{
+    if (a->p->options.slots > 0 && a->d->o.keep_gathered && a->d->o.zero == 3)
+        return ls_fail(LS_EUNSUPPORTED, "data parallelism: keep_gathered with %d micro-batches in flight; gathered parameters would last "
+                       "from a forward to a backward with others in between", a->p->options.slots);
+    return LS_OK;
+}
+
 static ls_status spread(struct pass *a)
 {
-    if (data_is_spread(a) && a->p->options.split_backward)
-        return ls_fail(LS_EUNSUPPORTED, "data parallelism: not with split_backward, whose weight gradients become final in a "
-                       "segment of their own");
+    LS_TRY(check_slots(a));
     LS_TRY(units_form(a));
     if (data_is_spread(a)) {
         LS_TRY(gather_parameters(a));
@@ -42,7 +51,7 @@ static ls_status spread(struct pass *a)
     if (!data_is_spread(a))
         return LS_OK;
     LS_TRY(join_batch_norms(a));
-    return data_unchecked() ? LS_OK : check_placements(a->p);
+    return data_unchecked() ? LS_OK : check_placements(a);
 }
 
 static ls_status run_pass(ls_program *p, void *ctx)
@@ -64,9 +73,10 @@ static void data_close(void *ctx)
 {
     struct data *d = ctx;
 
-    if (d->shard != d->world)
-        ls_comm_close(&d->shard);
-    ls_comm_close(&d->replicas);
+    if (d->owns) {
+        ls_comm_close(&d->over[OVER_DENSE].shard);
+        ls_comm_close(&d->over[OVER_DENSE].replicas);
+    }
     mem_free(d->path);
     mem_free(d);
 }
@@ -83,21 +93,36 @@ static int color_of(void *ctx, int rank)
 
 static ls_status split(struct data *d)
 {
+    struct over *o = &d->over[OVER_DENSE];
     struct cut cut = { ranks_of(d->world) / d->o.replicate, false };
 
-    d->shard = d->world;
-    if (d->o.replicate == 1)
-        return LS_OK;
-    d->shard = NULL;
-    LS_TRY(comm_split_by(d->world, color_of, &cut, &d->shard));
-    comm_name(d->shard, "shard");
+    d->owns = true;
+    o->shard = NULL;
+    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->shard));
+    comm_name(o->shard, "shard");
     cut.across = true;
-    LS_TRY(comm_split_by(d->world, color_of, &cut, &d->replicas));
-    comm_name(d->replicas, "replicas");
+    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->replicas));
+    comm_name(o->replicas, "replicas");
     return LS_OK;
 }
 
-static ls_status data_open(ls_comm *comm, const ls_data_options *o, struct data **out)
+static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
+{
+    struct over *dense = &d->over[OVER_DENSE], *experts = &d->over[OVER_EXPERTS];
+
+    d->mesh = mesh;
+    d->world = comm;
+    if (!mesh) {
+        *dense = ranks_of(comm) > 1 ? (struct over){ .all = comm, .shard = comm } : (struct over){ NULL, NULL, NULL };
+        return d->o.replicate > 1 ? split(d) : LS_OK;
+    }
+    *dense = (struct over){ ls_mesh_comm(mesh, LS_GROUP_DATA), ls_mesh_comm(mesh, LS_GROUP_SHARD), ls_mesh_comm(mesh, LS_GROUP_REPLICAS) };
+    *experts = (struct over){ ls_mesh_comm(mesh, LS_GROUP_EXPERT_DATA), ls_mesh_comm(mesh, LS_GROUP_EXPERT_SHARD), dense->replicas };
+    d->mixed = ls_mesh_size(mesh, LS_GROUP_WORLD) > ls_mesh_size(mesh, LS_GROUP_DATA) || ls_mesh_size(mesh, LS_GROUP_EP) > 1;
+    return LS_OK;
+}
+
+static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o, struct data **out)
 {
     struct data *d = mem_zalloc(MEM_OTHER, sizeof *d);
     ls_status st = LS_OK;
@@ -105,15 +130,14 @@ static ls_status data_open(ls_comm *comm, const ls_data_options *o, struct data 
     if (!d)
         return LS_ENOMEM;
     d->o = d->asked = *o;
-    d->world = d->shard = comm;
-    if (ranks_of(comm) == 1)
-        d->o.zero = 0;
     if (o->offload == LS_OFFLOAD_FILE) {
         d->o.offload_path = d->path = mem_strdup(o->offload_path);
         st = d->path ? LS_OK : LS_ENOMEM;
     }
     if (st == LS_OK)
-        st = split(d);
+        st = find_ranks(d, comm, mesh);
+    if (!d->over[OVER_DENSE].shard)
+        d->o.zero = 0;
     if (st < 0) {
         data_close(d);
         return st;
@@ -122,10 +146,8 @@ static ls_status data_open(ls_comm *comm, const ls_data_options *o, struct data 
     return LS_OK;
 }
 
-static ls_status check(const ls_comm *comm, const ls_data_options *o)
+static ls_status check(int n, const ls_data_options *o)
 {
-    int n = ranks_of(comm);
-
     if (o->zero < 0 || o->zero > 3)
         return ls_fail(LS_EINVAL, "data parallelism: zero %d; 0 to 3 are possible", o->zero);
     if (o->replicate < 1 || n % o->replicate)
@@ -148,12 +170,12 @@ static ls_status check(const ls_comm *comm, const ls_data_options *o)
     return LS_OK;
 }
 
-static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_data_options *o)
+static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
 {
     const ls_data_options *m = &d->asked;
 
-    if (d->world != comm)
-        return ls_fail(LS_EINVAL, "data parallelism: another program of this store is spread over another comm");
+    if (d->world != comm || d->mesh != mesh)
+        return ls_fail(LS_EINVAL, "data parallelism: another program of this store is spread over other ranks");
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload
         || m->accumulate_whole != o->accumulate_whole)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store has zero %d, replicate %d, reduce %s, offload "
@@ -163,23 +185,37 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     return LS_OK;
 }
 
-ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options)
+/* n: ranks with other samples. */
+static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, int n, const ls_data_options *o)
 {
-    static const ls_data_options defaults = LS_DATA_DEFAULTS;
-    const ls_data_options *o = options ? options : &defaults;
     struct data *d = store_attached(p->store);
 
     LS_TRY(ls_program_status(p));
-    LS_TRY(check(comm, o));
+    LS_TRY(check(n, o));
     if (p->compiled || p->spread.pass)
         return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "spread");
     if (d) {
-        LS_TRY(check_alike(d, comm, o));
+        LS_TRY(check_alike(d, comm, mesh, o));
     } else {
-        LS_TRY(data_open(comm, o, &d));
+        LS_TRY(data_open(comm, mesh, o, &d));
         store_attach(p->store, d, data_close);
     }
     if (ranks_of(comm) > 1 || d->o.offload)
-        p->spread = (struct spread){ .pass = run_pass, .ctx = d, .comm = d->shard };
+        p->spread = (struct spread){ .pass = run_pass, .ctx = d, .comm = mesh ? comm : d->over[OVER_DENSE].shard };
     return LS_OK;
+}
+
+static const ls_data_options defaults = LS_DATA_DEFAULTS;
+
+ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options)
+{
+    return mark(p, comm, NULL, ranks_of(comm), options ? options : &defaults);
+}
+
+ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options)
+{
+    ls_data_options o = options ? *options : defaults;
+
+    o.replicate = ls_mesh_shape_of(mesh).replicate;
+    return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, ls_mesh_size(mesh, LS_GROUP_DATA), &o);
 }

@@ -6,6 +6,9 @@
  * segment to what a rank holds (offload.c: with states that live elsewhere), buffers.c looks after batch norms, typed.c
  * checks in the end that every sum over ranks is formed once.
  *
+ * On a mesh a unit's ranks are those of its kind: DATA, or for experts EXPERT_DATA. Gradients that are addends over tp too, or that
+ * the first and the last stage share, are summed over those once a step, in front of the optimizer (sums.c).
+ *
  * A value has one placement. What a collective makes in place is therefore another value, a view of the same bytes: the
  * gradient "partial over dp" and the gradient "replicated" or "sharded" can't be taken for each other.
  */
@@ -16,25 +19,40 @@
 #include "program/program.h"
 #include "program/store.h"
 
+/* The ranks that a kind of parameter is spread over; NULL: this one alone. */
+struct over {
+    ls_comm *all;               /* gradients are sums over it */
+    ls_comm *shard;             /* of those, the ranks that one copy lies over; may be all */
+    ls_comm *replicas;          /* of those, the ranks with the same shard */
+};
+enum { OVER_DENSE, OVER_EXPERTS, OVERS };
+
 /* What the programs of a store share; the store keeps it. */
 struct data {
-    ls_data_options asked, o;   /* o: zero is 0 where there is one rank, offload_path is path */
+    ls_data_options asked, o;   /* o: zero is 0 where a copy lies on one rank, offload_path is path */
     char    *path;              /* owned */
-    ls_comm *world;             /* NULL: one rank */
-    ls_comm *shard;             /* the ranks that one copy lies over; may be world */
-    ls_comm *replicas;          /* the ranks with the same shard; NULL: only this one */
+    const ls_mesh *mesh;        /* NULL: ls_data_parallel() */
+    ls_comm *world;             /* all ranks; NULL: one rank */
+    struct over over[OVERS];
+    bool     owns;              /* over[OVER_DENSE].shard and replicas were split off here */
+    bool     mixed;             /* ranks hold different parameters: norms are sums over the world */
 };
 
 /* A collective under way: what its wait repeats. */
 struct flight { struct exchange x; enum when when; ls_value in, out; bool open; };
 
+/* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them. */
+enum unit_class { CLASS_SILENT = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8 };
+
 struct unit {
     int      group;             /* of the store */
+    unsigned class;
+    const struct over *over;
     int      block;             /* of the program, where its parameters are used first; 0: none */
     ls_value whole;             /* zero 3: parameters gathered last [total] */
     ls_value full;              /* gradient of one micro-batch [total], where the store holds a shard */
     ls_value reduced;           /* gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
-    int      first, last;       /* writers of its gradients in SEG_BACKWARD; -1: none */
+    int      first, last;       /* writers of its gradients, numbered through SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct flight reduction, gather;
     ls_value state[4];          /* loaded from where they are offloaded */
 };
@@ -56,19 +74,28 @@ ls_status units_form(struct pass *a);      /* groups in the store; fills a->unit
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
-ls_status update_shards(struct pass *a);
-ls_status check_placements(const ls_program *p);
+ls_status update_shards(struct pass *a);   /* calls the next */
+void      sum_over_mesh(struct pass *a);   /* sums.c: what is summed over more than data */
+ls_status check_placements(const struct pass *a);
 
 /* ---- what they share ---- */
 
 const struct store_group *unit_group(const struct pass *a, const struct unit *u);
 struct unit *unit_of(const struct pass *a, const struct value *root);  /* of a parameter, gradient or state; NULL: none */
-bool     data_shards(const struct pass *a, enum store_kind kind);      /* held in part */
+bool     data_shards(const struct pass *a, const struct over *over, enum store_kind kind);  /* held in part */
 bool     data_is_spread(const struct pass *a);                         /* more than one rank */
+int      unit_zero(const struct pass *a, const struct unit *u);        /* the options' zero; 0 where its copy lies on one rank */
+bool     unit_counts(const struct pass *a, const struct unit *u);      /* its elements are counted here, and on no other rank */
 size_t   unit_begin(const struct pass *a, const struct unit *u);       /* elements of the flat buffer that this rank updates */
 size_t   unit_end(const struct pass *a, const struct unit *u);
+/* The flat gradient in the store; what its unit is still to be summed over is marked in its placement, or in x's. */
+ls_value unit_gradient(struct pass *a, const struct unit *u);
+void     unit_mark_sums(ls_program *p, const struct unit *u, ls_value x);
 /* A communication value "UNIT/what" of `count` elements. */
 ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count);
+
+/* update.c: the unit's gradient as the optimizer reads it, elements that this rank updates. */
+ls_value unit_reduced(struct pass *a, struct unit *u);
 
 /* emit.c: writing a segment anew. From begin to end everything that is emitted goes to a new list. */
 struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase);
@@ -82,8 +109,9 @@ void     emit_start(ls_program *p, struct flight *f, const struct exchange *x, e
 void     emit_wait(ls_program *p, struct flight *f);
 /* Start and wait at once of a sum in place over `comm`: x as a value that is replicated. */
 ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x);
-ls_placement_kind value_place(const ls_program *p, ls_value x);
+ls_placement_kind value_place(const ls_program *p, ls_value x);                        /* over dp */
 void     value_set_place(ls_program *p, ls_value x, ls_placement_kind kind);
+void     value_set_place_on(ls_program *p, ls_value x, ls_axis axis, ls_placement_kind kind);
 
 /* offload.c: states of a unit for the instructions between the two. */
 ls_value offload_state(struct pass *a, struct unit *u, const char *state);             /* loads it, when it isn't there */
@@ -91,9 +119,12 @@ void     offload_save(struct pass *a, struct unit *u, bool (*written)(const void
 
 /* ---- planted bugs, for tests ---- */
 
-enum data_bug { BUG_NONE, BUG_AVERAGE, BUG_SKIP_BUCKET, BUG_TWICE, BUG_LOCAL_NORM, BUG_BOUNDARY };
+enum data_bug { BUG_NONE, BUG_AVERAGE, BUG_SKIP_BUCKET, BUG_TWICE, BUG_LOCAL_NORM, BUG_BOUNDARY,
+                BUG_EXPERT_TIMES_EP, BUG_NORM_STAGES, BUG_NORM_EXPERTS, BUG_TIED_UNSUMMED, BUG_TP_UNSUMMED };
 /* "average": gradients averaged instead of added; "skip_bucket": the last one isn't reduced; "twice": the last one is reduced
- * (sharded: added) twice; "local_norm": of the own shard; "boundary": the update covers one element less. NULL: none.
+ * (sharded: added) twice; "local_norm": of the own shard; "boundary": the update covers one element less; "expert_times_ep":
+ * gradients of experts ep times; "norm_stages": only the first stage counts in the norm; "norm_experts": of the experts only those of
+ * the first ep rank; "tied_unsummed", "tp_unsummed": a sum over the end stages, over tp is missing. NULL: none.
  * unchecked: placements aren't checked, so that the wrong program runs. */
 ls_status data_plant(const char *bug, bool unchecked);
 bool      data_has(enum data_bug bug);

@@ -56,11 +56,13 @@ void emit_call(ls_program *p, int op, enum when when, ls_value in, ls_value out)
 
 ls_placement_kind value_place(const ls_program *p, ls_value x) { return p->values[x.id].place[LS_AXIS_DP].kind; }
 
-void value_set_place(ls_program *p, ls_value x, ls_placement_kind kind)
+void value_set_place_on(ls_program *p, ls_value x, ls_axis axis, ls_placement_kind kind)
 {
     if (x.id)
-        p->values[x.id].place[LS_AXIS_DP] = (ls_placement){ .kind = kind };
+        p->values[x.id].place[axis] = (ls_placement){ .kind = kind };
 }
+
+void value_set_place(ls_program *p, ls_value x, ls_placement_kind kind) { value_set_place_on(p, x, LS_AXIS_DP, kind); }
 
 ls_value emit_part(ls_program *p, ls_value x, size_t begin, size_t count, ls_placement_kind place)
 {
@@ -105,7 +107,7 @@ void emit_wait(ls_program *p, struct flight *f)
 ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x)
 {
     struct flight f;
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = comm, .redop = LS_SUM };
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = comm, .redop = LS_SUM };
     ls_value in, out;
 
     if (!x.id)

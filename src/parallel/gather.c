@@ -2,6 +2,7 @@
  *
  *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
  *     backward   the same, in the order in which backward reads them; with keep_gathered only what forward didn't gather
+ *     weights    likewise, where question A stands apart
  *
  * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the
  * gathered buffer with the parameter's shape. The memory pass ends its life at the last reader.
@@ -42,7 +43,7 @@ static void start_gather(struct pass *a, struct unit *u)
 {
     ls_program *p = a->p;
     const struct store_group *g = unit_group(a, u);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = g->comm, .total = g->total };
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
     ls_value shard = program_group_value(p, u->group, STORE_VALUE, NULL);
 
     if (!shard.id)
@@ -116,13 +117,13 @@ ls_status gather_parameters(struct pass *a)
 {
     int *order;
 
-    if (!data_shards(a, STORE_VALUE))
+    if (a->d->o.zero < 3)
         return LS_OK;
     order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *order);
     a->nviews = a->p->nvalues;
     a->view = mem_array(MEM_OTHER, (size_t)a->nviews + 1, sizeof *a->view);
-    for (int s = SEG_FORWARD; s <= SEG_BACKWARD && order && a->view; s++) {
-        if (s == SEG_BACKWARD && !a->d->o.keep_gathered) {
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS && order && a->view; s++) {
+        if (s > SEG_FORWARD && !a->d->o.keep_gathered) {
             memset(a->view, 0, (size_t)a->nviews * sizeof *a->view);
             for (int g = 0; g < a->nunits; g++)
                 a->unit[g].whole = LS_NONE;

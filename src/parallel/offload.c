@@ -21,7 +21,7 @@ ls_value offload_state(struct pass *a, struct unit *u, const char *state)
     if (!u->state[k].id)
         return LS_NONE;
     program_value(p, u->state[k])->state = state;
-    value_set_place(p, u->state[k], a->d->o.zero ? LS_SHARD : LS_REPLICATE);
+    value_set_place(p, u->state[k], unit_zero(a, u) ? LS_SHARD : LS_REPLICATE);
     p->phase = PHASE_COMMUNICATE;
     program_load(p, u->group, state, u->state[k]);
     p->phase = phase;

@@ -1,12 +1,12 @@
-/* reduce.c - gradients become sums over all ranks.
+/* reduce.c - gradients become sums over all ranks of their kind.
  *
  * Whole gradients (zero 0 and 1, accumulate_whole) lie in the store; a unit's reduction starts behind the instruction that adds
  * to it last, in the last micro-batch of a step, in place, and the optimizer waits for it: all-reduce, or with shards
- * reduce-scatter into this rank's own block.
+ * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment.
  *
  * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication
  * value, zeros before its first writer, reduce-scattered in place behind its last; the own block is then added to the
- * store's, and the rest is free.
+ * store's, and the rest is free. With question A in a segment of its own this is refused: other micro-batches run in between.
  *
  * bf16: a rounded copy travels instead, summed in f32 and rounded once; the sum goes back into f32.
  * Replicas: what a rank owns is all-reduced over the ranks that own the same, in the last micro-batch.
@@ -21,27 +21,30 @@ static ls_dtype exact_type(const struct pass *a)
     return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32;
 }
 
-static ls_placement_kind after(const struct pass *a)
+/* The ranks with the same shard, where there are shards. */
+static ls_comm *replicas(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? u->over->replicas : NULL; }
+
+static ls_placement_kind after(const struct pass *a, const struct unit *u)
 {
-    return !a->d->o.zero ? LS_REPLICATE : a->d->replicas ? LS_PARTIAL : LS_SHARD;
+    return !unit_zero(a, u) ? LS_REPLICATE : replicas(a, u) ? LS_PARTIAL : LS_SHARD;
 }
 
-static ls_value group_grad(struct pass *a, const struct unit *u) { return program_group_value(a->p, u->group, STORE_GRAD, NULL); }
+static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->over, STORE_GRAD); }
 
 /* Is there nothing left to do when an f32 sum in place has arrived? */
-static bool is_in_place(const struct pass *a)
+static bool is_in_place(const struct pass *a, const struct unit *u)
 {
-    return !data_shards(a, STORE_GRAD) && a->d->o.reduce != LS_BF16 && !a->d->replicas;
+    return !is_sharded(a, u) && a->d->o.reduce != LS_BF16 && !replicas(a, u);
 }
 
-static enum when when_of(const struct pass *a) { return data_shards(a, STORE_GRAD) ? WHEN_ALWAYS : WHEN_LAST; }
+static enum when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? WHEN_ALWAYS : WHEN_LAST; }
 
 /* ---- the steps of one unit ---- */
 
 /* Where micro-batches add up before they travel: [total]. */
 static ls_value source(struct pass *a, struct unit *u)
 {
-    ls_value v = data_shards(a, STORE_GRAD) ? u->full : group_grad(a, u);
+    ls_value v = is_sharded(a, u) ? u->full : unit_gradient(a, u);
 
     value_set_place(a->p, v, LS_PARTIAL);
     return v;
@@ -49,10 +52,11 @@ static ls_value source(struct pass *a, struct unit *u)
 
 static void begin(struct pass *a, struct unit *u)
 {
-    if (!data_shards(a, STORE_GRAD))
+    if (!is_sharded(a, u))
         return;
     u->full = unit_value(a, u, "gradient", exact_type(a), unit_group(a, u)->total);
     value_set_place(a->p, u->full, LS_PARTIAL);
+    unit_mark_sums(a->p, u, u->full);
     emit_call(a->p, OP_FILL, WHEN_ALWAYS, LS_NONE, u->full);
 }
 
@@ -65,6 +69,7 @@ static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, enum when 
         return x;
     copy = unit_value(a, u, "gradient.bf16", LS_BF16, value_count(program_value(a->p, x)));
     value_set_place(a->p, copy, value_place(a->p, x));
+    unit_mark_sums(a->p, u, copy);
     emit_call(a->p, OP_COPY, when, x, copy);
     return copy;
 }
@@ -72,14 +77,15 @@ static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, enum when 
 static void start(struct pass *a, struct unit *u)
 {
     const struct store_group *g = unit_group(a, u);
-    struct exchange e = { .op = a->d->o.zero ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, .comm = a->d->shard,
-                          .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM, .total = g->total };
-    ls_value in = to_travel(a, u, source(a, u), when_of(a)), out;
+    bool scatter = unit_zero(a, u) > 0;
+    struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP,
+                          .comm = scatter ? u->over->shard : u->over->all, .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM, .total = g->total };
+    ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
 
     in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
-    out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a));
+    out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
     if (out.id)
-        emit_start(a->p, &u->reduction, &e, when_of(a), in, out);
+        emit_start(a->p, &u->reduction, &e, when_of(a, u), in, out);
     u->reduced = out;
 }
 
@@ -87,7 +93,7 @@ static void start(struct pass *a, struct unit *u)
 static void start_replicas(struct pass *a, struct unit *u, ls_value x)
 {
     size_t count = unit_end(a, u) - unit_begin(a, u);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = a->d->replicas, .total = count,
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = replicas(a, u), .total = count,
                           .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
     ls_value in = to_travel(a, u, x, WHEN_LAST), out = emit_part(a->p, in, 0, count, LS_SHARD);
 
@@ -105,60 +111,65 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
 /* Waits, and brings the sum to where the store has it. */
 static void finish(struct pass *a, struct unit *u)
 {
-    ls_value sum = u->reduced, kept = group_grad(a, u);
+    ls_value sum = u->reduced, kept = unit_gradient(a, u);
     bool twice = data_has(BUG_TWICE) && u->group == a->order[0];
 
     emit_wait(a->p, &u->reduction);
     if (!kept.id)
         return;
-    if (data_shards(a, STORE_GRAD)) {
-        value_set_place(a->p, kept, after(a));
+    if (is_sharded(a, u)) {
+        value_set_place(a->p, kept, after(a, u));
         for (int k = 0; k < 1 + twice; k++)
             emit_call(a->p, OP_ACCUMULATE, WHEN_ALWAYS, sum, kept);
     } else {
-        kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a));
+        kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
         if (a->d->o.reduce == LS_BF16)
             emit_call(a->p, OP_COPY, WHEN_LAST, sum, kept);
     }
     u->reduced = kept;
-    if (a->d->replicas)
+    if (replicas(a, u))
         start_replicas(a, u, kept);
 }
 
 /* ---- the walk ---- */
 
+static struct unit *written_unit(const struct pass *a, ls_value v)
+{
+    const struct value *root = &a->p->values[a->p->values[v.id].root];
+
+    return v.id && root->role == LS_ROLE_GRADIENT ? unit_of(a, root) : NULL;
+}
+
 static void find_writers(struct pass *a)
 {
     const ls_program *p = a->p;
-    const struct list *l = &p->list[SEG_BACKWARD];
 
-    for (int k = 0; k < l->n; k++)
-        for (int o = 0; o < l->at[k].nout; o++) {
-            const struct value *root = &p->values[p->values[l->at[k].out[o].id].root];
-            struct unit *u = root->role == LS_ROLE_GRADIENT ? unit_of(a, root) : NULL;
+    for (int s = SEG_BACKWARD, at = 0; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < p->list[s].n; k++, at++)
+            for (int o = 0; o < p->list[s].at[k].nout; o++) {
+                struct unit *u = written_unit(a, p->list[s].at[k].out[o]);
 
-            if (!u)
-                continue;
-            u->first = u->first < 0 ? k : u->first;
-            u->last = k;
-        }
+                if (!u)
+                    continue;
+                u->first = u->first < 0 ? at : u->first;
+                u->last = at;
+            }
 }
 
 /* A writer's target: the parameter's gradient in the store, or its place in the unit's. */
 static ls_value target(struct pass *a, ls_value v)
 {
     ls_program *p = a->p;
-    const struct value *root = &p->values[p->values[v.id].root];
-    struct unit *u = v.id && root->role == LS_ROLE_GRADIENT ? unit_of(a, root) : NULL;
+    struct unit *u = written_unit(a, v);
     struct value x;
     int k = 0;
 
-    if (!u)
+    if (!u || !u->over->all)
         return v;
     value_set_place(p, v, LS_PARTIAL);
-    if (!data_shards(a, STORE_GRAD) || !u->full.id)
+    if (!is_sharded(a, u) || !u->full.id)
         return v;
-    while (unit_group(a, u)->params[k] != root->param)
+    while (unit_group(a, u)->params[k] != p->values[p->values[v.id].root].param)
         k++;
     x = *program_value(p, v);
     return program_view(p, u->full, (struct view_rule){ VIEW_SLICE, 0, 0, unit_group(a, u)->at[k] }, x.ndim, x.size, x.stride,
@@ -178,23 +189,24 @@ static void reduce_again(struct pass *a, struct unit *u)
     struct flight first = u->reduction;
 
     emit_wait(a->p, &u->reduction);
-    emit_start(a->p, &u->reduction, &first.x, WHEN_LAST, a->d->o.zero ? first.in : first.out, first.out);
+    first.x.counts = NULL;  /* the first one's */
+    emit_start(a->p, &u->reduction, &first.x, WHEN_LAST, unit_zero(a, u) ? first.in : first.out, first.out);
 }
 
-/* Behind instruction k: starts what is final now. Returns the unit that is still to be finished. */
-static struct unit *after_instruction(struct pass *a, int k, int last, struct unit *pending)
+/* Behind instruction number `at`: starts what is final now. Returns the unit that is still to be finished. */
+static struct unit *after_instruction(struct pass *a, int at, int last, struct unit *pending)
 {
     for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
         struct unit *u = &a->unit[g];
 
-        if (u->last != k || (data_has(BUG_SKIP_BUCKET) && k == last))
+        if (u->last != at || !u->over->all || (data_has(BUG_SKIP_BUCKET) && at == last))
             continue;
         pending = settle(a, pending);
         a->order[a->ordered++] = g;
         start(a, u);
-        if (!is_in_place(a))
+        if (!is_in_place(a, u))
             pending = u;
-        if (data_has(BUG_TWICE) && is_in_place(a) && a->ordered == 1)
+        if (data_has(BUG_TWICE) && is_in_place(a, u) && a->ordered == 1)
             reduce_again(a, u);
         if (!a->d->o.overlap) {
             pending = settle(a, pending);
@@ -204,36 +216,53 @@ static struct unit *after_instruction(struct pass *a, int k, int last, struct un
     return pending;
 }
 
-static void walk(struct pass *a)
+/* A segment whose instructions are numbered from `at`; last: the last that writes a gradient. */
+static void walk(struct pass *a, enum segment s, int at, int last)
 {
     ls_program *p = a->p;
-    struct list old = rewrite_begin(p, SEG_BACKWARD, PHASE_COMMUNICATE);
+    struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
     struct unit *pending = NULL;
-    int last = -1;
 
-    for (int g = 0; g < a->nunits; g++)
-        last = MAX(last, a->unit[g].last);
-    for (int k = 0; k < old.n && program_ok(p); k++) {
+    for (int k = 0; k < old.n && program_ok(p); k++, at++) {
         struct instruction i = old.at[k];
 
         p->block = i.block;
         for (int g = 0; g < a->nunits; g++)
-            if (a->unit[g].first == k)
+            if (a->unit[g].first == at && a->unit[g].over->all)
                 begin(a, &a->unit[g]);
         for (int o = 0; o < i.nout; o++)
             i.out[o] = target(a, i.out[o]);
         emit_same(p, &i);
-        pending = after_instruction(a, k, last, pending);
+        pending = after_instruction(a, at, last, pending);
     }
     settle(a, pending);
+    for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++)
+        emit_wait(p, &a->unit[a->order[k]].reduction);
     rewrite_end(p, &old);
+}
+
+/* The buffer of a micro-batch's gradient can't last from one segment to another: other micro-batches come between them. */
+static ls_status check_whole(const struct pass *a)
+{
+    const ls_data_options *o = &a->d->o;
+
+    if (!a->p->list[SEG_WEIGHTS].n || o->zero < 2 || o->accumulate_whole)
+        return LS_OK;
+    return ls_fail(LS_EUNSUPPORTED, "data parallelism: zero %d with split_backward sums gradients of each micro-batch across segments "
+                   "between which others run; accumulate_whole keeps them whole until the last", o->zero);
 }
 
 ls_status reduce_gradients(struct pass *a)
 {
-    if (a->p->list[SEG_BACKWARD].n) {
-        find_writers(a);
-        walk(a);
-    }
+    int last = -1, split = a->p->list[SEG_BACKWARD].n;
+
+    LS_TRY(check_whole(a));
+    find_writers(a);
+    for (int g = 0; g < a->nunits; g++)
+        last = MAX(last, a->unit[g].last);
+    if (split)
+        walk(a, SEG_BACKWARD, 0, last);
+    if (a->p->list[SEG_WEIGHTS].n)
+        walk(a, SEG_WEIGHTS, split, last);
     return ls_program_status(a->p);
 }

@@ -1,7 +1,8 @@
 /* typed.c - the last look at a spread program: what is a partial sum is added up once before it is used, and only then.
  *
  *     a reduction wants a partial sum: anything else has been added up before, and would count n times
- *     the optimizer wants none: what it reads has been added up
+ *     it goes over the ranks that have an addend: those of data, and for experts those with the same experts
+ *     the optimizer wants none: what it reads has been added up, over data, over tp, and between the end stages
  */
 #include "parallel/data.h"
 
@@ -16,28 +17,60 @@ static const char *tensor_name(const ls_program *p, ls_value v, char *text)
     return text;
 }
 
-static bool is_sum(ls_collective op) { return op == LS_COLLECTIVE_ALL_REDUCE || op == LS_COLLECTIVE_REDUCE_SCATTER; }
+static bool is_partial(const ls_program *p, ls_value v, ls_axis axis) { return p->values[v.id].place[axis].kind == LS_PARTIAL; }
 
-static ls_status check_instruction(const ls_program *p, enum segment s, const struct instruction *i)
+/* A sum that the pass has written: over dp anything, over other axes a gradient of the store. */
+static bool is_sum(const ls_program *p, const struct instruction *i)
 {
+    const struct exchange *e = &i->exchange;
+
+    if (i->op != OP_COMM_START || (e->op != LS_COLLECTIVE_ALL_REDUCE && e->op != LS_COLLECTIVE_REDUCE_SCATTER))
+        return false;
+    return e->axis == LS_AXIS_DP || p->values[p->values[i->in[0].id].root].role == LS_ROLE_GRADIENT;
+}
+
+static ls_status check_sum(const struct pass *a, const struct instruction *i)
+{
+    const ls_program *p = a->p;
+    const struct value *root = &p->values[p->values[i->in[0].id].root];
+    const struct over *over = root->group >= 0 ? a->unit[root->group].over : NULL;
+    const ls_comm *comm = i->exchange.comm;
     char name[200];
 
-    if (i->op == OP_COMM_START && is_sum(i->exchange.op) && value_place(p, i->in[0]) != LS_PARTIAL)
-        return ls_fail(LS_EINVAL, "%s of %s over dp: it is no partial sum; it has been reduced before, or needs no reduction",
-                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name));
-    if (s != SEG_OPTIMIZER || i->op == OP_VIEW || i->op == OP_COMM_START || i->op == OP_COMM_WAIT)
-        return LS_OK;
-    for (int k = 0; k < i->nin; k++)
-        if (i->in[k].id && value_place(p, i->in[k]) == LS_PARTIAL)
-            return ls_fail(LS_EINVAL, "%s reads %s, which is still a partial sum over dp; a reduction is missing",
-                           program_op_name(i->op), tensor_name(p, i->in[k], name));
+    if (!is_partial(p, i->in[0], i->exchange.axis))
+        return ls_fail(LS_EINVAL, "%s of %s over %s: it is no partial sum; it has been reduced before, or needs no reduction",
+                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name), axis_name(i->exchange.axis));
+    if (over && i->exchange.axis == LS_AXIS_DP && comm != over->all && comm != over->shard && comm != over->replicas)
+        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not those that have an addend", ls_collective_name(i->exchange.op),
+                       tensor_name(p, i->in[0], name), ls_comm_size(comm));
     return LS_OK;
 }
 
-ls_status check_placements(const ls_program *p)
+static ls_status check_read(const ls_program *p, const struct instruction *i)
+{
+    static const ls_axis axes[] = { LS_AXIS_DP, LS_AXIS_TP, LS_AXIS_PP };
+    char name[200];
+
+    for (int k = 0; k < i->nin; k++)
+        for (size_t x = 0; x < COUNT_OF(axes) && i->in[k].id; x++)
+            if (is_partial(p, i->in[k], axes[x]))
+                return ls_fail(LS_EINVAL, "%s reads %s, which is still a partial sum over %s; a reduction is missing",
+                               program_op_name(i->op), tensor_name(p, i->in[k], name), axis_name(axes[x]));
+    return LS_OK;
+}
+
+static bool is_exchange(int op) { return op == OP_COMM_START || op == OP_COMM_WAIT; }
+
+ls_status check_placements(const struct pass *a)
 {
     for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++)
-            LS_TRY(check_instruction(p, (enum segment)s, &p->list[s].at[n]));
+        for (int n = 0; n < a->p->list[s].n; n++) {
+            const struct instruction *i = &a->p->list[s].at[n];
+
+            if (is_sum(a->p, i))
+                LS_TRY(check_sum(a, i));
+            if (s == SEG_OPTIMIZER && i->op != OP_VIEW && !is_exchange(i->op))
+                LS_TRY(check_read(a->p, i));
+        }
     return LS_OK;
 }

@@ -9,7 +9,11 @@
  * use; where it is used again (tied weights), the same unit serves.
  *
  * Frozen parameters and buffers stay whole on every rank. Groups that the store has already, made for another program, are used
- * as they are.
+ * as they are; this one adds what it uses, and when it has the optimizer what is left.
+ *
+ * On a mesh units are of one class: what is summed over tp, or between the end stages, has the same units with the same layout on
+ * all ranks of that sum, whatever else they hold. What the end stages share is in the store's order: the two see its gradients
+ * become final in different orders.
  */
 #include "parallel/data.h"
 
@@ -34,18 +38,72 @@ struct unit *unit_of(const struct pass *a, const struct value *root)
 
 bool data_is_spread(const struct pass *a) { return a->d->world && ls_comm_size(a->d->world) > 1; }
 
-bool data_shards(const struct pass *a, enum store_kind kind)
+int unit_zero(const struct pass *a, const struct unit *u) { return u->over->shard ? a->d->o.zero : 0; }
+
+bool data_shards(const struct pass *a, const struct over *over, enum store_kind kind)
 {
     const ls_data_options *o = &a->d->o;
 
+    if (!over->shard)
+        return false;
     return kind == STORE_STATE ? o->zero >= 1 : kind == STORE_GRAD ? o->zero >= 2 && !o->accumulate_whole : o->zero == 3;
 }
 
-size_t unit_begin(const struct pass *a, const struct unit *u) { return a->d->o.zero ? unit_group(a, u)->begin : 0; }
+size_t unit_begin(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_group(a, u)->begin : 0; }
 
 size_t unit_end(const struct pass *a, const struct unit *u)
 {
-    return a->d->o.zero ? unit_group(a, u)->end : unit_group(a, u)->total;
+    return unit_zero(a, u) ? unit_group(a, u)->end : unit_group(a, u)->total;
+}
+
+static int rank_in(const ls_comm *comm) { return comm ? ls_comm_rank(comm) : 0; }
+
+bool unit_counts(const struct pass *a, const struct unit *u)
+{
+    const ls_mesh *mesh = a->d->mesh;
+
+    if (u->class & CLASS_SILENT)
+        return false;
+    if (data_has(BUG_NORM_STAGES) && ls_mesh_index(mesh, LS_GROUP_PP) > 0)
+        return false;
+    if (data_has(BUG_NORM_EXPERTS) && (u->class & CLASS_EXPERT) && ls_mesh_index(mesh, LS_GROUP_EP) > 0)
+        return false;
+    return rank_in(unit_zero(a, u) ? u->over->replicas : u->over->all) == 0;
+}
+
+/* What parameter i shares a unit with. */
+static unsigned class_of(const struct pass *a, size_t i)
+{
+    const ls_placement *place = store_placement(a->p->store, i);
+    const ls_mesh *mesh = a->d->mesh;
+
+    if (!a->d->mixed)
+        return 0;
+    return (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u)
+           | (place[LS_AXIS_PP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_ENDS) ? CLASS_ENDS : 0u)
+           | (place[LS_AXIS_TP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_TP) ? CLASS_TP : 0u)
+           | (store_speaks(a->p->store, i) ? 0u : CLASS_SILENT);
+}
+
+static const struct over *over_of(const struct pass *a, unsigned class)
+{
+    return &a->d->over[class & CLASS_EXPERT ? OVER_EXPERTS : OVER_DENSE];
+}
+
+void unit_mark_sums(ls_program *p, const struct unit *u, ls_value x)
+{
+    if (u->class & CLASS_TP)
+        value_set_place_on(p, x, LS_AXIS_TP, LS_PARTIAL);
+    if (u->class & CLASS_ENDS)
+        value_set_place_on(p, x, LS_AXIS_PP, LS_PARTIAL);
+}
+
+ls_value unit_gradient(struct pass *a, const struct unit *u)
+{
+    ls_value x = program_group_value(a->p, u->group, STORE_GRAD, NULL);
+
+    unit_mark_sums(a->p, u, x);
+    return x;
 }
 
 ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count)
@@ -63,18 +121,21 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
 
 /* ---- forming them ---- */
 
-struct candidate { int param, key; };      /* key: when it is final, or the number of its unit */
+struct candidate { int param, key; unsigned class; };      /* key: when it is final, or the number of its unit */
 
 static int by_key(const void *x, const void *y)
 {
     const struct candidate *a = x, *b = y;
 
+    if (a->class != b->class)
+        return a->class < b->class ? -1 : 1;
     return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->param > b->param) - (a->param < b->param);
 }
 
 static ls_status make_group(struct pass *a, const struct candidate *c, int n)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
+    const struct over *over = over_of(a, c->class);
     struct store_group_options o = { .backing = backings[a->d->o.offload], .path = a->d->o.offload_path };
     int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), group;
     ls_status st;
@@ -84,54 +145,78 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
     for (int i = 0; i < n; i++)
         params[i] = c[i].param;
     for (int k = 0; k < STORE_KINDS; k++)
-        o.sharded |= data_shards(a, (enum store_kind)k) ? 1u << k : 0;
-    if (a->d->o.zero && !data_shards(a, STORE_GRAD))
+        o.sharded |= data_shards(a, over, (enum store_kind)k) ? 1u << k : 0;
+    if (a->d->o.zero && over->shard && !data_shards(a, over, STORE_GRAD))
         o.scattered = 1u << STORE_GRAD;
-    st = store_group(a->p->store, n, params, a->d->shard, &o, &group);
+    st = store_group(a->p->store, n, params, over->shard ? over->shard : over->all, &o, &group);
     mem_free(params);
     return st;
 }
 
-static size_t bytes_of(const ls_store *s, int param)
-{
-    size_t count = 1;
+static size_t bytes_of(const ls_store *s, int param) { return store_local_count(s, (size_t)param) * 4; }
 
-    for (int d = 0; d < ls_store_ndim(s, (size_t)param); d++)
-        count *= ls_store_size(s, (size_t)param, d);
-    return count * 4;
+/* Marks parameters that instructions read, or whose gradients they write. */
+static void find_used(const struct pass *a, bool *used)
+{
+    const ls_program *p = a->p;
+
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+
+            for (int o = 0; i->op != OP_VIEW && o < i->nin + i->nout; o++) {
+                ls_value v = o < i->nin ? i->in[o] : i->out[o - i->nin];
+                const struct value *root = &p->values[p->values[v.id].root];
+
+                if (v.id && root->param >= 0)
+                    used[root->param] = true;
+            }
+        }
 }
 
 /* Is i to be in a unit, and in none yet? */
-static bool is_free(const struct pass *a, size_t i)
+static bool is_free(const struct pass *a, size_t i, const bool *used)
 {
-    return !ls_store_is_frozen(a->p->store, i) && store_group_of(a->p->store, i) < 0;
+    const ls_store *s = a->p->store;
+
+    return !ls_store_is_frozen(s, i) && store_group_of(s, i) < 0 && store_is_here(s, i) && store_local_count(s, i)
+           && (used[i] || a->p->list[SEG_OPTIMIZER].n);
+}
+
+/* When a gradient becomes final; what the end stages share keeps the store's order. */
+static void find_final(const struct pass *a, struct candidate *c, int n)
+{
+    int at = 0;
+
+    for (int i = 0; i < n; i++)
+        c[i].key = -1;
+    for (int s = SEG_BACKWARD; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < a->p->list[s].n; k++, at++)
+            for (int o = 0; o < a->p->list[s].at[k].nout; o++) {
+                const struct value *root = &a->p->values[a->p->values[a->p->list[s].at[k].out[o].id].root];
+
+                for (int i = 0; i < n && root->role == LS_ROLE_GRADIENT; i++)
+                    if (c[i].param == root->param && !(c[i].class & CLASS_ENDS))
+                        c[i].key = at;
+            }
 }
 
 static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
 {
-    const struct list *back = &a->p->list[SEG_BACKWARD];
     size_t most = a->d->o.first_bucket_bytes, bytes = 0;
     int first = 0;
 
-    for (int i = 0; i < n; i++)
-        c[i].key = -1;
-    for (int k = 0; k < back->n; k++)
-        for (int o = 0; o < back->at[k].nout; o++) {
-            const struct value *root = &a->p->values[a->p->values[back->at[k].out[o].id].root];
-
-            for (int i = 0; i < n && root->role == LS_ROLE_GRADIENT; i++)
-                if (c[i].param == root->param)
-                    c[i].key = k;
-        }
+    find_final(a, c, n);
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 0; i < n; i++) {
         size_t more = bytes_of(a->p->store, c[i].param);
+        bool other = c[i].class != c[first].class;
 
-        if (i > first && bytes + more > most) {
+        if (other || (i > first && bytes + more > most)) {
             LS_TRY(make_group(a, c + first, i - first));
             first = i;
             bytes = 0;
-            most = a->d->o.bucket_bytes;
+            most = other ? a->d->o.first_bucket_bytes : a->d->o.bucket_bytes;
         }
         bytes += more;
     }
@@ -174,7 +259,7 @@ static void walk_uses(struct walk *w)
 {
     const ls_program *p = w->a->p;
 
-    for (int s = SEG_FORWARD; s <= SEG_BACKWARD; s++)
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++)
         for (int k = 0; k < p->list[s].n; k++) {
             const struct instruction *i = &p->list[s].at[k];
 
@@ -200,11 +285,11 @@ static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
         c[i].key = -1;
     walk_uses(&w);
     mem_free(w.of_block);
-    for (int i = 0; i < n; i++)  /* what nothing reads */
-        c[i].key = c[i].key < 0 ? w.units : c[i].key;
+    for (int i = 0; i < n; i++)  /* what nothing reads; what the end stages share is one by one */
+        c[i].key = c[i].class & CLASS_ENDS ? c[i].param : c[i].key < 0 ? w.units : c[i].key;
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 1; i <= n; i++)
-        if (i == n || c[i].key != c[first].key) {
+        if (i == n || c[i].key != c[first].key || c[i].class != c[first].class) {
             LS_TRY(make_group(a, c + first, i - first));
             first = i;
         }
@@ -215,19 +300,21 @@ static ls_status form_groups(struct pass *a)
 {
     ls_store *s = a->p->store;
     struct candidate *c = mem_array(MEM_OTHER, ls_store_count(s) + 1, sizeof *c);
-    ls_status st = LS_OK;
+    bool *used = mem_array(MEM_OTHER, ls_store_count(s) + 1, sizeof *used);
+    ls_status st = c && used ? LS_OK : LS_ENOMEM;
     int n = 0;
 
-    if (!c)
-        return LS_ENOMEM;
-    for (size_t i = 0; i < ls_store_count(s); i++)
-        if (is_free(a, i))
-            c[n++].param = (int)i;
+    if (st == LS_OK)
+        find_used(a, used);
+    for (size_t i = 0; i < ls_store_count(s) && st == LS_OK; i++)
+        if (is_free(a, i, used))
+            c[n++] = (struct candidate){ .param = (int)i, .class = class_of(a, i) };
     if (n && a->d->o.zero == 3)
         st = form_blocks(a, c, n);
     else if (n && a->p->list[SEG_OPTIMIZER].n + a->p->list[SEG_BACKWARD].n > 0)
         st = form_buckets(a, c, n);
     mem_free(c);
+    mem_free(used);
     return st;
 }
 
@@ -236,7 +323,7 @@ static void find_blocks(struct pass *a)
 {
     const ls_program *p = a->p;
 
-    for (int s = SEG_BACKWARD; s >= SEG_FORWARD; s--)
+    for (int s = SEG_WEIGHTS; s >= SEG_FORWARD; s--)
         for (int k = p->list[s].n - 1; k >= 0; k--)
             for (int o = 0; o < p->list[s].at[k].nin; o++) {
                 const struct value *root = &p->values[p->values[p->list[s].at[k].in[o].id].root];
@@ -255,8 +342,11 @@ ls_status units_form(struct pass *a)
     a->order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *a->order);
     if (!a->unit || !a->order)
         return LS_ENOMEM;
-    for (int g = 0; g < a->nunits; g++)
-        a->unit[g] = (struct unit){ .group = g, .first = -1, .last = -1 };
+    for (int g = 0; g < a->nunits; g++) {
+        unsigned class = class_of(a, (size_t)store_group_at(a->p->store, g)->params[0]);
+
+        a->unit[g] = (struct unit){ .group = g, .class = class, .over = over_of(a, class), .first = -1, .last = -1 };
+    }
     find_blocks(a);
     return LS_OK;
 }

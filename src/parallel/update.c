@@ -1,12 +1,14 @@
 /* update.c - the optimizer segment, cut to what this rank holds.
  *
+ *     what is summed over more than data (sums.c)
  *     squares of the own gradients, unit by unit as their reductions arrive;  their sum over the shards;  norm, clip factor
  *     LAMB, LARS: moments and squares of the own elements, parameter by parameter;  their sum over the shards
  *     updates of the own elements;  zero 1, 2: a unit's parameters are gathered behind its last update, in place
  *
  * Every instruction of a parameter is written again for the elements of it that this rank holds, as tensors of one dim; where it
  * holds none, the instruction goes. Sharded or not, every element counts once in every sum: without shards each rank has
- * all of them and nothing is added up.
+ * all of them and nothing is added up. Where ranks hold different parameters (tp, pp, ep) the sum is over the whole mesh, and of those
+ * that update the same elements one counts them.
  */
 #include "parallel/data.h"
 
@@ -66,17 +68,25 @@ static struct unit *instruction_unit(const struct pass *a, const struct instruct
 
 /* ---- sums over shards ---- */
 
-static bool sums_needed(const struct pass *a) { return data_is_spread(a) && a->d->o.zero; }
+/* The ranks that each have their share of all squares; NULL: this one has all of them. */
+static ls_comm *norm_ranks(const struct pass *a)
+{
+    if (!data_is_spread(a))
+        return NULL;
+    return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->over[OVER_DENSE].shard : NULL;
+}
+
+static bool counts(const struct pass *a, const struct unit *u) { return !a->d->mixed || unit_counts(a, u); }
 
 /* A CLIP_FACTOR reads the squares of all shards. */
 static void emit_clip(struct update *w, struct instruction i)
 {
     struct pass *a = w->a;
 
-    if (sums_needed(a)) {
+    if (norm_ranks(a)) {
         value_set_place(a->p, i.in[0], LS_PARTIAL);
         if (!data_has(BUG_LOCAL_NORM))
-            i.in[0] = emit_sum(a->p, a->d->shard, i.in[0]);
+            i.in[0] = emit_sum(a->p, norm_ranks(a), i.in[0]);
     }
     emit_same(a->p, &i);
 }
@@ -92,26 +102,23 @@ static void sum_norms(struct update *w)
         if (stage_of(i) == STAGE_NORMS && i->out[i->nout - 1].id)
             w->norms.id = p->values[i->out[i->nout - 1].id].root;
     }
-    if (!w->norms.id || !sums_needed(w->a))
+    if (!w->norms.id || !norm_ranks(w->a))
         return;
     value_set_place(p, w->norms, LS_PARTIAL);
-    w->summed = emit_sum(p, w->a->d->shard, w->norms);
+    w->summed = emit_sum(p, norm_ranks(w->a), w->norms);
 }
 
 /* ---- one parameter's elements ---- */
 
-/* The gradient as the optimizer is to read it. */
-static ls_value reduced(struct pass *a, struct unit *u)
+ls_value unit_reduced(struct pass *a, struct unit *u)
 {
-    bool partial = data_is_spread(a) && u->last >= 0;
+    bool partial = u->over->all && u->last >= 0;
     size_t begin = unit_begin(a, u), count = unit_end(a, u) - begin;
-    ls_value flat;
 
     if (u->reduced.id)
         return u->reduced;
-    flat = program_group_value(a->p, u->group, STORE_GRAD, NULL);
-    return u->reduced = emit_part(a->p, flat, data_shards(a, STORE_GRAD) ? 0 : begin, count,
-                                  partial ? LS_PARTIAL : a->d->o.zero ? LS_SHARD : LS_REPLICATE);
+    return u->reduced = emit_part(a->p, unit_gradient(a, u), data_shards(a, u->over, STORE_GRAD) ? 0 : begin, count,
+                                  partial ? LS_PARTIAL : unit_zero(a, u) ? LS_SHARD : LS_REPLICATE);
 }
 
 /* Elements [lo, hi) of the unit's flat buffer of v's kind. */
@@ -119,13 +126,13 @@ static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, siz
 {
     ls_program *p = a->p;
     struct value root = *root_of(p, v);
-    ls_placement_kind place = a->d->o.zero ? LS_SHARD : LS_REPLICATE;
+    ls_placement_kind place = unit_zero(a, u) ? LS_SHARD : LS_REPLICATE;
     ls_value flat;
     size_t begin = unit_begin(a, u);
 
     switch (root.role) {
     case LS_ROLE_GRADIENT:
-        flat = reduced(a, u);
+        flat = unit_reduced(a, u);
         place = flat.id ? value_place(p, flat) : place;
         break;
     case LS_ROLE_OPTIMIZER:
@@ -133,7 +140,7 @@ static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, siz
         break;
     default:
         flat = program_group_value(p, u->group, STORE_VALUE, NULL);
-        begin = data_shards(a, STORE_VALUE) ? begin : 0;
+        begin = data_shards(a, u->over, STORE_VALUE) ? begin : 0;
     }
     return emit_part(p, flat, lo - begin, hi - lo, place);
 }
@@ -165,6 +172,11 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     hi = MIN(g->at[k + 1], end);
     if (lo >= hi)
         return;
+    if (stage_of(&i) == STAGE_NORMS && !counts(a, u)) {
+        if (i.op == OP_LARS_NORMS)
+            return;
+        i.out[i.nout - 1] = LS_NONE;  /* LAMB's moments move all the same */
+    }
     for (int o = 0; o < i.nin && program_ok(p); o++)
         if (i.in[o].id)
             i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
@@ -180,14 +192,14 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
 {
     struct pass *a = w->a;
 
-    if (unit_end(a, u) > unit_begin(a, u))
-        emit_call(a->p, OP_SUM_SQUARES, WHEN_ALWAYS, reduced(a, u), acc);
+    if (unit_end(a, u) > unit_begin(a, u) && counts(a, u))
+        emit_call(a->p, OP_SUM_SQUARES, WHEN_ALWAYS, unit_reduced(a, u), acc);
 }
 
 static void start_gather(struct pass *a, struct unit *u)
 {
     const struct store_group *g = unit_group(a, u);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = g->comm, .total = g->total };
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
     ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
     ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
     ls_value whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
@@ -230,6 +242,8 @@ static void emit_stage(struct update *w, enum stage stage, ls_value acc)
 {
     struct pass *a = w->a;
 
+    if (stage == STAGE_SQUARES)
+        sum_over_mesh(a);
     if (stage == STAGE_UPDATE)
         sum_norms(w);
     for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
@@ -243,7 +257,7 @@ static void emit_stage(struct update *w, enum stage stage, ls_value acc)
             if (stage_of(&w->old.at[n]) == stage && instruction_unit(a, &w->old.at[n]) == u)
                 emit_slice(w, u, w->old.at[n]);
         offload_save(a, u, is_written, &ctx);
-        if (stage == STAGE_UPDATE && data_is_spread(a) && a->d->o.zero && !data_shards(a, STORE_VALUE))
+        if (stage == STAGE_UPDATE && unit_zero(a, u) && !data_shards(a, u->over, STORE_VALUE))
             start_gather(a, u);
     }
 }

@@ -1,0 +1,79 @@
+/* sums.c - sums of gradients over more than data, once a step, in front of the optimizer.
+ *
+ *     over tp     of parameters that are whole on all tp ranks, each of which has an addend (norms between sequence slices)
+ *     over ends   of parameters that the first and the last stage share (tied embedding and head)
+ *
+ * In place, of the elements that this rank updates: the ranks of such a sum have the same units with the same layout, and of
+ * those the same shard. They go in the store's order, which is the same on all of them, whatever order data reduced them in.
+ */
+#include "parallel/data.h"
+
+static int first_param(const struct pass *a, const struct unit *u) { return unit_group(a, u)->params[0]; }
+
+/* The unit of the class whose first parameter is the next behind `param`; NULL: none. */
+static struct unit *next_unit(const struct pass *a, unsigned class, int param)
+{
+    struct unit *next = NULL;
+
+    for (int g = 0; g < a->nunits; g++) {
+        struct unit *u = &a->unit[g];
+
+        if ((u->class & class) && first_param(a, u) > param && (!next || first_param(a, u) < first_param(a, next)))
+            next = u;
+    }
+    return next;
+}
+
+/* u->reduction is the sum's from here on. */
+static void start(struct pass *a, struct unit *u, ls_axis axis, ls_comm *comm)
+{
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = axis, .comm = comm, .redop = LS_SUM };
+    ls_value in = unit_reduced(a, u), out;
+
+    emit_wait(a->p, &u->reduction);
+    if (!in.id)
+        return;
+    e.total = value_count(program_value(a->p, in));
+    out = emit_part(a->p, in, 0, e.total, value_place(a->p, in));
+    value_set_place_on(a->p, out, axis, LS_REPLICATE);
+    if (out.id && e.total)
+        emit_start(a->p, &u->reduction, &e, WHEN_ALWAYS, in, out);
+    u->reduced = out;
+    if (!a->d->o.overlap)
+        emit_wait(a->p, &u->reduction);
+}
+
+static void sum_class(struct pass *a, unsigned class, ls_axis axis, ls_group group)
+{
+    int param = -1;
+
+    for (struct unit *u = next_unit(a, class, param); u && program_ok(a->p); u = next_unit(a, class, param)) {
+        param = first_param(a, u);
+        start(a, u, axis, ls_mesh_comm(a->d->mesh, group));
+    }
+}
+
+/* A planted bug: gradients of experts count ep times. */
+static void multiply_experts(struct pass *a)
+{
+    struct op_attr attr = { .scale = { ls_mesh_size(a->d->mesh, LS_GROUP_EP) } };
+
+    for (int g = 0; g < a->nunits; g++) {
+        ls_value x = a->unit[g].class & CLASS_EXPERT ? unit_reduced(a, &a->unit[g]) : LS_NONE;
+
+        if (!x.id || !value_count(program_value(a->p, x)))
+            continue;
+        emit_wait(a->p, &a->unit[g].reduction);
+        program_emit(a->p, OP_SCALE, &attr, 1, &x, 1, &x);
+    }
+}
+
+void sum_over_mesh(struct pass *a)
+{
+    if (!data_has(BUG_TP_UNSUMMED))
+        sum_class(a, CLASS_TP, LS_AXIS_TP, LS_GROUP_TP);
+    if (!data_has(BUG_TIED_UNSUMMED))
+        sum_class(a, CLASS_ENDS, LS_AXIS_PP, LS_GROUP_ENDS);
+    if (data_has(BUG_EXPERT_TIMES_EP))
+        multiply_experts(a);
+}
