@@ -81,7 +81,8 @@ typedef struct ls_pipeline_options {
     const ls_pipeline_schedule *schedule;   /* borrowed */
     const int *begin;                       /* [stages*chunks + 1] first block of each virtual stage; NULL: balanced by FLOPs */
     /* Appends the whole model to p, as for one rank, ends with ls_backward (not for a schedule of forwards), and marks it:
-     * ls_partition() with this stage, ls_data_parallel_mesh(). Called once a chunk. */
+     * ls_partition() with this stage, ls_data_parallel_mesh(). Called once for the whole (stage 0 of 1), which is
+     * looked at and not compiled, then once a chunk. */
     ls_status (*build)(void *ctx, ls_program *p, const ls_stage *stage);
     void      *ctx;
     ls_compile_options compile;             /* slots, split_backward are set by the pipeline */

@@ -87,6 +87,15 @@ static ls_status check_budget(const ls_program *p)
                    p->options.bytes, program_activation_bytes(p));
 }
 
+ls_status program_bind(ls_program *p)
+{
+    ASSERT(p->compiled && !p->runnable);
+    p->options.plan_only = 0;
+    LS_TRY(bind_pass(p));
+    p->runnable = true;
+    return LS_OK;
+}
+
 static ls_status passes(ls_program *p)
 {
     if (p->partition.pass) {

@@ -87,6 +87,13 @@ static void follow_slot(ls_program *p, ls_value x, void **data)
         p->slot_operands[p->nslot_operands++] = (struct slot_operand){ data, (size_t)((char *)*data - slot_base(p)) };
 }
 
+void *program_data(const ls_program *p, ls_value v)
+{
+    const struct value *x = &p->values[v.id];
+
+    return (char *)root_data(p, x->root) + x->offset * (ptrdiff_t)ls_dtype_bytes(x->dtype);
+}
+
 static ls_status bind_instruction(ls_program *p, struct instruction *i)
 {
     struct call *c = i->call;

@@ -263,6 +263,9 @@ ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKW
 ls_status kernels_pass(ls_program *p);                 /* compile.c: chooses entries, asks for scratch */
 ls_status memory_pass(ls_program *p);                  /* memory.c: lifetimes, offsets, peak */
 ls_status bind_pass(ls_program *p);                    /* execute.c: arena, pointers, prepare() */
+/* bind_pass alone, for a program compiled with plan_only: several of one store are spread before the store is allocated. */
+ls_status program_bind(ls_program *p);                 /* compile.c */
+void     *program_data(const ls_program *p, ls_value v);  /* execute.c: its first byte, in the slot selected */
 void      unbind(ls_program *p);
 
 /* memory.c */
