@@ -1,0 +1,233 @@
+/* helper_partition.c */
+#include "helper_partition.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "program/store.h"
+
+ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout)
+{
+    return (ls_model){ .architecture = LS_GPT2, .layers = 2, .width = 4 * heads, .heads = heads, .kv_heads = heads, .head_size = 4, .ffn = ffn,
+                       .vocab = vocab, .max_positions = 32, .tied = 1, .norm_eps = 1e-5, .dropout = dropout, .init_std = 0.2, .seed = 5 };
+}
+
+ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab, int tied)
+{
+    return (ls_model){ .architecture = LS_LLAMA, .layers = 2, .width = 12, .heads = heads, .kv_heads = kv_heads, .head_size = 4, .ffn = ffn,
+                       .vocab = vocab, .max_positions = 32, .tied = tied, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 };
+}
+
+static void build(ls_program *p, const struct partition_case *c)
+{
+    size_t shape[2] = { c->batch, c->time };
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+    ls_value step = c->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
+
+    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &c->model, tokens, targets, denominator, step)));
+}
+
+ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bool plan_only, struct partitioned *out)
+{
+    ls_store_options so = { "cpu", LS_F32, 1, 7 };
+    ls_compile_options co = LS_COMPILE_DEFAULTS;
+    struct partitioned s = { 0 };
+    ls_status st;
+
+    co.plan_only = plan_only;
+    co.recompute = c->recompute;
+    co.fuse_loss = c->fuse_loss;
+    LS_TRY(ls_store_new(&so, &s.store));
+    st = ls_program_new(s.store, &s.program);
+    if (st == LS_OK) {
+        build(s.program, c);
+        st = ls_program_status(s.program);
+    }
+    if (st == LS_OK && mesh) st = ls_partition(s.program, mesh, &c->model, &c->options);
+    if (st == LS_OK) st = ls_program_compile(s.program, &co);
+    if (st == LS_OK) *out = s;
+    else partition_close(&s);
+    return st;
+}
+
+void partition_close(struct partitioned *p)
+{
+    ls_program_release(&p->program);
+    ls_store_release(&p->store);
+}
+
+/* ---- a run ---- */
+
+static unsigned hash(size_t a, size_t b)
+{
+    unsigned x = (unsigned)a * 2654435761u + (unsigned)b * 40503u + 12345u;
+
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return x * 3266489917u >> 8;
+}
+
+/* Sample b, token t of the whole; which: 0 tokens, 1 targets, of which some are missing. */
+static int32_t token(const struct partition_case *c, size_t b, size_t t, int which)
+{
+    unsigned h = hash(b * 64 + t + (size_t)which * 7, 3);
+
+    return which && h % 5 == 0 ? -1 : (int32_t)(h / 8 % c->model.vocab);
+}
+
+static ls_status feed(const struct partition_case *c, const ls_mesh *mesh, struct partitioned *s)
+{
+    size_t begin[2] = { 0, 0 }, end[2] = { c->time, 0 }, dp = mesh ? (size_t)ls_mesh_index(mesh, LS_GROUP_DP) : 0, n = 0;
+    size_t ranks = mesh ? (size_t)ls_mesh_size(mesh, LS_GROUP_DP) : 1;
+    int runs = mesh ? ls_context_slices(mesh, c->options.context, c->time, begin, end) : 1;
+    int32_t host[2][512];
+    float valid = 0;
+
+    for (size_t b = 0; b < c->batch; b++)
+        for (int k = 0; k < runs; k++)
+            for (size_t t = begin[k]; t < end[k]; t++, n++)
+                for (int w = 0; w < 2; w++)
+                    host[w][n] = token(c, dp * c->batch + b, t, w);
+    for (size_t b = 0; b < c->batch * ranks; b++)
+        for (size_t t = 0; t < c->time; t++)
+            valid += token(c, b, t, 1) >= 0;
+    LS_TRY(ls_program_write(s->program, "tokens", host[0], LS_I32, n));
+    LS_TRY(ls_program_write(s->program, "targets", host[1], LS_I32, n));
+    LS_TRY(ls_program_write(s->program, "denominator", &valid, LS_F32, 1));
+    if (c->model.dropout > 0)
+        LS_TRY(ls_program_write(s->program, "step", (int64_t[]){ 3, (int64_t)(dp * c->batch) }, LS_I64, 2));
+    return LS_OK;
+}
+
+static size_t whole_count(const ls_store *s, size_t i)
+{
+    size_t n = 1;
+
+    for (int d = 0; d < ls_store_ndim(s, i); d++)
+        n *= ls_store_size(s, i, d);
+    return n;
+}
+
+/* This rank's addend of the gradient of parameter i, in its place in the whole. */
+static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh, double *out)
+{
+    const ls_placement *at = store_placement(s, i);
+    size_t count = store_local_count(s, i), rows = store_local_size(s, i, 0), columns = count / (rows ? rows : 1);
+    size_t width = whole_count(s, i) / ls_store_size(s, i, 0), c0 = ls_store_ndim(s, i) > 1 ? store_local_begin(s, i, 1) : 0;
+    bool counts = !mesh || at[LS_AXIS_TP].kind == LS_SHARD || at[LS_AXIS_TP].partial_gradient || ls_mesh_index(mesh, LS_GROUP_TP) == 0;
+    double *own;
+    ls_status st;
+
+    if (!counts || !count)
+        return LS_OK;
+    own = malloc(count * sizeof *own);
+    st = ls_tensor_read(ls_store_grad(s, i), own, LS_F64, count);
+    for (size_t r = 0; r < rows; r++)
+        memcpy(out + (store_local_begin(s, i, 0) + r) * width + c0, own + r * columns, columns * sizeof *own);
+    free(own);
+    return st;
+}
+
+ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, double *loss, double **gradients, size_t *count)
+{
+    ls_comm *world = mesh ? ls_mesh_comm(mesh, LS_GROUP_WORLD) : NULL;
+    struct partitioned s;
+    ls_status st;
+    double *all;
+
+    LS_TRY(partition_open(c, mesh, false, &s));
+    *count = ls_store_elements(s.store);
+    all = calloc(*count, sizeof *all);
+    st = feed(c, mesh, &s);
+    if (st == LS_OK) st = ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST);
+    if (st == LS_OK) st = ls_program_read(s.program, "loss", loss, LS_F64, 1);
+    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && st == LS_OK; at += whole_count(s.store, i++))
+        st = place_gradient(s.store, i, mesh, all + at);
+    if (st == LS_OK && world) {
+        if (ls_mesh_index(mesh, LS_GROUP_TP) != 0) *loss = 0;
+        st = ls_all_reduce(world, loss, loss, 1, LS_F64, LS_SUM, NULL);
+    }
+    if (st == LS_OK && world) st = ls_all_reduce(world, all, all, *count, LS_F64, LS_SUM, NULL);
+    *gradients = all;
+    partition_close(&s);
+    return st;
+}
+
+/* ---- against one rank ---- */
+
+static const char *compare(const struct partition_case *c, const double *a, const double *b, double rounding)
+{
+    static char text[400];
+    struct partitioned s;
+    const char *found = NULL;
+    double all = 0;
+    size_t count = 0;
+
+    if (partition_open(c, NULL, true, &s) < 0) return ls_errmsg();
+    for (size_t i = 0; i < ls_store_elements(s.store); i++) all += a[i] * a[i], count++;
+    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && !found; at += whole_count(s.store, i++)) {
+        double norm = 0, apart = 0, share = sqrt(all * (double)whole_count(s.store, i) / (double)count);
+
+        for (size_t e = at; e < at + whole_count(s.store, i); e++)
+            norm += a[e] * a[e], apart += (a[e] - b[e]) * (a[e] - b[e]);
+        if (!(sqrt(apart) <= rounding * (sqrt(norm) + 0.01 * share))) {
+            snprintf(text, sizeof text, "gradient of %s: %.3g apart, its norm is %.3g", ls_store_name(s.store, i), sqrt(apart), sqrt(norm));
+            found = text;
+        }
+    }
+    partition_close(&s);
+    return found;
+}
+
+const char *partition_differs(const struct partition_case *c, ls_comm *world, double rounding)
+{
+    static char text[600];
+    struct partition_case alone = *c;
+    double loss[2], *gradient[2] = { NULL, NULL };
+    const char *found = NULL;
+    ls_mesh *mesh = NULL;
+    size_t count;
+
+    alone.batch *= (size_t)(ls_comm_size(world) / (c->shape.tp * c->shape.cp));
+    alone.recompute = LS_RECOMPUTE_NONE;
+    if (partition_run(&alone, NULL, &loss[0], &gradient[0], &count) < 0 || ls_mesh_open(world, &c->shape, &mesh) < 0 ||
+        partition_run(c, mesh, &loss[1], &gradient[1], &count) < 0)
+        found = ls_errmsg();
+    if (!found && !(fabs(loss[0] - loss[1]) <= rounding * fabs(loss[0]))) {
+        snprintf(text, sizeof text, "loss %.9g, one rank has %.9g", loss[1], loss[0]);
+        found = text;
+    }
+    if (!found) found = compare(&alone, gradient[0], gradient[1], rounding);
+    ls_mesh_close(&mesh);
+    free(gradient[0]);
+    free(gradient[1]);
+    return found;
+}
+
+/* ---- counts ---- */
+
+int partition_exchanges(const ls_program *p, enum segment s, ls_collective op, ls_axis a, size_t *bytes)
+{
+    const struct list *l = &p->list[s];
+    int found = 0;
+
+    if (bytes) *bytes = 0;
+    for (int n = 0; n < l->n; n++) {
+        const struct exchange *e = &l->at[n].exchange;
+
+        if (l->at[n].op != OP_COMM_START || e->op != op || e->axis != a)
+            continue;
+        found++;
+        if (bytes) {
+            ls_value v = l->at[n].in[0].id ? l->at[n].in[0] : l->at[n].out[0];
+            bool even = !e->counts;
+
+            *bytes += ls_comm_bytes_of(e->comm, op, op == LS_COLLECTIVE_ALL_REDUCE || !even ? e->total : e->total / (size_t)ls_comm_size(e->comm),
+                                       op == LS_COLLECTIVE_ALL_REDUCE ? NULL : e->counts, p->values[v.id].dtype);
+        }
+    }
+    return found;
+}

@@ -1,0 +1,34 @@
+/* helper_partition.h - one forward and backward of a small model under a partition, and the same on one rank. */
+#ifndef HELPER_PARTITION_H
+#define HELPER_PARTITION_H
+
+#include "lockstep/nn.h"
+#include "lockstep/parallel.h"
+#include "program/program.h"
+
+struct partition_case {
+    const char          *name;
+    ls_model             model;
+    ls_mesh_shape        shape;
+    ls_partition_options options;
+    size_t               batch, time;
+    ls_recompute         recompute;
+    int                  fuse_loss;
+};
+
+/* GPT-2 and Llama of a few hundred weights: heads of 4 elements. */
+ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout);
+ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab, int tied);
+
+/* A store with a program of loss and backward (inputs tokens, targets, denominator, step), marked, compiled. mesh NULL: not marked. */
+struct partitioned { ls_store *store; ls_program *program; };
+ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bool plan_only, struct partitioned *out);
+void      partition_close(struct partitioned *p);
+/* Loss and gradients of the whole, [all elements] behind one another, added up over the ranks. mesh NULL: of one rank. */
+ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, double *loss, double **gradients, size_t *count);
+/* On every rank of world: the case against one rank alone. NULL when all is within `rounding` of each tensor's norm. */
+const char *partition_differs(const struct partition_case *c, ls_comm *world, double rounding);
+/* Exchanges of one kind over an axis in a segment; bytes: what this rank sends in them (may be NULL). */
+int partition_exchanges(const ls_program *p, enum segment s, ls_collective op, ls_axis a, size_t *bytes);
+
+#endif

@@ -1,0 +1,63 @@
+/* test_partition.c - tensor and sequence parallelism against one rank: loss and every gradient, whatever divides or does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_partition.h"
+
+enum { MOST = 64 };
+struct cases { struct partition_case at[MOST]; int n; };
+
+static void add(struct cases *c, const char *name, ls_model m, int tp, int sp)
+{
+    assert_true(c->n < MOST);
+    c->at[c->n++] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 }, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+                                             .batch = 2, .time = 11 };
+}
+
+static void check_cases(ls_comm *comm, void *ctx)
+{
+    const struct cases *c = ctx;
+
+    threads_set(1);
+    for (int i = 0; i < c->n; i++) {
+        const char *wrong = partition_differs(&c->at[i], comm, 1e-5);
+
+        if (wrong)
+            ranks_fail("%s, tp %d, cp %d, sp %d, context %d: %s", c->at[i].name, c->at[i].shape.tp, c->at[i].shape.cp, c->at[i].options.sp,
+                       (int)c->at[i].options.context, wrong);
+    }
+}
+
+static void test_tensor(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 4; tp++) {
+        struct cases c = { .n = 0 };
+
+        for (int sp = 0; sp < 2; sp++) {
+            add(&c, "gpt2", partition_gpt2(4, 24, 37, 0), tp, sp);
+            add(&c, "gpt2, 5 heads, odd ffn", partition_gpt2(5, 23, 38, 0), tp, sp);
+            add(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), tp, sp);
+            add(&c, "llama, 4 of 4 heads", partition_llama(4, 4, 20, 37, 0), tp, sp);
+            add(&c, "llama, tied, 4 of 2", partition_llama(4, 2, 21, 37, 1), tp, sp);
+            add(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 0), tp, sp);
+            add(&c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), tp, sp);
+            add(&c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 0), tp, sp);
+        }
+        forked_run(tp, check_cases, &c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
