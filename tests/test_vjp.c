@@ -177,6 +177,13 @@ static ls_value attention_itself(ls_program *p)
     return ls_attention(p, x, x, x, 1, LS_NONE);
 }
 
+static ls_value ring_attention(ls_program *p)
+{
+    struct across alone = { LS_AXIS_CP, NULL, 3, 1 };
+
+    return program_ring_attention(p, PARAM("q", 2, 3, 4, 2), PARAM("k", 2, 3, 2, 2), PARAM("v", 2, 3, 2, 2), 1, &alone);
+}
+
 /* ---- images ---- */
 
 static ls_value conv2d(ls_program *p)
@@ -220,6 +227,34 @@ static ls_value batch_norm_running(ls_program *p)
     o.training = 0;
     return ls_batch_norm(p, PARAM("x", 3, 4, 2, 3), PARAM("w", 4), PARAM("b", 4), mean, var, LS_NONE, &o);
 }
+
+/* ---- experts ---- */
+
+static ls_routing routing(ls_program *p, ls_value logits, int sigmoid, int normalize, size_t capacity, ls_value samples)
+{
+    return ls_route(p, logits, LS_NONE, samples, &(ls_route_options){ 2, sigmoid, normalize, capacity, 0 });
+}
+static ls_value route_softmax(ls_program *p)
+{
+    return routing(p, ls_scale(p, PARAM("logits", 2, 3, 5), 3), 0, 1, 0, LS_NONE).weight;
+}
+static ls_value route_plain(ls_program *p) { return routing(p, PARAM("logits", 2, 3, 5), 0, 0, 0, LS_NONE).weight; }
+static ls_value route_sigmoid(ls_program *p) { return routing(p, PARAM("logits", 2, 3, 5), 1, 1, 0, LS_NONE).weight; }
+static ls_value route_capacity(ls_program *p) { return routing(p, PARAM("logits", 2, 5, 3), 0, 1, 2, LS_NONE).weight; }
+static ls_value route_padded(ls_program *p)  /* the first of three samples is real */
+{
+    return routing(p, PARAM("logits", 3, 2, 4), 0, 1, 0, ls_input(p, "samples", LS_F32, SIZES(2))).weight;
+}
+static ls_value experts_of(ls_program *p, size_t capacity)
+{
+    ls_value x = PARAM("x", 2, 3, 4), rows;
+    ls_routing r = routing(p, ls_linear(p, x, PARAM("gate", 5, 4), LS_NONE), 0, 1, capacity, LS_NONE);
+
+    rows = ls_grouped_linear(p, ls_rows_spread(p, x, &r), PARAM("up", 5, 6, 4), r.counts);
+    return ls_rows_collect(p, ls_grouped_linear(p, ls_silu(p, rows), PARAM("down", 5, 4, 6), r.counts), &r);
+}
+static ls_value experts(ls_program *p) { return experts_of(p, 0); }
+static ls_value experts_drop(ls_program *p) { return experts_of(p, 1); }
 
 /* ---- losses ---- */
 
@@ -298,12 +333,13 @@ static const struct gradient_case cases[] = {
     CASE(gelu_erf), CASE(silu), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
     CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(attention), CASE(attention_full),
-    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(conv2d), CASE(conv2d_stride),
+    CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),
     CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
     CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
     CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
-    CASE(mean_last), CASE(mean_all),
+    CASE(mean_last), CASE(mean_all), CASE(route_softmax), CASE(route_plain), CASE(route_sigmoid), CASE(route_capacity),
+    CASE(route_padded), CASE(experts), CASE(experts_drop),
     { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but rounded to f32 on the way: a long step */
 };
 
@@ -457,6 +493,50 @@ static void test_stop_gradient(void **state)
     ls_store_release(&s);
 }
 
+/* A router's loss is one of its own: gradients are those of the program's loss and of it. */
+static void test_router_loss(void **state)
+{
+    for (int k = 0; k < 4; k++) {
+        ls_store_options options = { "cpu", LS_F64, 0, 3 };
+        double up[2], down[2], old, *x, *g;
+        ls_store *s;
+        ls_program *p;
+        ls_routing r;
+        ls_value logits, samples;
+
+        (void)state;
+        TRY(ls_store_new(&options, &s));
+        TRY(ls_program_new(s, &p));
+        samples = k % 2 ? ls_input(p, "samples", LS_F32, SIZES(2)) : LS_NONE;
+        logits = ls_scale(p, PARAM("logits", 3, 2, 5), 2);
+        r = routing(p, logits, k / 2, 1, 0, samples);
+        ls_output(p, "own", ls_router_loss(p, logits, &r, samples, k / 2, 0.3, 0.2));
+        ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, r.weight, r.weight), -1)));
+        note_coverage(p);
+        TRY(ls_program_compile(p, NULL));
+        if (k % 2)
+            TRY(ls_program_write(p, "samples", (float[]){ 2, 5 }, LS_F32, 2));
+        TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+        x = ls_tensor_data(ls_store_value(s, 0));
+        g = ls_tensor_data(ls_store_grad(s, 0));
+        for (int e = 0; e < 30; e++) {
+            old = x[e];
+            x[e] = old + 1e-5;
+            up[0] = loss_of(p);
+            TRY(ls_program_read(p, "own", &up[1], LS_F64, 1));
+            x[e] = old - 1e-5;
+            down[0] = loss_of(p);
+            TRY(ls_program_read(p, "own", &down[1], LS_F64, 1));
+            x[e] = old;
+            if (fabs((up[0] + up[1] - down[0] - down[1]) / 2e-5 - g[e]) > 1e-8)
+                fail_msg("kind %d, logit %d: %g, not %g", k, e, g[e], (up[0] + up[1] - down[0] - down[1]) / 2e-5);
+            assert_true(k % 2 == 0 || e < 20 || g[e] == 0);
+        }
+        ls_program_release(&p);
+        ls_store_release(&s);
+    }
+}
+
 static void test_no_rule(void **state)
 {
     ls_store *s;
@@ -491,12 +571,13 @@ static void test_coverage(void **state)
 int main(void)
 {
     enum { N = COUNT_OF(cases) };
-    struct CMUnitTest tests[N + 3];
+    struct CMUnitTest tests[N + 4];
 
     for (int i = 0; i < N; i++)
         tests[i] = (struct CMUnitTest){ cases[i].name, test_case, NULL, NULL, (void *)(uintptr_t)&cases[i] };
     tests[N] = (struct CMUnitTest)cmocka_unit_test(test_stop_gradient);
     tests[N + 1] = (struct CMUnitTest)cmocka_unit_test(test_no_rule);
-    tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(test_coverage);
+    tests[N + 2] = (struct CMUnitTest)cmocka_unit_test(test_router_loss);
+    tests[N + 3] = (struct CMUnitTest)cmocka_unit_test(test_coverage);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

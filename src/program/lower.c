@@ -23,6 +23,7 @@ typedef void lower_fn(ls_program *p, const struct instruction *i);
 /* MOVE is not among them: it asks who else touches its operands. */
 static lower_fn *const expansions[PROGRAM_OPS] = {
     [OP_VOCAB_XENT] = vocab_xent_lower, [OP_VOCAB_XENT_GRAD] = vocab_xent_grad_lower,
+    [OP_RING_ATTENTION] = ring_lower,   [OP_RING_ATTENTION_GRAD] = ring_grad_lower,
 };
 
 struct lower {
