@@ -22,11 +22,15 @@
 struct buffer { size_t bytes, at; int first, last, value; struct instruction *scratch_of; };
 struct layout { struct buffer *buffer; int n; struct buffer **placed; int nplaced; };
 
+/* The program's own bytes, not the store's or the caller's. */
+static bool is_ours(const struct value *v)
+{
+    return v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT || v->role == LS_ROLE_COMMUNICATION;
+}
+
 static bool in_arena(const struct value *v, int id, enum arena a)
 {
-    bool held = v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT || v->role == LS_ROLE_COMMUNICATION;
-
-    return v->root == id && v->first >= 0 && !v->tensor && held && v->arena == a;
+    return v->root == id && v->first >= 0 && is_ours(v) && v->arena == a;
 }
 
 int program_slots(const ls_program *p) { return MAX(p->options.slots, 1); }
@@ -68,7 +72,7 @@ static void choose_arenas(ls_program *p, int at)
 
     for (int v = 1; v < p->nvalues; v++) {
         struct value *x = &p->values[v];
-        bool lasts = slots && x->first >= 0 && (x->keep || x->role == LS_ROLE_INPUT || crosses(p, x));
+        bool lasts = slots && is_ours(x) && x->first >= 0 && (x->keep || x->role == LS_ROLE_INPUT || crosses(p, x));
 
         x->arena = x->role == LS_ROLE_COMMUNICATION ? ARENA_COMMUNICATION : lasts ? ARENA_SLOT : ARENA_ACTIVATIONS;
         if (x->role == LS_ROLE_COMMUNICATION && lasts) {
