@@ -12,11 +12,21 @@
 enum { MOST = 64 };
 struct cases { struct partition_case at[MOST]; int n; };
 
-static void add(struct cases *c, const char *name, ls_model m, int tp, int sp)
+static struct partition_case *add(struct cases *c, const char *name, ls_model m, int tp, int sp)
 {
     assert_true(c->n < MOST);
-    c->at[c->n++] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 }, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
-                                             .batch = 2, .time = 11 };
+    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 }, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+                                           .batch = 2, .time = 11 };
+    return &c->at[c->n++];
+}
+
+static void add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
+{
+    struct partition_case *k = add(c, name, m, tp, sp);
+
+    k->shape.cp = cp;
+    k->options.context = context;
+    k->time = 13;
 }
 
 static void check_cases(ls_comm *comm, void *ctx)
@@ -53,10 +63,61 @@ static void test_tensor(void **state)
     }
 }
 
+static void context_cases(struct cases *c, ls_context context, int cp)
+{
+    add_context(c, "gpt2", partition_gpt2(4, 24, 37, 0), cp, 1, 0, context);
+    add_context(c, "gpt2, 5 heads, dropout", partition_gpt2(5, 24, 37, 0.2), cp, 1, 0, context);
+    add_context(c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), cp, 1, 0, context);
+    add_context(c, "llama, tied, 6 of 1", partition_llama(6, 1, 20, 37, 1), cp, 1, 0, context);
+    add_context(c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 1), cp, 1, 0, context);
+}
+
+static void test_all_to_all(void **state)
+{
+    (void)state;
+    for (int cp = 2; cp <= 3; cp++) {
+        struct cases c = { .n = 0 };
+
+        context_cases(&c, LS_CONTEXT_ALL_TO_ALL, cp);
+        forked_run(cp, check_cases, &c);
+    }
+}
+
+static void test_ring(void **state)
+{
+    (void)state;
+    for (int cp = 2; cp <= 3; cp++) {
+        struct cases c = { .n = 0 };
+
+        context_cases(&c, LS_CONTEXT_RING, cp);
+        forked_run(cp, check_cases, &c);
+    }
+}
+
+/* All axes of the partition at once, and data parallelism outside. */
+static void test_together(void **state)
+{
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++)
+        for (int sp = 0; sp < 2; sp++) {
+            add_context(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), 2, 2, sp, (ls_context)context);
+            add_context(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 1), 2, 2, sp, (ls_context)context);
+            add_context(&c, "llama, 10 of 5", partition_llama(10, 5, 20, 37, 0), 2, 2, sp, (ls_context)context);
+            add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
+            add_context(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, 1, 0, (ls_context)context);
+        }
+    forked_run(4, check_cases, &c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensor),
+        cmocka_unit_test(test_all_to_all),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_together),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

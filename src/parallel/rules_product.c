@@ -58,7 +58,7 @@ static bool bring(struct cutter *c, struct instruction *i, ls_axis a)
     } else if (lies_cut_on(c, i->in[0], a, last)) {
         cut_refuse(c, a, i->in[0], "the weight's columns are not cut with it");
     } else {
-        if (lies_entered(c, w, a) && (!lies_cut(c, i->in[0], a) || lie_of(c, w)->enters))
+        if (lies_entered(c, w, a) && (!lies_cut(c, i->in[0], a) || (a == LS_AXIS_TP && lie_of(c, w)->enters)))
             i->in[0] = want_entered(c, i->in[0], a);  /* once, for queries, keys and values alike */
         weight_beside(c, i, 1, i->in[0], a);
         weight_beside(c, i, 2, i->in[0], a);
