@@ -46,7 +46,8 @@ static void test_counts(void **state)
 {
     static const struct { const char *name; size_t parameters; } published[] = {
         { "gpt2-124m", 124439808 }, { "gpt2-350m", 354823168 }, { "gpt2-774m", 774030080 }, { "gpt2-1.5b", 1557611200 },
-        { "llama3-8b", 8030261248 }, { "llama3.2-1b", 1235814400 },
+        { "llama3-8b", 8030261248 }, { "llama3.2-1b", 1235814400 }, { "mixtral-8x7b", 46702792704 },
+        { "qwen3-30b-a3b", 30532122624 },
     };
     ls_model m;
 
@@ -73,6 +74,9 @@ static void test_flops(void **state)
     assert_true(ls_model_flops_per_token(&m, 1024) == 6 * products + 6.0 * 12 * 768 * 1024);
     m = preset("llama3-8b");
     products = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 3 * 14336 * 4096.0) + 128256 * 4096.0;
+    assert_true(ls_model_flops_per_token(&m, 8192) == 6 * products + 6.0 * 32 * 4096 * 8192);
+    m = preset("mixtral-8x7b");  /* two of eight experts work */
+    products = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 8 * 4096.0 + 2 * 3 * 14336 * 4096.0) + 32000 * 4096.0;
     assert_true(ls_model_flops_per_token(&m, 8192) == 6 * products + 6.0 * 32 * 4096 * 8192);
 }
 
@@ -103,6 +107,14 @@ static void test_refused(void **state)
     REFUSE("llama-tiny", m.rope.theta = 0, "theta 0");
     REFUSE("llama-tiny", (m.rope.factor = 8, m.rope.high_freq_factor = 1), "high_freq_factor 1");
     REFUSE("llama-tiny", m.layers = 65537, "layers is 65537");
+    REFUSE("llama-tiny", m.experts = 4, "Llama has no experts: experts 4");
+    REFUSE("mixtral-tiny", m.experts = 0, "experts is 0");
+    REFUSE("mixtral-tiny", m.experts_per_token = 5, "experts_per_token is 5; of 4 experts");
+    REFUSE("mixtral-tiny", m.expert_ffn = 0, "expert_ffn is 0");
+    REFUSE("mixtral-tiny", m.router = (ls_router)2, "router 2");
+    REFUSE("mixtral-tiny", m.drop = (ls_drop)2, "drop 2");
+    REFUSE("qwen3-moe-tiny", m.capacity = -1, "capacity -1");
+    REFUSE("qwen3-moe-tiny", m.aux_coef = NAN, "aux_coef");
     REFUSE("llama3-8b", (m.width = 1u << 30, m.ffn = 1u << 30, m.layers = 1u << 16), "than memory has addresses");
 #undef REFUSE
 }
@@ -189,6 +201,11 @@ static ls_status read_text(const char *text, ls_model *m)
 #define LLAMA "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
               "\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
 
+#define MIXTRAL "{\"architectures\":[\"MixtralForCausalLM\"],\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
+                "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
+#define QWEN3 "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
+              "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
+
 static void test_config_read(void **state)
 {
     ls_model m;
@@ -243,6 +260,12 @@ static void test_config_refused(void **state)
         { LLAMA ",\"rope_scaling\":5}", "'rope_scaling' must be an object" },
         { LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "'partial_rotary_factor' is 0.5" },
         { LLAMA ",\"hidden_size\":99999999999}", "config.json" },
+        { MIXTRAL ",\"sliding_window\":4096}", "'sliding_window' is set" },
+        { MIXTRAL ",\"router_jitter_noise\":0.1}", "'router_jitter_noise' is 0.1" },
+        { MIXTRAL ",\"num_local_experts\":1}", "experts_per_token is 2; of 1 experts" },
+        { QWEN3 ",\"decoder_sparse_step\":2}", "'decoder_sparse_step' is 2" },
+        { QWEN3 ",\"mlp_only_layers\":[0]}", "'mlp_only_layers' lists 1 layers" },
+        { QWEN3 ",\"use_sliding_window\":true}", "'use_sliding_window' is true" },
     };
     ls_model m;
 
@@ -273,6 +296,8 @@ static void test_config_written(void **state)
                     a.max_positions == b.max_positions && a.tied == b.tied && a.exact_gelu == b.exact_gelu &&
                     a.norm_eps == b.norm_eps && a.init_std == b.init_std && a.rope.theta == b.rope.theta &&
                     a.rope.factor == b.rope.factor);
+        assert_true(a.experts == b.experts && a.experts_per_token == b.experts_per_token && a.expert_ffn == b.expert_ffn &&
+                    a.norm_topk == b.norm_topk && a.aux_coef == b.aux_coef);
         if (a.rope.factor != 1)
             assert_memory_equal(&a.rope, &b.rope, sizeof a.rope);
     }

@@ -14,7 +14,9 @@
 extern "C" {
 #endif
 
-typedef enum ls_architecture { LS_GPT2, LS_LLAMA, LS_ARCHITECTURES } ls_architecture;
+typedef enum ls_architecture { LS_GPT2, LS_LLAMA, LS_MIXTRAL, LS_QWEN3_MOE, LS_ARCHITECTURES } ls_architecture;
+typedef enum ls_router { LS_ROUTER_SOFTMAX, LS_ROUTER_SIGMOID } ls_router;
+typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
 
 typedef struct ls_model {
     ls_architecture architecture;
@@ -26,29 +28,48 @@ typedef struct ls_model {
     ls_rope rope;          /* Llama */
     double  init_std;      /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
     uint64_t seed;         /* of dropout */
+    /* Mixtral, Qwen3-MoE: each token goes to experts_per_token of the experts, gated MLPs of expert_ffn. ffn is not used. */
+    size_t  experts, experts_per_token, expert_ffn;
+    size_t  shared_ffn;    /* a gated MLP beside them that every token takes; 0: none */
+    ls_router router;
+    int     norm_topk;     /* the weights of a token's experts are divided by their sum */
+    double  capacity;      /* an expert takes at most ceil(capacity * tokens * experts_per_token / experts) of a sample's tokens, the
+                            * others pass it by in the residual stream; 0: all (dropless) */
+    ls_drop drop;          /* those with the smallest scores, or the last ones */
+    double  aux_coef;      /* of the loss that evens the load, as HF's router_aux_loss_coef; 0: none */
+    double  z_coef;        /* of the mean of (log sum exp logits)^2; 0: none */
+    double  balance;       /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
-/* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", ... */
+/* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", "mixtral-8x7b",
+ * "qwen3-30b-a3b", ... */
 ls_status   ls_model_preset(const char *name, ls_model *out);
 const char *ls_model_preset_name(int i);  /* NULL past the last */
-/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel and LlamaForCausalLM. What they
+/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM
+ * and Qwen3MoeForCausalLM. What they
  * can't express here is refused with key and value. */
 ls_status   ls_model_read_hf(const char *path, ls_model *out);
 /* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. The functions below
  * that append ops check a copy themselves; the two counts want a model that passed. */
 ls_status   ls_model_check(ls_model *m);
-size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once */
-/* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product (the embedding lookup is
+size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once; all experts */
+/* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product that it meets (the embedding lookup is
  * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in
  * Megatron). */
 double      ls_model_flops_per_token(const ls_model *m, size_t t);
+
+/* "h.3", "model.layers.3" into room bytes. */
+void        ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room);
 
 /* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: as ls_dropout's; LS_NONE: no dropout
  * (evaluation). */
 ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step);
 /* The output projection's weight [V,C]. */
 ls_value ls_model_head(ls_program *p, const ls_model *m);
-/* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. */
+/* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. With experts, each layer's losses of its router (outputs
+ * "LAYER.router_loss" where a coefficient is set) are losses of their own, and "LAYER.expert_load" [experts] is how many of this rank's tokens chose
+ * each expert, LAYER as in ls_model_layer_name(). Where the program has an input "samples" (f32 [2], see ls_route), it says which
+ * samples are padding and how much the micro-batch is of the step; otherwise all are real, and it is the step. */
 ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
                        ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */

@@ -73,6 +73,38 @@ ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int cau
 /* cache[B,S,G,D] (bound) gets x[B,T,G,D] at rows position[0] ..; gives the cache. No gradient. */
 ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value position);
 
+/* Mixture of experts. A routing sends each token of x[B,T,C] to K of E experts; sizes are static, how many rows each expert has is
+ * known at run time. */
+typedef struct ls_route_options {
+    size_t chosen;          /* K */
+    int    sigmoid;         /* scores: the sigmoid of each logit; 0: softmax over all of them */
+    int    normalize;       /* the chosen scores divided by their sum */
+    size_t capacity;        /* tokens of one sample that an expert takes, the others are dropped; 0: all (dropless) */
+    int    by_probability;  /* dropped are those with the smallest scores; 0: the last ones */
+} ls_route_options;
+typedef struct ls_routing {
+    ls_value weight, index; /* [B,T,K]; index i32: negative: not sent, see route.h */
+    ls_value rows;          /* [B,T,K] i32: where the choice's row lies among `size`, or -1 */
+    ls_value counts;        /* [1,E] i32: rows of each expert */
+    ls_value load, own;     /* [E]: tokens that chose each expert, dropped ones too: of all ranks where ls_router_loss reads it; of this one */
+    size_t   size;          /* M: the most rows there can be */
+} ls_routing;
+/* logits[B,T,E] f32 (f64). bias: LS_NONE, or [E], added to the scores for the choice alone. samples: LS_NONE, or an input f32 [2]:
+ * how many of the B samples are real (the last ones are padding, and go nowhere), and how many the step has on all ranks. The
+ * gradient goes through weight. */
+ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samples, const ls_route_options *options);
+/* Two losses [1] in one, aux * E * sum over experts of (share of the tokens that chose it) * (its mean score), and z * mean of
+ * (log sum exp logits)^2, over the micro-batch of all ranks, times the micro-batch's share in the step's samples: this rank's
+ * addend. It is a loss of its own: gradients begin at it too. */
+ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, int sigmoid, double aux, double z);
+/* A parameter for ls_route's bias, moved by the optimizer's step by +-rate: up where an expert had less than the mean load of the
+ * step, down where it had more (DeepSeek-V3, 2.1.2). It counts in no norm. */
+ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double rate);
+ls_value ls_rows_spread(ls_program *p, ls_value x, const ls_routing *r);                 /* [B,T,C] -> [M,C], by expert */
+ls_value ls_rows_collect(ls_program *p, ls_value y, const ls_routing *r);                /* [M,C] -> [B,T,C] = sum weight * row */
+/* x[M,K] w[E,N,K] counts[S,E] -> [M,N]: rows lie by source, then by expert. */
+ls_value ls_grouped_linear(ls_program *p, ls_value x, ls_value w, ls_value counts);
+
 /* Images: x[B,C,H,W] */
 /* w[O,C,KH,KW] b[O] or LS_NONE -> [B,O,OH,OW] with OH = (H + 2 padding - KH) / stride + 1, rounded down; zeros outside. */
 ls_value ls_conv2d(ls_program *p, ls_value x, ls_value w, ls_value b, size_t stride, size_t padding);

@@ -173,16 +173,15 @@ static ls_status read_rope(const json_node *o, const char *key, ls_rope *rope)
     return LS_OK;
 }
 
-static ls_status read_llama(const json_node *o, ls_model *m)
+/* What Llama and its relatives have in common; *m has their defaults. */
+static ls_status read_decoder(const json_node *o, ls_model *m)
 {
     static const char *const ropes[] = { "rope_scaling", "rope_parameters" };
     const char *act = "silu";
 
-    *m = (ls_model){ .architecture = LS_LLAMA, .norm_eps = 1e-6, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02 };
     LS_TRY(read_size(o, "num_hidden_layers", &m->layers));
     LS_TRY(read_size(o, "hidden_size", &m->width));
     LS_TRY(read_size(o, "num_attention_heads", &m->heads));
-    LS_TRY(read_size(o, "intermediate_size", &m->ffn));
     LS_TRY(read_size(o, "vocab_size", &m->vocab));
     LS_TRY(read_size(o, "max_position_embeddings", &m->max_positions));
     LS_TRY(read_size_or(o, "num_key_value_heads", &m->kv_heads));
@@ -197,9 +196,49 @@ static ls_status read_llama(const json_node *o, ls_model *m)
     LS_TRY(read_name(o, "hidden_act", &act));
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         return ls_fail(LS_EUNSUPPORTED, "'hidden_act' is '%s'; only 'silu' is supported", act);
-    LS_TRY(want_bool(o, "attention_bias", 0));
+    return want_bool(o, "attention_bias", 0);
+}
+
+static ls_status read_llama(const json_node *o, ls_model *m)
+{
+    *m = (ls_model){ .architecture = LS_LLAMA, .norm_eps = 1e-6, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02 };
+    LS_TRY(read_decoder(o, m));
+    LS_TRY(read_size(o, "intermediate_size", &m->ffn));
     LS_TRY(want_bool(o, "mlp_bias", 0));
     return want_real(o, "pretraining_tp", 1);
+}
+
+/* ---- experts ---- */
+
+static ls_status read_mixtral(const json_node *o, ls_model *m)
+{
+    *m = (ls_model){ .architecture = LS_MIXTRAL, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02, .norm_topk = 1,
+                     .kv_heads = 8, .experts = 8, .experts_per_token = 2, .aux_coef = 0.001 };
+    m->rope.theta = 1e6;
+    LS_TRY(read_decoder(o, m));
+    LS_TRY(read_size(o, "intermediate_size", &m->expert_ffn));
+    LS_TRY(read_size_or(o, "num_local_experts", &m->experts));
+    LS_TRY(read_size_or(o, "num_experts_per_tok", &m->experts_per_token));
+    LS_TRY(read_real(o, "router_aux_loss_coef", &m->aux_coef));
+    LS_TRY(want_real(o, "router_jitter_noise", 0));
+    return want_absent(o, "sliding_window");
+}
+
+static ls_status read_qwen3_moe(const json_node *o, ls_model *m)
+{
+    *m = (ls_model){ .architecture = LS_QWEN3_MOE, .norm_eps = 1e-6, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02, .kv_heads = 4,
+                     .experts = 128, .experts_per_token = 8, .expert_ffn = 768, .aux_coef = 0.001 };
+    LS_TRY(read_decoder(o, m));
+    LS_TRY(read_size_or(o, "num_experts", &m->experts));
+    LS_TRY(read_size_or(o, "num_experts_per_tok", &m->experts_per_token));
+    LS_TRY(read_size_or(o, "moe_intermediate_size", &m->expert_ffn));
+    LS_TRY(read_bool(o, "norm_topk_prob", &m->norm_topk));
+    LS_TRY(read_real(o, "router_aux_loss_coef", &m->aux_coef));
+    LS_TRY(want_real(o, "decoder_sparse_step", 1));
+    if (json_size(json_get(o, "mlp_only_layers")) > 0)
+        return ls_fail(LS_EUNSUPPORTED, "'mlp_only_layers' lists %zu layers; only models whose every layer has experts are supported",
+                       json_size(json_get(o, "mlp_only_layers")));
+    return want_bool(o, "use_sliding_window", 0);
 }
 
 /* ---- the file ---- */
@@ -207,6 +246,10 @@ static ls_status read_llama(const json_node *o, ls_model *m)
 /* By `architectures`, or by `model_type` when that is absent. */
 static ls_status read_config(const json_node *o, ls_model *m)
 {
+    static const struct { const struct family *family; ls_status (*read)(const json_node *o, ls_model *m); } readers[] = {
+        { &family_gpt2, read_gpt2 }, { &family_llama, read_llama }, { &family_mixtral, read_mixtral },
+        { &family_qwen3_moe, read_qwen3_moe },
+    };
     const char *name = json_string(json_at(json_get(o, "architectures"), 0), NULL);
     const char *type = json_string(json_get(o, "model_type"), NULL);
 
@@ -215,12 +258,11 @@ static ls_status read_config(const json_node *o, ls_model *m)
     LS_TRY(want_absent(o, "quantization_config"));
     if (!name && !type)
         return ls_fail(LS_EFORMAT, "neither 'architectures' nor 'model_type' says what it is");
-    if (name ? strcmp(name, family_gpt2.hf_architecture) == 0 : strcmp(type, family_gpt2.hf_type) == 0)
-        return read_gpt2(o, m);
-    if (name ? strcmp(name, family_llama.hf_architecture) == 0 : strcmp(type, family_llama.hf_type) == 0)
-        return read_llama(o, m);
-    return ls_fail(LS_EUNSUPPORTED, "'%s' is '%s'; GPT2LMHeadModel and LlamaForCausalLM are supported",
-                   name ? "architectures" : "model_type", name ? name : type);
+    for (size_t i = 0; i < COUNT_OF(readers); i++)
+        if (name ? strcmp(name, readers[i].family->hf_architecture) == 0 : strcmp(type, readers[i].family->hf_type) == 0)
+            return readers[i].read(o, m);
+    return ls_fail(LS_EUNSUPPORTED, "'%s' is '%s'; GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM and Qwen3MoeForCausalLM are "
+                   "supported", name ? "architectures" : "model_type", name ? name : type);
 }
 
 ls_status model_parse_hf(const char *text, size_t bytes, const char *what, ls_model *out)
@@ -275,29 +317,69 @@ static void write_gpt2(struct json_out *j, const ls_model *m)
     json_put_bool(j, "scale_attn_weights", 1);
 }
 
-static void write_llama(struct json_out *j, const ls_model *m)
+static void write_rope(struct json_out *j, const ls_rope *rope)
+{
+    json_put_real(j, "rope_theta", rope->theta);
+    if (rope->factor == 1)
+        return;
+    json_begin_object(j, "rope_scaling");
+    json_put_string(j, "rope_type", "llama3");
+    json_put_real(j, "factor", rope->factor);
+    json_put_real(j, "low_freq_factor", rope->low_freq_factor);
+    json_put_real(j, "high_freq_factor", rope->high_freq_factor);
+    json_put_int(j, "original_max_position_embeddings", rope->original_positions);
+    json_end_object(j);
+}
+
+static void write_mixtral(struct json_out *j, const ls_model *m)
+{
+    json_put_int(j, "intermediate_size", (int64_t)m->expert_ffn);
+    json_put_int(j, "num_local_experts", (int64_t)m->experts);
+    json_put_int(j, "num_experts_per_tok", (int64_t)m->experts_per_token);
+    json_put_real(j, "router_aux_loss_coef", m->aux_coef);
+}
+
+static void write_qwen3_moe(struct json_out *j, const ls_model *m)
+{
+    json_put_int(j, "decoder_sparse_step", 1);
+    json_put_int(j, "intermediate_size", (int64_t)m->expert_ffn);  /* of layers without experts: there are none */
+    json_put_int(j, "moe_intermediate_size", (int64_t)m->expert_ffn);
+    json_put_bool(j, "norm_topk_prob", m->norm_topk);
+    json_put_int(j, "num_experts", (int64_t)m->experts);
+    json_put_int(j, "num_experts_per_tok", (int64_t)m->experts_per_token);
+    json_put_real(j, "router_aux_loss_coef", m->aux_coef);
+}
+
+static void write_decoder(struct json_out *j, const ls_model *m)
 {
     json_put_bool(j, "attention_bias", 0);
     json_put_int(j, "head_dim", (int64_t)m->head_size);
     json_put_string(j, "hidden_act", "silu");
     json_put_int(j, "hidden_size", (int64_t)m->width);
-    json_put_int(j, "intermediate_size", (int64_t)m->ffn);
     json_put_int(j, "max_position_embeddings", (int64_t)m->max_positions);
-    json_put_bool(j, "mlp_bias", 0);
     json_put_int(j, "num_attention_heads", (int64_t)m->heads);
     json_put_int(j, "num_hidden_layers", (int64_t)m->layers);
     json_put_int(j, "num_key_value_heads", (int64_t)m->kv_heads);
     json_put_real(j, "rms_norm_eps", m->norm_eps);
-    json_put_real(j, "rope_theta", m->rope.theta);
-    if (m->rope.factor == 1)
-        return;
-    json_begin_object(j, "rope_scaling");
-    json_put_string(j, "rope_type", "llama3");
-    json_put_real(j, "factor", m->rope.factor);
-    json_put_real(j, "low_freq_factor", m->rope.low_freq_factor);
-    json_put_real(j, "high_freq_factor", m->rope.high_freq_factor);
-    json_put_int(j, "original_max_position_embeddings", m->rope.original_positions);
-    json_end_object(j);
+    write_rope(j, &m->rope);
+    if (m->architecture == LS_MIXTRAL) {
+        write_mixtral(j, m);
+    } else if (m->architecture == LS_QWEN3_MOE) {
+        write_qwen3_moe(j, m);
+    } else {
+        json_put_int(j, "intermediate_size", (int64_t)m->ffn);
+        json_put_bool(j, "mlp_bias", 0);
+    }
+}
+
+/* Whether the family as Hugging Face has it computes the same. */
+static ls_status check_expressible(const ls_model *m)
+{
+    if (m->shared_ffn || m->router != LS_ROUTER_SOFTMAX || m->balance > 0 || (m->architecture == LS_MIXTRAL && !m->norm_topk))
+        return ls_fail(LS_EUNSUPPORTED, "%s at Hugging Face has no shared experts (shared_ffn %zu), no sigmoid router, no bias on "
+                       "scores (balance %g), and Mixtral normalises the weights of the chosen experts: this model can't be written so",
+                       model_family(m)->name, m->shared_ffn, m->balance);
+    return LS_OK;
 }
 
 static const char *torch_name(ls_dtype type)
@@ -311,12 +393,13 @@ ls_status model_write_hf_config(const ls_model *m, ls_dtype type, char **text, s
     struct json_out j = { 0 };
     ls_status st;
 
+    LS_TRY(check_expressible(m));
     json_begin_object(&j, NULL);
     json_begin_array(&j, "architectures");
     json_put_string(&j, NULL, f->hf_architecture);
     json_end_array(&j);
     json_put_string(&j, "model_type", f->hf_type);
-    (m->architecture == LS_GPT2 ? write_gpt2 : write_llama)(&j, m);
+    (m->architecture == LS_GPT2 ? write_gpt2 : write_decoder)(&j, m);
     json_put_real(&j, "initializer_range", m->init_std);
     json_put_bool(&j, "tie_word_embeddings", m->tied);
     json_put_string(&j, "torch_dtype", torch_name(type));

@@ -10,7 +10,7 @@
  *
  * GPT-2's `c_attn` [C,3C] (Conv1D: [in,out]) becomes q, k, v, each [C,C] (Linear: [out,in]): transposed, parts 3. Its
  * bias [3C] becomes three of [C]: parts 3, not transposed. Parts of one HF tensor follow each other, part 0 first,
- * but a weight's and its bias's alternate.
+ * but a weight's and its bias's alternate. Weights of experts [E,out,in] are E tensors there, each [out,in].
  */
 #ifndef LS_NN_HF_H
 #define LS_NN_HF_H
@@ -23,10 +23,11 @@ struct model_weight {
     char    name[MODEL_NAME_BYTES];  /* in the store */
     char    hf[MODEL_NAME_BYTES];    /* in the folder, as transformers writes it (GPT-2: with "transformer.") */
     int     ndim;
-    size_t  size[2];                 /* ours */
+    size_t  size[3];                 /* ours */
     ls_init init;
     int     transposed;              /* HF's tensor is [in,out] */
     int     part, parts;             /* parts 1: the whole of HF's tensor */
+    size_t  stacked;                 /* ours is so many HF tensors behind one another, `hf` with their numbers in place of "*"; 0: one */
     int     hf_ndim;
     size_t  hf_size[2];              /* of HF's tensor, all parts together */
 };

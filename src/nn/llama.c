@@ -8,79 +8,84 @@
  * No biases; RMS norms; grouped key/value heads; rotary positions by halves (HF's rotate_half), with Llama 3's scaling.
  * Names and shapes are Hugging Face's without change.
  */
-#include "nn/model.h"
+#include "nn/llama.h"
 
 #include "base/base.h"
 
-#define LINEAR(name, place, out, in) { name, name, place, out, in, INIT_NORMAL, 1, 0, 0, 1 }
-#define NORM(name, place)            { name, name, place, DIM_WIDTH, DIM_NONE, INIT_ONES, 0, 0, 0, 1 }
-
 static const struct weight_row rows[] = {
-    { "model.embed_tokens.weight", "model.embed_tokens.weight", PLACE_BEFORE, DIM_VOCAB, DIM_WIDTH, INIT_NORMAL, 0, 0,
-      0, 1 },
-    NORM("input_layernorm.weight", PLACE_LAYER),
-    LINEAR("self_attn.q_proj.weight", PLACE_LAYER, DIM_QUERY, DIM_WIDTH),
-    LINEAR("self_attn.k_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),
-    LINEAR("self_attn.v_proj.weight", PLACE_LAYER, DIM_KEY, DIM_WIDTH),
-    LINEAR("self_attn.o_proj.weight", PLACE_LAYER, DIM_WIDTH, DIM_QUERY),
-    NORM("post_attention_layernorm.weight", PLACE_LAYER),
-    LINEAR("mlp.gate_proj.weight", PLACE_LAYER, DIM_FFN, DIM_WIDTH),
-    LINEAR("mlp.up_proj.weight", PLACE_LAYER, DIM_FFN, DIM_WIDTH),
-    LINEAR("mlp.down_proj.weight", PLACE_LAYER, DIM_WIDTH, DIM_FFN),
-    NORM("model.norm.weight", PLACE_AFTER),
-    LINEAR("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, DIM_WIDTH),
+    LLAMA_EMBEDDING,
+    LLAMA_ATTENTION,
+    WEIGHT_LINEAR("mlp.gate_proj.weight", PLACE_LAYER, DIM_FFN, DIM_WIDTH),
+    WEIGHT_LINEAR("mlp.up_proj.weight", PLACE_LAYER, DIM_FFN, DIM_WIDTH),
+    WEIGHT_LINEAR("mlp.down_proj.weight", PLACE_LAYER, DIM_WIDTH, DIM_FFN),
+    LLAMA_HEAD,
 };
 
-static ls_value linear(ls_program *p, const struct forward *f, const char *weight, size_t layer, ls_value x)
+ls_value llama_linear(ls_program *p, const struct forward *f, const char *weight, size_t layer, ls_value x)
 {
     return ls_linear(p, x, model_param(p, f->m, weight, (long)layer), LS_NONE);
 }
 
-static ls_value norm(ls_program *p, const struct forward *f, const char *weight, long layer, ls_value x)
+ls_value llama_norm(ls_program *p, const struct forward *f, const char *weight, long layer, ls_value x)
 {
     return ls_rms_norm(p, x, model_param(p, f->m, weight, layer), f->m->norm_eps);
 }
 
-static ls_value embed(ls_program *p, const struct forward *f, ls_value tokens)
+ls_value llama_embed(ls_program *p, const struct forward *f, ls_value tokens)
 {
     return ls_embedding(p, tokens, model_param(p, f->m, "model.embed_tokens.weight", NO_LAYER));
 }
 
-static ls_value attention(ls_program *p, const struct forward *f, size_t i, ls_value x)
+/* Each head of x[B,T,heads*D] normalised over its D elements. */
+static ls_value norm_heads(ls_program *p, const struct forward *f, const char *weight, size_t layer, size_t heads, ls_value x)
 {
-    ls_value q = linear(p, f, "self_attn.q_proj.weight", i, x);
-    ls_value k = linear(p, f, "self_attn.k_proj.weight", i, x);
-    ls_value v = linear(p, f, "self_attn.v_proj.weight", i, x);
+    size_t size[] = { ls_value_size(p, x, 0), ls_value_size(p, x, 1), heads, f->m->head_size };
+    ls_value y = llama_norm(p, f, weight, (long)layer, ls_reshape(p, x, 4, size));
 
-    return linear(p, f, "self_attn.o_proj.weight", i, model_attend(p, f, i, q, k, v));
+    size[2] *= size[3];
+    return ls_reshape(p, y, 3, size);
 }
 
-static ls_value mlp(ls_program *p, const struct forward *f, size_t i, ls_value x)
+ls_value llama_attention(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value gate = linear(p, f, "mlp.gate_proj.weight", i, x), up = linear(p, f, "mlp.up_proj.weight", i, x);
+    ls_value q = llama_linear(p, f, "self_attn.q_proj.weight", i, x);
+    ls_value k = llama_linear(p, f, "self_attn.k_proj.weight", i, x);
+    ls_value v = llama_linear(p, f, "self_attn.v_proj.weight", i, x);
 
-    return linear(p, f, "mlp.down_proj.weight", i, ls_swiglu(p, gate, up));
+    if (model_family(f->m)->norms_heads) {
+        q = norm_heads(p, f, "self_attn.q_norm.weight", i, f->m->heads, q);
+        k = norm_heads(p, f, "self_attn.k_norm.weight", i, f->m->kv_heads, k);
+    }
+    return llama_linear(p, f, "self_attn.o_proj.weight", i, model_attend(p, f, i, q, k, v));
+}
+
+ls_value llama_mlp(ls_program *p, const struct forward *f, const char *const names[3], size_t i, ls_value x)
+{
+    ls_value gate = llama_linear(p, f, names[0], i, x), up = llama_linear(p, f, names[1], i, x);
+
+    return llama_linear(p, f, names[2], i, ls_swiglu(p, gate, up));
 }
 
 static ls_value layer_forward(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
-    ls_value n = norm(p, f, "input_layernorm.weight", (long)i, x), h = ls_add(p, x, attention(p, f, i, n)), m;
+    static const char *const names[] = { "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight" };
+    ls_value n = llama_norm(p, f, "input_layernorm.weight", (long)i, x), h = ls_add(p, x, llama_attention(p, f, i, n)), m;
 
-    m = norm(p, f, "post_attention_layernorm.weight", (long)i, h);
-    return ls_add(p, h, mlp(p, f, i, m));
+    m = llama_norm(p, f, "post_attention_layernorm.weight", (long)i, h);
+    return ls_add(p, h, llama_mlp(p, f, names, i, m));
 }
 
-static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
+ls_value llama_final_norm(ls_program *p, const struct forward *f, ls_value x)
 {
-    return norm(p, f, "model.norm.weight", NO_LAYER, x);
+    return llama_norm(p, f, "model.norm.weight", NO_LAYER, x);
 }
 
-static ls_status check(const ls_model *m)
+ls_status llama_check(const ls_model *m)
 {
     if (m->head_size % 2)
         return ls_fail(LS_EINVAL, "model: rotary positions turn pairs: head_size %zu must be even", m->head_size);
     if (m->dropout != 0)
-        return ls_fail(LS_EINVAL, "model: Llama has no dropout: %g must be 0", m->dropout);
+        return ls_fail(LS_EINVAL, "model: %s has no dropout: %g must be 0", model_family(m)->name, m->dropout);
     if (!(m->rope.theta > 0) || !(m->rope.factor >= 1) || m->rope.original_positions < 1)
         return ls_fail(LS_EINVAL, "model: rope theta %g must be positive, factor %g 1 or more, original positions %lld "
                        "1 or more", m->rope.theta, m->rope.factor, (long long)m->rope.original_positions);
@@ -93,5 +98,6 @@ static ls_status check(const ls_model *m)
 const struct family family_llama = {
     .name = "Llama", .hf_architecture = "LlamaForCausalLM", .hf_type = "llama", .hf_prefix = "",
     .layer = "model.layers", .embedding = "model.embed_tokens.weight", .rows = rows, .nrows = COUNT_OF(rows),
-    .embed = embed, .layer_forward = layer_forward, .final_norm = final_norm, .check = check,
+    .embed = llama_embed, .layer_forward = layer_forward, .final_norm = llama_final_norm, .check = llama_check,
+    .rotates = true,
 };

@@ -9,7 +9,9 @@
 const struct family *model_family(const ls_model *m)
 {
     static const struct family *const families[LS_ARCHITECTURES] = { [LS_GPT2] = &family_gpt2,
-                                                                     [LS_LLAMA] = &family_llama };
+                                                                     [LS_LLAMA] = &family_llama,
+                                                                     [LS_MIXTRAL] = &family_mixtral,
+                                                                     [LS_QWEN3_MOE] = &family_qwen3_moe };
 
     ASSERT((unsigned)m->architecture < LS_ARCHITECTURES);
     return families[m->architecture];
@@ -22,7 +24,7 @@ static ls_status check_sizes(const ls_model *m)
     enum { MOST_LAYERS = 1 << 16 };
     const struct { const char *name; size_t value; } sizes[] = {
         { "layers", m->layers }, { "width", m->width }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
-        { "head_size", m->head_size }, { "ffn", m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
+        { "head_size", m->head_size }, { "ffn", model_family(m)->has_experts ? 1 : m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
     };
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
@@ -61,6 +63,9 @@ ls_status ls_model_check(ls_model *m)
         c.head_size = c.heads ? c.width / c.heads : 0;
     }
     LS_TRY(check_sizes(&c));
+    if (!model_family(&c)->has_experts && (c.experts || c.experts_per_token || c.expert_ffn || c.shared_ffn))
+        return ls_fail(LS_EINVAL, "model: %s has no experts: experts %zu, experts_per_token %zu, expert_ffn %zu and shared_ffn %zu must "
+                       "be 0", model_family(&c)->name, c.experts, c.experts_per_token, c.expert_ffn, c.shared_ffn);
     if (c.heads % c.kv_heads)
         return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many "
                        "heads", c.heads, c.kv_heads);
@@ -168,17 +173,22 @@ ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_v
     return ls_reshape(p, o, 3, flat);
 }
 
+void ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room)
+{
+    snprintf(out, room, "%s.%zu", model_family(m)->layer, layer);
+}
+
 static ls_value run_layers(ls_program *p, struct forward *f, ls_value tokens)
 {
     const struct family *family = model_family(f->m);
     char name[64];
     ls_value x;
 
-    if (f->m->architecture == LS_LLAMA)
+    if (family->rotates)
         f->rope = ls_rope_table(p, f->positions, f->m->head_size, &f->m->rope);
     x = family->embed(p, f, tokens);
     for (size_t i = 0; i < f->m->layers; i++) {
-        snprintf(name, sizeof name, "%s.%zu", family->layer, i);
+        ls_model_layer_name(f->m, i, name, sizeof name);
         ls_block_begin(p, name);
         x = family->layer_forward(p, f, i, x);
         ls_block_end(p);
@@ -186,15 +196,20 @@ static ls_value run_layers(ls_program *p, struct forward *f, ls_value tokens)
     return family->final_norm(p, f, x);
 }
 
-ls_value ls_model_hidden(ls_program *p, const ls_model *model, ls_value tokens, ls_value step)
+static ls_value hidden(ls_program *p, const ls_model *model, ls_value tokens, ls_value step, bool losses)
 {
     ls_model m;
-    struct forward f = { .m = &m, .step = step };
+    struct forward f = { .m = &m, .step = step, .samples = program_find(p, "samples"), .losses = losses };
 
     if (!begin(p, model, tokens, &m))
         return LS_NONE;
     f.positions = count_positions(p, ls_value_size(p, tokens, 1));
     return run_layers(p, &f, tokens);
+}
+
+ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step)
+{
+    return hidden(p, m, tokens, step, false);
 }
 
 ls_value ls_model_head(ls_program *p, const ls_model *model)
@@ -210,7 +225,7 @@ ls_value ls_model_head(ls_program *p, const ls_model *model)
 ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
                        ls_value step)
 {
-    ls_value x = ls_model_hidden(p, m, tokens, step);
+    ls_value x = hidden(p, m, tokens, step, true);
 
     return ls_linear_xent(p, x, ls_model_head(p, m), targets, denominator);
 }

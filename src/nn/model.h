@@ -10,7 +10,10 @@
 #include <stdbool.h>
 #include "lockstep/nn.h"
 
-enum model_dim { DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN, MODEL_DIMS };
+enum model_dim {
+    DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN,
+    DIM_HEAD, DIM_EXPERTS, DIM_EXPERT_FFN, DIM_SHARED_FFN, DIM_BALANCED /* experts, where they have a bias; else 0 */, MODEL_DIMS
+};
 enum weight_place { PLACE_BEFORE, PLACE_LAYER, PLACE_AFTER, PLACE_UNTIED /* the head of a model that isn't tied */ };
 enum weight_init {
     INIT_NORMAL,    /* deviation init_std */
@@ -18,6 +21,7 @@ enum weight_init {
     INIT_ONES, INIT_ZEROS
 };
 
+/* A row with a dim of 0 stands for no weight of this model. */
 struct weight_row {
     const char       *name;           /* in the store; of a layer: behind the layer's name and a dot */
     const char       *hf;             /* in a Hugging Face folder, likewise */
@@ -27,6 +31,7 @@ struct weight_row {
     int               product;        /* 1: a factor of a matrix product; 0: looked up, scaled or added */
     int               transposed;     /* HF holds [in,out], we [out,in] */
     int               part, parts;    /* ours is HF's outputs [part, part+1) * out / parts */
+    int               stacked;        /* [experts,rows,columns]; HF has a tensor for each, with its number in place of "*" */
 };
 
 /* What one forward pass hands from layer to layer. */
@@ -37,6 +42,8 @@ struct forward {
     ls_value  step;              /* of dropout, or LS_NONE: none */
     ls_cache *cache;             /* generation; or NULL */
     ls_value  position, length;  /* [1] i32, with a cache */
+    ls_value  samples;           /* of ls_route, or LS_NONE */
+    bool      losses;            /* the routers' losses and loads are wanted */
 };
 
 struct family {
@@ -52,19 +59,26 @@ struct family {
     ls_value  (*layer_forward)(ls_program *p, const struct forward *f, size_t layer, ls_value x); /* [B,T,C] -> same */
     ls_value  (*final_norm)(ls_program *p, const struct forward *f, ls_value x);
     ls_status (*check)(const ls_model *m);
+    bool        rotates;         /* rotary positions */
+    bool        norms_heads;     /* an RMS norm over each head of q and k */
+    bool        has_experts;
 };
 
-extern const struct family family_gpt2, family_llama;
+extern const struct family family_gpt2, family_llama, family_mixtral, family_qwen3_moe;
 const struct family *model_family(const ls_model *m);
 
 enum { NO_LAYER = -1 };
-/* Elements of all weights, or of those that are factors of products; exact up to 2^53, never out of range. */
+/* Elements of all weights, or of those that are factors of a token's products; exact up to 2^53, never out of range. */
 double model_elements(const ls_model *m, bool products_only);
 size_t model_dim_size(const ls_model *m, enum model_dim d);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
 /* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache when there is one, causal. */
 ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v);
+
+/* experts.c: x[B,T,C] -> what a token's experts, and the shared one, make of it. */
+ls_value  model_experts(ls_program *p, const struct forward *f, size_t layer, ls_value x);
+ls_status model_experts_check(const ls_model *m);
 
 /* cache.c */
 struct ls_cache { size_t layers, batch, positions; ls_tensor **k, **v; };  /* v: the second half of k's array */

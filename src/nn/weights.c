@@ -13,6 +13,8 @@ size_t model_dim_size(const ls_model *m, enum model_dim d)
     const size_t size[MODEL_DIMS] = {
         [DIM_NONE] = 1, [DIM_VOCAB] = m->vocab, [DIM_POSITIONS] = m->max_positions, [DIM_WIDTH] = m->width,
         [DIM_QUERY] = m->heads * m->head_size, [DIM_KEY] = m->kv_heads * m->head_size, [DIM_FFN] = m->ffn,
+        [DIM_HEAD] = m->head_size, [DIM_EXPERTS] = m->experts, [DIM_EXPERT_FFN] = m->expert_ffn, [DIM_SHARED_FFN] = m->shared_ffn,
+        [DIM_BALANCED] = m->balance > 0 ? m->experts : 0,
     };
 
     return size[d];
@@ -47,9 +49,13 @@ static void describe(const ls_model *m, const struct weight_row *row, long layer
     memset(out, 0, sizeof *out);
     name_layer(out->name, "", f->layer, layer, row->name);
     name_layer(out->hf, row->place == PLACE_UNTIED ? "" : f->hf_prefix, f->layer, layer, row->hf);
-    out->ndim = out->hf_ndim = row->columns == DIM_NONE ? 1 : 2;
-    out->size[0] = rows;
-    out->size[1] = columns;
+    out->stacked = row->stacked ? m->experts : 0;
+    if (row->stacked)
+        out->size[out->ndim++] = m->experts;
+    out->size[out->ndim++] = rows;
+    if (row->columns != DIM_NONE)
+        out->size[out->ndim++] = columns;
+    out->hf_ndim = row->columns == DIM_NONE ? 1 : 2;
     out->hf_size[0] = row->transposed ? columns : outputs;
     out->hf_size[1] = row->transposed ? outputs : columns;
     out->init = init_of(m, row->init);
@@ -58,28 +64,35 @@ static void describe(const ls_model *m, const struct weight_row *row, long layer
     out->parts = row->parts;
 }
 
-static size_t rows_in(const struct family *f, enum weight_place place)
+/* Elements of one weight of the row; 0: the model has none. */
+static double row_elements(const ls_model *m, const struct weight_row *row)
 {
+    return (double)model_dim_size(m, row->rows) * (double)model_dim_size(m, row->columns) * (row->stacked ? (double)m->experts : 1.0);
+}
+
+static size_t rows_in(const ls_model *m, enum weight_place place)
+{
+    const struct family *f = model_family(m);
     size_t n = 0;
 
     for (int i = 0; i < f->nrows; i++)
-        n += f->rows[i].place == place;
+        n += f->rows[i].place == place && row_elements(m, &f->rows[i]) > 0;
     return n;
 }
 
 size_t model_weight_count(const ls_model *m)
 {
-    const struct family *f = model_family(m);
-
-    return rows_in(f, PLACE_BEFORE) + m->layers * rows_in(f, PLACE_LAYER) + rows_in(f, PLACE_AFTER)
-         + (m->tied ? 0 : rows_in(f, PLACE_UNTIED));
+    return rows_in(m, PLACE_BEFORE) + m->layers * rows_in(m, PLACE_LAYER) + rows_in(m, PLACE_AFTER)
+         + (m->tied ? 0 : rows_in(m, PLACE_UNTIED));
 }
 
 /* Row k of those at `place`, counted from 0. */
-static const struct weight_row *row_at(const struct family *f, enum weight_place place, size_t k)
+static const struct weight_row *row_at(const ls_model *m, enum weight_place place, size_t k)
 {
+    const struct family *f = model_family(m);
+
     for (int i = 0; i < f->nrows; i++)
-        if (f->rows[i].place == place && k-- == 0)
+        if (f->rows[i].place == place && row_elements(m, &f->rows[i]) > 0 && k-- == 0)
             return &f->rows[i];
     ASSERT(!"a row of the table");
     return NULL;
@@ -87,18 +100,17 @@ static const struct weight_row *row_at(const struct family *f, enum weight_place
 
 void model_weight_at(const ls_model *m, size_t i, struct model_weight *out)
 {
-    const struct family *f = model_family(m);
-    size_t before = rows_in(f, PLACE_BEFORE), layer = rows_in(f, PLACE_LAYER), after = rows_in(f, PLACE_AFTER);
+    size_t before = rows_in(m, PLACE_BEFORE), layer = rows_in(m, PLACE_LAYER), after = rows_in(m, PLACE_AFTER);
 
     ASSERT(i < model_weight_count(m));
     if (i < before)
-        describe(m, row_at(f, PLACE_BEFORE, i), NO_LAYER, out);
+        describe(m, row_at(m, PLACE_BEFORE, i), NO_LAYER, out);
     else if ((i -= before) < m->layers * layer)
-        describe(m, row_at(f, PLACE_LAYER, i % layer), (long)(i / layer), out);
+        describe(m, row_at(m, PLACE_LAYER, i % layer), (long)(i / layer), out);
     else if ((i -= m->layers * layer) < after)
-        describe(m, row_at(f, PLACE_AFTER, i), NO_LAYER, out);
+        describe(m, row_at(m, PLACE_AFTER, i), NO_LAYER, out);
     else
-        describe(m, row_at(f, PLACE_UNTIED, i - after), NO_LAYER, out);
+        describe(m, row_at(m, PLACE_UNTIED, i - after), NO_LAYER, out);
 }
 
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer)
@@ -127,7 +139,8 @@ size_t ls_model_parameters(const ls_model *m)
     size_t n = 0;
 
     for (int i = 0; i < f->nrows; i++)
-        n += model_dim_size(m, f->rows[i].rows) * model_dim_size(m, f->rows[i].columns) * times(m, &f->rows[i]);
+        n += model_dim_size(m, f->rows[i].rows) * model_dim_size(m, f->rows[i].columns) * (f->rows[i].stacked ? m->experts : 1)
+           * times(m, &f->rows[i]);
     return n;
 }
 
@@ -138,8 +151,8 @@ double model_elements(const ls_model *m, bool products_only)
 
     for (int i = 0; i < f->nrows; i++)
         if (f->rows[i].product || !products_only)
-            n += (double)model_dim_size(m, f->rows[i].rows) * (double)model_dim_size(m, f->rows[i].columns)
-               * (double)times(m, &f->rows[i]);
+            n += row_elements(m, &f->rows[i]) * (double)times(m, &f->rows[i])
+               * (f->rows[i].stacked && products_only ? (double)m->experts_per_token / (double)m->experts : 1.0);
     return n;
 }
 

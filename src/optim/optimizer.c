@@ -15,6 +15,7 @@
 #include <math.h>
 #include "base/base.h"
 #include "program/program.h"
+#include "program/store.h"
 
 static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
 
@@ -65,7 +66,7 @@ static ls_value append_norm(ls_program *p, double most)
     struct op_attr attr = { .clip = { most } };
 
     for (size_t i = 0; i < ls_store_count(p->store); i++)
-        if (!ls_store_is_frozen(p->store, i)) {
+        if (!ls_store_is_frozen(p->store, i) && store_sign_rate(p->store, i) == 0) {
             ls_value g = program_grad_value(p, (int)i);
 
             program_emit(p, OP_SUM_SQUARES, NULL, 1, &g, 1, &acc);
@@ -117,6 +118,16 @@ static void append_squares(const struct append *a, int param)
     }
 }
 
+/* See store_set_sign_rate(). */
+static void append_sign_step(const struct append *a, int param)
+{
+    struct op_attr attr = { .scale = { store_sign_rate(a->p->store, (size_t)param) } };
+    ls_value g = program_grad_value(a->p, param), out[2] = { program_param_value(a->p, param) };
+
+    out[1] = ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : LS_NONE;
+    program_emit(a->p, OP_SIGN_STEP, &attr, 1, &g, 2, out);
+}
+
 static void append_update(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
@@ -149,12 +160,12 @@ static void append_all(struct append *a)
     if (a->kind->layerwise) {
         a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
         for (size_t i = 0; i < n; i++)
-            if (!ls_store_is_frozen(a->p->store, i))
+            if (!ls_store_is_frozen(a->p->store, i) && store_sign_rate(a->p->store, i) == 0)
                 append_squares(a, (int)i);
     }
     for (size_t i = 0; i < n; i++)
         if (!ls_store_is_frozen(a->p->store, i))
-            append_update(a, (int)i);
+            (store_sign_rate(a->p->store, i) != 0 ? append_sign_step : append_update)(a, (int)i);
 }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)

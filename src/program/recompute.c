@@ -31,6 +31,12 @@ static bool is_cheap(int op)
     return op == OP_LAYER_NORM || op == OP_RMS_NORM || op == OP_UNARY || op == OP_SWIGLU || op == OP_SOFTMAX || op == OP_DROPOUT;
 }
 
+/* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
+static bool never_again(int op)
+{
+    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || op == OP_ROUTE || op == OP_ROUTE_ROWS;
+}
+
 static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }
 
 /* Decides for v and what it is made from. */
@@ -41,7 +47,7 @@ static bool want(struct again *a, ls_value v)
     if (!v.id || v.id >= a->n || !a->maker[v.id])
         return false;
     i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
-    if (i->op == OP_BATCH_STATS || i->op == OP_BATCH_TRACK)  /* small, and made once: they speak to all ranks, and count */
+    if (never_again(i->op))
         return false;
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root])
         return false;
@@ -232,7 +238,7 @@ static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
         list_free(&plain);
         return st;
     }
-    *bytes = p->arena_bytes[ARENA_ACTIVATIONS];
+    *bytes = program_activation_bytes(p);
     unbind(p);
     while (p->nvalues > nvalues)
         mem_free(p->values[--p->nvalues].name);

@@ -97,7 +97,7 @@
     X(GROUPED_LINEAR, "grouped_linear", 0) /* x[M,K] w[E,N,K] counts[S,E] i32 -> y[M,N]: each row by its expert's w */ \
     X(GROUPED_LINEAR_DX, "grouped_linear_dx", 0) /* question B: dy[M,N] w counts -> dx[M,K] */                  \
     X(GROUPED_LINEAR_DW, "grouped_linear_dw", 0) /* question A: dy[M,N] x[M,K] counts -> dw[E,N,K] += */        \
-    X(SIGN_STEP, "sign_step", 0)           /* g -> p -= scale.value * sign(g) */                                \
+    X(SIGN_STEP, "sign_step", 0)           /* g -> p master? -= scale.value * sign(g) */                        \
     X(FILL, "fill", 0)                     /* -> out = scale.value everywhere */                                \
     X(ACCUMULATE, "accumulate", 0)         /* x -> out += x, converted */                                       \
     X(CACHE_WRITE, "cache_write", 0)       /* x[B,T,G,D] pos[1] i32 -> cache[B,S,G,D]: rows pos .. pos+T replaced */ \

@@ -30,6 +30,8 @@ int64_t ref_int(const struct view *v, size_t i)
     return x;
 }
 
+void ref_put_int(const struct view *v, size_t i, int64_t x) { ls_convert(element(v, i), v->dtype, &x, LS_I64, 1); }
+
 void ref_put(const struct view *v, size_t i, double x)
 {
     if (v->dtype == LS_F32) {

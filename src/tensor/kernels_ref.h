@@ -12,6 +12,7 @@
 /* Element i in row-major order. */
 double  ref_get(const struct view *v, size_t i);
 int64_t ref_int(const struct view *v, size_t i);            /* of a view of i32 or i64 */
+void    ref_put_int(const struct view *v, size_t i, int64_t x);
 void    ref_put(const struct view *v, size_t i, double x);  /* rounds once, to nearest even */
 static inline void ref_add(const struct view *v, size_t i, double x) { ref_put(v, i, ref_get(v, i) + x); }
 
