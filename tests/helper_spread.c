@@ -45,15 +45,72 @@ static void build(ls_program *p, enum net net, size_t batch)
 
 const ls_model *spread_model(enum net net) { return &models[net]; }
 
+/* ---- opening ---- */
+
+struct building { const struct layout *l; struct training *s; };
+
+static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    const struct building *b = ctx;
+    ls_partition_options cut = b->l->cut;
+
+    cut.stage = *stage;
+    build(p, b->l->net, b->s->batch);
+    LS_TRY(ls_program_status(p));
+    LS_TRY(ls_partition(p, b->s->mesh, &models[b->l->net], &cut));
+    return ls_data_parallel_mesh(p, b->s->mesh, &b->l->data);
+}
+
+static ls_status compile_pipeline(const struct layout *l, struct training *s, ls_compile_options co)
+{
+    struct building b = { l, s };
+    ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = &b, .compile = co };
+
+    LS_TRY(ls_pipeline_schedule_make(l->schedule, l->mesh.pp, l->chunks ? l->chunks : 1, s->accumulate, &s->schedule));
+    LS_TRY(ls_pipeline_open(s->store, s->mesh, &o, &s->pipeline));
+    LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+    LS_TRY(ls_data_parallel_mesh(s->program, s->mesh, &l->data));
+    return ls_program_compile(s->program, &(ls_compile_options){ .every = 1, .plan_only = co.plan_only });
+}
+
+static ls_status compile(const struct layout *l, ls_comm *comm, struct training *s, ls_compile_options co)
+{
+    LS_TRY(ls_program_new(s->store, &s->program));
+    if (l->schedule)
+        return compile_pipeline(l, s, co);
+    build(s->program, l->net, s->batch);
+    LS_TRY(ls_program_status(s->program));
+    LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
+    if (l->meshed) {
+        LS_TRY(ls_partition(s->program, s->mesh, &models[l->net], &l->cut));
+        LS_TRY(ls_data_parallel_mesh(s->program, s->mesh, &l->data));
+    } else if (comm) {
+        LS_TRY(ls_data_parallel(s->program, comm, &l->data));
+    }
+    return ls_program_compile(s->program, &co);
+}
+
+static ls_status find_samples(const struct layout *l, ls_comm *comm, struct training *s)
+{
+    s->n = comm ? ls_comm_size(comm) : 1;
+    s->rank = comm ? ls_comm_rank(comm) : 0;
+    s->comm = comm;
+    if (l->meshed) {
+        LS_TRY(ls_mesh_open(comm, &l->mesh, &s->mesh));
+        s->n = ls_mesh_size(s->mesh, LS_GROUP_DP);
+        s->rank = ls_mesh_index(s->mesh, LS_GROUP_DP);
+    }
+    s->batch = (size_t)(SPREAD_SAMPLES / (s->n * s->accumulate));
+    return LS_OK;
+}
+
 ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out)
 {
     ls_store_options so = { "cpu", l->type, 1, 7 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
-    struct training s = { .comm = comm, .n = comm ? ls_comm_size(comm) : 1, .rank = comm ? ls_comm_rank(comm) : 0 };
+    struct training s = { .accumulate = l->accumulate ? l->accumulate : 1 };
     ls_status st;
 
-    s.accumulate = l->accumulate ? l->accumulate : 1;
-    s.batch = (size_t)(SPREAD_SAMPLES / (s.n * s.accumulate));
     s.optimizer = (ls_optimizer){ .kind = l->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .momentum = 0.9, .trust = 0.02,
                                   .weight_decay = 0.1, .clip = 0.5 };
     if (l->optimizer == LS_ADAM || l->optimizer == LS_ADAMW || l->optimizer == LS_LAMB)
@@ -63,14 +120,8 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
     co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA;
     co.plan_only = plan_only;
     LS_TRY(ls_store_new(&so, &s.store));
-    st = ls_program_new(s.store, &s.program);
-    if (st == LS_OK) {
-        build(s.program, l->net, s.batch);
-        st = ls_program_status(s.program);
-    }
-    if (st == LS_OK) st = ls_optimizer_append(s.program, &s.optimizer);
-    if (st == LS_OK && comm) st = ls_data_parallel(s.program, comm, &l->data);
-    if (st == LS_OK) st = ls_program_compile(s.program, &co);
+    st = find_samples(l, comm, &s);
+    if (st == LS_OK) st = compile(l, comm, &s, co);
     if (st == LS_OK) *out = s;
     else spread_close(&s);
     return st;
@@ -79,7 +130,10 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
 void spread_close(struct training *s)
 {
     ls_program_release(&s->program);
+    ls_pipeline_close(&s->pipeline);
+    ls_pipeline_schedule_free(&s->schedule);
     ls_store_release(&s->store);
+    ls_mesh_close(&s->mesh);
 }
 
 /* ---- a step ---- */
@@ -102,21 +156,30 @@ static int target(int step, size_t sample, size_t t)
     return h % (SPREAD_SAMPLES + 4) < sample ? -1 : (int)(h / 64 % 37);
 }
 
-static ls_status write_tokens(const struct training *s, int step, size_t first)
+static ls_status write_if(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
+{
+    return ls_program_has(p, name) ? ls_program_write(p, name, host, type, count) : LS_OK;
+}
+
+/* Over cp this rank's slices of every sample. */
+static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
     int32_t tokens[SPREAD_SAMPLES * SPREAD_TIME], targets[SPREAD_SAMPLES * SPREAD_TIME];
-    size_t n = s->batch * SPREAD_TIME;
+    size_t begin[2] = { 0 }, end[2] = { SPREAD_TIME }, n = 0;
+    int slices = l->meshed ? ls_context_slices(s->mesh, l->cut.context, SPREAD_TIME, begin, end) : 1;
     float valid = 0;
 
     for (size_t i = 0; i < SPREAD_SAMPLES * SPREAD_TIME; i++)
         valid += target(step, i / SPREAD_TIME, i % SPREAD_TIME) >= 0;
-    for (size_t i = 0; i < n; i++) {
-        tokens[i] = (int32_t)(hash((unsigned)step, (unsigned)(first + i / SPREAD_TIME), (unsigned)(i % SPREAD_TIME)) % 37);
-        targets[i] = target(step, first + i / SPREAD_TIME, i % SPREAD_TIME);
-    }
-    LS_TRY(ls_program_write(s->program, "tokens", tokens, LS_I32, n));
-    LS_TRY(ls_program_write(s->program, "targets", targets, LS_I32, n));
-    return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
+    for (size_t i = first; i < first + s->batch; i++)
+        for (int k = 0; k < slices; k++)
+            for (size_t t = begin[k]; t < end[k]; t++, n++) {
+                tokens[n] = (int32_t)(hash((unsigned)step, (unsigned)i, (unsigned)t) % 37);
+                targets[n] = target(step, i, t);
+            }
+    LS_TRY(write_if(p, "tokens", tokens, LS_I32, n));
+    LS_TRY(write_if(p, "targets", targets, LS_I32, n));
+    return write_if(p, "denominator", &valid, LS_F32, 1);
 }
 
 static ls_status write_points(const struct training *s, int step, size_t first)
@@ -149,28 +212,70 @@ static ls_status write_images(const struct training *s, int step, size_t first)
     return ls_program_write(s->program, "denominator", &valid, LS_F32, 1);
 }
 
-ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss)
-{
-    double sum = 0;
+/* ---- micro-batches of a pipeline ---- */
 
-    ls_store_zero_grad(s->store);
+struct feeding { struct training *s; const struct layout *l; int step; double sum; };
+
+static ls_status feed(void *ctx, ls_program *p, int chunk, int micro)
+{
+    const struct feeding *f = ctx;
+
+    (void)chunk;
+    return write_tokens(f->s, f->l, p, f->step, (size_t)(f->s->rank * f->s->accumulate + micro) * f->s->batch);
+}
+
+static ls_status take_loss(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct feeding *f = ctx;
+    double part;
+
+    (void)chunk;
+    (void)micro;
+    if (!ls_program_has(p, "loss"))
+        return LS_OK;
+    LS_TRY(ls_program_read(p, "loss", &part, LS_F64, 1));
+    f->sum += part;
+    return LS_OK;
+}
+
+static ls_status run_micro_batches(struct training *s, const struct layout *l, int step, double *sum)
+{
     for (int k = 0; k < s->accumulate; k++) {
         size_t first = (size_t)(s->rank * s->accumulate + k) * s->batch;
         double part;
 
         LS_TRY(l->net == NET_MLP     ? write_points(s, step, first)
                : l->net == NET_IMAGE ? write_images(s, step, first)
-                                     : write_tokens(s, step, first));
+                                     : write_tokens(s, l, s->program, step, first));
         LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k == s->accumulate - 1 ? LS_LAST : 0)));
         LS_TRY(ls_program_read(s->program, "loss", &part, LS_F64, 1));
-        sum += part;
+        *sum += part;
     }
+    return LS_OK;
+}
+
+/* Ranks that differ in tp alone have the same loss, and in a pipeline the last stage has it. */
+static ls_status sum_losses(const struct training *s, double *sum)
+{
+    if (ls_mesh_index(s->mesh, LS_GROUP_TP) > 0)
+        *sum = 0;
+    return s->comm ? ls_all_reduce(s->comm, sum, sum, 1, LS_F64, LS_SUM, NULL) : LS_OK;
+}
+
+ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss)
+{
+    struct feeding f = { s, l, step, 0 };
+
+    ls_store_zero_grad(s->store);
+    if (s->pipeline)
+        LS_TRY(ls_pipeline_run(s->pipeline, feed, take_loss, &f));
+    else
+        LS_TRY(run_micro_batches(s, l, step, &f.sum));
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
                             (uint64_t)step + 1));
     LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
-    if (s->comm)
-        LS_TRY(ls_all_reduce(s->comm, &sum, &sum, 1, LS_F64, LS_SUM, NULL));
-    *loss = sum;
+    LS_TRY(sum_losses(s, &f.sum));
+    *loss = f.sum;
     return LS_OK;
 }
 
@@ -220,15 +325,20 @@ ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *ou
 
 /* ---- comparing ---- */
 
-const char *spread_name(const struct layout *l, int n, char text[200])
+const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME])
 {
     static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
-    snprintf(text, 200, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d",
-             nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
-             l->data.accumulate_whole ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
-             l->data.keep_gathered ? " keep" : "", (int)l->data.offload);
+    int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d",
+                      nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
+                      l->data.accumulate_whole ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
+                      l->data.keep_gathered ? " keep" : "", (int)l->data.offload);
+
+    if (l->meshed)
+        snprintf(text + at, (size_t)(SPREAD_NAME - at), ", pp %d%s%s, chunks %d, dp %d, replicate %d, cp %d %d, tp %d%s, ep %d", l->mesh.pp,
+                 l->schedule ? " " : "", l->schedule ? l->schedule : "", l->chunks, l->mesh.dp, l->mesh.replicate, l->mesh.cp,
+                 (int)l->cut.context, l->mesh.tp, l->cut.sp ? " sp" : "", l->mesh.ep);
     return text;
 }
 

@@ -11,7 +11,7 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
-enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8, SPREAD_ELEMENTS = 12000 };
+enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8, SPREAD_ELEMENTS = 12000, SPREAD_NAME = 400 };
 enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NETS };
 
 struct layout {
@@ -21,6 +21,12 @@ struct layout {
     int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
     ls_recompute      recompute;
     ls_data_options   data;
+    /* on a mesh */
+    bool              meshed;
+    ls_mesh_shape     mesh;
+    ls_partition_options cut;
+    const char       *schedule;   /* NULL: no pipeline */
+    int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
 };
 
 /* What one rank sees of a training; parameters behind one another in the store's order. */
@@ -31,14 +37,20 @@ struct outcome {
 };
 
 /* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */
-struct training { ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate; ls_comm *comm; };
+struct training {
+    ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate;  /* of the ranks with other samples */
+    ls_comm *comm;               /* all of whose losses add up */
+    ls_mesh *mesh;
+    ls_pipeline_schedule schedule;
+    ls_pipeline *pipeline;       /* program is then the optimizer's */
+};
 const ls_model *spread_model(enum net net);
 ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out);
 void      spread_close(struct training *s);
 /* Step number `step` (0, 1, ...); loss: over all ranks. */
 ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss);
 ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out);
-const char *spread_name(const struct layout *l, int n, char text[200]);
+const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME]);
 /* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
 const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
 

@@ -73,7 +73,7 @@ static void add(struct cases *c, struct layout l)
 static void check_case(ls_comm *comm, const struct layout *l, double rounding)
 {
     static struct outcome got;
-    char name[200];
+    char name[SPREAD_NAME];
     const char *wrong;
 
     if (spread_train(l, comm, &got) < 0) {

@@ -1,0 +1,139 @@
+/* test_parallel_mesh.c - data parallelism beside the other axes of a mesh: zero 0 to 3 with tp, sp, cp, pipelines, against one rank
+ * alone; planted bugs that only a mesh can have. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_spread.h"
+#include "parallel/data.h"
+
+enum { OPTIMIZERS = 5, MOST = 64 };
+
+/* What one rank gets, by net and optimizer: made once, shared with all that are forked later. */
+static struct outcome *reference;
+
+static struct outcome *reference_of(const struct layout *l) { return &reference[(int)l->net * OPTIMIZERS + (int)l->optimizer]; }
+
+static void make_references(ls_comm *comm, void *ctx)
+{
+    (void)comm;
+    (void)ctx;
+    threads_set(1);
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int o = 0; o < OPTIMIZERS; o++) {
+            struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o };
+
+            RANKS_TRY(spread_train(&l, NULL, reference_of(&l)));
+        }
+}
+
+static int set_up(void **state)
+{
+    size_t bytes = sizeof *reference * NETS * OPTIMIZERS;
+
+    (void)state;
+    reference = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(reference != MAP_FAILED);
+    forked_run(1, make_references, NULL);
+    return 0;
+}
+
+/* ---- layouts ---- */
+
+static struct layout layout(enum net net, ls_optimizer_kind optimizer, int zero, ls_mesh_shape mesh)
+{
+    struct layout l = { .net = net, .optimizer = optimizer, .data = LS_DATA_DEFAULTS, .meshed = true, .mesh = mesh,
+                        .cut = LS_PARTITION_DEFAULTS };
+
+    l.data.zero = zero;
+    l.data.bucket_bytes = 9000;
+    l.data.first_bucket_bytes = 3000;
+    return l;
+}
+
+struct cases { struct layout at[MOST]; int n; };
+
+static void add(struct cases *c, struct layout l)
+{
+    assert_true(c->n < MOST);
+    c->at[c->n++] = l;
+}
+
+static void check_case(ls_comm *comm, const struct layout *l)
+{
+    static struct outcome got;
+    char name[SPREAD_NAME];
+    const char *wrong;
+
+    if (spread_train(l, comm, &got) < 0)
+        ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
+    wrong = spread_differs(l, reference_of(l), &got, 1e-5);
+    if (wrong)
+        ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), wrong);
+}
+
+static void check_cases(ls_comm *comm, void *ctx)
+{
+    const struct cases *c = ctx;
+
+    threads_set(1);
+    for (int i = 0; i < c->n; i++)
+        check_case(comm, &c->at[i]);
+}
+
+static void run_cases(struct cases *c, int n)
+{
+    forked_run(n, check_cases, c);
+}
+
+/* ---- tests ---- */
+
+static void test_tp_alone(void **state)
+{
+    static struct cases c;
+
+    (void)state;
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int sp = 0; sp < 2; sp++) {
+            struct layout l = layout((enum net)net, sp ? LS_LAMB : LS_ADAMW, 0, (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 });
+
+            l.cut.sp = sp;
+            add(&c, l);
+        }
+    run_cases(&c, 2);
+}
+
+static void test_tp_and_dp(void **state)
+{
+    static struct cases c;
+
+    (void)state;
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int sp = 0; sp < 2; sp++) {
+                struct layout l = layout((enum net)net, (ls_optimizer_kind)((zero + sp + net) % OPTIMIZERS), zero,
+                                         (ls_mesh_shape){ 1, 2, 1, 1, 2, 1 });
+
+                l.cut.sp = sp;
+                l.accumulate = 1 + (zero & 1);
+                add(&c, l);
+            }
+    run_cases(&c, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tp_alone),
+        cmocka_unit_test(test_tp_and_dp),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
