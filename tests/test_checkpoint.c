@@ -273,12 +273,18 @@ static void write_slices(const struct slice *slice, size_t n)
     TRY(file_remove_tree(scratch("ck")));
     TRY(file_make_folders(scratch("ck/step_00000001")));
     for (size_t k = 0; k < n; k++) {
-        struct safetensor_spec spec = { "w", LS_F32, 2, { slice[k].extent[0], slice[k].extent[1] } };
+        struct safetensor_spec spec = { NULL, LS_F32, 2, { slice[k].extent[0], slice[k].extent[1] } };
         struct safetensors_writer *w;
+        char *key;
 
         snprintf(names[k], sizeof names[k], "parameters_%04zu_of_%04zu.safetensors", k, n);
         snprintf(path, sizeof path, "%s/%s", scratch("ck/step_00000001"), names[k]);
+        entries[k] = (ls_checkpoint_entry){ (char *)"w", (char *)"parameter", LS_F32, 2, { 4, 6 },
+                                            { slice[k].offset[0], slice[k].offset[1] },
+                                            { slice[k].extent[0], slice[k].extent[1] }, k };
+        spec.name = key = manifest_key(&entries[k]);
         TRY(safetensors_create(path, 1, &spec, &w));
+        mem_free(key);
         for (size_t i = 0; i < slice[k].extent[0]; i++)
             for (size_t j = 0; j < slice[k].extent[1]; j++) {
                 float x = (float)((slice[k].offset[0] + i) * 6 + slice[k].offset[1] + j);
@@ -287,9 +293,6 @@ static void write_slices(const struct slice *slice, size_t n)
             }
         TRY(safetensors_publish(&w, &files[k].bytes, files[k].hash));
         files[k].name = names[k];
-        entries[k] = (ls_checkpoint_entry){ (char *)"w", (char *)"parameter", LS_F32, 2, { 4, 6 },
-                                            { slice[k].offset[0], slice[k].offset[1] },
-                                            { slice[k].extent[0], slice[k].extent[1] }, k };
     }
     TRY(manifest_format(&info, &text, &bytes));
     TRY(file_write(scratch("ck/step_00000001/manifest.json"), text, bytes));
@@ -303,9 +306,10 @@ static void slices_make_a_whole(void **state)
         { 2, { { { 2, 0 }, { 2, 6 } }, { { 0, 0 }, { 2, 6 } } }, NULL },
         { 3, { { { 0, 0 }, { 4, 1 } }, { { 0, 1 }, { 4, 3 } }, { { 0, 4 }, { 4, 2 } } }, NULL },
         { 4, { { { 0, 0 }, { 1, 2 } }, { { 1, 0 }, { 3, 2 } }, { { 0, 2 }, { 2, 4 } }, { { 2, 2 }, { 2, 4 } } }, NULL },
-        { 2, { { { 0, 0 }, { 4, 3 } }, { { 0, 4 }, { 4, 2 } } }, "20 of 24 elements" },
-        { 2, { { { 0, 0 }, { 4, 4 } }, { { 0, 3 }, { 4, 3 } } }, "overlap" },
-        { 3, { { { 0, 0 }, { 4, 2 } }, { { 0, 0 }, { 2, 3 } }, { { 2, 3 }, { 2, 3 } } }, "overlap" },
+        { 2, { { { 0, 0 }, { 4, 3 } }, { { 0, 4 }, { 4, 2 } } }, "20 of 24 elements, [0,3] is in none" },
+        { 2, { { { 0, 0 }, { 4, 4 } }, { { 0, 3 }, { 4, 3 } } }, "parameter 'w': slices 0 and 1 overlap at [0,3]" },
+        { 3, { { { 0, 0 }, { 4, 2 } }, { { 0, 0 }, { 2, 3 } }, { { 2, 3 }, { 2, 3 } } }, "overlap at [0,0]" },
+        { 3, { { { 0, 0 }, { 4, 2 } }, { { 0, 2 }, { 3, 4 } }, { { 3, 4 }, { 1, 2 } } }, "22 of 24 elements, [3,2] is in none" },
     };
     const size_t size[2] = { 4, 6 };
 

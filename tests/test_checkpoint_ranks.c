@@ -1,5 +1,5 @@
-/* test_checkpoint_ranks.c - a checkpoint that several ranks save together is, byte for byte, that of one rank, loads on any number
- * of ranks, and fails on all of them or on none. */
+/* test_checkpoint_ranks.c - a checkpoint that several ranks save together loads on any number of ranks, is, where every rank has
+ * everything, byte for byte that of one rank, and fails on all of them or on none. */
 #include "helper_checkpoint.h"
 
 #include <stdio.h>
@@ -131,6 +131,28 @@ static void check_same_files(const char *a, const char *b)
     }
 }
 
+/* Each rank has written what it holds, and nothing twice. */
+static void check_shards(const char *root, unsigned sharded)
+{
+    char path[600];
+    ls_checkpoint_info *info;
+    size_t parameters = sharded & 1u << STORE_VALUE ? 3 : 1, i;
+
+    snprintf(path, sizeof path, "%s/step_%08d", root, STEP);
+    TRY(ls_checkpoint_verify(path));
+    TRY(ls_checkpoint_inspect(path, &info));
+    assert_int_equal(info->nfiles, parameters + 3);
+    for (i = 0; i < info->nfiles; i++) {
+        bool first = i < parameters;
+
+        snprintf(path, sizeof path, "%s_%04zu_of_%04zu.safetensors", first ? "parameters" : "optimizer", first ? i : i - parameters,
+                 first ? parameters : 3);
+        assert_string_equal(info->files[i].name, path);
+    }
+    assert_int_equal(info->parameters, 35 + 3 + 24 + 1 + 11);
+    ls_checkpoint_info_release(&info);
+}
+
 static void any_ranks_save_and_any_ranks_load(void **state)
 {
     static const struct { ls_dtype type; unsigned sharded; enum store_backing backing; } cases[] = {
@@ -146,36 +168,48 @@ static void any_ranks_save_and_any_ranks_load(void **state)
 
         forked_run(1, save_alone, &one);
         forked_run(3, save_together, &job);
-        check_same_files(one.root, job.root);
+        if (cases[k].sharded)
+            check_shards(job.root, cases[k].sharded);
+        else
+            check_same_files(one.root, job.root);
         forked_run(1, load_alone, &job);
         forked_run(2, load_together, &other);
         forked_run(5, load_together, &job);
     }
 }
 
-/* The disk of rank 0 fails at each write in turn: all ranks learn of it, in the same words. */
+/* The disk of one rank fails at each write in turn: all learn of it, in the same words. */
 static void fail_together(ls_comm *comm, void *ctx)
 {
     const struct job *j = ctx;
     ls_store *s = store_of(comm, LS_F32, ALL, BACKING_MEMORY);
     ls_train_state state = small_state(STEP);
-    int failures = 0;
+    int rank = ls_comm_rank(comm), n = ls_comm_size(comm);
+    char path[600], want[32];
 
     each(s, true);
-    for (int nth = 1;; nth++, failures++) {
-        ls_status st;
+    snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
+    for (int bad = n - 1; bad >= 0; bad--) {
+        int failures = 0;
 
-        file_fail_at(ls_comm_rank(comm) ? 0 : nth);
-        st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
-        file_fail_at(0);
-        if (st == LS_OK)
-            break;
-        RANKS_CHECK(st == LS_EIO);
-        RANKS_CHECK(strstr(ls_errmsg(), "step_00000007.tmp"));
-        RANKS_CHECK(ls_comm_rank(comm) == 0 || strncmp(ls_errmsg(), "rank 0: ", 8) == 0);
-        each(s, false);  /* all are still in step */
+        snprintf(want, sizeof want, "rank %d: ", bad);
+        for (int nth = 1;; nth++, failures++) {
+            ls_status st;
+
+            file_fail_at(rank == bad ? nth : 0);
+            st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
+            file_fail_at(0);
+            if (st == LS_OK)
+                break;
+            RANKS_CHECK(st == LS_EIO);
+            RANKS_CHECK(strstr(ls_errmsg(), "step_00000007.tmp"));
+            RANKS_CHECK(rank == bad || strncmp(ls_errmsg(), want, 8) == 0);
+            each(s, false);  /* all are still in step */
+            RANKS_CHECK(rank || file_exists(path) == (bad < n - 1));
+            RANKS_TRY(ls_barrier(comm));
+        }
+        RANKS_CHECK(failures >= (bad ? 2 : 3));
     }
-    RANKS_CHECK(failures >= 3);
     ls_store_release(&s);
 }
 

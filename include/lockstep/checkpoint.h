@@ -8,7 +8,9 @@
  *   2. Loading checks names, types, shapes and sizes of everything before it writes the first element into the store.
  *   3. The truth about a parameter is its f32 master copy where one was saved, else the parameter. A store of the saved
  *      type gets the saved bits; another type gets the truth, rounded; a master copy gets the truth.
- *   4. Strings and structs handed out are the caller's; strings and arrays are freed with ls_free().
+ *   4. A run saved on any ranks under any layout loads on any others under any other: every rank writes what it holds, as slices of
+ *      the tensors, and reads the slices that it needs. Nobody gathers.
+ *   5. Strings and structs handed out are the caller's; strings and arrays are freed with ls_free().
  *
  *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, files));
  *   LS_TRY(ls_checkpoint_latest("run/checkpoints", &path));  // NULL: there is none yet
@@ -50,8 +52,9 @@ ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_s
 ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
                              const ls_train_state *state, const char *const *files);
 
-/* The same by all ranks of comm together, each with its own store: rank 0 writes, the others give what they hold of it, and all
- * get one outcome. The memory beside the store is that of the largest tensor. Only rank 0's model, state and files count. */
+/* The same by all ranks of comm together, each with its own store: each writes what it holds into files of its own under ROOT, which
+ * all must see, and all get one outcome; what several hold the lowest writes. The memory beside the store is one chunk. Only rank 0's
+ * model, state and files count. LS_EINVAL where an element of a parameter is nobody's. */
 ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_store *store, const ls_model *model,
                                    const ls_train_state *state, const char *const *files);
 
@@ -61,7 +64,8 @@ enum {
 };
 /* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
  * store's must be the same in name and shape; the first that differs is named. state may be NULL. On failure of a
- * check the store is as it was. On several ranks each calls it, reads what it holds, and talks to nobody. */
+ * check the store is as it was. On several ranks each calls it, reads the slices of what it holds, and talks to nobody. The memory
+ * beside the store is one chunk. */
 ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state);
 
 /* Steps present under root, ascending, damaged ones too; a root that does not exist has none. */

@@ -13,11 +13,15 @@
  *
  * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
  * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
- * for an optimizer's state. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of
- * n ranks can write shards of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors).
+ * for an optimizer's state; behind that, where the slice is not the whole tensor, stands which it is: NAME[0:2,3:8] is [0, 2) of
+ * dim 0, [3, 8) of dim 1. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of
+ * n ranks writes shards of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors): RRRR
+ * counts those that have something to write, NNNN is how many they are.
  */
 #include "checkpoint/manifest.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
@@ -269,7 +273,16 @@ void manifest_release(struct manifest **mp)
 
 char *manifest_key(const ls_checkpoint_entry *e)
 {
-    return strcmp(e->kind, KIND_PARAMETER) == 0 ? mem_strdup(e->name) : file_path("%s:%s", e->kind, e->name);
+    bool state = strcmp(e->kind, KIND_PARAMETER) != 0;
+    char part[LS_DIMS * 44] = "";
+    size_t at = 0;
+
+    if (memcmp(e->extent, e->size, sizeof e->size) != 0) {
+        for (int d = 0; d < e->ndim; d++)
+            at += (size_t)sprintf(part + at, "%s%zu:%zu", d ? "," : "[", e->offset[d], e->offset[d] + e->extent[d]);
+        strcpy(part + at, "]");
+    }
+    return file_path("%s%s%s%s", state ? e->kind : "", state ? ":" : "", e->name, part);
 }
 
 ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out)

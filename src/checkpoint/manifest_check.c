@@ -1,6 +1,8 @@
 /* manifest_check.c - the index by tensor, and what a manifest must not contradict itself about. */
 #include "checkpoint/manifest.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
@@ -65,11 +67,82 @@ static bool overlap(const ls_checkpoint_entry *a, const ls_checkpoint_entry *b)
     return true;
 }
 
+/* ---- places, for messages ---- */
+
+enum { PLACE_ROOM = LS_DIMS * 24 };
+
+/* "[2,3]" */
+static const char *place_text(char out[PLACE_ROOM], int ndim, const size_t *at)
+{
+    size_t n = (size_t)sprintf(out, "[");
+
+    for (int d = 0; d < ndim; d++)
+        n += (size_t)sprintf(out + n, "%s%zu", d ? "," : "", at[d]);
+    strcpy(out + n, "]");
+    return out;
+}
+
+static const char *where_both_begin(char out[PLACE_ROOM], const ls_checkpoint_entry *a, const ls_checkpoint_entry *b)
+{
+    size_t at[LS_DIMS];
+
+    for (int d = 0; d < a->ndim; d++)
+        at[d] = MAX(a->offset[d], b->offset[d]);
+    return place_text(out, a->ndim, at);
+}
+
+static const ls_checkpoint_entry *slice_at(const ls_checkpoint_entry *const *slice, size_t n, const size_t *at)
+{
+    for (size_t i = 0; i < n; i++) {
+        const ls_checkpoint_entry *e = slice[i];
+        int d = 0;
+
+        while (d < e->ndim && at[d] >= e->offset[d] && at[d] - e->offset[d] < e->extent[d])
+            d++;
+        if (d == e->ndim)
+            return e;
+    }
+    return NULL;
+}
+
+/* The first place from at on, row-major in dims d and behind, that no slice has. What was found covered is skipped: to reach[d], where
+ * the first of the slices that were met ends. */
+static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, size_t *at, size_t *reach)
+{
+    const ls_checkpoint_entry *shape = slice[0];
+
+    for (at[d] = 0; at[d] < shape->size[d]; at[d] = reach[d]) {
+        reach[d] = shape->size[d];
+        if (d + 1 < shape->ndim) {
+            if (find_hole(slice, n, d + 1, at, reach))
+                return true;
+            continue;
+        }
+        const ls_checkpoint_entry *e = slice_at(slice, n, at);
+
+        if (!e)
+            return true;
+        for (int k = 0; k <= d; k++)
+            reach[k] = MIN(reach[k], e->offset[k] + e->extent[k]);
+    }
+    return false;
+}
+
+static const char *first_hole(char out[PLACE_ROOM], const ls_checkpoint_entry *const *slice, size_t n)
+{
+    size_t at[LS_DIMS] = { 0 }, reach[LS_DIMS];
+
+    if (slice[0]->ndim)
+        find_hole(slice, n, 0, at, reach);
+    return place_text(out, slice[0]->ndim, at);
+}
+
 /* The n slices of one tensor: alike, disjoint, and together as large as the whole. */
 static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n, const char *what)
 {
     const ls_checkpoint_entry *first = slice[0];
     size_t whole = volume(first->ndim, first->size), covered = 0;
+    char place[PLACE_ROOM];
 
     if (n > SLICES_MOST)
         return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n,
@@ -81,13 +154,13 @@ static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n,
                            first->name);
         for (size_t k = 0; k < i; k++)
             if (overlap(slice[k], slice[i]))
-                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap", what, first->kind, first->name, k,
-                               i);
+                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap at %s", what, first->kind, first->name, k,
+                               i, where_both_begin(place, slice[k], slice[i]));
         covered += volume(slice[i]->ndim, slice[i]->extent);
     }
     if (covered != whole)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements", what, first->kind, first->name,
-                       covered, whole);
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements, %s is in none", what, first->kind,
+                       first->name, covered, whole, first_hole(place, slice, n));
     return LS_OK;
 }
 

@@ -1,11 +1,10 @@
 /* save.c - a store and a training state -> a checkpoint's folder.
  *
- * What is to be saved is first listed (struct contents), then written in the order of the list to step_NNNNNNNN.tmp: shards,
- * copied files, then the manifest, each synced; then the folder takes its name.
- *
- * On several ranks rank 0 writes alone. What lies in parts is gathered one tensor at a time into one buffer of the largest, so
- * all ranks walk the list in its order; when writing fails, rank 0 takes part in the gathers that are left, and all ranks get
- * the outcome.
+ * What is to be saved is first listed (contents.h), by all ranks alike from their claims (claims.h): each file of tensors is one
+ * rank's, and has its stretches of the tensors as slices one behind another. Nothing is gathered, and beside the store there is one
+ * chunk. The folder is step_NNNNNNNN.tmp while it is written: rank 0 makes it, each rank writes its shards, rank 0 the files that are
+ * copied along and, with the hashes that the others tell, the manifest; all synced. Then the folder takes its name. Between these
+ * all ranks agree; what fails on one fails on all, and rank 0 clears up.
  */
 #include "lockstep/checkpoint.h"
 
@@ -17,217 +16,68 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/contents.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/train_state.h"
-#include "device/device.h"
 #include "program/store.h"
 
-enum { SHARD_PARAMETERS, SHARD_OPTIMIZER, SHARDS };
-static char shard_names[SHARDS][40] = { "parameters_0000_of_0001.safetensors", "optimizer_0000_of_0001.safetensors" };
+enum { CHUNK_BYTES = 4 << 20 };
 
-/* Names inside info are borrowed: from the store, the table above, the caller's paths. */
-struct contents {
-    ls_checkpoint_info   info;
-    const ls_store      *store;
-    size_t              *param;          /* [info.nentries]: number in the store */
-    size_t               gathered;       /* entries [0, gathered) have been through their gather */
-    void                *buffer;         /* of the largest entry that is not a whole tensor here; NULL: there is none */
-    size_t               buffer_bytes;
-    size_t               nshards;
-    const char *const   *files;          /* paths of info.files[nshards ..] */
-};
+static int rank_of(const struct contents *c) { return c->comm ? ls_comm_rank(c->comm) : 0; }
 
-static void contents_free(struct contents *c)
+/* ---- shards ---- */
+
+static ls_status put_claim(const struct contents *c, const struct claim *of, struct safetensors_writer *w)
 {
-    mem_free(c->info.files);
-    mem_free(c->info.entries);
-    mem_free(c->param);
-    mem_free(c->buffer);
-}
+    enum store_kind kind = of->order ? STORE_STATE : STORE_VALUE;
+    size_t esize = ls_dtype_bytes((ls_dtype)of->type), n;
 
-/* The tensor of the entry when it is whole, contiguous and within the processor's reach; else NULL. */
-static const ls_tensor *whole_tensor(const struct contents *c, size_t entry)
-{
-    const ls_checkpoint_entry *e = &c->info.entries[entry];
-    bool value = strcmp(e->kind, KIND_PARAMETER) == 0;
-    const ls_tensor *t = value ? ls_store_value(c->store, c->param[entry]) : ls_store_state(c->store, c->param[entry], e->kind);
-    const struct device *device = device_find(ls_store_settings(c->store).device);
-
-    if (!t || !device->host_visible || store_sharded(c->store, c->param[entry], value ? STORE_VALUE : STORE_STATE))
-        return NULL;
-    return ls_tensor_is_contiguous(t) ? t : NULL;
-}
-
-static size_t entry_count(const ls_checkpoint_entry *e)
-{
-    size_t n = 1;
-
-    for (int d = 0; d < e->ndim; d++)
-        n *= e->size[d];
-    return n;
-}
-
-static ls_status add_entry(struct contents *c, size_t i, const char *kind, size_t file, enum store_kind k)
-{
-    ls_checkpoint_entry *e = &c->info.entries[c->info.nentries];
-
-    if (!ls_store_value(c->store, i) || !store_is_allocated(c->store, i, k, kind))
-        return ls_fail(LS_EINVAL, "checkpoint: %s of '%s' is not allocated", kind, ls_store_name(c->store, i));
-    e->name = (char *)ls_store_name(c->store, i);
-    e->kind = (char *)kind;
-    e->type = store_type(c->store, k);
-    e->ndim = ls_store_ndim(c->store, i);
-    for (int d = 0; d < e->ndim; d++)
-        e->size[d] = e->extent[d] = ls_store_size(c->store, i, d);
-    e->file = file;
-    c->param[c->info.nentries] = i;
-    if (!whole_tensor(c, c->info.nentries))
-        c->buffer_bytes = MAX(c->buffer_bytes, entry_count(e) * ls_dtype_bytes(e->type));
-    c->info.nentries++;
-    return LS_OK;
-}
-
-static ls_status list_tensors(struct contents *c)
-{
-    const ls_store *s = c->store;
-    size_t n = ls_store_count(s), states = 0;
-
-    for (size_t i = 0; i < n; i++)
-        states += (size_t)ls_store_states(s, i);
-    c->nshards = states ? SHARDS : SHARD_OPTIMIZER;
-    c->info.entries = mem_array(MEM_OTHER, n + states, sizeof *c->info.entries);
-    c->param = mem_array(MEM_OTHER, n + states, sizeof *c->param);
-    if (!c->info.entries || !c->param)
-        return LS_ENOMEM;
-    for (size_t i = 0; i < n; i++)
-        LS_TRY(add_entry(c, i, KIND_PARAMETER, SHARD_PARAMETERS, STORE_VALUE));
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < ls_store_states(s, i); k++)
-            LS_TRY(add_entry(c, i, ls_store_state_name(s, i, k), SHARD_OPTIMIZER, STORE_STATE));
-    if (!c->buffer_bytes)
-        return LS_OK;
-    c->buffer = mem_alloc(MEM_OTHER, c->buffer_bytes);
-    return c->buffer ? LS_OK : LS_ENOMEM;
-}
-
-static const char *basename_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
-static ls_status list_files(struct contents *c, const char *const *files)
-{
-    ls_checkpoint_file *f;
-    size_t n = 0;
-
-    while (files && files[n])
-        n++;
-    f = c->info.files = mem_array(MEM_OTHER, c->nshards + n, sizeof *f);
-    if (!f)
-        return LS_ENOMEM;
-    c->files = files;
-    c->info.nfiles = c->nshards + n;
-    for (size_t i = 0; i < c->info.nfiles; i++) {
-        f[i].name = i < c->nshards ? shard_names[i] : (char *)basename_of(files[i - c->nshards]);
-        if (!file_is_basename(f[i].name) || strcmp(f[i].name, MANIFEST_NAME) == 0)
-            return ls_fail(LS_EINVAL, "checkpoint: a file cannot be copied along as '%s'", f[i].name);
-        for (size_t k = 0; k < i; k++)
-            if (strcmp(f[k].name, f[i].name) == 0)
-                return ls_fail(LS_EINVAL, "checkpoint: two files would be copied along as '%s'", f[i].name);
+    for (size_t from = of->from; from < of->to; from += n) {
+        n = MIN(CHUNK_BYTES / esize, of->to - from);
+        LS_TRY(store_read_part(c->store, of->param, kind, of->kind, from, n, c->chunk, (ls_dtype)of->type));
+        LS_TRY(safetensors_put(w, c->chunk, n * esize));
     }
     return LS_OK;
 }
 
-/* ---- writing ---- */
-
-/* The next entry in the order of the list; *data is its elements. Collective where it lies in parts. */
-static ls_status next_entry(struct contents *c, const void **data)
+static ls_status write_tensors(struct contents *c, size_t i, const char *path, const struct safetensor_spec *spec)
 {
-    size_t entry = c->gathered++;
-    const ls_checkpoint_entry *e = &c->info.entries[entry];
-    const ls_tensor *t = whole_tensor(c, entry);
-
-    *data = t ? ls_tensor_data(t) : c->buffer;
-    if (!t)
-        return ls_store_read(c->store, c->param[entry], e->kind, c->buffer, e->type, entry_count(e));
-    device_find(ls_store_settings(c->store).device)->sync();
-    return LS_OK;
-}
-
-static ls_status put_tensor(struct contents *c, struct safetensors_writer *w, size_t entry)
-{
-    const ls_checkpoint_entry *e = &c->info.entries[entry];
-    const void *data;
-
-    ASSERT(entry == c->gathered);
-    LS_TRY(next_entry(c, &data));
-    return safetensors_put(w, data, entry_count(e) * ls_dtype_bytes(e->type));
-}
-
-/* The part of those who don't write, and of one who no longer can. */
-static ls_status gather_rest(struct contents *c)
-{
-    const void *data;
-
-    while (c->gathered < c->info.nentries)
-        LS_TRY(next_entry(c, &data));
-    return LS_OK;
-}
-
-/* spec[n] and the entries' numbers in which[n], of those that go into this file. */
-static ls_status specs_of(const struct contents *c, size_t file, struct safetensor_spec *spec, size_t *which, size_t *n)
-{
-    *n = 0;
-    for (size_t i = 0; i < c->info.nentries; i++) {
-        const ls_checkpoint_entry *e = &c->info.entries[i];
-
-        if (e->file != file)
-            continue;
-        spec[*n].name = manifest_key(e);
-        if (!spec[*n].name)
-            return LS_ENOMEM;
-        spec[*n].type = e->type;
-        spec[*n].ndim = e->ndim;
-        memcpy(spec[*n].size, e->extent, sizeof e->extent);
-        which[(*n)++] = i;
-    }
-    return LS_OK;
-}
-
-static ls_status write_tensors(struct contents *c, size_t file, const char *path, size_t n,
-                               const struct safetensor_spec *spec, const size_t *which)
-{
-    ls_checkpoint_file *f = &c->info.files[file];
+    const struct shard *s = &c->shard[i];
     struct safetensors_writer *w;
     ls_status st = LS_OK;
 
-    LS_TRY(safetensors_create(path, n, spec, &w));
-    for (size_t i = 0; i < n && st == LS_OK; i++)
-        st = put_tensor(c, w, which[i]);
+    LS_TRY(safetensors_create(path, s->entries, spec, &w));
+    for (size_t k = 0; k < s->claims && st == LS_OK; k++)
+        st = put_claim(c, &c->claims.item[s->claim + k], w);
     if (st == LS_OK)
-        return safetensors_publish(&w, &f->bytes, f->hash);
+        return safetensors_publish(&w, &c->info.files[i].bytes, c->info.files[i].hash);
     safetensors_abandon(&w);
     return st;
 }
 
-static ls_status write_shard(struct contents *c, size_t file, const char *path)
+static ls_status write_shard(struct contents *c, size_t i, const char *path)
 {
-    struct safetensor_spec *spec = mem_array(MEM_OTHER, c->info.nentries, sizeof *spec);
-    size_t *which = mem_array(MEM_OTHER, c->info.nentries, sizeof *which), n = 0;
-    ls_status st = spec && which ? specs_of(c, file, spec, which, &n) : LS_ENOMEM;
+    const struct shard *s = &c->shard[i];
+    struct safetensor_spec *spec = mem_array(MEM_OTHER, s->entries, sizeof *spec);
+    ls_status st = spec ? LS_OK : LS_ENOMEM;
 
+    for (size_t k = 0; k < s->entries && st == LS_OK; k++) {
+        const ls_checkpoint_entry *e = &c->info.entries[s->entry + k];
+
+        spec[k] = (struct safetensor_spec){ .name = manifest_key(e), .type = e->type, .ndim = e->ndim };
+        memcpy(spec[k].size, e->extent, sizeof e->extent);
+        st = spec[k].name ? LS_OK : LS_ENOMEM;
+    }
     if (st == LS_OK)
-        st = write_tensors(c, file, path, n, spec, which);
-    for (size_t i = 0; i < n; i++)
-        mem_free((char *)spec[i].name);
+        st = write_tensors(c, i, path, spec);
+    for (size_t k = 0; spec && k < s->entries; k++)
+        mem_free((char *)spec[k].name);
     mem_free(spec);
-    mem_free(which);
     return st;
 }
+
+/* ---- the folder ---- */
 
 static ls_status copy_file(ls_checkpoint_file *f, const char *from, const char *to)
 {
@@ -272,68 +122,134 @@ static ls_status write_one(struct contents *c, size_t i, const char *folder)
     return st;
 }
 
+static ls_status write_shards(struct contents *c, const char *tmp)
+{
+    for (size_t i = 0; i < c->nshards; i++)
+        if (c->shard[i].rank == (uint64_t)rank_of(c))
+            LS_TRY(write_one(c, i, tmp));
+    return LS_OK;
+}
+
+static ls_status write_rest(struct contents *c, const char *tmp, const char *path)
+{
+    for (size_t i = c->nshards; i <= c->info.nfiles; i++)
+        LS_TRY(write_one(c, i, tmp));
+    return folder_publish(tmp, path);
+}
+
+/* Each rank's sizes and hashes to all. */
+static ls_status tell_hashes(struct contents *c)
+{
+    struct told { uint64_t bytes[CLASSES]; char hash[CLASSES][40]; } mine = { 0 }, *all;
+    int n = c->comm ? ls_comm_size(c->comm) : 1;
+    ls_status st;
+
+    if (n == 1)
+        return LS_OK;
+    for (size_t i = 0; i < c->nshards; i++)
+        if (c->shard[i].rank == (uint64_t)rank_of(c)) {
+            mine.bytes[c->shard[i].class] = c->info.files[i].bytes;
+            strcpy(mine.hash[c->shard[i].class], c->info.files[i].hash);
+        }
+    all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
+    st = agree(c->comm, all ? LS_OK : LS_ENOMEM);
+    if (st == LS_OK)
+        st = ls_all_gather(c->comm, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL);
+    for (size_t i = 0; i < c->nshards && st == LS_OK; i++) {
+        c->info.files[i].bytes = all[c->shard[i].rank].bytes[c->shard[i].class];
+        strcpy(c->info.files[i].hash, all[c->shard[i].rank].hash[c->shard[i].class]);
+    }
+    mem_free(all);
+    return st;
+}
+
 static ls_status write_folder(struct contents *c, const char *tmp, const char *path)
 {
-    ls_status st = file_make_folders(tmp);
+    bool first = rank_of(c) == 0;
+    ls_status st = agree(c->comm, first ? file_make_folders(tmp) : LS_OK);
 
-    for (size_t i = 0; i <= c->info.nfiles && st == LS_OK; i++)
-        st = write_one(c, i, tmp);
     if (st == LS_OK)
-        st = folder_publish(tmp, path);
-    if (st != LS_OK)
+        st = agree(c->comm, write_shards(c, tmp));
+    if (st == LS_OK)
+        st = tell_hashes(c);
+    if (st == LS_OK)
+        st = agree(c->comm, first ? write_rest(c, tmp, path) : LS_OK);
+    if (st != LS_OK && first)
         file_remove_tree(tmp);
     return st;
 }
 
-static ls_status prepare(struct contents *c, const char *root, const ls_model *model, const char *const *files, bool writes)
+/* ---- the whole of it ---- */
+
+/* Rank 0's step is everybody's. */
+static ls_status tell_step(struct contents *c)
 {
-    LS_TRY(train_state_check(&c->info.state));
-    if (model) {
-        c->info.model = *model;
-        LS_TRY(ls_model_check(&c->info.model));
-    }
-    LS_TRY(list_tensors(c));
-    LS_TRY(list_files(c, files));
-    return writes ? folder_sweep(root) : LS_OK;
+    uint64_t step = c->info.state.step;
+
+    if (c->comm && ls_comm_size(c->comm) > 1)
+        LS_TRY(ls_broadcast(c->comm, &step, 1, LS_I64, 0, NULL));
+    c->info.state.step = step;
+    return LS_OK;
 }
 
-/* Rank 0's side once all are ready: a failure to write keeps its message while the others are not left waiting. */
-static ls_status write_for_all(struct contents *c, const char *tmp, const char *path)
+static ls_status check_ask(struct contents *c, const ls_model *model)
 {
-    ls_status st = write_folder(c, tmp, path);
-    char message[512];
-
-    if (st == LS_OK)
+    LS_TRY(train_state_check(&c->info.state));
+    if (!model)
         return LS_OK;
-    snprintf(message, sizeof message, "%s", ls_errmsg());
-    gather_rest(c);
-    return ls_fail(st, "%s", message);
+    c->info.model = *model;
+    return ls_model_check(&c->info.model);
+}
+
+static ls_status list_all(struct contents *c, const char *const *files)
+{
+    LS_TRY(contents_list(c, files));
+    c->chunk = mem_alloc(MEM_OTHER, CHUNK_BYTES);
+    return c->chunk ? LS_OK : LS_ENOMEM;
+}
+
+static ls_status prepare(struct contents *c, const char *root, const ls_model *model, const char *const *files)
+{
+    LS_TRY(agree(c->comm, check_ask(c, model)));
+    LS_TRY(tell_step(c));
+    LS_TRY(claims_of(c->comm, c->store, &c->claims));
+    LS_TRY(agree(c->comm, list_all(c, files)));
+    return agree(c->comm, rank_of(c) == 0 ? folder_sweep(root) : LS_OK);
 }
 
 ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_store *store, const ls_model *model,
                                    const ls_train_state *state, const char *const *files)
 {
-    struct contents c = { .info = { .has_model = model != NULL, .state = *state }, .store = store };
-    char *path = folder_of_step(root, state->step), *tmp = path ? file_path("%s.tmp", path) : NULL;
-    bool writes = !comm || ls_comm_rank(comm) == 0;
-    ls_status st = tmp ? prepare(&c, root, model, files, writes) : LS_ENOMEM;
+    struct contents c = { .info = { .has_model = model != NULL, .state = *state }, .store = store, .comm = comm };
+    char *path = NULL, *tmp = NULL;
+    ls_status st = prepare(&c, root, model, files);
 
-    st = agree(comm, st);
     if (st == LS_OK) {
-        st = writes ? write_for_all(&c, tmp, path) : gather_rest(&c);
-        st = agree(comm, st);
+        path = folder_of_step(root, c.info.state.step);
+        tmp = path ? file_path("%s.tmp", path) : NULL;
+        st = agree(comm, tmp ? LS_OK : LS_ENOMEM);
     }
+    if (st == LS_OK)
+        st = write_folder(&c, tmp, path);
     contents_free(&c);
     mem_free(path);
     mem_free(tmp);
     return st;
 }
 
+static bool is_whole_here(const ls_store *s, size_t i)
+{
+    for (int d = 0; d < ls_store_ndim(s, i); d++)
+        if (store_local_size(s, i, d) != ls_store_size(s, i, d))
+            return false;
+    return store_is_here(s, i) && !store_sharded(s, i, STORE_VALUE) && !store_sharded(s, i, STORE_STATE);
+}
+
 ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
                              const ls_train_state *state, const char *const *files)
 {
     for (size_t i = 0; i < ls_store_count(store); i++)
-        if (store_sharded(store, i, STORE_VALUE) || store_sharded(store, i, STORE_STATE))
+        if (!is_whole_here(store, i))
             return ls_fail(LS_EINVAL, "checkpoint: '%s' lies in parts on several ranks, which save it together "
                            "(ls_checkpoint_save_ranks)", ls_store_name(store, i));
     return ls_checkpoint_save_ranks(NULL, root, store, model, state, files);

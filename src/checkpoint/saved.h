@@ -1,0 +1,37 @@
+/* saved.h - an open checkpoint: its manifest, its shards, and any part of any tensor out of the slices in which it was saved. */
+#ifndef LS_CHECKPOINT_SAVED_H
+#define LS_CHECKPOINT_SAVED_H
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/slices.h"
+#include "lockstep/store.h"
+
+struct saved {
+    char                     *path;
+    struct manifest          *manifest;
+    struct safetensors      **shard;   /* [nfiles]; NULL: no tensor of the manifest is in that file */
+    const struct safetensor **tensor;  /* [nentries] */
+};
+
+/* The manifest is sound, the files are there in their sizes and, with `hashes`, have their content. Closed by saved_close() on failure
+ * too, when *s was zero before. */
+ls_status saved_open(const char *path, bool hashes, struct saved *s);
+/* Every slice that the manifest lists is in its shard, and nothing else is. Before saved_read(). */
+ls_status saved_check_shards(struct saved *s);
+void      saved_close(struct saved *s);
+bool      saved_has(const struct saved *s, const char *kind, const char *name);
+/* Where the truth about a parameter stands (rule 3 of checkpoint.h): "master" or "parameter". */
+const char *saved_truth(const struct saved *s, const char *name);
+/* host[n] = elements from .. of a box of a tensor that is there, row-major in the box, rounded to `type`; of the same type its bits. */
+void      saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n,
+                     void *host, ls_dtype type);
+
+/* saved_check.c: the checkpoint's parameters and the store's are the same in name and shape; with `optimizer` its states are too. */
+ls_status saved_check_store(const struct saved *s, const ls_store *store, bool optimizer);
+
+/* "[2,3]" */
+enum { SHAPE_ROOM = LS_DIMS * 24 };
+const char *shape_text(char out[SHAPE_ROOM], int ndim, const size_t *size);
+
+#endif

@@ -1,0 +1,69 @@
+/* slices.c - see slices.h. */
+#include "checkpoint/slices.h"
+
+#include "base/base.h"
+
+size_t slice_count(int ndim, const struct slice *s)
+{
+    size_t n = 1;
+
+    for (int d = 0; d < ndim; d++)
+        n *= s->extent[d];
+    return n;
+}
+
+/* of: the box, cut down to one row in the dims before d; [from, to) of what is left of it. */
+static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, struct slice *out)
+{
+    size_t inner = 1, base = of.offset[d], first, last;
+    int n = 0;
+
+    for (int k = d + 1; k < ndim; k++)
+        inner *= of.extent[k];
+    of.extent[d] = 1;
+    if (from % inner) {  /* the end of a row, or a piece of one */
+        first = from / inner;
+        of.offset[d] = base + first;
+        n += cut_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
+    }
+    first = (from + inner - 1) / inner;
+    last = to / inner;
+    if (first < last) {
+        out[n] = of;
+        out[n].offset[d] = base + first;
+        out[n++].extent[d] = last - first;
+    }
+    if (to % inner && first <= last) {
+        of.offset[d] = base + last;
+        n += cut_range(ndim, d + 1, of, 0, to - last * inner, out + n);
+    }
+    return n;
+}
+
+int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, struct slice out[SLICES_OF_RANGE])
+{
+    if (from >= to)
+        return 0;
+    if (ndim == 0) {
+        out[0] = *box;
+        return 1;
+    }
+    return cut_range(ndim, 0, *box, from, to, out);
+}
+
+bool slices_meet(int ndim, const struct slice *a, const struct slice *b, struct slice *out)
+{
+    struct slice both = { 0 };
+
+    for (int d = 0; d < ndim; d++) {
+        size_t begin = MAX(a->offset[d], b->offset[d]);
+        size_t end = MIN(a->offset[d] + a->extent[d], b->offset[d] + b->extent[d]);
+
+        if (begin >= end)
+            return false;
+        both.offset[d] = begin;
+        both.extent[d] = end - begin;
+    }
+    *out = both;
+    return true;
+}
