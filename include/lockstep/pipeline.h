@@ -10,10 +10,14 @@
  *     name          chunks  in flight on rank r     bubble of equal stages, F = 1, B = 2 (B = W = 1 where split)
  *     gpipe         1       M                       (P-1)/(M+P-1) of the time                Huang et al. 2019
  *     1f1b          1       min(M, P-r)             the same                                 Narayanan et al. 2021
- *     interleaved   v       see the validator       (P-1)/(vM+P-1)                           Narayanan et al. 2021b
- *     zb-h1         1       min(M, P-r) at most     a third of 1f1b's idle time              Qi et al. 2023
- *     zb-v          2       P of both at most       none once M is large                     Qi et al. 2024
- *     forward       v       1                       forwards only: evaluation
+ *     interleaved   v       (v-1)G + 2(P-1-r) + 1   (P-1)/(vM+P-1), M >= P                   Narayanan et al. 2021b
+ *     zb-h1         1       min(M, P)               a third of 1f1b's idle time              Qi et al. 2023
+ *     zb-v          2       2P of both together     a sixth of it                            Qi et al. 2024
+ *     forward       v       1 of a chunk            forwards only: evaluation
+ *     forward-v     2       1 of a chunk            the same for stages that lie in a V
+ *
+ * interleaved takes any M: rounds of G = P micro-batches, or a few more where P does not divide M. In flight counts micro-batches of a
+ * chunk; a chunk holds 1/v of the rank's blocks, so zb-v's 2P are P whole ones.
  */
 #ifndef LS_PIPELINE_H
 #define LS_PIPELINE_H
