@@ -38,6 +38,7 @@ ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bo
 
     co.plan_only = plan_only;
     co.recompute = c->recompute;
+    co.every = 2;
     co.fuse_loss = c->fuse_loss;
     LS_TRY(ls_store_new(&so, &s.store));
     st = ls_program_new(s.store, &s.program);
@@ -193,6 +194,7 @@ const char *partition_differs(const struct partition_case *c, ls_comm *world, do
 
     alone.batch *= (size_t)(ls_comm_size(world) / (c->shape.tp * c->shape.cp));
     alone.recompute = LS_RECOMPUTE_NONE;
+    alone.fuse_loss = 0;
     if (partition_run(&alone, NULL, &loss[0], &gradient[0], &count) < 0 || ls_mesh_open(world, &c->shape, &mesh) < 0 ||
         partition_run(c, mesh, &loss[1], &gradient[1], &count) < 0)
         found = ls_errmsg();

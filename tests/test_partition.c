@@ -111,6 +111,26 @@ static void test_together(void **state)
     forked_run(4, check_cases, &c);
 }
 
+/* Recomputation repeats moves, and a loss that is made with its gradient is the same. */
+static void test_compiled_otherwise(void **state)
+{
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_EVERY; mode++)
+        for (int sp = 0; sp < 2; sp++)
+            for (int llama = 0; llama < 2; llama++) {
+                struct partition_case *k;
+
+                add_context(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 1, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, 2, sp,
+                            mode & 1 ? LS_CONTEXT_RING : LS_CONTEXT_ALL_TO_ALL);
+                k = &c.at[c.n - 1];
+                k->recompute = (ls_recompute)mode;
+                k->fuse_loss = 1;
+            }
+    forked_run(4, check_cases, &c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +138,7 @@ int main(void)
         cmocka_unit_test(test_all_to_all),
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_together),
+        cmocka_unit_test(test_compiled_otherwise),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
