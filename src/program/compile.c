@@ -113,6 +113,7 @@ static ls_status passes(ls_program *p)
         LS_TRY(ls_program_status(p));
     }
     LS_TRY(kernels_pass(p));
+    LS_TRY(overlap_pass(p));
     LS_TRY(memory_pass(p));
     LS_TRY(check_budget(p));
     return p->options.plan_only ? LS_OK : bind_pass(p);
