@@ -128,11 +128,33 @@ static void test_tp_and_dp(void **state)
     run_cases(&c, 4);
 }
 
+/* Stages that hold different parameters, of tied models the embedding twice. */
+static void test_pipelines(void **state)
+{
+    static const char *const schedules[] = { "gpipe", "1f1b", "zb-h1" };
+    static struct cases c;
+
+    (void)state;
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int k = 0; k < 3; k++) {
+                struct layout l = layout((enum net)net, (ls_optimizer_kind)((zero + k + net) % OPTIMIZERS), zero,
+                                         (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
+
+                l.schedule = schedules[k];
+                l.accumulate = 4;
+                l.data.accumulate_whole = k == 2;
+                add(&c, l);
+            }
+    run_cases(&c, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tp_alone),
         cmocka_unit_test(test_tp_and_dp),
+        cmocka_unit_test(test_pipelines),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);

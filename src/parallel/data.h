@@ -41,8 +41,9 @@ struct data {
 /* A collective under way: what its wait repeats. */
 struct flight { struct exchange x; enum when when; ls_value in, out; bool open; };
 
-/* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them. */
-enum unit_class { CLASS_SILENT = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8 };
+/* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them; SIGN: they are
+ * moved by the sign of what is no gradient, and count nowhere. */
+enum unit_class { CLASS_SILENT = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8, CLASS_SIGN = 16 };
 
 struct unit {
     int      group;             /* of the store */
@@ -85,7 +86,7 @@ struct unit *unit_of(const struct pass *a, const struct value *root);  /* of a p
 bool     data_shards(const struct pass *a, const struct over *over, enum store_kind kind);  /* held in part */
 bool     data_is_spread(const struct pass *a);                         /* more than one rank */
 int      unit_zero(const struct pass *a, const struct unit *u);        /* the options' zero; 0 where its copy lies on one rank */
-bool     unit_counts(const struct pass *a, const struct unit *u);      /* its elements are counted here, and on no other rank */
+bool     unit_counts(const struct pass *a, const struct unit *u);      /* its elements count in norms; on a mesh on no other rank */
 size_t   unit_begin(const struct pass *a, const struct unit *u);       /* elements of the flat buffer that this rank updates */
 size_t   unit_end(const struct pass *a, const struct unit *u);
 /* The flat gradient in the store; what its unit is still to be summed over is marked in its placement, or in x's. */

@@ -62,6 +62,10 @@ bool unit_counts(const struct pass *a, const struct unit *u)
 {
     const ls_mesh *mesh = a->d->mesh;
 
+    if (u->class & CLASS_SIGN)
+        return false;
+    if (!a->d->mixed)
+        return true;
     if (u->class & CLASS_SILENT)
         return false;
     if (data_has(BUG_NORM_STAGES) && ls_mesh_index(mesh, LS_GROUP_PP) > 0)
@@ -76,10 +80,11 @@ static unsigned class_of(const struct pass *a, size_t i)
 {
     const ls_placement *place = store_placement(a->p->store, i);
     const ls_mesh *mesh = a->d->mesh;
+    unsigned sign = store_sign_rate(a->p->store, i) != 0 ? CLASS_SIGN : 0;
 
     if (!a->d->mixed)
-        return 0;
-    return (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u)
+        return sign;
+    return sign | (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u)
            | (place[LS_AXIS_PP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_ENDS) ? CLASS_ENDS : 0u)
            | (place[LS_AXIS_TP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_TP) ? CLASS_TP : 0u)
            | (store_speaks(a->p->store, i) ? 0u : CLASS_SILENT);

@@ -33,7 +33,8 @@ static enum stage stage_of(const struct instruction *i)
     case OP_SGD:
     case OP_ADAM:
     case OP_LAMB:
-    case OP_LARS:         return STAGE_UPDATE;
+    case OP_LARS:
+    case OP_SIGN_STEP:    return STAGE_UPDATE;
     default:              return STAGE_NONE;
     }
 }
@@ -75,8 +76,6 @@ static ls_comm *norm_ranks(const struct pass *a)
         return NULL;
     return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->over[OVER_DENSE].shard : NULL;
 }
-
-static bool counts(const struct pass *a, const struct unit *u) { return !a->d->mixed || unit_counts(a, u); }
 
 /* A CLIP_FACTOR reads the squares of all shards. */
 static void emit_clip(struct update *w, struct instruction i)
@@ -172,7 +171,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     hi = MIN(g->at[k + 1], end);
     if (lo >= hi)
         return;
-    if (stage_of(&i) == STAGE_NORMS && !counts(a, u)) {
+    if (stage_of(&i) == STAGE_NORMS && !unit_counts(a, u)) {
         if (i.op == OP_LARS_NORMS)
             return;
         i.out[i.nout - 1] = LS_NONE;  /* LAMB's moments move all the same */
@@ -192,7 +191,7 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
 {
     struct pass *a = w->a;
 
-    if (unit_end(a, u) > unit_begin(a, u) && counts(a, u))
+    if (unit_end(a, u) > unit_begin(a, u) && unit_counts(a, u))
         emit_call(a->p, OP_SUM_SQUARES, WHEN_ALWAYS, unit_reduced(a, u), acc);
 }
 
