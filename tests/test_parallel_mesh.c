@@ -149,12 +149,60 @@ static void test_pipelines(void **state)
     run_cases(&c, 4);
 }
 
+/* Slices of the sequence: their gradients add up with those of other samples, and a copy lies over them too. */
+static void test_context(void **state)
+{
+    static struct cases c;
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++)
+            for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
+                struct layout l = layout(zero & 1 ? NET_GPT2 : NET_LLAMA_TIED, (ls_optimizer_kind)((zero + context) % OPTIMIZERS), zero,
+                                         (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
+
+                l.cut.context = (ls_context)context;
+                add(&c, l);
+            }
+    run_cases(&c, 4);
+}
+
+/* Eight ranks: everything at once, and uneven. */
+static void test_everything(void **state)
+{
+    static const struct { ls_mesh_shape mesh; int n; } meshes[] = {
+        { { 2, 2, 1, 1, 2, 1 }, 8 }, { { 2, 4, 2, 1, 1, 1 }, 8 }, { { 2, 1, 1, 2, 2, 1 }, 8 }, { { 1, 2, 2, 2, 2, 1 }, 8 },
+        { { 1, 2, 1, 1, 3, 1 }, 6 }, { { 2, 3, 1, 1, 1, 1 }, 6 }, { { 1, 3, 1, 1, 2, 1 }, 6 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof meshes / sizeof meshes[0]; k++) {
+        static struct cases c;
+
+        c.n = 0;
+        for (int zero = 0; zero < 4; zero++) {
+            struct layout l = layout(NET_LLAMA + (zero & 1), zero & 2 ? LS_LAMB : LS_ADAMW, zero, meshes[k].mesh);
+
+            if (zero == 0 && l.mesh.replicate > 1)
+                continue;
+            l.cut.sp = zero & 1;
+            l.accumulate = 2;
+            l.data.reduce = LS_F32;
+            l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
+            add(&c, l);
+        }
+        run_cases(&c, meshes[k].n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tp_alone),
         cmocka_unit_test(test_tp_and_dp),
         cmocka_unit_test(test_pipelines),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_everything),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);
