@@ -1,0 +1,25 @@
+/* helper_layouts.h - a made-up model spread over ranks in every way that a store knows: stages, boxes, experts, shards, replicas. */
+#ifndef HELPER_LAYOUTS_H
+#define HELPER_LAYOUTS_H
+
+#include "helper_forked.h"
+#include "program/store.h"
+
+/* Rank (pp * DP + dp) * TP + tp. Parameter i lies in stage i % PP; tensor parallel ranks cut one dim of it or all have it; the one of
+ * experts is cut over EP consecutive data parallel ranks too. Groups are sharded over DP / REPLICATE ranks, the experts' over none. */
+struct layout { const char *name; int pp, dp, tp, ep, replicate; unsigned sharded; enum store_backing backing; };
+
+enum { LAYOUTS = 12, LAYOUT_PARAMETERS = 7, LAYOUT_MOST = 420 };
+extern const struct layout layouts[LAYOUTS];
+enum { SHARD_VALUES = 1 << STORE_VALUE, SHARD_STATES = 1 << STORE_STATE };
+
+int    layout_ranks(const struct layout *l);
+/* This rank's store: declared, cut, grouped, allocated; zeros. comms[2]: closed by the caller, NULL where there is none. */
+struct laid { ls_store *store; ls_comm *data; };
+void   layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out);
+void   layout_close(struct laid *laid);
+/* Bits that depend on parameter, kind and place alone into what this rank holds of everything, or compared with it. */
+void   layout_fill(ls_store *s);
+void   layout_check(const ls_store *s);
+
+#endif

@@ -1,0 +1,249 @@
+/* test_checkpoint_layouts.c - saved under each of 12 layouts, loaded under each: every parameter and moment to the bit. What a
+ * manifest of slices must not say; the memory that it takes. */
+#include "helper_checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/slices.h"
+#include "helper_layouts.h"
+
+enum { BOTH = LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, STEP = 7 };
+
+struct job { const struct layout *layout; ls_dtype type; char root[300]; };
+
+static char *folder_of(const struct job *j, const struct layout *l, char *out)
+{
+    sprintf(out, "%.300s/%d", j->root, (int)(l - layouts));
+    return out;
+}
+
+static void save_as(ls_comm *world, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_train_state state = small_state(STEP);
+    struct laid laid;
+    char root[400];
+
+    layout_open(j->layout, world, j->type, &laid);
+    layout_fill(laid.store);
+    if (ls_comm_rank(world))
+        state.step = 1000;  /* rank 0's counts */
+    RANKS_TRY(ls_checkpoint_save_ranks(world, folder_of(j, j->layout, root), laid.store, NULL, &state, NULL));
+    layout_check(laid.store);
+    layout_close(&laid);
+}
+
+static void load_all(ls_comm *world, void *ctx)
+{
+    const struct job *j = ctx;
+
+    for (int from = 0; from < LAYOUTS; from++) {
+        ls_train_state state, want = small_state(STEP);
+        struct laid laid;
+        char root[400], path[420];
+
+        layout_open(j->layout, world, j->type, &laid);
+        sprintf(path, "%s/step_%08d", folder_of(j, &layouts[from], root), STEP);
+        if (ls_checkpoint_load(path, laid.store, BOTH, &state) < 0)
+            ranks_fail("saved with %s, loaded with %s: %s", layouts[from].name, j->layout->name, ls_errmsg());
+        RANKS_CHECK(memcmp(&state, &want, sizeof want) == 0);
+        layout_check(laid.store);
+        layout_close(&laid);
+    }
+}
+
+static void run_all(ls_dtype type, forked_fn *fn)
+{
+    for (int i = 0; i < LAYOUTS; i++) {
+        struct job j = { &layouts[i], type, "" };
+
+        snprintf(j.root, sizeof j.root, "%s", scratch(ls_dtype_name(type)));
+        forked_run(layout_ranks(&layouts[i]), fn, &j);
+    }
+}
+
+static void every_layout_loads_every_other(void **state)
+{
+    static const ls_dtype types[] = { LS_BF16, LS_F32 };
+
+    (void)state;
+    for (size_t t = 0; t < COUNT_OF(types); t++) {
+        run_all(types[t], save_as);
+        run_all(types[t], load_all);
+    }
+}
+
+/* Each file is one rank's, and its bytes are what that rank holds alone: over all, the tensors once. */
+static void nothing_is_saved_twice(void **state)
+{
+    struct job j = { &layouts[11], LS_F32, "" };
+    ls_checkpoint_info *info;
+    char root[400], path[420];
+    size_t elements[2] = { 0 };
+
+    (void)state;
+    snprintf(j.root, sizeof j.root, "%s", scratch("once"));
+    forked_run(layout_ranks(j.layout), save_as, &j);
+    sprintf(path, "%s/step_%08d", folder_of(&j, j.layout, root), STEP);
+    TRY(ls_checkpoint_verify(path));
+    TRY(ls_checkpoint_inspect(path, &info));
+    assert_int_equal(info->nfiles, 16);
+    for (size_t i = 0; i < info->nentries; i++) {
+        size_t n = 1;
+
+        for (int d = 0; d < info->entries[i].ndim; d++)
+            n *= info->entries[i].extent[d];
+        elements[strcmp(info->entries[i].kind, "parameter") != 0] += n;
+    }
+    assert_int_equal(info->parameters, 35 + 3 + 84 + 1 + 55 + 420 + 11);
+    assert_int_equal(elements[0], info->parameters);
+    assert_int_equal(elements[1], 2 * (info->parameters - 11));
+    ls_checkpoint_info_release(&info);
+}
+
+/* ---- damage ---- */
+
+static void change(const char *path, int what)
+{
+    struct manifest *m;
+    char file[440], *text;
+    size_t bytes, i = 0;
+
+    TRY(manifest_read(path, &m));
+    while (strcmp(m->info.entries[i].name, "a") != 0 || m->info.entries[i].offset[0] == 0)
+        i++;
+    switch (what) {
+    case 0: m->info.entries[i].extent[0]--; break;                            /* a hole */
+    case 1: m->info.entries[i].offset[0]--; break;                            /* an overlap */
+    case 2: m->info.entries[i].extent[0] += 7; break;                         /* beyond the end */
+    case 3: m->info.entries[i].size[0]++; break;                              /* other than the rest */
+    case 4: strcpy(m->info.entries[i].name, "b"); break;
+    }
+    TRY(manifest_format(&m->info, &text, &bytes));
+    sprintf(file, "%s/manifest.json", path);
+    TRY(file_write(file, text, bytes));
+    mem_free(text);
+    manifest_release(&m);
+}
+
+static void damaged_slices_are_refused(void **state)
+{
+    static const char *const messages[] = {
+        "'a': its slices have 30 of 35 elements, [3,0] is in none", "'a': slices 0 and 1 overlap at [1,0]", "dim 0 has 7 elements, the slice is",
+        "'a': its slices differ", "'a': its slices have 25 of 35 elements, [2,0] is in none",
+    };
+    struct job j = { &layouts[5], LS_F32, "" };
+    char root[400], path[420];
+
+    (void)state;
+    for (size_t what = 0; what < COUNT_OF(messages); what++) {
+        struct laid laid;
+
+        snprintf(j.root, sizeof j.root, "%s", scratch("damaged"));
+        forked_run(layout_ranks(j.layout), save_as, &j);
+        sprintf(path, "%s/step_%08d", folder_of(&j, j.layout, root), STEP);
+        layout_open(&layouts[0], NULL, LS_F32, &laid);
+        layout_fill(laid.store);
+        change(path, (int)what);
+        REFUSED(LS_EFORMAT, messages[what], ls_checkpoint_load(path, laid.store, LS_LOAD_OPTIMIZER, NULL));
+        layout_check(laid.store);
+        layout_close(&laid);
+    }
+}
+
+/* A rank that speaks for nothing leaves a hole, which all are told of. */
+static void leave_a_hole(ls_comm *world, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_train_state state = small_state(STEP);
+    struct laid laid;
+    char root[400];
+
+    layout_open(j->layout, world, LS_F32, &laid);
+    store_set_speaker(laid.store, 4, ls_comm_rank(world) != 1);
+    RANKS_CHECK(ls_checkpoint_save_ranks(world, folder_of(j, j->layout, root), laid.store, NULL, &state, NULL) == LS_EINVAL);
+    RANKS_CHECK(strstr(ls_errmsg(), "'e': its slices have 35 of 55 elements, [0,3] is in none"));
+    store_set_speaker(laid.store, 4, false);
+    RANKS_CHECK(ls_checkpoint_save_ranks(world, root, laid.store, NULL, &state, NULL) == LS_EINVAL);
+    RANKS_CHECK(strstr(ls_errmsg(), "no rank speaks for parameter 'e'"));
+    RANKS_CHECK(!file_exists(root));
+    RANKS_CHECK(ls_checkpoint_save(root, laid.store, NULL, &state, NULL) == LS_EINVAL);
+    layout_close(&laid);
+}
+
+static void what_nobody_speaks_for_is_named(void **state)
+{
+    struct job j = { &layouts[5], LS_F32, "" };
+
+    (void)state;
+    snprintf(j.root, sizeof j.root, "%s", scratch("hole"));
+    forked_run(layout_ranks(j.layout), leave_a_hole, &j);
+}
+
+/* ---- slices, memory ---- */
+
+static void ranges_are_few_boxes_in_order(void **state)
+{
+    const struct slice box = { { 1, 2, 3 }, { 3, 4, 5 } };
+    struct slice s[SLICES_OF_RANGE];
+
+    (void)state;
+    for (size_t from = 0; from <= 60; from++)
+        for (size_t to = from; to <= 60; to++) {
+            int n = slices_of_range(3, &box, from, to, s);
+            size_t e = from;
+
+            assert_true(n <= 5 && (n > 0) == (from < to));
+            for (int k = 0; k < n; k++)
+                for (size_t x = 0; x < slice_count(3, &s[k]); x++, e++) {
+                    size_t place[3] = { x / s[k].extent[2] / s[k].extent[1], x / s[k].extent[2] % s[k].extent[1], x % s[k].extent[2] };
+                    size_t want[3] = { e / 20, e / 5 % 4, e % 5 };
+
+                    for (int d = 0; d < 3; d++)
+                        assert_int_equal(s[k].offset[d] + place[d], box.offset[d] + want[d]);
+                }
+            assert_int_equal(e, to);
+        }
+}
+
+/* 64 MiB are saved and loaded with less than 8 beside them. */
+static void memory_is_a_chunk(void **state)
+{
+    const size_t size[2] = { 4096, 4096 }, most = 8u << 20;
+    struct mem_stats before, after;
+    ls_train_state state_of = small_state(1);
+    ls_store *s;
+    int index;
+
+    (void)state;
+    TRY(ls_store_new(NULL, &s));
+    TRY(store_declare(s, "large", (ls_init){ LS_INIT_ZEROS, 0 }, 2, size, &index));
+    TRY(ls_store_allocate(s));
+    mem_reset_peak();
+    mem_read(&before);
+    TRY(ls_checkpoint_save(scratch("ck"), s, NULL, &state_of, NULL));
+    TRY(ls_checkpoint_load(scratch("ck/step_00000001"), s, 0, NULL));
+    mem_read(&after);
+    assert_true(after.total_peak - before.total_now < most);
+    ls_store_release(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
+        TEST(every_layout_loads_every_other),
+        TEST(nothing_is_saved_twice),
+        TEST(what_nobody_speaks_for_is_named),
+        TEST(damaged_slices_are_refused),
+        TEST(ranges_are_few_boxes_in_order),
+        TEST(memory_is_a_chunk),
+#undef TEST
+    };
+
+    return cmocka_run_group_tests_name("checkpoint_layouts", tests, NULL, NULL);
+}
