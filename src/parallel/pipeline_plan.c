@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "parallel/schedule.h"
 
 /* Messages of one kind that one peer sends here, in its order: the actions of this rank that take them. */
 struct queue { ls_action *message; int n, posted; };
@@ -16,18 +17,9 @@ struct maker {
     struct pipeline_plan  plan;
 };
 
-static int stages_of(const struct maker *m) { return m->s->stages * m->s->chunks; }
 static int *slot_at(struct maker *m, int chunk, int micro) { return &m->slot_of[chunk * m->s->micro + micro]; }
 
 /* ---- what peers send ---- */
-
-/* The stage that a's result goes to; -1: none. */
-static int heir(const ls_pipeline_schedule *s, int rank, ls_action a)
-{
-    int stage = ls_pipeline_stage(s, rank, a.chunk), to = a.kind == LS_ACTION_FORWARD ? stage + 1 : stage - 1;
-
-    return a.kind == LS_ACTION_WEIGHTS || to >= s->stages * s->chunks ? -1 : to;
-}
 
 static ls_status list_messages(struct maker *m)
 {
@@ -39,7 +31,7 @@ static ls_status list_messages(struct maker *m)
                 return LS_ENOMEM;
         for (int i = 0; q != m->rank && i < m->s->count[q]; i++) {
             ls_action a = m->s->list[q][i];
-            int to = heir(m->s, q, a), chunk;
+            int to = schedule_tells(m->s, q, &a), chunk;
 
             if (to >= 0 && ls_pipeline_rank(m->s, to, &chunk) == m->rank)
                 both[a.kind].message[both[a.kind].n++] = (ls_action){ a.kind, chunk, a.micro };
@@ -77,18 +69,14 @@ static void give_back(struct maker *m, int chunk, int micro) { m->taken[chunk * 
 static void release(struct maker *m, ls_action a)
 {
     ls_action_kind end = !m->s->backward ? LS_ACTION_FORWARD : m->s->split ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD;
-    int stage = ls_pipeline_stage(m->s, m->rank, a.chunk), chunk;
+    int to = schedule_tells(m->s, m->rank, &a), from = schedule_hears(m->s, m->rank, &a), chunk;
+    bool forwards = end == LS_ACTION_FORWARD;  /* then a neighbour on this rank still has to read it */
 
     if (a.kind != end)
         return;
-    if (m->s->backward) {
+    if (!forwards || to < 0 || ls_pipeline_rank(m->s, to, &chunk) != m->rank)
         give_back(m, a.chunk, a.micro);
-        return;
-    }
-    /* forwards alone: a neighbour on this rank still has to read it */
-    if (stage + 1 == stages_of(m) || ls_pipeline_rank(m->s, stage + 1, &chunk) != m->rank)
-        give_back(m, a.chunk, a.micro);
-    if (stage > 0 && ls_pipeline_rank(m->s, stage - 1, &chunk) == m->rank)
+    if (forwards && from >= 0 && ls_pipeline_rank(m->s, from, &chunk) == m->rank)
         give_back(m, chunk, a.micro);
 }
 
@@ -103,12 +91,10 @@ static void add(struct maker *m, struct plan_step step)
 /* The rank whose message a needs, -1: none; *chunk: where the neighbour is on this rank. */
 static int source(const struct maker *m, ls_action a, int *chunk)
 {
-    int stage = ls_pipeline_stage(m->s, m->rank, a.chunk), from = a.kind == LS_ACTION_FORWARD ? stage - 1 : stage + 1;
+    int stage = schedule_hears(m->s, m->rank, &a);
 
     *chunk = -1;
-    if (a.kind == LS_ACTION_WEIGHTS || from < 0 || from == stages_of(m))
-        return -1;
-    return ls_pipeline_rank(m->s, from, chunk);
+    return stage < 0 ? -1 : ls_pipeline_rank(m->s, stage, chunk);
 }
 
 static void post(struct maker *m, struct queue *q, int peer)
@@ -158,7 +144,7 @@ static bool is_last(const struct maker *m, int k)
 static void run(struct maker *m, int k)
 {
     ls_action a = m->s->list[m->rank][k];
-    int chunk, from, to = heir(m->s, m->rank, a), next = -1;
+    int chunk, from, to = schedule_tells(m->s, m->rank, &a), next = -1;
     struct plan_step step = { .action = a, .from = -1, .to = -1, .chunk = -1, .other = -1, .last = is_last(m, k) };
 
     post_for(m, a, false);

@@ -1,0 +1,181 @@
+/* test_pipeline_plan.c - plans of all ranks played against each other, with messages that need both sides and buffers that are theirs
+ * until they have met: every schedule comes to its end, and every action finds its own inputs in its slot.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "parallel/pipeline_plan.h"
+
+enum { RANKS = 6, CHUNKS = 3, SLOTS = 12, LINE = 400 };
+enum { IN, OUT, DIN, DOUT, ENDS };  /* of a slot */
+
+/* A buffer: whose micro-batch lies there; under way: a message that both sides have not come to yet. */
+struct buffer { int micro; bool under_way; };
+struct rank { struct pipeline_plan plan; int at; struct buffer slot[CHUNKS][SLOTS][ENDS]; };
+/* Messages of a kind from one rank to another, in order: buffers of those that one side has posted. */
+struct line { struct buffer *send[LINE], *recv[LINE]; int sends, recvs, met; };
+
+struct world { const ls_pipeline_schedule *s; struct rank rank[RANKS]; struct line line[2][RANKS][RANKS]; };
+
+static void meet(struct line *l)
+{
+    while (l->met < MIN(l->sends, l->recvs)) {
+        struct buffer *from = l->send[l->met], *to = l->recv[l->met++];
+
+        to->micro = from->micro;
+        from->under_way = to->under_way = false;
+    }
+}
+
+static void post(struct world *w, int r, const struct plan_step *s)
+{
+    bool forward = s->action.kind == LS_ACTION_FORWARD;
+    struct buffer *b = &w->rank[r].slot[s->action.chunk][s->slot][forward ? IN : DOUT];
+    struct line *l = &w->line[s->action.kind][s->from][r];
+
+    assert_false(b->under_way);
+    b->under_way = true;
+    l->recv[l->recvs++] = b;
+    meet(l);
+}
+
+static void deliver(struct world *w, int r, const struct plan_step *s, struct buffer *b)
+{
+    struct line *l;
+
+    if (s->to < 0)
+        return;
+    l = &w->line[s->action.kind][r][s->to];
+    b->under_way = true;
+    l->send[l->sends++] = b;
+    meet(l);
+}
+
+/* False: it waits. */
+static bool run(struct world *w, int r, const struct plan_step *s)
+{
+    struct rank *me = &w->rank[r];
+    struct buffer *b = me->slot[s->action.chunk][s->slot];
+    int stage = ls_pipeline_stage(w->s, r, s->action.chunk), last = w->s->stages * w->s->chunks - 1, m = s->action.micro;
+
+    switch (s->action.kind) {
+    case LS_ACTION_FORWARD:
+        if (b[IN].under_way || b[OUT].under_way)
+            return false;
+        if (s->chunk >= 0)
+            b[IN].micro = me->slot[s->chunk][s->other][OUT].micro;
+        assert_true(stage == 0 || b[IN].micro == m);
+        b[IN].micro = b[OUT].micro = m;
+        deliver(w, r, s, &b[OUT]);
+        return true;
+    case LS_ACTION_BACKWARD:
+        if (b[DOUT].under_way || b[DIN].under_way)
+            return false;
+        assert_true(stage == last || b[DOUT].micro == m);
+        assert_int_equal(b[IN].micro, m);  /* what the forward left is still there */
+        b[DIN].micro = m;
+        if (s->chunk >= 0)
+            me->slot[s->chunk][s->other][DOUT].micro = m;
+        deliver(w, r, s, &b[DIN]);
+        return true;
+    default:
+        assert_int_equal(b[IN].micro, m);
+        return true;
+    }
+}
+
+static void play(struct world *w)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < w->s->stages; r++) {
+            struct rank *me = &w->rank[r];
+
+            for (; me->at < me->plan.n; me->at++, moved = true)
+                if (me->plan.step[me->at].receive)
+                    post(w, r, &me->plan.step[me->at]);
+                else if (!run(w, r, &me->plan.step[me->at]))
+                    break;
+        }
+    }
+}
+
+static void check_rank(const struct world *w, int r)
+{
+    const struct rank *me = &w->rank[r];
+    int last[3][CHUNKS] = { { 0 } };
+
+    if (me->at < me->plan.n)
+        fail_msg("%s, %d stages, %d chunks, %d micro-batches: rank %d waits for ever at step %d", w->s->name, w->s->stages, w->s->chunks,
+                 w->s->micro, r, me->at);
+    for (int c = 0; c < w->s->chunks; c++) {
+        assert_int_equal(me->plan.slots[c], ls_pipeline_schedule_slots(w->s, r, c));
+        for (int s = 0; s < me->plan.slots[c]; s++)
+            for (int e = 0; e < ENDS; e++)
+                assert_false(me->slot[c][s][e].under_way);
+    }
+    for (int k = 0; k < me->plan.n; k++)
+        if (!me->plan.step[k].receive)
+            last[me->plan.step[k].action.kind][me->plan.step[k].action.chunk] += me->plan.step[k].last;
+    for (int kind = 0; kind < 1 + w->s->backward + w->s->split; kind++)
+        for (int c = 0; c < w->s->chunks; c++)
+            assert_int_equal(last[kind][c], 1);
+}
+
+/* 0: there is no such schedule. */
+static int check_schedule(const char *name, int stages, int chunks, int micro)
+{
+    static struct world w;
+    ls_pipeline_schedule s;
+
+    if (ls_pipeline_schedule_make(name, stages, chunks, micro, &s) < 0)
+        return 0;
+    assert_int_equal(ls_pipeline_schedule_check(&s), LS_OK);
+    memset(&w, 0, sizeof w);
+    memset(w.rank, 0xff, sizeof w.rank);
+    w.s = &s;
+    for (int r = 0; r < stages; r++) {
+        for (int c = 0; c < CHUNKS; c++)
+            for (int k = 0; k < SLOTS * ENDS; k++)
+                w.rank[r].slot[c][k / ENDS][k % ENDS] = (struct buffer){ -1, false };
+        w.rank[r].at = 0;
+        assert_int_equal(pipeline_plan_make(&s, r, &w.rank[r].plan), LS_OK);
+    }
+    play(&w);
+    for (int r = 0; r < stages; r++) {
+        check_rank(&w, r);
+        pipeline_plan_free(&w.rank[r].plan);
+    }
+    ls_pipeline_schedule_free(&s);
+    return 1;
+}
+
+static void test_every_schedule(void **state)
+{
+    const char *name;
+
+    (void)state;
+    for (int i = 0, n = 0; (name = ls_pipeline_schedule_name(i)); i++, n = 0) {
+        for (int stages = 1; stages <= RANKS; stages++)
+            for (int chunks = 1; chunks <= CHUNKS; chunks++)
+                for (int micro = 1; micro <= SLOTS; micro++)
+                    n += check_schedule(name, stages, chunks, micro);
+        assert_true(n >= RANKS * SLOTS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_schedule),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
