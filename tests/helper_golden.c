@@ -34,6 +34,7 @@ void golden_open(const char *name, struct golden *out)
 
     snprintf(path, sizeof path, "%s/golden/%s", TEST_DIR, name);
     try(ls_model_read_hf(path, &out->model));
+    out->model.z_coef = out->model.experts ? 0.01 : 0;  /* no setting of Hugging Face's */
     out->weights = open_file(name, "model.safetensors");
     out->numbers = open_file(name, "golden.safetensors");
 }
@@ -66,14 +67,15 @@ float *golden_numbers(const struct safetensors *f, const char *name, size_t *cou
     return widen(t);
 }
 
-float *golden_weight(const struct safetensors *f, const char *prefix, const struct model_weight *w)
+/* The tensor `hf`, of which w is a part (of a stacked one, a slice), as w's rows. */
+static float *slice_of(const struct safetensors *f, const char *prefix, const char *hf_name, const struct model_weight *w)
 {
-    size_t rows = w->size[0], columns = w->size[1], first = (size_t)w->part * rows;
+    size_t rows = w->size[w->stacked ? 1 : 0], columns = w->ndim > 1 ? w->size[w->ndim - 1] : 1, first = (size_t)w->part * rows;
     const struct safetensor *t;
     char name[160];
     float *hf, *ours;
 
-    snprintf(name, sizeof name, "%s%s", prefix, w->hf);
+    snprintf(name, sizeof name, "%s%s", prefix, hf_name);
     t = safetensors_find(f, name);
     if (!t)
         return NULL;
@@ -90,6 +92,30 @@ float *golden_weight(const struct safetensors *f, const char *prefix, const stru
     return ours;
 }
 
+float *golden_weight(const struct safetensors *f, const char *prefix, const struct model_weight *w)
+{
+    size_t count = w->size[1] * w->size[2];
+    const char *star = strchr(w->hf, '*');
+    float *all, *one;
+    char name[MODEL_NAME_BYTES];
+
+    if (!w->stacked)
+        return slice_of(f, prefix, w->hf, w);
+    all = malloc(w->stacked * count * sizeof *all);
+    assert_true(all && star);
+    for (size_t e = 0; e < w->stacked; e++) {
+        snprintf(name, sizeof name, "%.*s%zu%s", (int)(star - w->hf), w->hf, e, star + 1);
+        one = slice_of(f, prefix, name, w);
+        if (!one) {
+            free(all);
+            return NULL;
+        }
+        memcpy(all + e * count, one, count * sizeof *all);
+        free(one);
+    }
+    return all;
+}
+
 void golden_fill(const struct golden *g, ls_store *s)
 {
     struct model_weight w;
@@ -103,7 +129,7 @@ void golden_fill(const struct golden *g, ls_store *s)
         x = golden_weight(g->weights, "", &w);
         if (!x)
             fail_msg("%s has no '%s'", safetensors_path(g->weights), w.hf);
-        try(ls_store_set(s, i, x, LS_F32, w.size[0] * w.size[1]));
+        try(ls_store_set(s, i, x, LS_F32, w.size[0] * (w.ndim > 1 ? w.size[1] : 1) * (w.ndim > 2 ? w.size[2] : 1)));
         free(x);
     }
 }

@@ -45,6 +45,10 @@ static const struct { const char *model, *kind; ls_dtype type; double most; ls_c
     { "llama_tied", "bf16", LS_BF16, 2e-2, LS_COMPILE_DEFAULTS },
     { "llama_scaled", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
     { "llama_scaled", "bf16", LS_BF16, 2e-2, LS_COMPILE_DEFAULTS },
+    { "mixtral", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
+    { "mixtral", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_FULL, .fuse_loss = 1 } },
+    { "qwen3_moe", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
+    { "qwen3_moe", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_SELECTIVE, .fuse_loss = 1 } },
 };
 
 static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -145,6 +149,27 @@ static void check_close(const char *what, int n, double have, double want, doubl
                  fabs(have / want - 1), most);
 }
 
+/* Each layer's, of models with experts. */
+static void check_router_losses(const struct run *r, int s, double most)
+{
+    size_t n;
+    float *want;
+
+    if (!r->g.model.experts)
+        return;
+    want = golden_numbers(r->g.numbers, "fp32.router_loss", &n);
+    assert_int_equal(n, STEPS * r->g.model.layers);
+    for (size_t i = 0; i < r->g.model.layers; i++) {
+        char name[64];
+        double loss;
+
+        snprintf(name, sizeof name, "model.layers.%zu.router_loss", i);
+        TRY(ls_program_read(r->p, name, &loss, LS_F64, 1));
+        check_close(name, s, loss, want[(size_t)s * r->g.model.layers + i], most);
+    }
+    free(want);
+}
+
 static void ten_steps(int k)
 {
     double most = cases[k].most;
@@ -161,6 +186,7 @@ static void ten_steps(int k)
     norm = golden_numbers(r.g.numbers, name, &n);
     for (int s = 0; s < STEPS; s++) {
         check_close("loss", s, step(&r, s), loss[s], most);
+        check_router_losses(&r, s, most);
         for (size_t i = 0; s == 0 && i < ls_store_count(r.s); i++)
             check_tensor(&r, i, "grad", ls_store_grad(r.s, i), most);
         TRY(ls_optimizer_set(r.p, &adamw, 1e-3, (uint64_t)s + 1));
@@ -373,10 +399,10 @@ static void test_rule(void **state)
 int main(void)
 {
     enum { CASES = sizeof cases / sizeof cases[0], RULES = sizeof rules / sizeof rules[0] };
-    static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled" };
+    static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe" };
     static int index[CASES + RULES];
-    static char names[CASES][64], logits[4][64], decodes[4][64];
-    struct CMUnitTest tests[CASES + RULES + 8];
+    static char names[CASES][64], logits[6][64], decodes[6][64];
+    struct CMUnitTest tests[CASES + RULES + 12];
     int n = 0;
 
     for (int k = 0; k < CASES; k++) {
@@ -391,7 +417,7 @@ int main(void)
         tests[n] = (struct CMUnitTest){ rules[k].name, test_rule, NULL, NULL, &index[n] };
         n++;
     }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 6; k++) {
         snprintf(logits[k], sizeof logits[k], "logits of %s", models[k]);
         snprintf(decodes[k], sizeof decodes[k], "decoding with %s", models[k]);
         tests[n++] = (struct CMUnitTest){ logits[k], test_logits, NULL, NULL, (void *)(uintptr_t)models[k] };

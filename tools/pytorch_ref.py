@@ -4,7 +4,7 @@
 Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors numpy
 Use:      V/bin/python tools/pytorch_ref.py [--out tests/golden]
 
-Models gpt2, llama, llama_tied and llama_scaled (rotary frequencies scaled as in Llama 3.1), each a
+Models gpt2, llama, llama_tied, llama_scaled (rotary frequencies scaled as in Llama 3.1), mixtral and qwen3_moe, each a
 folder with config.json and model.safetensors as transformers writes them (the initial weights,
 fp32) and golden.safetensors:
 
@@ -26,6 +26,12 @@ in the embedding's. One step:
 bf16: weights are kept in fp32; each step rounds them to a bf16 model, which does forward and
 backward; its gradients are widened to fp32, and clipping and AdamW work on the fp32 weights. Logits
 are widened to fp32 for the loss.
+
+Models with experts: fp32 alone, since in bf16 another rounding chooses other experts. What is trained is loss + the routers' losses,
+f32 [10,layers], a layer's being
+
+    fp32.router_loss   AUX * E * sum over e of (tokens that chose e / tokens) * (mean softmax score of e)
+                       + Z * mean of logsumexp(logits)^2
 
 Where the numbers are no reference: adding a vector to every key changes no softmax, so the gradient of
 GPT-2's key bias (elements 32..63 of c_attn.bias) is zero but for rounding, which AdamW then blows up to
@@ -59,7 +65,8 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 STEPS, VOCAB, IGNORED = 10, 97, -1
 BETAS, EPS, DECAY, RATE, CLIP = (0.9, 0.95), 1e-8, 0.1, 1e-3, 1.0
@@ -82,11 +89,28 @@ def make_llama(tied, rope):
     return LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=tied, rope_parameters=dict(rope)))
 
 
+AUX, Z = 0.05, 0.01
+EXPERTS = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=VOCAB,
+               max_position_embeddings=32, router_aux_loss_coef=AUX, rope_parameters=dict(PLAIN), bos_token_id=1, eos_token_id=2,
+               tie_word_embeddings=False)
+
+
+def make_mixtral():
+    return MixtralForCausalLM(MixtralConfig(**EXPERTS, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2))
+
+
+def make_qwen3_moe():
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**EXPERTS, head_dim=8, moe_intermediate_size=8, num_experts=5, num_experts_per_tok=3,
+                                              norm_topk_prob=False))
+
+
 MODELS = {  # name: B, T, maker
     "gpt2": (3, 16, make_gpt2),
     "llama": (2, 24, lambda: make_llama(False, PLAIN)),
     "llama_tied": (3, 16, lambda: make_llama(True, PLAIN)),
     "llama_scaled": (2, 24, lambda: make_llama(False, SCALED)),
+    "mixtral": (2, 16, make_mixtral),
+    "qwen3_moe": (2, 16, make_qwen3_moe),
 }
 
 
@@ -138,6 +162,41 @@ def make_batches(B, T, seed):
     return x, y
 
 
+def routers_of(model):
+    """What enters each layer's router, seen when the model runs, and the router's weight."""
+    seen = []
+    for layer in model.model.layers:
+        layer.mlp.gate.register_forward_hook(lambda m, args, out: seen.append((args[0], m.weight)))
+    return seen
+
+
+def router_loss(x, weight, chosen):
+    logits = x.reshape(-1, x.shape[-1]) @ weight.T
+    E, p = logits.shape[-1], logits.softmax(-1)
+    share = torch.nn.functional.one_hot(p.topk(chosen, -1).indices, E).sum((0, 1)) / len(p)
+    return AUX * E * (share * p.mean(0)).sum() + Z * logits.logsumexp(-1).square().mean()
+
+
+def in_files(model, tensors):
+    """Weights by their names in files: there each expert has tensors of its own."""
+    if not hasattr(model.config, "num_experts_per_tok"):
+        return tensors
+    mixtral, out = model.config.model_type == "mixtral", {}
+    mlp, parts = (".block_sparse_moe.", ("w1", "w3", "w2")) if mixtral else (".mlp.", ("gate_proj", "up_proj", "down_proj"))
+    for name, t in tensors.items():
+        layer = name.split(".mlp.")[0]
+        if name.endswith("experts.gate_up_proj"):
+            for e, both in enumerate(t):
+                for part, w in zip(parts, both.chunk(2)):
+                    out[f"{layer}{mlp}experts.{e}.{part}.weight"] = w
+        elif name.endswith("experts.down_proj"):
+            for e, w in enumerate(t):
+                out[f"{layer}{mlp}experts.{e}.{parts[2]}.weight"] = w
+        else:
+            out[name.replace(".mlp.", mlp)] = t
+    return out
+
+
 def loss_of(model, x, y):
     logits = model(input_ids=x, use_cache=False).logits.float()
     return torch.nn.functional.cross_entropy(logits.view(-1, VOCAB), y.reshape(-1), ignore_index=IGNORED)
@@ -154,13 +213,18 @@ def train(master, worker, x, y):
     names, masters = zip(*master.named_parameters())
     workers = [p for _, p in worker.named_parameters()]
     opt, losses, norms, grads = adamw(masters), [], [], {}
+    experts = hasattr(master.config, "num_experts_per_tok")
+    routers, extra = routers_of(worker) if experts else [], []
     for step in range(STEPS):
         with torch.no_grad():
             for w, m in zip(workers, masters):
                 w.copy_(m)
                 w.grad = None
+        routers.clear()
         loss = loss_of(worker, x[step], y[step])
-        loss.backward()
+        own = [router_loss(*r, master.config.num_experts_per_tok) for r in routers]
+        (loss + sum(own)).backward()
+        extra.append([v.item() for v in own])
         for w, m in zip(workers, masters):
             m.grad = w.grad.float()
         if step == 0:
@@ -169,7 +233,7 @@ def train(master, worker, x, y):
         losses.append(loss.item())
         opt.step()
     final = {n: m.detach().clone() for n, m in zip(names, masters)}
-    return losses, norms, grads, final
+    return losses, norms, in_files(master, grads), in_files(master, final), extra
 
 
 def write_model(folder, B, T, make, seed):
@@ -180,10 +244,13 @@ def write_model(folder, B, T, make, seed):
     with torch.no_grad():
         out = {"batch.x": x.int(), "batch.y": y.int(), "logits": master(input_ids=x[0]).logits}
 
-    twin = fill(make(), seed)
-    half = to_bf16(make())
-    for kind, (m, w) in {"fp32": (master, master), "bf16": (twin, half)}.items():
-        losses, norms, grads, final = train(m, w, x, y)
+    runs = {"fp32": (master, master)}
+    if not hasattr(master.config, "num_experts_per_tok"):
+        runs["bf16"] = fill(make(), seed), to_bf16(make())
+    for kind, (m, w) in runs.items():
+        losses, norms, grads, final, extra = train(m, w, x, y)
+        if extra[0]:
+            out[kind + ".router_loss"] = torch.tensor(extra, dtype=torch.float32)
         out[kind + ".loss"] = torch.tensor(losses, dtype=torch.float32)
         out[kind + ".norm"] = torch.tensor(norms, dtype=torch.float32)
         out.update({f"{kind}.grad.{n}": g for n, g in grads.items()})
@@ -361,6 +428,8 @@ losses, gradients, optimizers and Hugging Face import.
 | llama | Llama, 2 layers, width 32, ffn 88, 4 heads, 2 kv heads, 97 tokens, own head | [2,24] |
 | llama_tied | the same, tied head | [3,16] |
 | llama_scaled | as llama, rotary frequencies scaled (llama3: factor 8, low 1, high 4, original 16) | [2,24] |
+| mixtral | Mixtral, 2 layers, width 16, 4 heads, 2 kv heads, 4 experts of 12, 2 a token, 97 tokens | [2,16] |
+| qwen3_moe | Qwen3-MoE, 2 layers, width 16, 4 heads of 8, 2 kv heads, 5 experts of 8, 3 a token (not normalised), 97 tokens | [2,16] |
 | resnet | residual network, 3 stages of 2 blocks, 4 filters, images 3 x 8 x 10, 5 classes | [6,3,8,10] |
 | optim | SGD, momentum, Nesterov, Adam, AdamW, LAMB, LARS on [6,5] and [5], 5 steps | - |
 """

@@ -31,6 +31,7 @@ struct exporter {
     struct safetensor_spec *spec;    /* [n] */
     size_t                *shard;    /* [n]: 0, 1, ...: the file of each tensor */
     size_t                 n, shards;
+    void                  *stack;    /* the stacked parameter whose slices are being written, or NULL */
 };
 
 /* ---- small files ---- */
@@ -175,12 +176,11 @@ static void shard_name(const struct exporter *x, size_t shard, char out[SHARD_NA
         snprintf(out, SHARD_NAME_ROOM, "model-%05zu-of-%05zu.safetensors", shard + 1, x->shards);
 }
 
-/* The parameter's truth (rule 3 of checkpoint.h) as the type asked for, into its place in the tensor. */
-static ls_status assemble_part(const struct exporter *x, const struct model_weight *w, void *hf)
+/* The parameter's truth (rule 3 of checkpoint.h) as the type asked for; *own from mem_alloc. */
+static ls_status read_truth(const struct exporter *x, const struct model_weight *w, void **own)
 {
-    size_t count, index, esize = ls_dtype_bytes(x->o.type);
+    size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
     const char *truth;
-    void *own;
     ls_status st;
 
     LS_TRY(hf_find_parameter(x->store, w, &index));
@@ -189,25 +189,47 @@ static ls_status assemble_part(const struct exporter *x, const struct model_weig
     if (store_sharded(x->store, index, STORE_VALUE) || store_sharded(x->store, index, STORE_STATE))
         return ls_fail(LS_EINVAL, "parameter '%s' lies in parts on several ranks; save a checkpoint and export that", w->name);
     truth = store_is_allocated(x->store, index, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER;
-    count = w->size[0] * (w->ndim == 2 ? w->size[1] : 1);
-    own = mem_alloc(MEM_OTHER, count * esize);
-    if (!own)
+    *own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(x->o.type));
+    if (!*own)
         return LS_ENOMEM;
-    st = ls_store_read(x->store, index, truth, own, x->o.type, count);
-    if (st == LS_OK)
-        hf_place(hf, own, w, esize);
-    mem_free(own);
+    st = ls_store_read(x->store, index, truth, *own, x->o.type, count);
+    if (st < 0) {
+        mem_free(*own);
+        *own = NULL;
+    }
     return st;
 }
 
-static ls_status put_tensor(const struct exporter *x, size_t i, struct safetensors_writer *w)
+/* Part k of the tensor into its place. A stacked parameter is read with its first slice and kept for the others. */
+static ls_status assemble_part(struct exporter *x, const struct hf_tensor *t, int k, void *hf)
+{
+    const struct model_weight *w = &t->part[k];
+    size_t esize = ls_dtype_bytes(x->o.type);
+    void *own = NULL;
+
+    if (!w->stacked) {
+        LS_TRY(read_truth(x, w, &own));
+        hf_place(hf, own, w, esize);
+        mem_free(own);
+        return LS_OK;
+    }
+    if (t->slice == 0) {
+        mem_free(x->stack);
+        x->stack = NULL;
+        LS_TRY(read_truth(x, w, &x->stack));
+    }
+    hf_place(hf, (char *)x->stack + t->slice * hf_part_count(w) * esize, w, esize);
+    return LS_OK;
+}
+
+static ls_status put_tensor(struct exporter *x, size_t i, struct safetensors_writer *w)
 {
     size_t bytes = safetensor_spec_bytes(&x->spec[i]);
     void *hf = mem_alloc(MEM_OTHER, bytes);
     ls_status st = hf ? LS_OK : LS_ENOMEM;
 
     for (int k = 0; k < x->tensor[i].parts && st == LS_OK; k++)
-        st = assemble_part(x, &x->tensor[i].part[k], hf);
+        st = assemble_part(x, &x->tensor[i], k, hf);
     if (st == LS_OK)
         st = safetensors_put(w, hf, bytes);
     mem_free(hf);
@@ -215,7 +237,7 @@ static ls_status put_tensor(const struct exporter *x, size_t i, struct safetenso
 }
 
 /* Tensors [first, end) into one file. */
-static ls_status write_shard(const struct exporter *x, size_t first, size_t end)
+static ls_status write_shard(struct exporter *x, size_t first, size_t end)
 {
     char name[SHARD_NAME_ROOM], hash[HASH_ROOM], *path;
     struct safetensors_writer *w = NULL;
@@ -310,6 +332,7 @@ ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *st
     mem_free(x.tensor);
     mem_free(x.spec);
     mem_free(x.shard);
+    mem_free(x.stack);
 free_tmp:
     mem_free(tmp);
     return st;

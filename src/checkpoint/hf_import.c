@@ -6,6 +6,7 @@
  */
 #include "lockstep/checkpoint.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
@@ -22,6 +23,7 @@ struct importer {
     struct safetensors      **file;
     size_t                    nfiles;
     struct hf_tensor         *want;
+    struct hf_tensor        **sorted;  /* [nwant] by name */
     const struct safetensor **found;   /* [nwant] */
     size_t                    nwant;
 };
@@ -117,31 +119,44 @@ static ls_status check_found(const char *path, const struct safetensor *t, const
     return LS_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(hf_name_key((*(struct hf_tensor *const *)a)->part[0].hf), hf_name_key((*(struct hf_tensor *const *)b)->part[0].hf));
+}
+
+static int to_name(const void *name, const void *tensor)
+{
+    return strcmp(hf_name_key(name), hf_name_key((*(struct hf_tensor *const *)tensor)->part[0].hf));
+}
+
 static ls_status match(struct importer *in, const char *path, const struct safetensor *t)
 {
+    struct hf_tensor **hit;
+    size_t i;
+
     if (hf_name_is_ignored(in->model, t->name))
         return LS_OK;
-    for (size_t i = 0; i < in->nwant; i++) {
-        const struct model_weight *w = &in->want[i].part[0];
-
-        if (!hf_name_matches(t->name, w->hf))
-            continue;
-        if (in->found[i])
-            return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name,
-                           w->hf);
-        LS_TRY(check_found(path, t, w));
-        in->found[i] = t;
-        return LS_OK;
-    }
-    return ls_fail(LS_EINVAL, "%s: tensor '%s' is none of this model's", path, t->name);
+    hit = bsearch(t->name, in->sorted, in->nwant, sizeof(struct hf_tensor *), to_name);
+    if (!hit)
+        return ls_fail(LS_EINVAL, "%s: tensor '%s' is none of this model's", path, t->name);
+    i = (size_t)(*hit - in->want);
+    if (in->found[i])
+        return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name, (*hit)->part[0].hf);
+    LS_TRY(check_found(path, t, &(*hit)->part[0]));
+    in->found[i] = t;
+    return LS_OK;
 }
 
 static ls_status match_all(struct importer *in)
 {
     LS_TRY(hf_tensors_of(in->model, &in->want, &in->nwant));
     in->found = mem_array(MEM_OTHER, in->nwant, sizeof(struct safetensor *));
-    if (!in->found)
+    in->sorted = mem_array(MEM_OTHER, in->nwant, sizeof(struct hf_tensor *));
+    if (!in->found || !in->sorted)
         return LS_ENOMEM;
+    for (size_t i = 0; i < in->nwant; i++)
+        in->sorted[i] = &in->want[i];
+    qsort(in->sorted, in->nwant, sizeof(struct hf_tensor *), by_name);
     for (size_t k = 0; k < in->nfiles; k++)
         for (size_t i = 0; i < safetensors_count(in->file[k]); i++)
             LS_TRY(match(in, safetensors_path(in->file[k]), safetensors_at(in->file[k], i)));
@@ -159,7 +174,7 @@ static ls_status check_store(const struct importer *in)
     size_t index, n = 0;
 
     for (size_t i = 0; i < in->nwant; i++)
-        for (int k = 0; k < in->want[i].parts; k++, n++)
+        for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++, n++)
             LS_TRY(hf_find_parameter(in->store, &in->want[i].part[k], &index));
     if (n != ls_store_count(in->store))
         return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, the model %zu", in->folder,
@@ -167,18 +182,37 @@ static ls_status check_store(const struct importer *in)
     return LS_OK;
 }
 
-static ls_status copy_part(const struct importer *in, const struct safetensor *t, const struct model_weight *w)
+/* Of a stacked parameter, slices of one type make the whole. */
+static ls_status pick_slices(const struct importer *in, size_t i, const struct model_weight *w, char *own, size_t esize)
 {
-    size_t count = w->size[0] * (w->ndim == 2 ? w->size[1] : 1), esize = ls_dtype_bytes(t->type), index;
+    size_t slices = MAX(w->stacked, (size_t)1);
+
+    for (size_t e = 0; e < slices; e++) {
+        const struct safetensor *t = in->found[i + e];
+
+        if (t->type != in->found[i]->type)
+            return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s and '%s' %s; one type is wanted in a stack of experts", in->folder,
+                           in->found[i]->name, in->found[i]->type_name, t->name, t->type_name);
+        hf_pick(own + e * hf_part_count(w) * esize, t->data, w, esize);
+    }
+    return LS_OK;
+}
+
+/* The parameter w, of which tensor i has a part, or the first slice. */
+static ls_status copy_part(const struct importer *in, size_t i, const struct model_weight *w)
+{
+    size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
+    ls_dtype type = in->found[i]->type;
     void *own;
     ls_status st;
 
     LS_TRY(hf_find_parameter(in->store, w, &index));
-    own = mem_alloc(MEM_OTHER, count * esize);
+    own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(type));
     if (!own)
         return LS_ENOMEM;
-    hf_pick(own, t->data, w, esize);
-    st = ls_store_set(in->store, index, own, t->type, count);
+    st = pick_slices(in, i, w, own, ls_dtype_bytes(type));
+    if (st == LS_OK)
+        st = ls_store_set(in->store, index, own, type, count);
     mem_free(own);
     return st;
 }
@@ -190,8 +224,8 @@ static ls_status import(struct importer *in)
     LS_TRY(check_store(in));
     LS_TRY(ls_store_allocate(in->store));
     for (size_t i = 0; i < in->nwant; i++)
-        for (int k = 0; k < in->want[i].parts; k++)
-            LS_TRY(copy_part(in, in->found[i], &in->want[i].part[k]));
+        for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++)
+            LS_TRY(copy_part(in, i, &in->want[i].part[k]));
     return LS_OK;
 }
 
@@ -208,6 +242,7 @@ ls_status ls_hf_import(const char *folder, const ls_model *m, ls_store *store)
     mem_free(in.file);
     mem_free(in.want);
     mem_free(in.found);
+    mem_free(in.sorted);
     hf_index_free(&in.index);
     return st;
 }

@@ -1,6 +1,7 @@
 /* hf_tensors.c - the model's table of weights, seen from the folder's side. */
 #include "checkpoint/hf_tensors.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
@@ -16,10 +17,36 @@ static struct hf_tensor *find_back(struct hf_tensor *list, size_t n, const char 
     return NULL;
 }
 
+/* "experts.*.w1" -> "experts.3.w1" */
+static void name_slice(char *hf, size_t slice)
+{
+    char whole[MODEL_NAME_BYTES], *star;
+    int n;
+
+    memcpy(whole, hf, sizeof whole);
+    star = strchr(whole, '*');
+    ASSERT(star);
+    *star = '\0';
+    n = snprintf(hf, MODEL_NAME_BYTES, "%s%zu%s", whole, slice, star + 1);
+    ASSERT(n > 0 && n < MODEL_NAME_BYTES);
+}
+
+static size_t count_tensors(const ls_model *m)
+{
+    struct model_weight w;
+    size_t n = 0;
+
+    for (size_t i = 0; i < model_weight_count(m); i++) {
+        model_weight_at(m, i, &w);
+        n += MAX(w.stacked, (size_t)1);
+    }
+    return n;
+}
+
 ls_status hf_tensors_of(const ls_model *m, struct hf_tensor **out, size_t *count)
 {
     size_t weights = model_weight_count(m), n = 0;
-    struct hf_tensor *list = mem_array(MEM_OTHER, weights, sizeof *list);
+    struct hf_tensor *list = mem_array(MEM_OTHER, count_tensors(m), sizeof *list);
     struct model_weight w;
 
     if (!list)
@@ -29,6 +56,13 @@ ls_status hf_tensors_of(const ls_model *m, struct hf_tensor **out, size_t *count
         struct hf_tensor *t = w.part ? find_back(list, n, w.hf) : &list[n++];
         ASSERT(t && w.part == t->parts && w.parts <= HF_PARTS);
         t->part[t->parts++] = w;
+        for (size_t e = 1; e < w.stacked; e++) {
+            list[n] = *t;
+            list[n].slice = e;
+            name_slice(list[n++].part[0].hf, e);
+        }
+        if (w.stacked)
+            name_slice(t->part[0].hf, 0);
     }
     for (size_t i = 0; i < n; i++)
         ASSERT(list[i].parts == list[i].part[0].parts);
@@ -55,11 +89,13 @@ ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, siz
 }
 
 /* Outputs [first, first + R) of the tensor are the R rows of w, C elements each. */
-static size_t columns_of(const struct model_weight *w) { return w->ndim == 2 ? w->size[1] : 1; }
+static size_t rows_of(const struct model_weight *w) { return w->size[w->stacked ? 1 : 0]; }
+static size_t columns_of(const struct model_weight *w) { return w->ndim > 1 ? w->size[w->ndim - 1] : 1; }
+size_t hf_part_count(const struct model_weight *w) { return rows_of(w) * columns_of(w); }
 
 void hf_place(void *hf, const void *own, const struct model_weight *w, size_t esize)
 {
-    size_t rows = w->size[0], columns = columns_of(w), first = (size_t)w->part * rows, outputs = w->hf_size[1];
+    size_t rows = rows_of(w), columns = columns_of(w), first = (size_t)w->part * rows, outputs = w->hf_size[1];
     char *to = hf;
     const char *from = own;
 
@@ -74,7 +110,7 @@ void hf_place(void *hf, const void *own, const struct model_weight *w, size_t es
 
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize)
 {
-    size_t rows = w->size[0], columns = columns_of(w), first = (size_t)w->part * rows, outputs = w->hf_size[1];
+    size_t rows = rows_of(w), columns = columns_of(w), first = (size_t)w->part * rows, outputs = w->hf_size[1];
     char *to = own;
     const char *from = hf;
 

@@ -7,7 +7,8 @@
 #include <string.h>
 #include "base/base.h"
 
-static const char *const architectures[LS_ARCHITECTURES] = { [LS_GPT2] = "gpt2", [LS_LLAMA] = "llama" };
+static const char *const architectures[LS_ARCHITECTURES] = { [LS_GPT2] = "gpt2", [LS_LLAMA] = "llama", [LS_MIXTRAL] = "mixtral",
+                                                             [LS_QWEN3_MOE] = "qwen3_moe" };
 
 enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
 struct field { const char *name; enum kind kind; size_t offset; };
@@ -19,6 +20,13 @@ static const struct field fields[] = {
     SIZE(layers),        SIZE(width), SIZE(heads),      SIZE(kv_heads), SIZE(head_size), SIZE(ffn),      SIZE(vocab),
     SIZE(max_positions), FLAG(tied),  FLAG(exact_gelu), REAL(norm_eps), REAL(dropout),   REAL(init_std),
 };
+/* Of models with experts alone. */
+static const struct field expert_fields[] = {
+    SIZE(experts), SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk), REAL(capacity),
+    REAL(aux_coef), REAL(z_coef), REAL(balance),
+};
+static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };
+static const char *const drops[] = { [LS_DROP_POSITION] = "position", [LS_DROP_PROBABILITY] = "probability" };
 #undef REAL
 #undef FLAG
 #define REAL(name) { #name, KIND_REAL, offsetof(ls_rope, name) }
@@ -94,11 +102,41 @@ ls_status json_get_u64(const json_node *object, const char *key, const char *wha
     return LS_OK;
 }
 
+/* *out = the number of the name that stands under key. */
+static ls_status get_name(const json_node *n, const char *what, const char *key, const char *const *names, int count, int *out)
+{
+    const char *name = json_string(json_get(n, key), "");
+
+    for (int i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = i;
+            return LS_OK;
+        }
+    return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is '%s', and neither %s nor %s", what, key, name, names[0], names[1]);
+}
+
+static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
+{
+    int router, drop;
+
+    LS_TRY(get_fields(n, what, m, expert_fields, COUNT_OF(expert_fields)));
+    LS_TRY(get_name(n, what, "router", routers, COUNT_OF(routers), &router));
+    LS_TRY(get_name(n, what, "drop", drops, COUNT_OF(drops), &drop));
+    m->router = (ls_router)router;
+    m->drop = (ls_drop)drop;
+    return LS_OK;
+}
+
 void model_json_put(struct json_out *j, const char *key, const ls_model *m)
 {
     json_begin_object(j, key);
     json_put_string(j, "architecture", architectures[m->architecture]);
     put_fields(j, m, fields, COUNT_OF(fields));
+    if (m->experts) {
+        put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
+        json_put_string(j, "router", routers[m->router]);
+        json_put_string(j, "drop", drops[m->drop]);
+    }
     json_begin_object(j, "rope");
     put_fields(j, &m->rope, rope_fields, COUNT_OF(rope_fields));
     json_put_int(j, "original_positions", m->rope.original_positions);
@@ -118,12 +156,14 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     while (a < LS_ARCHITECTURES && (!name || strcmp(name, architectures[a]) != 0))
         a++;
     if (a == LS_ARCHITECTURES)
-        return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is neither \"gpt2\" nor \"llama\"", what);
+        return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is none of \"gpt2\", \"llama\", \"mixtral\", \"qwen3_moe\"", what);
     if (original < 0)
         return ls_fail(LS_EFORMAT, "%s: model: \"rope\" has no \"original_positions\"", what);
     m.architecture = (ls_architecture)a;
     m.rope.original_positions = original;
     LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
+    if (m.architecture == LS_MIXTRAL || m.architecture == LS_QWEN3_MOE)
+        LS_TRY(get_experts(n, what, &m));
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));
     LS_TRY(json_get_u64(n, "seed", what, &m.seed));
     if (ls_model_check(&m) < 0)

@@ -229,6 +229,7 @@ static ls_status read_qwen3_moe(const json_node *o, ls_model *m)
     *m = (ls_model){ .architecture = LS_QWEN3_MOE, .norm_eps = 1e-6, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02, .kv_heads = 4,
                      .experts = 128, .experts_per_token = 8, .expert_ffn = 768, .aux_coef = 0.001 };
     LS_TRY(read_decoder(o, m));
+    LS_TRY(read_size_or(o, "num_local_experts", &m->experts));  /* transformers 5 */
     LS_TRY(read_size_or(o, "num_experts", &m->experts));
     LS_TRY(read_size_or(o, "num_experts_per_tok", &m->experts_per_token));
     LS_TRY(read_size_or(o, "moe_intermediate_size", &m->expert_ffn));

@@ -37,6 +37,7 @@ void   model_weight_at(const ls_model *m, size_t i, struct model_weight *out);  
 
 /* Whether a tensor found under `found` in a folder is the one that model_weight_at() calls `hf`: equal, or equal but
  * for the prefix "transformer." that GPT-2 folders have or have not. */
+const char *hf_name_key(const char *name);  /* without that prefix */
 int hf_name_matches(const char *found, const char *hf);
 /* Tensors of a folder that carry nothing: GPT-2's causal masks (h.I.attn.bias, .masked_bias), Llama's
  * rotary_emb.inv_freq, and the head of a tied model. */

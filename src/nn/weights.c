@@ -165,7 +165,7 @@ double ls_model_flops_per_token(const ls_model *m, size_t t)
 
 /* ---- names in folders ---- */
 
-static const char *without_prefix(const char *name)
+const char *hf_name_key(const char *name)
 {
     static const char prefix[] = "transformer.";
 
@@ -174,7 +174,7 @@ static const char *without_prefix(const char *name)
 
 int hf_name_matches(const char *found, const char *hf)
 {
-    return strcmp(without_prefix(found), without_prefix(hf)) == 0;
+    return strcmp(hf_name_key(found), hf_name_key(hf)) == 0;
 }
 
 static bool ends_with(const char *name, const char *tail)
