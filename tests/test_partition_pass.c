@@ -363,6 +363,7 @@ static const struct bug bugs[] = {
     { "mask", { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
     { "mask", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
     { "loss_twice", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0, 0, { NULL, NULL } },
+    { "ring_dkv", { 1, 1, 1, 3, 1, 1 }, 0, LS_CONTEXT_RING, 0, 2, { NULL, NULL } },
     { "loss_mean", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_ALL_TO_ALL, 0, 0, { NULL, NULL } },
 };
 

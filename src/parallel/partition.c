@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "parallel/stage.h"
+#include "program/across.h"
 
 /* ---- planted bugs ---- */
 
@@ -13,16 +14,17 @@ static bool unchecked_run;
 ls_status partition_plant(const char *bug, bool unchecked)
 {
     static const char *const names[] = { "none", "no_enter", "no_reduce", "no_partial", "double_reduce", "wrong_group", "mask",
-                                         "loss_twice", "loss_mean" };
+                                         "loss_twice", "loss_mean", "ring_dkv" };
 
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strcmp(bug ? bug : "none", names[i]) == 0) {
             planted = (enum partition_bug)i;
             unchecked_run = unchecked && i;
+            ring_plant(planted == PART_RING_DKV);
             return LS_OK;
         }
     return ls_fail(LS_EINVAL, "no bug '%s' can be planted; no_enter, no_reduce, no_partial, double_reduce, wrong_group, mask, "
-                   "loss_twice, loss_mean are there", bug);
+                   "loss_twice, loss_mean, ring_dkv are there", bug);
 }
 
 bool partition_has(enum partition_bug bug) { return planted == bug; }

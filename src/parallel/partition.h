@@ -108,11 +108,11 @@ rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view
 /* ---- planted bugs, for tests ---- */
 
 enum partition_bug { PART_NONE, PART_NO_ENTER, PART_NO_REDUCE, PART_NO_PARTIAL, PART_DOUBLE_REDUCE, PART_WRONG_GROUP, PART_MASK,
-                     PART_LOSS_TWICE, PART_LOSS_MEAN };
+                     PART_LOSS_TWICE, PART_LOSS_MEAN, PART_RING_DKV };
 /* "no_enter": the gradient's all-reduce in front of column linears is missing; "no_reduce": the sum behind row linears; "no_partial":
  * gradients of weights that are replicated over tp and met slices are not added up; "double_reduce": sums are formed twice;
  * "wrong_group": moves use another axis' ranks; "mask": dropout by local index; "loss_twice": divided by cp once more; "loss_mean":
- * divided by the rank's own tokens. NULL: none. unchecked: the wrong program runs. */
+ * divided by the rank's own tokens; "ring_dkv": what ranks before have added to dk and dv is lost. NULL: none. unchecked: the wrong program runs. */
 ls_status partition_plant(const char *bug, bool unchecked);
 bool      partition_has(enum partition_bug bug);
 
