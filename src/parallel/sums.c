@@ -70,7 +70,7 @@ static void multiply_experts(struct pass *a)
 
 void sum_over_mesh(struct pass *a)
 {
-    if (!data_has(BUG_TP_UNSUMMED))
+    for (int k = data_has(BUG_TP_UNSUMMED); k < 1 + data_has(BUG_TP_TWICE); k++)
         sum_class(a, CLASS_TP, LS_AXIS_TP, LS_GROUP_TP);
     if (!data_has(BUG_TIED_UNSUMMED))
         sum_class(a, CLASS_ENDS, LS_AXIS_PP, LS_GROUP_ENDS);

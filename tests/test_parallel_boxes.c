@@ -1,0 +1,350 @@
+/* test_parallel_boxes.c - the data pass on a mesh without a model: parameters cut, left out, shared by hand, gradients given.
+ *
+ * The loss is the sum of all elements times inputs, so an input is what its rank adds to a gradient. Of every gradient each rank of
+ * those over which it is a sum gets a share; after some steps norms and weights must be those of one rank.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "lockstep/optim.h"
+#include "lockstep/parallel.h"
+#include "parallel/data.h"
+
+enum { STEPS = 3, PARAMS = 9, LARGEST = 96, OPTIMIZERS = 5 };
+
+/* How a parameter lies: cut along dim 0 over tp or ep; whole with addends over tp; on one stage (-1: all); shared by both ends. */
+struct spec { const char *name; int ndim; size_t size[3]; bool cut_tp, cut_ep, sum_tp; int stage; bool ends; };
+
+static const struct spec specs[PARAMS] = {
+    { "embed", 2, { 11, 4 }, .cut_tp = true, .ends = true },
+    { "front", 2, { 5, 3 }, .stage = 0 },
+    { "norm.0", 1, { 7 }, .sum_tp = true, .stage = 0 },
+    { "experts.0", 3, { 8, 3, 4 }, .cut_ep = true, .stage = 0 },
+    { "wide", 2, { 9, 5 }, .cut_tp = true, .stage = 0 },
+    { "shared", 1, { 6 }, .sum_tp = true, .ends = true },
+    { "experts.1", 2, { 6, 5 }, .cut_ep = true, .stage = 1 },
+    { "norm.1", 1, { 5 }, .sum_tp = true, .stage = 1 },
+    { "back", 2, { 13, 2 }, .cut_tp = true, .stage = 1 },
+};
+
+struct outcome { double norm[STEPS]; float weight[PARAMS][LARGEST]; };
+struct one { ls_mesh_shape mesh; ls_optimizer_kind optimizer; ls_data_options data; };
+
+static size_t count_of(const struct spec *s)
+{
+    size_t n = 1;
+
+    for (int d = 0; d < s->ndim; d++)
+        n *= s->size[d];
+    return n;
+}
+
+static bool is_here(const struct spec *s, const ls_mesh *m)
+{
+    int pp = ls_mesh_index(m, LS_GROUP_PP), n = ls_mesh_size(m, LS_GROUP_PP);
+
+    return s->ends ? pp == 0 || pp == n - 1 : n == 1 || pp == s->stage;
+}
+
+static void cut_over(ls_store *s, size_t i, const struct spec *x, const ls_mesh *m, ls_axis axis, ls_group group)
+{
+    int n = ls_mesh_size(m, group), r = ls_mesh_index(m, group);
+    size_t begin = cut_at(x->size[0], 1, r, n);
+
+    store_cut(s, i, 0, begin, cut_at(x->size[0], 1, r + 1, n) - begin);
+    store_placement(s, i)[axis].kind = n > 1 ? LS_SHARD : LS_REPLICATE;
+}
+
+static ls_status declare(ls_store *s, const ls_mesh *m)
+{
+    for (int k = 0; k < PARAMS; k++) {
+        const struct spec *x = &specs[k];
+        size_t i;
+        int index;
+
+        LS_TRY(store_declare(s, x->name, (ls_init){ LS_INIT_NORMAL, 0.1 }, x->ndim, x->size, &index));
+        i = (size_t)index;
+        if (!is_here(x, m)) {
+            store_leave_out(s, i);
+            continue;
+        }
+        if (x->cut_tp)
+            cut_over(s, i, x, m, LS_AXIS_TP, LS_GROUP_TP);
+        if (x->cut_ep)
+            cut_over(s, i, x, m, LS_AXIS_EP, LS_GROUP_EP);
+        store_placement(s, i)[LS_AXIS_TP].partial_gradient = x->sum_tp;
+        store_placement(s, i)[LS_AXIS_PP].partial_gradient = x->ends && ls_mesh_size(m, LS_GROUP_PP) > 1;
+        store_set_speaker(s, i, (x->cut_tp || ls_mesh_index(m, LS_GROUP_TP) == 0) && !(x->ends && ls_mesh_index(m, LS_GROUP_PP) > 0));
+    }
+    return LS_OK;
+}
+
+/* Every third parameter in a block of its own; where several are read the last first, as in a backward. */
+static void build(ls_program *p, const ls_mesh *m)
+{
+    ls_value loss = LS_NONE;
+
+    for (int k = 0; k < PARAMS; k++) {
+        const struct spec *x = &specs[k];
+        char input[32];
+        ls_value w, y;
+
+        if (!is_here(x, m))
+            continue;
+        if (k % 3)
+            ls_block_begin(p, x->name);
+        w = ls_param(p, x->name, (ls_init){ LS_INIT_NORMAL, 0.1 }, x->ndim, x->size);
+        snprintf(input, sizeof input, "d.%s", x->name);
+        y = ls_sum(p, ls_mul(p, w, ls_input(p, input, LS_F32, x->ndim, program_value(p, w)->size)), -1);
+        if (k % 3)
+            ls_block_end(p);
+        loss = loss.id ? ls_add(p, loss, y) : y;
+    }
+    ls_backward(p, ls_output(p, "loss", loss));
+}
+
+/* ---- gradients ---- */
+
+static double whole_gradient(int k, size_t e, int step) { return sin((double)(17 * k + 3) * (double)(e + 1) + step) * (1 + k % 4); }
+
+/* This rank's share of what is a sum over a group: r + 1 of 1 + .. + n. */
+static double share(const ls_mesh *m, ls_group g)
+{
+    int n = ls_mesh_size(m, g);
+
+    return 2.0 * (ls_mesh_index(m, g) + 1) / (n * (n + 1));
+}
+
+static double share_of(const struct spec *x, const ls_mesh *m)
+{
+    double s = share(m, x->cut_ep ? LS_GROUP_EXPERT_DATA : LS_GROUP_DATA);
+
+    if (x->sum_tp)
+        s *= share(m, LS_GROUP_TP);
+    return x->ends ? s * share(m, LS_GROUP_ENDS) : s;
+}
+
+static ls_status write_gradients(ls_program *p, const ls_mesh *m, int step, int micro, int micros)
+{
+    for (int k = 0; k < PARAMS; k++) {
+        const struct spec *x = &specs[k];
+        size_t i = (size_t)k, rest = count_of(x) / x->size[0], first, n;
+        float d[LARGEST];
+        char input[32];
+
+        if (!is_here(x, m))
+            continue;
+        first = store_local_begin(ls_program_store(p), i, 0) * rest;
+        n = store_local_count(ls_program_store(p), i);
+        for (size_t e = 0; e < n; e++)
+            d[e] = (float)(whole_gradient(k, first + e, step) * share_of(x, m) * 2 * (micro + 1) / (micros * (micros + 1)));
+        snprintf(input, sizeof input, "d.%s", x->name);
+        LS_TRY(ls_program_write(p, input, d, LS_F32, n));
+    }
+    return LS_OK;
+}
+
+/* ---- a training ---- */
+
+static ls_status steps(ls_store *s, ls_program *p, const ls_mesh *m, const ls_optimizer *o, struct outcome *out)
+{
+    enum { MICROS = 2 };
+
+    for (int k = 0; k < STEPS; k++) {
+        ls_store_zero_grad(s);
+        for (int micro = 0; micro < MICROS; micro++) {
+            LS_TRY(write_gradients(p, m, k, micro, MICROS));
+            LS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD | (micro == MICROS - 1 ? LS_LAST : 0)));
+        }
+        LS_TRY(ls_optimizer_set(p, o, o->kind == LS_LARS || o->kind == LS_SGD ? 0.3 : 0.01, (uint64_t)k + 1));
+        LS_TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+        out->norm[k] = ls_optimizer_norm(p);
+    }
+    for (size_t i = 0; i < PARAMS; i++)
+        LS_TRY(ls_store_read(s, i, "parameter", out->weight[i], LS_F32, count_of(&specs[i])));
+    return LS_OK;
+}
+
+static ls_status open_program(const struct one *x, const ls_mesh *m, ls_store *s, const ls_optimizer *o, bool plan_only, ls_program **p)
+{
+    ls_compile_options co = LS_COMPILE_DEFAULTS;
+
+    co.plan_only = plan_only;
+    LS_TRY(declare(s, m));
+    store_set_world(s, ls_mesh_comm(m, LS_GROUP_WORLD));
+    LS_TRY(ls_program_new(s, p));
+    (*p)->local = true;
+    build(*p, m);
+    LS_TRY(ls_program_status(*p));
+    LS_TRY(ls_optimizer_append(*p, o));
+    LS_TRY(ls_data_parallel_mesh(*p, m, &x->data));
+    return ls_program_compile(*p, &co);
+}
+
+static ls_optimizer optimizer_of(const struct one *x)
+{
+    ls_optimizer o = { .kind = x->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .trust = 0.02, .weight_decay = 0.1, .clip = 0.5 };
+
+    if (x->optimizer == LS_SGD || x->optimizer == LS_LARS)
+        o.momentum = 0.9;
+    return o;
+}
+
+static ls_status train(const struct one *x, ls_comm *comm, struct outcome *out)
+{
+    ls_optimizer o = optimizer_of(x);
+    ls_mesh *m = NULL;
+    ls_store *s = NULL;
+    ls_program *p = NULL;
+    ls_status st = ls_mesh_open(comm, &x->mesh, &m);
+
+    if (st == LS_OK) st = ls_store_new(NULL, &s);
+    if (st == LS_OK) st = open_program(x, m, s, &o, false, &p);
+    if (st == LS_OK) st = steps(s, p, m, &o, out);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    ls_mesh_close(&m);
+    return st;
+}
+
+/* ---- comparing ---- */
+
+static const char *differs(const struct outcome *a, const struct outcome *b)
+{
+    static char text[200];
+
+    for (int k = 0; k < STEPS; k++)
+        if (!(fabs(a->norm[k] - b->norm[k]) <= 1e-5 * a->norm[k])) {
+            snprintf(text, sizeof text, "step %d: norm %.9g, one rank has %.9g", k, b->norm[k], a->norm[k]);
+            return text;
+        }
+    for (int i = 0; i < PARAMS; i++)
+        for (size_t e = 0; e < count_of(&specs[i]); e++)
+            if (!(fabs((double)a->weight[i][e] - b->weight[i][e]) <= 2e-6)) {
+                snprintf(text, sizeof text, "%s: element %zu is %.9g, one rank has %.9g", specs[i].name, e, b->weight[i][e], a->weight[i][e]);
+                return text;
+            }
+    return NULL;
+}
+
+static struct one one_of(ls_mesh_shape mesh, ls_optimizer_kind optimizer, int zero)
+{
+    struct one x = { mesh, optimizer, LS_DATA_DEFAULTS };
+
+    x.data.zero = zero;
+    x.data.bucket_bytes = 200;
+    x.data.first_bucket_bytes = 100;
+    return x;
+}
+
+static void check_one(ls_comm *comm, const struct one *x)
+{
+    static struct outcome alone, got;
+    struct one single = *x;
+    const ls_mesh_shape *m = &x->mesh;
+    const char *wrong;
+
+    single.mesh = (ls_mesh_shape){ 1, 1, 1, 1, 1, 1 };
+    RANKS_TRY(train(&single, NULL, &alone));
+    if (train(x, comm, &got) < 0)
+        ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
+                   m->ep, x->data.zero, x->data.accumulate_whole, (int)x->optimizer, ls_errmsg());
+    wrong = differs(&alone, &got);
+    if (wrong)
+        ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
+                   m->ep, x->data.zero, x->data.accumulate_whole, (int)x->optimizer, wrong);
+}
+
+static void check_mesh(ls_comm *comm, void *ctx)
+{
+    const ls_mesh_shape *mesh = ctx;
+
+    threads_set(1);
+    for (int zero = mesh->replicate > 1; zero < 4; zero++)
+        for (int o = 0; o < OPTIMIZERS; o++) {
+            struct one x = one_of(*mesh, (ls_optimizer_kind)o, zero);
+
+            x.data.accumulate_whole = o & 1;
+            x.data.overlap = o != LS_ADAMW;
+            x.data.offload = o == LS_ADAM ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
+            check_one(comm, &x);
+        }
+}
+
+static void test_boxes(void **state)
+{
+    static ls_mesh_shape meshes[] = {
+        { 1, 2, 1, 1, 1, 2 }, { 1, 1, 1, 1, 2, 1 }, { 2, 1, 1, 1, 1, 1 },                        /* 2 */
+        { 1, 4, 1, 1, 1, 2 }, { 1, 4, 2, 1, 1, 2 }, { 1, 2, 1, 1, 2, 2 }, { 2, 2, 1, 1, 1, 2 },  /* 4 */
+        { 1, 2, 1, 2, 1, 4 }, { 1, 2, 2, 2, 1, 2 }, { 1, 1, 1, 2, 2, 2 },
+        { 1, 3, 1, 1, 1, 3 }, { 2, 3, 1, 1, 1, 1 }, { 1, 2, 1, 1, 3, 2 },                        /* 3, 6 */
+        { 2, 2, 1, 1, 2, 2 }, { 1, 4, 1, 1, 2, 2 }, { 2, 4, 2, 1, 1, 2 }, { 1, 8, 2, 1, 1, 2 },  /* 8 */
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof meshes / sizeof meshes[0]; k++)
+        forked_run(meshes[k].pp * meshes[k].dp * meshes[k].cp * meshes[k].tp, check_mesh, &meshes[k]);
+}
+
+/* ---- planted bugs ---- */
+
+struct bug { const char *name; ls_mesh_shape mesh; const char *says; };  /* says: what the check of placements says; NULL: it can't see it */
+
+static void check_bug(ls_comm *comm, void *ctx)
+{
+    static struct outcome alone, wrong;
+    const struct bug *b = ctx;
+
+    threads_set(1);
+    for (int zero = 0; zero < 4; zero++) {
+        struct one x = one_of(b->mesh, LS_ADAMW, zero), single = one_of((ls_mesh_shape){ 1, 1, 1, 1, 1, 1 }, LS_ADAMW, zero);
+
+        RANKS_TRY(train(&single, NULL, &alone));
+        RANKS_TRY(data_plant(b->name, true));
+        RANKS_TRY(train(&x, comm, &wrong));
+        if (!differs(&alone, &wrong))
+            ranks_fail("zero %d: nobody saw '%s'", zero, b->name);
+        RANKS_TRY(data_plant(b->name, false));
+        if (b->says) {
+            RANKS_CHECK(train(&x, comm, &wrong) == LS_EINVAL);
+            if (!strstr(ls_errmsg(), b->says))
+                ranks_fail("'%s' lacks '%s'", ls_errmsg(), b->says);
+        }
+        RANKS_TRY(data_plant(NULL, false));
+    }
+}
+
+static void test_planted_bugs(void **state)
+{
+    static struct bug bugs[] = {
+        { "tp_unsummed", { 1, 2, 1, 1, 2, 1 }, "still a partial sum over tp" },
+        { "tp_twice", { 1, 2, 1, 1, 2, 1 }, "over tp: it is no partial sum" },
+        { "tied_unsummed", { 2, 2, 1, 1, 1, 1 }, "still a partial sum over pp" },
+        { "norm_stages", { 2, 2, 1, 1, 1, 1 }, NULL },
+        { "norm_experts", { 1, 4, 1, 1, 1, 2 }, NULL },
+        { "expert_times_ep", { 1, 4, 1, 1, 1, 2 }, NULL },
+        { "expert_times_ep", { 1, 2, 1, 1, 1, 2 }, NULL },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof bugs / sizeof bugs[0]; k++)
+        forked_run(bugs[k].mesh.pp * bugs[k].mesh.dp * bugs[k].mesh.tp, check_bug, &bugs[k]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_planted_bugs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
