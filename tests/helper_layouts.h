@@ -14,7 +14,7 @@ extern const struct layout layouts[LAYOUTS];
 enum { SHARD_VALUES = 1 << STORE_VALUE, SHARD_STATES = 1 << STORE_STATE };
 
 int    layout_ranks(const struct layout *l);
-/* This rank's store: declared, cut, grouped, allocated; zeros. comms[2]: closed by the caller, NULL where there is none. */
+/* This rank's store: declared, cut, grouped, allocated; zeros. data: the ranks over which its groups lie. */
 struct laid { ls_store *store; ls_comm *data; };
 void   layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out);
 void   layout_close(struct laid *laid);

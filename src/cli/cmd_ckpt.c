@@ -27,15 +27,22 @@ static const struct flag inspect_flags[] = {
     { 0 },
 };
 
+static void put_json_sizes(struct json_out *j, const char *key, int ndim, const size_t *size)
+{
+    json_begin_array(j, key);
+    for (int d = 0; d < ndim; d++) json_put_int(j, NULL, (int64_t)size[d]);
+    json_end_array(j);
+}
+
 static void put_json_entry(struct json_out *j, const ls_checkpoint_info *info, const ls_checkpoint_entry *e)
 {
     json_begin_object(j, NULL);
     json_put_string(j, "name", e->name);
     json_put_string(j, "kind", e->kind);
     json_put_string(j, "type", ls_dtype_name(e->type));
-    json_begin_array(j, "shape");
-    for (int d = 0; d < e->ndim; d++) json_put_int(j, NULL, (int64_t)e->size[d]);
-    json_end_array(j);
+    put_json_sizes(j, "shape", e->ndim, e->size);
+    put_json_sizes(j, "offset", e->ndim, e->offset);
+    put_json_sizes(j, "extent", e->ndim, e->extent);
     json_put_string(j, "file", info->files[e->file].name);
     json_end_object(j);
 }
@@ -105,7 +112,10 @@ static void put_entry(const ls_checkpoint_info *info, const ls_checkpoint_entry 
 {
     printf("  %-10s %-5s [", e->kind, ls_dtype_name(e->type));
     for (int d = 0; d < e->ndim; d++) printf("%s%zu", d ? "," : "", e->size[d]);
-    printf("] %s (%s)\n", e->name, info->files[e->file].name);
+    printf("] %s", e->name);
+    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++)  /* a slice of it */
+        printf("%s%zu:%zu%s", d ? "," : "[", e->offset[d], e->offset[d] + e->extent[d], d + 1 < e->ndim ? "" : "]");
+    printf(" (%s)\n", info->files[e->file].name);
 }
 
 static void put_table(const char *path, const ls_checkpoint_info *info)
