@@ -26,9 +26,20 @@ struct again {
     bool       *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
 };
 
-static bool is_cheap(int op)
+/* Slices of the sequence are gathered again, as sequence parallelism does it: only the slice is kept. */
+static bool is_cheap(const struct instruction *i)
 {
+    int op = i->op;
+
+    if (op == OP_MOVE)
+        return i->move.kind == MOVE_GATHER;
     return op == OP_LAYER_NORM || op == OP_RMS_NORM || op == OP_UNARY || op == OP_SWIGLU || op == OP_SOFTMAX || op == OP_DROPOUT;
+}
+
+/* The same bytes, or a part of them. */
+static bool moves_nothing(const struct instruction *i)
+{
+    return i->op == OP_VIEW || (i->op == OP_MOVE && (i->move.kind == MOVE_ENTER || i->move.kind == MOVE_SLICE || i->move.kind == MOVE_PART));
 }
 
 /* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
@@ -53,9 +64,9 @@ static bool want(struct again *a, ls_value v)
         return false;
     if (a->made[v.id])
         return true;
-    if (i->op == OP_VIEW)
+    if (moves_nothing(i))
         return a->made[v.id] = want(a, i->in[0]);
-    if (a->selective && !is_cheap(i->op))
+    if (a->selective && !is_cheap(i))
         return false;
     for (int k = 0; k < i->nout; k++)
         if (i->out[k].id)
