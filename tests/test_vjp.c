@@ -297,6 +297,21 @@ static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PA
                                          }
 static ls_value transpose(ls_program *p) { return ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2); }
 static ls_value slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
+/* Every kind, among one rank: test_program_move has them among several. */
+static ls_value moves(ls_program *p)
+{
+    static ls_comm *alone;
+    ls_value x = PARAM("x", 2, 3, 5);
+
+    if (!alone)
+        TRY(ls_comm_open("plan:", 0, 1, &alone));
+    for (enum move_kind k = MOVE_ENTER; k <= MOVE_SWAP; k++) {
+        struct move m = { .kind = k, .axis = LS_AXIS_TP, .comm = alone, .dim = 1, .whole = 3, .dim2 = 2, .whole2 = 5 };
+
+        x = program_move(p, &m, ls_silu(p, x));
+    }
+    return x;
+}
 static ls_value slice_overlap(ls_program *p)
 {
     ls_value x = ls_silu(p, PARAM("x", 7, 3));
@@ -336,7 +351,8 @@ static const struct gradient_case cases[] = {
     CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),
     CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
     CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
-    CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice), CASE(slice_overlap),
+    CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice),
+    CASE(slice_overlap), CASE(moves),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all), CASE(route_softmax), CASE(route_plain), CASE(route_sigmoid), CASE(route_capacity),
     CASE(route_padded), CASE(experts), CASE(experts_drop),
