@@ -131,6 +131,23 @@ static void test_compiled_otherwise(void **state)
     forked_run(4, check_cases, &c);
 }
 
+/* Products in several parts of their rows, and exchanges that are waited for at once. */
+static void test_overlap(void **state)
+{
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (int overlap = 0; overlap < 4; overlap++)
+        for (int sp = 0; sp < 2; sp++)
+            for (int llama = 0; llama < 2; llama++) {
+                struct partition_case *k = add(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
+
+                k->options.overlap = overlap;
+                k->recompute = overlap == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
+            }
+    forked_run(2, check_cases, &c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +156,7 @@ int main(void)
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_compiled_otherwise),
+        cmocka_unit_test(test_overlap),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,34 @@ static void test_layer(void **state)
     plan_close(&m);
 }
 
+/* In parts: one sum's start stands in front of the next part's product, its wait behind. */
+static void test_split_products(void **state)
+{
+    struct partition_case c = case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partitioned s;
+    struct planned m;
+
+    (void)state;
+    c.options.overlap = 2;
+    open_planned(&c, 1, &m, &s);
+    assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.1"),
+                        "layer_norm linear linear linear attention linear all_reduce linear all_reduce add add "
+                        "layer_norm linear unary linear all_reduce linear all_reduce add add");
+    for (int n = 0, open = 0, most = 0; n <= s.program->list[SEG_FORWARD].n; n++) {
+        const struct instruction *i = &s.program->list[SEG_FORWARD].at[n];
+
+        if (n == s.program->list[SEG_FORWARD].n) {
+            assert_int_equal(most, 2);
+            break;
+        }
+        open += (i->op == OP_COMM_START) - (i->op == OP_COMM_WAIT);
+        most = MAX(most, open);
+        assert_true(i->op != OP_ADD || open == 0);
+    }
+    partition_close(&s);
+    plan_close(&m);
+}
+
 /* ---- T5: the same bytes, less memory ---- */
 
 static void test_sequence(void **state)
@@ -427,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bugs_bite),
         cmocka_unit_test(test_layer),
+        cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_sequence),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_refused),

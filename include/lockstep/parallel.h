@@ -69,7 +69,8 @@ typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
 typedef struct ls_partition_options {
     int        sp;        /* norms, dropout and residual on slices of the sequence over tp */
     ls_context context;   /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
-    int        overlap;   /* products are split so that their sums travel meanwhile */
+    int        overlap;   /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
+                           * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
     ls_stage   stage;     /* of a pipeline; stages 0 or 1: all of the model */
 } ls_partition_options;
 #define LS_PARTITION_DEFAULTS { 0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } }

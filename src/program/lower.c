@@ -10,6 +10,9 @@
  *     SLICE, PART      a copy of the slice, or of the two of a zigzag
  *     SWAP             CUT along the dim that will be cut, all_to_all, JOIN along the other
  *
+ * A linear layer whose outputs are added up (REDUCE) may be made in several products of some rows each: the sum of one travels while
+ * the next is computed.
+ *
  * What lives in one segment and is sent by such a collective gets role COMMUNICATION: peers take it from where it lies, without a
  * copy in between. Start and wait stand next to each other; overlap.c draws them apart.
  */
@@ -235,6 +238,43 @@ static void enter(struct lower *l, const struct instruction *i)
     emit_view(l->p, y, x);
 }
 
+/* Rows [begin, end) of x, whose last dim is a row. */
+static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
+{
+    const struct value *v = program_value(p, x);
+    size_t size[2] = { end - begin, v->size[v->ndim - 1] };
+
+    return program_view(p, x, (struct view_rule){ VIEW_SLICE, 0, 0, begin }, 2, size, (ptrdiff_t[]){ (ptrdiff_t)size[1], 1 },
+                        (ptrdiff_t)(begin * size[1]));
+}
+
+/* x = linear(a, w), just written, comes about in `floating` parts, each with a sum of its own; false: it does not. */
+static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
+{
+    struct list *list = &l->p->list[l->p->segment];
+    size_t n = (size_t)i->move.floating, rows = value_count(program_value(l->p, x));
+    struct instruction product;
+
+    if (!program_ok(l->p) || n < 2 || !list->n)
+        return false;
+    product = list->at[list->n - 1];
+    rows /= MAX(program_value(l->p, x)->size[program_value(l->p, x)->ndim - 1], (size_t)1);
+    if (product.op != OP_LINEAR || product.out[0].id != x.id || product.in[2].id || rows < n ||
+        !value_is_contiguous(program_value(l->p, product.in[0])))
+        return false;
+    list->n--;
+    for (size_t k = 0; k < n && program_ok(l->p); k++) {
+        ls_value in[] = { some_rows(l->p, product.in[0], rows * k / n, rows * (k + 1) / n), product.in[1], LS_NONE };
+        ls_value y = some_rows(l->p, x, rows * k / n, rows * (k + 1) / n);
+
+        l->p->phase = product.phase;
+        program_emit(l->p, OP_LINEAR, &product.attr, 3, in, 1, &y);
+        l->p->phase = PHASE_COMMUNICATE;
+        exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
+    }
+    return true;
+}
+
 static void reduce(struct lower *l, const struct instruction *i)
 {
     ls_value x = i->in[0], y = i->out[0];
@@ -244,7 +284,8 @@ static void reduce(struct lower *l, const struct instruction *i)
     if (mine && can_become_view(l->p, y, x)) {
         become_view(l, y, x);
         wire(l, &i->move, x);
-        exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
+        if (!reduce_by_rows(l, i, x))
+            exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
         emit_view(l->p, y, x);
         return;
     }

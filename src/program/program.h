@@ -18,6 +18,7 @@
  *   COMM_WAIT   in[0], out[0] as of its start (so that both live till here); later instructions may read out[0]
  *   LOAD        -> out[0] = optimizer state of a group from where it is offloaded
  *   SAVE        in[0] -> there
+ *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c
  * The next ones stand for several instructions: the partition pass writes them, they have gradient rules, are recomputed like any
  * other, and the lower pass (lower.c) puts what they stand for in their place:
  *   MOVE        in[0] -> out[0], the same value in another placement (struct move)
@@ -26,7 +27,7 @@
  *   VOCAB_XENT            as LINEAR_XENT, of this rank's rows of w; x whole: x[R,C] w[v,C] y[R] denom? -> loss lse[R] (vocab_xent.c)
  *   VOCAB_XENT_GRAD       as LINEAR_XENT_GRAD; dx is an addend
  */
-enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE,
+enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE, OP_SHUFFLE_COUNTS, OP_SHUFFLE,
        OP_MOVE, OP_RING_ATTENTION, OP_RING_ATTENTION_GRAD, OP_VOCAB_XENT, OP_VOCAB_XENT_GRAD, PROGRAM_OPS };
 
 /* What a MOVE does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial; ~P: replicated
@@ -47,8 +48,10 @@ struct move {
     int      dim, dim2;
     size_t   whole, whole2, grain, grain2;
     int      zigzag;                   /* SLICE alone */
-    int      floating;                 /* its exchange may overlap with what stands around it */
+    int      floating;                 /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product in front of it, in n parts */
 };
+/* comm NULL: one rank. back: from the experts to the tokens. */
+struct shuffle { ls_comm *comm; bool back; size_t expected; /* rows of the own tokens */ };
 /* Over which ranks the other four go round or add up. */
 struct across { ls_axis axis; ls_comm *comm; size_t whole; /* T, or V */ int zigzag; };
 
@@ -125,6 +128,7 @@ struct instruction {
     struct exchange  exchange;         /* of COMM_START, COMM_WAIT */
     struct move      move;             /* of MOVE */
     struct across    across;           /* of RING_ATTENTION, VOCAB_XENT and their gradients */
+    struct shuffle   shuffle;          /* of SHUFFLE_COUNTS, SHUFFLE */
     int              group;            /* of LOAD, SAVE: the store's group; state: which */
     const char      *state;
     enum when        when;
@@ -246,6 +250,11 @@ void     list_free(struct list *l);
 /* ops_shape.c */
 ls_value program_copy(ls_program *p, ls_value x, ls_dtype type);  /* always a fresh contiguous value */
 ls_value program_expand(ls_program *p, ls_value x, int dim, int ndim, const size_t *size);  /* x repeats along dim; -1: everywhere */
+/* shuffle.c: there[n,e]; out, which shuffled rows go to. */
+ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts);
+ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, ls_value counts, ls_value there, ls_value out);
+size_t    shuffle_bytes(const ls_program *p, const struct instruction *i);  /* that this rank sends, if experts are loaded evenly and nothing is dropped */
+ls_status shuffle_run(const struct instruction *i);
 /* ops_experts.c: the most rows that the experts of so many samples get. */
 size_t   program_route_rows(size_t samples, size_t tokens, size_t experts, size_t chosen, size_t capacity);
 /* ops.c: what every op needs */
