@@ -74,12 +74,14 @@ static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *f
     for (size_t i = 0; i < ls_store_count(store); i++) {
         if (first[i] < 0)
             continue;  /* of another program */
-        if (!here[i] && store_is_here(store, i))
+        if (!here[i] && store_is_here(store, i) && store_group_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))
             store_leave_out(store, i);
         if (here[i] && !store_is_here(store, i))
             return ls_fail(LS_EINVAL, "pipeline: stages of this rank read parameter '%s', which another pipeline of the store has put "
                            "elsewhere", ls_store_name(store, i));
-        if (first[i] != last[i] && ls_pipeline_rank(&l->schedule, first[i], &chunk) != ls_pipeline_rank(&l->schedule, last[i], &chunk))
+        if (first[i] != last[i] && ls_pipeline_rank(&l->schedule, first[i], &chunk) == ls_pipeline_rank(&l->schedule, last[i], &chunk))
+            store_set_joint(store, i);
+        else if (first[i] != last[i])
             LS_TRY(share(store, i, first[i], last[i], stages_of(l), ls_pipeline_rank(&l->schedule, last[i], &chunk) == l->rank));
     }
     return LS_OK;
