@@ -19,9 +19,19 @@ static const ls_image_model picture = { .channels = 2, .height = 6, .width = 5, 
 
 /* ---- the program ---- */
 
-static void build(ls_program *p, enum net net, size_t batch)
+static ls_model model_of(const struct layout *l)
+{
+    ls_model m = models[l->net];
+
+    m.layers = l->layers ? l->layers : m.layers;
+    return m;
+}
+
+static void build(ls_program *p, const struct layout *l, size_t batch)
 {
     ls_value loss, x, y, denominator;
+    ls_model m = model_of(l);
+    enum net net = l->net;
 
     if (net == NET_MLP) {
         x = ls_input(p, "x", LS_F32, 2, (size_t[]){ batch, 5 });
@@ -38,7 +48,7 @@ static void build(ls_program *p, enum net net, size_t batch)
         x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
         y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
         denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-        loss = ls_model_loss(p, &models[net], x, y, denominator, LS_NONE);
+        loss = ls_model_loss(p, &m, x, y, denominator, LS_NONE);
     }
     ls_backward(p, ls_output(p, "loss", loss));
 }
@@ -53,11 +63,12 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct building *b = ctx;
     ls_partition_options cut = b->l->cut;
+    ls_model m = model_of(b->l);
 
     cut.stage = *stage;
-    build(p, b->l->net, b->s->batch);
+    build(p, b->l, b->s->batch);
     LS_TRY(ls_program_status(p));
-    LS_TRY(ls_partition(p, b->s->mesh, &models[b->l->net], &cut));
+    LS_TRY(ls_partition(p, b->s->mesh, &m, &cut));
     return ls_data_parallel_mesh(p, b->s->mesh, &b->l->data);
 }
 
@@ -66,7 +77,10 @@ static ls_status compile_pipeline(const struct layout *l, struct training *s, ls
     struct building b = { l, s };
     ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = &b, .compile = co };
 
-    LS_TRY(ls_pipeline_schedule_make(l->schedule, l->mesh.pp, l->chunks ? l->chunks : 1, s->accumulate, &s->schedule));
+    if (l->schedule[0] == '/')
+        LS_TRY(ls_pipeline_schedule_read(l->schedule, &s->schedule));
+    else
+        LS_TRY(ls_pipeline_schedule_make(l->schedule, l->mesh.pp, l->chunks ? l->chunks : 1, s->accumulate, &s->schedule));
     LS_TRY(ls_pipeline_open(s->store, s->mesh, &o, &s->pipeline));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
     LS_TRY(ls_data_parallel_mesh(s->program, s->mesh, &l->data));
@@ -75,14 +89,16 @@ static ls_status compile_pipeline(const struct layout *l, struct training *s, ls
 
 static ls_status compile(const struct layout *l, ls_comm *comm, struct training *s, ls_compile_options co)
 {
+    ls_model m = model_of(l);
+
     LS_TRY(ls_program_new(s->store, &s->program));
     if (l->schedule)
         return compile_pipeline(l, s, co);
-    build(s->program, l->net, s->batch);
+    build(s->program, l, s->batch);
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
     if (l->meshed) {
-        LS_TRY(ls_partition(s->program, s->mesh, &models[l->net], &l->cut));
+        LS_TRY(ls_partition(s->program, s->mesh, &m, &l->cut));
         LS_TRY(ls_data_parallel_mesh(s->program, s->mesh, &l->data));
     } else if (comm) {
         LS_TRY(ls_data_parallel(s->program, comm, &l->data));
@@ -383,7 +399,7 @@ const char *spread_differs(const struct layout *l, const struct outcome *a, cons
             found = text;
             break;
         }
-    if (spread_open(&(struct layout){ .net = l->net, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
+    if (spread_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
         return ls_errmsg();
     if (!found)
         found = compare(s.store, "first gradient", a->first, b->first, a->count, rounding);

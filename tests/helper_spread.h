@@ -16,6 +16,7 @@ enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NETS };
 
 struct layout {
     enum net          net;
+    size_t            layers;     /* 0: the net's */
     ls_optimizer_kind optimizer;
     ls_dtype          type;       /* of the parameters; bf16: with master copies */
     int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
@@ -25,7 +26,7 @@ struct layout {
     bool              meshed;
     ls_mesh_shape     mesh;
     ls_partition_options cut;
-    const char       *schedule;   /* NULL: no pipeline */
+    const char       *schedule;   /* a name, or a file /..; NULL: no pipeline */
     int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
 };
 

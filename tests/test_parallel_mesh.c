@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
@@ -68,13 +69,15 @@ static void add(struct cases *c, struct layout l)
 
 static void check_case(ls_comm *comm, const struct layout *l)
 {
-    static struct outcome got;
+    static struct outcome got, alone;
     char name[SPREAD_NAME];
     const char *wrong;
 
     if (spread_train(l, comm, &got) < 0)
         ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
-    wrong = spread_differs(l, reference_of(l), &got, 1e-5);
+    if (l->layers)
+        RANKS_TRY(spread_train(&(struct layout){ .net = l->net, .layers = l->layers, .optimizer = l->optimizer }, NULL, &alone));
+    wrong = spread_differs(l, l->layers ? &alone : reference_of(l), &got, 1e-5);
     if (wrong)
         ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), wrong);
 }
@@ -149,6 +152,54 @@ static void test_pipelines(void **state)
     run_cases(&c, 4);
 }
 
+/* Several chunks a rank, which share its optimizer; with zb-v the ends of a tied model lie on one rank. */
+static void test_chunks(void **state)
+{
+    static struct cases c;
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int v = 0; v < 2; v++) {
+            struct layout l = layout(v ? NET_GPT2 : NET_LLAMA_TIED, zero & 1 ? LS_LAMB : LS_ADAMW, zero, (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
+
+            l.layers = 5;
+            l.chunks = 2;
+            l.schedule = v ? "zb-v" : "interleaved";
+            l.accumulate = 4;
+            l.data.accumulate_whole = v;
+            add(&c, l);
+        }
+    run_cases(&c, 4);
+}
+
+/* The same with whole backwards: what both chunks of a rank add to is scattered as it comes, or summed by the optimizer's program. */
+static void test_joint(void **state)
+{
+    static const char list[] = "stages 2 chunks 2 micro 2 order v\n0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n"
+                               "1: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n";
+    static char path[] = "/tmp/test_parallel_mesh.XXXXXX";
+    static struct cases c[2];
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0 && write(fd, list, sizeof list - 1) == (ssize_t)sizeof list - 1);
+    close(fd);
+    for (int zero = 0; zero < 4; zero++)
+        for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
+            struct layout l = layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ 2, 2 * replicate, replicate, 1, 1, 1 });
+
+            l.layers = 4;
+            l.chunks = 2;
+            l.schedule = path;
+            l.accumulate = 2;
+            l.data.reduce = LS_F32;
+            add(&c[replicate - 1], l);
+        }
+    run_cases(&c[0], 4);
+    run_cases(&c[1], 8);
+    unlink(path);
+}
+
 /* Slices of the sequence: their gradients add up with those of other samples, and a copy lies over them too. */
 static void test_context(void **state)
 {
@@ -201,6 +252,8 @@ int main(void)
         cmocka_unit_test(test_tp_alone),
         cmocka_unit_test(test_tp_and_dp),
         cmocka_unit_test(test_pipelines),
+        cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_joint),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_everything),
     };

@@ -42,8 +42,8 @@ struct data {
 struct flight { struct exchange x; enum when when; ls_value in, out; bool open; };
 
 /* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them; SIGN: they are
- * moved by the sign of what is no gradient, and count nowhere. */
-enum unit_class { CLASS_SILENT = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8, CLASS_SIGN = 16 };
+ * moved by the sign of what is no gradient, and count nowhere; JOINT: several programs add to their gradients. */
+enum unit_class { CLASS_SILENT = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8, CLASS_SIGN = 16, CLASS_JOINT = 32 };
 
 struct unit {
     int      group;             /* of the store */
@@ -75,7 +75,8 @@ ls_status units_form(struct pass *a);      /* groups in the store; fills a->unit
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
-ls_status update_shards(struct pass *a);   /* calls the next */
+ls_status update_shards(struct pass *a);   /* calls the next two */
+void      reduce_joint(struct pass *a);    /* reduce.c: what several programs have added to */
 void      sum_over_mesh(struct pass *a);   /* sums.c: what is summed over more than data */
 ls_status check_placements(const struct pass *a);
 

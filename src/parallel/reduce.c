@@ -8,6 +8,9 @@
  * value, zeros before its first writer, reduce-scattered in place behind its last; the own block is then added to the
  * store's, and the rest is free. With question A in a segment of its own this is refused: other micro-batches run in between.
  *
+ * What several programs of the store add to (tied weights, of which a rank has both ends) is reduced in front of the optimizer; sharded
+ * gradients are added up as they come.
+ *
  * bf16: a rounded copy travels instead, summed in f32 and rounded once; the sum goes back into f32.
  * Replicas: what a rank owns is all-reduced over the ranks that own the same, in the last micro-batch.
  *
@@ -37,7 +40,13 @@ static bool is_in_place(const struct pass *a, const struct unit *u)
     return !is_sharded(a, u) && a->d->o.reduce != LS_BF16 && !replicas(a, u);
 }
 
-static enum when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? WHEN_ALWAYS : WHEN_LAST; }
+/* Once a step: in the optimizer's segment, or in the last micro-batch. */
+static enum when once(const struct pass *a) { return a->p->segment == SEG_OPTIMIZER ? WHEN_ALWAYS : WHEN_LAST; }
+
+static enum when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? WHEN_ALWAYS : once(a); }
+
+/* Is what is done once a step left to the program that has the optimizer? */
+static bool is_put_off(const struct pass *a, const struct unit *u) { return (u->class & CLASS_JOINT) && !a->p->list[SEG_OPTIMIZER].n; }
 
 /* ---- the steps of one unit ---- */
 
@@ -95,17 +104,17 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
     size_t count = unit_end(a, u) - unit_begin(a, u);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = replicas(a, u), .total = count,
                           .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
-    ls_value in = to_travel(a, u, x, WHEN_LAST), out = emit_part(a->p, in, 0, count, LS_SHARD);
+    ls_value in = to_travel(a, u, x, once(a)), out = emit_part(a->p, in, 0, count, LS_SHARD);
 
     if (!out.id)
         return;
-    emit_start(a->p, &u->reduction, &e, WHEN_LAST, in, out);
+    emit_start(a->p, &u->reduction, &e, once(a), in, out);
     u->reduced = out;
     if (in.id == x.id)
         return;
     emit_wait(a->p, &u->reduction);
     u->reduced = emit_part(a->p, x, 0, count, LS_SHARD);
-    emit_call(a->p, OP_COPY, WHEN_LAST, out, u->reduced);
+    emit_call(a->p, OP_COPY, once(a), out, u->reduced);
 }
 
 /* Waits, and brings the sum to where the store has it. */
@@ -124,10 +133,10 @@ static void finish(struct pass *a, struct unit *u)
     } else {
         kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
         if (a->d->o.reduce == LS_BF16)
-            emit_call(a->p, OP_COPY, WHEN_LAST, sum, kept);
+            emit_call(a->p, OP_COPY, once(a), sum, kept);
     }
     u->reduced = kept;
-    if (replicas(a, u))
+    if (replicas(a, u) && !is_put_off(a, u))
         start_replicas(a, u, kept);
 }
 
@@ -199,7 +208,8 @@ static struct unit *after_instruction(struct pass *a, int at, int last, struct u
     for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
         struct unit *u = &a->unit[g];
 
-        if (u->last != at || !u->over->all || (data_has(BUG_SKIP_BUCKET) && at == last))
+        if (u->last != at || !u->over->all || (is_put_off(a, u) && !is_sharded(a, u)) ||
+            (data_has(BUG_SKIP_BUCKET) && at == last))
             continue;
         pending = settle(a, pending);
         a->order[a->ordered++] = g;
@@ -239,6 +249,27 @@ static void walk(struct pass *a, enum segment s, int at, int last)
     for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++)
         emit_wait(p, &a->unit[a->order[k]].reduction);
     rewrite_end(p, &old);
+}
+
+static void reduce_put_off(struct pass *a, struct unit *u)
+{
+    ls_value kept = unit_gradient(a, u);
+
+    if (!is_sharded(a, u)) {
+        start(a, u);
+        if (!is_in_place(a, u))
+            finish(a, u);
+    } else if (replicas(a, u) && kept.id) {
+        value_set_place(a->p, kept, LS_PARTIAL);
+        start_replicas(a, u, kept);
+    }
+}
+
+void reduce_joint(struct pass *a)
+{
+    for (int g = 0; g < a->nunits && program_ok(a->p); g++)
+        if ((a->unit[g].class & CLASS_JOINT) && a->unit[g].over->all && a->unit[g].last < 0)
+            reduce_put_off(a, &a->unit[g]);
 }
 
 /* The buffer of a micro-batch's gradient can't last from one segment to another: other micro-batches come between them. */

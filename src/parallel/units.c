@@ -84,7 +84,7 @@ static unsigned class_of(const struct pass *a, size_t i)
 
     if (!a->d->mixed)
         return sign;
-    return sign | (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u)
+    return sign | (store_is_joint(a->p->store, i) ? CLASS_JOINT : 0u) | (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u)
            | (place[LS_AXIS_PP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_ENDS) ? CLASS_ENDS : 0u)
            | (place[LS_AXIS_TP].partial_gradient && ls_mesh_comm(mesh, LS_GROUP_TP) ? CLASS_TP : 0u)
            | (store_speaks(a->p->store, i) ? 0u : CLASS_SILENT);

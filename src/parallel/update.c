@@ -241,8 +241,10 @@ static void emit_stage(struct update *w, enum stage stage, ls_value acc)
 {
     struct pass *a = w->a;
 
-    if (stage == STAGE_SQUARES)
+    if (stage == STAGE_SQUARES) {
+        reduce_joint(a);
         sum_over_mesh(a);
+    }
     if (stage == STAGE_UPDATE)
         sum_norms(w);
     for (int k = 0; k < a->ordered && program_ok(a->p); k++) {

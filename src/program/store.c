@@ -142,6 +142,8 @@ ls_dtype store_value_type(const ls_store *s, size_t i)
 }
 
 void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->slot[i].sign_rate = rate; }
+void   store_set_joint(ls_store *s, size_t i) { s->slot[i].joint = true; }
+bool   store_is_joint(const ls_store *s, size_t i) { return s->slot[i].joint; }
 double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rate; }
 
 void store_want_grad(ls_store *s, size_t i) { s->slot[i].wants_grad = !s->slot[i].away; }

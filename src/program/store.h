@@ -15,6 +15,9 @@ ls_dtype  store_value_type(const ls_store *s, size_t i);
 /* Parameter i is moved by -rate * sign(gradient) whatever the optimizer; it counts in no norm. Default 0: as the others. */
 void      store_set_sign_rate(ls_store *s, size_t i, double rate);
 double    store_sign_rate(const ls_store *s, size_t i);
+/* Several programs of this store add to parameter i's gradient in one step: the one with the optimizer sums it over ranks. */
+void      store_set_joint(ls_store *s, size_t i);
+bool      store_is_joint(const ls_store *s, size_t i);
 void      store_want_grad(ls_store *s, size_t i);  /* the next allocation gives parameter i a gradient */
 /* Groups: parameters that lie behind one another, in the order given, in one flat buffer a kind - one of their values, one of
  * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r

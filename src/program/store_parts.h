@@ -32,6 +32,7 @@ struct slot {
     ls_init       init;
     int           frozen, wants_grad, states, ready;  /* ready: the value is initialised */
     double        sign_rate; /* see store_set_sign_rate */
+    bool          joint;     /* see store_set_joint */
     int           exact;     /* the value is of the type of states: see store_keep_exact */
     ls_tensor    *value, *grad;
     struct state  state[STATES];
