@@ -105,9 +105,9 @@ static ls_status passes(ls_program *p)
     if (p->backward)
         LS_TRY(gradient_pass(p));
     LS_TRY(recompute_pass(p));
-    LS_TRY(lower_pass(p));
-    if (p->options.split_backward)
+    if (p->options.split_backward)  /* before lowering: what a segment's values may be used for depends on it */
         LS_TRY(split_pass(p));
+    LS_TRY(lower_pass(p));
     if (p->spread.pass) {
         LS_TRY(p->spread.pass(p, p->spread.ctx));
         LS_TRY(ls_program_status(p));
