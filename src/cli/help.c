@@ -70,9 +70,10 @@ static void put_flags(const struct command *c, bool all)
 /* The rows of the table that a short page shows, in the order of its list. */
 static ls_status put_common(const struct command *c)
 {
-    struct option chosen[24];
+    enum { MOST = 48 };
+    struct option chosen[MOST];
     const struct option_table *t = config_table();
-    struct option_table few = { chosen, 0, t->verb_names, t->verb_count };
+    struct option_table few = { .rows = chosen, .verb_names = t->verb_names, .verb_count = t->verb_count };
     struct text out = { 0 };
 
     for (int i = 0; c->common[i]; i++)
