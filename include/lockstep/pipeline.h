@@ -16,7 +16,7 @@
  *     forward       v       1 of a chunk            forwards only: evaluation
  *     forward-v     2       1 of a chunk            the same for stages that lie in a V
  *
- * interleaved takes any M: rounds of G = P micro-batches, or a few more where P does not divide M. In flight counts micro-batches of a
+ * interleaved takes any M: rounds of G = P micro-batches, or up to 2P-1 where P does not divide M. In flight counts micro-batches of a
  * chunk; a chunk holds 1/v of the rank's blocks, so zb-v's 2P are P whole ones.
  */
 #ifndef LS_PIPELINE_H

@@ -11,6 +11,7 @@
  *     zb-h1           P-1, and P-M more for M < P
  *     zb-v            P-1 from M = (3P-1)/2 on; 4 (P-1) - 2 (M-1) below
  *     forward         P-1, and for M < P (P-M) (v-1) more
+ *     forward-v       2 (P-1): the last rank waits for the first micro-batch, the first one for the last to come back
  */
 #include "parallel/schedule.h"
 
@@ -193,6 +194,7 @@ double ls_pipeline_bubble(const ls_pipeline_schedule *s)
     else if (schedule_named(s, "zb-h1")) idle = P - 1 + few;
     else if (schedule_named(s, "zb-v")) idle = MAX(P - 1, 4 * (P - 1) - 2 * (M - 1));
     else if (schedule_named(s, "forward")) idle = P - 1 + few * (v - 1);
+    else if (schedule_named(s, "forward-v")) idle = 2 * (P - 1);
     else return NAN;
     return idle / (work + idle);
 }
