@@ -27,6 +27,15 @@ static double attention_product(const ls_program *p, const struct instruction *i
     return 2.0 * b * h * pairs * d;
 }
 
+/* The same where this rank has t of the T queries: their share of all pairs, or what each rank has where the pieces are balanced. */
+static double ring_product(const ls_program *p, const struct instruction *i)
+{
+    double b = size(p, i->in[0], 0), t = size(p, i->in[0], 1), h = size(p, i->in[0], 2), d = size(p, i->in[0], 3);
+    double whole = (double)i->across.whole, keys = i->attr.attention.causal ? (whole + 1) / 2 : whole;
+
+    return 2.0 * b * h * t * keys * d;
+}
+
 /* Every output [B,O,OH,OW] takes w's [C,KH,KW] multiply-adds, those with the padding counted. */
 static double convolution(const ls_program *p, ls_value y, ls_value w)
 {
@@ -42,15 +51,27 @@ static double count(const ls_program *p, const struct instruction *i, bool again
         return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
     case OP_LINEAR_DW:
         return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * last(p, i->in[1]);
+    case OP_GROUPED_LINEAR:  /* of the rows that are expected */
+        return 2.0 * i->attr.grouped.filled * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 1);
+    case OP_GROUPED_LINEAR_DX:
+        return 2.0 * i->attr.grouped.filled * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 2);
+    case OP_GROUPED_LINEAR_DW:
+        return 2.0 * i->attr.grouped.filled * rows(p, i->in[0]) * last(p, i->in[0]) * last(p, i->in[1]);
     case OP_MATMUL:
         return 2.0 * (double)value_count(&p->values[i->out[0].id]) * last(p, i->in[0]);
     case OP_ATTENTION:
         return 2.0 * attention_product(p, i);
     case OP_ATTENTION_GRAD:
         return (again ? 5.0 : 4.0) * attention_product(p, i);
+    case OP_RING_ATTENTION:
+        return 2.0 * ring_product(p, i);
+    case OP_RING_ATTENTION_GRAD:
+        return (again ? 5.0 : 4.0) * ring_product(p, i);
     case OP_LINEAR_XENT:
+    case OP_VOCAB_XENT:
         return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 0);
-    case OP_LINEAR_XENT_GRAD: {  /* logits (the forward itself when it also makes the loss), dx, dw */
+    case OP_LINEAR_XENT_GRAD:
+    case OP_VOCAB_XENT_GRAD: {  /* logits (the forward itself when it also makes the loss), dx, dw */
         int products = (again || i->out[2].id ? 1 : 0) + (i->out[0].id ? 1 : 0) + (i->out[1].id ? 1 : 0);
 
         return 2.0 * products * rows(p, i->in[0]) * last(p, i->in[0]) * size(p, i->in[1], 0);

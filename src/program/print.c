@@ -63,16 +63,20 @@ static const char *scaled(char *text, double x)
     return text;
 }
 
+/* " tp:S1" cut along dim 1, " cp:Z1" in zigzag pieces, " tp:P" addends, " tp:~P" the same on all with addends as gradients. */
 static const char *placement(const struct value *v, char *text)
 {
     int n = 0;
 
     text[0] = 0;
-    for (int a = 0; a < LS_AXES; a++)
-        if (v->place[a].kind == LS_SHARD)
-            n += sprintf(text + n, " %s:S%d", axis_name((ls_axis)a), v->place[a].dim);
-        else if (v->place[a].kind == LS_PARTIAL)
-            n += sprintf(text + n, " %s:P", axis_name((ls_axis)a));
+    for (int a = 0; a < LS_AXES; a++) {
+        const ls_placement *at = &v->place[a];
+
+        if (at->kind == LS_SHARD)
+            n += sprintf(text + n, " %s:%c%d", axis_name((ls_axis)a), at->zigzag ? 'Z' : 'S', at->dim);
+        else if (at->kind == LS_PARTIAL || at->partial_gradient)
+            n += sprintf(text + n, " %s:%s", axis_name((ls_axis)a), at->kind == LS_PARTIAL ? "P" : "~P");
+    }
     return text;
 }
 
@@ -131,14 +135,28 @@ static const char *kernel_name(const struct instruction *i)
     return i->kernel ? i->kernel->name : "-";
 }
 
-/* "   27.0 MiB f32 over 4 ranks, #3" */
+/* "   tp 27.0 MiB f32 over 4 ranks, #3"; a message: "to rank 1 of 4" */
 static void put_exchange(struct sink *s, const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = &i->exchange;
-    ls_dtype type = p->values[i->out[0].id].dtype;
+    ls_dtype type = p->values[i->nout ? i->out[0].id : i->in[0].id].dtype;
 
-    put(s, "   %.1f MiB %s over %d ranks, #%d", (double)(e->total * ls_dtype_bytes(type)) / (1 << 20), ls_dtype_name(type),
-        ls_comm_size(e->comm), e->slot);
+    put(s, "   %s %.1f MiB %s ", axis_name(e->axis), (double)(e->total * ls_dtype_bytes(type)) / (1 << 20), ls_dtype_name(type));
+    if (e->op == LS_COLLECTIVE_SEND || e->op == LS_COLLECTIVE_RECV)
+        put(s, "%s rank %d of %d, #%d", e->op == LS_COLLECTIVE_SEND ? "to" : "from", e->root, ls_comm_size(e->comm), e->slot);
+    else
+        put(s, "over %d ranks, #%d", ls_comm_size(e->comm), e->slot);
+}
+
+/* "   tp dim 1 of 1024 over 2 ranks" */
+static void put_move(struct sink *s, const struct move *m)
+{
+    put(s, "   %s", axis_name(m->axis));
+    if (m->kind != MOVE_ENTER && m->kind != MOVE_REDUCE)
+        put(s, " dim %d of %zu", m->dim, m->whole);
+    if (m->kind == MOVE_SWAP)
+        put(s, " for dim %d of %zu", m->dim2, m->whole2);
+    put(s, " over %d ranks%s", ls_comm_size(m->comm), m->zigzag ? ", zigzag" : "");
 }
 
 static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
@@ -155,6 +173,8 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
         put_operand(s, p, i->in[k]);
     if (is_exchange(i))
         put_exchange(s, p, i);
+    if (i->op == OP_MOVE)
+        put_move(s, &i->move);
     put(s, "%s", when_text(i));
     put_freed(s, p, i, number);
     put(s, "\n");
@@ -169,8 +189,13 @@ static void put_totals(struct sink *s, const ls_program *p)
         scaled(b, (double)c.gradients), scaled(d, (double)c.optimizer));
     if (c.communication || c.offload)
         put(s, "communication %sB  offload %sB\n", scaled(a, (double)c.communication), scaled(b, (double)c.offload));
-    put(s, "activations %sB in one arena, of which %sB live at the peak\n", scaled(a, (double)c.activations),
-        scaled(b, (double)c.live_peak));
+    if (p->options.slots)
+        put(s, "activations %sB: %d slots of %sB and %sB that they share; %sB live at the peak\n", scaled(a, (double)c.activations),
+            p->options.slots, scaled(b, (double)p->arena_bytes[ARENA_SLOT]), scaled(d, (double)p->arena_bytes[ARENA_ACTIVATIONS]),
+            scaled(e, (double)c.live_peak));
+    else
+        put(s, "activations %sB in one arena, of which %sB live at the peak\n", scaled(a, (double)c.activations),
+            scaled(b, (double)c.live_peak));
     put(s, "FLOPs: forward %s  backward %s  recomputed %s  model total %s\n", scaled(a, c.forward_flops),
         scaled(b, c.backward_flops), scaled(d, c.recompute_flops), scaled(e, c.model_flops));
 }
