@@ -1,0 +1,413 @@
+/* test_pipeline_counts.c - what pipelines hold, send and wait for; what is refused; and what becomes of a rank that fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_pipeline.h"
+#include "program/program.h"
+
+enum { CHANNELS = 16, MESSAGE = PIPELINE_BATCH * PIPELINE_TIME * CHANNELS * 4 /* bytes */ };
+
+static void open_trial(ls_comm *world, const struct trial *t, struct setting *s)
+{
+    threads_set(1);
+    if (trial_open(world, t, s) < 0)
+        ranks_fail("%s: %s", trial_name(t, ls_comm_size(world)), ls_errmsg());
+}
+
+static void run(struct setting *s)
+{
+    ls_store_zero_grad(s->store);
+    if (ls_pipeline_run(s->pipeline, trial_before, trial_after, s) < 0)
+        ranks_fail("%s: %s", s->schedule.name, ls_errmsg());
+}
+
+/* ---- memory ---- */
+
+static size_t held(enum mem_category c)
+{
+    struct mem_stats now;
+
+    mem_read(&now);
+    return now.now[c];
+}
+
+/* GPipe holds M micro-batches of activations, 1F1B min(M, P - r): bytes of slots, exactly, and the ledger says the same. */
+static void check_memory(ls_comm *world, void *ctx)
+{
+    enum { MICRO = 6 };
+    size_t slot[2], shared[2], bytes[2];
+
+    (void)ctx;
+    for (int k = 0; k < 2; k++) {
+        struct trial t = { .schedule = k ? "1f1b" : "gpipe", .chunks = 1, .micro = MICRO, .net = NET_LLAMA };
+        int want = k ? MIN(MICRO, ls_comm_size(world) - ls_comm_rank(world)) : MICRO;
+        size_t nothing = held(MEM_ACTIVATIONS);
+        const ls_program *p;
+        struct setting s;
+
+        open_trial(world, &t, &s);
+        p = ls_pipeline_program(s.pipeline, 0);
+        slot[k] = p->arena_bytes[ARENA_SLOT];
+        shared[k] = p->arena_bytes[ARENA_ACTIVATIONS];
+        bytes[k] = held(MEM_ACTIVATIONS) - nothing;
+        RANKS_CHECK(p->options.slots == want && slot[k] > 0);
+        RANKS_CHECK(bytes[k] == shared[k] + (size_t)want * slot[k]);
+        RANKS_CHECK(ls_program_cost(p).activations == bytes[k]);
+        run(&s);
+        RANKS_CHECK(held(MEM_ACTIVATIONS) - nothing == bytes[k]);
+        trial_close(&s);
+    }
+    RANKS_CHECK(slot[0] == slot[1] && shared[0] == shared[1]);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        forked_run(n, check_memory, NULL);
+}
+
+/* The second run allocates nothing but what messages under way need, which is the same in every run. */
+static void check_steady(ls_comm *world, void *ctx)
+{
+    struct trial t = { .schedule = "zb-h1", .chunks = 1, .micro = 5, .net = NET_GPT2 };
+    struct mem_stats at[3];
+    struct setting s;
+
+    (void)ctx;
+    open_trial(world, &t, &s);
+    run(&s);
+    for (int k = 0; k < 3; k++) {
+        RANKS_TRY(ls_barrier(world));
+        mem_read(&at[k]);
+        run(&s);
+    }
+    RANKS_CHECK(at[1].calls == at[0].calls && at[2].calls == at[0].calls);
+    RANKS_CHECK(at[2].total_now == at[0].total_now && at[2].total_peak == at[0].total_peak);
+    trial_close(&s);
+}
+
+static void test_steady_state(void **state)
+{
+    (void)state;
+    forked_run(3, check_steady, NULL);
+}
+
+/* ---- messages ---- */
+
+struct counts { uint64_t forward[8], back[8]; ls_comm_count sent[2]; };
+
+static struct counts count(const struct setting *s)
+{
+    const ls_comm *forward = ls_mesh_comm(s->mesh, LS_GROUP_PP), *back = ls_mesh_comm(s->mesh, LS_GROUP_PP_BACK);
+    struct counts c = { 0 };
+
+    for (int q = 0; q < ls_comm_size(s->world); q++) {
+        c.forward[q] = ls_comm_bytes_to(forward, q);
+        c.back[q] = ls_comm_bytes_to(back, q);
+    }
+    c.sent[0] = ls_comm_counted(forward, LS_COLLECTIVE_SEND);
+    c.sent[1] = ls_comm_counted(back, LS_COLLECTIVE_SEND);
+    return c;
+}
+
+/* Only neighbours talk: a stage's output for each micro-batch goes to the rank of the next stage, the gradient to that of the one
+ * before; nothing where both are on one rank. */
+static void check_messages_of(ls_comm *world, const struct trial *t)
+{
+    int n = ls_comm_size(world), me = ls_comm_rank(world), messages = 0;
+    uint64_t forward[8] = { 0 }, back[8] = { 0 };
+    struct counts was, now;
+    struct setting s;
+    size_t said, bytes;
+
+    open_trial(world, t, &s);
+    for (int c = 0; c < t->chunks; c++) {
+        int stage = ls_pipeline_stage(&s.schedule, me, c), to = stage + 1 < n * t->chunks ? ls_pipeline_rank(&s.schedule, stage + 1, NULL) : me;
+        int from = stage > 0 ? ls_pipeline_rank(&s.schedule, stage - 1, NULL) : me;
+
+        forward[to] += to == me ? 0 : (uint64_t)t->micro * MESSAGE;
+        back[from] += from == me || !s.schedule.backward ? 0 : (uint64_t)t->micro * MESSAGE;
+        messages += (to != me) * t->micro + (from != me && s.schedule.backward) * t->micro;
+    }
+    run(&s);
+    RANKS_TRY(ls_barrier(world));
+    was = count(&s);
+    run(&s);
+    RANKS_TRY(ls_barrier(world));
+    now = count(&s);
+    for (int q = 0; q < n; q++)
+        if (now.forward[q] - was.forward[q] != forward[q] || now.back[q] - was.back[q] != back[q])
+            ranks_fail("%s: rank %d sent %llu and %llu bytes to %d; %llu and %llu were due", trial_name(t, n), me,
+                       (unsigned long long)(now.forward[q] - was.forward[q]), (unsigned long long)(now.back[q] - was.back[q]), q,
+                       (unsigned long long)forward[q], (unsigned long long)back[q]);
+    RANKS_CHECK(now.sent[0].calls + now.sent[1].calls - was.sent[0].calls - was.sent[1].calls == (uint64_t)messages);
+    bytes = ls_pipeline_bytes(s.pipeline, &said);
+    RANKS_CHECK(said == (size_t)messages && bytes == said * MESSAGE);
+    if (t->chunks == 1) {  /* P - 1 sends of a micro-batch forward, P - 1 back */
+        double all = messages;
+
+        RANKS_TRY(ls_all_reduce(world, &all, &all, 1, LS_F64, LS_SUM, NULL));
+        RANKS_CHECK(all == (s.schedule.backward ? 2 : 1) * t->micro * (n - 1));
+    }
+    trial_close(&s);
+}
+
+static void check_messages(ls_comm *world, void *ctx)
+{
+    const char *name;
+
+    (void)ctx;
+    for (int i = 0; (name = ls_pipeline_schedule_name(i)); i++) {
+        int chunks = strcmp(name, "interleaved") == 0 || strcmp(name, "zb-v") == 0 || strcmp(name, "forward-v") == 0 ? 2 : 1;
+
+        check_messages_of(world, &(struct trial){ .schedule = name, .chunks = chunks, .micro = 4, .net = NET_LLAMA_TIED });
+    }
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        forked_run(n, check_messages, NULL);
+}
+
+/* ---- idle time ---- */
+
+enum { UNIT = 16 };  /* milliseconds of a forward, and of each half of a backward */
+
+static void sleep_for(double milliseconds)
+{
+    struct timespec t = { 0, (long)(milliseconds * 1e6) };
+
+    nanosleep(&t, NULL);
+}
+
+/* One block a stage: its attention sleeps for the forward, attention's gradient for what is passed down, the two norms' for the
+ * weights. */
+static void watch(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
+{
+    (void)ctx;
+    (void)p;
+    (void)began;
+    (void)ended;
+    if (i->op == OP_ATTENTION || i->op == OP_ATTENTION_GRAD)
+        sleep_for(UNIT);
+    else if (i->op == OP_RMS_NORM_DW && i->block)
+        sleep_for(UNIT / 2.0);
+}
+
+
+static ls_status build_sleeper(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    struct setting *s = ctx;
+    ls_partition_options o = LS_PARTITION_DEFAULTS;
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, 4 }), targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ 1, 4 });
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+
+    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, LS_NONE)));
+    o.stage = *stage;
+    return ls_partition(p, s->mesh, &s->model, &o);
+}
+
+static ls_status feed_sleeper(void *ctx, ls_program *p, int chunk, int micro)
+{
+    static const int32_t tokens[4] = { 1, 2, 3, 4 };
+    static const float one = 1;
+
+    (void)ctx;
+    (void)chunk;
+    (void)micro;
+    if (ls_program_has(p, "tokens"))
+        LS_TRY(ls_program_write(p, "tokens", tokens, LS_I32, 4));
+    if (ls_program_has(p, "targets"))
+        LS_TRY(ls_program_write(p, "targets", tokens, LS_I32, 4));
+    return ls_program_has(p, "denominator") ? ls_program_write(p, "denominator", &one, LS_F32, 1) : LS_OK;
+}
+
+/* Share of ranks x seconds in which none of a rank's actions ran; a rank ends when the last does. */
+static double measure(ls_comm *world, struct setting *s)
+{
+    double busy, total;
+    ls_pipeline_spent t;
+
+    RANKS_TRY(ls_barrier(world));
+    RANKS_TRY(ls_pipeline_run(s->pipeline, feed_sleeper, NULL, s));
+    t = ls_pipeline_spent_last(s->pipeline);
+    RANKS_CHECK(t.forward > 0 && t.backward > 0 && (t.weights > 0) == s->schedule.split);
+    RANKS_CHECK(t.forward + t.backward + t.weights + t.waiting <= t.total * 1.0001);
+    busy = t.forward + t.backward + t.weights;
+    total = t.total;
+    RANKS_TRY(ls_all_reduce(world, &busy, &busy, 1, LS_F64, LS_SUM, NULL));
+    RANKS_TRY(ls_all_reduce(world, &total, &total, 1, LS_F64, LS_MAX, NULL));
+    return 1 - busy / (total * ls_comm_size(world));
+}
+
+static double played(const ls_pipeline_schedule *s)
+{
+    double forward[16], backward[16], weights[16];
+    ls_pipeline_played p;
+    double bubble;
+
+    for (int k = 0; k < 16; k++) {
+        forward[k] = weights[k] = 1;
+        backward[k] = s->split ? 1 : 2;
+    }
+    RANKS_TRY(ls_pipeline_play(s, &(ls_pipeline_times){ forward, backward, weights, 0 }, &p));
+    bubble = p.bubble;
+    ls_pipeline_played_free(s, &p);
+    return bubble;
+}
+
+static void sleep_through(ls_comm *world, const char *schedule, int chunks, int micro)
+{
+    struct setting s = { .world = world, .model = *spread_model(NET_LLAMA) };
+    ls_pipeline_options o = { .schedule = &s.schedule, .build = build_sleeper, .ctx = &s, .compile = LS_COMPILE_DEFAULTS };
+    ls_mesh_shape shape = LS_MESH_DEFAULTS;
+    double want, got = 0;
+    bool near = false;
+
+    threads_set(1);
+    shape.pp = ls_comm_size(world);
+    s.model.layers = (size_t)(shape.pp * chunks);
+    RANKS_TRY(ls_mesh_open(world, &shape, &s.mesh));
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s.store));
+    RANKS_TRY(ls_pipeline_schedule_make(schedule, shape.pp, chunks, micro, &s.schedule));
+    RANKS_TRY(ls_pipeline_open(s.store, s.mesh, &o, &s.pipeline));
+    for (int c = 0; c < chunks; c++)
+        program_watch(ls_pipeline_program(s.pipeline, c), watch, NULL);
+    want = played(&s.schedule);
+    for (int k = 0; k < 5 && !near; k++) {  /* another process may hold the cores; all ranks decide alike */
+        got = measure(world, &s);
+        near = fabs(got - want) <= 0.05 * want;
+    }
+    if (!near)
+        ranks_fail("%s: %.4f of the time idle; played, it is %.4f", schedule, got, want);
+    trial_close(&s);
+}
+
+static void check_bubble(ls_comm *world, void *ctx)
+{
+    (void)ctx;
+    sleep_through(world, "gpipe", 1, 4);
+    sleep_through(world, "1f1b", 1, 4);
+    sleep_through(world, "interleaved", 2, 4);
+    sleep_through(world, "zb-h1", 1, 4);
+    sleep_through(world, "zb-v", 2, 4);
+}
+
+static void test_bubble(void **state)
+{
+    (void)state;
+    forked_run(4, check_bubble, NULL);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(ls_comm *world, struct trial t, const char *why)
+{
+    struct setting s;
+
+    if (trial_open(world, &t, &s) != LS_EINVAL || !strstr(ls_errmsg(), why))
+        ranks_fail("'%s' is not in '%s'", why, ls_errmsg());
+    trial_close(&s);
+}
+
+static void check_refusals(ls_comm *world, void *ctx)
+{
+    static const int gap[] = { 0, 4, 4, PIPELINE_LAYERS }, late[] = { 1, 4, 5, PIPELINE_LAYERS }, few[] = { 0, 4, 5, 8 };
+    struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 3, .net = NET_GPT2 };
+    ls_pipeline_schedule s;
+    ls_pipeline_options o = { .schedule = &s };
+    struct setting open;
+    ls_pipeline *none = NULL;
+
+    (void)ctx;
+    t.begin = gap;
+    refused(world, t, "stage 1 of 3 has blocks 4 to 4 of the model's 9");
+    t.begin = late;
+    refused(world, t, "the first from block 0");
+    t.begin = few;
+    refused(world, t, "the last to 9");
+    t.begin = NULL;
+    t.schedule = "interleaved";
+    t.chunks = 4;
+    refused(world, t, "9 blocks for 3 stages of 4 chunks");
+    t = (struct trial){ .schedule = "1f1b", .chunks = 1, .micro = 3, .net = NET_GPT2 };
+    open_trial(world, &t, &open);
+    RANKS_TRY(ls_pipeline_schedule_make("1f1b", 2, 1, 4, &s));
+    RANKS_CHECK(ls_pipeline_open(open.store, open.mesh, &o, &none) == LS_EINVAL && !none);
+    RANKS_CHECK(strstr(ls_errmsg(), "a schedule of 2 stages on a mesh with pp 3"));
+    s.list[0][0].micro = 9;
+    RANKS_CHECK(ls_pipeline_open(open.store, open.mesh, &o, &none) == LS_EINVAL && !none);
+    ls_pipeline_schedule_free(&s);
+    trial_close(&open);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    forked_run(3, check_refusals, NULL);
+}
+
+/* ---- a rank that fails ---- */
+
+static ls_status fail_at_two(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct setting *s = ctx;
+
+    if (ls_comm_rank(s->world) == 1 && micro == 2)
+        return ls_fail(LS_EIO, "no more data");
+    return trial_before(ctx, p, chunk, micro);
+}
+
+/* Its own message stays, the others hear of it or run into the deadline; nobody hangs, and all is given back. */
+static void fail_on_one(int rank, int n, const char *where, void *ctx)
+{
+    struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 5, .net = NET_LLAMA };
+    struct setting s;
+    ls_comm *world;
+    ls_status st;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &world));
+    ls_comm_set_timeout(world, 1);
+    open_trial(world, &t, &s);
+    st = ls_pipeline_run(s.pipeline, fail_at_two, NULL, &s);
+    if (rank == 1)
+        RANKS_CHECK(st == LS_EIO && strcmp(ls_errmsg(), "no more data") == 0);
+    else
+        RANKS_CHECK(st == LS_EPEER || st == LS_ETIMEOUT);
+    trial_close(&s);
+    ls_comm_close(&world);
+}
+
+static void test_failure(void **state)
+{
+    (void)state;
+    ranks_pass(3, 60, fail_on_one, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_steady_state),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_bubble),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_failure),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
