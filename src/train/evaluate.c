@@ -44,8 +44,8 @@ static ls_status build_pipeline(struct making *m, const ls_compile_options *comp
     struct evaluation *e = m->e;
     ls_pipeline_options o = { .schedule = &e->schedule, .begin = ls_pipeline_begin(s->pipeline), .build = build_stage, .ctx = m, .compile = *compile };
 
-    LS_TRY(ls_pipeline_schedule_make("forward", s->schedule.stages, s->schedule.chunks, (int)turns(e), &e->schedule));
-    e->schedule.order = s->schedule.order;
+    LS_TRY(ls_pipeline_schedule_make(s->schedule.order == LS_STAGES_V ? "forward-v" : "forward", s->schedule.stages,
+                                     s->schedule.chunks, (int)turns(e), &e->schedule));
     return ls_pipeline_open(s->store, s->ranks.mesh, &o, &e->pipeline);
 }
 
