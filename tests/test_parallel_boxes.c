@@ -269,7 +269,7 @@ static void check_mesh(ls_comm *comm, void *ctx)
 
     threads_set(1);
     for (int zero = mesh->replicate > 1; zero < 4; zero++)
-        for (int o = 0; o < OPTIMIZERS; o++) {
+        for (int o = zero & 1; o < OPTIMIZERS; o += 1 + (ls_comm_size(comm) > 4)) {
             struct one x = one_of(*mesh, (ls_optimizer_kind)o, zero);
 
             x.data.accumulate_whole = o & 1;
@@ -292,6 +292,89 @@ static void test_boxes(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof meshes / sizeof meshes[0]; k++)
         forked_run(meshes[k].pp * meshes[k].dp * meshes[k].cp * meshes[k].tp, check_mesh, &meshes[k]);
+}
+
+/* ---- bytes, planned, of all ranks together ---- */
+
+struct total { size_t parameters, gradients, optimizer, sent[LS_COLLECTIVES]; };
+
+static void add_rank(const struct one *x, int rank, int n, struct total *t)
+{
+    ls_optimizer o = optimizer_of(x);
+    ls_comm *comm;
+    ls_mesh *m;
+    ls_store *s;
+    ls_program *p;
+    ls_cost c;
+
+    assert_int_equal(ls_comm_open("plan:", rank, n, &comm), LS_OK);
+    assert_int_equal(ls_mesh_open(comm, &x->mesh, &m), LS_OK);
+    assert_int_equal(ls_store_new(NULL, &s), LS_OK);
+    if (open_program(x, m, s, &o, true, &p) < 0)
+        fail_msg("%s", ls_errmsg());
+    c = ls_program_cost(p);
+    t->parameters += c.parameters;
+    t->gradients += c.gradients;
+    t->optimizer += c.optimizer;
+    for (int k = 0; k < LS_COLLECTIVES; k++)
+        t->sent[k] += ls_program_comm_bytes(p, LS_FORWARD | LS_BACKWARD | LS_LAST | LS_OPTIMIZER_STEP, k, NULL);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    ls_mesh_close(&m);
+    ls_comm_close(&comm);
+}
+
+/* What one sum of `bytes` over n ranks costs all of them: there and back, n - 1 times each. */
+static size_t sum_bytes(size_t n, size_t bytes) { return 2 * (n - 1) * bytes; }
+
+/* Adam in f32. whole: a parameter once a stage that has it; bytes: its boxes, once for all ranks with other samples. */
+static void check_bytes(const ls_mesh_shape *m, int zero)
+{
+    struct one x = one_of(*m, LS_ADAM, zero);
+    struct total t = { 0 }, want = { 0 };
+    size_t D = (size_t)(m->dp * m->cp), W = D * (size_t)(m->pp * m->tp), tp = (size_t)m->tp;
+    size_t *reduced = &want.sent[LS_COLLECTIVE_ALL_REDUCE], *scattered = &want.sent[LS_COLLECTIVE_REDUCE_SCATTER];
+    size_t *gathered = &want.sent[LS_COLLECTIVE_ALL_GATHER];
+
+    x.data.accumulate_whole = 1;
+    for (int r = 0; r < (int)W; r++)
+        add_rank(&x, r, (int)W, &t);
+    for (int k = 0; k < PARAMS; k++) {
+        const struct spec *p = &specs[k];
+        size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * count_of(p) * stages, bytes = whole * (p->cut_tp ? 1 : tp);
+        size_t ranks = p->cut_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
+        size_t times = zero ? 1 : ranks;                   /* how often an element is summed over tp, ends, and updated */
+
+        want.parameters += bytes * (zero == 3 ? 1 : ranks);
+        want.gradients += bytes * ranks;
+        want.optimizer += 2 * bytes * times;
+        if (zero) {
+            *scattered += (ranks - 1) * bytes;
+            *gathered += (ranks - 1) * bytes;  /* zero 3 too: no backward here reads a parameter */
+        } else {
+            *reduced += sum_bytes(ranks, bytes);
+        }
+        *reduced += p->sum_tp ? sum_bytes(tp, whole * times) : 0;
+        *reduced += sum_bytes(stages, bytes / stages * times);
+    }
+    *reduced += sum_bytes(W, 8);  /* the norm */
+    assert_int_equal(t.parameters, want.parameters);
+    assert_int_equal(t.gradients, want.gradients);
+    assert_int_equal(t.optimizer, want.optimizer);
+    for (int k = 0; k < LS_COLLECTIVES; k++)
+        assert_int_equal(t.sent[k], want.sent[k]);
+}
+
+static void test_bytes(void **state)
+{
+    static const ls_mesh_shape meshes[] = {
+        { 2, 1, 1, 1, 1, 1 }, { 1, 2, 1, 1, 2, 1 }, { 2, 2, 1, 1, 2, 1 }, { 2, 4, 1, 1, 1, 2 }, { 2, 2, 1, 2, 2, 4 }, { 1, 3, 1, 1, 3, 3 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof meshes / sizeof meshes[0]; k++)
+        for (int zero = 0; zero < 4; zero++)
+            check_bytes(&meshes[k], meshes[k].dp * meshes[k].cp > 1 ? zero : 0);
 }
 
 /* ---- planted bugs ---- */
@@ -343,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_planted_bugs),
     };
 
