@@ -7,6 +7,8 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/rng.h"
+#include "checkpoint/hf_tensors.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/slices.h"
 #include "helper_layouts.h"
@@ -184,6 +186,72 @@ static void what_nobody_speaks_for_is_named(void **state)
     forked_run(layout_ranks(j.layout), leave_a_hole, &j);
 }
 
+/* ---- Hugging Face ---- */
+
+/* A known model with weights of its own; over the ranks of world its matrices are cut, by turns, along rows and columns. */
+static ls_store *model_store(const ls_model *m, ls_comm *world)
+{
+    int n = world ? ls_comm_size(world) : 1, rank = world ? ls_comm_rank(world) : 0;
+    ls_store *s;
+
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7 }, &s));
+    RANKS_TRY(hf_declare(s, m));
+    for (size_t i = 0; i < ls_store_count(s) && n > 1; i++) {
+        int dim = (int)(i % 2), last = ls_store_ndim(s, i) - 1;
+        size_t size = ls_store_size(s, i, dim > last ? last : dim), begin = size * (size_t)rank / (size_t)n;
+
+        store_cut(s, i, dim > last ? last : dim, begin, size * ((size_t)rank + 1) / (size_t)n - begin);
+    }
+    store_set_world(s, world);
+    RANKS_TRY(ls_store_allocate(s));
+    for (size_t i = 0; i < ls_store_count(s); i++) {
+        size_t count = 1;
+        double *x;
+
+        for (int d = 0; d < ls_store_ndim(s, i); d++)
+            count *= ls_store_size(s, i, d);
+        x = malloc(count * sizeof *x);
+        rng_normals(5, rng_stream(ls_store_name(s, i)), 0, count, x);
+        RANKS_TRY(ls_store_set(s, i, x, LS_F64, count));
+        free(x);
+    }
+    return s;
+}
+
+static void save_model(ls_comm *world, void *ctx)
+{
+    ls_train_state state = small_state(1);
+    ls_model m;
+    ls_store *s;
+
+    RANKS_TRY(ls_model_preset("llama-tiny", &m));
+    s = model_store(&m, world);
+    RANKS_TRY(ls_checkpoint_save_ranks(world, ctx, s, &m, &state, NULL));
+    RANKS_CHECK(ls_comm_size(world) == 1 || ls_hf_export("nowhere", &m, s, NULL) == LS_EINVAL);
+    ls_store_release(&s);
+}
+
+static void a_model_in_slices_is_exported(void **state)
+{
+    char path[3][400], *text[2];
+    size_t bytes[2];
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        snprintf(path[k], sizeof path[k], "%s", scratch(k ? "slices" : "whole"));
+        forked_run(k ? 3 : 1, save_model, path[k]);
+        strcat(path[k], "/step_00000001");
+        snprintf(path[2], sizeof path[2], "%s", scratch(k ? "hf_slices" : "hf_whole"));
+        TRY(ls_checkpoint_export(path[k], path[2], NULL));
+        strcat(path[2], "/model.safetensors");
+        TRY(file_read(path[2], &text[k], &bytes[k]));
+    }
+    assert_true(bytes[0] > 10000 && bytes[0] == bytes[1]);
+    assert_memory_equal(text[0], text[1], bytes[0]);
+    mem_free(text[0]);
+    mem_free(text[1]);
+}
+
 /* ---- slices, memory ---- */
 
 static void ranges_are_few_boxes_in_order(void **state)
@@ -240,6 +308,7 @@ int main(void)
         TEST(nothing_is_saved_twice),
         TEST(what_nobody_speaks_for_is_named),
         TEST(damaged_slices_are_refused),
+        TEST(a_model_in_slices_is_exported),
         TEST(ranges_are_few_boxes_in_order),
         TEST(memory_is_a_chunk),
 #undef TEST

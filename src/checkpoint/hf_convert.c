@@ -1,25 +1,24 @@
-/* hf_convert.c - between checkpoints and Hugging Face folders, by way of a store. */
+/* hf_convert.c - between checkpoints and Hugging Face folders: out of slices a parameter at a time, in by way of a store. */
 #include "lockstep/checkpoint.h"
 
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/hf_export.h"
 #include "checkpoint/hf_tensors.h"
 
 #define TOKENIZER_NAME "tokenizer.json"
 
-static ls_status model_of(const char *path, ls_model *m, ls_dtype *type)
+static ls_status model_of(const char *path, ls_model *m)
 {
     ls_checkpoint_info *info;
     ls_status st = LS_OK;
 
     LS_TRY(ls_checkpoint_inspect(path, &info));
-    if (info->has_model) {
+    if (info->has_model)
         *m = info->model;
-        *type = info->type;
-    } else {
+    else
         st = ls_fail(LS_EUNSUPPORTED, "%s: its tensors are of no model that Hugging Face knows", path);
-    }
     ls_checkpoint_info_release(&info);
     return st;
 }
@@ -41,26 +40,34 @@ static ls_status store_of(const ls_model *m, ls_dtype type, ls_store **out)
     return st;
 }
 
-/* The store is f32 (f64 for f64), so that it gets the truth of every parameter exactly. */
+/* The store has names and shapes alone: what is saved must be them. */
+static ls_status export_saved(struct saved *saved, const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *o)
+{
+    LS_TRY(saved_check_store(saved, store, false));
+    LS_TRY(saved_check_shards(saved));
+    return hf_export(folder, m, store, saved, o);
+}
+
 ls_status ls_checkpoint_export(const char *path, const char *folder, const ls_hf_options *options)
 {
     ls_hf_options o = LS_HF_DEFAULTS;
     ls_store *store = NULL;
+    struct saved saved = { 0 };
     char *tokenizer = file_path("%s/" TOKENIZER_NAME, path);
     ls_model m;
-    ls_dtype type = LS_F32;
-    ls_status st = tokenizer ? model_of(path, &m, &type) : LS_ENOMEM;
+    ls_status st = tokenizer ? model_of(path, &m) : LS_ENOMEM;
 
     if (options)
         o = *options;
     if (st == LS_OK && !o.tokenizer && file_exists(tokenizer))
         o.tokenizer = tokenizer;
     if (st == LS_OK)
-        st = store_of(&m, type == LS_F64 ? LS_F64 : LS_F32, &store);
+        st = store_of(&m, LS_F32, &store);
     if (st == LS_OK)
-        st = ls_checkpoint_load(path, store, LS_LOAD_VERIFY, NULL);
+        st = saved_open(path, true, &saved);
     if (st == LS_OK)
-        st = ls_hf_export(folder, &m, store, &o);
+        st = export_saved(&saved, folder, &m, store, &o);
+    saved_close(&saved);
     ls_store_release(&store);
     mem_free(tokenizer);
     return st;

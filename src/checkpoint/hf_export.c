@@ -1,11 +1,11 @@
-/* hf_export.c - a store -> a Hugging Face folder, and both directions between such folders and checkpoints.
+/* hf_export.c - a store, or a checkpoint a parameter at a time -> a Hugging Face folder.
  *
  * The folder: config.json, generation_config.json, the tensors, and with a tokenizer its tokenizer.json and
  * tokenizer_config.json. The tensors go into model.safetensors, or, when they are more than shard_bytes, into
  * model-00001-of-0000N.safetensors ... in their order, a new file whenever the next tensor would make one larger than
  * that, with the index of hf_index.h. All is written to FOLDER.tmp, which takes the name when it is complete.
  */
-#include "lockstep/checkpoint.h"
+#include "checkpoint/hf_export.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +26,7 @@ struct exporter {
     const char            *folder;   /* while it is written */
     const ls_model        *model;
     const ls_store        *store;
+    const struct saved    *saved;    /* NULL: the elements are the store's */
     ls_hf_options          o;
     struct hf_tensor      *tensor;
     struct safetensor_spec *spec;    /* [n] */
@@ -176,23 +177,48 @@ static void shard_name(const struct exporter *x, size_t shard, char out[SHARD_NA
         snprintf(out, SHARD_NAME_ROOM, "model-%05zu-of-%05zu.safetensors", shard + 1, x->shards);
 }
 
+static bool is_in_parts(const ls_store *s, size_t i)
+{
+    for (int d = 0; d < ls_store_ndim(s, i); d++)
+        if (store_local_size(s, i, d) != ls_store_size(s, i, d))
+            return true;
+    return !store_is_here(s, i) || store_sharded(s, i, STORE_VALUE) || store_sharded(s, i, STORE_STATE);
+}
+
+static ls_status read_store(const struct exporter *x, size_t i, void *own, size_t count)
+{
+    const char *name = ls_store_name(x->store, i);
+
+    if (is_in_parts(x->store, i))
+        return ls_fail(LS_EINVAL, "parameter '%s' lies in parts on several ranks; save a checkpoint and export that", name);
+    if (!ls_store_value(x->store, i))
+        return ls_fail(LS_EINVAL, "parameter '%s' is exported before it is allocated", name);
+    return ls_store_read(x->store, i, store_is_allocated(x->store, i, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER, own,
+                         x->o.type, count);
+}
+
+static ls_status read_saved(const struct exporter *x, size_t i, void *own, size_t count)
+{
+    const char *name = ls_store_name(x->store, i);
+    struct slice all = { { 0 }, { 0 } };
+
+    for (int d = 0; d < ls_store_ndim(x->store, i); d++)
+        all.extent[d] = ls_store_size(x->store, i, d);
+    saved_read(x->saved, saved_truth(x->saved, name), name, &all, 0, count, own, x->o.type);
+    return LS_OK;
+}
+
 /* The parameter's truth (rule 3 of checkpoint.h) as the type asked for; *own from mem_alloc. */
 static ls_status read_truth(const struct exporter *x, const struct model_weight *w, void **own)
 {
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
-    const char *truth;
     ls_status st;
 
     LS_TRY(hf_find_parameter(x->store, w, &index));
-    if (!ls_store_value(x->store, index))
-        return ls_fail(LS_EINVAL, "parameter '%s' is exported before it is allocated", w->name);
-    if (store_sharded(x->store, index, STORE_VALUE) || store_sharded(x->store, index, STORE_STATE))
-        return ls_fail(LS_EINVAL, "parameter '%s' lies in parts on several ranks; save a checkpoint and export that", w->name);
-    truth = store_is_allocated(x->store, index, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER;
     *own = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(x->o.type));
     if (!*own)
         return LS_ENOMEM;
-    st = ls_store_read(x->store, index, truth, *own, x->o.type, count);
+    st = x->saved ? read_saved(x, index, *own, count) : read_store(x, index, *own, count);
     if (st < 0) {
         mem_free(*own);
         *own = NULL;
@@ -306,11 +332,11 @@ static ls_status check_export(const char *folder, const char *tmp, const ls_hf_o
     return LS_OK;
 }
 
-ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *options)
+ls_status hf_export(const char *folder, const ls_model *m, const ls_store *store, const struct saved *saved, const ls_hf_options *options)
 {
     static const ls_hf_options defaults = LS_HF_DEFAULTS;
     ls_model model = *m;
-    struct exporter x = { .model = &model, .store = store, .o = options ? *options : defaults };
+    struct exporter x = { .model = &model, .store = store, .saved = saved, .o = options ? *options : defaults };
     size_t length = strlen(folder);
     char *tmp;
     ls_status st;
@@ -336,4 +362,9 @@ ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *st
 free_tmp:
     mem_free(tmp);
     return st;
+}
+
+ls_status ls_hf_export(const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *options)
+{
+    return hf_export(folder, m, store, NULL, options);
 }
