@@ -19,6 +19,13 @@ ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab
                        .vocab = vocab, .max_positions = 32, .tied = tied, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 };
 }
 
+ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen, size_t ffn, size_t shared)
+{
+    return (ls_model){ .architecture = family, .layers = 2, .width = 12, .heads = 4, .kv_heads = 2, .head_size = 4, .vocab = 37,
+                       .max_positions = 32, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = experts,
+                       .experts_per_token = chosen, .expert_ffn = ffn, .shared_ffn = shared, .norm_topk = 1 };
+}
+
 static void build(ls_program *p, const struct partition_case *c)
 {
     size_t shape[2] = { c->batch, c->time };
@@ -112,23 +119,28 @@ static size_t whole_count(const ls_store *s, size_t i)
     return n;
 }
 
-/* This rank's addend of the gradient of parameter i, in its place in the whole. */
+/* This rank's addend of the gradient of parameter i, in its place in the whole: a box of up to three dims. */
 static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh, double *out)
 {
     const ls_placement *at = store_placement(s, i);
-    size_t count = store_local_count(s, i), rows = store_local_size(s, i, 0), columns = count / (rows ? rows : 1);
-    size_t width = whole_count(s, i) / ls_store_size(s, i, 0), c0 = ls_store_ndim(s, i) > 1 ? store_local_begin(s, i, 1) : 0;
+    size_t count = store_local_count(s, i), begin[3] = { 0 }, own[3] = { 1, 1, 1 }, all[3] = { 1, 1, 1 };
     bool counts = !mesh || at[LS_AXIS_TP].kind == LS_SHARD || at[LS_AXIS_TP].partial_gradient || ls_mesh_index(mesh, LS_GROUP_TP) == 0;
-    double *own;
+    int first = 3 - ls_store_ndim(s, i);
+    double *part;
     ls_status st;
 
     if (!counts || !count)
         return LS_OK;
-    own = malloc(count * sizeof *own);
-    st = ls_tensor_read(ls_store_grad(s, i), own, LS_F64, count);
-    for (size_t r = 0; r < rows; r++)
-        memcpy(out + (store_local_begin(s, i, 0) + r) * width + c0, own + r * columns, columns * sizeof *own);
-    free(own);
+    for (int d = 0; d < ls_store_ndim(s, i); d++) {
+        begin[first + d] = store_local_begin(s, i, d);
+        own[first + d] = store_local_size(s, i, d);
+        all[first + d] = ls_store_size(s, i, d);
+    }
+    part = malloc(count * sizeof *part);
+    st = ls_tensor_read(ls_store_grad(s, i), part, LS_F64, count);
+    for (size_t r = 0; r < own[0] * own[1]; r++)
+        memcpy(out + ((begin[0] + r / own[1]) * all[1] + begin[1] + r % own[1]) * all[2] + begin[2], part + r * own[2], own[2] * sizeof *part);
+    free(part);
     return st;
 }
 

@@ -256,6 +256,19 @@ static ls_value experts_of(ls_program *p, size_t capacity)
 static ls_value experts(ls_program *p) { return experts_of(p, 0); }
 static ls_value experts_drop(ls_program *p) { return experts_of(p, 1); }
 
+static ls_value shuffled(ls_program *p)  /* on one rank: there and back */
+{
+    ls_value x = ls_silu(p, PARAM("x", 2, 3, 4)), y[2];
+    ls_routing r = routing(p, PARAM("logits", 2, 3, 5), 0, 0, 0, LS_NONE);
+    ls_value rows = ls_rows_spread(p, x, &r), there = program_shuffle_counts(p, NULL, r.counts);
+
+    for (int k = 0; k < 2; k++) {
+        y[k] = program_new_value(p, "shuffled", LS_F64, 2, (size_t[]){ k ? r.size : r.size + 3, 4 });
+        program_shuffle(p, &(struct shuffle){ NULL, k, r.size }, k ? y[0] : rows, r.counts, there, y[k]);
+    }
+    return ls_rows_collect(p, y[1], &r);
+}
+
 /* ---- losses ---- */
 
 static ls_value xent(ls_program *p)
@@ -355,7 +368,7 @@ static const struct gradient_case cases[] = {
     CASE(slice_overlap), CASE(moves),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all), CASE(route_softmax), CASE(route_plain), CASE(route_sigmoid), CASE(route_capacity),
-    CASE(route_padded), CASE(experts), CASE(experts_drop),
+    CASE(route_padded), CASE(experts), CASE(experts_drop), CASE(shuffled),
     { "cast", cast, 0x1p-4, 1e-5 },  /* linear, but rounded to f32 on the way: a long step */
 };
 

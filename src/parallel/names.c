@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* What a dim counts: by heads whole, by anything else element by element. */
-enum unit { UNIT_QUERY, UNIT_KEY, UNIT_FFN, UNIT_VOCAB };
+enum unit { UNIT_QUERY, UNIT_KEY, UNIT_FFN, UNIT_VOCAB, UNIT_EXPERT, UNIT_EXPERT_FFN, UNIT_SHARED_FFN };
 
 /* '*' in front: any name that ends so. A name may stand in several rows, one a dim. */
 struct name_row { const char *pattern; ls_axis axis; int dim; enum unit unit; };
@@ -31,6 +31,16 @@ static const struct name_row rows[] = {
     { "*.mlp.gate_proj.weight", LS_AXIS_TP, 0, UNIT_FFN },
     { "*.mlp.up_proj.weight", LS_AXIS_TP, 0, UNIT_FFN },
     { "*.mlp.down_proj.weight", LS_AXIS_TP, 1, UNIT_FFN },
+    /* experts */
+    { "*.mlp.experts.gate_proj.weight", LS_AXIS_EP, 0, UNIT_EXPERT },
+    { "*.mlp.experts.gate_proj.weight", LS_AXIS_TP, 1, UNIT_EXPERT_FFN },
+    { "*.mlp.experts.up_proj.weight", LS_AXIS_EP, 0, UNIT_EXPERT },
+    { "*.mlp.experts.up_proj.weight", LS_AXIS_TP, 1, UNIT_EXPERT_FFN },
+    { "*.mlp.experts.down_proj.weight", LS_AXIS_EP, 0, UNIT_EXPERT },
+    { "*.mlp.experts.down_proj.weight", LS_AXIS_TP, 2, UNIT_EXPERT_FFN },
+    { "*.mlp.shared_experts.gate_proj.weight", LS_AXIS_TP, 0, UNIT_SHARED_FFN },
+    { "*.mlp.shared_experts.up_proj.weight", LS_AXIS_TP, 0, UNIT_SHARED_FFN },
+    { "*.mlp.shared_experts.down_proj.weight", LS_AXIS_TP, 1, UNIT_SHARED_FFN },
     /* both, untied */
     { "lm_head.weight", LS_AXIS_TP, 0, UNIT_VOCAB },
 };
@@ -46,7 +56,8 @@ static bool matches(const char *pattern, const char *name)
 
 static const char *unit_name(enum unit u)
 {
-    static const char *const names[] = { "query heads", "key heads", "elements of the ffn", "vocabulary entries" };
+    static const char *const names[] = { "query heads", "key heads", "elements of the ffn", "vocabulary entries", "experts",
+                                         "elements of an expert's ffn", "elements of the shared ffn" };
 
     return names[u];
 }
@@ -64,6 +75,9 @@ static struct piece unit_piece(const struct cutter *c, const struct name_row *ro
     case UNIT_KEY:   return (struct piece){ m->kv_heads * m->head_size, m->head_size, 0 };
     case UNIT_FFN:   return (struct piece){ m->ffn, 1, 0 };
     case UNIT_VOCAB: return (struct piece){ m->vocab, 1, 0 };
+    case UNIT_EXPERT: return (struct piece){ m->experts, 1, 0 };
+    case UNIT_EXPERT_FFN: return (struct piece){ m->expert_ffn, 1, 0 };
+    case UNIT_SHARED_FFN: return (struct piece){ m->shared_ffn, 1, 0 };
     }
     return (struct piece){ 0 };
 }

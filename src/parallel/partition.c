@@ -31,14 +31,21 @@ bool partition_has(enum partition_bug bug) { return planted == bug; }
 
 /* ---- what can't be cut ---- */
 
-static ls_status check_model(const ls_model *m, const ls_partition_options *o, int tp, int cp)
+static ls_status check_model(const ls_model *m, const ls_partition_options *o, int tp, int cp, int ep)
 {
+    size_t ffn = m->experts ? m->expert_ffn : m->ffn;
     size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, per_unit = m->heads / units;
     size_t heads = units / (size_t)tp * per_unit;  /* of the rank that has fewest */
 
-    if (m->heads < (size_t)tp || m->ffn < (size_t)tp || m->vocab < (size_t)tp)
-        return ls_fail(LS_EINVAL, "partition: heads %zu, ffn %zu, vocab %zu over tp %d; every rank wants one of each at least",
-                       m->heads, m->ffn, m->vocab, tp);
+    if (m->heads < (size_t)tp || ffn < (size_t)tp || m->vocab < (size_t)tp || (m->shared_ffn && m->shared_ffn < (size_t)tp))
+        return ls_fail(LS_EINVAL, "partition: heads %zu, %s %zu%s, vocab %zu over tp %d; every rank wants one of each at least",
+                       m->heads, m->experts ? "expert_ffn" : "ffn", ffn, m->shared_ffn && m->shared_ffn < (size_t)tp ? " (or the shared one)" : "",
+                       m->vocab, tp);
+    if (m->experts < (size_t)ep && ep > 1)
+        return ls_fail(LS_EINVAL, "partition: %zu experts over ep %d; every rank wants one at least", m->experts, ep);
+    if (m->experts && m->capacity > 0 && cp > 1)
+        return ls_fail(LS_EINVAL, "partition: capacity %g with cp %d; it counts the tokens of whole samples, of which a rank of cp has slices",
+                       m->capacity, cp);
     if (cp > 1 && o->context == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)cp)
         return ls_fail(LS_EINVAL, "partition: cp %d exchanges heads for tokens, but of %zu heads a rank of tp %d has %zu; %zu ranks of cp "
                        "at most, or the ring", cp, m->heads, tp, heads, heads);
@@ -264,7 +271,8 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
         return ls_fail(LS_EINVAL, "partition: the program is %s already", p->compiled ? "compiled" : "partitioned");
     if ((unsigned)o->context > LS_CONTEXT_ALL_TO_ALL)
         return ls_fail(LS_EINVAL, "partition: context %d does not exist", (int)o->context);
-    LS_TRY(check_model(&checked, o, ls_mesh_size(mesh, LS_GROUP_TP), ls_mesh_size(mesh, LS_GROUP_CP)));
+    LS_TRY(check_model(&checked, o, ls_mesh_size(mesh, LS_GROUP_TP), ls_mesh_size(mesh, LS_GROUP_CP),
+                       ls_mesh_size(mesh, LS_GROUP_EP)));
     d = mem_zalloc(MEM_OTHER, sizeof *d);
     if (!d)
         return LS_ENOMEM;

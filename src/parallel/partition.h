@@ -36,6 +36,9 @@ struct lie {
 /* Versions of a value in other placements, so that several readers in a block share a move. */
 struct version { int from, to; ls_axis axis; enum move_kind kind; int dim, block; };
 
+/* The mixture of experts whose rules run: what experts.c hands from one to the next. */
+struct routing { size_t experts, chosen, capacity, rows, expected; ls_value counts, there; };
+
 struct cutter {
     ls_program        *p;
     const struct mark *d;
@@ -46,6 +49,7 @@ struct cutter {
     int                nlie;
     struct version    *version;
     int                nversions, versions_room;
+    struct routing     routing;
     const struct instruction *now;     /* whose rule runs, for messages */
 };
 
@@ -104,6 +108,7 @@ void     cut_refuse(struct cutter *c, ls_axis a, ls_value v, const char *why);
 
 /* ---- rules in files of their own ---- */
 rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view;
+rule_fn rule_route, rule_route_rows, rule_router_loss, rule_rows_spread, rule_rows_collect, rule_grouped_linear;  /* experts.c */
 
 /* ---- planted bugs, for tests ---- */
 

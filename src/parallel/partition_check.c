@@ -68,7 +68,7 @@ static ls_status check_move(const struct cutter *c, const struct instruction *i,
     return LS_OK;
 }
 
-static bool is_linear(int op) { return op == OP_SCALE || op == OP_COPY || op == OP_ADD || op == OP_REDUCE_SUM || op == OP_VIEW; }
+static bool is_linear(int op) { return op == OP_SCALE || op == OP_COPY || op == OP_ADD || op == OP_REDUCE_SUM || op == OP_VIEW || op == OP_SHUFFLE; }
 
 /* The type that operands [0, n) give together. */
 static ls_status together(const struct cutter *c, const struct instruction *i, ls_axis a, int n, enum type *out)
@@ -175,6 +175,38 @@ static ls_status check_sum(const struct cutter *c, const struct instruction *i, 
     return along ? makes(c, i, a, PARTIAL) : check_general(c, i, a, 1);
 }
 
+static ls_status check_grouped(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    ls_value x = i->in[0], w = i->in[1];
+
+    if (is_cut_on(c, w, a, 1)) {
+        if (!fits(type_of(c, x, a), ENTERED))
+            return wrong(c, i, a, x, "the experts' rows are cut, so its gradient here is an addend of each rank's; it has to be entered");
+        return makes(c, i, a, CUT);
+    }
+    if (is_cut_on(c, w, a, 2))
+        return is_cut_on(c, x, a, 1) ? makes(c, i, a, PARTIAL) : wrong(c, i, a, x, "the experts' columns are cut, and it is not cut with them");
+    return check_general(c, i, a, 2);
+}
+
+/* Weights beside addends: what they weigh here is a part of their gradient. */
+static ls_status check_collect(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    if (type_of(c, i->in[0], a) != PARTIAL)
+        return check_general(c, i, a, 3);
+    if (!fits(type_of(c, i->in[2], a), ENTERED))
+        return wrong(c, i, a, i->in[2], "it weighs addends, so its gradient here is one; it has to be entered");
+    return makes(c, i, a, PARTIAL);
+}
+
+static ls_status check_router_loss(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    enum type t;
+
+    LS_TRY(together(c, i, a, 1, &t));
+    return t == FREE ? LS_OK : makes(c, i, a, t == CUT ? PARTIAL : t);
+}
+
 static ls_status check_ring(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
     for (int k = 0; k < 3 && a == i->across.axis; k++)
@@ -194,6 +226,9 @@ static ls_status check_instruction(const struct cutter *c, const struct instruct
     case OP_VOCAB_XENT:     return check_loss(c, i, a);
     case OP_REDUCE_SUM:     return check_sum(c, i, a);
     case OP_RING_ATTENTION: return check_ring(c, i, a);
+    case OP_GROUPED_LINEAR: return check_grouped(c, i, a);
+    case OP_ROWS_COLLECT:   return check_collect(c, i, a);
+    case OP_ROUTER_LOSS:    return check_router_loss(c, i, a);
     default:                return check_general(c, i, a, i->nin);
     }
 }

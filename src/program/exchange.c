@@ -313,6 +313,10 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
             const struct instruction *i = &p->list[s].at[k];
             const struct exchange *e = &i->exchange;
 
+            if (i->op == OP_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && i->shuffle.comm) {
+                bytes += shuffle_bytes(p, i);
+                n++;
+            }
             if (i->op != OP_COMM_START || (int)e->op != collective || !instruction_runs(i, segments))
                 continue;
             bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);

@@ -250,6 +250,8 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     case OP_COMM_START: return exchange_start(p, i);
     case OP_COMM_WAIT:  return exchange_wait(p, i);
     case OP_LOAD:       return store_load(p->store, i->group, i->state, i->call->out[0].data);
+    case OP_SHUFFLE_COUNTS:
+    case OP_SHUFFLE:    return shuffle_run(i);
     case OP_SAVE:       return store_save(p->store, i->group, i->state, i->call->in[0].data);
     default:
         i->kernel->run(i->call);

@@ -346,7 +346,7 @@ static gradient_rule_fn *const rules[PROGRAM_OPS] = {
     [OP_REDUCE_SUM] = grad_reduce_sum, [OP_VIEW] = grad_view,
     [OP_ROUTE] = gradient_route,       [OP_ROUTER_LOSS] = gradient_router_loss,
     [OP_ROWS_SPREAD] = gradient_rows_spread, [OP_ROWS_COLLECT] = gradient_rows_collect,
-    [OP_GROUPED_LINEAR] = gradient_grouped_linear,
+    [OP_GROUPED_LINEAR] = gradient_grouped_linear, [OP_SHUFFLE] = gradient_shuffle,
     [OP_CONV2D] = gradient_conv2d,     [OP_MAX_POOL2D] = gradient_max_pool2d,
     [OP_AVG_POOL2D] = gradient_avg_pool2d, [OP_BATCH_NORM] = gradient_batch_norm,
     [OP_MOVE] = gradient_move,
@@ -377,6 +377,7 @@ static bool passes(const struct instruction *i, int k)
     case OP_ROWS_SPREAD: return k == 0;
     case OP_ROWS_COLLECT: return k != 1;
     case OP_GROUPED_LINEAR: return k < 2;
+    case OP_SHUFFLE:     return k == 0;
     default:             return true;
     }
 }

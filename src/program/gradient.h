@@ -26,6 +26,8 @@ void     gradient_add(struct gradient *g, enum op op, const struct op_attr *attr
                       const ls_value *x);
 
 gradient_rule_fn gradient_move;  /* move.c */
+/* shuffle.c */
+gradient_rule_fn gradient_shuffle;
 /* ops_experts.c */
 gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gradient_rows_collect, gradient_grouped_linear;
 /* gradient_image.c */

@@ -285,6 +285,8 @@ const char *program_op_name(int op)
     case OP_COMM_WAIT:  return "wait";
     case OP_LOAD:       return "load";
     case OP_SAVE:       return "save";
+    case OP_SHUFFLE_COUNTS: return "shuffle_counts";
+    case OP_SHUFFLE:    return "shuffle";
     case OP_MOVE:       return "move";
     case OP_RING_ATTENTION:      return "ring_attention";
     case OP_RING_ATTENTION_GRAD: return "ring_attention_grad";

@@ -45,7 +45,8 @@ static bool moves_nothing(const struct instruction *i)
 /* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
 static bool never_again(int op)
 {
-    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || op == OP_ROUTE || op == OP_ROUTE_ROWS;
+    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || op == OP_ROUTE || op == OP_ROUTE_ROWS ||
+           op == OP_SHUFFLE_COUNTS;
 }
 
 static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }

@@ -1,0 +1,185 @@
+/* experts.c - mixtures of experts over the ranks: rules of the partition for routings, rows by expert and their products.
+ *
+ *     routing     R logits over tp                              the same on all ranks of tp; each rank of ep routes its own tokens
+ *     spread      ~R x                -> ~R rows [M,C]           over ep: behind it rows go to the ranks of their experts
+ *     products    ~R, w cut by rows   -> S along the last dim    experts over ep, F over tp
+ *                 S,  w cut by columns -> P
+ *     collect     P rows, ~R weights  -> P, added up             over ep: in front of it rows come back
+ *
+ * Over ep nothing is cut but the experts' weights: its ranks have other tokens, as over dp. A layer's forward has two exchanges of
+ * rows; how many go where is known at run time, the buffers are as large as can be. Over cp rows are cut as their tokens are.
+ */
+#include "parallel/partition.h"
+
+static bool spread_over(const struct cutter *c) { return c->n[LS_AXIS_EP] > 1; }
+
+/* ---- routing ---- */
+
+static void no_gradient(struct cutter *c, ls_value v) { lie_of(c, v)->learns = false; }
+
+void rule_route(struct cutter *c, struct instruction *i)
+{
+    ls_value logits;
+
+    logits = i->in[0] = want_whole(c, i->in[0], LS_AXIS_TP);
+    weight_beside(c, i, 1, logits, LS_AXIS_CP);
+    weight_beside(c, i, 1, logits, LS_AXIS_TP);
+    if (!program_ok(c->p))
+        return;
+    if (i->attr.route.capacity && lies_cut(c, logits, LS_AXIS_CP))
+        cut_refuse(c, LS_AXIS_CP, logits, "a capacity counts the tokens of whole samples");
+    c->routing = (struct routing){ .experts = program_value(c->p, logits)->size[2], .chosen = program_value(c->p, i->out[0])->size[2],
+                                   .capacity = i->attr.route.capacity };
+    for (int k = 0; k < 2; k++) {
+        for (int a = 0; a < LS_AXES; a++)
+            lie_as(c, i->out[k], logits, (ls_axis)a, place_of(c, logits, (ls_axis)a)->dim);
+        value_resize(c, i->out[k], 1, program_value(c->p, logits)->size[1]);
+    }
+    no_gradient(c, i->out[2]);
+    no_gradient(c, i->out[3]);
+    emit_cut(c, i);
+}
+
+void rule_route_rows(struct cutter *c, struct instruction *i)
+{
+    lie_like(c, i->out[0], i->in[0]);
+    c->routing.counts = i->out[1];
+    emit_cut(c, i);
+}
+
+/* An addend of each rank of cp: its tokens'. */
+void rule_router_loss(struct cutter *c, struct instruction *i)
+{
+    i->in[0] = want_whole(c, i->in[0], LS_AXIS_TP);
+    if (!program_ok(c->p))
+        return;
+    if (lies_cut(c, i->in[0], LS_AXIS_CP))
+        *place_of(c, i->out[0], LS_AXIS_CP) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_cut(c, i);
+}
+
+/* ---- rows ---- */
+
+/* The most tokens that a rank of ep has. */
+static size_t most_tokens(struct cutter *c, ls_value rows)
+{
+    size_t b = program_value(c->p, rows)->size[0], t = program_value(c->p, rows)->size[1], most = 0;
+    struct piece piece;
+
+    if (!lies_cut(c, rows, LS_AXIS_CP))
+        return b * t;
+    piece = piece_of(c, rows, LS_AXIS_CP);
+    for (int r = 0; r < c->n[LS_AXIS_CP]; r++)
+        most = MAX(most, part_size(piece.whole, piece.grain, piece.zigzag, r, c->n[LS_AXIS_CP]));
+    return b * most;
+}
+
+/* The most rows that all ranks can send to this one. */
+static size_t most_rows(struct cutter *c, ls_value rows)
+{
+    const struct routing *r = &c->routing;
+    int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
+    size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n), t = program_value(c->p, rows)->size[1];
+    size_t most = most_tokens(c, rows) * MIN(r->chosen, own);
+
+    if (r->capacity)
+        most = MIN(most, program_value(c->p, rows)->size[0] * own * MIN(r->capacity, t));
+    return (size_t)n * most;
+}
+
+/* y [M,C] lies as x [B,T,C]; tokens are its rows. */
+static void lie_as_rows(struct cutter *c, ls_value y, ls_value x, size_t rows)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        lie_as(c, y, x, (ls_axis)a, 0);
+    value_resize(c, y, 0, rows);
+}
+
+static void shuffle(struct cutter *c, bool back, ls_value x, ls_value y)
+{
+    struct shuffle s = { c->comm[LS_AXIS_EP], back, c->routing.expected };
+
+    program_shuffle(c->p, &s, x, c->routing.counts, c->routing.there, y);
+    lies_grow(c);
+}
+
+void rule_rows_spread(struct cutter *c, struct instruction *i)
+{
+    ls_value y = i->out[0], rows = i->in[1];
+
+    i->in[0] = want_entered(c, i->in[0], LS_AXIS_TP);
+    if (spread_over(c))
+        i->out[0] = value_like(c, "rows_spread", y);
+    if (!program_ok(c->p))
+        return;
+    c->routing.expected = value_count(program_value(c->p, rows));
+    c->routing.rows = lies_cut(c, rows, LS_AXIS_CP) ? c->routing.expected : program_value(c->p, y)->size[0];
+    lie_as_rows(c, i->out[0], i->in[0], c->routing.rows);
+    emit_cut(c, i);
+    if (!spread_over(c))
+        return;
+    c->routing.there = program_shuffle_counts(c->p, c->comm[LS_AXIS_EP], c->routing.counts);
+    lies_grow(c);
+    if (!program_ok(c->p))
+        return;
+    lie_as_rows(c, y, i->in[0], most_rows(c, rows));
+    shuffle(c, false, i->out[0], y);
+}
+
+void rule_rows_collect(struct cutter *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    bool partial = lies_partial(c, i->in[0], a);
+    ls_value x = i->out[0], rows = i->in[1], home;
+
+    if (spread_over(c)) {
+        home = value_like(c, "rows_home", i->in[0]);
+        if (!program_ok(c->p))
+            return;
+        value_resize(c, home, 0, c->routing.rows);
+        shuffle(c, true, i->in[0], home);
+        i->in[0] = home;
+    }
+    if (partial) {
+        i->in[2] = want_entered(c, i->in[2], a);
+        i->out[0] = value_like(c, "rows_collect.part", x);
+    }
+    if (!program_ok(c->p))
+        return;
+    for (int k = 0; k < LS_AXES; k++)
+        lie_as(c, i->out[0], rows, (ls_axis)k, place_of(c, rows, (ls_axis)k)->dim);
+    value_resize(c, i->out[0], 1, program_value(c->p, rows)->size[1]);
+    if (partial)
+        *place_of(c, i->out[0], a) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_cut(c, i);
+    if (partial)
+        settle_partial(c, i->out[0], x);
+}
+
+/* ---- products ---- */
+
+void rule_grouped_linear(struct cutter *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    ls_value x = i->in[0], w = i->in[1], y = i->out[0];
+
+    if (spread_over(c))
+        i->in[2] = c->routing.there;
+    if (lies_cut_on(c, w, a, 2) && !lies_cut_on(c, x, a, 1))
+        cut_refuse(c, a, x, "the experts' columns are cut, and it is not cut with them");
+    else if (!lies_cut_on(c, w, a, 2) && (lies_cut(c, x, a) || lies_partial(c, x, a)))
+        cut_refuse(c, a, x, "the experts' columns are whole");
+    weight_beside(c, i, 1, x, LS_AXIS_CP);
+    if (!program_ok(c->p))
+        return;
+    lie_as_rows(c, y, x, program_value(c->p, x)->size[0]);
+    value_resize(c, y, 1, program_value(c->p, w)->size[1]);
+    if (lies_cut_on(c, w, a, 1)) {
+        *place_of(c, y, a) = (ls_placement){ LS_SHARD, 1, place_of(c, w, a)->grain, 0, 0 };
+        lie_of(c, y)->whole[a] = lie_of(c, w)->whole[a];
+    } else if (lies_cut_on(c, w, a, 2)) {
+        *place_of(c, y, a) = (ls_placement){ .kind = LS_PARTIAL };
+    }
+    i->attr.grouped.filled = (double)c->routing.expected / (double)MAX(program_value(c->p, x)->size[0], 1);
+    emit_cut(c, i);
+}

@@ -1,0 +1,107 @@
+/* test_experts_ranks.c - mixtures of experts on several ranks against one: loss and every gradient, however experts divide. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "base/threads.h"
+#include "helper_forked.h"
+#include "helper_partition.h"
+
+enum { MOST = 32 };
+struct cases { struct partition_case at[MOST]; int n; };
+
+static struct partition_case *add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
+{
+    assert_true(c->n < MOST);
+    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+                                           .batch = 2, .time = 9 };
+    return &c->at[c->n++];
+}
+
+static void check_cases(ls_comm *comm, void *ctx)
+{
+    const struct cases *c = ctx;
+
+    threads_set(1);
+    for (int i = 0; i < c->n; i++) {
+        const struct partition_case *k = &c->at[i];
+        const char *wrong = partition_differs(k, comm, 1e-5);
+
+        if (wrong)
+            ranks_fail("%s, tp %d, cp %d, ep %d, sp %d, recompute %d: %s", k->name, k->shape.tp, k->shape.cp, k->shape.ep, k->options.sp,
+                       (int)k->recompute, wrong);
+    }
+}
+
+static void test_expert_parallel(void **state)
+{
+    (void)state;
+    for (int ep = 2; ep <= 4; ep++) {
+        ls_mesh_shape shape = { 1, -1, 1, 1, 1, ep };
+        struct cases c = { .n = 0 };
+        ls_model m = partition_experts(LS_MIXTRAL, 4, 2, 8, 0);
+
+        add(&c, "mixtral, 4 experts", m, shape, 0);
+        add(&c, "qwen3, 5 experts", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 0), shape, 0);
+        add(&c, "shared expert", partition_experts(LS_QWEN3_MOE, 6, 2, 5, 6), shape, 0);
+        m.router = LS_ROUTER_SIGMOID;
+        add(&c, "sigmoid", m, shape, 0);
+        m.capacity = 0.8;
+        add(&c, "capacity by position", m, shape, 0);
+        m.drop = LS_DROP_PROBABILITY;
+        add(&c, "capacity by probability", m, shape, 0);
+        for (int mode = LS_RECOMPUTE_SELECTIVE; mode <= LS_RECOMPUTE_EVERY; mode++)
+            add(&c, "recomputed", m, shape, 0)->recompute = (ls_recompute)mode;
+        forked_run(ep, check_cases, &c);
+    }
+}
+
+static void test_tensor_parallel(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 3; tp++) {
+        ls_mesh_shape shape = { 1, -1, 1, 1, tp, 1 };
+        struct cases c = { .n = 0 };
+
+        for (int sp = 0; sp < 2; sp++) {
+            add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shape, sp);
+            add(&c, "qwen3, shared expert", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp);
+            add(&c, "qwen3, recomputed", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp)->recompute = LS_RECOMPUTE_FULL;
+        }
+        forked_run(tp, check_cases, &c);
+    }
+}
+
+static void test_together(void **state)
+{
+    static const ls_mesh_shape shapes[] = {
+        { 1, -1, 1, 1, 2, 2 },  /* dp 2 x tp 2, ep 2 */
+        { 1, -1, 1, 2, 1, 2 },  /* dp 2 x cp 2 */
+        { 1, -1, 1, 2, 1, 4 },  /* the same, experts over all */
+        { 1, -1, 1, 2, 2, 2 },  /* cp 2 x tp 2 */
+        { 1, -1, 1, 2, 2, 1 },
+        { 1, -1, 1, 4, 1, 4 },
+    };
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int sp = 0; sp < (shapes[i].tp > 1 ? 2 : 1); sp++) {
+            add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
+            add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
+                shapes[i].cp * shapes[i].tp <= 2 ? LS_CONTEXT_ALL_TO_ALL : LS_CONTEXT_RING;
+        }
+    forked_run(4, check_cases, &c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_expert_parallel),
+        cmocka_unit_test(test_tensor_parallel),
+        cmocka_unit_test(test_together),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
