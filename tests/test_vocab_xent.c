@@ -16,17 +16,18 @@
 
 enum { B = 4, T = 100, R = B * T, C = 24, V = 101 };
 
-struct variant { const char *name; ls_dtype type; bool fuse, denominator, crowded, scarce; double near; };
+struct variant { const char *name; ls_dtype type; bool fuse, denominator, crowded, scarce; double near; bool split; };
 
 static const struct variant variants[] = {
-    { "f64", LS_F64, false, true, false, false, 1e-12 },
-    { "f64 fused", LS_F64, true, true, false, false, 1e-12 },
-    { "f64 fused, no denominator", LS_F64, true, false, false, false, 1e-12 },
-    { "f32", LS_F32, false, false, false, false, 1e-5 },
-    { "f32 fused, all targets on one rank", LS_F32, true, true, true, false, 1e-5 },
-    { "f32 fused, no target at all", LS_F32, true, false, false, true, 1e-5 },
-    { "bf16 fused", LS_BF16, true, true, false, false, 2e-2 },
-    { "bf16", LS_BF16, false, true, false, false, 2e-2 },
+    { "f64", LS_F64, false, true, false, false, 1e-12, false },
+    { "f64 fused", LS_F64, true, true, false, false, 1e-12, false },
+    { "f64 fused, weights apart", LS_F64, true, true, false, false, 1e-12, true },
+    { "f64 fused, no denominator", LS_F64, true, false, false, false, 1e-12, false },
+    { "f32", LS_F32, false, false, false, false, 1e-5, false },
+    { "f32 fused, all targets on one rank", LS_F32, true, true, true, false, 1e-5, false },
+    { "f32 fused, no target at all", LS_F32, true, false, false, true, 1e-5, false },
+    { "bf16 fused", LS_BF16, true, true, false, false, 2e-2, false },
+    { "bf16", LS_BF16, false, true, false, false, 2e-2, false },
 };
 
 /* One program: loss, and gradients of x and of w's rows here. */
@@ -75,6 +76,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     loss = a ? program_vocab_xent(p, x, w, t, d, first, a) : ls_linear_xent(p, x, w, t, d);
     ls_backward(p, ls_output(p, "loss", loss));
     options.fuse_loss = m->fuse;
+    options.split_backward = m->split;
     RANKS_TRY(ls_program_compile(p, &options));
     set_param(z->store, 0, "x", 0, R * C);
     set_param(z->store, 1, "w", first * C, rows * C);
@@ -84,7 +86,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
         RANKS_TRY(ls_program_write(p, "d", &denominator, LS_F64, 1));
     for (int twice = 0; twice < 2; twice++) {  /* gradients add up */
         RANKS_TRY(ls_program_run(p, LS_FORWARD));
-        RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+        RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD | (m->split ? LS_WEIGHTS : 0)));
     }
     RANKS_TRY(ls_program_read(p, "loss", &z->loss, LS_F64, 1));
     read_grad(z->store, 0, z->dx);
@@ -119,6 +121,18 @@ static void same_flops(const struct variant *m, const struct side *whole, const 
         ranks_fail("%s: %g and %g FLOPs over all ranks, %g and %g on one", m->name, sum[0], sum[1], a.model_flops, a.recompute_flops);
 }
 
+/* Every instruction has a fast kernel: strided slices don't fall back to the reference. */
+static void check_kernels(const struct variant *m, const ls_program *p)
+{
+    for (int g = 0; g < SEGMENTS && m->type != LS_F64 && isa_best() >= ISA_AVX2; g++)
+        for (int n = 0; n < p->list[g].n; n++) {
+            const struct instruction *i = &p->list[g].at[n];
+
+            if (i->kernel && strcmp(i->kernel->name, "reference") == 0)
+                ranks_fail("%s: %s is computed by the reference", m->name, instruction_name(i));
+        }
+}
+
 static void in_parts(ls_comm *comm, void *ctx)
 {
     const struct variant *m = ctx;
@@ -141,6 +155,7 @@ static void in_parts(ls_comm *comm, void *ctx)
     bytes = ls_program_comm_bytes(part.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_GATHER, &calls);
     if (calls != 3 || bytes == 0)
         ranks_fail("%s: %zu all_gathers of %zu bytes; three chunks of statistics are expected, never logits", m->name, calls, bytes);
+    check_kernels(m, part.program);
     close_side(&whole);
     close_side(&part);
 }
