@@ -133,6 +133,7 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
         s.optimizer.momentum = 0;
     co.recompute = l->recompute;
     co.every = 2;
+    co.split_backward = l->split;
     co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA;
     co.plan_only = plan_only;
     LS_TRY(ls_store_new(&so, &s.store));
@@ -263,7 +264,7 @@ static ls_status run_micro_batches(struct training *s, const struct layout *l, i
         LS_TRY(l->net == NET_MLP     ? write_points(s, step, first)
                : l->net == NET_IMAGE ? write_images(s, step, first)
                                      : write_tokens(s, l, s->program, step, first));
-        LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k == s->accumulate - 1 ? LS_LAST : 0)));
+        LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (l->split ? LS_WEIGHTS : 0) | (k == s->accumulate - 1 ? LS_LAST : 0)));
         LS_TRY(ls_program_read(s->program, "loss", &part, LS_F64, 1));
         *sum += part;
     }
@@ -346,10 +347,10 @@ const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME])
     static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
-    int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d",
+    int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",
                       nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
                       l->data.accumulate_whole ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
-                      l->data.keep_gathered ? " keep" : "", (int)l->data.offload);
+                      l->data.keep_gathered ? " keep" : "", (int)l->data.offload, l->split ? ", split" : "");
 
     if (l->meshed)
         snprintf(text + at, (size_t)(SPREAD_NAME - at), ", pp %d%s%s, chunks %d, dp %d, replicate %d, cp %d %d, tp %d%s, ep %d", l->mesh.pp,

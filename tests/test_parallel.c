@@ -176,6 +176,24 @@ static void test_switches(void **state)
     run_cases(&c, 1, 3);
 }
 
+/* Gradients become final behind the backward, in a segment of their own. */
+static void test_split_backward(void **state)
+{
+    static struct cases c = { .rounding = 1e-5 };
+
+    (void)state;
+    for (int net = 0; net < NETS; net++)
+        for (int zero = 0; zero < 4; zero++) {
+            struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = net == NET_IMAGE ? 1 : 2, .split = true,
+                                .data = small(zero) };
+
+            l.data.accumulate_whole = 1;
+            l.data.keep_gathered = net & 1;
+            add(&c, l);
+        }
+    run_cases(&c, 3, 3);
+}
+
 static void test_replicas(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
@@ -281,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_net),       cmocka_unit_test(test_every_optimizer),
         cmocka_unit_test(test_recomputation),   cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_split_backward),
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),
         cmocka_unit_test(test_bf16_weights),    cmocka_unit_test(test_repeats_bit_for_bit),
         cmocka_unit_test(test_empty_shards),

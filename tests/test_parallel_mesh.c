@@ -192,7 +192,6 @@ static void test_joint(void **state)
             l.chunks = 2;
             l.schedule = path;
             l.accumulate = 2;
-            l.data.reduce = LS_F32;
             add(&c[replicate - 1], l);
         }
     run_cases(&c[0], 4);
@@ -238,7 +237,6 @@ static void test_everything(void **state)
                 continue;
             l.cut.sp = zero & 1;
             l.accumulate = 2;
-            l.data.reduce = LS_F32;
             l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
             add(&c, l);
         }

@@ -69,6 +69,17 @@ static void test_refused(void **state)
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
     refuse(2, l, "without a folder");
+    l = layout_of(NET_MLP, 2);
+    l.split = true;
+    refuse(2, l, "accumulate_whole keeps them whole");
+    l = layout_of(NET_GPT2, 3);
+    l.data.keep_gathered = 1;
+    l.meshed = true;
+    l.mesh = (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 };
+    l.cut = (ls_partition_options)LS_PARTITION_DEFAULTS;
+    l.schedule = "1f1b";
+    l.accumulate = 2;
+    refuse(4, l, "keep_gathered with 2 micro-batches in flight");
 }
 
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */
