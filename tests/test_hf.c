@@ -18,7 +18,7 @@
 #include "checkpoint/safetensors.h"
 #include "lockstep/program.h"
 
-static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled" };
+static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe" };
 
 static const char *golden(const char *model)
 {
@@ -433,6 +433,24 @@ static size_t held(void)
     return m.total_now;
 }
 
+/* What Hugging Face's families don't compute is not written under their names. */
+static void inexpressible_is_refused(void **state)
+{
+    ls_model m, other;
+    ls_store *s = import(golden("mixtral"), LS_F32, 0, &m);
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        other = m;
+        if (k == 0) other.router = LS_ROUTER_SIGMOID;
+        if (k == 1) other.norm_topk = 0;
+        if (k == 2) other.balance = 0.001;
+        assert_int_equal(ls_hf_export(scratch("refused"), &other, s, NULL), k == 2 ? LS_EINVAL : LS_EUNSUPPORTED);
+        assert_false(file_exists(scratch("refused")) || file_exists(scratch("refused.tmp")));
+    }
+    ls_store_release(&s);
+}
+
 static void failing_exports_leave_nothing(void **state)
 {
     ls_hf_options o = { LS_BF16, 30000, NULL };
@@ -538,6 +556,7 @@ int main(int argc, char **argv)
         TEST(their_logits_come_out),   TEST(what_they_wrote_is_written_back),     TEST(sharded_folders),
         TEST(types_of_export),         TEST(by_way_of_a_checkpoint),              TEST(checkpoints_of_runs),
         TEST(hub_names_and_masks),     TEST(folders_of_other_models_are_refused), TEST(indexes_are_checked),
+        TEST(inexpressible_is_refused), TEST(imports_without_memory),
         TEST(failing_exports_leave_nothing), TEST(imports_without_memory),
     };
 #undef TEST
