@@ -186,7 +186,7 @@ static void test_dropout_parts(void **state)
     float x[5000], y[5000];
     int64_t step = 12;
     size_t n = 5000, one = 1;
-    struct call c = { .op = OP_DROPOUT, .nin = 2, .nout = 1, .attr.dropout = { 0.5, 42, 99, 6 } };
+    struct call c = { .op = OP_DROPOUT, .nin = 2, .nout = 1, .attr.dropout = { .p = 0.5, .seed = 42, .stream = 99, .first = 6 } };
 
     (void)state;
     for (int i = 0; i < 5000; i++)
@@ -195,6 +195,50 @@ static void test_dropout_parts(void **state)
     c.in[1] = view_of(&step, LS_I64, 1, &one);
     c.out[0] = view_of(y, LS_F32, 1, &n);
     each_entry(&c, check_parts);
+}
+
+/* Two pieces of dim 1 of [B,T,C], and samples that begin later: the whole's elements there. */
+enum { SB = 3, ST = 11, SC = 21 };
+
+static void check_slices(const struct kernel *k, struct call *c)
+{
+    static float whole[SB][ST][SC], x[SB * 6 * SC], y[SB * 6 * SC];
+    static const size_t row[6] = { 1, 2, 7, 8, 9, 10 };
+    int64_t step[2] = { 12, 1 };
+    struct call p = *c;
+
+    c->out[0] = view_of(whole, LS_F32, 3, (size_t[]){ SB, ST, SC });
+    kernel_run(k, c, 0, "dropout");
+    for (size_t i = 0; i < 2 * 6 * SC; i++)
+        x[i] = ((float (*)[ST][SC])c->in[0].data)[1 + i / SC / 6][row[i / SC % 6]][i % SC];
+    p.in[0] = view_of(x, LS_F32, 3, (size_t[]){ 2, 6, SC });
+    p.in[1] = view_of(step, LS_I64, 1, (size_t[]){ 2 });  /* one sample stands before */
+    p.out[0] = view_of(y, LS_F32, 3, (size_t[]){ 2, 6, SC });
+    p.attr.dropout.whole = ST;
+    p.attr.dropout.begin[0] = 1;
+    p.attr.dropout.begin[1] = 7;
+    p.attr.dropout.count[0] = 2;
+    p.attr.dropout.count[1] = 4;
+    kernel_run(k, &p, 0, "dropout of slices");
+    for (size_t i = 0; i < 2 * 6 * SC; i++)
+        if (y[i] != whole[1 + i / SC / 6][row[i / SC % 6]][i % SC])
+            fail_msg("dropout by %s: element %zu of the slices is not the whole's", k->name, i);
+}
+
+static void test_dropout_slices(void **state)
+{
+    static float x[SB * ST * SC], y[SB * ST * SC];
+    int64_t step = 12;
+    size_t one = 1;
+    struct call c = { .op = OP_DROPOUT, .nin = 2, .nout = 1, .attr.dropout = { .p = 0.5, .seed = 42, .stream = 99, .first = 6 } };
+
+    (void)state;
+    for (int i = 0; i < SB * ST * SC; i++)
+        x[i] = (float)(i + 1);
+    c.in[0] = view_of(x, LS_F32, 3, (size_t[]){ SB, ST, SC });
+    c.in[1] = view_of(&step, LS_I64, 1, &one);
+    c.out[0] = view_of(y, LS_F32, 3, (size_t[]){ SB, ST, SC });
+    each_entry(&c, check_slices);
 }
 
 /* Sums that the header promises for any number of threads. */
@@ -251,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_masked_softmax),
         cmocka_unit_test(test_huge_squares),
         cmocka_unit_test(test_dropout_parts),
+        cmocka_unit_test(test_dropout_slices),
         cmocka_unit_test(test_threads),
     };
 
