@@ -207,7 +207,10 @@ static void in_words(void **state)
     assert_non_null(strstr(text, "tp               4       1   within a machine"));
     assert_non_null(strstr(text, "pp               2       8   across machines"));
     assert_non_null(strstr(text, "tp           0-3  4-7  8-11  12-15\n"));
-    assert_non_null(strstr(text, "data         0,4  1,5  2,6  3,7  8,12  9,13  10,14  11,15\n"));
+    assert_non_null(strstr(text, "dp           0,4  1,5  2,6  3,7  8,12  9,13  10,14  11,15\n"));
+    assert_non_null(strstr(text, "ep           as dp\n"));
+    assert_non_null(strstr(text, "ends         as pp\n"));
+    assert_null(strstr(text, "expert_data"));
     ls_free(text);
     assert_int_equal(ls_mesh_text(&wide, 0, &text), LS_OK);
     assert_non_null(strstr(text, "dp           0,8,..,504  1,9,..,505"));

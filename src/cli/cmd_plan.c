@@ -7,17 +7,23 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/args.h"
+#include "cli/plan_draw.h"
 #include "cli/terminal.h"
 #include "train/dataset.h"
 #include "train/evaluate.h"
 #include "train/machine.h"
 
-static bool print_program, json;
-static int64_t rank;
+static bool print_program, print_mesh, print_schedule, json;
+static int64_t rank, machine;
+static const char *svg;
 
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
       "print the step as it will be run, a line an instruction" },
+    { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
+    { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine, for --print-mesh [0: not told]" },
+    { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule, stages taken as equal, and nothing else" },
+    { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: draw it into this file as well" },
     { "rank", FLAG_INT, &rank, 0, 65535, "R", "whose plan, of the ranks of the layout [0]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
@@ -200,10 +206,18 @@ static ls_status plan(const struct config *c, const struct ranks *ranks)
     return st;
 }
 
+static ls_status draw(const struct config *c)
+{
+    if (print_mesh) LS_TRY(plan_draw_mesh(c, (int)machine));
+    if (print_mesh && print_schedule) puts("");
+    return print_schedule ? plan_draw_schedule(c, svg) : LS_OK;
+}
+
 static ls_status run(struct invocation *in)
 {
     struct ranks ranks;
 
+    if (print_mesh || print_schedule) return draw(&in->config);
     LS_TRY(ranks_plan(&in->config, (int)rank, &ranks));
     ls_status st = plan(&in->config, &ranks);
     ranks_close(&ranks);
@@ -212,6 +226,13 @@ static ls_status run(struct invocation *in)
 
 static ls_status check(const struct invocation *in)
 {
+    bool draws = print_mesh || print_schedule;
+
+    if (draws && (print_program || json))
+        return ls_fail(LS_EINVAL, "%s: it prints nothing else, so no %s", print_mesh ? "--print-mesh" : "--print-schedule",
+                       json ? "--json" : "--print-program");
+    if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s: it draws what --print-schedule prints", svg);
+    if (machine && !print_mesh) return ls_fail(LS_EINVAL, "--machine %" PRId64 ": it is for --print-mesh", machine);
     if (rank < in->config.launch.ranks) return LS_OK;
     return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
 }
@@ -223,5 +244,7 @@ const struct command command_plan = {
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
         "  lockstep plan --parallel.dp=8 --parallel.zero=3 --model.preset=llama3-8b --rank 7\n"
+        "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
+        "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
         "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
 };

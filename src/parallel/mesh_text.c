@@ -65,13 +65,33 @@ static void put_axis(struct text *t, const ls_mesh_shape *m, const struct row *r
     text_put(t, "%s\n", row->says);
 }
 
+/* The axis or group of an earlier row with the same ranks; LS_GROUPS: none. */
+static ls_group like(const ls_mesh_shape *m, ls_group g)
+{
+    struct mesh_seat s = mesh_seat_of(m, g, 0);
+
+    for (size_t i = 0; i < COUNT_OF(axes) + COUNT_OF(groups); i++) {
+        ls_group other = i < COUNT_OF(axes) ? axes[i].group : groups[i - COUNT_OF(axes)].group;
+        struct mesh_seat o = mesh_seat_of(m, other, 0);
+
+        if (other == g) break;
+        if (o.size == s.size && o.stride == s.stride) return other;
+    }
+    return LS_GROUPS;
+}
+
 /* Every group once, at its first rank. */
 static void put_groups(struct text *t, const ls_mesh_shape *m, const struct row *row)
 {
     int listed = 0, more = 0, ranks = ranks_of(m);
+    ls_group same = like(m, row->group);
 
     if (mesh_seat_of(m, row->group, 0).size == 1) return;
     text_put(t, "  %-13s", ls_group_name(row->group));
+    if (same != LS_GROUPS) {
+        text_put(t, "as %s\n", ls_group_name(same));
+        return;
+    }
     for (int r = 0; r < ranks; r++) {
         struct mesh_seat s = mesh_seat_of(m, row->group, r);
 

@@ -1,0 +1,119 @@
+/* M1 - dp x tp x pp (x cp, with ep inside) = ranks, all of them used once; tensor parallelism inside a machine, the pipeline across
+ * machines, data parallelism everywhere. What does not multiply is refused with the equation.
+ *
+ * Why in this order: bytes that a rank sends in a step, a model of 32 blocks, width 4096, 8 samples of 4096 tokens in bf16, pp 2 x dp 2 x
+ * tp 4 on two machines of 8. Tensor parallelism pays 4 all-reduces a block and micro-batch, the pipeline sends an activation or its
+ * gradient over one boundary: what is dear stays on the short way. */
+#include <string.h>
+#include "lab.h"
+#include "lockstep/mesh.h"
+
+enum { MACHINE = 8 };
+
+static int crossing(const ls_mesh_shape *shape, ls_group group, int ranks)
+{
+    int groups = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        ls_comm *world;
+        ls_mesh *m;
+        int size, stride, first;
+
+        TRY(ls_comm_open("plan:", r, ranks, &world));
+        TRY(ls_mesh_open(world, shape, &m));
+        size = ls_mesh_size(m, group);
+        stride = group == LS_GROUP_TP ? 1 : group == LS_GROUP_DP ? shape->cp * shape->tp : shape->dp * shape->cp * shape->tp;
+        first = r - ls_mesh_index(m, group) * stride;
+        groups += first == r && first / MACHINE != (first + (size - 1) * stride) / MACHINE;
+        ls_mesh_close(&m);
+        ls_comm_close(&world);
+    }
+    return groups;
+}
+
+/* Every place of the grid is taken by one rank. */
+static int places_taken(const ls_mesh_shape *m, int ranks)
+{
+    static char taken[1024];
+    int n = 0;
+
+    memset(taken, 0, sizeof taken);
+    for (int r = 0; r < ranks; r++) {
+        int p[5], at;
+
+        ls_mesh_place(m, r, p);
+        at = ((p[0] * m->dp + p[1]) * m->cp + p[2]) * m->tp + p[3];
+        n += !taken[at];
+        taken[at] = 1;
+    }
+    return n;
+}
+
+static int refused(ls_mesh_shape shape, int ranks)
+{
+    ls_status st = ls_mesh_check(&shape, ranks);
+
+    if (st < 0) printf("%s\n", ls_errmsg());
+    return st == LS_EINVAL;
+}
+
+static void sums(void)
+{
+    int meshes = 0, whole = 0;
+
+    for (int ranks = 1; ranks <= 32; ranks++)
+        for (int pp = 1; pp <= ranks; pp++)
+            for (int cp = 1; pp * cp <= ranks; cp++)
+                for (int tp = 1; pp * cp * tp <= ranks; tp++) {
+                    ls_mesh_shape m = { pp, -1, 1, cp, tp, 1 };
+
+                    if (ls_mesh_check(&m, ranks) < 0) continue;
+                    meshes++;
+                    whole += m.pp * m.dp * m.cp * m.tp == ranks && places_taken(&m, ranks) == ranks;
+                }
+    lab_equal("meshes of 1 .. 32 ranks: product = ranks, each place taken once", meshes, whole, 0);
+}
+
+/* Bytes that rank 0 sends in `calls` all-reduces of `count` bf16 over a group. */
+static double reduced(const ls_mesh *m, ls_group group, double calls, size_t count)
+{
+    return calls * (double)ls_comm_bytes_of(ls_mesh_comm(m, group), LS_COLLECTIVE_ALL_REDUCE, count, NULL, LS_BF16);
+}
+
+static void traffic(const ls_mesh_shape *shape)
+{
+    size_t activation = (size_t)4 * 4096 * 4096, weights = (size_t)12 * 4096 * 4096 * 16 / 4;    /* of a rank: half of the samples, 16 blocks */
+    double tensor, data, pipeline = 2 * (double)activation;
+    ls_comm *world;
+    ls_mesh *m;
+
+    TRY(ls_comm_open("plan:", 0, 16, &world));
+    TRY(ls_mesh_open(world, shape, &m));
+    tensor = reduced(m, LS_GROUP_TP, 4 * 16, activation);
+    data = reduced(m, LS_GROUP_DATA, 1, weights);
+    ls_mesh_close(&m);
+    ls_comm_close(&world);
+    printf("\nGB that a rank sends in a step: tp %.2f, dp %.2f, pp %.2f\n\n", tensor / 1e9, data / 1e9, pipeline / 1e9);
+    lab_above("tp's bytes / dp's", 1, tensor / data);
+    lab_above("dp's bytes / pp's", 1, data / pipeline);
+}
+
+int main(void)
+{
+    ls_mesh_shape m = { 2, 2, 1, 1, 4, 1 };
+    char *text;
+
+    TRY(ls_mesh_text(&m, MACHINE, &text));
+    printf("%s\nrefused:\n", text);
+    int no = refused((ls_mesh_shape){ 2, 3, 1, 1, 4, 1 }, 16) + refused((ls_mesh_shape){ 3, -1, 1, 1, 4, 1 }, 16) +
+             refused((ls_mesh_shape){ 2, 2, 1, 1, 4, 4 }, 16);
+    printf("\n");
+    lab_open("M1", "dp x tp x pp (x cp, ep inside) = ranks; tensor inside the machine, pipeline across");
+    lab_equal("what does not multiply or divide: refused", 3, no, 0);
+    sums();
+    lab_equal("2 machines of 8: tp groups that cross machines", 0, crossing(&m, LS_GROUP_TP, 16), 0);
+    lab_equal("dp groups that do", 0, crossing(&m, LS_GROUP_DP, 16), 0);
+    lab_equal("pp groups that do: all 8", 8, crossing(&m, LS_GROUP_PP, 16), 0);
+    traffic(&m);
+    return lab_close();
+}

@@ -1,0 +1,79 @@
+/* P2 - the share of the time in which the ranks of a pipeline do nothing: (P-1)/(M+P-1) for GPipe and for 1F1B. P = 4: 16% with 16
+ * micro-batches, 9% with 32; one batch that is not cut leaves a rank working 1/P of the time.
+ *
+ * P3 - 1F1B does not shrink the bubble but the memory: GPipe holds the activations of all M micro-batches, 1F1B on rank r those
+ * of P - r, so P at most. M = 32, P = 4: 8 times less on the first rank.
+ *
+ * Schedules are lists; each is played with equal stages, and the numbers are set beside the formulas. */
+#include "lab.h"
+#include "lockstep/pipeline.h"
+
+static double bubble(const char *name, int P, int M, double *seconds)
+{
+    ls_pipeline_schedule s;
+    ls_pipeline_played p;
+    double share;
+
+    TRY(ls_pipeline_schedule_make(name, P, 1, M, &s));
+    TRY(ls_pipeline_play(&s, NULL, &p));
+    share = p.bubble;
+    if (seconds) *seconds = p.seconds;
+    ls_pipeline_played_free(&s, &p);
+    ls_pipeline_schedule_free(&s);
+    return share;
+}
+
+static int in_flight(const char *name, int P, int M, int rank)
+{
+    ls_pipeline_schedule s;
+    int slots;
+
+    TRY(ls_pipeline_schedule_make(name, P, 1, M, &s));
+    slots = ls_pipeline_schedule_slots(&s, rank, 0);
+    ls_pipeline_schedule_free(&s);
+    return slots;
+}
+
+static void bubbles(void)
+{
+    double gpipe, one, most = 0;
+
+    printf("share of the time in which nothing is done, F = 1, B = 2\n%4s %4s %12s %12s %12s\n", "P", "M", "(P-1)/(M+P-1)", "gpipe", "1f1b");
+    for (int P = 2; P <= 8; P *= 2)
+        for (int M = 1; M <= 64; M *= 4) {
+            double formula = (double)(P - 1) / (M + P - 1), x = bubble("gpipe", P, M, &gpipe), y = bubble("1f1b", P, M, &one);
+
+            printf("%4d %4d %12.4f %12.4f %12.4f\n", P, M, formula, x, y);
+            most = fmax(most, fmax(fabs(x - formula), fabs(y - formula)) + fabs(gpipe - one));
+        }
+    printf("\n");
+    lab_open("P2", "bubble (P-1)/(M+P-1) for GPipe and 1F1B");
+    lab_equal("the table, off from the formula by", 0, most, 1e-15);
+    lab_equal("P = 4, M = 16: percent", 16, 100 * bubble("1f1b", 4, 16, NULL), 0.02);
+    lab_equal("P = 4, M = 32: percent", 9, 100 * bubble("1f1b", 4, 32, NULL), 0.05);
+    lab_equal("P = 4, one batch whole: share of the time in which a rank works", 1.0 / 4, 1 - bubble("gpipe", 4, 1, NULL), 1e-15);
+}
+
+static void memory(void)
+{
+    int P = 4, M = 32, most = 0;
+
+    printf("\n");
+    lab_open("P3", "GPipe holds M micro-batches, 1F1B at most P");
+    for (int r = 0; r < P; r++) {
+        char what[64];
+
+        snprintf(what, sizeof what, "1f1b, P = 4, M = 32, rank %d: micro-batches in flight", r);
+        lab_equal(what, P - r, in_flight("1f1b", P, M, r), 0);
+        if (in_flight("1f1b", P, M, r) > most) most = in_flight("1f1b", P, M, r);
+    }
+    lab_equal("gpipe, on every rank", M, in_flight("gpipe", P, M, P - 1), 0);
+    lab_equal("gpipe / 1f1b at their most", 8, (double)in_flight("gpipe", P, M, 0) / most, 0);
+}
+
+int main(void)
+{
+    bubbles();
+    memory();
+    return lab_close();
+}
