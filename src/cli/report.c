@@ -82,13 +82,14 @@ static void put_batch(const struct trainer *t)
     char tokens[32];
 
     label("step");
-    printf("%zu samples (%zu x %zu x %d)", s->global, s->batch, s->accumulate, s->ranks.size);
+    printf("%zu samples (%zu x %zu x %d)", s->global, s->batch, s->accumulate, ls_mesh_size(s->ranks.mesh, LS_GROUP_DP));
     if (!s->image) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
     printf("\n");
     if (s->ranks.size == 1) return;
     label("layout");
-    printf("%d ranks over %s, zero %" PRId64 ", %" PRId64 " replica%s\n", s->ranks.size, ls_comm_transport(s->ranks.comm),
-           t->config->parallel.zero, t->config->parallel.replicate, t->config->parallel.replicate > 1 ? "s" : "");
+    char mesh[160];
+
+    printf("%d ranks over %s: %s\n", s->ranks.size, ls_comm_transport(s->ranks.comm), config_layout_text(t->config, mesh, sizeof mesh));
 }
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }

@@ -128,6 +128,8 @@ ls_status config_recompute(const char *mode,
 ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_mesh_shape config_mesh(const struct config *c);
+/* "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp)" into out; returns it. */
+char     *config_layout_text(const struct config *c, char *out, size_t room);
 /* The schedule of parallel.{pp,vpp,schedule} for train.accumulate micro-batches; free with ls_pipeline_schedule_free. */
 ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out);
 /* First layers of the virtual stages by parallel.stages: begin[pp*vpp + 1]; *given false: it says nothing. */

@@ -2,6 +2,7 @@
 #include "train/config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "comm/comm.h"
@@ -57,9 +58,39 @@ ls_status config_check_ranks(struct config *c)
 
 static bool is_auto(const struct config *c) { return strcmp(c->parallel.schedule, "auto") == 0; }
 
+static const char *schedule_name(const struct config *c)
+{
+    return !is_auto(c) ? c->parallel.schedule : c->parallel.vpp > 1 ? "interleaved" : "1f1b";
+}
+
+/* " x NAME N (ABOUT)" behind what is there. */
+static void put_axis(char *out, size_t room, const char *name, int64_t n, const char *about)
+{
+    size_t at = strlen(out);
+
+    if (n > 1 || strcmp(name, "dp") == 0)
+        snprintf(out + at, room - at, "%s%s %" PRId64 "%s%s%s", at ? " x " : "", name, n, about[0] ? " (" : "", about, about[0] ? ")" : "");
+}
+
+char *config_layout_text(const struct config *c, char *out, size_t room)
+{
+    char zero[64], ep[48] = "";
+
+    snprintf(zero, sizeof zero, "zero %" PRId64, c->parallel.zero);
+    if (c->parallel.replicate > 1) snprintf(zero, sizeof zero, "zero %" PRId64 ", %" PRId64 " replicas", c->parallel.zero, c->parallel.replicate);
+    if (c->parallel.ep > 1) snprintf(ep, sizeof ep, ", experts over %" PRId64, c->parallel.ep);
+    out[0] = '\0';
+    put_axis(out, room, "pp", c->parallel.pp, schedule_name(c));
+    put_axis(out, room, "dp", c->parallel.dp, zero);
+    put_axis(out, room, "cp", c->parallel.cp, c->parallel.context == LS_CONTEXT_RING ? "ring" : "all-to-all");
+    put_axis(out, room, "tp", c->parallel.tp, c->parallel.sp ? "sp" : "");
+    snprintf(out + strlen(out), room - strlen(out), "%s", ep);
+    return out;
+}
+
 ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out)
 {
-    const char *name = !is_auto(c) ? c->parallel.schedule : c->parallel.vpp > 1 ? "interleaved" : "1f1b";
+    const char *name = schedule_name(c);
     int stages = (int)c->parallel.pp, chunks = (int)c->parallel.vpp, micro = (int)c->train.accumulate;
 
     if (strncmp(name, "file:", 5) != 0) return ls_pipeline_schedule_make(name, stages, chunks, micro, out);
