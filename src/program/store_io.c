@@ -1,7 +1,6 @@
 /* store_io.c - parameters, gradients and states between a store and its user, whole, whatever this rank holds of them. */
 #include "program/store_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "comm/steps.h"
@@ -95,24 +94,19 @@ static ls_status read_together(const ls_store *s, size_t i, const char *kind, vo
     const struct slot *slot = &s->slot[i];
     ls_dtype own = strcmp(kind, "parameter") == 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
     size_t esize = ls_dtype_bytes(own);
-    char *whole = mem_alloc(MEM_OTHER, (slot->count + slot->held) * esize), *box = NULL, message[512];
+    char *box = mem_alloc(MEM_OTHER, (slot->held + slot->count) * esize + 1), *whole = box ? box + slot->held * esize : NULL;
     struct part p;
-    ls_status st = whole ? LS_OK : LS_ENOMEM;
+    bool has = !slot->away && part_of(s, i, kind, &p) == LS_OK, speaks;
+    ls_status st = world_choose(s, i, kind, has, box != NULL, &speaks);
 
-    if (whole && !slot->away && part_of(s, i, kind, &p) == LS_OK) {
-        box = whole + slot->count * esize;
-        st = read_box(s, i, &p, box);
-    }
     if (st == LS_OK) {
-        st = world_read(s, i, kind, box, esize, whole);
-    } else {
-        snprintf(message, sizeof message, "%s", ls_errmsg());
-        world_read(s, i, kind, NULL, esize, NULL);  /* the others don't wait in vain */
-        ls_fail(st, "%s", message);
+        ls_status got = has ? read_box(s, i, &p, box) : LS_OK;
+
+        st = world_sum(s, i, kind, speaks ? box : NULL, got, esize, whole);
     }
     if (st == LS_OK)
         ls_convert(host, type, whole, own, slot->count);
-    mem_free(whole);
+    mem_free(box);
     return st;
 }
 

@@ -88,9 +88,11 @@ void   box_whole(struct slot *p);
 bool   box_is_whole(const struct slot *p);
 size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global);  /* store_box_run() of a parameter */
 
-/* store_world.c: whole[count] of parameter i's kind, elements of esize bytes, put together from the boxes of all ranks. box: this
- * rank's, NULL: it has none to give; whole NULL: something went wrong here. Collective over the world. */
-ls_status world_read(const ls_store *s, size_t i, const char *kind, const void *box, size_t esize, void *whole);
+/* store_world.c: the two steps of ls_store_read() over the world, both collective. */
+/* has: something of that kind is here; ready: and so is memory. *speaks: this rank gives its box. */
+ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *speaks);
+/* whole[count * esize + 1] bytes from the boxes of those that give theirs; box NULL: this rank does not. got: how reading its box ended. */
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole);
 
 /* store_part.c */
 /* LS_EINVAL when parameter i has none of that kind, or it is not allocated. state: of STORE_STATE. */

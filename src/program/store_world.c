@@ -5,15 +5,16 @@
  */
 #include "program/store_parts.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 
 /* What a rank says before anything moves. */
 struct tells { uint64_t speaks, failed, begin[LS_DIMS], local[LS_DIMS], held; };
 
-static struct tells tell(const struct slot *p, const void *box, const void *whole)
+static struct tells tell(const struct slot *p, bool has, bool ready)
 {
-    struct tells t = { .speaks = box && !p->silent, .failed = !whole, .held = p->held };
+    struct tells t = { .speaks = has && !p->silent, .failed = !ready, .held = p->held };
 
     for (int d = 0; d < p->ndim; d++) {
         t.begin[d] = p->begin[d];
@@ -34,7 +35,7 @@ static ls_status choose(const struct slot *p, const char *kind, int n, struct te
 
     for (int r = 0; r < n; r++) {
         if (all[r].failed)
-            return ls_fail(LS_EPEER, "parameter '%s': rank %d could not read its %s", p->name, r, kind);
+            return ls_fail(LS_ENOMEM, "parameter '%s': rank %d has no memory for the whole of its %s", p->name, r, kind);
         for (int q = 0; q < r && all[r].speaks; q++)
             if (all[q].speaks && same_box(&all[q], &all[r]))
                 all[r].speaks = 0;
@@ -49,6 +50,20 @@ static ls_status choose(const struct slot *p, const char *kind, int n, struct te
     return LS_OK;
 }
 
+ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *speaks)
+{
+    int n = ls_comm_size(s->world);
+    struct tells mine = tell(&s->slot[i], has, ready), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
+    ls_status st = all ? ls_all_gather(s->world, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL) : LS_ENOMEM;
+
+    if (st == LS_OK)
+        st = choose(&s->slot[i], kind, n, all);
+    if (st == LS_OK)
+        *speaks = all[ls_comm_rank(s->world)].speaks;
+    mem_free(all);
+    return st;
+}
+
 static void put_box(const struct slot *p, const char *box, size_t esize, char *whole)
 {
     for (size_t from = 0, n, global; from < p->held; from += n) {
@@ -57,21 +72,20 @@ static void put_box(const struct slot *p, const char *box, size_t esize, char *w
     }
 }
 
-ls_status world_read(const ls_store *s, size_t i, const char *kind, const void *box, size_t esize, void *whole)
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole)
 {
     const struct slot *p = &s->slot[i];
-    int n = ls_comm_size(s->world), rank = ls_comm_rank(s->world);
-    struct tells mine = tell(p, box, whole), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
-    ls_status st = all ? ls_all_gather(s->world, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL) : LS_ENOMEM;
+    size_t bytes = p->count * esize;
+    char message[512];
 
-    if (st == LS_OK)
-        st = choose(p, kind, n, all);
-    if (st == LS_OK) {
-        memset(whole, 0, p->count * esize);
-        if (all[rank].speaks)
-            put_box(p, box, esize, whole);
-        st = ls_all_reduce(s->world, whole, whole, p->count * esize, LS_U8, LS_SUM, NULL);
-    }
-    mem_free(all);
-    return st;
+    snprintf(message, sizeof message, "%s", got < 0 ? ls_errmsg() : "");
+    memset(whole, 0, bytes + 1);
+    if (got < 0)
+        whole[bytes] = 1;
+    else if (box)
+        put_box(p, box, esize, whole);
+    LS_TRY(ls_all_reduce(s->world, whole, whole, bytes + 1, LS_U8, LS_SUM, NULL));
+    if (got < 0)
+        return ls_fail(got, "%s", message);
+    return whole[bytes] ? ls_fail(LS_EPEER, "parameter '%s': another rank could not read its %s", p->name, kind) : LS_OK;
 }
