@@ -333,6 +333,17 @@ static void check_flight(const ls_program *p)
         }
 }
 
+static void check_text(const ls_program *p, const struct layers *o, int n)
+{
+    char want[64], *text;
+
+    snprintf(want, sizeof want, "tp 0.0 MiB f32 over %d ranks", n);
+    RANKS_TRY(ls_program_text(p, &text));
+    RANKS_CHECK(strstr(text, want) && strstr(text, o->sp ? "reduce_scatter" : "all_reduce") && strstr(text, o->sp ? "tp:S1" : "tp:~P"));
+    RANKS_CHECK(!o->slots == !strstr(text, "2 slots of"));
+    ls_free(text);
+}
+
 static void learn(ls_comm *c, const struct layers *o, struct learned *out)
 {
     ls_compile_options options = LS_COMPILE_DEFAULTS;
@@ -355,6 +366,8 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     h = o->sp ? moved(p, c, o, MOVE_JOIN, h) : h;
     ls_backward(p, ls_output(p, "loss", ls_mse(p, h, y)));
     RANKS_TRY(ls_program_compile(p, &options));
+    if (c)
+        check_text(p, o, ls_comm_size(c));
     if (c && o->floating) {
         check_flight(p);
         if (!o->sp && !o->split && o->recompute == LS_RECOMPUTE_NONE)
