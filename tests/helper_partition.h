@@ -14,6 +14,7 @@ struct partition_case {
     size_t               batch, time;
     ls_recompute         recompute;
     int                  fuse_loss;
+    ls_dtype             type;       /* of the store: f32, or f64 where formulas are held against each other without rounding */
 };
 
 /* GPT-2 and Llama of a few hundred weights: heads of 4 elements. */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_partition.h"
@@ -27,6 +28,74 @@ static void add_context(struct cases *c, const char *name, ls_model m, int cp, i
     k->shape.cp = cp;
     k->options.context = context;
     k->time = 13;
+}
+
+/* ---- drawn layouts ---- */
+
+static unsigned draw(unsigned *state, unsigned n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % n;
+}
+
+static ls_model draw_model(unsigned *s)
+{
+    size_t kv = 1 + draw(s, 4), heads = kv * (1 + draw(s, 3)), ffn = 5 + draw(s, 20), vocab = 9 + draw(s, 40);
+    ls_model m = draw(s, 2) ? partition_llama(heads, kv, ffn, vocab, (int)draw(s, 2)) : partition_gpt2(heads, ffn, vocab, draw(s, 2) ? 0.2 : 0);
+
+    m.tied = (int)draw(s, 2);
+    m.layers = 1 + draw(s, 3);
+    return m;
+}
+
+static struct partition_case draw_case(unsigned *s, int ranks)
+{
+    int tp = 1 + (int)draw(s, (unsigned)ranks), cp;
+    struct partition_case c = { .name = "drawn", .type = LS_F64, .batch = 1 + draw(s, 3), .time = 3 + draw(s, 22) };
+
+    while (ranks % tp || tp > 4)
+        tp--;
+    cp = 1 + (int)draw(s, (unsigned)(ranks / tp));
+    while (ranks / tp % cp)
+        cp--;
+    c.shape = (ls_mesh_shape){ 1, ranks / tp / cp, 1, cp, tp, 1 };
+    c.model = draw_model(s);
+    c.options = (ls_partition_options){ (int)draw(s, 2), (ls_context)draw(s, 2), (int)draw(s, 3), { 0, 1, 0, 0 } };
+    c.recompute = (ls_recompute)draw(s, LS_RECOMPUTE_EVERY + 1);
+    c.fuse_loss = (int)draw(s, 2);
+    return c;
+}
+
+struct drawn { unsigned seed; int n; };
+
+/* In f64, where nothing hides behind rounding. What is refused is refused by every rank, with a reason of the partition's. */
+static void check_drawn(ls_comm *comm, void *ctx)
+{
+    struct drawn *d = ctx;
+    unsigned s = d->seed;
+    int refused = 0;
+
+    threads_set(1);
+    for (int k = 0; k < d->n; k++) {
+        struct partition_case c = draw_case(&s, ls_comm_size(comm));
+        const char *wrong = partition_differs(&c, comm, 1e-10);
+
+        if (wrong && strncmp(wrong, "partition: ", 11) == 0)
+            refused++;
+        else if (wrong)
+            ranks_fail("case %d of seed %u: %s of %zu layers, %zu heads, %zu kv, ffn %zu, vocab %zu, T %zu, dp %d cp %d tp %d sp %d context %d "
+                       "overlap %d recompute %d: %s", k, d->seed, c.model.architecture == LS_GPT2 ? "gpt2" : "llama", c.model.layers,
+                       c.model.heads, c.model.kv_heads, c.model.ffn, c.model.vocab, c.time, c.shape.dp, c.shape.cp, c.shape.tp, c.options.sp,
+                       (int)c.options.context, c.options.overlap, (int)c.recompute, wrong);
+    }
+    RANKS_CHECK(3 * refused <= 2 * d->n);
+}
+
+static void test_drawn(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 8; n += n < 4 ? 1 : 2)
+        forked_run(n, check_drawn, &(struct drawn){ 1000u + (unsigned)n, n < 5 ? 12 : 5 });
 }
 
 static void check_cases(ls_comm *comm, void *ctx)
@@ -157,6 +226,7 @@ int main(void)
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_compiled_otherwise),
         cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -214,6 +214,9 @@ static void test_refused(void **state)
     c.options.context = LS_CONTEXT_RING;
     c.time = 6;
     refuse(c, "slices of 3 tokens over tp 4 (sp)");
+    c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CONTEXT_RING);
+    c.recompute = LS_RECOMPUTE_BUDGET;
+    refuse(c, "within a budget of bytes with tp 2");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_context)7);
     refuse(c, "context 7");
 }

@@ -214,6 +214,10 @@ static ls_status settle_stage(struct cutter *c)
 
 static ls_status cut_program(struct cutter *c)
 {
+    if (c->p->options.recompute == LS_RECOMPUTE_BUDGET && (c->comm[LS_AXIS_TP] || c->comm[LS_AXIS_CP] || c->comm[LS_AXIS_EP]))
+        return ls_fail(LS_EINVAL, "partition: recompute within a budget of bytes with tp %d, cp %d, ep %d: each rank would decide by its "
+                       "own bytes how many blocks exchange again; recompute selective, full or every k-th block", c->n[LS_AXIS_TP],
+                       c->n[LS_AXIS_CP], c->n[LS_AXIS_EP]);
     LS_TRY(names_cut(c));
     c->p->local = true;
     find_time(c);

@@ -26,13 +26,14 @@ struct again {
     bool       *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
 };
 
-/* Slices of the sequence are gathered again, as sequence parallelism does it: only the slice is kept. */
+/* Slices over tp are gathered again, as sequence parallelism does it: only the slice is kept. Over cp a rank may need what is gathered
+ * for its gradients, or a join of it, and all ranks must gather alike. */
 static bool is_cheap(const struct instruction *i)
 {
     int op = i->op;
 
     if (op == OP_MOVE)
-        return i->move.kind == MOVE_GATHER;
+        return i->move.kind == MOVE_GATHER && i->move.axis == LS_AXIS_TP;
     return op == OP_LAYER_NORM || op == OP_RMS_NORM || op == OP_UNARY || op == OP_SWIGLU || op == OP_SOFTMAX || op == OP_DROPOUT;
 }
 
