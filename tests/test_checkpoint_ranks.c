@@ -222,6 +222,39 @@ static void a_full_disk_fails_on_all_ranks(void **state)
     forked_run(1, load_alone, &(struct job){ LS_F32, 0, BACKING_MEMORY, job.root });
 }
 
+/* One rank's nth allocation fails: all fail, none waits, and what was there stays. */
+static void forget_together(ls_comm *comm, void *ctx)
+{
+    const struct job *j = ctx;
+    ls_store *s = store_of(comm, LS_F32, ALL, BACKING_MEMORY);
+    ls_train_state state = small_state(STEP);
+    int rank = ls_comm_rank(comm), failures = 0;
+
+    each(s, true);
+    for (int bad = 0; bad < 2; bad++)
+        for (int nth = 1;; nth++, failures++) {
+            ls_status st;
+
+            mem_fail_at(rank == bad ? nth : 0);
+            st = ls_checkpoint_save_ranks(comm, j->root, s, NULL, &state, NULL);
+            mem_fail_at(0);
+            if (st == LS_OK)
+                break;
+            RANKS_CHECK(st == LS_ENOMEM);
+        }
+    RANKS_CHECK(failures > 40);
+    ls_store_release(&s);
+}
+
+static void no_memory_fails_on_all_ranks(void **state)
+{
+    struct job job = { .root = scratch("memory") };
+
+    (void)state;
+    forked_run(2, forget_together, &job);
+    forked_run(1, load_alone, &(struct job){ LS_F32, 0, BACKING_MEMORY, job.root });
+}
+
 /* What a rank finds wrong before anything is written stops all. */
 static void one_is_not_ready(ls_comm *comm, void *ctx)
 {
@@ -255,6 +288,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
         TEST(any_ranks_save_and_any_ranks_load),
         TEST(a_full_disk_fails_on_all_ranks),
+        TEST(no_memory_fails_on_all_ranks),
         TEST(one_that_is_not_ready_stops_all),
 #undef TEST
     };
