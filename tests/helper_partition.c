@@ -237,9 +237,9 @@ int partition_exchanges(const ls_program *p, enum segment s, ls_collective op, l
         found++;
         if (bytes) {
             ls_value v = l->at[n].in[0].id ? l->at[n].in[0] : l->at[n].out[0];
-            bool even = !e->counts;
+            bool blocks = (op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER) && !e->counts;
 
-            *bytes += ls_comm_bytes_of(e->comm, op, op == LS_COLLECTIVE_ALL_REDUCE || !even ? e->total : e->total / (size_t)ls_comm_size(e->comm),
+            *bytes += ls_comm_bytes_of(e->comm, op, blocks ? e->total / (size_t)ls_comm_size(e->comm) : e->total,
                                        op == LS_COLLECTIVE_ALL_REDUCE ? NULL : e->counts, p->values[v.id].dtype);
         }
     }

@@ -179,6 +179,56 @@ static void test_memory(void **state)
     plan_close(&m);
 }
 
+/* ---- T6, T7: the ring beside the exchange of heads ---- */
+
+/* B t G D elements of keys and as many of values go n-1 times round; the exchange moves (n-1)/n of what q, k, v and o have here. */
+static void test_context_bytes(void **state)
+{
+    struct partition_case c = case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CONTEXT_RING);
+    size_t slice = 4 * c.batch * (c.time / 4) * 4, bytes;  /* bytes of one head of a slice */
+    struct partitioned s;
+    struct planned m;
+
+    (void)state;
+    open_planned(&c, 2, &m, &s);
+    assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, &bytes), 2 * 3);
+    assert_int_equal(bytes, 2 * 3 * (2 * 4 * slice));
+    assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, NULL), 2 * (3 + 4));
+    partition_close(&s);
+    plan_close(&m);
+    c.options.context = LS_CONTEXT_ALL_TO_ALL;
+    open_planned(&c, 2, &m, &s);
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)
+        assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_TO_ALL, LS_AXIS_CP, &bytes), 2 * 4);
+    assert_int_equal(ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_TO_ALL, NULL), 2 * (2 * 8 + 2 * 4) * slice * 3 / 4);
+    partition_close(&s);
+    plan_close(&m);
+}
+
+/* Activations of a long sequence fall as 1/cp, under both. */
+static void test_context_memory(void **state)
+{
+    (void)state;
+    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++) {
+        size_t whole = 0;
+
+        for (int cp = 1; cp <= 4; cp *= 2) {
+            struct partition_case c = case_of(partition_gpt2(8, 128, 40, 0), 1, cp, 0, (ls_context)context);
+            struct partitioned s;
+            struct planned m;
+
+            c.time = c.model.max_positions = 4096;
+            c.shape.dp = 1;
+            open_planned(&c, 0, &m, &s);
+            whole = cp == 1 ? ls_program_cost(s.program).activations : whole;
+            if (ls_program_cost(s.program).activations > whole / (size_t)cp * 4 / 3)
+                fail_msg("context %d, cp %d: %zu bytes of %zu", context, cp, ls_program_cost(s.program).activations, whole);
+            partition_close(&s);
+            plan_close(&m);
+        }
+    }
+}
+
 /* ---- refused ---- */
 
 static void refuse(struct partition_case c, const char *says)
@@ -461,6 +511,8 @@ int main(void)
         cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_sequence),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_context_bytes),
+        cmocka_unit_test(test_context_memory),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_no_rule),
         cmocka_unit_test(test_second_program),
