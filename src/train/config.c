@@ -12,6 +12,12 @@ enum {
 
 #define COUNT_MOST 1e15
 
+/* In the order of enum config_plant. */
+#define PLANT_NAMES \
+    "none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed|expert_times_ep|norm_stages|norm_experts|" \
+    "tied_unsummed|tp_unsummed|tp_twice|no_enter|no_reduce|no_partial|double_reduce|wrong_group|mask|loss_twice|loss_mean|" \
+    "ring_dkv|aux_dropped|aux_times_dp|lost_layers|moments|reroute"
+
 #define INT(field, text, least, most, unit, verbs, help)  OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, help)
 #define REAL(field, text, least, most, unit, verbs, help) OPTION_REAL(struct config, field, #field, text, least, most, unit, verbs, help)
 #define BYTES(field, text, verbs, help)                   OPTION_BYTES(struct config, field, #field, text, 0, 0, verbs, help)
@@ -22,7 +28,7 @@ enum {
 static const struct option rows[] = {
     STRING(model.preset, "llama-demo", STEP, "a model by name; see 'lockstep help models'"),
     STRING(model.hf, "", STEP, "Hugging Face folder (shape, weights) or config.json (shape) instead of a preset"),
-    ENUM(model.architecture, "preset", "preset|gpt2|llama", STEP, "family of the model"),
+    ENUM(model.architecture, "preset", "preset|gpt2|llama|mixtral|qwen3_moe", STEP, "family of the model"),
     INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "blocks; 0 here and below: the preset's"),
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream"),
     INT(model.heads, "0", 0, COUNT_MOST, "", STEP, "query heads; width must divide by them"),
@@ -33,6 +39,17 @@ static const struct option rows[] = {
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence the model can see"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of Llama's rotary positions"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training (GPT-2)"),
+
+    INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "experts of a layer (Mixtral, Qwen3-MoE)"),
+    INT(model.experts_per_token, "0", 0, COUNT_MOST, "", STEP, "experts that a token goes to"),
+    INT(model.expert_ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of an expert"),
+    INT(model.shared_ffn, "-1", -1, COUNT_MOST, "", STEP, "inner width of the expert that every token takes; 0: none; -1 here and below: the preset's"),
+    ENUM(model.router, "preset", "preset|softmax|sigmoid", STEP, "scores that experts are chosen by"),
+    REAL(model.capacity, "-1", -1, 1e6, "", STEP, "an expert takes this times its even share of a sample's tokens, and drops the rest; 0: drops none"),
+    ENUM(model.drop, "preset", "preset|position|probability", STEP, "which tokens a full expert drops: the last, or those with the smallest scores"),
+    REAL(model.aux_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that evens the load of the experts"),
+    REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small"),
+    REAL(model.balance, "-1", -1, 1e6, "", STEP, "step of a bias on the scores that evens the load without a loss"),
 
     STRING(data.text, "", T | P | D, "UTF-8 text to train on"),
     STRING(data.tokens, "", T | P, "token file to train on, instead of a text"),
@@ -119,7 +136,7 @@ static const struct option rows[] = {
     INT(bench.warmup, "2", 0, 1e6, "steps", B, "steps before, untimed"),
 
     BOOL(debug.check_finite, "false", T | B | Q, "look for inf and NaN behind each operation, and name the first (slow)"),
-    ENUM(debug.plant, "none", "none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed", T | Q,
+    ENUM(debug.plant, "none", PLANT_NAMES, T | Q,
          "a mistake to make on purpose, for tests of what finds it"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | P, "this many allocations on, one fails as without memory"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "this many writes into checkpoints on, one fails as on a full disk"),

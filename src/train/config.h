@@ -22,11 +22,16 @@ enum {
     VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32
 };
 
-enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA };
+enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
+enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
+enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 enum config_plant {
-    PLANT_NONE, PLANT_AVERAGE, PLANT_SKIP_BUCKET, PLANT_TWICE, PLANT_LOCAL_NORM, PLANT_BOUNDARY, PLANT_MEAN_OF_MEANS, PLANT_SEED
+    PLANT_NONE, PLANT_AVERAGE, PLANT_SKIP_BUCKET, PLANT_TWICE, PLANT_LOCAL_NORM, PLANT_BOUNDARY, PLANT_MEAN_OF_MEANS, PLANT_SEED,
+    PLANT_EXPERT_TIMES_EP, PLANT_NORM_STAGES, PLANT_NORM_EXPERTS, PLANT_TIED_UNSUMMED, PLANT_TP_UNSUMMED, PLANT_TP_TWICE,
+    PLANT_NO_ENTER, PLANT_NO_REDUCE, PLANT_NO_PARTIAL, PLANT_DOUBLE_REDUCE, PLANT_WRONG_GROUP, PLANT_MASK, PLANT_LOSS_TWICE,
+    PLANT_LOSS_MEAN, PLANT_RING_DKV, PLANT_AUX_DROPPED, PLANT_AUX_TIMES_DP, PLANT_LOST_LAYERS, PLANT_MOMENTS, PLANT_REROUTE, PLANTS
 };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16 };
 
@@ -37,6 +42,9 @@ struct config {
         int64_t layers, width, heads, kv_heads, ffn, vocab, max_positions;  /* 0: from the preset or folder */
         int     tied;          /* enum config_switch */
         double  rope_theta;    /* 0: from the preset */
+        int64_t experts, experts_per_token, expert_ffn, shared_ffn;  /* shared_ffn -1: from the preset */
+        int     router, drop;  /* enum config_router, config_drop */
+        double  capacity, aux_loss, z_loss, balance;                 /* -1: from the preset */
         double  dropout;
     } model;
     struct {

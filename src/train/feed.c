@@ -46,10 +46,12 @@ static ls_status put(ls_program *p, const char *name, const void *data, ls_dtype
 ls_status feed_write(const struct feed *f, ls_program *p, const struct micro_batch *m)
 {
     size_t count = f->batch * f->local;
+    float samples[2] = { (float)m->samples, (float)m->global };
 
     if (f->pixels) LS_TRY(put(p, "images", m->pixels, LS_F32, f->batch * f->pixels));
     else if (ls_program_has(p, "tokens")) LS_TRY(put(p, "tokens", slices_of(f, m->tokens), LS_I32, count));
     if (ls_program_has(p, "targets")) LS_TRY(put(p, "targets", slices_of(f, m->targets), LS_I32, count));
     LS_TRY(put(p, "denominator", &m->denominator, LS_F32, 1));
+    LS_TRY(put(p, "samples", samples, LS_F32, 2));
     return put(p, "step", m->site, LS_I64, 2);
 }

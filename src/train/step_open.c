@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "parallel/data.h"
+#include "parallel/partition.h"
 
 /* ---- the model ---- */
 
@@ -21,6 +22,7 @@ static ls_value build_language(struct step *s, ls_program *p, ls_value targets, 
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
     ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
 
+    if (s->model.experts) ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     return ls_model_loss(p, &s->model, tokens, targets, denominator, index);
 }
 
@@ -149,12 +151,22 @@ static ls_status allocate_tokens(struct step *s)
 /* debug.plant: bugs of the step's own; the others are the passes'. "seed": every rank but 0 starts elsewhere. */
 static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
 {
-    static const char *const passes[] = { NULL, "average", "skip_bucket", "twice", "local_norm", "boundary", NULL, NULL };
-    const char *bug = passes[c->debug.plant];
+    static const char *const data[PLANTS] = {
+        [PLANT_AVERAGE] = "average", [PLANT_SKIP_BUCKET] = "skip_bucket", [PLANT_TWICE] = "twice", [PLANT_LOCAL_NORM] = "local_norm",
+        [PLANT_BOUNDARY] = "boundary", [PLANT_EXPERT_TIMES_EP] = "expert_times_ep", [PLANT_NORM_STAGES] = "norm_stages",
+        [PLANT_NORM_EXPERTS] = "norm_experts", [PLANT_TIED_UNSUMMED] = "tied_unsummed", [PLANT_TP_UNSUMMED] = "tp_unsummed",
+        [PLANT_TP_TWICE] = "tp_twice",
+    }, *const partition[PLANTS] = {
+        [PLANT_NO_ENTER] = "no_enter", [PLANT_NO_REDUCE] = "no_reduce", [PLANT_NO_PARTIAL] = "no_partial",
+        [PLANT_DOUBLE_REDUCE] = "double_reduce", [PLANT_WRONG_GROUP] = "wrong_group", [PLANT_MASK] = "mask",
+        [PLANT_LOSS_TWICE] = "loss_twice", [PLANT_LOSS_MEAN] = "loss_mean", [PLANT_RING_DKV] = "ring_dkv",
+    };
+    enum config_plant bug = (enum config_plant)c->debug.plant;
 
-    s->mean_of_means = c->debug.plant == PLANT_MEAN_OF_MEANS;
-    if (c->debug.plant == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
-    return data_plant(bug, bug != NULL);
+    s->mean_of_means = bug == PLANT_MEAN_OF_MEANS;
+    if (bug == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
+    LS_TRY(partition_plant(partition[bug], partition[bug] != NULL));
+    return data_plant(data[bug], bug != PLANT_NONE);
 }
 
 static ls_status open_step(const struct config *c, bool plan_only, struct step *s)

@@ -1,0 +1,121 @@
+/* config_model.c - the model that the options name: a preset or a folder, with what model.* says on top. */
+#include "train/config.h"
+
+#include <inttypes.h>
+#include "base/base.h"
+
+/* Takes a size that was given; true when it changes the model's. */
+static bool take(int64_t given, size_t *size)
+{
+    bool changes = given && (size_t)given != *size;
+
+    if (changes) *size = (size_t)given;
+    return changes;
+}
+
+/* Family, width and heads; what hangs on them is made anew, and may be given too. */
+static void take_shape(const struct config *c, ls_model *m)
+{
+    static const ls_architecture families[] = { LS_GPT2, LS_GPT2, LS_LLAMA, LS_MIXTRAL, LS_QWEN3_MOE };
+    ls_architecture family = c->model.architecture == ARCHITECTURE_PRESET ? m->architecture : families[c->model.architecture];
+    bool other = family != m->architecture, wider = take(c->model.width, &m->width),
+         heads = take(c->model.heads, &m->heads);
+
+    m->architecture = family;
+    if (other || heads) m->kv_heads = m->heads;
+    if (wider || heads) m->head_size = 0;
+    if (other || wider) m->ffn = family != LS_GPT2 ? (m->width * 8 / 3 + 31) / 32 * 32 : 4 * m->width;
+}
+
+static void take_real(double given, double *value)
+{
+    if (given >= 0) *value = given;
+}
+
+/* What model.* says of experts; refused where the model has none. */
+static ls_status take_experts(const struct config *c, ls_model *m)
+{
+    const struct { bool given; const char *name; } said[] = {
+        { c->model.experts > 0, "experts" }, { c->model.experts_per_token > 0, "experts_per_token" },
+        { c->model.expert_ffn > 0, "expert_ffn" }, { c->model.shared_ffn >= 0, "shared_ffn" },
+        { c->model.router != ROUTER_PRESET, "router" }, { c->model.capacity >= 0, "capacity" },
+        { c->model.drop != DROP_PRESET, "drop" }, { c->model.aux_loss >= 0, "aux_loss" },
+        { c->model.z_loss >= 0, "z_loss" }, { c->model.balance >= 0, "balance" },
+    };
+    bool has = m->architecture == LS_MIXTRAL || m->architecture == LS_QWEN3_MOE;
+
+    for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
+        if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
+    if (c->parallel.ep > 1 && !has)
+        return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
+    take(c->model.experts, &m->experts);
+    take(c->model.experts_per_token, &m->experts_per_token);
+    take(c->model.expert_ffn, &m->expert_ffn);
+    if (c->model.shared_ffn >= 0) m->shared_ffn = (size_t)c->model.shared_ffn;
+    if (c->model.router != ROUTER_PRESET) m->router = c->model.router == ROUTER_SIGMOID ? LS_ROUTER_SIGMOID : LS_ROUTER_SOFTMAX;
+    if (c->model.drop != DROP_PRESET) m->drop = c->model.drop == DROP_PROBABILITY ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
+    take_real(c->model.capacity, &m->capacity);
+    take_real(c->model.aux_loss, &m->aux_coef);
+    take_real(c->model.z_loss, &m->z_coef);
+    take_real(c->model.balance, &m->balance);
+    return LS_OK;
+}
+
+ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
+{
+    ls_model m;
+
+    if (c->model.hf[0]) LS_TRY(ls_model_read_hf(c->model.hf, &m));
+    else LS_TRY(ls_model_preset(c->model.preset, &m));
+    take_shape(c, &m);
+    take(c->model.layers, &m.layers);
+    take(c->model.kv_heads, &m.kv_heads);
+    take(c->model.ffn, &m.ffn);
+    take(c->model.max_positions, &m.max_positions);
+    take(c->model.vocab, &m.vocab);
+    LS_TRY(take_experts(c, &m));
+    if (c->model.rope_theta > 0 && m.architecture == LS_GPT2)
+        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: the positions of a GPT-2 are learnt");
+    if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
+    if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
+    if (c->model.dropout > 0) m.dropout = c->model.dropout;
+    if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
+    if (vocab > m.vocab)
+        return ls_fail(LS_EINVAL, "the tokenizer has %zu tokens, but the model's vocabulary only %zu", vocab, m.vocab);
+    m.seed = (uint64_t)c->train.seed;
+    LS_TRY(ls_model_check(&m));
+    *out = m;
+    return LS_OK;
+}
+
+static void put_experts(struct config *c, const ls_model *m)
+{
+    c->model.experts = (int64_t)m->experts;
+    c->model.experts_per_token = (int64_t)m->experts_per_token;
+    c->model.expert_ffn = (int64_t)m->expert_ffn;
+    c->model.shared_ffn = (int64_t)m->shared_ffn;
+    c->model.router = m->router == LS_ROUTER_SIGMOID ? ROUTER_SIGMOID : ROUTER_SOFTMAX;
+    c->model.drop = m->drop == LS_DROP_PROBABILITY ? DROP_PROBABILITY : DROP_POSITION;
+    c->model.capacity = m->capacity;
+    c->model.aux_loss = m->aux_coef;
+    c->model.z_loss = m->z_coef;
+    c->model.balance = m->balance;
+}
+
+void config_put_model(struct config *c, const ls_model *m)
+{
+    static const int names[LS_ARCHITECTURES] = { [LS_GPT2] = ARCHITECTURE_GPT2, [LS_LLAMA] = ARCHITECTURE_LLAMA,
+                                                 [LS_MIXTRAL] = ARCHITECTURE_MIXTRAL, [LS_QWEN3_MOE] = ARCHITECTURE_QWEN3_MOE };
+
+    c->model.architecture = names[m->architecture];
+    c->model.layers = (int64_t)m->layers;
+    c->model.width = (int64_t)m->width;
+    c->model.heads = (int64_t)m->heads;
+    c->model.kv_heads = (int64_t)m->kv_heads;
+    c->model.ffn = (int64_t)m->ffn;
+    c->model.vocab = (int64_t)m->vocab;
+    c->model.max_positions = (int64_t)m->max_positions;
+    c->model.tied = m->tied ? SWITCH_TRUE : SWITCH_FALSE;
+    c->model.rope_theta = m->architecture != LS_GPT2 ? m->rope.theta : 0;
+    if (m->experts) put_experts(c, m);
+}
