@@ -122,7 +122,7 @@ ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double
     return bias;
 }
 
-/* The bias's "gradient" is by how much an expert's load exceeds the mean: sums over micro-batches and ranks stay right, and what an
+/* The bias's "gradient" is by how much an expert's load exceeds the mean (times the number of experts): sums over micro-batches and ranks stay right, and what an
  * update reads of it is its sign. */
 void gradient_route(struct gradient *g, const struct instruction *i, ls_value dy)
 {

@@ -89,7 +89,7 @@
     X(ROUTE_GRAD, "route_grad", 0)         /* dweight[..,K] logits index -> dlogits; route */                   \
     X(ROUTER_LOSS, "router_loss", 0)       /* logits[B,T,E] load[E] samples[2]? -> loss[1]; router_loss */      \
     X(ROUTER_LOSS_GRAD, "router_loss_grad", 0) /* logits load samples? dloss[1] -> dlogits */                   \
-    X(ROUTE_EXCESS, "route_excess", 0)     /* own[E] -> out[E] += own - its mean */                             \
+    X(ROUTE_EXCESS, "route_excess", 0)     /* own[E] -> out[E] += E * own - its sum */                          \
     X(ROUTE_ROWS, "route_rows", 0)         /* index[..,K] -> rows[..,K] i32, counts[1,E] i32; see kernels_ref_experts.c */ \
     X(ROWS_SPREAD, "rows_spread", 0)       /* x[..,C] rows[..,K] weight[..,K]? -> y[M,C]: y[rows[n,k]] = weight[n,k] x[n], else 0 */ \
     X(ROWS_COLLECT, "rows_collect", 0)     /* y[M,C] rows[..,K] weight? -> x[..,C] = sum_k weight[n,k] y[rows[n,k]] */ \

@@ -2,7 +2,7 @@
  *
  * Rows of one expert follow each other, in the order of their tokens; experts in their order; and where rows came from several
  * sources (counts[S,E]), all of source 0 first. Sizes are static, M rows; counts say at run time which of them are in use: the first
- * ones. The others are zeros.
+ * ones. The others are zeros. Rows that tokens name (rows[..,K]) are 0, 1, .. without a gap, each once; -1: none.
  */
 #include "tensor/kernels_ref.h"
 

@@ -253,15 +253,16 @@ static void router_loss_grad(const struct call *c)
 
 /* ---- balance without a loss ---- */
 
+/* Whole numbers: what is even is exactly 0, in whatever order ranks and micro-batches are added up. */
 static void route_excess(const struct call *c)
 {
     size_t E = view_count(&c->in[0]);
-    double mean = 0;
+    double all = 0;
 
     for (size_t e = 0; e < E; e++)
-        mean += ref_get(&c->in[0], e) / (double)E;
+        all += ref_get(&c->in[0], e);
     for (size_t e = 0; e < E; e++)
-        ref_add(&c->out[0], e, ref_get(&c->in[0], e) - mean);
+        ref_add(&c->out[0], e, (double)E * ref_get(&c->in[0], e) - all);
 }
 
 /* With a master that moves, and p is its rounding. */

@@ -112,6 +112,19 @@ size_t product_scratch(const struct product *p, int threads)
     return cut.packed + (size_t)threads * cut.block;
 }
 
+size_t product_scratch_most(const struct product *p, int threads)
+{
+    bool pairs = tiles_pairs(p->a.type, p->b.type);
+    size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
+    size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
+    size_t packed = MIN(round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX((size_t)CHUNK_BYTES, panel_bytes(pairs, k)));
+    /* rows of a block: so many that they fill BLOCK_BYTES, within LEAST_ROWS and BLOCK_ROWS */
+    size_t rows = MIN(MAX((size_t)BLOCK_BYTES, LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit,
+                      (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
+
+    return round_up(packed, 64) + (size_t)threads * round_up(BLOCK_ROWS * panel * sizeof(float) + rows, 64);
+}
+
 /* One chunk of one slice. */
 struct chunk {
     const struct product *p;

@@ -73,6 +73,8 @@ size_t block_scratch(bool pairs, size_t m, size_t k);  /* bytes */
 int    product_threads(const struct product *p);
 /* Bytes of scratch on `threads` threads. */
 size_t product_scratch(const struct product *p, int threads);
+/* The same for every product with up to p's rows and depth (m, k). */
+size_t product_scratch_most(const struct product *p, int threads);
 /* Runs on a team of at most `threads`; inside a task of threads_each on the caller alone, as threads = 1 does. */
 void   product_run(const struct product *p, int threads, void *scratch);
 

@@ -1,0 +1,254 @@
+/* helper_kernel_experts.c - cases of mixtures of experts: routings, rows by expert, products of each expert's rows. */
+#include "helper_kernel_gen.h"
+
+#include <math.h>
+#include "tensor/route.h"
+
+/* ---- routing: B T E K ---- */
+
+static const size_t routes[][4] = { { 0, 3, 4, 2 }, { 1, 1, 1, 1 }, { 2, 5, 3, 1 }, { 3, 7, 8, 3 }, { 2, 33, 17, 17 }, { 1, 130, 64, 8 } };
+
+static void samples_in(struct gen *g, size_t B, int variant)
+{
+    struct view *v;
+
+    if (variant % 2 == 0) {
+        gen_in_absent(g);
+        return;
+    }
+    v = gen_in(g, LS_F32, 0, 1, DIMS(2));
+    element_put(v, 0, (double)(B - (B > 1)));
+    element_put(v, 1, 2 * (double)B + 1);
+}
+
+/* The first E are different, for a choice that rounding can't change: multiples of 1/64, permuted by row. */
+static void logits_in(struct gen *g, const size_t *s, int ties)
+{
+    struct view *v = gen_in(g, LS_F32, 0, 1, 3, (size_t[]){ s[0], s[1], s[2] });
+
+    for (size_t i = 0; i < view_count(v); i++)
+        element_put(v, i, ties ? (double)(i % 3) : (double)((i % s[2] * 37 + i / s[2] * 11) % (s[2] % 37 ? s[2] : s[2] + 1)) / 16 - 1);
+}
+
+void route_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
+        for (int variant = 0; variant < 12; variant++) {
+            const size_t *s = routes[i];
+
+            gen_begin(g);
+            logits_in(g, s, variant == 11);
+            if (variant % 3 == 1) {
+                struct view *bias = gen_in(g, LS_F32, 0, 1, DIMS(s[2]));
+
+                for (size_t e = 0; e < s[2]; e++)
+                    element_put(bias, e, e % 2 ? 4 : 0);
+            } else {
+                gen_in_absent(g);
+            }
+            samples_in(g, s[0], variant);
+            gen_out(g, LS_F32, DIMS(s[0], s[1], s[3]));
+            gen_out(g, LS_I32, DIMS(s[0], s[1], s[3]));
+            gen_out(g, LS_F32, DIMS(s[2]));
+            gen_out(g, LS_F32, DIMS(s[2]));
+            g->c.call.attr.route.sigmoid = variant / 3 % 2;
+            g->c.call.attr.route.normalize = variant < 6;
+            g->c.call.attr.route.capacity = variant > 7 ? 1 + s[1] / 3 : 0;
+            g->c.call.attr.route.by_probability = variant % 2;
+            gen_emit(g, "B %zu T %zu E %zu K %zu variant %d", s[0], s[1], s[2], s[3], variant);
+        }
+}
+
+/* K different experts a row, some of them dropped, and rows of padding at the end. */
+static void index_in(struct gen *g, const size_t *s)
+{
+    struct view *v = gen_in(g, LS_I32, 0, 1, 3, (size_t[]){ s[0], s[1], s[3] });
+
+    for (size_t i = 0; i < view_count(v); i++) {
+        size_t row = i / s[3], e = (row * 5 + i % s[3]) % s[2];
+
+        element_put(v, i, s[0] > 1 && row >= (s[0] - 1) * s[1] ? ROUTE_PADDING : i % 7 == 3 ? -1.0 - (double)e : (double)e);
+    }
+}
+
+void route_grad_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            const size_t *s = routes[i];
+
+            gen_begin(g);
+            gen_in(g, LS_F32, -1, 1, DIMS(s[0], s[1], s[3]));
+            gen_in(g, LS_F32, -2, 2, DIMS(s[0], s[1], s[2]));
+            index_in(g, s);
+            gen_out(g, LS_F32, DIMS(s[0], s[1], s[2]));
+            g->c.call.attr.route.sigmoid = variant % 2;
+            g->c.call.attr.route.normalize = variant / 2;
+            gen_emit(g, "B %zu T %zu E %zu K %zu variant %d", s[0], s[1], s[2], s[3], variant);
+        }
+}
+
+void router_loss_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            const size_t *s = routes[i];
+
+            gen_begin(g);
+            gen_in(g, LS_F32, -2, 2, DIMS(s[0], s[1], s[2]));
+            gen_in(g, LS_F32, 1, 20, DIMS(s[2]));
+            samples_in(g, s[0], variant);
+            if (g->op == OP_ROUTER_LOSS_GRAD)
+                gen_in(g, LS_F32, 1, 2, DIMS(1));
+            if (g->op == OP_ROUTER_LOSS_GRAD)
+                gen_out(g, LS_F32, DIMS(s[0], s[1], s[2]));
+            else
+                gen_out(g, LS_F32, DIMS(1));
+            g->c.call.attr.router_loss.sigmoid = variant / 2;
+            g->c.call.attr.router_loss.aux = 0.3;
+            g->c.call.attr.router_loss.z = 0.2;
+            g->c.call.attr.router_loss.chosen = s[3];
+            g->c.call.attr.router_loss.tokens = s[1];
+            gen_emit(g, "B %zu T %zu E %zu K %zu variant %d", s[0], s[1], s[2], s[3], variant);
+        }
+}
+
+void route_excess_cases(struct gen *g)
+{
+    static const size_t experts[] = { 1, 3, 64, 129 };
+
+    for (size_t i = 0; i < COUNT_OF(experts); i++) {
+        gen_begin(g);
+        gen_in(g, LS_F32, 0, 9, DIMS(experts[i]));
+        gen_out_add(g, LS_F32, -3, 3, DIMS(experts[i]));
+        gen_emit(g, "E %zu", experts[i]);
+    }
+}
+
+void sign_cases(struct gen *g)
+{
+    static const size_t sizes[] = { 0, 1, 7, 65 };
+
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (int master = 0; master < 2; master++) {
+            struct view *v;
+
+            gen_begin(g);
+            v = gen_in(g, LS_F32, -1, 1, DIMS(sizes[i]));
+            if (sizes[i] > 2)
+                element_put(v, 2, 0);
+            gen_out_add(g, g->type, -1, 1, DIMS(sizes[i]));
+            if (master)
+                gen_out_add(g, LS_F32, -1, 1, DIMS(sizes[i]));
+            g->c.call.attr.scale.value = 0.125;
+            gen_emit(g, "%zu master %d", sizes[i], master);
+        }
+}
+
+/* ---- rows: N K C, M more than are used ---- */
+
+static const size_t rows[][4] = { { 0, 2, 3, 2 }, { 1, 1, 1, 1 }, { 5, 3, 7, 15 }, { 9, 2, 17, 20 }, { 64, 3, 130, 192 }, { 300, 2, 64, 700 } };
+
+void route_rows_cases(struct gen *g)
+{
+    static const size_t experts[] = { 1, 5, 16 };
+
+    for (size_t i = 0; i < COUNT_OF(rows) && g->type == LS_F32; i++)
+        for (size_t k = 0; k < COUNT_OF(experts); k++) {
+            struct view *v;
+
+            gen_begin(g);
+            v = gen_in(g, LS_I32, 0, (double)experts[k], DIMS(rows[i][0], rows[i][1]));
+            for (size_t n = 3; n < view_count(v); n += 5)
+                element_put(v, n, n % 2 ? -1 - element_get(v, n) : ROUTE_PADDING);
+            gen_out(g, LS_I32, DIMS(rows[i][0], rows[i][1]));
+            gen_out(g, LS_I32, DIMS(1, experts[k]));
+            gen_emit(g, "N %zu K %zu E %zu", rows[i][0], rows[i][1], experts[k]);
+        }
+}
+
+/* A permutation of 0, 1, .. with holes. */
+static void rows_in(struct gen *g, size_t N, size_t K)
+{
+    struct view *v = gen_in(g, LS_I32, 0, 1, DIMS(N, K));
+    size_t used = 0, at = 0;
+
+    for (size_t i = 0; i < N * K; i++)
+        used += i % 6 != 4;
+    for (size_t i = 0; i < N * K; i++)
+        element_put(v, i, i % 6 == 4 ? -1 : (double)(used - 1 - at++));
+}
+
+static void weight_in(struct gen *g, size_t N, size_t K, int given)
+{
+    if (given)
+        gen_in(g, LS_F32, 0, 1, DIMS(N, K));
+    else
+        gen_in_absent(g);
+}
+
+void rows_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        for (int given = 0; given < 2; given++) {
+            size_t N = rows[i][0], K = rows[i][1], C = rows[i][2], M = rows[i][3];
+
+            gen_begin(g);
+            if (g->op != OP_ROWS_COLLECT)
+                gen_in(g, g->type, -1, 1, DIMS(N, C));
+            if (g->op != OP_ROWS_SPREAD)
+                gen_in(g, g->type, -1, 1, DIMS(M, C));
+            rows_in(g, N, K);
+            if (g->op != OP_ROWS_DOT)
+                weight_in(g, N, K, given);
+            if (g->op == OP_ROWS_DOT)
+                gen_out(g, LS_F32, DIMS(N, K));
+            else if (g->op == OP_ROWS_SPREAD)
+                gen_out(g, g->type, DIMS(M, C));
+            else
+                gen_out(g, g->type, DIMS(N, C));
+            gen_emit(g, "N %zu K %zu C %zu M %zu weight %d", N, K, C, M, given);
+        }
+}
+
+/* ---- products: S E rows K N ---- */
+
+static const size_t products[][5] = {
+    { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 }, { 1, 2, 5000, 9, 17 },
+};
+
+/* Unevenly, and the first expert gets none from the last source; 3 rows stay out of use. */
+static void counts_in(struct gen *g, const size_t *s)
+{
+    struct view *v = gen_in(g, LS_I32, 0, 1, DIMS(s[0], s[1]));
+    size_t left = s[2] > 3 ? s[2] - 3 : 0, groups = s[0] * s[1];
+
+    for (size_t i = 0; i < groups; i++) {
+        size_t n = i + 1 == groups ? left : i == (s[0] - 1) * s[1] ? 0 : left * (1 + i % 3) / 4;
+
+        element_put(v, i, (double)n);
+        left -= n;
+    }
+}
+
+void grouped_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(products); i++)
+        for (int exact = 0; exact < (g->op == OP_GROUPED_LINEAR_DW ? 2 : 1); exact++) {
+            const size_t *s = products[i];
+            size_t E = s[1], M = s[2], K = s[3], N = s[4];
+
+            gen_begin(g);
+            gen_in(g, g->type, -1, 1, DIMS(M, g->op == OP_GROUPED_LINEAR ? K : N));
+            if (g->op == OP_GROUPED_LINEAR_DW)
+                gen_in(g, g->type, -1, 1, DIMS(M, K));
+            else
+                gen_in(g, g->type, -1, 1, DIMS(E, N, K));
+            counts_in(g, s);
+            if (g->op == OP_GROUPED_LINEAR_DW)
+                gen_out_add(g, exact ? LS_F32 : g->type, -1, 1, DIMS(E, N, K));
+            else
+                gen_out(g, g->type, DIMS(M, g->op == OP_GROUPED_LINEAR ? N : K));
+            gen_emit(g, "S %zu E %zu M %zu K %zu N %zu, %d", s[0], E, M, K, N, exact);
+        }
+}
