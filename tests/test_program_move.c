@@ -317,7 +317,7 @@ static void check_overlap(const ls_program *p)
         in_flight += (l->at[n].op == OP_COMM_START) - (l->at[n].op == OP_COMM_WAIT);
         behind += in_flight && l->at[n].op == OP_LINEAR_DW;
     }
-    RANKS_CHECK(behind == 2 * LAYERS);
+    RANKS_CHECK(behind == 2 * LAYERS && in_flight == 0);
 }
 
 /* Every instruction runs between the start and the wait of what it uses. */

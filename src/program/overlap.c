@@ -4,9 +4,9 @@
  * Within a segment, in this order:
  *   1. A floating start goes up to just behind the last instruction that it depends on, within its block: further would be
  *      prefetching, which costs memory.
- *   2. Weight gradients (question A) of its block in front of it, which nothing up to it needs, go behind it: in the backward of a
- *      column linear the products of A overlap with the sum of what B passes down (Shoeybi et al. 2019, section 3; Megatron-LM's
- *      linear with gradient accumulation and asynchronous communication).
+ *   2. Weight gradients (question A) of its block in front of it, back to the exchange before, which nothing up to it needs, go
+ *      behind it: in the backward of a column linear the products of A overlap with the sum of what B passes down (Narayanan et
+ *      al. 2021, Megatron-LM's asynchronous all-reduce of a linear's backward).
  *   3. A floating wait goes down to just in front of the first instruction that depends on it.
  * Starts keep their order, whatever comm they belong to: all ranks make the same calls in the same order. Two instructions
  * depend on each other when they touch the same bytes and one of them writes.
@@ -110,13 +110,15 @@ static bool can_follow(const struct order *o, int k, int start)
     return true;
 }
 
+static bool floats(const struct instruction *i, int op) { return i->op == op && i->exchange.floating; }
+
 static void put_off_weights(struct order *o, int start)
 {
     for (int k = start - 1; k >= 0; k--) {
         const struct instruction *i = nth(o, k);
 
-        if (i->op == OP_COMM_START || i->block != nth(o, start)->block)
-            break;
+        if (i->op == OP_COMM_START || floats(i, OP_COMM_WAIT) || i->block != nth(o, start)->block)
+            break;  /* those between a start and its wait overlap with that one */
         if (i->op != OP_VIEW && i->phase == PHASE_BACKWARD_A && can_follow(o, k, start)) {
             shift(o, k, start);  /* the start moves up by one */
             start--;
@@ -126,14 +128,15 @@ static void put_off_weights(struct order *o, int start)
 
 static void wait_late(struct order *o, int k)
 {
-    int to = k;
+    int first = k, to = k;
 
     while (to + 1 < o->n && !depend(o->p, nth(o, to + 1), nth(o, k)))
         to++;
     shift(o, k, to);
+    for (int j = to - 1; j >= first; j--)  /* views of what it brings read better behind it */
+        if (nth(o, j)->op == OP_VIEW && nth(o, to)->nout && share_bytes(o->p, nth(o, j)->in[0], nth(o, to)->out[0]))
+            shift(o, j, to--);
 }
-
-static bool floats(const struct instruction *i, int op) { return i->op == op && i->exchange.floating; }
 
 static void reorder(struct order *o)
 {
