@@ -55,6 +55,17 @@ static void put_axes(const struct metrics *m, struct json_out *out)
     json_end_object(out);
 }
 
+static void put_load(const struct metrics *m, struct json_out *out)
+{
+    json_begin_array(out, "expert_load");
+    for (size_t i = 0; i < m->layers; i++) {
+        json_begin_array(out, NULL);
+        for (size_t e = 0; e < m->experts; e++) json_put_int(out, NULL, (int64_t)m->load[i * m->experts + e]);
+        json_end_array(out);
+    }
+    json_end_array(out);
+}
+
 void metrics_put_json(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, NULL);
@@ -72,6 +83,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     put_time(m, out);
     put_axes(m, out);
     if (m->bubble >= 0) json_put_real(out, "bubble", m->bubble);
+    if (m->load) put_load(m, out);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);
     json_end_object(out);

@@ -17,6 +17,7 @@
  *     time               {compute exposed optimizer data}: where step_seconds went; exposed is communication waited for
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
  *     bubble             of a pipeline: share of ranks x seconds of forward and backward in which a rank waits for a message
+ *     expert_load        of a model with experts: a list a layer of the tokens of this step that chose each
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
  * On several ranks loss, tokens and their rate are of all of them, memory, comm and time each the largest rank's.
@@ -38,6 +39,8 @@ struct metrics {
     ls_comm_count comm[LS_COLLECTIVES];
     double   compute, exposed, optimizer, data;  /* seconds */
     double   axis[METRICS_AXES];                 /* seconds; below 0: no ranks along it */
+    const double *load;                          /* [layers,experts], borrowed; NULL: no experts */
+    size_t   layers, experts;
     double   bubble;                             /* below 0: no pipeline */
     bool     evaluated;
     double   val_loss;

@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
 
@@ -42,17 +44,44 @@ static ls_status before(void *ctx, ls_program *p, int chunk, int micro)
     return feed_write(&a->s->feed, p, &m);
 }
 
+static ls_status add_output(ls_program *p, const char *name, double *sum)
+{
+    double part;
+
+    if (!ls_program_has(p, name)) return LS_OK;
+    LS_TRY(ls_program_read(p, name, &part, LS_F64, 1));
+    *sum += part;
+    return LS_OK;
+}
+
+/* What the routers of this program's layers say: their losses, and how many tokens chose each expert. */
+static ls_status add_routers(struct sums *a, ls_program *p)
+{
+    const ls_model *m = &a->s->model;
+    char layer[64], name[96];
+
+    for (size_t i = 0; i < m->layers; i++) {
+        double *load = a->s->load + i * m->experts, part[m->experts];
+
+        ls_model_layer_name(m, i, layer, sizeof layer);
+        snprintf(name, sizeof name, "%s.router_loss", layer);
+        LS_TRY(add_output(p, name, &a->loss));
+        snprintf(name, sizeof name, "%s.expert_load", layer);
+        if (!ls_program_has(p, name)) continue;
+        LS_TRY(ls_program_read(p, name, part, LS_F64, m->experts));
+        for (size_t e = 0; e < m->experts; e++) load[e] += part[e];
+    }
+    return LS_OK;
+}
+
 static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct sums *a = ctx;
-    float part;
 
     (void)chunk;
     (void)micro;
-    if (!ls_program_has(p, "loss")) return LS_OK;
-    LS_TRY(ls_program_read(p, "loss", &part, LS_F32, 1));
-    a->loss += part;
-    return LS_OK;
+    LS_TRY(add_output(p, "loss", &a->loss));
+    return a->s->load ? add_routers(a, p) : LS_OK;
 }
 
 static ls_status run_all(struct sums *a)
@@ -83,15 +112,21 @@ static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
 {
     struct sums a = { .s = s, .index = index };
+    size_t loads = s->model.layers * s->model.experts;
     int64_t counted, own;
 
     LS_TRY(count_targets(s, &counted, &own));
     if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index);
     ls_store_zero_grad(s->store);
     a.denominator = (float)(s->mean_of_means ? own : counted);
+    if (s->load) memset(s->load, 0, loads * sizeof *s->load);
     LS_TRY(run_all(&a));
-    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) a.loss = 0;  /* all of tp have the same */
+    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) {  /* all of tp have the same */
+        a.loss = 0;
+        if (s->load) memset(s->load, 0, loads * sizeof *s->load);
+    }
     LS_TRY(ranks_sum(&s->ranks, &a.loss, 1));
+    if (s->load) LS_TRY(ranks_sum(&s->ranks, s->load, loads));
     if (!isfinite(a.loss))
         return ls_fail(LS_EINVAL,
                        "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "

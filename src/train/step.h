@@ -37,6 +37,7 @@ struct step {
     size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */
     int32_t *tokens, *targets;          /* [accumulate,B,T] of the step that runs next; the caller fills them */
     float   *pixels;                    /* [accumulate,B,C,H,W] instead of tokens */
+    double  *load;                      /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
 };
 
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
@@ -48,8 +49,8 @@ struct spreading { const struct config *config; const struct ranks *ranks; const
 ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *stage);
 void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 
-/* The loss and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that count, of all ranks, as is
- * the loss. A loss that is not finite is LS_EINVAL; parameters are as they were. */
+/* The loss, with that of the experts' routers, and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that
+ * count, of all ranks, as is the loss. A loss that is not finite is LS_EINVAL; parameters are as they were. */
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid);
 /* Update number t (1, 2, ...). *norm: of the whole gradient before clipping; not finite: LS_EINVAL. */
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);

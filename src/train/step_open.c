@@ -145,6 +145,7 @@ static ls_status allocate_tokens(struct step *s)
     s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
     if (s->image) s->pixels = mem_array(MEM_OTHER, pixels, sizeof *s->pixels);
     else s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
+    if (s->model.experts && !(s->load = mem_array(MEM_OTHER, s->model.layers * s->model.experts, sizeof *s->load))) return LS_ENOMEM;
     return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
 }
 
@@ -226,5 +227,6 @@ void step_close(struct step *s)
     mem_free(s->tokens);
     mem_free(s->targets);
     mem_free(s->pixels);
+    mem_free(s->load);
     *s = (struct step){ 0 };
 }

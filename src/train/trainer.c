@@ -122,7 +122,8 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     mem_reset_peak();
     read_comm(comm);
     read_axes(t->ranks.mesh, axis);
-    *m = (struct metrics){ .bubble = -1, .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
+    *m = (struct metrics){ .bubble = -1, .load = t->step.load, .layers = t->step.model.layers, .experts = t->step.model.experts,
+                           .step = t->state.step + 1, .lr = ls_schedule_lr(&t->schedule, t->state.step) };
     LS_TRY(compute(t, m, &valid));
     t->state.step = m->step;
     t->state.samples += t->step.global;
