@@ -41,6 +41,9 @@ typedef struct ls_model {
     double  balance;       /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
+const char *ls_architecture_name(ls_architecture a);  /* "gpt2", "llama", "mixtral", "qwen3_moe" */
+const char *ls_architecture_title(ls_architecture a); /* "GPT-2", "Llama", "Mixtral", "Qwen3-MoE" */
+
 /* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", "mixtral-8x7b",
  * "qwen3-30b-a3b", ... */
 ls_status   ls_model_preset(const char *name, ls_model *out);

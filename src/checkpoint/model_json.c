@@ -7,9 +7,6 @@
 #include <string.h>
 #include "base/base.h"
 
-static const char *const architectures[LS_ARCHITECTURES] = { [LS_GPT2] = "gpt2", [LS_LLAMA] = "llama", [LS_MIXTRAL] = "mixtral",
-                                                             [LS_QWEN3_MOE] = "qwen3_moe" };
-
 enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
 struct field { const char *name; enum kind kind; size_t offset; };
 
@@ -130,7 +127,7 @@ static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
 void model_json_put(struct json_out *j, const char *key, const ls_model *m)
 {
     json_begin_object(j, key);
-    json_put_string(j, "architecture", architectures[m->architecture]);
+    json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     put_fields(j, m, fields, COUNT_OF(fields));
     if (m->experts) {
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
@@ -153,7 +150,7 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     ls_model m = { 0 };
     int a = 0;
 
-    while (a < LS_ARCHITECTURES && (!name || strcmp(name, architectures[a]) != 0))
+    while (a < LS_ARCHITECTURES && (!name || strcmp(name, ls_architecture_name((ls_architecture)a)) != 0))
         a++;
     if (a == LS_ARCHITECTURES)
         return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is none of \"gpt2\", \"llama\", \"mixtral\", \"qwen3_moe\"", what);

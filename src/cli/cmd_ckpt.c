@@ -50,7 +50,7 @@ static void put_json_entry(struct json_out *j, const ls_checkpoint_info *info, c
 static void put_json_model(struct json_out *j, const ls_model *m)
 {
     json_begin_object(j, "model");
-    json_put_string(j, "architecture", m->architecture == LS_GPT2 ? "gpt2" : "llama");
+    json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     json_put_int(j, "layers", (int64_t)m->layers);
     json_put_int(j, "width", (int64_t)m->width);
     json_put_int(j, "heads", (int64_t)m->heads);
@@ -128,7 +128,7 @@ static void put_table(const char *path, const ls_checkpoint_info *info)
            text_count(a, (int64_t)s->tokens), s->optimizer[0] ? s->optimizer : "none", s->seed);
     if (info->has_model)
         printf("model       %s, %zu layers, width %zu, vocabulary %zu\n",
-               info->model.architecture == LS_GPT2 ? "GPT-2" : "Llama", info->model.layers, info->model.width,
+               ls_architecture_title(info->model.architecture), info->model.layers, info->model.width,
                info->model.vocab);
     printf("parameters  %s of type %s\n", text_count(a, (int64_t)info->parameters), ls_dtype_name(info->type));
     if (s->data[0]) printf("data        %s\n", s->data);

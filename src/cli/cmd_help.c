@@ -62,7 +62,7 @@ static ls_status put_models(void)
         ls_model m;
 
         LS_TRY(ls_model_preset(name, &m));
-        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, m.architecture == LS_GPT2 ? "GPT-2" : "Llama",
+        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture),
                m.layers, m.width, m.heads, m.kv_heads, m.ffn, m.max_positions,
                text_count(count, (int64_t)ls_model_parameters(&m)));
     }

@@ -140,7 +140,7 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
     rows_of(cost, rows);
     if (s->image)
         printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
-    else printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->vocab);
+    else printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", ls_architecture_title(m->architecture), m->layers, m->width, m->vocab);
     printf("%s parameters, %s\n", text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
     printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64

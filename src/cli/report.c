@@ -56,7 +56,7 @@ static void put_model(const struct trainer *t)
         return;
     }
     printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n",
-           m->architecture == LS_GPT2 ? "GPT-2" : "Llama", m->layers, m->width, m->heads, m->vocab,
+           ls_architecture_title(m->architecture), m->layers, m->width, m->heads, m->vocab,
            text_count(count, (int64_t)step_parameters(&t->step)));
 }
 

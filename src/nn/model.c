@@ -6,16 +6,19 @@
 #include "base/mem.h"
 #include "program/program.h"
 
+static const struct { const char *name; const struct family *family; } families[LS_ARCHITECTURES] = {
+    [LS_GPT2] = { "gpt2", &family_gpt2 },          [LS_LLAMA] = { "llama", &family_llama },
+    [LS_MIXTRAL] = { "mixtral", &family_mixtral }, [LS_QWEN3_MOE] = { "qwen3_moe", &family_qwen3_moe },
+};
+
 const struct family *model_family(const ls_model *m)
 {
-    static const struct family *const families[LS_ARCHITECTURES] = { [LS_GPT2] = &family_gpt2,
-                                                                     [LS_LLAMA] = &family_llama,
-                                                                     [LS_MIXTRAL] = &family_mixtral,
-                                                                     [LS_QWEN3_MOE] = &family_qwen3_moe };
-
     ASSERT((unsigned)m->architecture < LS_ARCHITECTURES);
-    return families[m->architecture];
+    return families[m->architecture].family;
 }
+
+const char *ls_architecture_name(ls_architecture a) { return families[a].name; }
+const char *ls_architecture_title(ls_architecture a) { return families[a].family->name; }
 
 /* ---- what is refused ---- */
 
