@@ -5,9 +5,9 @@
 
 enum { VOCAB = 37, COUNT = PIPELINE_BATCH * PIPELINE_TIME };
 
-static ls_model model_of(enum net net)
+static ls_model model_of(const struct trial *t)
 {
-    ls_model m = *spread_model(net);
+    ls_model m = t->model ? *t->model : *spread_model(t->net);
 
     m.layers = PIPELINE_LAYERS;
     return m;
@@ -20,7 +20,8 @@ static ls_status build(void *ctx, ls_program *p, const ls_stage *stage)
     size_t size[2] = { PIPELINE_BATCH, PIPELINE_TIME }, one = 1;
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, size), targets = ls_input(p, "targets", LS_I32, 2, size);
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, &one);
-    ls_value loss = ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, LS_NONE));
+    ls_value step = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
+    ls_value loss = ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, step));
 
     if (!s->mesh || s->schedule.backward)
         ls_backward(p, loss);
@@ -34,6 +35,7 @@ static ls_status write_inputs(ls_program *p, int micro)
 {
     int32_t tokens[COUNT], targets[COUNT];
     float denominator = 5 * COUNT;
+    int64_t step[2] = { 3, micro * PIPELINE_BATCH };
 
     for (int i = 0; i < COUNT; i++) {
         tokens[i] = (i * 7 + micro * 11 + i * i % 5) % VOCAB;
@@ -43,6 +45,8 @@ static ls_status write_inputs(ls_program *p, int micro)
         LS_TRY(ls_program_write(p, "tokens", tokens, LS_I32, COUNT));
     if (ls_program_has(p, "targets"))
         LS_TRY(ls_program_write(p, "targets", targets, LS_I32, COUNT));
+    if (ls_program_has(p, "step"))
+        LS_TRY(ls_program_write(p, "step", step, LS_I64, 2));
     return ls_program_has(p, "denominator") ? ls_program_write(p, "denominator", &denominator, LS_F32, 1) : LS_OK;
 }
 
@@ -75,7 +79,7 @@ static ls_status store_new(const struct trial *t, ls_store **out)
 
 ls_status trial_alone(const struct trial *t, ls_store **store, double *loss)
 {
-    struct setting s = { .model = model_of(t->net) };
+    struct setting s = { .model = model_of(t) };
     ls_program *p;
 
     LS_TRY(store_new(t, &s.store));
@@ -108,7 +112,7 @@ ls_status trial_open(ls_comm *world, const struct trial *t, struct setting *s)
 {
     ls_mesh_shape shape = LS_MESH_DEFAULTS;
 
-    *s = (struct setting){ .world = world, .model = model_of(t->net) };
+    *s = (struct setting){ .world = world, .model = model_of(t) };
     shape.pp = ls_comm_size(world);
     LS_TRY(ls_mesh_open(world, &shape, &s->mesh));
     LS_TRY(store_new(t, &s->store));

@@ -16,6 +16,7 @@ struct trial {
     int          fuse;
     const int   *begin;
     ls_dtype     type;        /* of parameters; bf16: with f32 masters */
+    const ls_model *model;    /* instead of net's */
 };
 
 /* What a rank has open. */

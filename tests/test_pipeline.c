@@ -48,10 +48,10 @@ static void check_gradient(const struct trial *t, const struct setting *s, const
     free(b);
 }
 
-static bool is_tied(const struct trial *t, size_t i) { return i == 0 && spread_model(t->net)->tied; }
+static bool is_tied(const struct setting *s, size_t i) { return i == 0 && s->model.tied; }
 
 /* Every parameter is on one rank, a tied one on both ends; one rank speaks for it. */
-static void check_places(const struct trial *t, const struct setting *s)
+static void check_places(const struct setting *s)
 {
     bool ends_apart = ls_comm_size(s->world) > 1 && s->schedule.order == LS_STAGES_LOOP;
 
@@ -59,7 +59,7 @@ static void check_places(const struct trial *t, const struct setting *s)
         double here[2] = { store_is_here(s->store, i), store_speaks(s->store, i) };
 
         RANKS_TRY(ls_all_reduce(s->world, here, here, 2, LS_F64, LS_SUM, NULL));
-        RANKS_CHECK(here[0] == (is_tied(t, i) && ends_apart ? 2 : 1) && here[1] == 1);
+        RANKS_CHECK(here[0] == (is_tied(s, i) && ends_apart ? 2 : 1) && here[1] == 1);
         RANKS_CHECK(store_is_here(s->store, i) == (ls_store_value(s->store, i) != NULL));
     }
 }
@@ -96,7 +96,7 @@ static void check_trial(ls_comm *world, const struct trial *t)
 
     RANKS_TRY(trial_alone(t, &alone, &loss));
     open_trial(world, t, &s);
-    check_places(t, &s);
+    check_places(&s);
     for (int again = 0; again < 2; again++) {  /* a run leaves nothing behind but gradients */
         ls_store_zero_grad(s.store);
         run(t, &s, loss);
@@ -171,6 +171,32 @@ static void test_switches(void **state)
     forked_run(3, check_trials, &c);
 }
 
+/* Experts, whose routers have losses of their own in every stage; dropout, whose masks are by the layer. */
+static void test_models(void **state)
+{
+    static const char *const names[] = { "1f1b", "zb-h1", "zb-v" };
+    static ls_model experts = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
+                                .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 4,
+                                .experts_per_token = 2, .expert_ffn = 8, .norm_topk = 1, .aux_coef = 0.1, .z_coef = 0.05 };
+    static ls_model dropout;
+    static struct trials c;
+
+    (void)state;
+    dropout = *spread_model(NET_GPT2);
+    dropout.dropout = 0.3;
+    dropout.seed = 11;
+    for (int i = 0; i < 3; i++)
+        for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_FULL; mode += 2) {
+            struct trial t = { .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4, .recompute = (ls_recompute)mode };
+
+            t.model = &experts;
+            add(&c, t);
+            t.model = &dropout;
+            add(&c, t);
+        }
+    forked_run(3, check_trials, &c);
+}
+
 /* A pipeline of forwards over the store of one that trains: the loss behind a step, or in front of it. */
 static void evaluate(ls_comm *world, void *ctx)
 {
@@ -211,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_schedule),
         cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_models),
         cmocka_unit_test(test_evaluation),
     };
 
