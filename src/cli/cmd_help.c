@@ -52,7 +52,7 @@ static ls_status put_image_models(void)
 
 static ls_status put_models(void)
 {
-    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-6s %6s "
+    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-9s %6s "
            "%6s %6s %9s %7s "
            "%9s %15s\n",
            "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
@@ -62,14 +62,14 @@ static ls_status put_models(void)
         ls_model m;
 
         LS_TRY(ls_model_preset(name, &m));
-        printf("%-14s %-6s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture),
-               m.layers, m.width, m.heads, m.kv_heads, m.ffn, m.max_positions,
+        printf("%-14s %-9s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture),
+               m.layers, m.width, m.heads, m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions,
                text_count(count, (int64_t)ls_model_parameters(&m)));
     }
     LS_TRY(put_image_models());
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
            "weights from a\n"
-           "Hugging Face folder (GPT-2, Llama), --model.hf=FOLDER/config.json the shape alone.\n");
+           "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n");
     return LS_OK;
 }
 
