@@ -1,4 +1,4 @@
-/* test_partition_pass.c - the partition pass on ranks that are only planned: exchanges as exact numbers (claims T1, T2, T4, T5), what is
+/* test_partition_pass.c - the partition pass on ranks that are only planned: exchanges as exact numbers (claims T1 to T7), what is
  * refused, what other programs of a store see, and planted bugs: the check of placements names them, or the numbers do. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,6 +81,10 @@ static void test_layer(void **state)
                         "layer_norm linear unary linear all_reduce add add");
     assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)  /* T3: each of B T C elements */
+        for (int n = 0; n < s.program->list[g].n; n++)
+            if (s.program->list[g].at[n].op == OP_COMM_START && s.program->list[g].at[n].exchange.op == LS_COLLECTIVE_ALL_REDUCE)
+                assert_int_equal(s.program->list[g].at[n].exchange.total, c.batch * c.time * c.model.width);
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, NULL), 0);
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, LS_AXIS_TP, NULL), 0);
     partition_close(&s);

@@ -1,7 +1,7 @@
 /* partition.h - the inside of the partition pass: a forward for one rank becomes this rank's part of it.
  *
  * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by name (names.c), the forward is
- * walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of place.c), and checked
+ * walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of moves.c), and checked
  * (partition_check.c). Over one axis a value is one of
  *
  *     R   the same on all ranks, and so is its gradient
@@ -82,7 +82,7 @@ void     lie_like(struct cutter *c, ls_value out, ls_value x);
 void     lie_as(struct cutter *c, ls_value out, ls_value x, ls_axis a, int dim);  /* placement alone; S: along dim */
 void     value_resize(struct cutter *c, ls_value v, int dim, size_t size);       /* contiguous afterwards */
 
-/* ---- place.c: moves ---- */
+/* ---- moves.c ---- */
 
 /* How a dim is cut: as ls_placement; whole 0: the dim's local size. */
 struct piece { size_t whole, grain; int zigzag; };
@@ -97,6 +97,8 @@ struct piece piece_of(struct cutter *c, ls_value x, ls_axis a);             /* o
 struct piece time_piece(struct cutter *c, ls_axis a);                       /* of the sequence: grain 1, zigzag over cp's ring */
 /* The partial sum x over tp becomes y as the residual stream lies: SCATTER along T with sp, else REDUCE. y LS_NONE: a new value. */
 ls_value settle_partial(struct cutter *c, ls_value x, ls_value y);
+/* ---- place.c: operands together, and writing ---- */
+
 /* A weight (parameter or not) that stands beside x over a: R beside R, ~R beside S and ~R. */
 void     weight_beside(struct cutter *c, struct instruction *i, int k, ls_value x, ls_axis a);
 /* Operands of one shape made to lie alike over a. */

@@ -1,0 +1,281 @@
+/* moves.c - from one placement to another: a version of a value behind a move, made once a block for all that read it. */
+#include "parallel/partition.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+
+static ls_value version_find(const struct cutter *c, ls_value x, enum move_kind kind, ls_axis a, int dim)
+{
+    for (int k = c->nversions - 1; k >= 0; k--) {
+        const struct version *v = &c->version[k];
+
+        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->block)
+            return (ls_value){ v->to };
+    }
+    return LS_NONE;
+}
+
+static void version_keep(struct cutter *c, ls_value x, enum move_kind kind, ls_axis a, int dim, ls_value y)
+{
+    if (c->nversions == c->versions_room) {
+        int room = c->versions_room ? 2 * c->versions_room : 32;
+        struct version *grown = mem_resize(c->version, (size_t)room * sizeof *grown);
+
+        if (!grown) {
+            program_fail_by(c->p, LS_ENOMEM);
+            return;
+        }
+        c->version = grown;
+        c->versions_room = room;
+    }
+    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->block };
+}
+
+/* The ranks that a move goes over; a planted bug takes others. */
+static ls_comm *move_comm(const struct cutter *c, ls_axis a)
+{
+    ls_group other = a == LS_AXIS_TP ? (c->comm[LS_AXIS_CP] ? LS_GROUP_CP : LS_GROUP_DP) : LS_GROUP_TP;
+    ls_comm *wrong = partition_has(PART_WRONG_GROUP) ? ls_mesh_comm(c->d->mesh, other) : NULL;
+
+    return wrong ? wrong : c->comm[a];
+}
+
+static void emit_move(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, const struct move *m)
+{
+    struct list *l = &c->p->list[c->p->segment];
+
+    program_emit(c->p, OP_MOVE, NULL, 1, &x, 1, &y);
+    if (!program_ok(c->p))
+        return;
+    l->at[l->n - 1].move = *m;
+    l->at[l->n - 1].move.kind = kind;
+    l->at[l->n - 1].move.axis = a;
+    l->at[l->n - 1].move.comm = move_comm(c, a);
+    l->at[l->n - 1].move.floating = c->d->o.overlap;
+}
+
+/* Local sizes and placement of y, which is x behind the move. */
+static void move_lie(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, int dim, struct piece piece)
+{
+    bool cuts = kind == MOVE_SCATTER || kind == MOVE_SLICE || kind == MOVE_PART;
+    ls_placement *at;
+
+    if (x.id != y.id)
+        lie_like(c, y, x);
+    at = place_of(c, y, a);
+    *at = (ls_placement){ LS_REPLICATE, 0, 0, 0, kind == MOVE_ENTER || kind == MOVE_GATHER };
+    if (cuts) {
+        *at = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+        lie_of(c, y)->whole[a] = piece.whole;
+        lie_of(c, y)->outer[a] = 1;
+        value_resize(c, y, dim, part_size(piece.whole, piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+    } else if (kind == MOVE_GATHER || kind == MOVE_JOIN) {
+        value_resize(c, y, dim, piece.whole);
+    }
+}
+
+ls_value move_value(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y)
+{
+    static const char *const names[] = { "enter", "reduce", "gather", "scatter", "slice", "join", "part", "swap" };
+
+    if (!program_ok(c->p))
+        return LS_NONE;
+    if (lies_cut(c, x, a)) {
+        dim = place_of(c, x, a)->dim;
+        piece = piece_of(c, x, a);
+        if (lie_of(c, x)->outer[a] > 1) {
+            cut_refuse(c, a, x, "flattened samples can't be moved; reshape them to [B,T,..] first");
+            return LS_NONE;
+        }
+    }
+    if (!piece.whole)
+        piece.whole = program_value(c->p, x)->size[dim];
+    if (!y.id)
+        y = value_like(c, names[kind], x);
+    if (!y.id)
+        return LS_NONE;
+    emit_move(c, kind, a, x, y, &(struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag });
+    move_lie(c, kind, a, x, y, dim, piece);
+    return y;
+}
+
+ls_value swap_value(struct cutter *c, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y)
+{
+    struct piece from;
+    int dim1;
+
+    if (!program_ok(c->p))
+        return LS_NONE;
+    from = piece_of(c, x, a);
+    dim1 = place_of(c, x, a)->dim;
+    if (!y.id)
+        y = value_like(c, "swap", x);
+    if (!y.id)
+        return LS_NONE;
+    if (!piece.whole)
+        piece.whole = program_value(c->p, x)->size[dim];
+    emit_move(c, MOVE_SWAP, a, x, y, &(struct move){ .dim = dim1, .whole = from.whole, .grain = from.grain,
+                                                     .dim2 = dim, .whole2 = piece.whole, .grain2 = piece.grain });
+    lie_like(c, y, x);
+    *place_of(c, y, a) = (ls_placement){ LS_SHARD, dim, piece.grain, 0, 0 };
+    lie_of(c, y)->whole[a] = piece.whole;
+    lie_of(c, y)->outer[a] = 1;
+    value_resize(c, y, dim1, from.whole);
+    value_resize(c, y, dim, part_size(piece.whole, piece.grain, 0, c->rank[a], c->n[a]));
+    return y;
+}
+
+struct piece piece_of(struct cutter *c, ls_value x, ls_axis a)
+{
+    const ls_placement *at = place_of(c, x, a);
+
+    return (struct piece){ lie_of(c, x)->whole[a], at->grain, at->zigzag };
+}
+
+struct piece time_piece(struct cutter *c, ls_axis a)
+{
+    return (struct piece){ 0, 1, a == LS_AXIS_CP && c->d->o.context == LS_CONTEXT_RING };
+}
+
+static ls_value moved(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece)
+{
+    ls_value y = version_find(c, x, kind, a, dim);
+
+    if (y.id)
+        return y;
+    y = move_value(c, kind, a, x, dim, piece, LS_NONE);
+    if (y.id)
+        version_keep(c, x, kind, a, dim, y);
+    return y;
+}
+
+ls_value want_entered(struct cutter *c, ls_value x, ls_axis a)
+{
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p) || lies_entered(c, x, a))
+        return x;
+    if (lies_partial(c, x, a)) {
+        cut_refuse(c, a, x, "it has to be added up first");
+        return LS_NONE;
+    }
+    if (lies_cut(c, x, a))
+        return moved(c, MOVE_GATHER, a, x, 0, (struct piece){ 0 });
+    if (!lies_learn(c, x) || partition_has(PART_NO_ENTER))
+        return x;
+    return moved(c, MOVE_ENTER, a, x, 0, (struct piece){ 0 });
+}
+
+ls_value want_whole(struct cutter *c, ls_value x, ls_axis a)
+{
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p))
+        return x;
+    if (lies_cut(c, x, a))
+        return moved(c, MOVE_JOIN, a, x, 0, (struct piece){ 0 });
+    if (lies_partial(c, x, a))
+        return moved(c, MOVE_REDUCE, a, x, 0, (struct piece){ 0 });
+    if (lies_entered(c, x, a) && lies_learn(c, x)) {
+        cut_refuse(c, a, x, "its readers want it with the same gradient everywhere");
+        return LS_NONE;
+    }
+    return x;
+}
+
+/* This rank's slice of a tensor that the model bound ([T] of positions): made now. */
+static ls_value bound_part(struct cutter *c, ls_value x, ls_axis a, int dim, struct piece piece);
+
+ls_value want_cut(struct cutter *c, ls_value x, ls_axis a, int dim, struct piece piece)
+{
+    struct piece has;
+
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p))
+        return x;
+    if (!piece.whole)
+        piece.whole = program_value(c->p, x)->size[dim];
+    if (lies_cut(c, x, a)) {
+        has = piece_of(c, x, a);
+        if (lies_cut_on(c, x, a, dim) && has.whole == piece.whole && MAX(has.grain, 1) == MAX(piece.grain, 1) && has.zigzag == piece.zigzag)
+            return x;
+        cut_refuse(c, a, x, "another cut is wanted here");
+        return LS_NONE;
+    }
+    if (piece.whole != program_value(c->p, x)->size[dim]) {
+        cut_refuse(c, a, x, "what stands beside it is cut in another way");
+        return LS_NONE;
+    }
+    if (program_value(c->p, x)->role == LS_ROLE_BOUND && program_value(c->p, x)->ndim == 1)
+        return bound_part(c, x, a, dim, piece);
+    if (lies_partial(c, x, a))
+        return moved(c, MOVE_SCATTER, a, x, dim, piece);
+    return moved(c, lies_entered(c, x, a) ? MOVE_PART : MOVE_SLICE, a, x, dim, piece);
+}
+
+static ls_status bound_copy(const struct value *v, size_t begin[2], const size_t size[2], ls_tensor **out)
+{
+    size_t bytes = ls_dtype_bytes(v->dtype), n = size[0] + size[1];
+    char *all = mem_array(MEM_OTHER, v->size[0], bytes);
+    ls_status st = all ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK)
+        st = ls_tensor_read(v->tensor, all, v->dtype, v->size[0]);
+    if (st == LS_OK)
+        st = ls_tensor_new("cpu", v->dtype, 1, &n, LS_OTHER, out);
+    if (st == LS_OK) {
+        memmove(all, all + begin[0] * bytes, size[0] * bytes);
+        memmove(all + size[0] * bytes, all + begin[1] * bytes, size[1] * bytes);
+        st = ls_tensor_write(*out, all, v->dtype, n);
+    }
+    mem_free(all);
+    return st;
+}
+
+static ls_value bound_part(struct cutter *c, ls_value x, ls_axis a, int dim, struct piece piece)
+{
+    const struct value *v = program_value(c->p, x);
+    int n = piece.zigzag ? 2 * c->n[a] : c->n[a], r = c->rank[a];
+    size_t begin[2] = { cut_at(piece.whole, piece.grain, r, n), cut_at(piece.whole, piece.grain, n - 1 - r, n) }, size[2] = { 0 };
+    ls_tensor *t = NULL;
+    char name[96];
+    ls_value y;
+    ls_status st;
+
+    ASSERT(dim == 0);
+    snprintf(name, sizeof name, "%.80s.%s", v->name, axis_name(a));
+    y = program_find(c->p, name);
+    if (y.id)
+        return y;
+    size[0] = cut_at(piece.whole, piece.grain, r + 1, n) - begin[0];
+    size[1] = piece.zigzag ? cut_at(piece.whole, piece.grain, n - r, n) - begin[1] : 0;
+    st = bound_copy(v, begin, size, &t);
+    y = st < 0 ? program_fail_by(c->p, st) : ls_bind(c->p, name, t);
+    ls_tensor_release(&t);
+    lies_grow(c);
+    if (!y.id || !program_ok(c->p))
+        return LS_NONE;
+    *lie_of(c, y) = *lie_of(c, x);
+    memcpy(program_value(c->p, y)->place, program_value(c->p, x)->place, sizeof program_value(c->p, x)->place);
+    *place_of(c, y, a) = (ls_placement){ LS_SHARD, 0, piece.grain, piece.zigzag, 0 };
+    lie_of(c, y)->whole[a] = piece.whole;
+    program_value(c->p, y)->least = program_value(c->p, x)->least;
+    program_value(c->p, y)->most = program_value(c->p, x)->most;
+    return y;
+}
+
+ls_value settle_partial(struct cutter *c, ls_value x, ls_value y)
+{
+    ls_axis a = LS_AXIS_TP;
+    bool scatters = c->d->o.sp && has_time(c, x);
+
+    if (!y.id && program_ok(c->p))
+        y = value_like(c, "sum", x);
+    if (partition_has(PART_NO_REDUCE) && !scatters) {
+        emit_move(c, MOVE_ENTER, a, x, y, &(struct move){ 0 });
+        lie_like(c, y, x);
+        place_of(c, y, a)->kind = LS_REPLICATE;
+        return y;
+    }
+    if (partition_has(PART_DOUBLE_REDUCE))
+        x = move_value(c, MOVE_REDUCE, a, x, 0, (struct piece){ 0 }, LS_NONE);
+    if (scatters)
+        return move_value(c, MOVE_SCATTER, a, x, 1, time_piece(c, a), y);
+    return move_value(c, MOVE_REDUCE, a, x, 0, (struct piece){ 0 }, y);
+}
