@@ -12,6 +12,12 @@ static const ls_model models[NETS] = {
                     .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
     [NET_LLAMA_TIED] = { .architecture = LS_LLAMA, .layers = 3, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
                          .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
+    [NET_EVEN] = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37, .max_positions = SPREAD_TIME,
+                   .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 6, .experts_per_token = 2, .expert_ffn = 6,
+                   .norm_topk = 1, .aux_coef = 0.1, .z_coef = 0.01 },
+    [NET_BIAS] = { .architecture = LS_QWEN3_MOE, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37, .max_positions = SPREAD_TIME,
+                   .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 7, .experts_per_token = 2, .expert_ffn = 5,
+                   .shared_ffn = 6, .router = LS_ROUTER_SIGMOID, .norm_topk = 1, .balance = 0.02 },
 };
 
 static const ls_image_model picture = { .channels = 2, .height = 6, .width = 5, .filters = 4, .stages = 2, .blocks = 1, .classes = 5,
@@ -48,6 +54,8 @@ static void build(ls_program *p, const struct layout *l, size_t batch)
         x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
         y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
         denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+        if (m.experts)
+            ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
         loss = ls_model_loss(p, &m, x, y, denominator, LS_NONE);
     }
     ls_backward(p, ls_output(p, "loss", loss));
@@ -134,7 +142,7 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
     co.recompute = l->recompute;
     co.every = 2;
     co.split_backward = l->split;
-    co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA;
+    co.fuse_loss = l->net == NET_GPT2 || l->net == NET_LLAMA || l->net == NET_BIAS;
     co.plan_only = plan_only;
     LS_TRY(ls_store_new(&so, &s.store));
     st = find_samples(l, comm, &s);
@@ -182,6 +190,7 @@ static ls_status write_if(ls_program *p, const char *name, const void *host, ls_
 static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
     int32_t tokens[SPREAD_SAMPLES * SPREAD_TIME], targets[SPREAD_SAMPLES * SPREAD_TIME];
+    float samples[2] = { (float)s->batch, SPREAD_SAMPLES };
     size_t begin[2] = { 0 }, end[2] = { SPREAD_TIME }, n = 0;
     int slices = l->meshed ? ls_context_slices(s->mesh, l->cut.context, SPREAD_TIME, begin, end) : 1;
     float valid = 0;
@@ -194,6 +203,7 @@ static ls_status write_tokens(const struct training *s, const struct layout *l, 
                 tokens[n] = (int32_t)(hash((unsigned)step, (unsigned)i, (unsigned)t) % 37);
                 targets[n] = target(step, i, t);
             }
+    LS_TRY(write_if(p, "samples", samples, LS_F32, 2));
     LS_TRY(write_if(p, "tokens", tokens, LS_I32, n));
     LS_TRY(write_if(p, "targets", targets, LS_I32, n));
     return write_if(p, "denominator", &valid, LS_F32, 1);
@@ -344,7 +354,7 @@ ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *ou
 
 const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME])
 {
-    static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image" };
+    static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image", "even", "bias" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
     int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",

@@ -12,7 +12,8 @@
 #include "lockstep/parallel.h"
 
 enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8, SPREAD_ELEMENTS = 12000, SPREAD_NAME = 400 };
-enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NETS };
+/* NET_EVEN: experts evened by a loss, which looks at a whole micro-batch; NET_BIAS: by a bias, which looks at the step. */
+enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NET_EVEN, NET_BIAS, NETS };
 
 struct layout {
     enum net          net;

@@ -27,7 +27,7 @@ static void make_references(ls_comm *comm, void *ctx)
     (void)comm;
     (void)ctx;
     threads_set(1);
-    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+    for (int net = 0; net < NETS; net++)
         for (int o = 0; o < OPTIMIZERS; o++) {
             struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o };
 
@@ -217,6 +217,32 @@ static void test_context(void **state)
     run_cases(&c, 4);
 }
 
+/* Experts over ep: their gradients add up over fewer ranks than the others'. */
+static void test_experts(void **state)
+{
+    static const struct { ls_mesh_shape mesh; int n; } meshes[] = {
+        { { 1, 2, 1, 1, 1, 1 }, 2 }, { { 1, 2, 1, 1, 1, 2 }, 2 }, { { 1, 4, 1, 1, 1, 2 }, 4 }, { { 1, 4, 2, 1, 1, 2 }, 4 }, { { 1, 2, 1, 1, 2, 2 }, 4 },
+        { { 1, 3, 1, 1, 1, 3 }, 3 }, { { 2, 2, 1, 1, 1, 2 }, 4 }, { { 1, 1, 1, 2, 1, 2 }, 2 }, { { 1, 2, 1, 2, 1, 2 }, 4 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof meshes / sizeof meshes[0]; k++) {
+        static struct cases c;
+
+        c.n = 0;
+        for (int net = NET_EVEN; net <= NET_BIAS; net++)
+            for (int zero = meshes[k].mesh.replicate > 1; zero < 4; zero++) {
+                struct layout l = layout((enum net)net, zero & 2 ? LS_ADAMW : LS_LAMB, zero, meshes[k].mesh);
+
+                l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
+                l.accumulate = net == NET_EVEN ? 1 : 2;
+                l.cut.sp = l.mesh.tp > 1 && zero & 1;
+                add(&c, l);
+            }
+        run_cases(&c, meshes[k].n);
+    }
+}
+
 /* Eight ranks: everything at once, and uneven. */
 static void test_everything(void **state)
 {
@@ -253,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_joint),
         cmocka_unit_test(test_context),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_everything),
     };
 
