@@ -11,7 +11,7 @@ enum { LISTED_RANKS = 8, LISTED_GROUPS = 16 };
 static int ranks_of(const ls_mesh_shape *m)
 {
     int n = m->pp;
-    bool over = __builtin_mul_overflow(n, m->dp, &n) | __builtin_mul_overflow(n, m->cp, &n) | __builtin_mul_overflow(n, m->tp, &n);
+    bool over = __builtin_mul_overflow(n, m->dp, &n) || __builtin_mul_overflow(n, m->cp, &n) || __builtin_mul_overflow(n, m->tp, &n);
 
     return over ? 0 : n;
 }
