@@ -11,6 +11,14 @@ enum { STEPS = 4, RANKS = 2 };
 
 struct order { int buckets, early, waits_in_backward; double last, all, first_share; };
 
+/* Something is computed in backward behind line `at`. */
+static int work_behind(const struct lines *l, int at)
+{
+    for (int k = at + 1; k < l->n; k++)
+        if (l->at[k].segment == 'b' && l->at[k].ranks == 0 && !line_is(&l->at[k], "view")) return 1;
+    return 0;
+}
+
 /* Prints when each bucket starts, by the share of the backward pass's work that is done. */
 static struct order order_of(const ls_program *p)
 {
@@ -26,7 +34,7 @@ static struct order order_of(const ls_program *p)
         if (!line_is(&l.at[k], "all_reduce")) continue;
         wait = line_wait(&l, k);
         o.waits_in_backward += wait < 0 || l.at[wait].segment != 'o';
-        o.early += share < 0.999;
+        o.early += work_behind(&l, k);
         o.last = 4 * l.at[k].elements;
         o.all += o.last;
         o.first_share = fmin(o.first_share, share);

@@ -1,4 +1,5 @@
-/* lab_text.h - a program's text (ls_program_text) as a list: which instruction stands before which. */
+/* lab_text.h - a program's text (ls_program_text) as a list: which instruction stands before which, and what is exchanged over
+ * which axis. */
 #ifndef LAB_TEXT_H
 #define LAB_TEXT_H
 
@@ -10,9 +11,12 @@
 struct line {
     char   segment;     /* 'f'orward, 'b'ackward, 'o'ptimizer */
     char   op[24];      /* "linear", "all_reduce", "wait all_reduce" */
-    double flops;
+    double flops, bytes; /* bytes: of all operands, three figures of it */
+    char   weight[64];  /* the first operand whose name ends in ".weight", that name without the end */
     double elements;    /* of a collective: the largest operand, counted whole */
     int    ranks, slot; /* of a collective; a wait has the slot of its start */
+    char   axis[8];     /* of an exchange: "tp" */
+    char   block[32];   /* "h.3"; empty outside of blocks */
     char   what[64];    /* of a collective: the value that it makes */
 };
 
@@ -34,26 +38,59 @@ static inline double largest_operand(const char *text)
 {
     double most = 0;
 
-    for (const char *at = text; (at = strchr(at, '[')); at++) most = fmax(most, strtod(at + 1, NULL));
+    for (const char *at = text; (at = strchr(at, '[')); at++) {
+        double count = 1;
+        char *end = (char *)at;
+
+        do count *= strtod(end + 1, &end); while (*end == ',');
+        most = fmax(most, count);
+    }
     return most;
+}
+
+/* "   tp 27.0 MiB f32 over 4 ranks" */
+static inline void line_axis(const char *text, char axis[8])
+{
+    const char *at = strstr(text, " MiB ");
+    int spaces = 0;
+
+    axis[0] = 0;
+    while (at && at > text && spaces < 2) spaces += *--at == ' ';
+    if (at) sscanf(at - 4, "%*[^a-z]%7s", axis);
+}
+
+static inline void line_weight(const char *text, char weight[64])
+{
+    const char *end = strstr(text, ".weight["), *at = end;
+
+    while (at && at > text && at[-1] != ' ') at--;
+    snprintf(weight, 64, "%.*s", at ? (int)(end - at) : 0, at ? at : "");
 }
 
 /* number  phase  op  kernel  bytes  FLOPs  live  value[..] <- value[..] ... over N ranks, #slot */
 static inline int line_parse(const char *text, char segment, struct line *out)
 {
-    char flops[32], word[2][24], *over = strstr(text, " over ");
+    char phase[16], bytes[32], flops[32], word[2][24], *two, *over = strstr(text, " over ");
     int number, at;
 
-    if (sscanf(text, "%d %*s %23s %23s%n", &number, word[0], word[1], &at) < 3) return 0;
+    if (sscanf(text, "%d %15s%n", &number, phase, &at) < 2) return 0;
+    text += at;
+    two = strcmp(phase, "backward") == 0 ? strpbrk(text, "AB") : NULL;  /* "backward B": a phase of two words */
+    text += two ? two + 1 - text : 0;
+    if (sscanf(text, "%23s %23s%n", word[0], word[1], &at) < 2) return 0;
     *out = (struct line){ .segment = segment };
     snprintf(out->op, sizeof out->op, "%s", word[0]);
     if (strcmp(word[0], "wait") == 0) {
-        if (sscanf(text, "%*d %*s %*s %*s %*s%n", &at) < 0) return 0;
+        if (sscanf(text, "%*s %*s %*s%n", &at) < 0) return 0;
         snprintf(out->op, sizeof out->op, "wait %.18s", word[1]);
     }
-    if (sscanf(text + at, "%*s %31s %*s %63[^[]", flops, out->what) < 2) return 0;
+    if (sscanf(text + at, "%31s %31s %*s %63[^[]", bytes, flops, out->what) < 3) return 0;
+    bytes[strcspn(bytes, "B")] = 0;
+    out->bytes = line_number(bytes);
     out->flops = flops[0] == '-' ? 0 : line_number(flops);
+    line_weight(text, out->weight);
     out->elements = largest_operand(text);
+    line_axis(text, out->axis);
     if (over) sscanf(over, " over %d ranks, #%d", &out->ranks, &out->slot);
     return 1;
 }
@@ -61,7 +98,7 @@ static inline int line_parse(const char *text, char segment, struct line *out)
 static inline struct lines lines_read(const ls_program *p)
 {
     struct lines l = { NULL, 0 };
-    char *text, segment = 0, *rest;
+    char *text, segment = 0, block[32] = "", *rest;
 
     TRY(ls_program_text(p, &text));
     rest = text;
@@ -69,7 +106,13 @@ static inline struct lines lines_read(const ls_program *p)
         if (islower((unsigned char)row[0]) && strstr(row, ": ")) segment = row[0];
         l.at = realloc(l.at, ((size_t)l.n + 1) * sizeof *l.at);
         if (!l.at) exit(1);
-        if (isspace((unsigned char)row[0]) && line_parse(row, segment, &l.at[l.n])) l.n++;
+        if (sscanf(row, "  -- %31s", block) == 1) {
+            if (block[0] == '(') block[0] = 0;
+            continue;
+        }
+        if (!isspace((unsigned char)row[0]) || !line_parse(row, segment, &l.at[l.n])) continue;
+        memcpy(l.at[l.n].block, block, sizeof block);
+        l.n++;
     }
     ls_free(text);
     return l;

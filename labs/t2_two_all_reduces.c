@@ -1,0 +1,65 @@
+/* T2 - heads are independent: q, k and v column-parallel, the output projection row-parallel, the MLP column then row. Two all-reduces a
+ * layer forward and two backward.
+ *
+ * Counted on the ranks' communicator of tp while a step runs, for 1 to 3 layers; outside of the layers the embedding's forward and the
+ * output projection's backward have one each (the vocabulary is cut as well; the loss exchanges statistics of the logits by
+ * all-gather). The step is one rank's: loss, gradients, weights. */
+#include "lab_mesh.h"
+
+enum { LAYERS = 3, MOST = 4 };
+
+struct found { double forward[LAYERS + 1], backward[LAYERS + 1], counted[LAYERS + 1], apart; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+
+    for (int layers = 1; layers <= LAYERS; layers++) {
+        struct net net = net_gpt2((size_t)layers, 4, 16), alone = net;
+        size_t forward, both;
+        struct spread s, one;
+        uint64_t before;
+        ls_comm *tp;
+        double loss;
+
+        alone.cut = 0;
+        net.shape.tp = n;
+        spread_open(&net, comm, 0, &s);
+        spread_open(&alone, NULL, 0, &one);
+        ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, &forward);
+        ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, &both);
+        tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+        before = ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).calls;
+        loss = spread_step(&s, 0);
+        f->forward[layers] = (double)forward;
+        f->backward[layers] = (double)(both - forward);
+        f->counted[layers] = (double)(ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).calls - before);
+        f->apart = fmax(f->apart, fabs(loss / spread_step(&one, 0) - 1));
+        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+        spread_close(&s);
+        spread_close(&one);
+    }
+}
+
+int main(void)
+{
+    char what[80];
+
+    lab_open("T2", "two all-reduces a layer forward, two backward");
+    for (int n = 2; n <= MOST; n += 2) {
+        struct found *f = lab_shared(MOST * sizeof *f);
+
+        lab_ranks(n, run, f);
+        for (int layers = 1; layers <= LAYERS; layers++) {
+            snprintf(what, sizeof what, "tp %d, %d layers: forward, 2 L and the embedding's", n, layers);
+            lab_equal(what, 2 * layers + 1, f[0].forward[layers], 0);
+            lab_equal("        backward, 2 L and the output projection's", 2 * layers + 1, f[0].backward[layers], 0);
+        }
+        lab_equal("        a layer more: forward", 2, f[0].forward[LAYERS] - f[0].forward[LAYERS - 1], 0);
+        lab_equal("        a layer more: backward", 2, f[0].backward[LAYERS] - f[0].backward[LAYERS - 1], 0);
+        lab_equal("        a layer more: counted in a step that ran", 4, f[n - 1].counted[LAYERS] - f[n - 1].counted[LAYERS - 1], 0);
+        lab_below("        loss and gradients apart from one rank's, relative", 1e-5, f[n - 1].apart);
+        munmap(f, MOST * sizeof *f);
+    }
+    return lab_close();
+}

@@ -1,0 +1,110 @@
+/* T3 - each all-reduce of tensor parallelism moves b s d: b = 4, s = 2048, d = 8192 in bf16 is 134 MB; two a layer, 40 layers: 10.7 GB a
+ * forward pass: 17 ms on NVLink (600 GB/s), 200 ms on InfiniBand (50 GB/s).
+ *
+ * Corrected as C6: those are the times in which the bytes pass a link once. An all-reduce of T ranks sends 2 (T-1)/T b s d from each: on 8
+ * ranks 1.75 times as much. The formula is counted on real ranks with a small model, and in the program of the model of the claim, which
+ * is priced; its embedding over the vocabulary adds one all-reduce to the 80. */
+#include "lab_text.h"
+#include "lab_mesh.h"
+
+enum { MOST = 4, LAYERS = 40, T = 8 };
+
+struct found { double bytes, elements; };
+
+/* A forward and backward counted on the ranks; elements: b s d of each all-reduce by the program's text. */
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct net net = net_gpt2(2, 4, 16);
+    struct spread s;
+    struct lines l;
+    uint64_t before;
+    ls_comm *tp;
+
+    net.shape.tp = n;
+    spread_open(&net, comm, 0, &s);
+    tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+    before = ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
+    spread_step(&s, 0);
+    f->bytes = (double)(ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes - before);
+    l = lines_read(s.program);
+    for (int k = 0; k < l.n; k++)
+        if (line_is(&l.at[k], "all_reduce") && strcmp(l.at[k].axis, "tp") == 0) f->elements += l.at[k].elements;
+    free(l.at);
+    spread_close(&s);
+}
+
+static void small(int n)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    struct net net = net_gpt2(2, 4, 16);
+    double bsd = (double)net.samples * (double)net.time * (double)net.model.width, all = 0;
+    char what[80];
+
+    lab_ranks(n, run, f);
+    for (int r = 0; r < n; r++) all += f[r].bytes;
+    snprintf(what, sizeof what, "tp %d, 2 layers: a step's all-reduces, in b s d", n);
+    lab_equal(what, 2 * (2 * 2 + 1), f[0].elements / bsd, 0);
+    lab_equal("        counted bytes a rank and all-reduce, in b s d: 2 (T-1)/T", 2.0 * (n - 1) / n, all / n / 10 / (4 * bsd), 1e-12);
+    munmap(f, MOST * sizeof *f);
+}
+
+/* A forward pass of the claim's model on one rank of eight, priced. */
+static double forward(size_t *calls)
+{
+    ls_store_options so = { "cpu", LS_BF16, 0, 1 };
+    ls_compile_options plan = { .every = 1, .plan_only = 1 };
+    ls_partition_options o = LS_PARTITION_DEFAULTS;
+    struct net n = net_gpt2(LAYERS, 64, 2048);
+    double bytes;
+    ls_comm *world;
+    ls_program *p;
+    ls_mesh *m;
+    ls_store *s;
+
+    n.model.width = 8192;
+    n.model.ffn = 4 * 8192;
+    n.model.vocab = 32000;
+    n.shape.dp = 1;
+    n.shape.tp = T;
+    TRY(ls_comm_open("plan:", 0, T, &world));
+    TRY(ls_mesh_open(world, &n.shape, &m));
+    TRY(ls_store_new(&so, &s));
+    TRY(ls_program_new(s, &p));
+    ls_output(p, "h", ls_model_hidden(p, &n.model, ls_input(p, "x", LS_I32, SIZES(4, 2048)), LS_NONE));
+    TRY(ls_partition(p, m, &n.model, &o));
+    TRY(ls_program_compile(p, &plan));
+    bytes = (double)ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, calls);
+    ls_program_release(&p);
+    ls_store_release(&s);
+    ls_mesh_close(&m);
+    ls_comm_close(&world);
+    return bytes;
+}
+
+int main(void)
+{
+    static const struct { const char *name; double bandwidth, claimed; } links[] = {
+        { "NVLink, 600 GB/s", 600e9, 17 }, { "InfiniBand, 50 GB/s", 50e9, 200 },
+    };
+    double bsd = 4.0 * 2048 * 8192, sent, moved;
+    char what[80];
+    size_t calls;
+
+    lab_open("T3", "each moves b s d: 134 MB; 2 x 40 layers 10.7 GB a forward pass: 17 ms on NVLink, 200 ms on InfiniBand");
+    for (int n = 2; n <= MOST; n++) small(n);
+    sent = forward(&calls);
+    lab_equal("40 layers, tp 8: all-reduces of a forward pass, and one", 2 * LAYERS + 1, (double)calls, 0);
+    lab_equal("        b s d of each, bf16, MB", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);
+    moved = sent / (2.0 * (T - 1) / T) * 2 * LAYERS / (double)calls;
+    lab_equal("        of the 80 of the layers, GB", 10.7, moved / 1e9, 5e-3);
+    for (int i = 0; i < 2; i++) {
+        snprintf(what, sizeof what, "%s: the bytes once over a link, ms", links[i].name);
+        lab_equal(what, links[i].claimed, moved / links[i].bandwidth * 1e3, 0.08);
+    }
+    lab_equal("corrected: a rank of 8 sends 1.75 b s d each, GB", 1.75 * 2 * bsd * 2 * LAYERS / 1e9,
+              sent * 2 * LAYERS / (double)calls / 1e9, 1e-9);
+    for (int i = 0; i < 2; i++)
+        printf("        %s: %.0f ms\n", links[i].name, sent * 2 * LAYERS / (double)calls / links[i].bandwidth * 1e3);
+    return lab_close();
+}
