@@ -1,0 +1,102 @@
+#!/bin/sh
+# test_parity_mesh.sh LOCKSTEP TESTS - every mesh of up to 8 ranks against one rank by `lockstep parity`: loss, every gradient, the norm and the
+# weights of 3 steps in fp32. The layouts are generated: all products of dp, tp, cp and pp with the zero stages, sequence slices, ways of
+# context, schedules, virtual stages and experts' ranks that fit them; each layout is tried with one of the models that can be cut so.
+#
+# By default every STRIDE-th layout and a handful more; LOCKSTEP_MATRIX=full: all of them.
+set -u
+lockstep=$1
+. "$2/script.sh"
+cells=0
+stride=${LOCKSTEP_STRIDE:-37}
+[ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
+
+shape="--model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
+gpt2="--model.preset=gpt2-tiny $shape"
+tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
+untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
+mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
+qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
+sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
+fp32="--precision.compute=fp32"
+
+options() { eval "echo \$$1"; }
+
+# equal A B OPTIONS...: the two layouts give one run.
+equal() {
+    a=$1 b=$2
+    shift 2
+    cells=$((cells + 1))
+    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+}
+
+# ---- the generator: a line a layout, "model dp layers micro-batches words..." ----
+layouts() {
+    awk 'BEGIN {
+        split("gpt2 tied untied", model); split("gpipe 1f1b interleaved zb-h1 zb-v", schedule)
+        for (n = 2; n <= 8; n++) for (pp = 1; pp <= n; pp++) for (tp = 1; tp <= n; tp++) for (cp = 1; cp <= n; cp++) {
+            if (n % (pp * tp * cp)) continue
+            dp = n / (pp * tp * cp)
+            for (zero = 0; zero <= (dp * cp > 1 ? 3 : 0); zero++)
+                for (sp = 0; sp <= (tp > 1); sp++)
+                    for (context = 0; context <= (cp > 1 && tp * cp <= 8); context++)
+                        for (s = 1; s <= (pp > 1 ? 5 : 1); s++) {
+                            name = schedule[s]
+                            if (zero >= 2 && name ~ /^zb/) whole = 1; else whole = 0
+                            vpp = pp > 1 && (name == "interleaved" || name == "zb-v") ? 2 : 1
+                            layers = pp * vpp > 5 ? pp * vpp : 5
+                            micro = pp > 1 ? 2 * pp : zero % 2 + 1
+                            k++
+                            printf "%s %d %d %d parallel.dp=%d", model[k % 3 + 1], dp, layers, micro, dp
+                            if (zero) printf " parallel.zero=%d", zero
+                            if (whole) printf " parallel.accumulate_whole"
+                            if (tp > 1) printf " parallel.tp=%d", tp
+                            if (sp) printf " parallel.sp"
+                            if (cp > 1) printf " parallel.cp=%d parallel.context=%s", cp, context ? "all_to_all" : "ring"
+                            if (pp > 1) printf " parallel.pp=%d parallel.schedule=%s", pp, name
+                            if (vpp > 1) printf " parallel.vpp=%d", vpp
+                            printf "\n"
+                        }
+        }
+    }'
+}
+
+# The same for models with experts. A router's loss is of a micro-batch of all ranks: with several micro-batches and dp > 1 the other side
+# has the same dp and micro-batches, as a last word says.
+experts() {
+    awk 'BEGIN {
+        split("mixtral qwen", model)
+        for (n = 2; n <= 8; n++) for (pp = 1; pp <= n && pp <= 4; pp++) for (tp = 1; tp <= n && tp <= 4; tp++) for (cp = 1; cp <= n; cp++) {
+            if (n % (pp * tp * cp)) continue
+            dp = n / (pp * tp * cp)
+            for (ep = 1; ep <= dp * cp && ep <= 4; ep++) {
+                if (dp * cp % ep) continue
+                for (zero = 0; zero <= (dp * cp > 1 ? 3 : 0); zero++) {
+                    sp = tp > 1 && (zero + ep) % 2; context = (zero + dp) % 2
+                    k++
+                    micro = pp > 1 ? pp : 1; layers = pp > 2 ? pp : 3
+                    printf "%s %d %d %d parallel.dp=%d parallel.ep=%d", model[k % 2 + 1], dp, layers, micro, dp, ep
+                    if (zero) printf " parallel.zero=%d", zero
+                    if (tp > 1) printf " parallel.tp=%d", tp
+                    if (sp) printf " parallel.sp"
+                    if (cp > 1) printf " parallel.cp=%d parallel.context=%s", cp, context && tp * cp <= 4 ? "all_to_all" : "ring"
+                    if (pp > 1) printf " parallel.pp=%d", pp
+                    printf "\n"
+                }
+            }
+        }
+    }'
+}
+
+layouts >layouts.txt
+experts >>layouts.txt
+awk -v stride="$stride" "NR % stride == 1 || stride == 1" layouts.txt >chosen.txt
+while read -r model dp layers micro words; do
+    a=
+    case $model in mixtral | qwen) [ $dp -gt 1 ] && [ $micro -gt 1 ] && a="parallel.dp=$dp" ;; esac
+    equal "$a" "$words" $(options $model) $fp32 $sgd --model.layers=$layers --train.accumulate=$micro --train.global_batch=$((dp * micro))
+done <chosen.txt
+
+[ $failures -eq 0 ] && say "meshes: $cells of $(wc -l <layouts.txt) layouts"
+exit $((failures > 0))
