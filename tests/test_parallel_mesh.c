@@ -59,7 +59,7 @@ static struct layout layout(enum net net, ls_optimizer_kind optimizer, int zero,
     return l;
 }
 
-struct cases { struct layout at[MOST]; int n; };
+struct cases { struct layout at[MOST]; int n; double rounding; /* 0: that of f32 */ };
 
 static void add(struct cases *c, struct layout l)
 {
@@ -67,7 +67,7 @@ static void add(struct cases *c, struct layout l)
     c->at[c->n++] = l;
 }
 
-static void check_case(ls_comm *comm, const struct layout *l)
+static void check_case(ls_comm *comm, const struct layout *l, double rounding)
 {
     static struct outcome got, alone;
     char name[SPREAD_NAME];
@@ -77,7 +77,7 @@ static void check_case(ls_comm *comm, const struct layout *l)
         ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
     if (l->layers)
         RANKS_TRY(spread_train(&(struct layout){ .net = l->net, .layers = l->layers, .optimizer = l->optimizer }, NULL, &alone));
-    wrong = spread_differs(l, l->layers ? &alone : reference_of(l), &got, 1e-5);
+    wrong = spread_differs(l, l->layers ? &alone : reference_of(l), &got, rounding ? rounding : 1e-5);
     if (wrong)
         ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), wrong);
 }
@@ -88,7 +88,7 @@ static void check_cases(ls_comm *comm, void *ctx)
 
     threads_set(1);
     for (int i = 0; i < c->n; i++)
-        check_case(comm, &c->at[i]);
+        check_case(comm, &c->at[i], c->rounding);
 }
 
 static void run_cases(struct cases *c, int n)
@@ -147,6 +147,7 @@ static void test_pipelines(void **state)
                 l.schedule = schedules[k];
                 l.accumulate = 4;
                 l.data.accumulate_whole = k == 2;
+                l.data.offload = k == 1 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
                 add(&c, l);
             }
     run_cases(&c, 4);
@@ -217,6 +218,62 @@ static void test_context(void **state)
     run_cases(&c, 4);
 }
 
+/* Gradients rounded to bf16 between samples; what is summed over tp and the end stages stays f32. */
+static void test_bf16_reduction(void **state)
+{
+    static struct cases c = { .rounding = 2e-2 };
+
+    (void)state;
+    for (int zero = 0; zero < 4; zero++)
+        for (int pp = 1; pp <= 2; pp++) {
+            struct layout l = layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ pp, 2, 1, 1, 3 - pp, 1 });
+
+            l.schedule = pp > 1 ? "zb-h1" : NULL;
+            l.accumulate = 2;
+            l.cut.sp = pp == 1;
+            l.data.reduce = LS_BF16;
+            l.data.accumulate_whole = pp > 1;
+            add(&c, l);
+        }
+    run_cases(&c, 4);
+}
+
+/* ---- data parallelism alone ---- */
+
+static char *text_of(const struct layout *l, int rank, int n)
+{
+    struct training s;
+    ls_comm *comm;
+    char *text;
+
+    assert_int_equal(ls_comm_open("plan:", rank, n, &comm), LS_OK);
+    if (spread_open(l, comm, true, &s) < 0)
+        fail_msg("%s", ls_errmsg());
+    assert_int_equal(ls_program_text(s.program, &text), LS_OK);
+    spread_close(&s);
+    ls_comm_close(&comm);
+    return text;
+}
+
+/* A mesh of dp alone gives the program that a comm alone gives, instruction by instruction. */
+static void test_dp_alone(void **state)
+{
+    (void)state;
+    for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
+        for (int zero = 0; zero < 4; zero++)
+            for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
+                struct layout l = layout((enum net)net, LS_LAMB, zero, (ls_mesh_shape){ 1, 4, replicate, 1, 1, 1 });
+                char *mesh = text_of(&l, 3, 4), *comm;
+
+                l.meshed = false;
+                l.data.replicate = replicate;
+                comm = text_of(&l, 3, 4);
+                assert_string_equal(mesh, comm);
+                ls_free(mesh);
+                ls_free(comm);
+            }
+}
+
 /* Experts over ep: their gradients add up over fewer ranks than the others'. */
 static void test_experts(void **state)
 {
@@ -273,6 +330,7 @@ static void test_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dp_alone),
         cmocka_unit_test(test_tp_alone),
         cmocka_unit_test(test_tp_and_dp),
         cmocka_unit_test(test_pipelines),
@@ -281,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_bf16_reduction),
     };
 
     return cmocka_run_group_tests(tests, set_up, NULL);
