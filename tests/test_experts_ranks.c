@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <string.h>
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_partition.h"
@@ -95,12 +96,80 @@ static void test_together(void **state)
     forked_run(4, check_cases, &c);
 }
 
+/* A layer's forward sends rows twice, its backward twice; with all experts loaded alike a rank sends (n - 1) / n of its rows. */
+static void check_counts(ls_comm *comm, void *ctx)
+{
+    const struct partition_case *c = ctx;
+    size_t calls, rows = c->batch * c->time * c->model.experts_per_token, n = (size_t)c->shape.ep;
+    struct partitioned s;
+    ls_mesh *mesh;
+
+    threads_set(1);
+    RANKS_TRY(ls_mesh_open(comm, &c->shape, &mesh));
+    RANKS_TRY(partition_open(c, mesh, false, &s));
+    for (int segment = LS_FORWARD; segment <= LS_BACKWARD; segment *= 2) {
+        size_t bytes = ls_program_comm_bytes(s.program, segment, LS_COLLECTIVE_ALL_TO_ALL, &calls);
+
+        RANKS_CHECK(calls == 2 * c->model.layers);
+        RANKS_CHECK(bytes == 2 * c->model.layers * (rows * (n - 1) / n) * c->model.width * sizeof(float));
+    }
+    partition_close(&s);
+    ls_mesh_close(&mesh);
+}
+
+static void test_counts(void **state)
+{
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    add(&c, "counts", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 2 }, 0);
+    forked_run(2, check_counts, &c.at[0]);
+}
+
+/* What can't be is said before anything starts. */
+static void check_refused(ls_comm *comm, void *ctx)
+{
+    struct partition_case c = *(const struct partition_case *)ctx;
+    struct partitioned s;
+    ls_mesh *mesh;
+
+    c.shape.ep = 2;
+    RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
+    c.model.experts = c.model.experts_per_token = 1;
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "1 experts over ep 2"));
+    c.model = partition_llama(4, 2, 8, 37, 0);
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "0 experts over ep 2"));
+    ls_mesh_close(&mesh);
+    c.shape = (ls_mesh_shape){ 1, 1, 1, 2, 1, 1 };
+    RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
+    c.model = partition_experts(LS_MIXTRAL, 4, 2, 8, 0);
+    c.model.capacity = 1;
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "capacity 1 with cp 2"));
+    ls_mesh_close(&mesh);
+    c.shape = (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 };
+    RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
+    c.model = partition_experts(LS_MIXTRAL, 4, 2, 1, 0);
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "expert_ffn 1"));
+    ls_mesh_close(&mesh);
+}
+
+static void test_refused(void **state)
+{
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    add(&c, "refused", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 0);
+    forked_run(2, check_refused, &c.at[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_parallel),
         cmocka_unit_test(test_tensor_parallel),
         cmocka_unit_test(test_together),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
