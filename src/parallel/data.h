@@ -2,9 +2,9 @@
  *
  * The pass (data.c reads its order aloud) works on units: parameters that lie behind one another in a group of the store
  * and travel together. Up to zero 2 a unit is a bucket of gradients that become final one after another, with zero 3 a block
- * of the model. The parts: units.c forms them, gather.c brings parameters, reduce.c gradients, update.c cuts the optimizer
- * segment to what a rank holds (offload.c: with states that live elsewhere), buffers.c looks after batch norms, typed.c
- * checks in the end that every sum over ranks is formed once.
+ * of the model. The parts: form.c makes units (units.c: what they are), gather.c brings parameters, reduce.c gradients, update.c
+ * cuts the optimizer segment to what a rank holds (offload.c: with states that live elsewhere), buffers.c looks after batch norms,
+ * typed.c checks in the end that every sum over ranks is formed once.
  *
  * On a mesh a unit's ranks are those of its kind: DATA, or for experts EXPERT_DATA. Gradients that are addends over tp too, or that
  * the first and the last stage share, are summed over those once a step, in front of the optimizer (sums.c).
@@ -71,7 +71,7 @@ struct pass {
 
 /* ---- the parts, in their order ---- */
 
-ls_status units_form(struct pass *a);      /* groups in the store; fills a->unit */
+ls_status units_form(struct pass *a);      /* form.c: groups in the store; fills a->unit */
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
@@ -84,6 +84,8 @@ ls_status check_placements(const struct pass *a);
 
 const struct store_group *unit_group(const struct pass *a, const struct unit *u);
 struct unit *unit_of(const struct pass *a, const struct value *root);  /* of a parameter, gradient or state; NULL: none */
+unsigned unit_class(const struct pass *a, size_t i);                   /* of parameter i */
+const struct over *unit_over(const struct pass *a, unsigned class);
 bool     data_shards(const struct pass *a, const struct over *over, enum store_kind kind);  /* held in part */
 bool     data_is_spread(const struct pass *a);                         /* more than one rank */
 int      unit_zero(const struct pass *a, const struct unit *u);        /* the options' zero; 0 where its copy lies on one rank */
@@ -126,7 +128,8 @@ enum data_bug { BUG_NONE, BUG_AVERAGE, BUG_SKIP_BUCKET, BUG_TWICE, BUG_LOCAL_NOR
 /* "average": gradients averaged instead of added; "skip_bucket": the last one isn't reduced; "twice": the last one is reduced
  * (sharded: added) twice; "local_norm": of the own shard; "boundary": the update covers one element less; "expert_times_ep":
  * gradients of experts ep times; "norm_stages": only the first stage counts in the norm; "norm_experts": of the experts only those of
- * the first ep rank; "tied_unsummed", "tp_unsummed": a sum over the end stages, over tp is missing; "tp_twice": one over tp is formed twice. NULL: none.
+ * the first ep rank; "tied_unsummed", "tp_unsummed": a sum over the end stages, over tp is missing; "tp_twice": one over
+ * tp is formed twice. NULL: none.
  * unchecked: placements aren't checked, so that the wrong program runs. */
 ls_status data_plant(const char *bug, bool unchecked);
 bool      data_has(enum data_bug bug);

@@ -88,7 +88,8 @@ static void start(struct pass *a, struct unit *u)
     const struct store_group *g = unit_group(a, u);
     bool scatter = unit_zero(a, u) > 0;
     struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP,
-                          .comm = scatter ? u->over->shard : u->over->all, .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM, .total = g->total };
+                          .comm = scatter ? u->over->shard : u->over->all, .total = g->total,
+                          .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
     ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
 
     in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
