@@ -1,4 +1,4 @@
-/* gradient.h - what the rules of the gradient pass are written with; the pass and most rules are in gradient.c. */
+/* gradient.h - what the rules of the gradient pass are written with; most rules are in gradient.c, the pass in gradient_pass.c. */
 #ifndef LS_PROGRAM_GRADIENT_H
 #define LS_PROGRAM_GRADIENT_H
 
@@ -14,6 +14,8 @@ struct gradient {
 /* Gives the operands of i their shares of dy, the gradient of out[0]. */
 typedef void gradient_rule_fn(struct gradient *g, const struct instruction *i, ls_value dy);
 
+gradient_rule_fn *gradient_rule(int op);                     /* NULL: none */
+bool     gradient_passes(const struct instruction *i, int k);  /* does "needed" go on from in[k]? */
 bool     gradient_needs(const struct gradient *g, ls_value x);
 /* dx is (a part of) x's gradient; nothing when none is wanted. */
 void     gradient_give(struct gradient *g, ls_value x, ls_value dx);

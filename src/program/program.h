@@ -1,8 +1,8 @@
 /* program.h - the inside of a program: values, instructions, segments.
  *
- * The passes in the order of ls_program_compile(): gradient, recompute, (split), kernels, memory. Each is one file and
- * works on the lists below. Ids of values are indices; 0 is the null value. A view has the id of the value that owns
- * its bytes in `root`; views of views point at the same root.
+ * The passes in the order of ls_program_compile(): (partition), gradient, recompute, lower, (split), (data), kernels, overlap, memory,
+ * bind. Each is one file and works on the lists below; partition and data are those of floor 5. Ids of values are indices; 0 is
+ * the null value. A view has the id of the value that owns its bytes in `root`; views of views point at the same root.
  */
 #ifndef LS_PROGRAM_PROGRAM_H
 #define LS_PROGRAM_PROGRAM_H
@@ -151,12 +151,12 @@ struct slot_operand { void **data; size_t at; };
 struct instruction;
 typedef void program_watch_fn(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended);
 
-/* The pass of floor 5 that spreads a program over ranks; runs behind recompute, in front of split. Zeroed: one rank. */
+/* The pass of floor 5 that spreads a program over ranks; runs behind split. Zeroed: one rank. */
 struct spread {
     ls_status (*pass)(ls_program *p, void *ctx);
     void      (*release)(void *ctx);
     void       *ctx;
-    ls_comm    *comm;                  /* whose memory (ls_comm_alloc) the communication arena comes from */
+    ls_comm    *comm;                  /* whose memory (ls_comm_alloc) the communication arena comes from; NULL: the lower pass's choice */
 };
 
 /* The pass of floor 5 that cuts the forward: sizes become this rank's. Runs first. */
@@ -263,7 +263,7 @@ bool     program_same_shape(const ls_program *p, ls_value a, ls_value b);
 bool     program_operand(ls_program *p, const char *op, const char *name, ls_value x, ls_dtype type);
 
 /* One pass a file */
-ls_status gradient_pass(ls_program *p);                /* gradient.c: loss -> SEG_BACKWARD */
+ls_status gradient_pass(ls_program *p);                /* gradient_pass.c: loss -> SEG_BACKWARD */
 bool      gradient_has_rule(int op);
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
 ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */

@@ -1,0 +1,158 @@
+/* gradient_pass.c - the gradient pass: the forward list walked backwards, one rule (gradient.c) an instruction.
+ *
+ * It begins with 1 at the loss, and where the program is a stage of a pipeline with what the stage behind it found, "stage.dout"; what
+ * it finds for the stage in front is "stage.din". An op without a rule that lies between a parameter and the loss is an error
+ * that names it.
+ */
+#include "program/gradient.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+static void mark_needed(struct gradient *g)
+{
+    const struct list *l = &g->p->list[SEG_FORWARD];
+
+    for (int v = 1; v < g->n; v++) {
+        const struct value *x = &g->p->values[v];
+
+        g->needed[v] = v == g->p->stage.in.id ||
+                       (x->role == LS_ROLE_PARAMETER && x->param >= 0 && !ls_store_is_frozen(g->p->store, (size_t)x->param));
+    }
+    for (int n = 0; n < l->n; n++) {
+        const struct instruction *i = &l->at[n];
+        bool need = false;
+
+        for (int k = 0; k < i->nin; k++)
+            need = need || (i->in[k].id && g->needed[i->in[k].id] && gradient_passes(i, k));
+        for (int k = 0; k < i->nout; k++)
+            if (need && i->out[k].id && ls_dtype_is_float(g->p->values[i->out[k].id].dtype))
+                g->needed[i->out[k].id] = true;
+    }
+}
+
+static void walk(struct gradient *g)
+{
+    for (int n = g->p->list[SEG_FORWARD].n - 1; n >= 0 && program_ok(g->p); n--) {
+        struct instruction i = g->p->list[SEG_FORWARD].at[n];
+        ls_value dy = g->grad[i.out[0].id];
+
+        if (i.op == OP_ROUTER_LOSS && g->needed[i.out[0].id]) {  /* a loss of its own */
+            g->p->block = i.block;
+            gradient_give(g, i.out[0], ls_constant(g->p, program_value(g->p, i.out[0])->dtype, 1, (size_t[]){ 1 }, 1.0));
+            dy = g->grad[i.out[0].id];
+        }
+        if (!dy.id || !g->needed[i.out[0].id])
+            continue;
+        if (!gradient_has_rule(i.op)) {
+            program_fail(g->p, "%s has no gradient rule, and lies between a parameter and the loss", program_op_name(i.op));
+            return;
+        }
+        g->p->block = i.block;
+        if (i.op != OP_VIEW && i.op != OP_MATMUL && i.op != OP_CONCAT && i.op != OP_ROPE)
+            dy = ls_contiguous(g->p, dy);
+        gradient_rule(i.op)(g, &i, dy);
+    }
+}
+
+/* With fuse_loss the loss is made by its gradient's instruction; the forward one goes. */
+static ls_status drop_fused_loss(ls_program *p)
+{
+    struct list *l = &p->list[SEG_FORWARD];
+    int at = -1;
+
+    for (int n = 0; n < l->n; n++) {
+        if ((l->at[n].op == OP_LINEAR_XENT || l->at[n].op == OP_VOCAB_XENT) && l->at[n].out[0].id == p->loss.id)
+            at = n;
+        for (int k = 0; k < l->at[n].nin; k++)
+            if (l->at[n].in[k].id == p->loss.id)
+                return ls_fail(LS_EINVAL, "fuse_loss: %s reads the loss before its gradient makes it", program_op_name(l->at[n].op));
+    }
+    if (at < 0)
+        return ls_fail(LS_EINVAL, "fuse_loss: the loss is not made by ls_linear_xent");
+    memmove(&l->at[at], &l->at[at + 1], (size_t)(l->n - at - 1) * sizeof *l->at);
+    l->n--;
+    return LS_OK;
+}
+
+/* 1 at the loss; at a stage's end what the stage behind it found. */
+static void seed(struct gradient *g)
+{
+    ls_program *p = g->p;
+    bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->stage.out.id && g->needed[p->stage.out.id]);
+    struct value v;
+
+    if (!learns)
+        program_fail(p, "backward: the %s depends on no parameter that learns", p->loss.id ? "loss" : "stage");
+    if (p->loss.id) {
+        v = *program_value(p, p->loss);
+        gradient_give(g, p->loss, ls_constant(p, v.dtype, v.ndim, v.size, 1.0));
+    }
+    if (p->stage.out.id) {
+        v = *program_value(p, p->stage.out);
+        p->stage.dout = ls_input(p, "stage.dout", v.dtype, v.ndim, v.size);
+        gradient_give(g, p->stage.out, p->stage.dout);
+    }
+}
+
+static void end_stage(struct gradient *g)
+{
+    ls_value din = g->grad[g->p->stage.in.id];
+
+    g->p->block = 0;
+    if (g->p->stage.in.id && !din.id)
+        program_fail(g->p, "backward: nothing of this stage depends on what the stage before it sends");
+    else if (din.id)
+        g->p->stage.din = ls_output(g->p, "stage.din", ls_contiguous(g->p, din));
+}
+
+static ls_status check_loss(const ls_program *p)
+{
+    const struct value *loss = &p->values[p->loss.id];
+
+    if (p->loss.id && (value_count(loss) != 1 || !ls_dtype_is_float(loss->dtype)))
+        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; one floating number is wanted",
+                       value_count(loss), ls_dtype_name(loss->dtype));
+    return LS_OK;
+}
+
+ls_status gradient_pass(ls_program *p)
+{
+    struct gradient g = { .p = p, .n = p->nvalues };
+
+    LS_TRY(check_loss(p));
+    g.needed = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.needed);
+    g.grad = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.grad);
+    if (!g.needed || !g.grad) {
+        mem_free(g.needed);
+        mem_free(g.grad);
+        return LS_ENOMEM;
+    }
+    mark_needed(&g);
+    p->segment = SEG_BACKWARD;
+    p->phase = PHASE_BACKWARD_B;
+    p->block = 0;
+    seed(&g);
+    walk(&g);
+    end_stage(&g);
+    p->segment = SEG_FORWARD;
+    p->phase = PHASE_FORWARD;
+    p->block = 0;
+    mem_free(g.needed);
+    mem_free(g.grad);
+    LS_TRY(ls_program_status(p));
+    return p->options.fuse_loss && p->loss.id ? drop_fused_loss(p) : LS_OK;
+}
+
+void ls_backward(ls_program *p, ls_value loss)
+{
+    if (!program_ok(p))
+        return;
+    if (p->loss.id)
+        program_fail(p, "backward: this program has a loss already");
+    else if (!loss.id)
+        program_fail(p, "backward: the loss is missing");
+    else
+        p->loss = loss;
+    p->backward = p->loss.id;
+}
