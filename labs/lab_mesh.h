@@ -18,6 +18,7 @@ struct net {
     size_t               time;     /* tokens of a sample */
     int                  samples;  /* of a step, over all ranks */
     int                  cut;      /* over a mesh; 0: the model as it is, on one rank */
+    ls_recompute         recompute;
 };
 
 struct spread { ls_store *store; ls_program *program; ls_mesh *mesh; ls_comm *planned; struct net net; };
@@ -27,7 +28,7 @@ static inline struct net net_gpt2(size_t layers, size_t heads, size_t time)
 {
     struct net n = { { .architecture = LS_GPT2, .layers = layers, .width = 8 * heads, .heads = heads, .ffn = 32 * heads, .vocab = VOCAB,
                        .max_positions = time, .norm_eps = 1e-5, .init_std = 0.1 },
-                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1 };
+                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1, LS_RECOMPUTE_NONE };
 
     n.optimizer.clip = 0;
     return n;
@@ -39,7 +40,7 @@ static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples
 static inline void spread_open(const struct net *n, ls_comm *world, int plan_only, struct spread *out)
 {
     ls_store_options so = { "cpu", n->type, 1, 1 };
-    ls_compile_options co = { .every = 1, .plan_only = plan_only };
+    ls_compile_options co = { .recompute = n->recompute, .every = 1, .plan_only = plan_only };
     struct spread s = { .net = *n };
     size_t size[2] = { 0, n->time };
     ls_value x, y, tokens;

@@ -1,0 +1,114 @@
+/* T5 - sequence parallelism splits norm, dropout and residual along the sequence over the ranks of tp. An all-reduce becomes a
+ * reduce-scatter where the sum is made and an all-gather where it is read: the same bytes, and what lies in between is 1/T of it.
+ *
+ * Counted in a step on real ranks, on tp's communicator, both ways. The loss gathers statistics of the logits in both. What works on
+ * slices (norms, biases behind a sum) has a gradient that is an addend: they are summed over tp once a step, whatever the sequence; that
+ * is what the claim leaves out.
+ *
+ * The ledger: what a layer more holds for its backward, priced. With sp it is 1/T of one rank's, but for what was gathered: the two inputs
+ * of column-parallel products stay whole, for their weight gradients. Selective recomputation lets go of them, and
+ * gathers them again. */
+#include "lab_mesh.h"
+
+enum { MOST = 4, T = 4 };
+
+struct found { double all_reduce[2], gather[2], scatter[2], apart[2]; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+
+    for (int sp = 0; sp < 2; sp++) {
+        struct net net = net_gpt2(2, 4, 16), alone = net;
+        struct spread s, one;
+        double loss;
+        ls_comm *tp;
+
+        alone.cut = 0;
+        net.shape.tp = n;
+        net.options.sp = sp;
+        spread_open(&net, comm, 0, &s);
+        spread_open(&alone, NULL, 0, &one);
+        loss = spread_step(&s, 0);
+        tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
+        f->all_reduce[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_REDUCE);
+        f->gather[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_GATHER);
+        f->scatter[sp] = (double)sent(tp, LS_COLLECTIVE_REDUCE_SCATTER);
+        f->apart[sp] = fabs(loss / spread_step(&one, 0) - 1);
+        f->apart[sp] = fmax(f->apart[sp], spread_apart(&s, &one, "gradient"));
+        spread_close(&s);
+        spread_close(&one);
+    }
+}
+
+/* Gradients that are addends over tp with sp: norms, and biases behind a sum; the embedding of positions. */
+static double addends(const struct net *n)
+{
+    double c = (double)n->model.width, l = (double)n->model.layers;
+
+    return l * (4 * c + 2 * c) + 2 * c + (double)n->time * c;
+}
+
+static void counted(int n)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    struct net net = net_gpt2(2, 4, 16);
+    double sum[2] = { 0 }, once = 0, apart = 0;
+    char what[80];
+
+    lab_ranks(n, run, f);
+    for (int r = 0; r < n; r++) {
+        sum[0] += f[r].all_reduce[0];
+        sum[1] += f[r].gather[1] - f[r].gather[0] + f[r].scatter[1];
+        once += f[r].all_reduce[1];
+        apart = fmax(apart, fmax(f[r].apart[0], f[r].apart[1]));
+    }
+    snprintf(what, sizeof what, "tp %d: all ranks' bytes, reduce-scatter + all-gather", n);
+    lab_equal(what, sum[0], sum[1], 0);
+    lab_equal("        besides, once a step: addends of norms and biases", 2 * (n - 1) * 4 * addends(&net), once, 0);
+    lab_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
+    munmap(f, MOST * sizeof *f);
+}
+
+/* Bytes of activations that a layer more takes. */
+static double layer(int tp, int sp, ls_recompute recompute)
+{
+    double bytes[2];
+
+    for (int k = 0; k < 2; k++) {
+        struct net n = net_gpt2((size_t)(4 + 4 * k), 32, 1024);
+        struct spread s;
+
+        n.shape.tp = tp;
+        n.options.sp = sp;
+        n.recompute = recompute;
+        spread_plan(&n, 0, tp, &s);
+        bytes[k] = (double)ls_program_cost(s.program).activations;
+        spread_close(&s);
+    }
+    return (bytes[1] - bytes[0]) / 4;
+}
+
+int main(void)
+{
+    double one[2], tensor[2], sequence[2], bsd = 4.0 * 4 * 1024 * 256;
+
+    lab_open("T5", "sequence parallel: same bytes (all-gather + reduce-scatter), less memory");
+    for (int n = 2; n <= MOST; n++) counted(n);
+    for (int k = 0; k < 2; k++) {
+        ls_recompute r = k ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_NONE;
+
+        one[k] = layer(1, 0, r) / bsd;
+        tensor[k] = layer(T, 0, r) / bsd;
+        sequence[k] = layer(T, 1, r) / bsd;
+    }
+    printf("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank", "tp 4",
+           "tp 4 with sp");
+    printf("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
+    printf("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
+    lab_above("tp 4: of one rank's", 1.2 / T, tensor[0] / one[0]);
+    lab_below("tp 4 with sp: of tp's", 0.9, sequence[0] / tensor[0]);
+    lab_equal("        in b s d: 1/T, and 2 (T-1)/T of gathered inputs", one[0] / T + 2.0 * (T - 1) / T, sequence[0], 0.01);
+    lab_equal("selective, tp 4 with sp: of one rank's, 1/T", 1.0 / T, sequence[1] / one[1], 0.01);
+    return lab_close();
+}
