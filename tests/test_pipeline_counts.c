@@ -360,7 +360,40 @@ static void test_refusals(void **state)
     forked_run(3, check_refusals, NULL);
 }
 
-/* ---- a rank that fails ---- */
+/* ---- what fails ---- */
+
+/* One allocation after another fails: a message, and everything is given back. */
+static void check_allocations(ls_comm *world, void *ctx)
+{
+    const struct trial t = { .schedule = "interleaved", .chunks = 2, .micro = 2, .net = NET_LLAMA_TIED };
+    struct mem_stats before, after;
+    struct setting s;
+    ls_status st = LS_ENOMEM;
+    int n;
+
+    (void)ctx;
+    threads_set(1);
+    open_trial(world, &t, &s);
+    trial_close(&s);
+    for (n = 1; st == LS_ENOMEM; n += n < 200 ? 1 : 7) {
+        mem_read(&before);
+        mem_fail_at(n);
+        st = trial_open(world, &t, &s);
+        mem_fail_at(0);
+        RANKS_CHECK(st == LS_OK || (st == LS_ENOMEM && ls_errmsg()[0]));
+        trial_close(&s);
+        mem_read(&after);
+        if (after.total_now != before.total_now)
+            ranks_fail("allocation %d fails: %zu bytes stay", n, after.total_now - before.total_now);
+    }
+    RANKS_CHECK(st == LS_OK && n > 500);
+}
+
+static void test_allocations(void **state)
+{
+    (void)state;
+    forked_run(1, check_allocations, NULL);
+}
 
 static ls_status fail_at_two(void *ctx, ls_program *p, int chunk, int micro)
 {
@@ -406,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_bubble),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_failure),
     };
 

@@ -56,6 +56,7 @@ static int take_slot(struct maker *m, int chunk, int micro)
     return *slot_at(m, chunk, micro) = slot;
 }
 
+/* Of those that the schedule wants in any case. */
 static bool has_free_slot(const struct maker *m, int chunk)
 {
     for (int slot = 0; slot < m->plan.slots[chunk]; slot++)
@@ -114,20 +115,29 @@ static bool is_posted(const struct queue *q, ls_action a)
     return false;
 }
 
-/* Early: only where that takes no new slot. */
-static void post_for(struct maker *m, ls_action a, bool early)
+static void post_for(struct maker *m, ls_action a)
 {
     int chunk, peer = source(m, a, &chunk);
     struct queue *q = peer >= 0 && peer != m->rank ? &m->queue[2 * peer + (int)a.kind] : NULL;
 
     while (q && !is_posted(q, a)) {
-        ls_action next;
-
         ASSERT(q->posted < q->n);
-        next = q->message[q->posted];
-        if (early && (next.kind == LS_ACTION_FORWARD ? !has_free_slot(m, next.chunk) : *slot_at(m, next.chunk, next.micro) < 0))
-            return;
         post(m, q, peer);
+    }
+}
+
+static bool can_post(struct maker *m, ls_action a)
+{
+    return a.kind == LS_ACTION_FORWARD ? has_free_slot(m, a.chunk) : *slot_at(m, a.chunk, a.micro) >= 0;
+}
+
+static void post_early(struct maker *m)
+{
+    for (int k = 0; k < 2 * m->s->stages; k++) {
+        struct queue *q = &m->queue[k];
+
+        while (q->posted < q->n && can_post(m, q->message[q->posted]))
+            post(m, q, k / 2);
     }
 }
 
@@ -147,7 +157,7 @@ static void run(struct maker *m, int k)
     int chunk, from, to = schedule_tells(m->s, m->rank, &a), next = -1;
     struct plan_step step = { .action = a, .from = -1, .to = -1, .chunk = -1, .other = -1, .last = is_last(m, k) };
 
-    post_for(m, a, false);
+    post_for(m, a);
     from = source(m, a, &chunk);
     if (a.kind == LS_ACTION_FORWARD && (from < 0 || from == m->rank))
         take_slot(m, a.chunk, a.micro);
@@ -167,8 +177,7 @@ static void run(struct maker *m, int k)
             step.other = *slot_at(m, next, a.micro);
         }
     }
-    if (k + 1 < m->s->count[m->rank])
-        post_for(m, m->s->list[m->rank][k + 1], true);
+    post_early(m);
     add(m, step);
     release(m, a);
 }
@@ -189,6 +198,8 @@ static ls_status allocate(struct maker *m)
         return LS_ENOMEM;
     for (size_t i = 0; i < most; i++)
         m->slot_of[i] = -1;
+    for (int c = 0; c < m->s->chunks; c++)
+        m->plan.slots[c] = ls_pipeline_schedule_slots(m->s, m->rank, c);
     return list_messages(m);
 }
 

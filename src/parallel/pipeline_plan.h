@@ -1,8 +1,10 @@
 /* pipeline_plan.h - what one rank does in one run of a schedule, written down before: receives, actions, slots.
  *
- * Activations, and apart from them gradients, arrive from a rank in the order of its list, so receives are posted in that order: up to
- * the one that an action needs, just before it, or before the action in front where slots are free. A forward takes a slot of its chunk when its
- * input arrives; its last action gives it back. Chunks of neighbouring stages on one rank hand over by a copy: forwards when the
+ * Activations, and apart from them gradients, arrive from a rank in the order of its list, and receives are posted in that order: as
+ * early as can be. An activation wants a free slot of its chunk, which is taken then and given back by the micro-batch's last action; a
+ * gradient wants the slot of its forward. So a gradient finds its receive posted whatever this rank waits for, and lists that end when
+ * sends don't wait end here too, where a send's buffer is waited for when it is written again (of lists of forwards alone: those of
+ * "forward" and "forward-v"). Chunks of neighbouring stages on one rank hand over by a copy: forwards when the
  * next stage begins, gradients as soon as they are there.
  */
 #ifndef LS_PARALLEL_PIPELINE_PLAN_H
