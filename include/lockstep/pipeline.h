@@ -85,13 +85,16 @@ typedef struct ls_pipeline_options {
     const ls_pipeline_schedule *schedule;   /* borrowed */
     const int *begin;                       /* [stages*chunks + 1] first block of each virtual stage; NULL: balanced by FLOPs */
     /* Appends the whole model to p, as for one rank, ends with ls_backward (not for a schedule of forwards), and marks it:
-     * ls_partition() with this stage, ls_data_parallel_mesh(). Called once for the whole (stage 0 of 1), which is
-     * looked at and not compiled, then once a chunk. */
+     * ls_partition() with this stage, ls_data_parallel_mesh(). Called once for the whole (stage 0 of 1), which is looked at and not
+     * compiled, then once a chunk. */
     ls_status (*build)(void *ctx, ls_program *p, const ls_stage *stage);
     void      *ctx;
     ls_compile_options compile;             /* slots, split_backward are set by the pipeline */
 } ls_pipeline_options;
 
+/* Parameters that no stage of this rank reads are left out of the store, before it is allocated; another pipeline of the same store
+ * may read what is here. One that the first and the last stage read on two ranks (tied embeddings) is here and there: each has an
+ * addend of its gradient, which ls_data_parallel_mesh() sums. The store, mesh and `build`'s ctx are borrowed. */
 ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeline_options *o, ls_pipeline **out);
 void      ls_pipeline_close(ls_pipeline **l);
 int       ls_pipeline_chunks(const ls_pipeline *l);
