@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "program/store.h"
 
 static const ls_model models[NETS] = {
     [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
@@ -379,11 +380,14 @@ static double largest(const float *x, size_t n)
 }
 
 /* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
-static const char *compare(const ls_store *s, const char *what, const float *a, const float *b, size_t count, double rounding)
+static const char *compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
 {
     static char text[200];
-    double all = largest(a, count);
+    double all = 0;
 
+    for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
+        if (store_sign_rate(s, i) == 0)  /* else its "gradient" is a count of tokens */
+            all = fmax(all, largest(a + at, elements(s, i)));
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++)) {
         double most = rounding * (largest(a + at, elements(s, i)) + 0.01 * all);
 
@@ -413,11 +417,11 @@ const char *spread_differs(const struct layout *l, const struct outcome *a, cons
     if (spread_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
         return ls_errmsg();
     if (!found)
-        found = compare(s.store, "first gradient", a->first, b->first, a->count, rounding);
+        found = compare(s.store, "first gradient", a->first, b->first, rounding);
     if (!found)
-        found = compare(s.store, "last gradient", a->last, b->last, a->count, rounding);
+        found = compare(s.store, "last gradient", a->last, b->last, rounding);
     if (!found)
-        found = compare(s.store, "weight", a->weight, b->weight, a->count, rounding);
+        found = compare(s.store, "weight", a->weight, b->weight, rounding);
     spread_close(&s);
     return found;
 }
