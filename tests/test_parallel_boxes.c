@@ -405,6 +405,35 @@ static void check_bug(ls_comm *comm, void *ctx)
     }
 }
 
+/* Experts' gradients summed over ranks that have other experts: seen when the program is made, whole or in shards. */
+static void test_wrong_group(void **state)
+{
+    static const char *const says[] = { "over dp: its 4 ranks are not those that have an addend", "reduce_scatter of" };
+
+    (void)state;
+    for (int zero = 0; zero < 2; zero++) {
+        struct one x = one_of((ls_mesh_shape){ 1, 4, 1, 1, 1, 2 }, LS_ADAMW, zero);
+        ls_optimizer o = optimizer_of(&x);
+        ls_program *p = NULL;
+        ls_store *s;
+        ls_comm *comm;
+        ls_mesh *m;
+
+        assert_int_equal(ls_comm_open("plan:", 3, 4, &comm), LS_OK);
+        assert_int_equal(ls_mesh_open(comm, &x.mesh, &m), LS_OK);
+        assert_int_equal(ls_store_new(NULL, &s), LS_OK);
+        assert_int_equal(data_plant("expert_group", false), LS_OK);
+        assert_int_equal(open_program(&x, m, s, &o, true, &p), LS_EINVAL);
+        if (!strstr(ls_errmsg(), says[zero]))
+            fail_msg("'%s' lacks '%s'", ls_errmsg(), says[zero]);
+        assert_int_equal(data_plant(NULL, false), LS_OK);
+        ls_program_release(&p);
+        ls_store_release(&s);
+        ls_mesh_close(&m);
+        ls_comm_close(&comm);
+    }
+}
+
 static void test_planted_bugs(void **state)
 {
     static struct bug bugs[] = {
@@ -428,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_planted_bugs),
+        cmocka_unit_test(test_wrong_group),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ static bool unchecked_run;
 ls_status data_plant(const char *bug, bool unchecked)
 {
     static const char *const names[] = { "none", "average", "skip_bucket", "twice", "local_norm", "boundary", "expert_times_ep",
-                                         "norm_stages", "norm_experts", "tied_unsummed", "tp_unsummed", "tp_twice" };
+                                         "norm_stages", "norm_experts", "tied_unsummed", "tp_unsummed", "tp_twice", "expert_group" };
 
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strcmp(bug ? bug : "none", names[i]) == 0) {
@@ -22,7 +22,7 @@ ls_status data_plant(const char *bug, bool unchecked)
             return LS_OK;
         }
     return ls_fail(LS_EINVAL, "no bug '%s' can be planted; average, skip_bucket, twice, local_norm, boundary, expert_times_ep, "
-                   "norm_stages, norm_experts, tied_unsummed, tp_unsummed, tp_twice are there", bug);
+                   "norm_stages, norm_experts, tied_unsummed, tp_unsummed, tp_twice, expert_group are there", bug);
 }
 
 bool data_has(enum data_bug bug) { return planted == bug; }

@@ -86,9 +86,10 @@ static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, enum when 
 static void start(struct pass *a, struct unit *u)
 {
     const struct store_group *g = unit_group(a, u);
+    const struct over *over = data_has(BUG_EXPERT_GROUP) ? &a->d->over[OVER_DENSE] : u->over;
     bool scatter = unit_zero(a, u) > 0;
     struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP,
-                          .comm = scatter ? u->over->shard : u->over->all, .total = g->total,
+                          .comm = scatter ? over->shard : over->all, .total = g->total,
                           .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
     ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
 
