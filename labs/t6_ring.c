@@ -1,0 +1,151 @@
+/* T6 - context parallelism splits the sequence everywhere. Ring attention (Liu et al. 2023) passes keys and values around while each rank
+ * keeps its queries with the maximum and sum of their softmax so far. Causal attention needs balanced slices: with n slices in order
+ * the last rank's queries see 2n-1 times as much as the first's; rank r of n gets the pieces r and 2n-1-r of 2n instead (zigzag).
+ *
+ * The same training as one rank's, on real ranks. Operations of each rank: of the ring's program, and of the slices in order, which are
+ * made by hand: attention of a slice's queries over the keys up to them. Seconds are printed, one rank at a time. Memory: what
+ * a layer more holds, and all of a rank, priced for 8192 tokens. */
+#include "lab_mesh.h"
+
+enum { MOST = 4, RANKS = 4, TOKENS = 1024, HEADS = 4, SIZE = 32 };
+
+struct found { double apart; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct net net = net_gpt2(2, 4, 26), alone = net;
+    struct spread s, one;
+
+    alone.cut = 0;
+    net.shape.cp = n;
+    spread_open(&net, comm, 0, &s);
+    spread_open(&alone, NULL, 0, &one);
+    for (int step = 0; step < 3; step++) {
+        double loss = spread_step(&s, step), whole = spread_step(&one, step);
+
+        f->apart = fmax(f->apart, fabs(loss / whole - 1));
+        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+    }
+    spread_close(&s);
+    spread_close(&one);
+}
+
+/* ---- balance ---- */
+
+struct slice { size_t begin, end; };
+struct work { double flops, seconds; };
+
+/* Attention of the queries of these slices over all keys up to them. */
+static struct work attend(int n, const struct slice *own)
+{
+    struct work w = { 0, 1e9 };
+    ls_program *p;
+    ls_store *s;
+    char name[3][16];
+
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    for (int k = 0; k < n; k++) {
+        ls_value q, key, value;
+
+        for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%c%d", "qkv"[i], k);
+        q = ls_input(p, name[0], LS_F32, SIZES(1, own[k].end - own[k].begin, HEADS, SIZE));
+        key = ls_input(p, name[1], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
+        value = ls_input(p, name[2], LS_F32, SIZES(1, own[k].end, HEADS, SIZE));
+        snprintf(name[0], sizeof name[0], "o%d", k);
+        ls_output(p, name[0], ls_attention(p, q, key, value, 1, LS_NONE));
+    }
+    TRY(ls_program_compile(p, NULL));
+    w.flops = ls_program_cost(p).forward_flops;
+    for (int k = 0; k < 5; k++) {
+        double from = seconds_now();
+
+        TRY(ls_program_run(p, LS_FORWARD));
+        w.seconds = fmin(w.seconds, seconds_now() - from);
+    }
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return w;
+}
+
+static void balance(void)
+{
+    size_t part = TOKENS / RANKS, piece = part / 2;
+    double sum[2] = { 0 }, most[2] = { 0 }, first = 0, slowest[2] = { 0 };
+
+    printf("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, RANKS, "rank",
+           "in order", "ms", "zigzag", "ms");
+    for (size_t r = 0; r < RANKS; r++) {
+        struct work order = attend(1, (struct slice[]){ { r * part, (r + 1) * part } });
+        struct work zigzag = attend(2, (struct slice[]){ { r * piece, (r + 1) * piece },
+                                                         { (2 * RANKS - 1 - r) * piece, (2 * RANKS - r) * piece } });
+
+        printf("%6zu %14.0f %10.2f %14.0f %10.2f\n", r, order.flops, 1e3 * order.seconds, zigzag.flops, 1e3 * zigzag.seconds);
+        first = r ? first : order.flops;
+        for (int k = 0; k < 2; k++) {
+            struct work w = k ? zigzag : order;
+
+            sum[k] += w.flops;
+            most[k] = fmax(most[k], w.flops);
+            slowest[k] = fmax(slowest[k], w.seconds);
+        }
+    }
+    printf("the slowest rank takes %.2f ms in order, %.2f ms in zigzag\n\n", 1e3 * slowest[0], 1e3 * slowest[1]);
+    lab_equal("in order: operations of the last rank / the first's, 2n-1", 2 * RANKS - 1, most[0] / first, 0.01);
+    lab_equal("        the last rank / the mean: 2 - 1/n", 2 - 1.0 / RANKS, most[0] / (sum[0] / RANKS), 0.01);
+    lab_equal("zigzag: the dearest rank / the mean", 1, most[1] / (sum[1] / RANKS), 1e-12);
+}
+
+/* ---- priced ---- */
+
+static ls_cost price(size_t layers, int cp, int rank)
+{
+    struct net n = net_gpt2(layers, 8, 8192);
+    struct spread s;
+    ls_cost c;
+
+    n.samples = 1;
+    n.shape.dp = 1;
+    n.shape.cp = cp;
+    spread_plan(&n, rank, cp, &s);
+    c = ls_program_cost(s.program);
+    spread_close(&s);
+    return c;
+}
+
+int main(void)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    char what[80];
+    double apart[MOST + 1], one, layer, flops;
+
+    for (int n = 2; n <= MOST; n++) {
+        memset(f, 0, MOST * sizeof *f);
+        lab_ranks(n, run, f);
+        for (int r = 0; r < n; r++) f[0].apart = fmax(f[0].apart, f[r].apart);
+        apart[n] = f[0].apart;
+    }
+    lab_open("T6", "ring attention: keys and values go round; causal needs zigzag slices; memory falls as 1/cp");
+    for (int n = 2; n <= MOST; n++) {
+        snprintf(what, sizeof what, "cp %d, 26 tokens, 3 steps: apart from one rank, relative", n);
+        lab_below(what, 1e-5, apart[n]);
+    }
+    balance();
+    flops = price(2, RANKS, 0).forward_flops;
+    for (int r = 1; r < RANKS; r++) {
+        snprintf(what, sizeof what, "the ring's program: operations of rank %d / rank 0's", r);
+        lab_equal(what, 1, price(2, RANKS, r).forward_flops / flops, 1e-12);
+    }
+    one = (double)price(4, 1, 0).activations;
+    layer = (double)price(8, 1, 0).activations - one;
+    for (int cp = 2; cp <= 8; cp *= 2) {
+        double part = (double)price(4, cp, 0).activations;
+
+        snprintf(what, sizeof what, "8192 tokens, cp %d: held by a layer / one rank's, 1/cp", cp);
+        lab_equal(what, 1.0 / cp, ((double)price(8, cp, 0).activations - part) / layer, 0.01);
+        lab_below("        all activations of a rank / one rank's, in 1/cp", 4.0 / 3, part / one * cp);
+    }
+    munmap(f, MOST * sizeof *f);
+    return lab_close();
+}

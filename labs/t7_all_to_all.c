@@ -1,0 +1,127 @@
+/* T7 - the other way of context parallelism (Ulysses, Jacobs et al. 2023): in front of attention an all-to-all exchanges tokens for heads,
+ * so that each rank has all tokens of some heads, and behind it another one exchanges them back. The same training.
+ *
+ * Bytes beside the ring's, of a layer's forward with b samples of t tokens, H heads and G heads of keys and values of D elements, over n
+ * ranks. The exchange sends (n-1)/n of what a rank has of q, k, v and the output: (2H + 2G) D b t/n (n-1)/n. The ring sends
+ * keys and values n-1 times on: 2 G D b t/n (n-1). So the exchange's bytes fall with n and the ring's don't; the ring's fall with G, and it
+ * has no need of as many heads as ranks: where G < n the other way gathers keys and values whole, which is the ring's bytes. Backward the
+ * exchange sends the same again; the ring sends keys and values n-1 times and their gradients n times, until they are home. */
+#include "lab_mesh.h"
+
+enum { MOST = 4, SIZE = 8 };
+
+struct found { double apart, sent, planned; };
+
+static struct net net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_context context)
+{
+    struct net n = net_gpt2(2, heads, time);
+
+    n.model.architecture = LS_LLAMA;
+    n.model.kv_heads = kv_heads;
+    n.model.rope = (ls_rope)LS_ROPE_DEFAULTS;
+    n.shape.cp = cp;
+    n.options.context = context;
+    return n;
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct net net = net_of(4, 4, 25, n, LS_CONTEXT_ALL_TO_ALL), alone = net_of(4, 4, 25, 1, LS_CONTEXT_RING);
+    struct spread s, one;
+
+    alone.cut = 0;
+    spread_open(&net, comm, 0, &s);
+    spread_open(&alone, NULL, 0, &one);
+    f->planned = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
+    for (int step = 0; step < 3; step++) {
+        double loss = spread_step(&s, step), whole = spread_step(&one, step);
+
+        f->apart = fmax(f->apart, fabs(loss / whole - 1));
+        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+    }
+    f->sent = (double)sent(ls_mesh_comm(s.mesh, LS_GROUP_CP), LS_COLLECTIVE_ALL_TO_ALL) / 3;
+    spread_close(&s);
+    spread_close(&one);
+}
+
+struct traffic { double forward, backward; };
+
+/* Over cp, all layers. */
+static double bytes_of(const ls_program *p, int segments, ls_context context)
+{
+    if (context == LS_CONTEXT_RING) return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_SEND, NULL);
+    return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_ALL_TO_ALL, NULL) +
+           (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_ALL_GATHER, NULL) +
+           (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_REDUCE_SCATTER, NULL);
+}
+
+/* A layer's, of rank 0. */
+static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_context context)
+{
+    struct net n = net_of(heads, kv_heads, 256, cp, context);
+    struct traffic t;
+    struct spread s;
+
+    n.shape.dp = 1;
+    spread_plan(&n, 0, cp, &s);
+    t.forward = bytes_of(s.program, LS_FORWARD, context) / 2;
+    t.backward = bytes_of(s.program, LS_FORWARD | LS_BACKWARD, context) / 2 - t.forward;
+    spread_close(&s);
+    return t;
+}
+
+static double beside(void)
+{
+    static const size_t heads[][2] = { { 8, 8 }, { 8, 2 }, { 16, 2 } };
+    double off = 0;
+
+    printf("kB that a rank sends for a layer, 4 samples of 256 tokens in f32\n%4s %4s %4s %10s %10s %16s %10s %10s %10s\n", "H", "G", "cp", "ring",
+           "backward", "all-to-all", "backward", "formula", "formula");
+    for (int h = 0; h < 3; h++)
+        for (int cp = 2; cp <= 8; cp *= 2) {
+            double H = (double)heads[h][0], G = (double)heads[h][1], slice = 4.0 * 4 * 256 / cp * SIZE;
+            double ring = 2 * G * slice * (cp - 1), whole = G < cp ? ring : 2 * G * slice * (cp - 1) / cp, exchange = 2 * H * slice * (cp - 1) / cp + whole;
+            struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_RING);
+            struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_ALL_TO_ALL);
+
+            printf("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3, a.forward / 1e3,
+                   a.backward / 1e3, ring / 1e3, exchange / 1e3);
+            off = fmax(off, fmax(fabs(r.forward - ring), fabs(a.forward - exchange)));
+            off = fmax(off, fmax(fabs(r.backward - ring * (2 * cp - 1) / (cp - 1)), fabs(a.backward - exchange)));
+        }
+    printf("\n");
+    return off;
+}
+
+int main(void)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    double apart[MOST + 1] = { 0 }, off[MOST + 1] = { 0 };
+    char what[80];
+
+    for (int n = 2; n <= MOST; n += 2) {
+        memset(f, 0, MOST * sizeof *f);
+        lab_ranks(n, run, f);
+        for (int r = 0; r < n; r++) {
+            apart[n] = fmax(apart[n], f[r].apart);
+            off[n] += fabs(f[r].sent - f[r].planned);
+        }
+    }
+    f[0].sent = beside();
+    lab_open("T7", "all-to-all over heads is the other way: the same result, other bytes");
+    for (int n = 2; n <= MOST; n += 2) {
+        snprintf(what, sizeof what, "cp %d, 25 tokens, 3 steps: apart from one rank, relative", n);
+        lab_below(what, 1e-5, apart[n]);
+        lab_equal("        bytes sent that the program had not said", 0, off[n], 0);
+    }
+    lab_equal("ring and exchange: bytes off from the formulas, at most", 0, f[0].sent, 1e-6);
+    lab_equal("H = G: the exchange's bytes / the ring's, 2/n: cp 8", 2.0 / 8,
+              traffic(8, 8, 8, LS_CONTEXT_ALL_TO_ALL).forward / traffic(8, 8, 8, LS_CONTEXT_RING).forward, 1e-12);
+    lab_equal("the exchange's bytes from cp 4 to cp 8: (n-1)/n^2 each", 7.0 / 64 / (3.0 / 16),
+              traffic(8, 8, 8, LS_CONTEXT_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CONTEXT_ALL_TO_ALL).forward, 1e-12);
+    lab_equal("        the ring's: (n-1)/n each", 7.0 / 8 / (3.0 / 4),
+              traffic(8, 8, 8, LS_CONTEXT_RING).forward / traffic(8, 8, 4, LS_CONTEXT_RING).forward, 1e-12);
+    munmap(f, MOST * sizeof *f);
+    return lab_close();
+}
