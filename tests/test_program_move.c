@@ -224,6 +224,53 @@ static void ranks_slice_in_zigzag(void **state)
     forked_run(3, run_zigzag, NULL);
 }
 
+/* ---- moves behind moves ---- */
+
+/* loss = sum of y y, y = x added up over the ranks twice: y is kept for the backward of each slot, x's bytes are on the wire. */
+static void add_up_twice(ls_comm *c, void *ctx)
+{
+    struct move m = { .kind = MOVE_REDUCE, .axis = LS_AXIS_TP, .comm = c };
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+    int n = ls_comm_size(c);
+    size_t one = 1;
+    ls_store *s;
+    ls_program *p;
+    float w = 1, got;
+    ls_value x, y;
+
+    (void)ctx;
+    o.slots = 2;
+    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    RANKS_TRY(ls_program_new(s, &p));
+    x = ls_mul(p, ls_input(p, "x", LS_F32, 1, &one), ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, &one));
+    y = program_move(p, &m, program_move(p, &m, x));
+    ls_backward(p, ls_output(p, "loss", ls_mul(p, y, y)));
+    RANKS_TRY(ls_program_compile(p, &o));
+    RANKS_TRY(ls_store_write(s, 0, "parameter", &w, LS_F32, 1));
+    ls_store_zero_grad(s);
+    for (int micro = 0; micro < 4; micro++) {
+        float in = (float)(micro % 2 ? 3 : 2);
+
+        RANKS_TRY(ls_program_select(p, micro % 2));
+        if (micro < 2)
+            RANKS_TRY(ls_program_write(p, "x", &in, LS_F32, 1));
+        RANKS_TRY(ls_program_run(p, micro < 2 ? LS_FORWARD : LS_BACKWARD));
+        RANKS_TRY(ls_program_read(p, "loss", &got, LS_F32, 1));
+        RANKS_CHECK(got == (float)(n * n * n * n) * in * in);
+    }
+    RANKS_TRY(ls_store_read(s, 0, "gradient", &got, LS_F32, 1));
+    RANKS_CHECK(got == (float)(2 * n * n * (2 * 2 + 3 * 3)));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void ranks_move_what_was_moved(void **state)
+{
+    (void)state;
+    forked_run(2, add_up_twice, NULL);
+    forked_run(3, add_up_twice, NULL);
+}
+
 /* ---- layers that are cut, against the same on one rank ---- */
 
 enum { B = 2, T = 9, C = 12, F = 11, LAYERS = 3, ALL = B * T * C };
@@ -440,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_move_there_and_back),
         cmocka_unit_test(ranks_slice_in_zigzag),
+        cmocka_unit_test(ranks_move_what_was_moved),
         cmocka_unit_test(ranks_learn_cut_layers),
     };
 

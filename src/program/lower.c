@@ -121,11 +121,14 @@ static void emit_view(ls_program *p, ls_value y, ls_value x)
         p->list[p->segment].at[p->list[p->segment].n - 1].view = (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 };
 }
 
-static bool can_become_view(const ls_program *p, ls_value y, ls_value x)
+/* What is on the wire belongs to one segment. */
+static bool can_become_view(const struct lower *l, ls_value y, ls_value x)
 {
-    const struct value *v = &p->values[y.id];
+    const struct value *v = &l->p->values[y.id], *from = &l->p->values[x.id];
 
-    return v->root == y.id && v->role == LS_ROLE_ACTIVATION && !v->keep && value_is_contiguous(v) && value_is_contiguous(&p->values[x.id]);
+    if (l->p->values[from->root].role == LS_ROLE_COMMUNICATION && !stays_here(l, y))
+        return false;
+    return v->root == y.id && v->role == LS_ROLE_ACTIVATION && !v->keep && value_is_contiguous(v) && value_is_contiguous(from);
 }
 
 /* ---- copies ---- */
@@ -230,7 +233,7 @@ static void enter(struct lower *l, const struct instruction *i)
 {
     ls_value x = i->in[0], y = i->out[0];
 
-    if (!can_become_view(l->p, y, x)) {
+    if (!can_become_view(l, y, x)) {
         copy(l->p, x, y);
         return;
     }
@@ -281,7 +284,7 @@ static void reduce(struct lower *l, const struct instruction *i)
     int root = l->p->values[x.id].root;
     bool mine = root < l->n && l->last[root] <= l->at && is_plain(l->p, x);
 
-    if (mine && can_become_view(l->p, y, x)) {
+    if (mine && can_become_view(l, y, x)) {
         become_view(l, y, x);
         wire(l, &i->move, x);
         if (!reduce_by_rows(l, i, x))
