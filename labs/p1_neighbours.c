@@ -1,0 +1,120 @@
+/* P1 - in a pipeline only neighbours talk: activations go forward, their gradients go backward.
+ *
+ * The message log of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline - forward and back -
+ * counted while GPT-2 of 8 blocks trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks a rank the
+ * last rank is the first's neighbour as well. */
+#include "lab_pipeline.h"
+
+enum { P = 4, MICRO = 6 };
+
+struct found { double forward[P], back[P], messages[2], said, said_messages, loss, one; };
+struct shared { const char *schedule; int chunks; struct found rank[P]; };
+
+static struct net net_of(void)
+{
+    struct net n = net_gpt2(8, 4, 16);
+
+    n.samples = 2 * MICRO;
+    return n;
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct shared *s = shared;
+    struct found *f = &s->rank[rank];
+    struct net net = net_of();
+    struct line_of_stages l;
+    struct spread one;
+    ls_comm *way[2];
+    size_t messages;
+
+    pipeline_open(&l, &net, comm, s->schedule, s->chunks, MICRO);
+    f->loss = pipeline_run(&l);
+    way[0] = ls_mesh_comm(l.mesh, LS_GROUP_PP);
+    way[1] = ls_mesh_comm(l.mesh, LS_GROUP_PP_BACK);
+    for (int to = 0; to < n; to++) {
+        f->forward[to] = (double)ls_comm_bytes_to(way[0], to);
+        f->back[to] = (double)ls_comm_bytes_to(way[1], to);
+    }
+    for (int k = 0; k < 2; k++) f->messages[k] = (double)ls_comm_counted(way[k], LS_COLLECTIVE_SEND).calls;
+    f->said = (double)ls_pipeline_bytes(l.pipeline, &messages);
+    f->said_messages = (double)messages;
+    pipeline_close(&l);
+    net.cut = 0;
+    net.shape.dp = 1;
+    spread_open(&net, NULL, 0, &one);
+    f->one = spread_step(&one, 0);
+    spread_close(&one);
+}
+
+/* Bytes between ranks that are no neighbours; ring: the last and the first are. */
+static double astray(const struct shared *s, int ring)
+{
+    double bytes = 0;
+
+    for (int from = 0; from < P; from++)
+        for (int to = 0; to < P; to++) {
+            int forth = to == from + 1 || (ring && to == (from + 1) % P), back = to == from - 1 || (ring && from == (to + 1) % P);
+
+            bytes += (forth ? 0 : s->rank[from].forward[to]) + (back ? 0 : s->rank[from].back[to]);
+        }
+    return bytes;
+}
+
+static void print(const struct shared *s, double message)
+{
+    printf("%s, %d chunk%s a rank: messages from (row) to (column), activations / gradients\n%6s", s->schedule, s->chunks, s->chunks > 1 ? "s" : "", "");
+    for (int to = 0; to < P; to++) printf(" %11d", to);
+    for (int from = 0; from < P; from++) {
+        printf("\n%6d", from);
+        for (int to = 0; to < P; to++) printf("  %4.0f / %-4.0f", s->rank[from].forward[to] / message, s->rank[from].back[to] / message);
+    }
+    printf("\n\n");
+}
+
+static void check(const struct shared *s, double message)
+{
+    double off = 0, unsaid = 0, stages = P * s->chunks;
+    char what[80];
+
+    for (int r = 0; r < P; r++) {
+        double own[2] = { 0 };
+
+        for (int to = 0; to < P; to++) {
+            own[0] += s->rank[r].forward[to];
+            own[1] += s->rank[r].back[to];
+        }
+        off += own[0] + own[1];
+        unsaid += fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
+    }
+    snprintf(what, sizeof what, "%s: bytes between ranks that are no neighbours", s->schedule);
+    lab_equal(what, 0, astray(s, s->chunks > 1), 0);
+    lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * MICRO * (stages - 1), off / message, 0);
+    lab_equal("        bytes and messages that the plan had not said", 0, unsaid, 0);
+    lab_equal("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
+}
+
+int main(void)
+{
+    struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);
+    struct net n = net_of();
+    double message = 4.0 * n.samples / MICRO * (double)n.time * (double)n.model.width;
+
+    one->schedule = "1f1b";
+    one->chunks = 1;
+    two->schedule = "interleaved";
+    two->chunks = 2;
+    lab_ranks(P, run, one);
+    lab_ranks(P, run, two);
+    print(one, message);
+    print(two, message);
+    lab_open("P1", "only neighbours talk: activations forward, their gradients backward");
+    lab_equal("rank 0 sends forward to rank 1, messages", MICRO, one->rank[0].forward[1] / message, 0);
+    lab_equal("rank 1 sends back to rank 0, messages", MICRO, one->rank[1].back[0] / message, 0);
+    lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);
+    check(one, message);
+    check(two, message);
+    munmap(one, sizeof *one);
+    munmap(two, sizeof *two);
+    return lab_close();
+}

@@ -1,0 +1,92 @@
+/* P6 - few messages: a forward pass through P stages takes P-1 sends; tensor parallelism 2 L all-reduces, in each of which every rank
+ * takes part. Hence the pipeline goes over the slow links between machines, and tp stays inside.
+ *
+ * GPT-2 of L blocks. Sends are counted on real ranks, forward alone, one micro-batch; all-reduces are those of the program of one rank of
+ * tp (T2 counts them in a run), and there is one more, of the embedding. */
+#include "lab_pipeline.h"
+
+enum { MOST = 4 };
+
+struct shared { size_t layers; double sends[MOST], bytes[MOST]; };
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct shared *s = shared;
+    struct net net = net_gpt2(s->layers, 4, 16);
+    struct line_of_stages l;
+    ls_comm *forward;
+
+    (void)n;
+    pipeline_open(&l, &net, comm, "forward", 1, 1);
+    pipeline_run(&l);
+    forward = ls_mesh_comm(l.mesh, LS_GROUP_PP);
+    s->sends[rank] = (double)ls_comm_counted(forward, LS_COLLECTIVE_SEND).calls;
+    s->bytes[rank] = (double)sent(forward, LS_COLLECTIVE_SEND);
+    TRY(ls_barrier(comm));  /* those behind still take what this one sent */
+    pipeline_close(&l);
+}
+
+struct count { double calls, bytes; };
+
+static struct count stages(int n, size_t layers)
+{
+    struct shared *s = lab_shared(sizeof *s);
+    struct count c = { 0, 0 };
+
+    s->layers = layers;
+    lab_ranks(n, run, s);
+    for (int r = 0; r < n; r++) {
+        c.calls += s->sends[r];
+        c.bytes += s->bytes[r];
+    }
+    munmap(s, sizeof *s);
+    return c;
+}
+
+static struct count tensor(int n, size_t layers)
+{
+    struct net net = net_gpt2(layers, 4, 16);
+    struct count c = { 0, 0 };
+    struct spread s;
+    size_t calls;
+
+    net.shape.tp = n;
+    for (int r = 0; r < n; r++) {
+        spread_plan(&net, r, n, &s);
+        c.bytes += (double)ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, &calls);
+        c.calls = (double)calls;
+        spread_close(&s);
+    }
+    return c;
+}
+
+int main(void)
+{
+    static const struct { int ranks; size_t layers; } cases[] = { { 2, 4 }, { 2, 8 }, { 4, 4 }, { 4, 8 }, { 4, 16 } };
+    struct count pp[5], tp[5];
+    double bsd = 4.0 * 4 * 16 * 32;
+    char what[80];
+
+    for (int i = 0; i < 5; i++) {
+        pp[i] = stages(cases[i].ranks, cases[i].layers);
+        tp[i] = tensor(cases[i].ranks, cases[i].layers);
+    }
+    printf("a forward pass; bytes of all ranks together, in b s d\n%6s %4s %14s %10s %18s %10s\n", "ranks", "L", "sends of pp", "bytes",
+           "all-reduces of tp", "bytes");
+    for (int i = 0; i < 5; i++)
+        printf("%6d %4zu %14.0f %10.1f %18.0f %10.1f\n", cases[i].ranks, cases[i].layers, pp[i].calls, pp[i].bytes / bsd, tp[i].calls,
+               tp[i].bytes / bsd);
+    printf("\n");
+    lab_open("P6", "few messages: P-1 sends a forward pass against 2L all-reduces of TP");
+    for (int i = 0; i < 5; i++) {
+        int n = cases[i].ranks;
+
+        snprintf(what, sizeof what, "P %d, L %zu: sends of all ranks, P-1", n, cases[i].layers);
+        lab_equal(what, n - 1, pp[i].calls, 0);
+        lab_equal("        bytes of all ranks, in b s d: P-1", n - 1, pp[i].bytes / bsd, 0);
+        snprintf(what, sizeof what, "tp %d, L %zu: all-reduces, 2 L and the embedding's", n, cases[i].layers);
+        lab_equal(what, 2.0 * (double)cases[i].layers + 1, tp[i].calls, 0);
+        lab_equal("        bytes of all ranks, in b s d: 2 (T-1) each", 2.0 * (n - 1) * tp[i].calls, tp[i].bytes / bsd, 0);
+    }
+    return lab_close();
+}
