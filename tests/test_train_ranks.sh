@@ -54,11 +54,11 @@ same picture pictures
 
 # ---- a checkpoint of some ranks is gone on with by others ----
 resume() {
-    from=$1 n=$2 name=$3
+    from=$1 n=$2 name=$3 whole=${whole:-alone}
     shift 3
     train -n "$n" $short "$@" --checkpoint.resume=$from/checkpoints/step_00000006 --run.dir=$name
     [ "$(wc -l <$name/metrics.jsonl)" -eq 6 ] || bad "$name does not begin at step 7"
-    same alone $name 7
+    same $whole $name 7
 }
 resume run3-2 2 three_two --parallel.zero=3
 resume run3-1 1 three_one
@@ -88,7 +88,7 @@ for rank in (0, 1):
         own = [e for e in events if e["pid"] == rank and e["tid"] == tid and e["ph"] == "X"]
         assert set(names) <= {e["cat"] for e in own}, (rank, tid, {e["cat"] for e in own})
         assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in own), (rank, tid)
-    names = {e["name"] for e in events if e["pid"] == rank and e["tid"] == 1}
+    names = {e["name"].split()[0] for e in events if e["pid"] == rank and e["tid"] == 1}
     assert {"all_gather", "reduce_scatter", "all_reduce"} <= names, (rank, names)
 EOF
 else
@@ -169,7 +169,7 @@ for kind in openmpi mpich; do
     fi
     timeout -k 5 300 "mpirun.$kind" -n 2 "$lockstep" train $short --parallel.zero=3 --train.micro_batch=2 --run.dir=$kind >out.txt 2>err.txt ||
         bad "$kind: $(cat err.txt)"
-    grep -q "2 ranks over mpi, zero 3" out.txt || bad "$kind: not over mpi: $(cat out.txt)"
+    grep -q "2 ranks over mpi: dp 2 (zero 3)" out.txt || bad "$kind: not over mpi: $(cat out.txt)"
     [ "$(grep -c '^run ' out.txt)" -eq 2 ] || bad "$kind: not one report: $(cat out.txt)"
     same alone $kind
     tail -n 1 $kind/metrics.jsonl >measured.json
@@ -191,8 +191,47 @@ same alone torch
 [ -s out.0 ] && [ ! -s out.1 ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out.1)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
+# ---- the model cut too: stages, slices, experts; gone on with by others; what a line and a trace tell of it ----
+deep="$short --model.layers=3"
+train $deep --run.dir=deep
+train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 --log.trace=true \
+    --log.per_rank=true --run.dir=mesh
+same deep mesh
+train -n 4 $deep --parallel.cp=2 --parallel.tp=2 --run.dir=context
+same deep context
+short=$deep whole=deep
+resume mesh 1 mesh_alone
+resume mesh 4 mesh_context --parallel.cp=2 --parallel.zero=3
+resume deep 6 deep_mesh --parallel.pp=2 --parallel.dp=3 --parallel.zero=2
+for key in '"axis":{"dp":[^,]*,"tp":[^,]*,"pp":[^}]*}' '"bubble":0\.[0-9]*' '"send":{"calls":[0-9]*' '"recv":{"calls":[0-9]*'; do
+    grep -q "$key" mesh/metrics.jsonl || bad "no $key in mesh/metrics.jsonl"
+done
+if command -v python3 >/dev/null; then
+    python3 - mesh/trace.json <<'EOF' || bad "arrows of mesh/trace.json"
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+ends = {ph: {e["id"]: e for e in events if e["ph"] == ph} for ph in "sf"}
+assert ends["s"] and ends["s"].keys() == ends["f"].keys(), (len(ends["s"]), len(ends["f"]))
+for arrow, start in ends["s"].items():
+    end = ends["f"][arrow]
+    assert start["pid"] % 4 == end["pid"] % 4 and start["pid"] != end["pid"], (start, end)  # pp is outermost
+    assert start["ts"] <= end["ts"], (start, end)
+EOF
+fi
+small="--data.text=text.txt --model.preset=mixtral-tiny --data.seq_len=16 --train.global_batch=4 --train.steps=3 --launch.threads=1 \
+    --precision.compute=fp32"
+train $small --run.dir=experts
+train -n 4 $small --parallel.ep=2 --parallel.tp=2 --run.dir=spread
+same experts spread
+[ "$(sed 's/.*"expert_load":\(\[\[.*\]\]\).*/\1/' experts/metrics.jsonl)" = "$(sed 's/.*"expert_load":\(\[\[.*\]\]\).*/\1/' spread/metrics.jsonl)" ] ||
+    bad "expert_load: $(tail -n 1 experts/metrics.jsonl) $(tail -n 1 spread/metrics.jsonl)"
+
 # ---- what is refused before anything starts ----
-refused 2 "launch.ranks = parallel.dp does not hold: 2 = 3" "$lockstep" train -n 2 $tiny --parallel.dp=3
+refused 2 "does not hold: 4 = 1 * 1 * 1 * 3" "$lockstep" train -n 4 $tiny --parallel.tp=3
+refused 2 "parallel.ep=3 does not divide" "$lockstep" train -n 4 $tiny --parallel.ep=3
+refused 2 "parallel.schedule does nothing here: parallel.pp=1" "$lockstep" train -n 2 $tiny --parallel.schedule=gpipe
+refused 2 "parallel.sp does nothing here" "$lockstep" train -n 2 $tiny --parallel.sp
+refused 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 2 = 1 * 3 * 1 * 1" "$lockstep" train -n 2 $tiny --parallel.dp=3
 refused 2 "each rank needs a sample" "$lockstep" train -n 12 $tiny
 refused 2 "parallel.zero does nothing here: one rank has nobody to share with" "$lockstep" train $tiny --parallel.zero=1
 refused 2 "is not a multiple of parallel.replicate=2" "$lockstep" train -n 3 $tiny --parallel.zero=1 --parallel.replicate=2

@@ -91,6 +91,7 @@ static const struct option rows[] = {
     INT(parallel.dp, "-1", -1, 65536, "ranks", STEP, "ranks that share the samples of a step; -1: the rest of launch.ranks = pp * dp * cp * tp"),
     INT(parallel.tp, "1", 1, 65536, "ranks", STEP, "tensor parallel: each layer's heads, inner width and the vocabulary are cut over them"),
     BOOL(parallel.sp, "false", STEP, "sequence parallel: norms, dropout and residual on slices of the sequence over tp"),
+    INT(parallel.split, "1", 1, 16, "parts", STEP, "products whose sums over tp travel are made in so many parts of their rows, each travels while the next is made"),
     INT(parallel.cp, "1", 1, 65536, "ranks", STEP, "context parallel: the sequence is cut over them"),
     ENUM(parallel.context, "ring", "ring|all_to_all", STEP, "attention over cp: keys and values go round, or heads are exchanged for tokens"),
     INT(parallel.pp, "1", 1, 65536, "ranks", STEP, "pipeline parallel: stages, each with some of the layers"),

@@ -68,7 +68,7 @@ struct config {
     } optim;
     struct {
         int64_t dp, replicate, zero;  /* dp -1: the rest */
-        int64_t tp, cp, pp, vpp, ep;
+        int64_t tp, split, cp, pp, vpp, ep;
         bool    sp;
         int     context;              /* ls_context */
         char   *schedule, *stages;

@@ -78,6 +78,7 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
         { c->parallel.cp <= 1, "parallel.context", "parallel.cp=1 has the whole sequence" },
+        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.split", "it is for parallel.tp without parallel.sp, and parallel.overlap" },
         { c->parallel.tp <= 1, "parallel.sp", "parallel.tp=1 has nobody to share the sequence with" },
         { alone, "parallel.overlap", "one rank sends nothing" },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },

@@ -49,7 +49,7 @@ ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *
         return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", s->config->model.preset);
     cut.sp = s->config->parallel.sp;
     cut.context = (ls_context)s->config->parallel.context;
-    cut.overlap = s->config->parallel.overlap;
+    cut.overlap = s->config->parallel.overlap ? (int)s->config->parallel.split : 0;
     if (stage) cut.stage = *stage;
     LS_TRY(ls_partition(p, s->ranks->mesh, s->model, &cut));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
