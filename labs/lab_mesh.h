@@ -34,6 +34,20 @@ static inline struct net net_gpt2(size_t layers, size_t heads, size_t time)
     return n;
 }
 
+/* A Mixtral with that many experts, of which each token takes `chosen`. */
+static inline struct net net_experts(size_t layers, size_t heads, size_t time, size_t experts, size_t chosen)
+{
+    struct net n = net_gpt2(layers, heads, time);
+
+    n.model.architecture = LS_MIXTRAL;
+    n.model.rope = (ls_rope)LS_ROPE_DEFAULTS;
+    n.model.experts = experts;
+    n.model.experts_per_token = chosen;
+    n.model.expert_ffn = 2 * n.model.width;
+    n.model.norm_topk = 1;
+    return n;
+}
+
 static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples / n->shape.dp); }
 
 /* world: of the ranks, or NULL: this rank alone. */

@@ -1,0 +1,116 @@
+/* E1 - expert parallelism: two all-to-alls a MoE layer forward. Dispatch sends each token's row to the ranks that have its experts, combine
+ * brings what they made of it back; backward their gradients take the same way, two more.
+ *
+ * A Mixtral of 2 layers on real ranks, experts over all of them. Before rows travel the ranks tell each other how many: one exchange of a
+ * few counts a layer, whose bytes are in the count too. How many rows go where is known at run time, from the routing: the bytes
+ * that were counted are those of the loads that the routers of the ranks report, in both directions; with an even routing
+ * they are what the program says, 4 (n-1)/n K b s d a layer. */
+#include "lab_text.h"
+#include "lab_mesh.h"
+
+enum { MOST = 4, LAYERS = 2, EXPERTS = 8, CHOSEN = 2, STEPS = 2 };
+
+struct found { double forward, backward, calls, bytes, said, load[STEPS][LAYERS][EXPERTS], apart; };
+
+static struct net net_of(int n)
+{
+    struct net net = net_experts(LAYERS, 4, 24, EXPERTS, CHOSEN);
+
+    net.samples = 12;
+    net.shape.dp = net.shape.ep = n;
+    net.cut = n > 1;
+    return net;
+}
+
+static void read_loads(const struct spread *s, double load[LAYERS][EXPERTS])
+{
+    char name[64];
+
+    for (int l = 0; l < LAYERS; l++) {
+        snprintf(name, sizeof name, "model.layers.%d.expert_load", l);
+        TRY(ls_program_read(s->program, name, load[l], LS_F64, EXPERTS));
+    }
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct found *f = (struct found *)shared + rank;
+    struct net net = net_of(n), alone = net_of(1);
+    struct spread s, one;
+    struct lines l;
+    ls_comm *ep;
+
+    spread_open(&net, comm, 0, &s);
+    spread_open(&alone, NULL, 0, &one);
+    l = lines_read(s.program);
+    for (int k = 0; k < l.n; k++)
+        if (line_is(&l.at[k], "shuffle")) *(l.at[k].segment == 'f' ? &f->forward : &f->backward) += 1;
+    free(l.at);
+    f->said = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
+    for (int step = 0; step < STEPS; step++) {
+        double loss = spread_step(&s, step);
+
+        read_loads(&s, f->load[step]);
+        f->apart = fmax(f->apart, fabs(loss / spread_step(&one, step) - 1));
+        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+    }
+    ep = ls_mesh_comm(s.mesh, LS_GROUP_EP);
+    f->calls = (double)ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).calls;
+    f->bytes = (double)ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).bytes;
+    spread_close(&s);
+    spread_close(&one);
+}
+
+/* Rows of rank `from` for experts of rank `to`, all layers and steps. */
+static double rows(const struct found *f, int from, int to, int n)
+{
+    double sum = 0;
+
+    for (int s = 0; s < STEPS; s++)
+        for (int l = 0; l < LAYERS; l++)
+            for (int e = EXPERTS * to / n; e < EXPERTS * (to + 1) / n; e++) sum += f[from].load[s][l][e];
+    return sum;
+}
+
+static void check(int n)
+{
+    struct found *f = lab_shared(MOST * sizeof *f);
+    struct net net = net_of(n);
+    double row = 4.0 * (double)net.model.width, off = 0, bytes = 0, said = 0, even, apart = 0, calls;
+    char what[80];
+
+    lab_ranks(n, run, f);
+    printf("ep %d: rows from (row) to (column), %d steps of %d layers\n", n, STEPS, LAYERS);
+    for (int r = 0; r < n; r++) {
+        double expected = (double)(STEPS * LAYERS * 4 * (EXPERTS / n) * (n - 1));  /* counts, i32 */
+
+        for (int q = 0; q < n; q++) {
+            printf(" %8.0f", rows(f, r, q, n));
+            if (q != r) expected += 2 * row * (rows(f, r, q, n) + rows(f, q, r, n));  /* forward and back; its gradient */
+        }
+        printf("\n");
+        off += fabs(f[r].bytes - expected);
+        bytes += f[r].bytes / STEPS;
+        said += f[r].said;
+        apart = fmax(apart, f[r].apart);
+    }
+    printf("\n");
+    calls = f[0].calls / STEPS / LAYERS;
+    even = LAYERS * 4 * (n - 1.0) / n * CHOSEN * row * net.samples * (double)net.time;
+    snprintf(what, sizeof what, "ep %d: all-to-alls of rows a layer, forward", n);
+    lab_equal(what, 2, f[0].forward / LAYERS, 0);
+    lab_equal("        backward", 2, f[0].backward / LAYERS, 0);
+    lab_equal("        counted in a run, with the exchange of counts", 5, calls, 0);
+    lab_equal("        bytes of a step, even routing: 4 (n-1)/n K b s d a layer", even, said, 1e-12);
+    lab_equal("        counted: as the routing was", even, bytes, 0.5);
+    lab_equal("        bytes off from rows by the routers' loads, ranks' sum", 0, off, 0);
+    lab_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
+    munmap(f, MOST * sizeof *f);
+}
+
+int main(void)
+{
+    lab_open("E1", "two all-to-alls a MoE layer forward: dispatch, combine");
+    for (int n = 2; n <= MOST; n += 2) check(n);
+    return lab_close();
+}
