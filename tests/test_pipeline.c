@@ -6,9 +6,11 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_pipeline.h"
+#include "parallel/pipeline.h"
 #include "program/store.h"
 
 enum { MOST = 200 };
@@ -232,6 +234,39 @@ static void test_evaluation(void **state)
     forked_run(3, evaluate, NULL);
 }
 
+/* Layers lost where stages don't divide them: refused, and where it runs another loss. */
+static void lose_layers(ls_comm *world, void *ctx)
+{
+    const struct trial t = { .schedule = "1f1b", .chunks = 1, .micro = 3, .net = NET_GPT2 };
+    struct setting s;
+    ls_store *alone;
+    double loss, sum;
+
+    (void)ctx;
+    threads_set(1);
+    RANKS_CHECK(pipeline_plant("typo", true) == LS_EINVAL);
+    RANKS_TRY(trial_alone(&t, &alone, &loss));
+    RANKS_TRY(pipeline_plant("lost_layers", false));
+    RANKS_CHECK(trial_open(world, &t, &s) == LS_EINVAL && strstr(ls_errmsg(), "the last to 9"));
+    trial_close(&s);
+    RANKS_TRY(pipeline_plant("lost_layers", true));
+    open_trial(world, &t, &s);
+    RANKS_TRY(ls_pipeline_run(s.pipeline, trial_before, trial_after, &s));
+    sum = s.loss;
+    RANKS_TRY(ls_all_reduce(world, &sum, &sum, 1, LS_F64, LS_SUM, NULL));
+    RANKS_CHECK(sum > 0 && fabs(sum - loss) > 1e-3 * loss);
+    trial_close(&s);
+    RANKS_TRY(pipeline_plant(NULL, false));
+    check_trial(world, &t);
+    ls_store_release(&alone);
+}
+
+static void test_lost_layers(void **state)
+{
+    (void)state;
+    forked_run(2, lose_layers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_switches),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_lost_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,20 @@ static const char *const end_names[ENDS] = { "stage.in", "stage.out", "stage.din
 
 static int stages_of(const ls_pipeline *l) { return l->schedule.stages * l->schedule.chunks; }
 
+/* ---- planted bugs ---- */
+
+static bool lost_layers, unchecked_run;
+
+ls_status pipeline_plant(const char *bug, bool unchecked)
+{
+    if (bug && strcmp(bug, "lost_layers") != 0)
+        return ls_fail(LS_EINVAL, "no bug '%s' can be planted; lost_layers is there", bug);
+    lost_layers = bug != NULL;
+    unchecked_run = bug && unchecked;
+    stage_lose_blocks(unchecked_run);
+    return LS_OK;
+}
+
 /* ---- where stages begin ---- */
 
 static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
@@ -34,6 +48,10 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int
         memcpy(l->begin, given, ((size_t)stages_of(l) + 1) * sizeof *given);
         return LS_OK;
     }
+    for (int s = 0; lost_layers && s <= stages_of(l); s++)
+        l->begin[s] = blocks / stages_of(l) * s;
+    if (lost_layers)
+        return unchecked_run ? LS_OK : check_begin(l, l->begin, blocks);
     if (blocks < stages_of(l))
         return ls_fail(LS_EINVAL, "pipeline: %d blocks for %d stages of %d chunk%s; every one has a block at least", blocks,
                        l->schedule.stages, l->schedule.chunks, l->schedule.chunks == 1 ? "" : "s");
