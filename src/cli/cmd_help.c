@@ -158,6 +158,29 @@ static const char memory_page[] =
     "plan' says the bytes of each part before anything runs; they are those that a run measures. --run.memory_limit=SIZE makes a\n"
     "step that would not fit fail in one line instead of the machine in a worse way.\n";
 
+static const char layouts_page[] =
+    "launch.ranks = pp * dp * cp * tp: every rank has a place on each axis, and --parallel.dp=-1 is the rest.\n"
+    "\n"
+    "--parallel.dp=N, --parallel.zero=0..3   ranks share the samples (help ranks)\n"
+    "--parallel.tp=N               each layer's heads, inner width and the vocabulary are cut; two sums a layer and direction\n"
+    "--parallel.sp                 norms, dropout and residual on slices of the sequence over tp: the same bytes, less memory\n"
+    "--parallel.split=K            products are made in K parts, the sum of one travels while the next is made\n"
+    "--parallel.cp=N               the sequence is cut: --parallel.context=ring (keys and values go round) or all_to_all\n"
+    "--parallel.pp=N               stages of layers; --parallel.schedule=1f1b, gpipe, interleaved, zb-h1, zb-v, file:PATH;\n"
+    "                              --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 cuts by hand\n"
+    "--parallel.ep=N               experts over N of the dp x cp ranks (Mixtral, Qwen3-MoE)\n"
+    "\n"
+    "Ranks are numbered with tp innermost and pp outermost: neighbours share layers, far ones stages. Nothing has to divide: heads,\n"
+    "vocabulary, layers, experts, sequence and parameters are cut as evenly as can be; what can't be cut is refused before it starts.\n"
+    "\n"
+    "  lockstep train -n 8 --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp --data.text=my.txt\n"
+    "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
+    "  lockstep plan --print-mesh --parallel.pp=2 --parallel.dp=2 --parallel.tp=4\n"
+    "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg\n"
+    "\n"
+    "A checkpoint saved under any layout is gone on with under any other. A pipeline wants several micro-batches a step\n"
+    "(--train.accumulate, or its other name --parallel.accumulate): M of them leave (pp-1)/(M+pp-1) of the time idle.\n";
+
 static const char ranks_page[] =
     "-n N (--launch.ranks=N) starts N ranks on this machine over shared memory: nothing to install, nothing left behind. Each\n"
     "has its share of the cores. Started by mpirun, srun or torchrun a process joins the others instead; many machines need MPI\n"
@@ -190,6 +213,7 @@ static const struct topic topics[] = {
     { "precision", "arithmetic, MFU and HFU", precision_page, NULL },
     { "memory", "what takes it, and how to need less", memory_page, NULL },
     { "ranks", "several ranks: starting them, what is sharded, what happens when one fails", ranks_page, NULL },
+    { "layouts", "the model cut over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 
