@@ -62,7 +62,8 @@ ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *
 
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are addends
  * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program
- * without a backward may bear the optimizer of what others of the store have reduced (pipelines). `replicate` is the mesh's. */
+ * without a backward may bear the optimizer of what others of the store have reduced (pipelines); it is compiled last. With
+ * split_backward zero 2 and 3 want accumulate_whole; with slots there is no keep_gathered. `replicate` is the mesh's. */
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options);
 
 typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
