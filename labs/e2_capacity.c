@@ -1,0 +1,172 @@
+/* E2 - a capacity factor caps how many tokens an expert takes and drops the rest (they pass it by in the residual stream); an auxiliary
+ * loss (Fedus et al. 2021), or a bias on the scores without one (DeepSeek-V3), evens the load.
+ *
+ * First a routing alone, with scores that favour two experts: tokens that chose an expert beside those that it got. Then a Mixtral of
+ * one layer, trained on tokens of which a few are frequent, three times from the same weights: the load of each expert by step, and the
+ * imbalance, the largest load / the mean. */
+#include "lab_mesh.h"
+
+enum { EXPERTS = 8, CHOSEN = 2, TOKENS = 64, SAMPLES = 8, STEPS = 100, EVERY = 25 };
+
+/* ---- capacity ---- */
+
+struct routed { double load[EXPERTS], got[EXPERTS], most, lost, score; };  /* score: mean of those that were kept */
+
+/* capacity: tokens of a sample that an expert takes; 0: all */
+static struct routed route(size_t capacity, int by_probability)
+{
+    static float logits[TOKENS * EXPERTS], weight[TOKENS * CHOSEN];
+    ls_route_options o = { .chosen = CHOSEN, .capacity = capacity, .by_probability = by_probability };
+    static int32_t rows[TOKENS * CHOSEN];
+    int32_t counts[EXPERTS];
+    struct routed out = { 0 };
+    ls_routing r;
+    ls_program *p;
+    ls_store *s;
+
+    for (unsigned t = 0; t < TOKENS; t++)
+        for (unsigned e = 0; e < EXPERTS; e++)
+            logits[t * EXPERTS + e] = (float)(mixed(7, t, e) % 1000) / 500 + (e == 1 ? 1.0f : e == 4 ? 0.6f : 0);
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, EXPERTS)), LS_NONE, LS_NONE, &o);
+    ls_output(p, "counts", r.counts);
+    ls_output(p, "load", r.own);
+    ls_output(p, "rows", r.rows);
+    ls_output(p, "weight", r.weight);  /* not normalized: the scores */
+    TRY(ls_program_compile(p, NULL));
+    TRY(ls_program_write(p, "logits", logits, LS_F32, TOKENS * EXPERTS));
+    TRY(ls_program_run(p, LS_FORWARD));
+    TRY(ls_program_read(p, "counts", counts, LS_I32, EXPERTS));
+    TRY(ls_program_read(p, "load", out.load, LS_F64, EXPERTS));
+    TRY(ls_program_read(p, "rows", rows, LS_I32, TOKENS * CHOSEN));
+    TRY(ls_program_read(p, "weight", weight, LS_F32, TOKENS * CHOSEN));
+    for (int e = 0; e < EXPERTS; e++) {
+        out.got[e] = counts[e];
+        out.most = fmax(out.most, counts[e]);
+    }
+    for (int k = 0; k < TOKENS * CHOSEN; k++) {
+        out.lost += rows[k] < 0;
+        out.score += rows[k] < 0 ? 0 : weight[k];
+    }
+    out.score /= TOKENS * CHOSEN - out.lost;
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return out;
+}
+
+static void capacities(void)
+{
+    static const double factors[] = { 0, 2, 1.25, 1, 0.5 };
+    double before = -1;
+    int more = 0;
+
+    for (int i = 0; i < 5; i++) {
+        size_t capacity = (size_t)ceil(factors[i] * TOKENS * CHOSEN / EXPERTS);
+        struct routed r = route(capacity, 0), best = route(capacity, 1);
+        double over = 0, load = 0;
+        char what[80];
+
+        printf("\ncapacity factor %g, %zu tokens an expert: chosen by, taken\n", factors[i], capacity);
+        for (int e = 0; e < EXPERTS; e++) printf(" %4.0f", r.load[e]);
+        printf("\n");
+        for (int e = 0; e < EXPERTS; e++) {
+            printf(" %4.0f", r.got[e]);
+            over += capacity ? fmax(0, r.load[e] - (double)capacity) : 0;
+            load += r.load[e];
+        }
+        printf("\n");
+        snprintf(what, sizeof what, "factor %g: choices of %d tokens", factors[i], TOKENS);
+        lab_equal(what, TOKENS * CHOSEN, load, 0);
+        if (capacity) lab_below("        taken by the busiest expert, at most the capacity", (double)capacity + 1, r.most);
+        lab_equal("        dropped: what is above the capacity", over, r.lost, 0);
+        lab_equal("        the same number where the smallest scores are dropped", over, best.lost, 0);
+        if (over > 0) lab_above("        and then the mean score of those kept is above", r.score, best.score);
+        more += r.lost >= before;
+        before = r.lost;
+    }
+    lab_equal("smaller capacities drop no less", 5, more, 0);
+}
+
+/* ---- training ---- */
+
+struct run { const char *name; double aux, balance, first, last, loss; };  /* imbalance: of the first step, mean of the last EVERY */
+
+static double imbalance(const double *load)
+{
+    double most = 0, sum = 0;
+
+    for (int e = 0; e < EXPERTS; e++) {
+        most = fmax(most, load[e]);
+        sum += load[e];
+    }
+    return most * EXPERTS / sum;
+}
+
+static void feed(ls_program *p, int step)
+{
+    static int32_t x[SAMPLES * TOKENS], y[SAMPLES * TOKENS];
+    float tokens = SAMPLES * TOKENS;
+
+    for (unsigned i = 0; i < SAMPLES * TOKENS; i++) {
+        double u = (mixed((unsigned)step, i, 5) % 1000) / 1000.0;
+
+        x[i] = (int32_t)(u * u * u * VOCAB);
+        y[i] = (5 * x[i] + 7) % VOCAB;
+    }
+    TRY(ls_program_write(p, "x", x, LS_I32, SAMPLES * TOKENS));
+    TRY(ls_program_write(p, "y", y, LS_I32, SAMPLES * TOKENS));
+    TRY(ls_program_write(p, "tokens", &tokens, LS_F32, 1));
+}
+
+static void train(struct run *r)
+{
+    struct net n = net_experts(1, 4, TOKENS, EXPERTS, CHOSEN);
+    double load[EXPERTS];
+    struct spread s;
+
+    n.samples = SAMPLES;
+    n.cut = 0;
+    n.model.aux_coef = r->aux;
+    n.model.balance = r->balance;
+    spread_open(&n, NULL, 0, &s);
+    printf("%s\n", r->name);
+    for (int step = 0; step < STEPS; step++) {
+        feed(s.program, step);
+        ls_store_zero_grad(s.store);
+        TRY(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST));
+        TRY(ls_program_read(s.program, "loss", &r->loss, LS_F64, 1));
+        TRY(ls_program_read(s.program, "model.layers.0.expert_load", load, LS_F64, EXPERTS));
+        TRY(ls_optimizer_set(s.program, &n.optimizer, 3e-3, (uint64_t)step + 1));
+        TRY(ls_program_run(s.program, LS_OPTIMIZER_STEP));
+        if (step == 0) r->first = imbalance(load);
+        if (step >= STEPS - EVERY) r->last += imbalance(load) / EVERY;
+        if (step % EVERY && step != STEPS - 1) continue;
+        printf("%6d", step);
+        for (int e = 0; e < EXPERTS; e++) printf(" %6.0f", load[e]);
+        printf("   imbalance %5.2f, loss %.4f\n", imbalance(load), r->loss);
+    }
+    spread_close(&s);
+}
+
+int main(void)
+{
+    struct run none = { .name = "nothing evens the load" }, aux = { .name = "auxiliary loss, coefficient 0.02", .aux = 0.02 };
+    struct run bias = { .name = "bias, steps of 0.005", .balance = 0.005 };
+
+    lab_open("E2", "a capacity factor drops what is too much; an auxiliary loss, or a bias without one, evens the load");
+    capacities();
+    printf("\nload of %d experts by step\n", EXPERTS);
+    train(&none);
+    train(&aux);
+    train(&bias);
+    printf("\n");
+    lab_equal("the three begin alike: imbalance", none.first, fmax(aux.first, bias.first), 0);
+    lab_below("auxiliary loss: imbalance of the last steps, of its beginning", 0.75, aux.last / aux.first);
+    lab_below("        and of what it is without", 0.85, aux.last / none.last);
+    lab_below("bias: imbalance of the last steps, of its beginning", 0.75, bias.last / bias.first);
+    lab_below("        and of what it is without", 0.85, bias.last / none.last);
+    lab_equal("all three learn: loss, with the auxiliary loss", none.loss, aux.loss, 0.2);
+    lab_equal("        with the bias", none.loss, bias.loss, 0.2);
+    return lab_close();
+}
