@@ -113,9 +113,17 @@ static void put_layout(const struct config *c, const struct step *s)
 {
     static const char *const sharded[] = { "nothing", "the optimizer's state", "optimizer's state and gradients",
                                            "optimizer's state, gradients and parameters" };
+    int over = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
+    char text[160];
 
-    printf("layout      %d ranks share the samples; sharded over %" PRId64 " of them (zero %" PRId64 "): %s; this is rank %d\n",
-           s->ranks.size, c->parallel.dp / c->parallel.replicate, c->parallel.zero, sharded[c->parallel.zero], s->ranks.rank);
+    printf("layout      %d ranks: %s; this is rank %d\n", s->ranks.size, config_layout_text(c, text, sizeof text), s->ranks.rank);
+    if (c->parallel.zero) printf("shards      over %d ranks: %s\n", over, sharded[c->parallel.zero]);
+    for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) {
+        ls_stage stage = ls_pipeline_stage_of(s->pipeline, k);
+
+        printf("stage       %d of %d: layers %d to %d%s%s\n", stage.index, stage.stages, stage.begin, stage.end - 1,
+               stage.index == 0 ? ", the embedding" : "", stage.index == stage.stages - 1 ? ", the head and the loss" : "");
+    }
 }
 
 static void put_wire(const struct step *s)
