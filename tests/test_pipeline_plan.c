@@ -216,7 +216,8 @@ static void take(struct game *g, int r, ls_action a)
     int source = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL), target = to < 0 ? r : ls_pipeline_rank(g->s, to, &chunk);
 
     g->done[a.kind][ls_pipeline_stage(g->s, r, a.chunk)][a.micro] = true;
-    g->taken[a.kind][source][r] += source != r;
+    if (source != r)
+        g->taken[a.kind][source][r]++;
     if (target != r)
         g->queue[a.kind][r][target][g->sent[a.kind][r][target]++] = (ls_action){ a.kind, chunk, a.micro };
     schedule_put(g->s, r, a.kind, a.chunk, a.micro);
