@@ -1,7 +1,8 @@
 /* cmd_parity.c - `lockstep parity`: two layouts, each run from one initialisation on the same global batches, and compared.
  *
  * Each side is this command again, started on the ranks that its layout asks for, with --write FILE: it makes the steps and
- * writes what it came to (train/parity.h). Then the files are compared and removed.
+ * writes what it came to (train/parity.h). Then the files are compared and removed. With --checkpoint the first side saves a
+ * checkpoint behind its first step, and the second goes on from there.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -19,16 +20,20 @@
 #include "train/launch.h"
 #include "train/parity.h"
 
-static const char *sides[2], *write_path;
+static const char *sides[2];
+static struct parity_run own;  /* of --write */
 static int64_t steps = 3;
-static bool json;
+static bool json, checkpoint;
 
 static const struct flag flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
     { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "of the other: \"parallel.dp=4 parallel.zero=3\"" },
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
-    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
+    { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b goes on from a checkpoint that a saves behind its first step" },
+    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
+    { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there behind the first step" },
+    { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: go on from the checkpoint there" },
     { 0 },
 };
 
@@ -48,7 +53,7 @@ struct side {
     const char **argv;
     int argc, more;
     struct invocation in;
-    char *file, *unfinished;  /* what it writes, and what stays of that when it is killed */
+    char *file;  /* what it writes */
     bool parsed;
 };
 
@@ -116,6 +121,17 @@ static ls_status open_side(const struct invocation *in, int which, struct side *
     return st == LS_OK ? LS_OK : ls_fail_at(st, "--%c", 'a' + which);
 }
 
+/* Of other types a checkpoint is rounded where it is loaded. */
+static ls_status check_types(const struct config *a, const struct config *b)
+{
+    static const char *const names[] = { "auto", "fp32", "bf16" };
+
+    if (a->precision.compute == b->precision.compute && a->precision.master == b->precision.master) return LS_OK;
+    return ls_fail(LS_EINVAL, "precision.compute is %s%s in --a and %s%s in --b: behind a --checkpoint bits are compared",
+                   names[a->precision.compute], a->precision.master ? "" : " without masters", names[b->precision.compute],
+                   b->precision.master ? "" : " without masters");
+}
+
 /* Both make steps of the same samples: the global batch that one was given, or the larger of what they come to. */
 static ls_status open_sides(const struct invocation *in, struct side s[2])
 {
@@ -138,15 +154,12 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
                        "train.global_batch is %" PRId64 " in --a and %" PRId64
                        " in --b: other samples in a step give another run",
                        global[0], global[1]);
-    return LS_OK;
+    return checkpoint ? check_types(&s[0].in.config, &s[1].in.config) : LS_OK;
 }
 
 static void close_side(struct side *s)
 {
     if (s->parsed) args_close(&s->in);
-    if (s->file) unlink(s->file);
-    if (s->unfinished) unlink(s->unfinished);
-    mem_free(s->unfinished);
     mem_free(s->file);
     mem_free(s->words);
     mem_free(s->argv);
@@ -155,13 +168,13 @@ static void close_side(struct side *s)
 static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which)
 {
     const struct config *c = &s->in.config;
-    char threads[48];
-    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 5, sizeof *argv);
+    char threads[48], *saved = file_path("%s/saved", folder);
+    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 7, sizeof *argv);
     int n = 0, ranks = (int)c->launch.ranks;
 
     s->file = file_path("%s/%c", folder, which);
-    s->unfinished = file_path("%s/%c.tmp", folder, which);
-    if (!argv || !s->file || !s->unfinished) {
+    if (!argv || !s->file || !saved) {
+        mem_free(saved);
         mem_free(argv);
         return LS_ENOMEM;
     }
@@ -170,10 +183,13 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     if (c->launch.threads == 0) argv[n++] = threads;
     argv[n++] = "--write";
     argv[n++] = s->file;
+    if (checkpoint) argv[n++] = which == 'a' ? "--save" : "--load";
+    if (checkpoint) argv[n++] = saved;
     for (int i = in->words; i < s->argc; i++) argv[n++] = s->argv[i];
     struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind };
     ls_status st = launch_run(&l, &in->code);
     mem_free(argv);
+    mem_free(saved);
     return st == LS_OK && in->code ? LS_EPEER : st;
 }
 
@@ -220,6 +236,7 @@ static ls_status put_json(const struct parity_result *r)
     json_put_bool(&j, "equal", r->equal);
     json_put_int(&j, "steps", (int64_t)r->steps);
     json_put_int(&j, "tensors", (int64_t)r->tensors);
+    if (checkpoint) json_put_int(&j, "states", (int64_t)r->states);
     json_put_int(&j, "compared", (int64_t)r->compared);
     json_put_int(&j, "same_bits", (int64_t)r->same_bits);
     if (!r->equal) put_difference(&j, "first", &r->first);
@@ -240,8 +257,9 @@ static void put_table(const struct parity_result *r)
         printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
                " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
+    if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
     printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "of at most", "ulp", "in");
-    for (int k = 0; k < PARITY_KINDS; k++) {
+    for (int k = 0; k < (checkpoint ? PARITY_KINDS : PARITY_STATE); k++) {
         const struct parity_difference *d = &r->largest[k];
 
         if (d->relative > 0)
@@ -283,14 +301,15 @@ static ls_status run_both(struct invocation *in)
     struct side s[2] = { 0 };
     const char *tmp = getenv("TMPDIR");
     char *folder = file_path("%s/lockstep-parity-XXXXXX", tmp ? tmp : "/tmp");
+    bool made = false;
     ls_status st = folder ? LS_OK : LS_ENOMEM;
 
     if (st == LS_OK) st = open_sides(in, s);
-    if (st == LS_OK && !mkdtemp(folder)) st = ls_fail(LS_EIO, "%s: cannot make a folder", folder);
+    if (st == LS_OK && !(made = mkdtemp(folder))) st = ls_fail(LS_EIO, "%s: cannot make a folder", folder);
     if (st == LS_OK) st = compare(in, s, folder);
     close_side(&s[0]);
     close_side(&s[1]);
-    if (folder) rmdir(folder);
+    if (made && file_remove_tree(folder) != LS_OK && st == LS_OK) st = LS_EIO;
     mem_free(folder);
     return st;
 }
@@ -299,7 +318,7 @@ static ls_status run_both(struct invocation *in)
 static ls_status write_side(struct invocation *in)
 {
     struct config c = in->config;
-    char *folder = mem_strdup(write_path), *slash = folder ? strrchr(folder, '/') : NULL;
+    char *folder = mem_strdup(own.path), *slash = folder ? strrchr(folder, '/') : NULL;
     struct ranks ranks;
     ls_status st = folder ? LS_OK : LS_ENOMEM;
 
@@ -307,7 +326,8 @@ static ls_status write_side(struct invocation *in)
     if (slash) c.run.dir = folder;
     if (st == LS_OK) st = ranks_open(&c, &ranks);
     if (st == LS_OK) {
-        st = parity_write(&c, &ranks, (uint64_t)steps, write_path);
+        own.steps = (uint64_t)steps;
+        st = parity_write(&c, &ranks, &own);
         ranks_close(&ranks);
     }
     mem_free(folder);
@@ -316,7 +336,7 @@ static ls_status write_side(struct invocation *in)
 
 static ls_status run(struct invocation *in)
 {
-    if (!write_path) return run_both(in);
+    if (!own.path) return run_both(in);
     if (in->world.launcher == LAUNCHER_NONE) LS_TRY(args_check(in));
     return write_side(in);
 }
@@ -326,7 +346,9 @@ static ls_status check(const struct invocation *in)
 {
     struct side s[2] = { 0 };
 
-    if (write_path) return LS_OK;
+    if (own.path) return LS_OK;
+    if (own.save || own.load) return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : "load");
+    if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step behind the --checkpoint", steps);
     if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
                        launcher_name(in->world.launcher));

@@ -10,14 +10,14 @@
 
 const char *parity_kind_name(enum parity_kind k)
 {
-    static const char *const names[] = { "loss", "norm", "gradient", "weight" };
+    static const char *const names[] = { "loss", "norm", "gradient", "weight", "state" };
 
     return names[k];
 }
 
 const char *parity_direction(enum parity_kind k)
 {
-    static const char *const names[] = { "forward", "backward", "backward", "optimizer" };
+    static const char *const names[] = { "forward", "backward", "backward", "optimizer", "checkpoint" };
 
     return names[k];
 }
@@ -80,6 +80,7 @@ struct comparison {
     int    slacks;
     double mean_square;  /* root of: of the step's whole gradient, from its norm */
     size_t elements;     /* of all gradients of a step */
+    uint32_t first;      /* step whose weights are compared first */
     bool   norm_differs; /* told behind the gradients, which say more */
     struct parity_difference norm;
 };
@@ -132,6 +133,7 @@ static double bound_of(const struct comparison *c, uint32_t kind, uint32_t step)
     case PARITY_LOSS:     return c->bounds->loss;
     case PARITY_NORM:     return later * c->bounds->norm;
     case PARITY_GRADIENT: return later * c->bounds->gradient;
+    case PARITY_STATE:    return 0;
     default:              return c->bounds->weight;
     }
 }
@@ -148,6 +150,7 @@ static void examine(const struct comparison *c, const struct record *a, const st
         double x = element(a, i), y = element(b, i), d = fabs(x - y), may = allowed + (s && i < s->count ? s->of[i] : 0);
         double over = isnan(d) ? INFINITY : may > 0 ? d / may : d > 0 ? INFINITY : 0;
 
+        if (a->kind == PARITY_STATE && memcmp(a->data + 4 * i, b->data + 4 * i, 4) != 0) over = INFINITY;
         if (over <= worst) continue;
         worst = over;
         out->element = i;
@@ -199,8 +202,9 @@ static ls_status compare_record(struct comparison *c, const struct record *a, co
     if (is_closer(&d, &r->largest[a->kind])) r->largest[a->kind] = d;
     r->compared++;
     r->same_bits += memcmp(a->data, b->data, a->count * (a->kind <= PARITY_NORM ? 8 : 4)) == 0;
-    r->tensors += a->kind == PARITY_WEIGHT && a->step == 0;
-    if (a->kind == PARITY_LOSS) r->steps = a->step + 1;
+    r->tensors += a->kind == PARITY_WEIGHT && a->step == c->first;
+    r->states += a->kind == PARITY_STATE;
+    if (a->kind == PARITY_LOSS) r->steps = a->step + 1 - c->first;
     return LS_OK;
 }
 
@@ -216,11 +220,29 @@ static ls_status count_elements(struct reader r, size_t *out)
     return LS_OK;
 }
 
+/* b may begin at a checkpoint: a is read up to there. */
+static ls_status align(struct reader *a, const struct reader *b, struct comparison *c)
+{
+    struct reader ahead = *b;
+    struct record x;
+
+    if (b->at == b->map.bytes) return LS_OK;
+    LS_TRY(next(&ahead, &x));
+    if (x.kind != PARITY_STATE) return LS_OK;
+    c->first = x.step + 1;
+    for (ahead = *a; a->at < a->map.bytes; *a = ahead) {
+        LS_TRY(next(&ahead, &x));
+        if (x.kind == PARITY_STATE) return LS_OK;
+    }
+    return ls_fail(LS_EFORMAT, "%s goes on from a checkpoint, %s has none", b->path, a->path);
+}
+
 static ls_status walk(struct reader *a, struct reader *b, struct comparison *c)
 {
     struct record x, y;
 
     LS_TRY(count_elements(*a, &c->elements));
+    LS_TRY(align(a, b, c));
     while (a->at < a->map.bytes || b->at < b->map.bytes) {
         LS_TRY(next(a, &x));
         LS_TRY(next(b, &y));

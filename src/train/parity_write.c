@@ -1,14 +1,23 @@
 /* parity_write.c - one side of a comparison: steps made, and what they came to. */
 #include "train/parity.h"
 
+#include <inttypes.h>
 #include <string.h>
+#include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "lockstep/checkpoint.h"
 #include "train/random_tokens.h"
 
 static const double IGNORED = 0.1;  /* of the targets: ranks then hold unequal counts */
 
-struct side { const struct config *config; struct step step; file_writer *out; /* rank 0's */ float *host; };
+struct side {
+    const struct config *config;
+    const struct parity_run *run;
+    struct step  step;
+    file_writer *out;    /* rank 0's */
+    float       *host;   /* [elements of the largest parameter] */
+};
 
 static ls_status put(struct side *s, enum parity_kind kind, uint64_t step, const char *name, const void *data,
                      size_t count)
@@ -63,35 +72,110 @@ static ls_status take_step(struct side *s, uint64_t index)
     return put_tensors(s, PARITY_WEIGHT, index);
 }
 
-static ls_status make(struct side *s, uint64_t steps)
+/* ---- a checkpoint ---- */
+
+static ls_status put_state(struct side *s, size_t i, const char *kind)
 {
+    const ls_store *store = s->step.store;
+    size_t count = count_of(store, i);
+    char *name = file_path("%s/%s", ls_store_name(store, i), kind);
+    ls_status st = name ? ls_store_read(store, i, kind, s->host, LS_F32, count) : LS_ENOMEM;
+
+    if (st == LS_OK) st = put(s, PARITY_STATE, 0, name, s->host, count);
+    mem_free(name);
+    return st;
+}
+
+static bool has_state(const ls_store *s, size_t i, const char *name)
+{
+    for (int k = 0; k < ls_store_states(s, i); k++)
+        if (strcmp(ls_store_state_name(s, i, k), name) == 0) return true;
+    return false;
+}
+
+/* All ranks read what any of them has. */
+static ls_status put_states(struct side *s)
+{
+    static const char *const kinds[] = { "master", "m", "v" };
+    const ls_store *store = s->step.store;
+
+    for (size_t i = 0; i < ls_store_count(store); i++) {
+        int64_t have[COUNT_OF(kinds)];
+
+        for (size_t k = 0; k < COUNT_OF(kinds); k++) have[k] = has_state(store, i, kinds[k]);
+        LS_TRY(ranks_sum_int(&s->step.ranks, have, COUNT_OF(kinds)));
+        LS_TRY(put_state(s, i, "parameter"));
+        for (size_t k = 0; k < COUNT_OF(kinds); k++)
+            if (have[k]) LS_TRY(put_state(s, i, kinds[k]));
+    }
+    return LS_OK;
+}
+
+static ls_status save(struct side *s)
+{
+    ls_train_state state = { .step = 1, .samples = s->step.global, .tokens = s->step.global * s->step.seq_len, .seed = s->step.seed };
+
+    if (!s->run->save) return LS_OK;
+    LS_TRY(put_states(s));
+    ranks_be_patient(&s->step.ranks, true);
+    ls_status st = ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, s->step.image ? NULL : &s->step.model, &state, NULL);
+    ranks_be_patient(&s->step.ranks, false);
+    return st;
+}
+
+/* *next: the step that comes after it. */
+static ls_status load(struct side *s, uint64_t *next)
+{
+    ls_train_state state;
+    char *path;
+
+    LS_TRY(ls_checkpoint_resolve(s->run->load, &path));
+    ls_status st = ls_checkpoint_load(path, s->step.store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &state);
+    ls_free(path);
+    LS_TRY(st);
+    if (state.samples != state.step * s->step.global || state.seed != s->step.seed)
+        return ls_fail(LS_EINVAL, "%s: %" PRIu64 " steps of %" PRIu64 " samples in all, seed %" PRIu64 "; here a step has %zu samples, the seed is %" PRIu64,
+                       s->run->load, state.step, state.samples, state.seed, s->step.global, s->step.seed);
+    *next = state.step;
+    return put_states(s);
+}
+
+/* ---- the run ---- */
+
+static ls_status make(struct side *s)
+{
+    uint64_t first = 0;
     size_t most = 1;
 
     for (size_t i = 0; i < ls_store_count(s->step.store); i++)
         if (count_of(s->step.store, i) > most) most = count_of(s->step.store, i);
     s->host = mem_array(MEM_OTHER, most, sizeof *s->host);
     if (!s->host) return LS_ENOMEM;
-    for (uint64_t i = 0; i < steps; i++) LS_TRY(take_step(s, i));
+    if (s->run->load) LS_TRY(load(s, &first));
+    for (uint64_t i = first; i < s->run->steps; i++) {
+        LS_TRY(take_step(s, i));
+        if (i == 0) LS_TRY(save(s));
+    }
     return LS_OK;
 }
 
-static ls_status open_side(struct side *s, const struct ranks *ranks, const char *path)
+static ls_status open_side(struct side *s, const struct ranks *ranks)
 {
     ls_image_model image;
     ls_model model;
 
     if (!config_image(s->config, &image)) LS_TRY(config_model(s->config, 0, &model));
     LS_TRY(step_open(s->config, &model, ranks, false, &s->step));
-    return ranks->rank == 0 ? file_writer_open(path, &s->out) : LS_OK;
+    return ranks->rank == 0 ? file_writer_open(s->run->path, &s->out) : LS_OK;
 }
 
-ls_status parity_write(const struct config *c, const struct ranks *ranks, uint64_t steps, const char *path)
+ls_status parity_write(const struct config *c, const struct ranks *ranks, const struct parity_run *run)
 {
-    struct side s = { .config = c };
-    ls_status st = open_side(&s, ranks, path);
+    struct side s = { .config = c, .run = run };
+    ls_status st = open_side(&s, ranks);
 
     ranks_be_patient(ranks, false);
-    if (st == LS_OK) st = make(&s, steps);
+    if (st == LS_OK) st = make(&s);
     if (st == LS_OK && s.out) st = file_writer_publish(&s.out);
     file_writer_abandon(&s.out);
     mem_free(s.host);
