@@ -32,6 +32,7 @@ gradient_rule_fn gradient_move;  /* move.c */
 gradient_rule_fn gradient_shuffle;
 /* ops_experts.c */
 gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gradient_rows_collect, gradient_grouped_linear;
+void     router_loss_plant(double factor);  /* a planted bug, for tests: gradients of routers' losses times this; 1: none */
 /* gradient_image.c */
 gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm;
 

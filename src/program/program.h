@@ -266,6 +266,7 @@ bool     program_operand(ls_program *p, const char *op, const char *name, ls_val
 ls_status gradient_pass(ls_program *p);                /* gradient_pass.c: loss -> SEG_BACKWARD */
 bool      gradient_has_rule(int op);
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
+void      recompute_plant(bool routes);                /* a planted bug, for tests: routing is made again, and is another one */
 ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */
 ls_status overlap_pass(ls_program *p);                 /* overlap.c: floating exchanges start early, are waited for late */
 ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKWARD_A into SEG_WEIGHTS */

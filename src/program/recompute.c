@@ -43,10 +43,14 @@ static bool moves_nothing(const struct instruction *i)
     return i->op == OP_VIEW || (i->op == OP_MOVE && (i->move.kind == MOVE_ENTER || i->move.kind == MOVE_SLICE || i->move.kind == MOVE_PART));
 }
 
+static bool routes_again;
+
+void recompute_plant(bool routes) { routes_again = routes; }
+
 /* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
 static bool never_again(int op)
 {
-    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || op == OP_ROUTE || op == OP_ROUTE_ROWS ||
+    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || (op == OP_ROUTE && !routes_again) || op == OP_ROUTE_ROWS ||
            op == OP_SHUFFLE_COUNTS;
 }
 
@@ -144,6 +148,8 @@ static ls_status clone_all(struct again *a, struct list *out)
             continue;
         a->p->block = i.block;
         i.phase = PHASE_RECOMPUTE;
+        if (i.op == OP_ROUTE)
+            i.attr.route.capacity = 1;  /* the planted bug: an expert takes one token now */
         for (int k = 0; k < i.nin; k++)
             i.in[k] = mapped(a, i.in[k]);
         for (int k = 0; k < i.nout; k++)

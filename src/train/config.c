@@ -16,7 +16,7 @@ enum {
 #define PLANT_NAMES \
     "none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed|expert_times_ep|norm_stages|norm_experts|" \
     "tied_unsummed|tp_unsummed|tp_twice|no_enter|no_reduce|no_partial|double_reduce|wrong_group|mask|loss_twice|loss_mean|" \
-    "ring_dkv|aux_dropped|aux_times_dp|lost_layers|moments|reroute"
+    "ring_dkv|aux_dropped|aux_times_dp|lost_layers|moments|reroute|expert_group"
 
 #define INT(field, text, least, most, unit, verbs, help)  OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, help)
 #define REAL(field, text, least, most, unit, verbs, help) OPTION_REAL(struct config, field, #field, text, least, most, unit, verbs, help)

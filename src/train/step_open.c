@@ -4,8 +4,11 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "checkpoint/saved.h"
 #include "parallel/data.h"
 #include "parallel/partition.h"
+#include "parallel/pipeline.h"
+#include "program/gradient.h"
 
 /* ---- the model ---- */
 
@@ -156,7 +159,7 @@ static ls_status plant(const struct config *c, struct step *s, ls_store_options 
         [PLANT_AVERAGE] = "average", [PLANT_SKIP_BUCKET] = "skip_bucket", [PLANT_TWICE] = "twice", [PLANT_LOCAL_NORM] = "local_norm",
         [PLANT_BOUNDARY] = "boundary", [PLANT_EXPERT_TIMES_EP] = "expert_times_ep", [PLANT_NORM_STAGES] = "norm_stages",
         [PLANT_NORM_EXPERTS] = "norm_experts", [PLANT_TIED_UNSUMMED] = "tied_unsummed", [PLANT_TP_UNSUMMED] = "tp_unsummed",
-        [PLANT_TP_TWICE] = "tp_twice",
+        [PLANT_TP_TWICE] = "tp_twice", [PLANT_EXPERT_GROUP] = "expert_group",
     }, *const partition[PLANTS] = {
         [PLANT_NO_ENTER] = "no_enter", [PLANT_NO_REDUCE] = "no_reduce", [PLANT_NO_PARTIAL] = "no_partial",
         [PLANT_DOUBLE_REDUCE] = "double_reduce", [PLANT_WRONG_GROUP] = "wrong_group", [PLANT_MASK] = "mask",
@@ -166,6 +169,10 @@ static ls_status plant(const struct config *c, struct step *s, ls_store_options 
 
     s->mean_of_means = bug == PLANT_MEAN_OF_MEANS;
     if (bug == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
+    router_loss_plant(bug == PLANT_AUX_DROPPED ? 0 : bug == PLANT_AUX_TIMES_DP ? (double)c->parallel.dp : 1);
+    recompute_plant(bug == PLANT_REROUTE);
+    load_plant(bug == PLANT_MOMENTS);
+    LS_TRY(pipeline_plant(bug == PLANT_LOST_LAYERS ? "lost_layers" : NULL, true));
     LS_TRY(partition_plant(partition[bug], partition[bug] != NULL));
     return data_plant(data[bug], bug != PLANT_NONE);
 }
