@@ -1,0 +1,131 @@
+/* E3 - a hot expert is a straggler: the rank that holds it has more rows to multiply, and all the others wait for it at the combine.
+ *
+ * A Mixtral layer with 8 experts over 4 ranks. The bias on the scores makes one expert everyone's choice, or none; rows are what the
+ * ranks' routers report. What the experts of each rank cost is then timed by itself, one rank at a time on otherwise the same cores: the
+ * products of their weights with so many rows. A step lasts as long as the slowest takes.
+ * How long each rank waits in the all-to-alls of a step says little where ranks share cores: it is printed, and not judged. */
+#include "lab_mesh.h"
+
+enum { RANKS = 4, EXPERTS = 8, OWN = EXPERTS / RANKS, CHOSEN = 2, HOT = 5, TIMED = 7, STEPS = 3, WIDTH = 128 };
+
+struct shared { int hot; double load[RANKS][EXPERTS], waited[RANKS]; };
+
+static struct net net_of(void)
+{
+    struct net n = net_experts(1, WIDTH / 8, 64, EXPERTS, CHOSEN);
+
+    n.samples = 8;
+    n.shape.dp = n.shape.ep = RANKS;
+    n.model.balance = 1e-6;  /* for the bias */
+    return n;
+}
+
+static void run(ls_comm *comm, int rank, int n, void *shared)
+{
+    struct shared *s = shared;
+    struct net net = net_of();
+    float bias[EXPERTS] = { 0 };
+    struct spread t;
+    ls_comm *ep;
+
+    (void)n;
+    spread_open(&net, comm, 0, &t);
+    if (s->hot) bias[HOT] = 2;  /* scores are 1 at most */
+    TRY(ls_store_set(t.store, (size_t)ls_store_find(t.store, "model.layers.0.mlp.gate.bias"), bias, LS_F32, EXPERTS));
+    ep = ls_mesh_comm(t.mesh, LS_GROUP_EP);
+    for (int step = 0; step < STEPS; step++) {
+        if (step == 1) s->waited[rank] = -ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed;  /* the first begins at different times */
+        spread_step(&t, step);
+    }
+    TRY(ls_program_read(t.program, "model.layers.0.expert_load", s->load[rank], LS_F64, EXPERTS));
+    s->waited[rank] = (s->waited[rank] + ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed) / (STEPS - 1);
+    spread_close(&t);
+}
+
+/* Seconds of the three products of a rank's experts, whose rows are these. */
+static double experts(const double *rows)
+{
+    struct net n = net_of();
+    size_t C = WIDTH, F = n.model.expert_ffn, M = (size_t)n.samples * n.time * CHOSEN;
+    float *data = calloc(M * C, sizeof *data);
+    ls_value x, counts, gate, up;
+    double best = 1e9;
+    int32_t count[OWN];
+    ls_program *p;
+    ls_store *s;
+
+    if (!data) exit(1);
+    TRY(ls_store_new(NULL, &s));
+    TRY(ls_program_new(s, &p));
+    x = ls_input(p, "x", LS_F32, SIZES(M, C));
+    counts = ls_input(p, "counts", LS_I32, SIZES(1, OWN));
+    gate = ls_grouped_linear(p, x, ls_param(p, "gate", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
+    up = ls_grouped_linear(p, x, ls_param(p, "up", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
+    ls_output(p, "y", ls_grouped_linear(p, ls_mul(p, gate, up), ls_param(p, "down", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, C, F)), counts));
+    TRY(ls_program_compile(p, NULL));
+    for (size_t i = 0; i < M * C; i++) data[i] = (float)(i % 7) - 3;
+    for (int e = 0; e < OWN; e++) count[e] = (int32_t)rows[e];
+    TRY(ls_program_write(p, "x", data, LS_F32, M * C));
+    TRY(ls_program_write(p, "counts", count, LS_I32, OWN));
+    for (int k = 0; k < TIMED; k++) {
+        double from = seconds_now();
+
+        TRY(ls_program_run(p, LS_FORWARD));
+        best = fmin(best, seconds_now() - from);
+    }
+    ls_program_release(&p);
+    ls_store_release(&s);
+    free(data);
+    return best;
+}
+
+struct seen { double rows[RANKS], seconds[RANKS], most, sum, slowest, mean, busiest; };
+
+static struct seen look(const struct shared *s)
+{
+    double load[EXPERTS] = { 0 };
+    struct seen out = { 0 };
+
+    for (int r = 0; r < RANKS; r++)
+        for (int e = 0; e < EXPERTS; e++) {
+            load[e] += s->load[r][e];
+            out.rows[e / OWN] += s->load[r][e];
+        }
+    printf("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert", "rows",
+           "its experts, ms", "waits in a step, ms");
+    for (int r = 0; r < RANKS; r++) {
+        out.seconds[r] = experts(load + r * OWN);
+        printf("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r], 1e3 * s->waited[r]);
+        out.most = fmax(out.most, out.rows[r]);
+        out.sum += out.rows[r];
+        out.slowest = fmax(out.slowest, out.seconds[r]);
+        out.mean += out.seconds[r] / RANKS;
+    }
+    printf("\n");
+    return out;
+}
+
+int main(void)
+{
+    struct shared *even = lab_shared(sizeof *even), *hot = lab_shared(sizeof *hot);
+    struct net n = net_of();
+    double tokens = n.samples * (double)n.time;
+    struct seen e, h;
+
+    hot->hot = 1;
+    lab_ranks(RANKS, run, even);
+    lab_ranks(RANKS, run, hot);
+    e = look(even);
+    h = look(hot);
+    lab_open("E3", "a hot expert is a straggler");
+    lab_equal("rows of all ranks, K for each token: as the router chooses", CHOSEN * tokens, e.sum, 0);
+    lab_equal("        with a hot expert", CHOSEN * tokens, h.sum, 0);
+    lab_below("as the router chooses: the busiest rank's rows / the mean", 1.5, e.most / (e.sum / RANKS));
+    lab_above("hot: its rank's rows, at least every token once", tokens - 1, h.rows[HOT / OWN]);
+    lab_above("        / the mean", 2, h.most / (h.sum / RANKS));
+    lab_above("        its rank's time / the mean of all", 1, h.seconds[HOT / OWN] / h.mean);
+    printf("the experts of a layer take as long as the slowest rank: %.3f ms, %.3f ms with a hot one\n", 1e3 * e.slowest, 1e3 * h.slowest);
+    munmap(even, sizeof *even);
+    munmap(hot, sizeof *hot);
+    return lab_close();
+}
