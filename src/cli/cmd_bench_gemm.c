@@ -1,0 +1,97 @@
+/* cmd_bench_gemm.c - `lockstep bench gemm`. */
+#include <stdio.h>
+#include "base/base.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "cli/launching.h"
+#include "train/machine.h"
+
+static bool json;
+static int64_t rows = 0, columns = 0, inner = 0;
+
+static const struct flag gemm_flags[] = {
+    { "m", FLAG_INT, &rows, 1, 1e6, "M", "rows of x [a list of usual sizes]" },
+    { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w: channels out" },
+    { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of both: channels in" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { 0 },
+};
+
+static const char *const gemm_common[] = { "launch.threads", "run.isa", NULL };
+
+struct shape { size_t m, n, k; };
+
+static ls_status check_gemm(const struct invocation *in)
+{
+    (void)in;
+    if ((rows > 0) == (columns > 0) && (columns > 0) == (inner > 0)) return LS_OK;
+    return ls_fail(LS_EINVAL, "--m, --n and --k belong together");
+}
+
+static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype type, const char *kernel, double seconds)
+{
+    json_begin_object(j, NULL);
+    json_put_int(j, "m", (int64_t)s->m);
+    json_put_int(j, "n", (int64_t)s->n);
+    json_put_int(j, "k", (int64_t)s->k);
+    json_put_string(j, "type", ls_dtype_name(type));
+    json_put_string(j, "kernel", kernel);
+    json_put_real(j, "seconds", seconds);
+    json_put_real(j, "gflops", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds);
+    json_end_object(j);
+}
+
+static ls_status time_shape(const struct shape *s, struct json_out *j)
+{
+    static const ls_dtype types[] = { LS_F32, LS_BF16 };
+    static const char *const others[] = { NULL, "onednn" };
+
+    if (!json) printf("%7zu %7zu %7zu", s->m, s->n, s->k);
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(others); i++) {
+        ls_dtype type = types[i / COUNT_OF(others)];
+        const char *kernel = others[i % COUNT_OF(others)];
+        double seconds;
+
+        LS_TRY(machine_time_linear(type, s->m, s->n, s->k, &kernel, &seconds));
+        if (json && seconds > 0) put_gemm_json(j, s, type, kernel, seconds);
+        else if (!json && seconds > 0)
+            printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
+        else if (!json) printf("  %7s %-8s", "-", kernel);
+    }
+    if (!json) printf("\n");
+    fflush(stdout);
+    return LS_OK;
+}
+
+static ls_status run_gemm(struct invocation *in)
+{
+    static const struct shape usual[] = {
+        { 1, 768, 768 },     { 128, 768, 768 },   { 1024, 1024, 1024 }, { 4096, 768, 768 },   { 4096, 2304, 768 },
+        { 4096, 3072, 768 }, { 4096, 768, 3072 }, { 1024, 50257, 768 }, { 2048, 2048, 2048 },
+    };
+    struct shape one = { (size_t)rows, (size_t)columns, (size_t)inner };
+    struct json_out j = { 0 };
+    ls_status st = LS_OK;
+
+    (void)in;
+    if (json) json_begin_array(&j, NULL);
+    else
+        printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n",
+               threads_count(), "m", "n", "k", "f32", "", "f32", "", "bf16");
+    if (rows) st = time_shape(&one, &j);
+    for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(&usual[i], &j);
+    if (json) json_end_array(&j);
+    if (st == LS_OK && json) st = json_out_status(&j);
+    if (st == LS_OK && json) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+const struct command command_bench_gemm = {
+    .name = "bench gemm", .arguments = "", .summary = "time matrix products by shape and type",
+    .verb = VERB_BENCH, .flags = gemm_flags, .common = gemm_common, .check = check_gemm, .run = run_gemm,
+    .examples =
+        "  lockstep bench gemm\n"
+        "  lockstep bench gemm --m 4096 --n 768 --k 768 --launch.threads=1\n"
+        "  lockstep bench gemm --run.isa=avx2 --json\n",
+};
