@@ -63,7 +63,8 @@ static double astray(const struct shared *s, int ring)
 
 static void print(const struct shared *s, double message)
 {
-    printf("%s, %d chunk%s a rank: messages from (row) to (column), activations / gradients\n%6s", s->schedule, s->chunks, s->chunks > 1 ? "s" : "", "");
+    printf("%s, %d chunk%s a rank: messages from (row) to (column), activations / gradients\n%6s", s->schedule, s->chunks,
+           s->chunks > 1 ? "s" : "", "");
     for (int to = 0; to < P; to++) printf(" %11d", to);
     for (int from = 0; from < P; from++) {
         printf("\n%6d", from);

@@ -81,7 +81,8 @@ static double beside(void)
     for (int h = 0; h < 3; h++)
         for (int cp = 2; cp <= 8; cp *= 2) {
             double H = (double)heads[h][0], G = (double)heads[h][1], slice = 4.0 * 4 * 256 / cp * SIZE;
-            double ring = 2 * G * slice * (cp - 1), whole = G < cp ? ring : 2 * G * slice * (cp - 1) / cp, exchange = 2 * H * slice * (cp - 1) / cp + whole;
+            double ring = 2 * G * slice * (cp - 1), keys = G < cp ? ring : ring / cp;
+            double exchange = 2 * H * slice * (cp - 1) / cp + keys;
             struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_RING);
             struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_ALL_TO_ALL);
 
