@@ -132,6 +132,14 @@ static ls_status check_types(const struct config *a, const struct config *b)
                    b->precision.master ? "" : " without masters");
 }
 
+/* A mistake in loading wants something to be loaded. */
+static ls_status check_moments(const struct config *a, const struct config *b)
+{
+    if (a->debug.plant == PLANT_MOMENTS || (b->debug.plant == PLANT_MOMENTS && !checkpoint))
+        return ls_fail(LS_EINVAL, "debug.plant=moments does nothing here: it is for --b with --checkpoint, which loads one");
+    return LS_OK;
+}
+
 /* Both make steps of the same samples: the global batch that one was given, or the larger of what they come to. */
 static ls_status open_sides(const struct invocation *in, struct side s[2])
 {
@@ -154,6 +162,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
                        "train.global_batch is %" PRId64 " in --a and %" PRId64
                        " in --b: other samples in a step give another run",
                        global[0], global[1]);
+    LS_TRY(check_moments(&s[0].in.config, &s[1].in.config));
     return checkpoint ? check_types(&s[0].in.config, &s[1].in.config) : LS_OK;
 }
 

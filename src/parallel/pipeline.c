@@ -90,6 +90,8 @@ static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *f
     int chunk;
 
     for (size_t i = 0; i < ls_store_count(store); i++) {
+        if (first[i] < 0 && lost_layers)
+            store_leave_out(store, i);
         if (first[i] < 0)
             continue;  /* of another program */
         if (!here[i] && store_is_here(store, i) && store_group_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))

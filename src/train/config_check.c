@@ -85,8 +85,6 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
         { alone, "launch.choices", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
-        { alone, "debug.plant", "its mistakes are those of several ranks" },
-        { zero == 0 && c->debug.plant == PLANT_LOCAL_NORM, "debug.plant", "parallel.zero=0 has whole gradients, whose norm is no sum over ranks" },
         { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
         { zero == 3, "parallel.bucket", "parallel.zero=3 moves whole blocks" },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 moves whole blocks" },
@@ -154,6 +152,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
+    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;

@@ -2,11 +2,13 @@
 #include "train/parity.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "lockstep/checkpoint.h"
+#include "program/store.h"
 #include "train/random_tokens.h"
 
 static const double IGNORED = 0.1;  /* of the targets: ranks then hold unequal counts */
@@ -41,7 +43,17 @@ static size_t count_of(const ls_store *s, size_t i)
     return count;
 }
 
-/* Every rank reads, because sharded tensors are gathered. */
+/* Every rank reads, because sharded tensors are gathered; what no rank has is no number. */
+static ls_status read_whole(struct side *s, size_t i, const char *kind, size_t count)
+{
+    int64_t have = store_is_here(s->step.store, i);
+
+    LS_TRY(ranks_sum_int(&s->step.ranks, &have, 1));
+    if (have) return ls_store_read(s->step.store, i, kind, s->host, LS_F32, count);
+    for (size_t k = 0; k < count; k++) s->host[k] = NAN;
+    return LS_OK;
+}
+
 static ls_status put_tensors(struct side *s, enum parity_kind kind, uint64_t step)
 {
     const ls_store *store = s->step.store;
@@ -52,7 +64,7 @@ static ls_status put_tensors(struct side *s, enum parity_kind kind, uint64_t ste
 
         if (ls_store_is_frozen(store, i) && kind == PARITY_GRADIENT) continue;
         if (ls_store_is_frozen(store, i)) what = "parameter";
-        LS_TRY(ls_store_read(store, i, what, s->host, LS_F32, count));
+        LS_TRY(read_whole(s, i, what, count));
         LS_TRY(put(s, kind, step, ls_store_name(store, i), s->host, count));
     }
     return LS_OK;
@@ -79,7 +91,7 @@ static ls_status put_state(struct side *s, size_t i, const char *kind)
     const ls_store *store = s->step.store;
     size_t count = count_of(store, i);
     char *name = file_path("%s/%s", ls_store_name(store, i), kind);
-    ls_status st = name ? ls_store_read(store, i, kind, s->host, LS_F32, count) : LS_ENOMEM;
+    ls_status st = name ? read_whole(s, i, kind, count) : LS_ENOMEM;
 
     if (st == LS_OK) st = put(s, PARITY_STATE, 0, name, s->host, count);
     mem_free(name);

@@ -187,7 +187,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     options.seed = s->seed;
     ranks_share(&s->ranks, s->global, &s->begin, &s->end);
     LS_TRY(config_recompute(c->recompute.mode, &m.compile));
-    m.compile.fuse_loss = 1;
+    m.compile.fuse_loss = c->debug.plant != PLANT_LOSS_TWICE;  /* whose loss is divided behind it */
     m.compile.plan_only = plan_only;
     m.compile.check_finite = c->debug.check_finite;
     LS_TRY(plant(c, s, &options));

@@ -1,0 +1,76 @@
+/* config_plant.c - debug.plant: which mistakes can be made in a layout. One that can't is refused: it would be believed to go unseen. */
+#include "train/config.h"
+
+#include <string.h>
+#include "base/base.h"
+
+struct rule { enum config_plant plant; bool idle; const char *because; };
+
+static const char *const unshared = "gradients are summed over parallel.dp and parallel.cp, which are 1";
+static const char *const whole = "no rank has a part of the experts, parallel.ep=1";
+static const char *const alike = "no weight that is replicated over parallel.tp meets another part of the work on each rank; parallel.sp makes it so";
+
+static bool is_made_again(const struct config *c)
+{
+    return strcmp(c->recompute.mode, "none") != 0 && strcmp(c->recompute.mode, "selective") != 0;
+}
+
+static ls_status check(const struct config *c, const ls_model *m)
+{
+    int64_t dp = c->parallel.dp, cp = c->parallel.cp, tp = c->parallel.tp, pp = c->parallel.pp, ep = c->parallel.ep, stages = pp * c->parallel.vpp;
+    bool alone = c->launch.ranks <= 1, shared = dp * cp > 1, v = strcmp(c->parallel.schedule, "zb-v") == 0;
+    bool slices = c->parallel.sp || m->architecture == LS_QWEN3_MOE;  /* Qwen3's norms of heads are weights of all ranks' heads */
+    const struct rule rules[] = {
+        { PLANT_AVERAGE, !shared, unshared },
+        { PLANT_SKIP_BUCKET, !shared, unshared },
+        { PLANT_TWICE, !shared, unshared },
+        { PLANT_LOCAL_NORM, c->parallel.zero == 0, "parallel.zero=0 has whole gradients, whose norm is no sum over ranks" },
+        { PLANT_BOUNDARY, alone, "one rank updates everything" },
+        { PLANT_MEAN_OF_MEANS, dp <= 1, "parallel.dp=1 has all samples" },
+        { PLANT_SEED, alone, "there is one rank" },
+        { PLANT_EXPERT_TIMES_EP, ep <= 1, whole },
+        { PLANT_NORM_EXPERTS, ep <= 1, whole },
+        { PLANT_EXPERT_GROUP, ep <= 1, whole },
+        { PLANT_EXPERT_GROUP, dp * cp == ep, "each expert is on one rank, parallel.ep = parallel.dp * parallel.cp" },
+        { PLANT_NORM_STAGES, pp <= 1, "parallel.pp=1 has one stage" },
+        { PLANT_LOST_LAYERS, pp <= 1, "parallel.pp=1 has one stage" },
+        { PLANT_LOST_LAYERS, (int64_t)m->layers % stages == 0, "the stages divide the layers" },
+        { PLANT_LOST_LAYERS, c->parallel.stages[0], "parallel.stages says where the layers are" },
+        { PLANT_TIED_UNSUMMED, pp <= 1, "parallel.pp=1 has one stage" },
+        { PLANT_TIED_UNSUMMED, !m->tied, "the model's embedding is not tied" },
+        { PLANT_TIED_UNSUMMED, v, "parallel.schedule=zb-v has the first and the last stage on one rank" },
+        { PLANT_TP_UNSUMMED, tp <= 1 || (!slices && (int64_t)m->kv_heads % tp == 0), alike },
+        { PLANT_TP_TWICE, tp <= 1 || (!slices && (int64_t)m->kv_heads % tp == 0), alike },
+        { PLANT_NO_PARTIAL, tp <= 1 || !slices, alike },
+        { PLANT_NO_ENTER, tp <= 1 || c->parallel.sp, "it is for parallel.tp without parallel.sp" },
+        { PLANT_NO_REDUCE, tp <= 1 || c->parallel.sp, "it is for parallel.tp without parallel.sp" },
+        { PLANT_DOUBLE_REDUCE, tp <= 1, "parallel.tp=1 adds nothing up" },
+        { PLANT_WRONG_GROUP, tp <= 1 || (dp <= 1 && cp <= 1), "there is no other group; parallel.tp beside parallel.dp or parallel.cp has one" },
+        { PLANT_MASK, m->dropout == 0, "model.dropout=0 has no masks" },
+        { PLANT_MASK, cp <= 1 && !c->parallel.sp, "every rank has whole sequences, whose masks are right; parallel.cp and parallel.sp cut them" },
+        { PLANT_LOSS_TWICE, cp <= 1, "parallel.cp=1 has the whole loss" },
+        { PLANT_LOSS_MEAN, cp <= 1, "parallel.cp=1 has the whole loss" },
+        { PLANT_RING_DKV, cp <= 1 || c->parallel.context != LS_CONTEXT_RING, "no keys go round; parallel.cp with parallel.context=ring makes them" },
+        { PLANT_AUX_DROPPED, m->aux_coef == 0 && m->z_coef == 0, "the model's routers have no loss" },
+        { PLANT_AUX_TIMES_DP, m->aux_coef == 0 && m->z_coef == 0, "the model's routers have no loss" },
+        { PLANT_AUX_TIMES_DP, dp <= 1, "parallel.dp=1 is the right factor" },
+        { PLANT_MOMENTS, c->optim.name == LS_SGD && c->optim.momentum == 0, "optim.name=sgd with optim.momentum=0 has no moments" },
+        { PLANT_REROUTE, m->experts == 0, "the model has no experts" },
+        { PLANT_REROUTE, !is_made_again(c), "no layer is made again; recompute.mode=full does" },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
+        if ((int)rules[i].plant == c->debug.plant && rules[i].idle)
+            return ls_fail(LS_EINVAL, "debug.plant does nothing here: %s", rules[i].because);
+    return LS_OK;
+}
+
+ls_status config_check_plant(const struct config *c)
+{
+    ls_model model = { 0 };
+    ls_image_model image;
+
+    if (c->debug.plant == PLANT_NONE) return LS_OK;
+    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
+    return check(c, &model);
+}

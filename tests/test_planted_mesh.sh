@@ -1,0 +1,149 @@
+#!/bin/sh
+# test_planted_mesh.sh LOCKSTEP TESTS - mistakes of meshes made on purpose (--debug.plant): `lockstep parity` sees each of them where it can
+# be made, and names the tensor, step and direction in which it shows first; where it can't be made it is refused. What the check of
+# placements says of the same mistakes stands in test_partition_pass, test_parallel_mesh, test_parallel_boxes and test_pipeline.
+set -u
+lockstep=$1
+. "$2/script.sh"
+seen=0
+
+plain="--optim.name=sgd --optim.lr=0.1 --precision.compute=fp32 --launch.threads=1 --data.seq_len=8"
+gpt2="--model.preset=gpt2-tiny --train.global_batch=8 $plain"
+llama="--model.preset=llama-tiny --train.global_batch=8 $plain"
+mixtral="--model.preset=mixtral-tiny --train.global_batch=4 $plain"
+qwen="--model.preset=qwen3-moe-tiny --train.global_batch=4 $plain"
+
+# sees BUG LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
+sees() {
+    bug=$1 layout=$2 options=$3
+    shift 3
+    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options >out.txt 2>err.txt
+    got=$?
+    [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
+    for words in "the layouts differ first in" "$@"; do
+        grep -qF -e "$words" err.txt || bad "$bug in '$layout' $options: not '$words': $(cat err.txt)"
+    done
+    grep -q "^equal" out.txt && bad "$bug in '$layout' $options: says equal"
+    seen=$((seen + 1))
+}
+
+# idle BUG LAYOUT OPTIONS WORDS: it does nothing there, which is said before anything starts; exit 2.
+idle() {
+    "$lockstep" parity --a "" --b "$2 debug.plant=$1" $3 >out.txt 2>err.txt
+    got=$?
+    [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$4" err.txt || bad "$1 in '$2' $3: exit $got: $(cat out.txt err.txt)"
+}
+
+loss="step 0, loss of 'loss' (forward)"
+norm="step 0, norm of 'norm' (backward)"
+gradient() { echo "step 0, gradient of '$1' (backward)"; }
+
+# ---- tensor and sequence parallelism ----
+# Weights that are replicated over tp and meet slices, or some of the heads: their gradients are not added up, or twice.
+for mesh in "parallel.tp=2 parallel.sp" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2"; do
+    sees tp_unsummed "$mesh" "$gpt2" "$(gradient wpe.weight)"
+    sees tp_unsummed "$mesh" "$llama" "$(gradient model.layers.0.input_layernorm.weight)"
+    sees tp_twice "$mesh" "$llama" "$(gradient model.layers.0.input_layernorm.weight)" "5.00e-01 of its scale"
+done
+sees no_partial "parallel.tp=2 parallel.sp" "$gpt2" "$(gradient wpe.weight)"
+sees no_partial "parallel.tp=2 parallel.sp" "$mixtral" "$(gradient model.layers.0.input_layernorm.weight)"
+sees no_partial "parallel.tp=2" "$qwen" "$(gradient model.layers.0.self_attn.q_norm.weight)"
+sees tp_unsummed "parallel.tp=2" "$qwen" "$(gradient model.layers.0.self_attn.q_norm.weight)"
+sees tp_unsummed "parallel.tp=4" "$llama --model.heads=8 --model.kv_heads=2" "$(gradient model.layers.0.self_attn.k_proj.weight)"
+# Synchronised on the way back but not forward, and the reverse; twice; over other ranks.
+for mesh in "parallel.tp=2" "parallel.dp=2 parallel.zero=3 parallel.tp=2" "parallel.pp=2 parallel.tp=2"; do
+    sees no_reduce "$mesh" "$gpt2 --train.accumulate=2" "$loss"
+    sees no_enter "$mesh" "$gpt2 --train.accumulate=2" "$(gradient wte.weight)"
+    sees no_enter "$mesh" "$llama --train.accumulate=2" "$(gradient model.embed_tokens.weight)"
+done
+sees double_reduce "parallel.tp=2" "$gpt2" "$loss"
+sees double_reduce "parallel.tp=2 parallel.sp" "$gpt2" "$loss"
+sees double_reduce "parallel.tp=2 parallel.sp" "$llama" "$(gradient model.embed_tokens.weight)"
+sees wrong_group "parallel.tp=2 parallel.dp=2" "$gpt2" "$loss"
+sees wrong_group "parallel.tp=2 parallel.cp=2" "$llama" "$loss"
+sees wrong_group "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2" "$llama" "$loss"
+for mesh in "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=2 parallel.context=all_to_all" "parallel.tp=2 parallel.sp parallel.cp=2"; do
+    sees mask "$mesh" "$gpt2 --model.dropout=0.2" "$loss"
+done
+
+# ---- context parallelism ----
+for mesh in "parallel.cp=2" "parallel.cp=3" "parallel.dp=2 parallel.zero=2 parallel.cp=2" "parallel.tp=2 parallel.cp=2"; do
+    sees ring_dkv "$mesh" "$llama" "$(gradient model.embed_tokens.weight)"
+    sees loss_twice "$mesh" "$llama" "$loss"
+    sees loss_mean "$mesh" "$gpt2" "$loss"
+done
+sees ring_dkv "parallel.cp=2" "$gpt2" "$(gradient wte.weight)"
+sees loss_twice "parallel.cp=2 parallel.context=all_to_all" "$gpt2" "$loss" "5.00e-01 of its scale"
+sees loss_mean "parallel.cp=3 parallel.context=all_to_all" "$llama" "$loss"
+
+# ---- pipelines ----
+for mesh in "parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=2" "parallel.pp=2 parallel.vpp=2" "parallel.pp=2 parallel.tp=2 parallel.schedule=zb-h1"; do
+    sees norm_stages "$mesh" "$llama --model.layers=4 --train.accumulate=2" "$norm"
+    sees tied_unsummed "$mesh" "$gpt2 --model.layers=4 --train.accumulate=2" "$(gradient wte.weight)"
+    sees lost_layers "$mesh" "$llama --model.layers=5 --train.accumulate=2" "$loss"
+done
+sees norm_stages "parallel.pp=2 parallel.schedule=zb-v" "$llama --model.layers=4 --train.accumulate=2" "$norm"
+sees lost_layers "parallel.pp=3" "$llama --model.layers=5 --train.accumulate=3" "$loss"
+
+# ---- experts ----
+for mesh in "parallel.dp=2 parallel.ep=2" "parallel.dp=4 parallel.ep=2 parallel.zero=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 parallel.zero=3"; do
+    for model in "$mixtral" "$qwen"; do
+        sees expert_times_ep "$mesh" "$model" "$(gradient model.layers.0.mlp.experts.gate_proj.weight)"
+        sees norm_experts "$mesh" "$model" "$norm"
+        sees aux_dropped "$mesh" "$model" "$(gradient model.embed_tokens.weight)"
+        sees aux_times_dp "$mesh" "$model" "$(gradient model.embed_tokens.weight)"
+        sees reroute "$mesh recompute.mode=full" "$model" "$(gradient model.embed_tokens.weight)"
+    done
+done
+sees expert_group "parallel.dp=4 parallel.ep=2" "$mixtral" "$(gradient model.layers.0.mlp.experts.gate_proj.weight)"
+sees aux_dropped "parallel.tp=2" "$mixtral" "$(gradient model.embed_tokens.weight)"
+sees reroute "recompute.mode=full" "$mixtral" "$(gradient model.embed_tokens.weight)"
+sees reroute "parallel.tp=2 parallel.sp recompute.mode=every:2" "$qwen" "$(gradient model.embed_tokens.weight)"
+
+# ---- a checkpoint whose moments are not restored: in what is loaded, bit by bit ----
+for mesh in "parallel.dp=2 parallel.zero=2" "parallel.tp=2 parallel.pp=2 train.accumulate=2"; do
+    sees moments "$mesh" "$gpt2 --optim.name=adamw --checkpoint" "step 0, state of 'wte.weight/m' (checkpoint)"
+    sees moments "$mesh" "$llama --optim.momentum=0.5 --checkpoint" "step 0, state of 'model.embed_tokens.weight/m' (checkpoint)"
+done
+
+# ---- those of data parallelism beside other axes ----
+sees average "parallel.cp=2" "$llama" "$(gradient model.embed_tokens.weight)" "5.00e-01 of its scale"
+sees skip_bucket "parallel.tp=2 parallel.dp=2 parallel.zero=1" "$llama" "$(gradient model.embed_tokens.weight)"
+sees twice "parallel.dp=2 parallel.cp=2 parallel.zero=2" "$gpt2" "(backward)"
+sees local_norm "parallel.tp=2 parallel.dp=2 parallel.zero=1" "$llama" "$norm"
+sees boundary "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 0, weight of 'model.embed_tokens.weight' (optimizer)"
+sees mean_of_means "parallel.dp=2 parallel.tp=2" "$gpt2" "$loss"
+sees seed "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "$loss"
+
+# ---- where they can't be made ----
+idle tp_unsummed "parallel.tp=2" "$llama" "meets another part of the work on each rank"
+idle no_partial "parallel.dp=2" "$qwen" "meets another part of the work on each rank"
+idle no_enter "parallel.tp=2 parallel.sp" "$llama" "it is for parallel.tp without parallel.sp"
+idle no_reduce "parallel.cp=2" "$llama" "it is for parallel.tp without parallel.sp"
+idle double_reduce "parallel.pp=2" "$llama" "parallel.tp=1 adds nothing up"
+idle wrong_group "parallel.tp=2" "$llama" "there is no other group"
+idle mask "parallel.tp=2" "$gpt2 --model.dropout=0.2" "every rank has whole sequences"
+idle mask "parallel.cp=2" "$gpt2" "model.dropout=0 has no masks"
+idle ring_dkv "parallel.cp=2 parallel.context=all_to_all" "$llama" "no keys go round"
+idle loss_twice "parallel.dp=2" "$llama" "parallel.cp=1 has the whole loss"
+idle loss_mean "parallel.tp=2" "$llama" "parallel.cp=1 has the whole loss"
+idle norm_stages "parallel.dp=2" "$llama" "parallel.pp=1 has one stage"
+idle lost_layers "parallel.pp=2" "$llama --model.layers=4" "the stages divide the layers"
+idle lost_layers "parallel.pp=2 parallel.stages=2,3" "$llama --model.layers=5" "parallel.stages says where the layers are"
+idle tied_unsummed "parallel.pp=2" "$llama" "the model's embedding is not tied"
+idle tied_unsummed "parallel.pp=2 parallel.schedule=zb-v" "$gpt2 --model.layers=4" "on one rank"
+idle expert_times_ep "parallel.dp=2" "$mixtral" "parallel.ep=1"
+idle norm_experts "parallel.tp=2" "$mixtral" "parallel.ep=1"
+idle expert_group "parallel.dp=2 parallel.ep=2" "$mixtral" "each expert is on one rank"
+idle aux_dropped "parallel.dp=2" "$llama" "the model's routers have no loss"
+idle aux_times_dp "parallel.tp=2" "$mixtral" "parallel.dp=1 is the right factor"
+idle reroute "parallel.dp=2 recompute.mode=selective" "$mixtral" "no layer is made again"
+idle reroute "parallel.dp=2 recompute.mode=full" "$llama" "the model has no experts"
+idle moments "parallel.dp=2" "$gpt2 --optim.name=adamw" "it is for --b with --checkpoint"
+idle moments "parallel.dp=2" "$llama --optim.momentum=0 --checkpoint" "has no moments"
+idle average "parallel.tp=2" "$llama" "gradients are summed over parallel.dp and parallel.cp, which are 1"
+idle mean_of_means "parallel.cp=2" "$llama" "parallel.dp=1 has all samples"
+
+[ $failures -eq 0 ] && say "planted on meshes: $seen mistakes seen"
+exit $((failures > 0))
