@@ -1,0 +1,101 @@
+#!/bin/sh
+# test_parity_checkpoint.sh LOCKSTEP TESTS - a run saved under one layout goes on under another: `lockstep parity --checkpoint` holds every
+# parameter and every optimizer state behind loading against what was saved, bit by bit, and the steps from there on as ever. Pairs of
+# 12 layouts over all axes; models, optimizers and types take turns.
+#
+# By default every STRIDE-th pair; LOCKSTEP_MATRIX=full: all 132.
+set -u
+lockstep=$1
+. "$2/script.sh"
+cells=0
+stride=${LOCKSTEP_STRIDE:-6}
+[ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
+
+cat >layouts.txt <<'END'
+parallel.dp=1
+parallel.dp=3 parallel.zero=1
+parallel.dp=4 parallel.zero=3
+parallel.tp=2 parallel.sp
+parallel.tp=4
+parallel.dp=2 parallel.zero=2 parallel.tp=2
+parallel.cp=3 parallel.zero=1
+parallel.pp=2 parallel.tp=2 parallel.sp
+parallel.pp=3 parallel.dp=2 parallel.zero=2 parallel.schedule=gpipe
+parallel.pp=2 parallel.schedule=zb-v
+parallel.dp=2 parallel.ep=2 parallel.zero=1 parallel.tp=2
+parallel.dp=2 parallel.cp=2 parallel.ep=4 parallel.zero=3
+END
+
+shape="--model.layers=5 --model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --train.accumulate=2"
+gpt2="--model.preset=gpt2-tiny $shape"
+tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
+untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
+# A router's loss is of a micro-batch of all ranks: one a step, so that every layout has the same.
+mixtral="--model.preset=mixtral-tiny --model.layers=4 --train.accumulate=1"
+qwen="--model.preset=qwen3-moe-tiny --model.layers=4 --train.accumulate=1"
+sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
+common="--data.seq_len=20 --train.global_batch=8 --launch.threads=1"
+
+pick() { shift "$1"; echo "$1"; }
+
+# goes_on STATES A B OPTIONS...: b goes on from a's checkpoint; a parameter has this many states.
+goes_on() {
+    states=$1 a=$2 b=$3
+    shift 3
+    cells=$((cells + 1))
+    "$lockstep" parity --checkpoint --json --a "$a" --b "$b" "$@" $common >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    sed 's/.*"steps":\([0-9]*\),"tensors":\([0-9]*\),"states":\([0-9]*\),.*/\1 \2 \3/' out.txt >numbers.txt
+    read -r steps tensors compared <numbers.txt
+    [ "$steps" = 2 ] && [ "$tensors" -gt 0 ] && [ "$compared" -eq $((tensors * (1 + states))) ] ||
+        bad "--a '$a' --b '$b' $*: $steps steps, $compared states of $tensors tensors: $(cat out.txt)"
+    grep -q '^{"equal":true,' out.txt || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+    [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
+}
+
+k=0
+while read -r a; do
+    while read -r b; do
+        [ "$a" = "$b" ] && continue
+        k=$((k + 1))
+        [ $((k % stride)) -eq $((stride > 1)) ] || [ $stride -eq 1 ] || continue
+        case "$a $b" in
+        *parallel.ep*)
+            if [ $((k / stride % 2)) -eq 0 ]; then goes_on 1 "$a" "$b" $mixtral $sgd --precision.compute=fp32
+            else goes_on 2 "$a" "$b" $qwen --optim.name=adamw --precision.compute=fp32; fi ;;
+        *)
+            model=$(pick $((k % 3 + 1)) "$gpt2" "$tied" "$untied")
+            case $((k / stride % 4)) in
+            0) goes_on 1 "$a" "$b" $model $sgd --precision.compute=fp32 ;;
+            1) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=fp32 ;;
+            2) goes_on 3 "$a" "$b" $model --optim.name=adamw --precision.compute=bf16 ;;
+            3) goes_on 2 "$a" "$b" $model --optim.name=lamb --optim.clip=0.1 --precision.compute=fp32 ;;
+            esac ;;
+        esac
+    done <layouts.txt
+done <layouts.txt
+
+# States that are kept elsewhere between steps, biases that no optimizer moves, dropout, which goes on where it was.
+goes_on 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw --precision.compute=fp32
+goes_on 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2
+goes_on 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
+goes_on 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
+
+# ---- what is refused ----
+refused() {
+    code=$1 words=$2
+    shift 2
+    "$lockstep" parity "$@" $common >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
+    [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
+}
+refused 2 "precision.compute is fp32 in --a and bf16 in --b" --checkpoint --a "precision.compute=fp32" --b "precision.compute=bf16 parallel.dp=2" $gpt2
+refused 2 "--steps=1 leaves no step behind the --checkpoint" --checkpoint --steps 1 --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--save is for --write" --save here --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--load is for --write" --load here --a "" --b "parallel.dp=2" $gpt2
+refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 --precision.compute=fp32
+refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], this model's is [70,32]" --checkpoint --a "" --b "parallel.tp=2 model.vocab=70" $gpt2 \
+    --precision.compute=fp32
+
+[ $failures -eq 0 ] && say "checkpoints of other layouts: $cells pairs"
+exit $((failures > 0))
