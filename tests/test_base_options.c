@@ -38,7 +38,8 @@ static const struct option rows[] = {
     OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank"),
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
-static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs) };
+static const struct option_alias aliases[] = { { "train.rate", "optim.lr" } };
+static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases) };
 
 static struct config config;
 static struct options options;
@@ -115,6 +116,17 @@ static void arguments_in_both_forms(void **state)
     assert_string_equal(config.note, "");
     assert_int_equal(TAKE("--log.verbose"), LS_OK);  /* a switch at the very end */
     assert_true(config.verbose);
+}
+
+static void another_name_is_the_same_option(void **state)
+{
+    const char *const arguments[] = { "--train.rate=0.25" };
+
+    (void)state;
+    assert_int_equal(take(arguments, 1), LS_OK);
+    assert_true(config.lr == 0.25);
+    assert_string_equal(options_origin(&options, "optim.lr"), "command line");
+    assert_string_equal(options_origin(&options, "train.rate"), "command line");
 }
 
 static void other_flags_are_not_ours(void **state)
@@ -388,7 +400,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_in_both_forms),
-        TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
+        TEST(another_name_is_the_same_option), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
         TEST(refusals_say_what_would_be_right), TEST(an_option_of_another_verb_is_refused),
         TEST(files_and_arguments_in_order),  TEST(a_bad_file_is_refused_with_its_line),
         TEST(the_resolved_config_shows_origins), TEST(the_printed_config_loads_back),
