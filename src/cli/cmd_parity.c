@@ -20,7 +20,7 @@
 #include "train/launch.h"
 #include "train/parity.h"
 
-static const char *sides[2];
+static const char *sides[2], *against;
 static struct parity_run own;  /* of --write */
 static int64_t steps = 3;
 static bool json, checkpoint;
@@ -31,6 +31,7 @@ static const struct flag flags[] = {
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
     { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b goes on from a checkpoint that a saves behind its first step" },
+    { "against", FLAG_STRING, &against, 0, 0, "FILE", "hold a against what --write wrote, in place of --b" },
     { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there behind the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: go on from the checkpoint there" },
@@ -146,6 +147,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     bool given[2];
     int64_t global[2], both;
 
+    if (against) return sides[1] ? ls_fail(LS_EINVAL, "--b and --against: one of them is held against --a") : open_side(in, 0, &s[0]);
     for (int i = 0; i < 2; i++) {
         LS_TRY(open_side(in, i, &s[i]));
         given[i] = is_given(&s[i], "train.global_batch");
@@ -296,12 +298,12 @@ static ls_status report(const struct parity_result *r)
 
 static ls_status compare(struct invocation *in, struct side *s, const char *folder)
 {
-    struct parity_bounds bounds = bounds_of(&s[0].in.config, &s[1].in.config);
+    struct parity_bounds bounds = bounds_of(&s[0].in.config, against ? &s[0].in.config : &s[1].in.config);
     struct parity_result result;
 
     LS_TRY(run_side(in, &s[0], folder, 'a'));
-    LS_TRY(run_side(in, &s[1], folder, 'b'));
-    LS_TRY(parity_compare(s[0].file, s[1].file, &bounds, &result));
+    if (!against) LS_TRY(run_side(in, &s[1], folder, 'b'));
+    LS_TRY(parity_compare(s[0].file, against ? against : s[1].file, &bounds, &result));
     return report(&result);
 }
 
@@ -356,6 +358,7 @@ static ls_status check(const struct invocation *in)
     struct side s[2] = { 0 };
 
     if (own.path) return LS_OK;
+    if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint is for --b, which goes on from it");
     if (own.save || own.load) return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : "load");
     if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step behind the --checkpoint", steps);
     if (in->world.launcher != LAUNCHER_NONE)
@@ -374,6 +377,7 @@ const struct command command_parity = {
     .examples =
         "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
         "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
+        "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"
         "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
         "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n",
 };

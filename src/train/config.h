@@ -123,6 +123,8 @@ ls_status config_check(struct config *c, unsigned verb);
 /* The parts of it that are about ranks and batches (config_layout.c). */
 ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
+/* config_fit.c: the layout is one that the model can be cut into. Behind the others. */
+ls_status config_check_fit(const struct config *c);
 /* config_plant.c: the mistake of debug.plant can be made here. */
 ls_status config_check_plant(const struct config *c);
 

@@ -155,6 +155,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 

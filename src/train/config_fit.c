@@ -1,0 +1,103 @@
+/* config_fit.c - a layout and a model that don't fit: told before any rank is started, by the options that say so. What passes here is
+ * looked at again where the program is made. */
+#include "train/config.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "parallel/partition.h"
+
+static ls_status check_tensor(const struct config *c, const ls_model *m)
+{
+    int64_t tp = c->parallel.tp;
+    const struct { const char *name; size_t n; } cut[] = {
+        { "heads", m->heads }, { m->experts ? "expert_ffn" : "ffn", m->experts ? m->expert_ffn : m->ffn },
+        { "shared_ffn", m->shared_ffn ? m->shared_ffn : SIZE_MAX }, { "vocab", c->model.vocab ? m->vocab : SIZE_MAX },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(cut); i++)
+        if (cut[i].n < (size_t)tp)
+            return ls_fail(LS_EINVAL, "model.%s=%zu over parallel.tp=%" PRId64 ": every rank wants one of them at least", cut[i].name, cut[i].n, tp);
+    return LS_OK;
+}
+
+static ls_status check_experts(const struct config *c, const ls_model *m)
+{
+    if (c->parallel.ep > 1 && m->experts < (size_t)c->parallel.ep)
+        return ls_fail(LS_EINVAL, "model.experts=%zu over parallel.ep=%" PRId64 ": every rank wants one of them at least", m->experts, c->parallel.ep);
+    if (c->parallel.cp > 1 && m->experts && m->capacity > 0)
+        return ls_fail(LS_EINVAL, "model.capacity=%g with parallel.cp=%" PRId64 ": it counts the tokens of whole samples, of which a rank has slices",
+                       m->capacity, c->parallel.cp);
+    return LS_OK;
+}
+
+static ls_status check_sequence(const struct config *c, const ls_model *m)
+{
+    int cp = (int)c->parallel.cp, tp = (int)c->parallel.tp;
+    bool ring = c->parallel.context == LS_CONTEXT_RING;
+    size_t T = (size_t)c->data.seq_len, pieces = cp == 1 ? 1 : ring ? 2 * (size_t)cp : (size_t)cp, least = SIZE_MAX;
+    size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, heads = units / (size_t)tp * (m->heads / units);
+
+    if (T < pieces)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d%s: %zu tokens at least are wanted", T, cp, ring ? ", two slices a rank" : "", pieces);
+    for (int r = 0; r < cp; r++) least = MIN(least, part_size(T, 1, cp > 1 && ring, r, cp));
+    if (c->parallel.sp && least < (size_t)tp)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d is slices of %zu tokens, over parallel.tp=%d with parallel.sp; every rank wants "
+                       "one of them at least", T, cp, least, tp);
+    if (cp > 1 && !ring && heads < (size_t)cp)
+        return ls_fail(LS_EINVAL, "parallel.context=all_to_all with parallel.cp=%d: of model.heads=%zu a rank of parallel.tp=%d has %zu, for %zu ranks of cp "
+                       "at most; parallel.context=ring takes more", cp, m->heads, tp, heads, heads);
+    return LS_OK;
+}
+
+static ls_status check_stages(const struct config *c, const ls_model *m)
+{
+    int64_t stages = c->parallel.pp * c->parallel.vpp;
+    int *begin;
+    bool given;
+
+    if (m->layers < (size_t)stages)
+        return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%" PRId64 " * parallel.vpp=%" PRId64 " stages: every one wants a layer at least",
+                       m->layers, c->parallel.pp, c->parallel.vpp);
+    begin = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *begin);
+    if (!begin) return LS_ENOMEM;
+    ls_status st = config_stages(c, m->layers, begin, &given);
+    mem_free(begin);
+    return st;
+}
+
+static ls_status check_pipeline(const struct config *c, const ls_model *m)
+{
+    ls_pipeline_schedule schedule;
+
+    if (c->parallel.pp <= 1) return LS_OK;
+    LS_TRY(check_stages(c, m));
+    ls_status st = config_pipeline(c, &schedule);
+    if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", c->parallel.schedule);
+    bool split = schedule.split;
+    ls_pipeline_schedule_free(&schedule);
+    if (split && c->parallel.zero >= 2 && !c->parallel.accumulate_whole)
+        return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.zero=%" PRId64 ": a gradient is made in parts between which others run; "
+                       "parallel.accumulate_whole=true keeps it whole until the last micro-batch", c->parallel.schedule, c->parallel.zero);
+    if (c->parallel.keep_gathered && c->parallel.zero == 3)
+        return ls_fail(LS_EINVAL, "parallel.keep_gathered with parallel.pp=%" PRId64 ": several micro-batches are under way between a forward and its "
+                       "backward", c->parallel.pp);
+    return LS_OK;
+}
+
+ls_status config_check_fit(const struct config *c)
+{
+    bool mesh = c->parallel.tp > 1 || c->parallel.cp > 1 || c->parallel.pp > 1 || c->parallel.ep > 1;
+    ls_image_model image;
+    ls_model m;
+
+    if (!mesh) return LS_OK;
+    if (config_image(c, &image))
+        return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", c->model.preset);
+    LS_TRY(config_model(c, 0, &m));
+    LS_TRY(check_tensor(c, &m));
+    LS_TRY(check_experts(c, &m));
+    LS_TRY(check_sequence(c, &m));
+    return check_pipeline(c, &m);
+}
