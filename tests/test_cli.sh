@@ -79,7 +79,7 @@ expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
 expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
     "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
-expect 2 "launch.ranks = parallel.dp does not hold: 1 = 4" "$lockstep" train $tiny --parallel.dp=4
+expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny --parallel.dp=4
 expect 2 "launch.ranks: 'x' is not a whole number" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
@@ -165,6 +165,11 @@ expect 2 "does nothing in 'plan'" "$lockstep" plan --optim.beta1=0.5
 expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
 expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
 expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"overhead":0.' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"stages":[1,1],"bubble":0.' "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 \
+    --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json
+expect 0 "11.1% of equal stages" "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 \
+    --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
 expect 0 '"gflops"' "$lockstep" bench gemm --m 64 --n 64 --k 64 --json
 expect 0 "format llmc" "$lockstep" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
 expect 0 "llmc, u16" "$lockstep" data inspect data/text.bin --vocab 300

@@ -395,6 +395,7 @@ static void everything(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    ls_comm_set_timeout(c, PATIENCE);
     nonsense(c);
     table(c);
     in_flight(c);
