@@ -117,11 +117,12 @@ def show_stages(o):
 def show_context(o):
     held = lambda r: r["memory"]["activations"] + r["memory"]["communication"]
     print(f"\ncp {o.compute[0]:<15} {'activations MiB':>15} {'in exchange':>11} {'x ranks':>8} {'wanted':>6} {'tokens/s':>8}")
-    alone = run(o, LONG, o.compute[0])
+    alone = run(o, LONG, o.compute[0], extra=["--bench.steps=1"])
     rows = {"1": (1, alone)}
     for cp in (2, 4):
         for context in ("ring", "all_to_all"):
-            rows[f"{cp} {context}"] = (cp, run(o, LONG, o.compute[0], ranks=cp, extra=[f"--parallel.cp={cp}", f"--parallel.context={context}"]))
+            rows[f"{cp} {context}"] = (cp, run(o, LONG, o.compute[0], ranks=cp, extra=["--bench.steps=1", f"--parallel.cp={cp}",
+                                                                                f"--parallel.context={context}"]))
     for name, (cp, r) in rows.items():
         print(f"{name:<18} {r['memory']['activations'] / 2**20:>15.1f} {r['memory']['communication'] / 2**20:>11.1f} "
               f"{cp * held(r) / held(alone):>8.3f} {MOST_MEMORY if 'ring' in name else '':>6} {rate(r):>8.0f}", flush=True)
