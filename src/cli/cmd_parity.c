@@ -210,6 +210,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
 static struct parity_bounds bounds_of(const struct config *a, const struct config *b)
 {
     bool half = config_type(a) != LS_F32 || config_type(b) != LS_F32, reduce = a->precision.reduce || b->precision.reduce;
+    bool rounded = half && !(a->precision.master && b->precision.master);  /* the weights themselves, in every update */
     int kind = a->optim.name;
     ls_image_model image;
     bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
@@ -217,7 +218,7 @@ static struct parity_bounds bounds_of(const struct config *a, const struct confi
     return (struct parity_bounds){
         .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5,
         .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
-        .weight = half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
+        .weight = rounded ? 8e-3 : half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
         .sensitive = divides ? a->optim.lr : 0,
         .later = config_image(a, &image) ? 1e4 : divides ? 10 : 1,
     };

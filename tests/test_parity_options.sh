@@ -1,0 +1,194 @@
+#!/bin/sh
+# test_parity_options.sh LOCKSTEP TESTS - meshes with every option that changes what a step does: more steps, types, recomputation,
+# accumulation, optimizers, dropout, offload, sizes that nothing divides, schedules from files, MPI; and the layouts that are refused.
+#
+# By default each option on one or two of the meshes, which take turns; LOCKSTEP_MATRIX=full: on all of them.
+set -u
+lockstep=$1
+folder=$(cd "$(dirname "$lockstep")" && pwd)
+. "$2/script.sh"
+cells=0
+full=0
+[ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
+
+shape="--model.layers=5 --model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
+gpt2="--model.preset=gpt2-tiny $shape"
+tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
+untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
+mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
+qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
+sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
+fp32="--precision.compute=fp32"
+batch="--train.global_batch=4 --train.accumulate=2"
+
+cat >flat.txt <<'END'
+parallel.tp=2 parallel.sp
+parallel.dp=2 parallel.zero=2 parallel.tp=2
+parallel.cp=2 parallel.zero=3
+parallel.tp=2 parallel.cp=2 parallel.context=all_to_all
+parallel.dp=2 parallel.cp=2 parallel.tp=2 parallel.zero=1 parallel.sp
+END
+cat >staged.txt <<'END'
+parallel.pp=2 parallel.schedule=zb-h1
+parallel.pp=2 parallel.vpp=2 parallel.tp=2 parallel.sp
+parallel.pp=3 parallel.dp=2 parallel.zero=1
+parallel.pp=2 parallel.cp=2 parallel.zero=2
+parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.accumulate_whole
+END
+cat flat.txt staged.txt >meshes.txt
+
+# equal A B OPTIONS...: the two layouts give one run.
+equal() {
+    a=$1 b=$2
+    shift 2
+    cells=$((cells + 1))
+    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+}
+
+# some FILE N OPTIONS...: N of the file's meshes against one rank, the next ones each time.
+turn=0
+some() {
+    file=$1 n=$2
+    shift 2
+    lines=$(wc -l <"$file")
+    [ $full -eq 1 ] && n=$lines
+    while [ "$n" -gt 0 ]; do
+        mesh=$(sed -n $((turn % lines + 1))p "$file")
+        turn=$((turn + 1)) n=$((n - 1))
+        equal "" "$mesh" "$@"
+    done
+}
+
+# ---- what a step does ----
+# Rounding in one step is what the next starts from: over 20 steps it grows with the learning rate.
+for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 2 $model $fp32 $sgd $batch --steps 20 --optim.lr=0.02; done
+equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=1 --steps 20 --optim.lr=0.02
+for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 1 $model $sgd $batch --precision.compute=bf16; done
+some meshes.txt 1 $gpt2 $sgd $batch --precision.compute=bf16 --precision.master=false
+for mode in selective full every:2; do
+    some meshes.txt 2 $tied $fp32 $sgd $batch --recompute.mode=$mode
+    some flat.txt 1 $gpt2 $fp32 $sgd $batch --recompute.mode=$mode --model.dropout=0.2
+    equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 recompute.mode=$mode" $qwen $fp32 $sgd --train.global_batch=2 --train.accumulate=1
+done
+equal "" "parallel.cp=2 parallel.ep=2 parallel.pp=2 recompute.mode=full" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=2
+for accumulate in 1 2 4; do some flat.txt 1 $untied $fp32 $sgd --train.global_batch=8 --train.accumulate=$accumulate; done
+for optimizer in adam adamw lamb lars; do some meshes.txt 2 $tied $fp32 --optim.name=$optimizer --optim.clip=0.1 $batch; done
+equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=2" $mixtral $fp32 --optim.name=lamb --optim.clip=0.1 --train.global_batch=2 --train.accumulate=1
+equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32 --optim.name=lars --optim.clip=0.1 --train.global_batch=2 --train.accumulate=1
+some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
+for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
+equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
+equal "" "parallel.tp=2 parallel.pp=2 parallel.overlap=false" $untied $fp32 $sgd $batch
+equal "" "parallel.tp=2 parallel.split=3" $untied $fp32 $sgd $batch
+equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tied $fp32 $sgd --train.global_batch=8 --train.accumulate=2
+equal "" "parallel.dp=2 parallel.tp=2 parallel.zero=3 parallel.keep_gathered" $tied $fp32 $sgd $batch
+equal "" "parallel.dp=2 parallel.cp=2 parallel.zero=2 parallel.bucket=4KiB parallel.first_bucket=1KiB" $untied $fp32 $sgd $batch
+equal "parallel.tp=4 parallel.sp" "parallel.pp=2 parallel.cp=2" $gpt2 $fp32 $sgd $batch
+
+# ---- sizes that nothing divides ----
+odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19 --launch.threads=1"
+for family in gpt2-tiny llama-tiny; do
+    for mesh in "parallel.tp=2" "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=3" "parallel.cp=2 parallel.context=all_to_all" \
+                "parallel.pp=2" "parallel.pp=3 parallel.tp=2 parallel.sp" "parallel.dp=2 parallel.zero=3 parallel.cp=2"; do
+        equal "" "$mesh" --model.preset=$family $odd $fp32 $sgd --train.global_batch=7 --train.accumulate=2
+    done
+done
+equal "" "parallel.tp=4" $untied $fp32 $sgd $batch                        # kv heads 2, vocabulary 67
+equal "" "parallel.tp=4 parallel.sp parallel.dp=2 parallel.zero=2" $untied $fp32 $sgd --train.global_batch=7 --train.accumulate=2
+equal "" "parallel.tp=3" $tied --model.kv_heads=2 $fp32 $sgd $batch       # kv heads on some of the ranks
+equal "" "parallel.dp=2 parallel.ep=2" $mixtral --model.experts=5 --model.expert_ffn=43 $fp32 $sgd --train.global_batch=3 --train.accumulate=1
+equal "" "parallel.cp=3 parallel.ep=3 parallel.tp=2" $qwen --model.experts=7 --data.seq_len=19 $fp32 $sgd --train.global_batch=2 --train.accumulate=1
+equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $fp32 $sgd --train.global_batch=7 --train.accumulate=1
+
+# ---- stages and schedules that a user writes down ----
+cat >mine <<'END'
+# two micro-batches forward, then one at a time
+stages 2 chunks 1 micro 4 order loop
+0: F0.0 F0.1 F0.2 B0.0 F0.3 B0.1 B0.2 B0.3
+1: F0.0 B0.0 F0.1 F0.2 B0.1 B0.2 F0.3 B0.3
+END
+cat >split <<'END'
+stages 2 chunks 1 micro 2 order loop
+0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1
+1: F0.0 B0.0 F0.1 B0.1 W0.1 W0.0
+END
+equal "" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $fp32 $sgd --train.global_batch=8 --train.accumulate=4
+equal "" "parallel.pp=2 parallel.tp=2 parallel.sp parallel.schedule=file:split" $untied $fp32 $sgd $batch
+equal "" "parallel.pp=2 parallel.stages=1,4" $tied $fp32 $sgd $batch
+equal "" "parallel.pp=3 parallel.stages=2,1,2 parallel.dp=2 parallel.zero=3" $untied $fp32 $sgd --train.global_batch=8 --train.accumulate=4
+equal "" "parallel.pp=2 parallel.vpp=2 parallel.stages=2,1,1,1" $gpt2 $fp32 $sgd $batch
+
+# ---- one layout twice has the same bits ----
+turn=0
+[ $full -eq 1 ] && times=10 || times=4
+while [ $turn -lt $times ]; do
+    mesh=$(sed -n $((3 * turn % 10 + 1))p meshes.txt)
+    for type in fp32 bf16; do
+        cells=$((cells + 1))
+        "$lockstep" parity --a "$mesh" --b "$mesh" $tied --precision.compute=$type $batch --json >out.txt 2>err.txt || bad "$mesh twice: $(cat err.txt)"
+        compared=$(sed 's/.*"compared":\([0-9]*\).*/\1/' out.txt)
+        [ "${compared:-0}" -gt 0 ] && grep -q "\"same_bits\":$compared," out.txt || bad "$mesh twice has other bits: $(cat out.txt)"
+    done
+    turn=$((turn + 1))
+done
+
+# ---- ranks that mpirun starts ----
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
+for kind in openmpi mpich; do
+    if ! command -v "mpirun.$kind" >/dev/null || [ ! -f "$folder/lockstep_$kind.so" ]; then
+        say "skipped: mpirun.$kind or lockstep_$kind.so is not there"
+        continue
+    fi
+    for mesh in "tp=2 sp pp=2" "dp=2 zero=2 cp=2" "pp=2 schedule=zb-h1"; do
+        words=
+        for word in $mesh; do words="$words --parallel.$word"; done
+        case $mesh in "pp=2 schedule=zb-h1") n=2 ;; *) n=4 ;; esac
+        cells=$((cells + 1))
+        ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 timeout -k 5 120 "mpirun.$kind" -n $n "$lockstep" parity --write "$work/$kind" $words $tied \
+            $fp32 $sgd $batch >out.txt 2>err.txt || bad "$kind, $mesh: $(cat out.txt err.txt)"
+        "$lockstep" parity --a "" --against "$kind" $tied $fp32 $sgd $batch >out.txt 2>err.txt || bad "$kind, $mesh: $(cat out.txt err.txt)"
+        grep -q "^equal: 3 steps" out.txt || bad "$kind, $mesh: does not say so: $(cat out.txt)"
+    done
+    rm -f "$kind"
+done
+
+# ---- what is refused: before anything starts, in one line that names option and numbers ----
+refused() {
+    words=$1 layout=$2
+    shift 2
+    "$lockstep" parity --a "" --b "$layout" "$@" --launch.threads=1 >out.txt 2>err.txt
+    got=$?
+    [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "--b: $words" err.txt || bad "exit $got: '$layout' $*: $(cat err.txt)"
+}
+refused "model.heads=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
+refused "model.vocab=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $gpt2 --model.vocab=3
+refused "model.ffn=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $untied --model.ffn=3
+refused "model.expert_ffn=1 over parallel.tp=2: every rank wants one" "parallel.tp=2" $mixtral --model.expert_ffn=1
+refused "model.experts=4 over parallel.ep=8: every rank wants one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
+refused "parallel.ep=2 does not divide parallel.dp / parallel.replicate * parallel.cp = 3" "parallel.dp=3 parallel.ep=2" $mixtral
+refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
+refused "model.capacity=1 with parallel.cp=2" "parallel.cp=2" $mixtral --model.capacity=1
+refused "data.seq_len=7 over parallel.cp=4, two slices a rank: 8 tokens at least" "parallel.cp=4" $untied --data.seq_len=7
+refused "data.seq_len=3 over parallel.cp=4: 4 tokens at least" "parallel.cp=4 parallel.context=all_to_all" $untied --data.seq_len=3
+refused "data.seq_len=3 over parallel.cp=1 is slices of 3 tokens, over parallel.tp=4 with parallel.sp" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
+refused "parallel.context=all_to_all with parallel.cp=4: of model.heads=3" "parallel.cp=4 parallel.context=all_to_all" --model.preset=gpt2-tiny $odd
+refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every one wants a layer" "parallel.pp=4" $gpt2 --model.layers=3
+refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every one wants a layer" "parallel.pp=2 parallel.vpp=2" $gpt2 --model.layers=3
+refused "parallel.stages=1,2: 2 numbers whose sum is 5 are wanted" "parallel.pp=2 parallel.stages=1,2" $gpt2
+refused "parallel.stages=1,x: 'x' is no number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
+refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
+refused "parallel.keep_gathered with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $gpt2 $batch
+refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
+refused "parallel.schedule=file:none: none: cannot open" "parallel.pp=2 parallel.schedule=file:none" $gpt2
+refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $batch
+refused "model.preset=resnet-tiny: image models are spread by parallel.dp alone" "parallel.tp=2" --model.preset=resnet-tiny
+"$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
+got=$?
+[ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt || bad "6 ranks for tp=4: exit $got: $(cat err.txt)"
+[ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
+
+[ $failures -eq 0 ] && say "options on meshes: $cells runs"
+exit $((failures > 0))
