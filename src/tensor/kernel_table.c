@@ -16,7 +16,7 @@
 
 #define VECTOR_PARTS(X, isa)                                                                            \
     X(pointwise_##isa) X(activation_##isa) X(softmax_##isa) X(layer_norm_##isa) X(rms_norm_##isa)       \
-    X(embedding_##isa) X(rows_##isa) X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa)  \
+    X(embedding_##isa) X(rows_##isa) X(route_##isa) X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa)  \
     X(optim_adam_##isa) X(batch_norm_##isa) X(merge_##isa) X(xent_parts_##isa)
 
 #define PRODUCT_PARTS(X) X(product) X(grouped) X(attention) X(xent) X(conv) X(pool) X(cut) X(onednn)
