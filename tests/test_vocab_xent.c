@@ -77,6 +77,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     ls_backward(p, ls_output(p, "loss", loss));
     options.fuse_loss = m->fuse;
     options.split_backward = m->split;
+    options.check_finite = 1;
     RANKS_TRY(ls_program_compile(p, &options));
     set_param(z->store, 0, "x", 0, R * C);
     set_param(z->store, 1, "w", first * C, rows * C);

@@ -60,7 +60,7 @@
     X(LINEAR_XENT, "linear_xent", 0)       /* x[R,C] w[V,C] y[R] i32 denom[1]? -> loss[1] lse[R] */             \
     X(LINEAR_XENT_GRAD, "linear_xent_grad", 0) /* x w y denom? lse? dloss[1] -> dx? dw? += loss? */             \
     X(XENT_COUNT, "xent_count", 0)         /* y[R] i32 -> denom[1] = rows with y >= 0, at least 1 */            \
-    X(XENT_PART, "xent_part", 0)           /* l[R,v] y[R] i32 -> stats[R,3] of the vocabulary's columns [first, first+v): largest, sum of exp(l - largest), l of y or -inf; embedding */ \
+    X(XENT_PART, "xent_part", 0)           /* l[R,v] y[R] i32 -> stats[R,3] of the vocabulary's columns [first, first+v): largest, sum of exp(l - largest), l of y or 0; embedding */ \
     X(XENT_WHOLE, "xent_whole", 0)         /* stats[n,R,3] y[R] denom[1] -> loss[1] +=, lse[R] */               \
     X(XENT_DLOGITS, "xent_dlogits", 1)     /* l[R,v] y[R] lse[R] denom[1] dloss[1] -> dl[R,v]; embedding */     \
     X(CUT, "cut", 0)                       /* x strided -> flat: block 0 of dim cut.dim, then block 1, ..; cut */ \

@@ -210,7 +210,7 @@ static void xent_part(const struct call *c)
             sum += exp(ref_get(l, r * v + i) - most);
         ref_put(stats, 3 * r, most);
         ref_put(stats, 3 * r + 1, sum);
-        ref_put(stats, 3 * r + 2, y < v ? ref_get(l, r * v + y) : -INFINITY);
+        ref_put(stats, 3 * r + 2, y < v ? ref_get(l, r * v + y) : 0);
     }
 }
 
@@ -221,13 +221,13 @@ static void xent_whole(const struct call *c)
     double loss = 0, denom = ref_get(&c->in[2], 0);
 
     for (size_t r = 0; r < R; r++) {
-        double most = -INFINITY, sum = 0, target = -INFINITY;
+        double most = -INFINITY, sum = 0, target = 0;
 
         for (size_t k = 0; k < n; k++)
             most = fmax(most, ref_get(stats, (k * R + r) * 3));
         for (size_t k = 0; k < n; k++) {
             sum += ref_get(stats, (k * R + r) * 3 + 1) * exp(ref_get(stats, (k * R + r) * 3) - most);
-            target = fmax(target, ref_get(stats, (k * R + r) * 3 + 2));
+            target += ref_get(stats, (k * R + r) * 3 + 2);
         }
         ref_put(&c->out[1], r, most + log(sum));
         if (ref_int(&c->in[1], r) >= 0)

@@ -54,7 +54,7 @@ static void part_rows(void *ctx, size_t begin, size_t end, int thread)
         BY_TYPE(type, T, part = part_of(T, logits, v))
         stats[3 * r] = part.most;
         stats[3 * r + 1] = part.sum;
-        stats[3 * r + 2] = y < v ? load_one(type, logits, y) : -INFINITY;
+        stats[3 * r + 2] = y < v ? load_one(type, logits, y) : 0;
     }
 }
 
@@ -102,10 +102,10 @@ static void xent_whole(const struct call *c)
 
     threads_for(R, row_grain(3 * n), whole_rows, (void *)c);
     for (size_t r = 0; r < R; r++) {
-        float target = -INFINITY;
+        float target = 0;
 
         for (size_t k = 0; k < n; k++)
-            target = MAX(target, stats[(k * R + r) * 3 + 2]);
+            target += stats[(k * R + r) * 3 + 2];
         if (y[r] >= 0)
             sum += (double)(lse[r] - target);
     }
