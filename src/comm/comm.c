@@ -303,3 +303,11 @@ bool comm_owns(const ls_comm *c, const void *p, size_t bytes)
     }
     return false;
 }
+
+void comm_fail(ls_comm *c, ls_status st)
+{
+    if (!c->transport || !c->transport->fail) return;
+    engine_enter();
+    run_fail(c, st);
+    engine_leave();
+}

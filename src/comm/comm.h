@@ -30,6 +30,9 @@ bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
  * communication, so a comm of "plan:" can be split. Collective. */
 typedef int comm_color_fn(void *ctx, int rank);
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out);
+/* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends
+ * at once, and every other rank's next look does. A comm of one rank: nothing. */
+void comm_fail(ls_comm *c, ls_status st);
 /* A planted fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
  * skipped ("skip"). */
 void comm_plant(ls_comm *c, const char *what);

@@ -263,6 +263,7 @@ ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeli
     l->schedule = *o->schedule;
     l->comm[0] = ls_mesh_comm(mesh, LS_GROUP_PP);
     l->comm[1] = ls_mesh_comm(mesh, LS_GROUP_PP_BACK);
+    l->world = ls_mesh_comm(mesh, LS_GROUP_WORLD);
     l->rank = ls_mesh_index(mesh, LS_GROUP_PP);
     l->runnable = !o->compile.plan_only;
     l->fused = o->compile.fuse_loss && l->schedule.backward;

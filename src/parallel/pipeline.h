@@ -27,6 +27,7 @@ struct ls_pipeline {
     struct chunk *chunk;            /* [schedule.chunks] */
     int          *begin;            /* [stages*chunks + 1] */
     ls_comm      *comm[2];          /* for activations, for gradients; NULL: one rank */
+    ls_comm      *world;            /* NULL: one rank */
     int           rank;
     bool          runnable, fused;  /* fused: the loss is made by the backward */
     ls_pipeline_spent spent;

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "comm/comm.h"
 
 struct run { ls_pipeline *l; ls_pipeline_feed *before, *after; void *ctx; };
 
@@ -122,12 +123,15 @@ static ls_status finish(ls_pipeline *l)
     return first;
 }
 
-/* Buffers are the comm's until their messages are over. The first message stays. */
+/* Buffers are the comm's until their messages are over, and some would never come: nobody waits for a rank that has failed. The
+ * first message stays. */
 static ls_status give_up(ls_pipeline *l, ls_status st)
 {
     char message[512];
 
     snprintf(message, sizeof message, "%s", ls_errmsg());
+    if (l->world)
+        comm_fail(l->world, st);
     finish(l);
     return ls_fail(st, "%s", message);
 }
