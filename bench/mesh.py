@@ -3,7 +3,7 @@
 
     bench/mesh.py [--lockstep build/lockstep] [--parts tp pp cp overhead] [--compute fp32 bf16] [--rounds 1] [--steps 2] [-- --section.key=value ...]
 
-Two cores, ranks of one thread each. All four parts take 5 minutes on an idle machine. References run in turn with what is compared to them, so
+Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. References run in turn with what is compared to them, so
 that a slow spell meets both; a ratio is tokens/s over the mean of the references before and behind it, the table has medians over the rounds.
 
 tp        GPT-2 124M, T=1024, B=2: two ranks against one rank of two threads. "split n": a product whose sum travels is made in n parts.
@@ -22,7 +22,7 @@ import statistics
 import subprocess
 
 GPT2 = ["--model.preset=gpt2-124m", "--data.seq_len=1024", "--train.micro_batch=2", "--train.accumulate=1"]
-STAGED = ["--model.preset=gpt2-124m", "--model.layers=7", "--model.vocab=9216", "--data.seq_len=256", "--train.micro_batch=1",
+STAGED = ["--model.preset=gpt2-124m", "--model.layers=7", "--model.vocab=9216", "--data.seq_len=512", "--train.micro_batch=1",
           "--train.accumulate=8"]
 LONG = ["--model.preset=llama-demo", "--model.layers=4", "--model.max_positions=8192", "--data.seq_len=8192", "--train.micro_batch=1",
         "--train.accumulate=1"]
@@ -89,12 +89,12 @@ def show_tensor(o):
 def measure_stages(o, compute):
     found = {name: [] for name in STAGES}
     for _ in range(o.rounds):
-        before = [run(o, STAGED, compute, threads=n) for n in (1, 2)]
+        threads = [run(o, STAGED, compute)]
         ours = {name: run(o, STAGED, compute, ranks=2, extra=["--parallel.pp=2", f"--parallel.schedule={name}", *extra])
                 for name, extra in STAGES.items()}
-        after = [run(o, STAGED, compute, threads=n) for n in (1, 2)]
+        threads += [run(o, STAGED, compute, threads=2), run(o, STAGED, compute)]
         for name, row in ours.items():
-            found[name].append((row, rate(before[0], after[0]), rate(before[1], after[1])))
+            found[name].append((row, rate(threads[0], threads[2]), rate(threads[1])))
     return found
 
 
