@@ -121,7 +121,7 @@ static const char run_page[] =
     "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication offload\n"
     "other peak} (bytes, most held during the step), comm {operation: {calls bytes seconds exposed}} (bytes that one rank sent;\n"
     "exposed: seconds that it waited), time {compute exposed optimizer data} (seconds of the step), axis {dp cp tp pp ep} (seconds\n"
-    "waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time that is waiting), expert_load (of\n"
+    "waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time in which there is nothing to do), expert_load (of\n"
     "experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss (where there was an evaluation). Of several ranks: the largest's; --log.per_rank=true adds a file a rank.\n"
     "\n"
     "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"

@@ -16,7 +16,7 @@
  *                        put on the wire, seconds from start to end, and the part of them that it waited
  *     time               {compute exposed optimizer data}: where step_seconds went; exposed is communication waited for
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
- *     bubble             of a pipeline: share of ranks x seconds of forward and backward in which a rank waits for a message
+ *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has nothing to do
  *     expert_load        of a model with experts: a list a layer of the tokens of this step that chose each
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one

@@ -133,16 +133,22 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     note_speed(t, m, began);
     note_comm(m, comm);
     note_axes(t, m, axis);
-    if (t->step.pipeline) {
-        ls_pipeline_spent spent = ls_pipeline_spent_last(t->step.pipeline);
-
-        m->bubble = spent.waiting / spent.total;
-    }
     mem_read(&m->memory);
     return LS_OK;
 }
 
 /* ---- what ranks tell each other behind a step ---- */
+
+static ls_status note_bubble(const struct trainer *t, struct metrics *m)
+{
+    if (!t->step.pipeline) return LS_OK;
+    ls_pipeline_spent spent = ls_pipeline_spent_last(t->step.pipeline);
+    double busy = spent.forward + spent.backward + spent.weights, longest = spent.total;
+    LS_TRY(ranks_sum(&t->ranks, &busy, 1));
+    LS_TRY(ranks_most(&t->ranks, &longest, 1));
+    m->bubble = 1 - busy / (longest * t->ranks.size);
+    return LS_OK;
+}
 
 /* Figures of one rank become the largest of any; what one was asked to do, all do. */
 static ls_status meet(struct trainer *t, struct metrics *m)
@@ -160,8 +166,7 @@ static ls_status meet(struct trainer *t, struct metrics *m)
         memcpy(&told[COMM + 4 * i], (double[4]){ (double)c->calls, (double)c->bytes, c->seconds, c->exposed }, 4 * sizeof *told);
     }
     LS_TRY(ranks_most(&t->ranks, told, TOLD));
-    if (t->step.pipeline) LS_TRY(ranks_sum(&t->ranks, &m->bubble, 1));
-    m->bubble /= t->ranks.size;
+    LS_TRY(note_bubble(t, m));
     memcpy(m->axis, &told[AXES], sizeof m->axis);
     t->stop = (int)told[STOP];
     t->save = told[SAVE] > 0;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -246,11 +247,15 @@ static ls_status open_folder(struct trainer *t, const struct options *options)
     return LS_OK;
 }
 
-/* What all ranks' products reach when all of them compute. */
+/* What all ranks' products reach when all of them compute: ranks that share a core have it in turns. */
 static ls_status measure_peak(struct trainer *t)
 {
+    struct world world;
+
+    LS_TRY(world_find(&world));
     if (t->ranks.comm) LS_TRY(ls_barrier(t->ranks.comm));
     LS_TRY(machine_peak_flops(config_type(t->config), &t->peak_flops));
+    t->peak_flops *= fmin(1, (double)sysconf(_SC_NPROCESSORS_ONLN) / (threads_count() * MAX(world.local_size, 1)));
     return ranks_sum(&t->ranks, &t->peak_flops, 1);
 }
 
