@@ -119,10 +119,11 @@ static const char run_page[] =
     "\n"
     "Keys of metrics.jsonl: step, loss (nats a token), grad_norm (before clipping), lr, tokens (of the step),\n"
     "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication offload\n"
-    "other peak} (bytes, most held during the step), comm {operation: {calls bytes seconds exposed}} (bytes that one rank sent;\n"
-    "exposed: seconds that it waited), time {compute exposed optimizer data} (seconds of the step), axis {dp cp tp pp ep} (seconds\n"
-    "waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time in which there is nothing to do), expert_load (of\n"
-    "experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss (where there was an evaluation). Of several ranks: the largest's; --log.per_rank=true adds a file a rank.\n"
+    "other peak} (bytes, most held during the step), comm {operation: {calls bytes seconds exposed}} (bytes that one rank\n"
+    "sent; exposed: seconds that it waited), time {compute exposed optimizer data} (seconds of the step), axis {dp cp tp pp\n"
+    "ep} (seconds waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time in which there is\n"
+    "nothing to do), expert_load (of experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss\n"
+    "(where there was an evaluation). Of several ranks: the largest's; --log.per_rank=true adds a file a rank.\n"
     "\n"
     "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
     "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
@@ -178,6 +179,7 @@ static const char layouts_page[] =
     "  lockstep plan --print-mesh --parallel.pp=2 --parallel.dp=2 --parallel.tp=4\n"
     "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg\n"
     "\n"
+    "In bf16 a token near a tie may go to another expert under another layout; fp32 is where parity is narrow.\n"
     "A checkpoint saved under any layout is gone on with under any other. A pipeline wants several micro-batches a step\n"
     "(--train.accumulate, or its other name --parallel.accumulate): M of them leave (pp-1)/(M+pp-1) of the time idle.\n";
 
