@@ -8,7 +8,7 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 cells=0
-stride=${LOCKSTEP_STRIDE:-37}
+stride=${LOCKSTEP_STRIDE:-13}
 [ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
 
 shape="--model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
