@@ -105,6 +105,7 @@ int main(void)
 
     TRY(ls_mesh_text(&m, MACHINE, &text));
     printf("%s\nrefused:\n", text);
+    ls_free(text);
     int no = refused((ls_mesh_shape){ 2, 3, 1, 1, 4, 1 }, 16) + refused((ls_mesh_shape){ 3, -1, 1, 1, 4, 1 }, 16) +
              refused((ls_mesh_shape){ 2, 2, 1, 1, 4, 4 }, 16);
     printf("\n");
