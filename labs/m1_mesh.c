@@ -7,6 +7,7 @@
 #include <string.h>
 #include "lab.h"
 #include "lockstep/mesh.h"
+#include "lockstep/program.h"
 
 enum { MACHINE = 8 };
 
