@@ -1,7 +1,8 @@
-# script.sh - what the test scripts on ranks begin with: . "$2/script.sh", where $1 is the command and $2 this folder.
+# script.sh - what the test scripts on ranks begin with: . "$2/script.sh", where $lockstep is the command and $2 this folder.
 #
 # Leaves the script in an empty folder that goes with it, with TMPDIR inside, a text.txt, and bad() to count failures. What
 # $launcher names is killed at the end.
+lockstep=$(cd "$(dirname "$lockstep")" && pwd)/${lockstep##*/}  # it may be named from where we were
 work=$(mktemp -d)
 mkdir "$work/tmp"
 TMPDIR=$work/tmp
@@ -13,6 +14,19 @@ failures=0
 
 say() { printf '%s\n' "$*"; }
 bad() { say "FAILED: $*"; failures=$((failures + 1)); }
+
+# The value of the variable that is named.
+options() { eval "echo \$$1"; }
+
+# equal A B OPTIONS...: `parity` says that the two layouts give one run.
+cells=0
+equal() {
+    a=$1 b=$2
+    shift 2
+    cells=$((cells + 1))
+    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+}
 
 i=0
 while [ $i -lt 600 ]; do

@@ -7,19 +7,9 @@
 # layouts of the same ranks and micro-batches; against one rank only without.
 set -u
 lockstep=$1
-work=$(mktemp -d)
-mkdir "$work/tmp"
-TMPDIR=$work/tmp
-export TMPDIR
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-cells=0
+. "${2:-$(dirname "$0")}/script.sh"
 full=0
 [ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
-
-say() { printf '%s\n' "$*"; }
-bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
 small="--data.seq_len=6 --launch.threads=1"
 gpt2="--model.preset=gpt2-tiny --model.width=32 --model.heads=2 --model.ffn=48 --model.vocab=67 $small"
@@ -28,17 +18,6 @@ tied="--model.preset=llama-tiny --model.width=32 --model.ffn=40 --model.vocab=67
 image="--model.preset=resnet-tiny --launch.threads=1"
 sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
 fp32="--precision.compute=fp32"
-
-options() { eval "echo \$$1"; }
-
-# equal A B OPTIONS...: the two layouts give one run.
-equal() {
-    a=$1 b=$2
-    shift 2
-    cells=$((cells + 1))
-    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
-}
 
 # refused CODE WORDS ARGUMENTS...
 refused() {

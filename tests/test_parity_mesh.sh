@@ -3,11 +3,10 @@
 # weights of 3 steps in fp32. The layouts are generated: all products of dp, tp, cp and pp with the zero stages, sequence slices, ways of
 # context, schedules, virtual stages and experts' ranks that fit them; each layout is tried with one of the models that can be cut so.
 #
-# By default every STRIDE-th layout and a handful more; LOCKSTEP_MATRIX=full: all of them.
+# By default every 13th layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.
 set -u
 lockstep=$1
-. "$2/script.sh"
-cells=0
+. "${2:-$(dirname "$0")}/script.sh"
 stride=${LOCKSTEP_STRIDE:-13}
 [ "${LOCKSTEP_MATRIX:-}" = full ] && stride=1
 
@@ -19,17 +18,6 @@ mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
 qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
 sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
 fp32="--precision.compute=fp32"
-
-options() { eval "echo \$$1"; }
-
-# equal A B OPTIONS...: the two layouts give one run.
-equal() {
-    a=$1 b=$2
-    shift 2
-    cells=$((cells + 1))
-    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
-}
 
 # ---- the generator: a line a layout, "model dp layers micro-batches words..." ----
 layouts() {

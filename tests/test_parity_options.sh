@@ -6,8 +6,7 @@
 set -u
 lockstep=$1
 folder=$(cd "$(dirname "$lockstep")" && pwd)
-. "$2/script.sh"
-cells=0
+. "${2:-$(dirname "$0")}/script.sh"
 full=0
 [ "${LOCKSTEP_MATRIX:-}" = full ] && full=1
 
@@ -36,15 +35,6 @@ parallel.pp=2 parallel.cp=2 parallel.zero=2
 parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.accumulate_whole
 END
 cat flat.txt staged.txt >meshes.txt
-
-# equal A B OPTIONS...: the two layouts give one run.
-equal() {
-    a=$1 b=$2
-    shift 2
-    cells=$((cells + 1))
-    "$lockstep" parity --a "$a" --b "$b" "$@" >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
-}
 
 # some FILE N OPTIONS...: N of the file's meshes against one rank, the next ones each time.
 turn=0
