@@ -153,6 +153,7 @@ refused() {
     got=$?
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "--b: $words" err.txt || bad "exit $got: '$layout' $*: $(cat err.txt)"
 }
+refused "recompute.mode=budget:1MiB with parallel.tp=2" "parallel.tp=2" $gpt2 --recompute.mode=budget:1MiB
 refused "model.heads=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
 refused "model.vocab=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $gpt2 --model.vocab=3
 refused "model.ffn=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $untied --model.ffn=3

@@ -241,8 +241,9 @@ static ls_status check(const struct invocation *in)
                        json ? "--json" : "--print-program");
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s: it draws what --print-schedule prints", svg);
     if (machine && !print_mesh) return ls_fail(LS_EINVAL, "--machine %" PRId64 ": it is for --print-mesh", machine);
-    if (rank < in->config.launch.ranks) return LS_OK;
-    return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
+    if (rank >= in->config.launch.ranks)
+        return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
+    return draws ? LS_OK : config_check_fit(&in->config);  /* pictures need no model that fits */
 }
 
 const struct command command_plan = {

@@ -86,6 +86,14 @@ static ls_status check_pipeline(const struct config *c, const ls_model *m)
     return LS_OK;
 }
 
+/* Each rank would decide by its own bytes how many blocks exchange again. */
+static ls_status check_recompute(const struct config *c)
+{
+    if (strncmp(c->recompute.mode, "budget:", 7) != 0 || (c->parallel.tp <= 1 && c->parallel.cp <= 1 && c->parallel.ep <= 1)) return LS_OK;
+    return ls_fail(LS_EINVAL, "recompute.mode=%s with parallel.tp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.ep=%" PRId64 ": ranks could choose "
+                   "different blocks; selective, full or every:K is the same on all", c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
+}
+
 ls_status config_check_fit(const struct config *c)
 {
     bool mesh = c->parallel.tp > 1 || c->parallel.cp > 1 || c->parallel.pp > 1 || c->parallel.ep > 1;
@@ -95,6 +103,7 @@ ls_status config_check_fit(const struct config *c)
     if (!mesh) return LS_OK;
     if (config_image(c, &image))
         return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", c->model.preset);
+    LS_TRY(check_recompute(c));
     LS_TRY(config_model(c, 0, &m));
     LS_TRY(check_tensor(c, &m));
     LS_TRY(check_experts(c, &m));
