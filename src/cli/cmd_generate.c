@@ -8,13 +8,15 @@
 #include "cli/print_sample.h"
 
 static const char *prompt = "", *id_list, *tokenizer, *logits_file;
-static int64_t count = 200, top_k = 0, seed = 1;
+enum { USUAL_TOKENS = 200 };
+
+static int64_t count = -1, top_k = 0, seed = 1;
 static double temperature = 0.8, top_p = 0.95;
 
 static const struct flag flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to go on from" },
     { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same as token ids" },
-    { "tokens", FLAG_INT, &count, 0, 1e9, "N", "most tokens to make [200]" },
+    { "tokens", FLAG_INT, &count, -1, 1e9, "N", "most tokens to generate; -1: 200, or as many as the model has positions for [-1]" },
     { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
       "0: the likeliest token, always; 1: as the model says [0.8]" },
     { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "draw from the K likeliest tokens; 0: from all [0]" },
@@ -97,14 +99,25 @@ static ls_status write_logits(const struct trained *t, const int32_t *ids, size_
     return st;
 }
 
-static ls_status make(const struct trained *t)
+static ls_status print_text(const struct trained *t, const int32_t *ids, size_t n)
 {
     struct sampling s = { temperature, (size_t)top_k, top_p, (uint64_t)seed };
+    size_t room, tokens = (size_t)count;
+
+    if (count < 0) {
+        LS_TRY(generate_room(t, n, &room));
+        tokens = MIN(room, (size_t)USUAL_TOKENS);
+    }
+    return print_sample(t, ids, n, tokens, &s);
+}
+
+static ls_status make(const struct trained *t)
+{
     int32_t *ids = NULL;
     size_t n;
 
     LS_TRY(id_list ? parse_ids(t, &ids, &n) : print_encode(t, prompt, &ids, &n));
-    ls_status st = logits_file ? write_logits(t, ids, n) : print_sample(t, ids, n, (size_t)count, &s);
+    ls_status st = logits_file ? write_logits(t, ids, n) : print_text(t, ids, n);
     mem_free(ids);
     return st;
 }

@@ -184,7 +184,7 @@ static void put_commands(const struct trainer *t)
     printf("\n");
     if (t->step.image) return;
     label("sample");
-    printf("%s generate %s --prompt \"In the\"\n", program, folder);
+    printf("%s generate %s %s\n", program, folder, t->data.tokenizer ? "--prompt \"In the\"" : "--ids 0");
 }
 
 void report_end(const struct trainer *t)

@@ -57,7 +57,7 @@ static const struct option rows[] = {
     STRING(data.tokenizer, "bytes", T | P | D,
            "bytes, bpe (learnt from the text), tokenizer.json, FILE.tiktoken or a folder; a token file needs none"),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "tokens that tokenizer=bpe learns"),
-    INT(data.seq_len, "256", 1, 1e7, "tokens", STEP, "length of a sample"),
+    INT(data.seq_len, "-1", -1, 1e7, "tokens", STEP, "tokens per sample; -1: 256, or the model's positions if it has fewer"),
     REAL(data.val_fraction, "0.05", 0, 0.9, "", T | P, "share kept for validation, from the end; 0: none"),
     BOOL(data.shuffle, "true", T, "samples in random order, a new one each epoch"),
 
@@ -130,7 +130,7 @@ static const struct option rows[] = {
 
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines where output is no terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder"),
-    BOOL(log.trace, "false", T, "write RUN/trace.json: what every rank did when, for Perfetto or chrome://tracing"),
+    BOOL(log.trace, "false", T, "write RUN/trace.json (resumed after step N: trace_step_N.json): what every rank did when, for Perfetto or chrome://tracing"),
     BOOL(log.per_rank, "false", T, "write metrics.rank_NNNN.jsonl too, a file a rank"),
 
     INT(bench.steps, "5", 1, 1e6, "steps", B, "steps that are timed"),

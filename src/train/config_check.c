@@ -144,6 +144,21 @@ static ls_status check_schedule(struct config *c)
     return LS_OK;
 }
 
+enum { USUAL_SEQ_LEN = 256 };
+
+static ls_status choose_seq_len(struct config *c)
+{
+    ls_image_model image;
+    ls_model m;
+
+    if (c->data.seq_len == 0)
+        return ls_fail(LS_EINVAL, "data.seq_len=0 is out of range: 1 or more tokens, or -1 for %d or the model's positions", USUAL_SEQ_LEN);
+    if (c->data.seq_len > 0 || config_image(c, &image)) return LS_OK;
+    LS_TRY(config_model(c, 0, &m));
+    c->data.seq_len = (int64_t)MIN(m.max_positions, (size_t)USUAL_SEQ_LEN);
+    return LS_OK;
+}
+
 static ls_status check_rules(struct config *c, const struct config *defaults, unsigned verb)
 {
     ls_compile_options recompute;
@@ -154,6 +169,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
     LS_TRY(check_idle(c, defaults, verb));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
+    if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;

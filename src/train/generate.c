@@ -201,15 +201,26 @@ static ls_status run(struct generation *g, const int32_t *prompt, size_t n, size
     }
 }
 
+ls_status generate_room(const struct trained *t, size_t n, size_t *room)
+{
+    size_t positions = t->model.max_positions;
+
+    if (n >= positions)
+        return ls_fail(LS_EINVAL, "a prompt of %zu tokens leaves no position for another: the model has %zu; shorten the prompt", n, positions);
+    *room = positions - n;
+    return LS_OK;
+}
+
 ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
                    generate_token_fn *fn, void *ctx)
 {
     struct generation g = { .trained = t };
-    size_t total;
+    size_t room = 0;
 
-    if (!size_add(n, count, &total) || total > t->model.max_positions)
-        return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions", n, count,
-                       t->model.max_positions);
+    if (count > 0 || n > t->model.max_positions) LS_TRY(generate_room(t, n, &room));
+    if (count > room)
+        return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions; at most %zu more fit", n, count,
+                       t->model.max_positions, room);
     ls_status st = open_generation(&g, n, count);
     if (st == LS_OK) st = run(&g, prompt, n, count, s, fn, ctx);
     close_generation(&g);

@@ -193,7 +193,7 @@ static ls_status open_events(struct run_folder *r, uint64_t step)
     mem_free(path);
     if (st != LS_OK) return st;
     append_put(&r->events, record, tb_version_record(wall_time(), record));
-    append_put(&r->events, record, tb_start_record(wall_time(), (int64_t)step, record));
+    append_put(&r->events, record, tb_start_record(wall_time(), (int64_t)step + 1, record));
     return LS_OK;
 }
 

@@ -8,7 +8,7 @@
  *     log/rank_NNNN.log     what each rank logged
  *     log/rank_NNNN.err     what each rank wrote to standard error, where our launcher started it
  *     calls/rank_NNNN       the last calls for communication, see comm/calls.h; `lockstep doctor RUN` reads them
- *     trace.json            with log.trace
+ *     trace.json            with log.trace; trace_step_NNNNNNNN.json of a start that resumed after that step
  *     checkpoints/          step_NNNNNNNN folders
  *     lock                  held with flock(2) while a process runs here, whose number it has
  */

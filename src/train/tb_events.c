@@ -89,12 +89,12 @@ size_t tb_version_record(double wall_time, unsigned char *out)
     return record_end(&w, out);
 }
 
-size_t tb_start_record(double wall_time, int64_t step, unsigned char *out)
+size_t tb_start_record(double wall_time, int64_t next_step, unsigned char *out)
 {
     static const unsigned char start[] = { 1 << 3 | WIRE_VARINT, 1 };
     struct writer w = event_begin(out, wall_time);
 
-    put_step(&w, step);
+    put_step(&w, next_step);
     put_bytes(&w, EVENT_SESSION, start, sizeof start);
     return record_end(&w, out);
 }

@@ -5,8 +5,8 @@
  *     masked(crc) = ((crc >> 15) | (crc << 17)) + 0xa282ead8
  * data is a protobuf message Event: 1 wall_time (double), 2 step (int64), 3 file_version (string), 5 summary,
  * 7 session_log. The first record's file_version is "brain.Event:2". A Summary repeats field 1, a value: 1 tag
- * (string), 2 simple_value (float). A session_log with 1 status = 1 (START) and a step tells TensorBoard to forget what
- * an earlier file said about this step and later ones: a resumed run draws one line.
+ * (string), 2 simple_value (float). A session_log with 1 status = 1 (START) makes TensorBoard drop what earlier files say about
+ * the event's step and later ones. It names the step that runs next, so a resumed run has every step once.
  */
 #ifndef LS_TRAIN_TB_EVENTS_H
 #define LS_TRAIN_TB_EVENTS_H
@@ -21,7 +21,7 @@ enum { TB_SCALARS = 16, TB_TAG = 48, TB_RECORD = 64 + TB_SCALARS * (TB_TAG + 16)
 
 /* Whole records into out[TB_RECORD]; give their bytes. At most TB_SCALARS scalars, tags shorter than TB_TAG. */
 size_t tb_version_record(double wall_time, unsigned char *out);
-size_t tb_start_record(double wall_time, int64_t step, unsigned char *out);
+size_t tb_start_record(double wall_time, int64_t next_step, unsigned char *out);
 size_t tb_scalars_record(double wall_time, int64_t step, int count, const struct tb_scalar *scalars,
                          unsigned char *out);
 

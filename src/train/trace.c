@@ -240,10 +240,15 @@ static ls_status give(const struct ranks *r, const struct json_out *j)
     return ls_send(r->comm, j->text, j->bytes, LS_U8, 0, NULL);
 }
 
-static ls_status gather(const struct ranks *r, const struct json_out *j, const char *folder)
+static char *trace_path(const char *folder, uint64_t first)
+{
+    return first ? file_path("%s/trace_step_%08" PRIu64 ".json", folder, first) : file_path("%s/trace.json", folder);
+}
+
+/* Owns path, which may be NULL: no memory. */
+static ls_status gather(const struct ranks *r, const struct json_out *j, char *path)
 {
     static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", tail[] = "\n]}\n";
-    char *path = file_path("%s/trace.json", folder);
     file_writer *w = NULL;
     ls_status st = path ? file_writer_open(path, &w) : LS_ENOMEM;
 
@@ -261,12 +266,12 @@ static ls_status gather(const struct ranks *r, const struct json_out *j, const c
     return st;
 }
 
-ls_status trace_write(struct trace *t, const struct ranks *ranks, const char *folder)
+ls_status trace_write(struct trace *t, const struct ranks *ranks, const char *folder, uint64_t first)
 {
     struct json_out j = { 0 };
     ls_status st = put_all(t, ranks->rank, &j);
 
-    if (st == LS_OK) st = ranks->rank == 0 ? gather(ranks, &j, folder) : give(ranks, &j);
+    if (st == LS_OK) st = ranks->rank == 0 ? gather(ranks, &j, trace_path(folder, first)) : give(ranks, &j);
     json_out_free(&j);
     return st;
 }

@@ -300,7 +300,7 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
     stop_install();
     ranks_be_patient(&t->ranks, false);
     ls_status st = run(t, is_first(t) ? watch : &nobody);
-    if (st == LS_OK && t->trace) st = trace_write(t->trace, &t->ranks, t->folder.path);
+    if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
     stop_uninstall();
     return st;
