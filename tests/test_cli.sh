@@ -152,7 +152,7 @@ expect 0 "Line" "$lockstep" generate back --prompt "Line" --tokens 5
 expect 2 "give --to" "$lockstep" ckpt export straight
 expect 0 "step 1 of 1" "$lockstep" train --data.text=text.txt --model.hf=hf --data.tokenizer=hf --data.seq_len=16 --train.steps=1 \
     --train.eval_batches=1 --run.dir=tuned
-expect 1 "model.rope_theta does nothing here" "$lockstep" plan --model.preset=gpt2-124m --model.rope_theta=500
+expect 2 "model.rope_theta does nothing here" "$lockstep" plan --model.preset=gpt2-124m --model.rope_theta=500
 expect 0 "activations" "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
 measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"memory\":{[^}]*\"$1\":\([0-9]*\).*/\1/"; }
 "$lockstep" plan --config straight/config.yaml --json >planned.json
