@@ -66,7 +66,7 @@ pid_t case_launch(int ranks, char *const argv[], bool bind)
     case_redirect("err", STDERR_FILENO);
     setenv("LAUNCH_TEST", case_mark, 1);
     setenv("TMPDIR", case_folder, 1);
-    ls_status st = launch_run(&(struct launch){ ranks, argv, log, bind }, &code);
+    ls_status st = launch_run(&(struct launch){ .ranks = ranks, .argv = argv, .log_folder = log, .bind = bind }, &code);
     if (st != LS_OK) code = 97;
     if (code) fprintf(stderr, "lockstep probe: %s\n", ls_errmsg());
     mem_free(log);

@@ -80,7 +80,7 @@ static void leave_children(void)
 
 static void on_signal(int s)
 {
-    const char *text = s == SIGUSR1 ? "usr1\n" : s == SIGINT ? "int\n" : "term\n";
+    const char *text = s == SIGUSR1 ? "usr1\n" : s == SIGINT ? "int\n" : s == SIGHUP ? "hup\n" : "term\n";
     ssize_t done = write(STDERR_FILENO, text, strlen(text));
 
     if (s != SIGUSR1 || done < 0) _exit(0);
@@ -125,6 +125,7 @@ static int rank_main(const char *what, const char *who)
         signal(SIGUSR1, on_signal);
         signal(SIGTERM, on_signal);
         signal(SIGINT, on_signal);
+        signal(SIGHUP, on_signal);
         fprintf(stderr, "ready\n");
         for (;;) pause();
     }
@@ -349,7 +350,7 @@ static void the_death_of_the_launcher_ends_the_ranks(void **state)
 
 static void signals_are_passed_on(void **state)
 {
-    static const struct { int number; const char *said; } asked[] = { { SIGTERM, "term" }, { SIGINT, "int" } };
+    static const struct { int number; const char *said; } asked[] = { { SIGTERM, "term" }, { SIGINT, "int" }, { SIGHUP, "hup" } };
 
     (void)state;
     for (size_t k = 0; k < COUNT_OF(asked); k++) {
@@ -451,7 +452,7 @@ static void what_was_there_before_stays(void **state)
         case_redirect("out", STDOUT_FILENO);
         char *const argv[] = { "test_launch", "--rank", "family", "0", NULL };
         int code = 98;
-        ls_status st = launch_run(&(struct launch){ 2, argv, NULL, false }, &code);
+        ls_status st = launch_run(&(struct launch){ .ranks = 2, .argv = argv }, &code);
         bool alive = kill(mine, 0) == 0 && waitpid(mine, NULL, WNOHANG) == 0;
         kill(mine, SIGKILL);
         waitpid(mine, NULL, 0);
@@ -467,7 +468,7 @@ static void no_rank_is_refused(void **state)
     int code = 55;
 
     (void)state;
-    assert_int_equal(launch_run(&(struct launch){ 0, argv, NULL, false }, &code), LS_EINVAL);
+    assert_int_equal(launch_run(&(struct launch){ .argv = argv }, &code), LS_EINVAL);
     assert_int_equal(code, 55);
 }
 

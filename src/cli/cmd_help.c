@@ -135,8 +135,9 @@ static const char exit_page[] =
     "    2  usage: an option or argument is unknown or impossible\n"
     "    3  a peer was lost or did not answer in time; starting again may help\n"
     "\n"
-    "SIGINT and SIGTERM save a checkpoint after the step that runs, then leave with 0; the second one leaves at once with\n"
-    "128 + its number. SIGUSR1 saves and goes on.\n";
+    "SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup) save a checkpoint after the step that runs, then leave\n"
+    "with 0, and say so at once. A second SIGINT or SIGTERM leaves at once, without saving, with 128 + its number. SIGUSR1\n"
+    "saves and continues. A file that meets its size limit (ulimit -f) is reported as a full disk is, with exit code 1.\n";
 
 static const char precision_page[] =
     "--precision.compute=fp32   everything in fp32\n"

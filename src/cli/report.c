@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
@@ -13,6 +12,7 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "train/stop.h"
 #include "train/version.h"
 
 enum { LABEL = 12, WORD_ROOM = 512 };
@@ -117,9 +117,9 @@ static void put_steps(const struct trainer *t)
     char tokens[32], time[24];
 
     label("run");
-    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s %s in %s%s\n", t->folder.path, t->state.step,
+    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s %s in %s%s%s\n", t->folder.path, t->state.step,
            t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), step_unit(&t->step), progress_duration(time, t->seconds),
-           t->stopped_by == SIGINT ? ", stopped by SIGINT" : t->stopped_by ? ", stopped by SIGTERM" : "");
+           t->stopped_by ? ", stopped by " : "", t->stopped_by ? stop_name(t->stopped_by) : "");
     if (made == 0) return;
     label("loss");
     printf("%.4f in the last step", t->last.loss);

@@ -16,6 +16,7 @@
 #include "train/launch_child.h"
 #include "train/launch_lines.h"
 #include "train/launch_strays.h"
+#include "train/stop.h"
 
 enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 256 };
 static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
@@ -36,7 +37,7 @@ struct job {
     int             n, started, left;  /* left: alive */
     int             failed;     /* the rank whose failure counts; -1 */
     double          deadline;   /* of the grace; 0: no failure yet */
-    int             leave;      /* SIGINT or SIGTERM was passed on */
+    int             leave;      /* the signal that asked to leave and was passed on */
     bool            killed, forced;  /* everybody was killed; because of a second signal */
     int             signals;    /* signalfd */
     sigset_t        mask_before;
@@ -160,6 +161,19 @@ static void freeze(struct job *j)
     if (j->deadline > 0) j->deadline += base_now() - began;
 }
 
+static void ask_to_leave(struct job *j, int signal_number)
+{
+    j->leave = signal_number;
+    pass_on(j, signal_number);
+    if (j->launch->saves) console_say(&j->console, stop_line(signal_number));
+}
+
+static void force(struct job *j)
+{
+    j->forced = true;
+    kill_all(j);
+}
+
 static void take_signal(struct job *j, int signal_number)
 {
     switch (signal_number) {
@@ -167,13 +181,9 @@ static void take_signal(struct job *j, int signal_number)
     case SIGUSR1: pass_on(j, SIGUSR1); break;
     case SIGINT:
     case SIGTERM:
-        if (j->leave) {
-            j->forced = true;
-            kill_all(j);
-        } else {
-            j->leave = signal_number;
-            pass_on(j, signal_number);
-        }
+    case SIGHUP:
+        if (!j->leave) ask_to_leave(j, signal_number);
+        else if (signal_number != SIGHUP) force(j);  /* a closing terminal may send SIGHUP twice */
     }
 }
 
@@ -187,7 +197,7 @@ static void take_signals(struct job *j)
 
 static ls_status signals_begin(struct job *j)
 {
-    static const int taken[] = { SIGINT, SIGTERM, SIGUSR1, SIGTSTP, SIGCHLD };
+    static const int taken[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCHLD };
     struct sigaction ignore = { .sa_handler = SIG_IGN }, usual = { .sa_handler = SIG_DFL };
     struct sigaction now;
     sigset_t set;

@@ -12,7 +12,7 @@
  * among its lines: the failure that counts is the caller's to print, reports that say no more than that are in the files
  * alone, others are shown.
  *
- * SIGINT, SIGTERM and SIGUSR1 go on to the ranks, each once; a second SIGINT or SIGTERM kills them. SIGTSTP stops them with
+ * SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on to the ranks, each once; a second SIGINT or SIGTERM kills them. SIGTSTP stops them with
  * the parent until it is continued. If the parent dies, so do they (PR_SET_PDEATHSIG). Processes that ranks have started are
  * killed with them. Nothing is left behind: the segment has no name.
  */
@@ -27,6 +27,7 @@ struct launch {
     char *const *argv;         /* of the children, argv[0] included; NULL at the end */
     const char  *log_folder;   /* for rank_NNNN.err, made with the first line; NULL: not kept */
     bool         bind;         /* each rank to its share of the processors, when there are enough */
+    bool         saves;        /* the ranks save when they are asked to leave (train/stop.h): the launcher announces it */
 };
 
 /* Blocks until all ranks have ended; to be called from the main thread of a process. *code: 0, or that of the failure that

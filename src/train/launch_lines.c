@@ -23,6 +23,17 @@ void console_open(struct console *c, int fd)
     c->used = 0;
 }
 
+void console_say(struct console *c, const char *line)
+{
+    const char *front = c->terminal ? wipe : "";
+    size_t bytes = strlen(front) + strlen(line);
+
+    if (c->used + bytes > CONSOLE_ROOM) console_flush(c, true);
+    memcpy(c->buffer + c->used, front, strlen(front));
+    memcpy(c->buffer + c->used + strlen(front), line, strlen(line));
+    c->used += bytes;
+}
+
 bool console_has_room(const struct console *c) { return c->used < CONSOLE_ROOM / 2; }
 
 void console_put(struct console *c, int rank, const char *text, size_t bytes)

@@ -24,6 +24,7 @@ struct console {
 
 void console_open(struct console *c, int fd);
 void console_put(struct console *c, int rank, const char *text, size_t bytes);  /* one line, without its line feed */
+void console_say(struct console *c, const char *line);  /* the launcher's own, with its line feed */
 bool console_has_room(const struct console *c);
 /* Writes lines for as long as that needs no waiting; all: every line. A console that is gone swallows them. */
 void console_flush(struct console *c, bool all);

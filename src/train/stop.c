@@ -1,17 +1,55 @@
-/* stop.c - signals as requests. Handlers do no more than POSIX allows: set a flag, or leave. */
+/* stop.c - signals as requests. Handlers do no more than POSIX allows: set a flag, write a line, or leave. */
 #include "train/stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/base.h"
 
-static volatile sig_atomic_t leave, save;
-static struct sigaction before_int, before_term, before_usr1, before_pipe;
+#define ANSWER ": finishing the step and saving it, then leaving; a second SIGINT or SIGTERM leaves at once, without saving\n"
+
+static const struct { int number; const char *name, *line; } asking[] = {
+    { SIGINT, "SIGINT", "SIGINT" ANSWER }, { SIGTERM, "SIGTERM", "SIGTERM" ANSWER }, { SIGHUP, "SIGHUP", "SIGHUP" ANSWER },
+};
+
+enum { TAKEN = 5 };
+static const int taken[TAKEN] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE };
+static struct sigaction before[TAKEN];
+static bool installed;
+static volatile sig_atomic_t leave, save, announce, terminal;
+
+const char *stop_name(int signal_number)
+{
+    for (size_t i = 0; i < COUNT_OF(asking); i++)
+        if (asking[i].number == signal_number) return asking[i].name;
+    return "a signal";
+}
+
+const char *stop_line(int signal_number)
+{
+    for (size_t i = 0; i < COUNT_OF(asking); i++)
+        if (asking[i].number == signal_number) return asking[i].line;
+    return "";
+}
+
+/* A line that cannot be written (a closed terminal) is lost. */
+static void put(const char *text)
+{
+    if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
+}
 
 static void on_leave(int signal_number)
 {
-    if (leave) _exit(128 + signal_number);
-    leave = signal_number;
+    int error = errno;
+
+    if (leave && signal_number != SIGHUP) _exit(128 + signal_number);  /* a closing terminal may send SIGHUP twice */
+    if (!leave && announce) {
+        if (terminal) put("\r\033[K");                                 /* takes the progress line away */
+        put(stop_line(signal_number));
+    }
+    if (!leave) leave = signal_number;
+    errno = error;
 }
 
 static void on_save(int signal_number)
@@ -20,29 +58,30 @@ static void on_save(int signal_number)
     save = 1;
 }
 
-static void handle(int signal_number, void (*handler)(int), struct sigaction *before)
+static void handle(int i, void (*handler)(int))
 {
     struct sigaction action = { .sa_handler = handler, .sa_flags = SA_RESTART };
 
     sigemptyset(&action.sa_mask);
-    sigaction(signal_number, &action, before);
+    sigaction(taken[i], NULL, &before[i]);
+    if (taken[i] == SIGHUP && before[i].sa_handler == SIG_IGN) return;
+    sigaction(taken[i], &action, NULL);
 }
 
-void stop_install(void)
+void stop_install(bool announces)
 {
     leave = save = 0;
-    handle(SIGINT, on_leave, &before_int);
-    handle(SIGTERM, on_leave, &before_term);
-    handle(SIGUSR1, on_save, &before_usr1);
-    handle(SIGPIPE, SIG_IGN, &before_pipe);
+    announce = announces;
+    terminal = isatty(STDERR_FILENO);
+    if (installed) return;
+    installed = true;
+    for (int i = 0; i < TAKEN; i++) handle(i, taken[i] == SIGPIPE ? SIG_IGN : taken[i] == SIGUSR1 ? on_save : on_leave);
 }
 
 void stop_uninstall(void)
 {
-    sigaction(SIGINT, &before_int, NULL);
-    sigaction(SIGTERM, &before_term, NULL);
-    sigaction(SIGUSR1, &before_usr1, NULL);
-    sigaction(SIGPIPE, &before_pipe, NULL);
+    for (int i = 0; installed && i < TAKEN; i++) sigaction(taken[i], &before[i], NULL);
+    installed = false;
 }
 
 int stop_requested(void) { return leave; }

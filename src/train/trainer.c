@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
@@ -264,7 +263,15 @@ static ls_status after_step(struct trainer *t, const struct trainer_watch *w, st
     return wanted && !last ? try_save(t, w) : LS_OK;
 }
 
-static const char *signal_name(int signal_number) { return signal_number == SIGINT ? "SIGINT" : "SIGTERM"; }
+/* A signal that came during start-up: all ranks leave before the first step. */
+static ls_status agree_to_stop(struct trainer *t)
+{
+    double asked = stop_requested();
+
+    LS_TRY(ranks_most(&t->ranks, &asked, 1));
+    t->stop = (int)asked;
+    return LS_OK;
+}
 
 /* One rank alone need not wait for the next meeting. */
 static bool must_leave(struct trainer *t)
@@ -278,6 +285,7 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     uint64_t steps = (uint64_t)t->config->train.steps;
     struct metrics m;
 
+    LS_TRY(agree_to_stop(t));
     while (t->state.step < steps && !must_leave(t)) {
         LS_TRY(take_step(t, &m));
         LS_TRY(run_folder_put_own(&t->folder, &m));
@@ -287,7 +295,7 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     t->stopped_by = t->state.step < steps ? t->stop : 0;
     if (t->stopped_by && is_first(t)) {
         if (w->warned) w->warned(w->ctx);
-        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", signal_name(t->stopped_by),
+        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", stop_name(t->stopped_by),
                  t->state.step, steps);
     }
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
@@ -297,7 +305,6 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 {
     static const struct trainer_watch nobody = { 0 };
 
-    stop_install();
     ranks_be_patient(&t->ranks, false);
     ls_status st = run(t, is_first(t) ? watch : &nobody);
     if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "train/machine.h"
+#include "train/stop.h"
 #include "train/version.h"
 
 /* ---- where to start from ---- */
@@ -259,8 +260,19 @@ static ls_status measure_peak(struct trainer *t)
     return ranks_sum(&t->ranks, &t->peak_flops, 1);
 }
 
+/* Where our launcher started the ranks, it answers the signals that ask to leave. */
+static ls_status take_signals(void)
+{
+    struct world world;
+
+    LS_TRY(world_find(&world));
+    stop_install(world.rank == 0 && world.launcher != LAUNCHER_OWN);
+    return LS_OK;
+}
+
 static ls_status open_all(struct trainer *t, const struct options *options)
 {
+    LS_TRY(take_signals());
     LS_TRY(ranks_open(t->config, &t->ranks));
     LS_TRY(name_folder(t));
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
@@ -297,6 +309,7 @@ void trainer_close(struct trainer **tp)
     struct trainer *t = *tp;
 
     if (!t) return;
+    stop_uninstall();
     file_fail_at(0);
     ls_loader_close(&t->loader);
     trace_close(&t->trace);
