@@ -50,7 +50,7 @@ def command(o, who, dtype):
     if who in OURS:
         return [o.lockstep, "bench", "train", f"--model.preset={o.preset}", f"--data.seq_len={o.seq}",
                 f"--train.micro_batch={o.batch}", f"--precision.compute={dtype}",
-                f"--launch.threads={o.threads}", f"--recompute.mode={OURS[who]}", "--json"]
+                f"--launch.threads={o.threads}", f"--recompute.mode={OURS[who]}", "--run.measure_peak=again", "--json"]
     line = [o.python, os.path.join(HERE, "pytorch_gpt2.py"), f"--preset={o.preset}", f"--seq={o.seq}",
             f"--batch={o.batch}", f"--dtype={dtype}", f"--threads={o.threads}"]
     return line + (["--tune=all", "--compile"] if who == "compile" else [f"--tune={who}"])

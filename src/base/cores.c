@@ -8,6 +8,7 @@
 #include <hwloc/glibc-sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/base.h"
 
 /* ---- how many ---- */
@@ -66,6 +67,23 @@ int cores_count(void)
     int limit = quota(), have = mask_count();
 
     return limit ? MIN(limit, have) : have;
+}
+
+int cores_per_rank(int ranks) { return MAX(1, cores_count() / MAX(ranks, 1)); }
+
+int cores_of_job(bool bound, cpu_set_t *out)
+{
+    cpu_set_t own, launcher, both;
+    int limit = quota();
+
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof own, &own) != 0) CPU_SET(0, &own);
+    *out = own;
+    if (bound && sched_getaffinity(getppid(), sizeof launcher, &launcher) == 0) {
+        CPU_AND(&both, &own, &launcher);
+        if (CPU_EQUAL(&both, &own)) *out = launcher;
+    }
+    return limit ? MIN(limit, CPU_COUNT(out)) : CPU_COUNT(out);
 }
 
 /* ---- shares ---- */

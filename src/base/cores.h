@@ -11,6 +11,13 @@
 
 int  cores_count(void);  /* >= 1 */
 
+/* Threads of each of `ranks` ranks that share this machine: an equal share of cores_count(), at least 1. */
+int  cores_per_rank(int ranks);
+
+/* out: the processors of this machine that the whole job may use; returns how many, cpu.max counted. That is the affinity mask,
+ * or, where a launcher bound this process to a share (bound: this process is one of several ranks), the launcher's. */
+int  cores_of_job(bool bound, cpu_set_t *out);
+
 /* out[n]: share k of n of the processors in the affinity mask, in the machine's own order, so that a share has neighbours
  * (hardware threads of a core, cores of a cache, of a node). No core is split where there are n whole cores. False, and
  * nothing is written, when there are more shares than processors, or the machine does not say how it is made. */

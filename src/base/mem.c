@@ -224,4 +224,6 @@ void mem_reset_peak(void)
 
 void mem_set_limit(size_t bytes) { atomic_store(&ledger.limit, bytes); }
 
+size_t mem_limit(void) { return atomic_load(&ledger.limit); }
+
 void mem_fail_at(int64_t nth) { atomic_store(&ledger.fail_at, nth); }

@@ -56,6 +56,7 @@ void      mem_give(enum mem_category c, size_t bytes);
 void mem_read(struct mem_stats *out);
 void mem_reset_peak(void);          /* peaks become what is held now */
 void mem_set_limit(size_t bytes);   /* of the total; 0: none */
+size_t mem_limit(void);
 void mem_fail_at(int64_t nth);      /* the nth call from now fails (1 = next); 0: none */
 
 #endif

@@ -12,6 +12,7 @@
 #include "program/program.h"
 #include "train/machine.h"
 #include "train/metrics.h"
+#include "train/peak.h"
 #include "train/random_tokens.h"
 #include "train/step.h"
 
@@ -32,6 +33,7 @@ static const char *const train_common[] = {
 
 struct result {
     double loss, seconds, peak_flops;
+    struct peak peak;
     double exposed;          /* seconds that this rank waited for others, per step */
     struct bench_time time;  /* of the timed steps */
     struct mem_stats memory;
@@ -153,8 +155,9 @@ static void put_table(const struct step *s, const struct result *r)
     printf("overhead    %.2f%% of a step is neither kernels nor exchanges\n", 100 * bench_time_overhead(&r->time));
     if (s->pipeline) put_pipeline(s, &r->time);
     printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), step_unit(s));
-    printf("mfu         %.1f%% of %.0f GFLOP/s; hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
-           r->peak_flops / 1e9, 100 * step_executed_flops(s) / r->seconds / r->peak_flops);
+    if (!isnan(r->peak_flops))
+        printf("mfu         %.1f%% of %.0f GFLOP/s (%s); hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
+               r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached", 100 * step_executed_flops(s) / r->seconds / r->peak_flops);
     printf("memory      %s by the ledger", text_bytes(size, r->memory.total_peak));
     printf(", %s resident\n", text_bytes(size, machine_peak_rss()));
     for (int i = 0; i < MEM_CATEGORIES; i++)
@@ -196,8 +199,8 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     ranks_be_patient(ranks, false);
     if (st == LS_OK) st = time_steps(c, &s, &r);
     ranks_be_patient(ranks, true);
-    if (st == LS_OK) st = machine_peak_flops(config_type(c), &r.peak_flops);
-    if (st == LS_OK) st = ranks_sum(ranks, &r.peak_flops, 1);
+    if (st == LS_OK) st = peak_of_ranks(c, ranks, &r.peak);
+    r.peak_flops = r.peak.flops;
     if (st == LS_OK) st = put_result(&s, &r);
     bench_time_close(&r.time);
     step_close(&s);

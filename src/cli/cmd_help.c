@@ -147,8 +147,9 @@ static const char precision_page[] =
     "--precision.master=false   bf16 without master weights: small updates round to nothing and training stalls. To see it.\n"
     "\n"
     "MFU is the work that the model needs (6 FLOPs a weight of a product and token, and attention's share) per second, HFU\n"
-    "the work done, recomputation included; both as a share of what large products of that type reach on this machine,\n"
-    "measured when a run starts.\n";
+    "the work done, recomputation included; both as a share of what large matmuls of that type reach on this machine.\n"
+    "That peak is measured once, on the processors that the ranks use together, and cached: ~/.cache/lockstep (or\n"
+    "$XDG_CACHE_HOME/lockstep). --run.measure_peak=again measures anew, =off measures nothing and shows no MFU.\n";
 
 static const char memory_page[] =
     "--recompute.mode=none          keep all activations for backward\n"

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "base/base.h"
 #include "base/mem.h"
 #include "base/cores.h"
 #include "train/launch.h"
@@ -33,7 +32,7 @@ ls_status launching_run(struct invocation *in, const char *log_folder, const cha
     char threads[48], **argv = mem_array(MEM_OTHER, argc + extra + 2, sizeof *argv);
 
     if (!argv) return LS_ENOMEM;
-    snprintf(threads, sizeof threads, "--launch.threads=%d", MAX(1, cores_count() / (int)in->config.launch.ranks));
+    snprintf(threads, sizeof threads, "--launch.threads=%d", cores_per_rank((int)in->config.launch.ranks));
     for (int i = 0; i < in->words; i++) argv[n++] = in->argv[i];
     if (in->config.launch.threads == 0) argv[n++] = threads;
     for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];

@@ -45,9 +45,10 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
 
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s %s/s  mfu %.1f%%", stamp,
+    printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s %s/s", stamp,
            (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss,
-           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step), 100 * m->mfu);
+           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step));
+    if (!isnan(m->mfu)) printf("  mfu %.1f%%", 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
     fflush(stdout);
@@ -69,14 +70,15 @@ static void put_bar(double share, int width)
 /* On a narrow terminal the bar goes first, then the end of the words: a line that wraps could not be redrawn. */
 static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
 {
-    char head[64], words[160], rate[32], eta[24];
+    char head[64], words[160], rate[32], eta[24], share_of_peak[24] = "";
     int64_t steps = t->config->train.steps;
     double share = (double)m->step / (double)MAX(steps, 1),
            mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
     snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
-    snprintf(words, sizeof words, "  loss %.3f  %s %s/s  mfu %2.0f%%  %s left", p->loss,
-             text_count(rate, (int64_t)((double)m->tokens / p->seconds)), t->step.image ? "pic" : "tok", 100 * mfu, progress_duration(eta, left));
+    if (!isnan(mfu)) snprintf(share_of_peak, sizeof share_of_peak, "  mfu %2.0f%%", 100 * mfu);
+    snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
+             t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left));
     int room = terminal_width() - 1 - (int)strlen(head), bar = room - (int)strlen(words);
     if (bar < 0) words[MAX(room, 0)] = '\0';
 

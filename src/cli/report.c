@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -100,8 +101,10 @@ void report_start(const struct trainer *t)
     put_data(t);
     put_batch(t);
     label("machine");
-    printf("%d thread%s%s, %s, %s at %.0f GFLOP/s\n", threads_count(), threads_count() > 1 ? "s" : "", t->ranks.size > 1 ? " a rank" : "", isa_name(isa_best()), compute_name(t),
-           t->peak_flops / 1e9);
+    printf("%d thread%s%s, %s, %s", threads_count(), threads_count() > 1 ? "s" : "", t->ranks.size > 1 ? " a rank" : "",
+           isa_name(isa_best()), compute_name(t));
+    if (!isnan(t->peak_flops)) printf(" at %.0f GFLOP/s (%s)", t->peak_flops / 1e9, t->peak.measured ? "measured now" : "cached");
+    printf("\n");
     label("run");
     printf("%s", t->folder.path);
     if (t->resumed) printf(", from %s", t->resumed);
@@ -128,17 +131,40 @@ static void put_steps(const struct trainer *t)
     printf("\n");
 }
 
+/* What MFU is a share of: on which processors, when, and whether that was a good moment. */
+static void put_peak(const struct trainer *t, double hfu)
+{
+    static const double NOTABLE = 0.1;
+    const struct peak *p = &t->peak;
+    time_t when = (time_t)p->when;
+    char stamp[24];
+    struct tm utc;
+
+    gmtime_r(&when, &utc);
+    strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", &utc);
+    label("peak");
+    printf("%s matmuls on %d of %d processors%s, measured %s UTC, %s%s\n", compute_name(t), p->threads, p->processors,
+           p->machines ? " of each machine" : "", stamp, p->path[0] ? "cached in " : "not cached: ", p->path[0] ? p->path : p->note);
+    if (p->busy > NOTABLE)
+        printf("%*sother processes used %.0f%% of the processors meanwhile; --run.measure_peak=again measures anew\n", LABEL, "", 100 * p->busy);
+    else if (hfu > 1)
+        printf("%*smore than the peak was reached: it is out of date; --run.measure_peak=again measures anew\n", LABEL, "");
+}
+
 static void put_speed(const struct trainer *t)
 {
-    double steps = (double)(t->state.step - t->first_step), rate = t->seconds * t->peak_flops;
+    double steps = (double)(t->state.step - t->first_step), rate = t->seconds * t->peak_flops,
+           hfu = steps * step_executed_flops(&t->step) / rate;
     char tokens[32];
 
     if (steps == 0) return;
     label("speed");
-    printf("%s %s/s, MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s (%s products, measured)\n",
-           text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), step_unit(&t->step),
-           100 * steps * step_model_flops(&t->step) / rate, 100 * steps * step_executed_flops(&t->step) / rate,
-           t->peak_flops / 1e9, compute_name(t));
+    printf("%s %s/s", text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), step_unit(&t->step));
+    if (!isnan(hfu))
+        printf(", MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s", 100 * steps * step_model_flops(&t->step) / rate, 100 * hfu,
+               t->peak_flops / 1e9);
+    printf("\n");
+    if (!isnan(hfu)) put_peak(t, hfu);
 }
 
 static void put_bytes(const char *name, const size_t *planned, size_t measured)

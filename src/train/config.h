@@ -95,6 +95,7 @@ struct config {
     struct {
         char  *dir;
         int    isa;            /* enum config_isa */
+        int    measure_peak;   /* enum peak_mode (peak.h) */
         size_t memory_limit;
     } run;
     struct {

@@ -17,8 +17,8 @@ size_t machine_peak_rss(void);  /* bytes; the most that this process ever had re
  * product. */
 ls_status machine_time_linear(ls_dtype type, size_t m, size_t n, size_t k, const char **kernel, double *seconds);
 
-/* FLOPs a second of large products in `type`, on all threads: the most that any entry of the table reached over some
- * shapes. It is what MFU is a share of. Takes a second or two. */
+/* FLOP/s of large matmuls in `type` on all threads of the team: the best that any entry of the kernel table reached over several
+ * shapes, the winner repeated. Takes about a second. Its matrices do not count against the memory limit. See peak.h. */
 ls_status machine_peak_flops(ls_dtype type, double *flops);
 
 #endif

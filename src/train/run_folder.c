@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -217,7 +218,7 @@ ls_status run_folder_start(struct run_folder *r, const struct config *c, const c
 static void put_events(struct run_folder *r, const struct metrics *m)
 {
     unsigned char record[TB_RECORD];
-    struct tb_scalar scalars[] = {
+    struct tb_scalar all[] = {
         { "loss", (float)m->loss },
         { "grad_norm", (float)m->grad_norm },
         { "lr", (float)m->lr },
@@ -226,9 +227,12 @@ static void put_events(struct run_folder *r, const struct metrics *m)
         { "hfu", (float)m->hfu },
         { "step_seconds", (float)m->step_seconds },
         { "memory/peak", (float)m->memory.total_peak },
-        { "val_loss", (float)m->val_loss },  /* last: left out where there is none */
-    };
-    int count = (int)COUNT_OF(scalars) - !m->evaluated;
+        { "val_loss", m->evaluated ? (float)m->val_loss : NAN },
+    }, scalars[COUNT_OF(all)];
+    int count = 0;
+
+    for (size_t i = 0; i < COUNT_OF(all); i++)  /* NaN: there is none */
+        if (!isnan(all[i].value)) scalars[count++] = all[i];
 
     append_put(&r->events, record, tb_scalars_record(wall_time(), (int64_t)m->step, count, scalars, record));
 }

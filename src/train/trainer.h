@@ -16,6 +16,7 @@
 #include "train/dataset.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
+#include "train/peak.h"
 #include "train/run_folder.h"
 #include "train/step.h"
 #include "train/trace.h"
@@ -35,7 +36,8 @@ struct trainer {
     uint64_t          first_step;    /* updates that were done when this process started */
     uint64_t          saved_step;    /* of the newest checkpoint of this run; UINT64_MAX: none */
     char             *resumed;       /* checkpoint that it started from; NULL: from scratch or from model.hf */
-    double            peak_flops;    /* per second, of products in the compute type, all ranks together */
+    double            peak_flops;    /* per second, of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */
+    struct peak       peak;          /* where it comes from */
     struct metrics    last;          /* of the last step */
     struct mem_stats  most;          /* highest peaks of any step */
     double            seconds;       /* of all steps made here */

@@ -5,13 +5,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "train/machine.h"
 #include "train/stop.h"
 #include "train/version.h"
 
@@ -248,16 +246,22 @@ static ls_status open_folder(struct trainer *t, const struct options *options)
     return LS_OK;
 }
 
-/* What all ranks' products reach when all of them compute: ranks that share a core have it in turns. */
-static ls_status measure_peak(struct trainer *t)
+static ls_status find_peak(struct trainer *t)
 {
-    struct world world;
+    LS_TRY(peak_of_ranks(t->config, &t->ranks, &t->peak));
+    t->peak_flops = t->peak.flops;
+    return LS_OK;
+}
 
-    LS_TRY(world_find(&world));
-    if (t->ranks.comm) LS_TRY(ls_barrier(t->ranks.comm));
-    LS_TRY(machine_peak_flops(config_type(t->config), &t->peak_flops));
-    t->peak_flops *= fmin(1, (double)sysconf(_SC_NPROCESSORS_ONLN) / (threads_count() * MAX(world.local_size, 1)));
-    return ranks_sum(&t->ranks, &t->peak_flops, 1);
+/* Once the run's log is open. */
+static void log_peak(const struct trainer *t)
+{
+    const struct peak *p = &t->peak;
+
+    if (t->ranks.rank > 0 || isnan(p->flops)) return;
+    log_line(LOG_INFO, "peak: %.1f GFLOP/s on %d of %d processors, %s, %s", p->flops / 1e9, p->threads, p->processors,
+             p->measured ? "measured now" : "cached", p->path[0] ? p->path : "not kept");
+    if (p->note[0]) log_line(LOG_INFO, "peak: the cache was not used: %s", p->note);
 }
 
 /* Where our launcher started the ranks, it answers the signals that ask to leave. */
@@ -280,10 +284,11 @@ static ls_status open_all(struct trainer *t, const struct options *options)
     LS_TRY(open_model(t));
     describe(t, &t->state);
     LS_TRY(load(t));
+    LS_TRY(find_peak(t));  /* ahead of the loader, whose thread would compete with it */
     LS_TRY(open_samples(t));
     LS_TRY(open_folder(t, options));
+    log_peak(t);
     t->schedule = config_schedule(t->config);
-    LS_TRY(measure_peak(t));
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
     return LS_OK;

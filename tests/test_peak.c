@@ -1,0 +1,275 @@
+/* test_peak.c - the processor's peak: measured once, cached by machine, whatever the cache's file holds. Nothing is really measured. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/cores.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/machine.h"
+#include "train/peak.h"
+#include "train/peak_cache.h"
+
+#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
+
+static char folder[64];
+static int measured, team;
+
+static ls_status fake(ls_dtype type, double *flops)
+{
+    measured++;
+    team = threads_count();
+    *flops = 1e9 * measured + (type == LS_BF16 ? 0.5 : 0);
+    return LS_OK;
+}
+
+static ls_status failing(ls_dtype type, double *flops)
+{
+    (void)type;
+    (void)flops;
+    return ls_fail(LS_ENOMEM, "no memory for a matrix");
+}
+
+static int open_folder(void **state)
+{
+    char absolute[512], *cache;
+
+    (void)state;
+    strcpy(folder, "test_peak.XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_non_null(getcwd(absolute, sizeof absolute));
+    cache = file_path("%s/%s", absolute, folder);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    mem_free(cache);
+    measured = 0;
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    OK(file_remove_tree(folder));
+    return 0;
+}
+
+static struct peak find(ls_dtype type, int threads, enum peak_mode mode)
+{
+    struct peak p;
+
+    OK(peak_find(type, threads, false, mode, fake, &p));
+    return p;
+}
+
+static int processors(void)
+{
+    cpu_set_t set;
+
+    return cores_of_job(false, &set);
+}
+
+static void second_run_measures_nothing(void **state)
+{
+    int all = processors(), before = threads_count();
+
+    (void)state;
+    struct peak first = find(LS_F32, all, PEAK_AUTO), second = find(LS_F32, all, PEAK_AUTO);
+    assert_int_equal(measured, 1);
+    assert_true(first.measured && !second.measured);
+    assert_true(first.flops == second.flops && first.when == second.when);
+    assert_string_equal(first.path, second.path);
+    assert_true(file_exists(first.path));
+    assert_string_equal(first.note, "");
+    assert_int_equal(team, all);
+    assert_int_equal(threads_count(), before);
+}
+
+static void types_and_threads_have_peaks_of_their_own(void **state)
+{
+    int all = processors();
+
+    (void)state;
+    if (all < 2) skip();
+    struct peak one = find(LS_F32, 1, PEAK_AUTO);
+    assert_int_equal(measured, 2);  /* all processors first, then one */
+    assert_int_equal(team, 1);
+    assert_true(one.flops == 2e9);
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 1e9);
+    assert_int_equal(measured, 2);
+    assert_true(find(LS_BF16, all, PEAK_AUTO).flops == 3e9 + 0.5);
+    assert_true(find(LS_F32, 4 * all, PEAK_AUTO).flops == 1e9);  /* more threads than processors reach no more */
+    assert_int_equal(measured, 3);
+}
+
+static void again_replaces_and_off_measures_nothing(void **state)
+{
+    int all = processors();
+
+    (void)state;
+    find(LS_F32, all, PEAK_AUTO);
+    assert_true(find(LS_F32, all, PEAK_AGAIN).flops == 2e9);
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 2e9);
+    assert_true(isnan(find(LS_F32, all, PEAK_OFF).flops));
+    assert_int_equal(measured, 2);
+}
+
+/* Each is replaced by a good one, and the note says what was wrong. */
+static void damaged_files_are_measured_again(void **state)
+{
+    static const struct { const char *text, *words; } bad[] = {
+        { "", "not JSON" }, { "{\"version\":1,", "not JSON" }, { "[1,2]", "another machine" }, { "{\"version\":99}", "another machine" },
+        { "\x00\xff\xfe", "not JSON" },
+    };
+    int all = processors();
+    char path[512];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s", find(LS_F32, all, PEAK_AUTO).path);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        OK(file_write(path, bad[i].text, MAX(strlen(bad[i].text), (size_t)(i == 4 ? 3 : 0))));
+        int before = measured;
+        struct peak p = find(LS_F32, all, PEAK_AUTO);
+        assert_int_equal(measured, before + 1);
+        assert_true(p.measured);
+        if (!strstr(p.note, path)) fail_msg("case %zu: '%s' does not name %s", i, p.note, path);
+        if (!strstr(p.note, bad[i].words)) fail_msg("case %zu: '%s' does not say %s", i, p.note, bad[i].words);
+        assert_null(strchr(p.note, '\n'));
+        assert_false(find(LS_F32, all, PEAK_AUTO).measured);
+    }
+}
+
+static void damaged_numbers_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "{\"type\":\"f32\",\"threads\":1,\"flops\":-1,\"busy\":0,\"when\":1}", "{\"type\":\"f32\",\"threads\":1,\"flops\":null,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f32\",\"threads\":0,\"flops\":1e9,\"busy\":0,\"when\":1}", "{\"type\":\"f99\",\"threads\":1,\"flops\":1e9,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f32\",\"threads\":1,\"flops\":1e9,\"busy\":7,\"when\":1}", "3",
+    };
+    struct peak_machine m;
+    struct peak_entries e = { .n = 0 };
+    char *path = file_path("%s/file.json", folder), *text, *list;
+
+    (void)state;
+    peak_machine_find(3, &m);
+    OK(peak_cache_write(folder, path, &m, &e));
+    OK(peak_cache_read(path, &m, &e));
+    OK(file_read(path, &text, NULL));
+    list = strstr(text, "[]");
+    assert_non_null(list);
+    *list = '\0';
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        char *broken = file_path("%s[%s]%s", text, bad[i], list + 2);
+
+        OK(file_write(path, broken, strlen(broken)));
+        assert_int_equal(peak_cache_read(path, &m, &e), LS_EFORMAT);
+        assert_int_equal(e.n, 0);
+        mem_free(broken);
+    }
+    mem_free(text);
+    mem_free(path);
+}
+
+static void another_machine_has_another_file(void **state)
+{
+    struct peak_machine m, other;
+
+    (void)state;
+    peak_machine_find(3, &m);
+    other = m;
+    strcpy(other.processor, "Another processor");
+    char *path = peak_cache_path(folder, &m), *another = peak_cache_path(folder, &other);
+    assert_string_not_equal(path, another);
+    struct peak_entries e = { .n = 0 };
+    peak_entry_put(&e, &(struct peak_entry){ LS_F32, 2, 1e9, 0, 5 });
+    OK(peak_cache_write(folder, path, &m, &e));
+    assert_int_equal(peak_cache_read(path, &other, &e), LS_EFORMAT);  /* a copied file is not believed */
+    mem_free(path);
+    mem_free(another);
+}
+
+static void oldest_entry_gives_its_place(void **state)
+{
+    struct peak_entries e = { .n = 0 };
+
+    (void)state;
+    for (int k = 1; k <= PEAK_ENTRIES + 1; k++) peak_entry_put(&e, &(struct peak_entry){ LS_F32, k, 1e9 * k, 0, k == 7 ? 0 : k });
+    assert_int_equal(e.n, PEAK_ENTRIES);
+    assert_null(peak_entry_of(&e, LS_F32, 7));
+    assert_non_null(peak_entry_of(&e, LS_F32, 1));
+    assert_non_null(peak_entry_of(&e, LS_F32, PEAK_ENTRIES + 1));
+}
+
+/* Where no file can be made (a file stands in the folder's place; no home) each run measures, and says why. */
+static void no_place_to_cache_is_no_failure(void **state)
+{
+    int all = processors();
+    char *blocked = file_path("%s/blocked", getenv("XDG_CACHE_HOME"));
+
+    (void)state;
+    OK(file_write(blocked, "x", 1));
+    setenv("XDG_CACHE_HOME", blocked, 1);
+    struct peak p = find(LS_F32, all, PEAK_AUTO);
+    assert_true(p.measured && p.flops == 1e9);
+    assert_string_equal(p.path, "");
+    if (!strstr(p.note, "blocked")) fail_msg("'%s'", p.note);
+    assert_true(find(LS_F32, all, PEAK_AUTO).measured);
+
+    char *home = getenv("HOME") ? mem_strdup(getenv("HOME")) : NULL;
+    setenv("XDG_CACHE_HOME", "relative", 1);  /* to be ignored, by the XDG specification */
+    unsetenv("HOME");
+    p = find(LS_F32, all, PEAK_AUTO);
+    assert_true(p.measured);
+    if (!strstr(p.note, "XDG_CACHE_HOME")) fail_msg("'%s'", p.note);
+    if (home) setenv("HOME", home, 1);
+    mem_free(home);
+    mem_free(blocked);
+}
+
+static void failure_to_measure_is_told(void **state)
+{
+    struct peak p;
+
+    (void)state;
+    assert_int_equal(peak_find(LS_F32, 1, false, PEAK_AUTO, failing, &p), LS_ENOMEM);
+    assert_non_null(strstr(ls_errmsg(), "no memory for a matrix"));
+}
+
+/* The matrices of the real measurement do not count against the limit. */
+static void measurement_ignores_the_memory_limit(void **state)
+{
+    struct mem_stats now;
+    double flops;
+
+    (void)state;
+    mem_read(&now);
+    mem_set_limit(now.total_now + 1000);
+    OK(machine_peak_flops(LS_F32, &flops));
+    assert_true(flops > 0);
+    assert_int_equal(mem_limit(), now.total_now + 1000);
+    mem_set_limit(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(second_run_measures_nothing, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(types_and_threads_have_peaks_of_their_own, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(another_machine_has_another_file, open_folder, close_folder),
+        cmocka_unit_test(oldest_entry_gives_its_place),
+        cmocka_unit_test_setup_teardown(no_place_to_cache_is_no_failure, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(failure_to_measure_is_told, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(measurement_ignores_the_memory_limit, open_folder, close_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,53 @@
+#!/bin/sh
+# test_start.sh LOCKSTEP TESTS - what a run does before its first step: the peak that MFU refers to is measured once and cached.
+lockstep=$1
+. "$2/script.sh"
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.steps=2
+    --train.eval_batches=1 --launch.threads=1 --precision.compute=fp32"
+
+# train CODE OPTIONS...: leaves out.txt and err.txt
+train() {
+    wanted=$1
+    shift
+    "$lockstep" train $tiny "$@" >out.txt 2>err.txt
+    code=$?
+    [ $code -eq "$wanted" ] || bad "train $*: exit $code instead of $wanted: $(cat out.txt err.txt)"
+}
+
+# ---- the peak: one measurement a machine ----
+
+train 0 --run.dir=first
+grep -q "peak: .* measured now, $work/cache/lockstep/peak-" first/log/rank_0000.log || bad "the first start does not measure: $(cat first/log/*)"
+grep -q "^peak .* cached in $work/cache/lockstep/peak-" out.txt || bad "the report does not say where the peak is cached: $(cat out.txt)"
+grep -q " at .* GFLOP/s (measured now)" out.txt || bad "no speed at the start: $(cat out.txt)"
+train 0 --run.dir=second
+grep -q "peak: .* cached, $work/cache" second/log/rank_0000.log || bad "the second start measures: $(cat second/log/*)"
+grep -q "measured now" second/log/rank_0000.log out.txt && bad "the second start measures: $(cat second/log/* out.txt)"
+peak() { sed -n 's/.*peak: \([0-9.]*\) GFLOP.*/\1/p' "$1/log/rank_0000.log"; }
+[ -n "$(peak first)" ] && [ "$(peak first)" = "$(peak second)" ] || bad "another peak: $(peak first), $(peak second)"
+train 0 --run.dir=again --run.measure_peak=again
+grep -q "measured now" again/log/rank_0000.log || bad "--run.measure_peak=again does not measure"
+train 0 --run.dir=off --run.measure_peak=off
+grep -q "MFU\|GFLOP/s\|mfu" out.txt && bad "--run.measure_peak=off: $(cat out.txt)"
+grep -q '"mfu":null' off/metrics.jsonl || bad "--run.measure_peak=off: $(cat off/metrics.jsonl)"
+for file in cache/lockstep/peak-*; do echo garbage >"$file"; done
+train 0 --run.dir=damaged
+grep -q "the cache was not used: .*not JSON" damaged/log/rank_0000.log || bad "a damaged cache: $(cat damaged/log/*)"
+[ -s err.txt ] && bad "a damaged cache is no warning: $(cat err.txt)"
+train 0 --run.dir=whole
+grep -q ", cached" whole/log/rank_0000.log || bad "a damaged cache is not replaced: $(cat whole/log/*)"
+
+# Layouts on the same processors have the same peak, measured on all of them whatever the ranks are bound to.
+if [ "$(nproc)" -ge 2 ]; then
+    "$lockstep" train $tiny -n 2 --run.dir=ranks >out.txt 2>err.txt || bad "two ranks: $(cat err.txt)"
+    "$lockstep" train $tiny --launch.threads=2 --run.dir=threads >out.txt 2>err.txt || bad "two threads: $(cat err.txt)"
+    grep -q " 2 of " ranks/log/rank_0000.log && [ "$(peak ranks)" = "$(peak threads)" ] || bad "peaks differ: $(cat ranks/log/* threads/log/*)"
+fi
+
+# The matrices of the measurement do not count against the memory limit: 80 MiB of them, and a run of some MiB.
+train 0 --run.dir=limited --run.measure_peak=again --run.memory_limit=16MiB
+
+[ $failures -eq 0 ] && say "start: all is well"
+[ $failures -eq 0 ]
