@@ -141,7 +141,7 @@ expect 0 "Line" "$lockstep" generate straight --prompt "Line" --tokens 20 --laun
 cmp -s one.txt two.txt || bad "the same seed gives another text"
 expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
 [ -s logits.safetensors ] || bad "no logits"
-expect 1 "300" "$lockstep" generate straight --ids 300
+expect 2 "300" "$lockstep" generate straight --ids 300
 expect 2 "no list of token ids" "$lockstep" generate straight --ids a,b
 expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
 expect 0 "hf: written" "$lockstep" ckpt export straight --to hf
@@ -183,10 +183,10 @@ expect 1 "70001" "$lockstep" data prepare data/wide.bin --data.text=text.txt --d
 : >empty.txt
 echo "short" >short.txt
 expect 1 "the text is empty" "$lockstep" train --data.text=empty.txt --run.dir=bad
-expect 1 "data.tokenizer (bpe learns one from the text): tokenizer 'odd'" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
+expect 2 "data.tokenizer: 'odd' is no tokenizer" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
 expect 1 "short.txt" "$lockstep" train --data.text=short.txt --run.dir=bad
 expect 1 "cannot open" "$lockstep" train --data.text=nowhere.txt --run.dir=bad
-expect 1 "width 64 is not divisible by heads 5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad
+expect 2 "model.width=64 is not divisible by model.heads=5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad
 [ -e bad ] && bad "a run that cannot start leaves a folder"
 expect 1 "straight/checkpoints/step_00000100" "$lockstep" train $tiny --model.width=32 --run.dir=straight --train.steps=200
 expect 1 "holds checkpoints up to step 100" "$lockstep" train $tiny --run.dir=straight --checkpoint.resume=none

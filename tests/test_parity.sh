@@ -128,7 +128,7 @@ refused 1 "the two hold different tensors" --a "" --b "model.layers=1" $gpt2 $fp
 refused 1 "the layouts differ first in step 0, loss of 'loss' (forward)" --a "" --b "parallel.dp=2 train.seed=3" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (optimizer)" --a "" --b "optim.lr=0.01" $gpt2 $fp32
 grep -q "^equal" out.txt && bad "says equal and differs: $(cat out.txt)"
-refused 1 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
+refused 2 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 refused 2 "it was started by" --a "" --b ""
 
 # ---- a side whose rank dies, the one that writes ----

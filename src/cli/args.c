@@ -206,3 +206,9 @@ ls_status args_check(struct invocation *in)
     config_apply(&in->config);
     return config_check(&in->config, in->command->verb);
 }
+
+ls_status args_refuse(struct invocation *in, ls_status st)
+{
+    in->refused = st == LS_EINVAL;
+    return st;
+}

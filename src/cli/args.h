@@ -55,6 +55,7 @@ struct invocation {
     char *const   *argv;
     int            words;    /* of the command's name, argv[0] included */
     int            code;     /* of a launch that failed: the exit code to leave with; 0: by the status */
+    bool           refused;  /* set by a command whose run found the arguments impossible: a usage error, see args_refuse() */
 };
 
 /* words: of argv that name program and command. Every failure is a usage error. */
@@ -62,6 +63,8 @@ ls_status args_parse(const struct command *c, int words, int argc, char *const a
 void      args_close(struct invocation *in);
 /* The checks of a command's options, with effect on this process (threads, memory limit); in front of command->check. */
 ls_status args_check(struct invocation *in);
+/* For what a command can only find out by opening what its arguments name: LS_EINVAL is then the arguments' fault. Returns st. */
+ls_status args_refuse(struct invocation *in, ls_status st);
 
 extern const struct command *const commands[];  /* ended by NULL */
 

@@ -127,7 +127,7 @@ static ls_status run(struct invocation *in)
     struct trained t;
 
     LS_TRY(trained_open(in->arguments[0], config_type(&in->config), tokenizer, &t));
-    ls_status st = make(&t);
+    ls_status st = args_refuse(in, make(&t));
     trained_close(&t);
     return st;
 }

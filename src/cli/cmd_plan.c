@@ -225,9 +225,9 @@ static ls_status run(struct invocation *in)
 {
     struct ranks ranks;
 
-    if (print_mesh || print_schedule) return draw(&in->config);
+    if (print_mesh || print_schedule) return args_refuse(in, draw(&in->config));
     LS_TRY(ranks_plan(&in->config, (int)rank, &ranks));
-    ls_status st = plan(&in->config, &ranks);
+    ls_status st = args_refuse(in, plan(&in->config, &ranks));
     ranks_close(&ranks);
     return st;
 }

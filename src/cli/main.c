@@ -41,9 +41,11 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return fail(in->command->name, code);
 }
 
-static enum exit_code exit_code_of(ls_status st)
+/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is none. */
+static enum exit_code exit_code_of(ls_status st, bool usage)
 {
     if (st >= 0) return EXIT_DONE;
+    if (usage && st == LS_EINVAL) return EXIT_USAGE;
     return st == LS_EPEER || st == LS_ETIMEOUT ? EXIT_PEER : EXIT_FAILED;
 }
 
@@ -122,17 +124,18 @@ static ls_status act(struct invocation *in)
 static int run(const struct command *c, int words, int argc, char *const argv[])
 {
     struct invocation in;
-    enum exit_code code = EXIT_USAGE;
+    bool help, acts = false;
 
     if (args_parse(c, words, argc, argv, &in) != LS_OK) return fail(c->name, EXIT_USAGE);
     log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
-    ls_status st = in.short_help || in.long_help ? help_command(c, in.long_help) : check(&in);
-    if (st == LS_OK && !in.short_help && !in.long_help) {
+    help = in.short_help || in.long_help;
+    ls_status st = help ? help_command(c, in.long_help) : check(&in);
+    if (st == LS_OK && !help) {
+        acts = true;
         st = act(&in);
-        code = exit_code_of(st);
     }
     args_close(&in);
-    return st == LS_OK ? EXIT_DONE : fail_rank(&in, code);
+    return st == LS_OK ? EXIT_DONE : fail_rank(&in, exit_code_of(st, !acts || in.refused));
 }
 
 static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
@@ -145,7 +148,7 @@ int main(int argc, char *argv[])
         return fail(NULL, EXIT_USAGE);
     }
     if (strcmp(argv[1], "--version") == 0) return printf("lockstep %s\n", LOCKSTEP_VERSION) < 0;
-    if (is_help(argv[1])) return exit_code_of(help_overview());
+    if (is_help(argv[1])) return exit_code_of(help_overview(), false);
     for (int i = 0; commands[i]; i++) {
         int words = matches(commands[i], argc - 1, argv + 1);
 

@@ -61,8 +61,7 @@ ls_status ls_model_check(ls_model *m)
         c.kv_heads = c.heads;
     if (c.head_size == 0) {
         if (c.heads && c.width % c.heads)
-            return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; set head_size, or change one of "
-                           "them", c.width, c.heads);
+            return ls_fail(LS_EINVAL, "model: width %zu is not divisible by heads %zu; change one of them", c.width, c.heads);
         c.head_size = c.heads ? c.width / c.heads : 0;
     }
     LS_TRY(check_sizes(&c));

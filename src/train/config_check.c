@@ -109,6 +109,16 @@ static ls_status check_idle(const struct config *c, const struct config *default
 
 /* ---- the rest of the rules ---- */
 
+/* A word that names no tokenizer; a path that is not there is found out by whoever opens it. */
+static ls_status check_tokenizer(const struct config *c)
+{
+    const char *name = c->data.tokenizer;
+
+    if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
+    return ls_fail(LS_EINVAL, "data.tokenizer: '%s' is no tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
+                   "folder that exists", name);
+}
+
 ls_status config_check_data(const struct config *c)
 {
     ls_image_model image;
@@ -123,7 +133,7 @@ ls_status config_check_data(const struct config *c)
     if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
         return ls_fail(LS_EINVAL,
                        "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
-    return LS_OK;
+    return check_tokenizer(c);
 }
 
 static ls_status check_schedule(struct config *c)
@@ -159,6 +169,23 @@ static ls_status choose_seq_len(struct config *c)
     return LS_OK;
 }
 
+/* What the library's optimizers refuse, by the options' names and before anything is started. */
+static ls_status check_optimizer(const struct config *c)
+{
+    int kind = c->optim.name;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+
+    if (c->optim.nesterov && c->optim.momentum == 0)
+        return ls_fail(LS_EINVAL, "optim.nesterov=true with optim.momentum=0: there is no momentum to look ahead by; give "
+                       "--optim.momentum, 0.9 is usual, or leave optim.nesterov out");
+    if (moments && c->optim.eps < 1e-38)
+        return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
+    if (moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
+    if (kind == LS_LARS && c->optim.trust <= 0)
+        return ls_fail(LS_EINVAL, "optim.trust=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual", c->optim.trust);
+    return LS_OK;
+}
+
 static ls_status check_rules(struct config *c, const struct config *defaults, unsigned verb)
 {
     ls_compile_options recompute;
@@ -168,6 +195,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
+    LS_TRY(check_optimizer(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));

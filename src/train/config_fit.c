@@ -1,4 +1,4 @@
-/* config_fit.c - a layout and a model that don't fit: told before any rank is started, by the options that say so. What passes here is
+/* config_fit.c - a model that cannot be, a layout and a model that don't fit: told before any rank is started, by the options that say so. What passes here is
  * looked at again where the program is made. */
 #include "train/config.h"
 
@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "lockstep/data.h"
 #include "parallel/partition.h"
 
 static ls_status check_tensor(const struct config *c, const ls_model *m)
@@ -94,17 +95,42 @@ static ls_status check_recompute(const struct config *c)
                    "different blocks; selective, full or every:K is the same on all", c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
 }
 
+/* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */
+static ls_status known_vocab(const struct config *c, size_t *out)
+{
+    ls_tokenizer *bytes;
+
+    *out = 0;
+    if (c->model.vocab == 0 || !c->data.text[0] || strcmp(c->data.tokenizer, "bytes") != 0) return LS_OK;
+    LS_TRY(ls_tokenizer_open("bytes", &bytes));
+    *out = (size_t)ls_tokenizer_vocab(bytes);
+    ls_tokenizer_close(&bytes);
+    return LS_OK;
+}
+
+static ls_status check_model(const struct config *c, ls_model *out)
+{
+    size_t vocab;
+
+    LS_TRY(known_vocab(c, &vocab));
+    LS_TRY(config_model(c, vocab, out));
+    if ((size_t)c->data.seq_len <= out->max_positions) return LS_OK;
+    return ls_fail(LS_EINVAL, "data.seq_len=%" PRId64 ", but the model has %zu positions; use %zu or less, or raise model.max_positions",
+                   c->data.seq_len, out->max_positions, out->max_positions);
+}
+
 ls_status config_check_fit(const struct config *c)
 {
     bool mesh = c->parallel.tp > 1 || c->parallel.cp > 1 || c->parallel.pp > 1 || c->parallel.ep > 1;
     ls_image_model image;
     ls_model m;
 
-    if (!mesh) return LS_OK;
-    if (config_image(c, &image))
+    if (config_image(c, &image) && mesh)
         return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", c->model.preset);
+    if (config_image(c, &image)) return LS_OK;
+    LS_TRY(check_model(c, &m));
+    if (!mesh) return LS_OK;
     LS_TRY(check_recompute(c));
-    LS_TRY(config_model(c, 0, &m));
     LS_TRY(check_tensor(c, &m));
     LS_TRY(check_experts(c, &m));
     LS_TRY(check_sequence(c, &m));

@@ -2,7 +2,10 @@
 #include "train/config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 #include "base/base.h"
+#include "base/text.h"
 
 /* Takes a size that was given; true when it changes the model's. */
 static bool take(int64_t given, size_t *size)
@@ -61,12 +64,94 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     return LS_OK;
 }
 
+/* ---- what cannot be, by the options' names ---- */
+
+/* Names of both kinds of presets, in one row; NULL past the end. */
+static const char *preset_at(int i)
+{
+    int models = 0;
+
+    while (ls_model_preset_name(models)) models++;
+    return i < models ? ls_model_preset_name(i) : ls_image_preset_name(i - models);
+}
+
+static ls_status fail_preset(const char *given)
+{
+    size_t least = strlen(given) / 2 + 1;
+    struct text all = { 0 };
+    const char *near = NULL;
+
+    for (int i = 0; preset_at(i); i++) {
+        size_t distance = text_distance(given, preset_at(i));
+
+        text_put(&all, "%s%s", i ? ", " : "", preset_at(i));
+        if (distance >= least) continue;
+        least = distance;
+        near = preset_at(i);
+    }
+    ls_status st = text_status(&all);
+    if (st == LS_OK)
+        st = ls_fail(LS_EINVAL, "model.preset: no preset '%s'; %s%s%sthere are %s", given, near ? "did you mean '" : "", near ? near : "",
+                     near ? "'? " : "", all.data);
+    text_free(&all);
+    return st;
+}
+
+/* The divisors of `whole` on both sides of n: "2 or 4". Into out; returns out. */
+static const char *divisors_near(char *out, size_t room, size_t whole, size_t n)
+{
+    size_t below = MIN(n, whole), above = n;
+
+    while (below > 1 && whole % below) below--;
+    while (above <= whole && above <= 4 * n && whole % above) above++;
+    if (above <= whole && whole % above == 0) snprintf(out, room, "%zu or %zu", MAX(below, (size_t)1), above);
+    else snprintf(out, room, "%zu", MAX(below, (size_t)1));
+    return out;
+}
+
+static ls_status check_heads(const ls_model *m)
+{
+    size_t kv = m->kv_heads ? m->kv_heads : m->heads, size = m->head_size ? m->head_size : m->heads ? m->width / m->heads : 0;
+    char near[48];
+
+    if (m->heads && !m->head_size && m->width % m->heads)
+        return ls_fail(LS_EINVAL, "model.width=%zu is not divisible by model.heads=%zu; use %s heads, or another width", m->width, m->heads,
+                       divisors_near(near, sizeof near, m->width, m->heads));
+    if (m->architecture == LS_GPT2 && kv != m->heads)
+        return ls_fail(LS_EINVAL, "model.kv_heads=%zu: GPT-2 has no grouped heads; leave it out, or use the %zu of model.heads", kv, m->heads);
+    if (kv && m->heads % kv)
+        return ls_fail(LS_EINVAL, "model.heads=%zu is not divisible by model.kv_heads=%zu; use %s", m->heads, kv,
+                       divisors_near(near, sizeof near, m->heads, kv));
+    if (m->architecture != LS_GPT2 && size % 2)
+        return ls_fail(LS_EINVAL, "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary positions turn pairs of them; use "
+                       "sizes whose ratio is even", m->width, m->heads, size);
+    return LS_OK;
+}
+
+static ls_status check_options(const struct config *c, const ls_model *m)
+{
+    LS_TRY(check_heads(m));
+    if (c->model.dropout > 0 && m->architecture != LS_GPT2)
+        return ls_fail(LS_EINVAL, "model.dropout=%g does nothing here: %s has no dropout; leave it out", c->model.dropout,
+                       ls_architecture_title(m->architecture));
+    if (m->experts && m->experts_per_token > m->experts)
+        return ls_fail(LS_EINVAL, "model.experts_per_token=%zu of model.experts=%zu; use 1 to %zu", m->experts_per_token, m->experts, m->experts);
+    return LS_OK;
+}
+
+static ls_status read_base(const struct config *c, ls_model *out)
+{
+    if (c->model.hf[0]) return ls_model_read_hf(c->model.hf, out);
+    for (int i = 0; ls_model_preset_name(i); i++)
+        if (strcmp(ls_model_preset_name(i), c->model.preset) == 0) return ls_model_preset(c->model.preset, out);
+    return fail_preset(c->model.preset);
+}
+
 ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
 {
     ls_model m;
 
-    if (c->model.hf[0]) LS_TRY(ls_model_read_hf(c->model.hf, &m));
-    else LS_TRY(ls_model_preset(c->model.preset, &m));
+    LS_TRY(read_base(c, &m));
     take_shape(c, &m);
     take(c->model.layers, &m.layers);
     take(c->model.kv_heads, &m.kv_heads);
@@ -81,7 +166,9 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     if (c->model.dropout > 0) m.dropout = c->model.dropout;
     if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
     if (vocab > m.vocab)
-        return ls_fail(LS_EINVAL, "the tokenizer has %zu tokens, but the model's vocabulary only %zu", vocab, m.vocab);
+        return ls_fail(LS_EINVAL, "the tokenizer has %zu tokens, but the model's vocabulary only %zu; use --model.vocab=%zu or more", vocab,
+                       m.vocab, vocab);
+    LS_TRY(check_options(c, &m));
     m.seed = (uint64_t)c->train.seed;
     LS_TRY(ls_model_check(&m));
     *out = m;

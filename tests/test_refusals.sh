@@ -1,0 +1,121 @@
+#!/bin/sh
+# test_refusals.sh LOCKSTEP TESTS - impossible option values: exit code 2 in every command, before anything runs, in one line that names the
+# option, what was found and what would be right.
+set -u
+lockstep=$1
+. "$2/script.sh"
+
+# The rows of a table on standard input: ARGUMENTS | words of the message | ... Text and folder are added where WITH says so.
+rows=0
+refused() {
+    code=$1 with=$2
+    while IFS='|' read -r arguments words; do
+        [ -n "$arguments" ] || continue
+        rows=$((rows + 1))
+        eval "set -- $arguments $with"
+        timeout 30 "$lockstep" "$@" >out.txt 2>err.txt
+        got=$?
+        [ $got -eq "$code" ] || bad "exit $got, not $code: $arguments: $(cat err.txt)"
+        [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $arguments: $(cat err.txt)"
+        [ -s out.txt ] && bad "something on standard output: $arguments: $(cat out.txt)"
+        while [ -n "$words" ]; do
+            word=${words%%|*}
+            grep -qF -e "$word" err.txt || bad "no '$word': $arguments: $(cat err.txt)"
+            [ "$words" = "$word" ] && words= || words=${words#*|}
+        done
+    done
+    [ -e bad ] && bad "a run that cannot start leaves a folder"
+}
+
+# ---- values that no table of limits catches ----
+refused 2 "--data.text=text.txt --run.dir=bad" <<'END'
+train --model.preset=gpt5|model.preset|'gpt5'|there are gpt2-124m|resnet-tiny
+train --model.preset=llama-tny|did you mean 'llama-tiny'
+train --model.heads=5|model.width=256|model.heads=5|use 4 or 8
+train --model.kv_heads=3|model.heads=8|model.kv_heads=3|use 2 or 4
+train --model.preset=gpt2-tiny --data.seq_len=16 --model.kv_heads=2|model.kv_heads=2|GPT-2 has no grouped heads|leave it out
+train --model.width=60 --model.heads=4|model.width=60|heads of 15 channels|even
+train --model.dropout=0.1|model.dropout=0.1|Llama has no dropout|leave it out
+train --model.experts=4|model.experts|no experts
+train --model.preset=mixtral-tiny --data.seq_len=16 --model.experts_per_token=9|model.experts_per_token=9|use 1 to 4
+train --model.preset=gpt2-tiny --data.seq_len=16 --model.rope_theta=5|model.rope_theta
+train --model.preset=llama-tiny --data.seq_len=100000|data.seq_len=100000|128 positions|model.max_positions
+train --model.vocab=100|257 tokens|only 100|--model.vocab=257
+train --data.tokenizer=odd|data.tokenizer|'odd'|bytes, bpe
+train --optim.name=sgd --optim.nesterov=true --optim.momentum=0|optim.nesterov=true|optim.momentum=0|0.9
+train --optim.nesterov=true|optim.nesterov|optim.name=sgd
+train --optim.eps=0|optim.eps=0|1e-8
+train --optim.eps=1|optim.eps=1|1e-8
+train --optim.min_lr=1 --optim.lr=0.1|optim.min_lr=1|optim.lr=0.1
+train --optim.warmup=20 --train.steps=10|optim.warmup=20|10 steps
+train --optim.name=sgd --optim.beta1=0.5|optim.beta1|adam
+train --recompute.mode=some|recompute.mode|'some'|none, selective, full
+train --recompute.mode=every:0|recompute.mode|'every:0'|every:2
+train --recompute.mode=budget:much|recompute.mode|'budget:much'|budget:2GiB
+train --train.global_batch=5 --train.micro_batch=2 --train.accumulate=1|train.global_batch|5 = 2 * 1 * 1
+train --train.micro_batch=0|train.micro_batch|1 or more
+train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe
+train --data.tokens=x|data.text and data.tokens
+train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4
+train -n 2 --parallel.tp=3|does not hold|3
+train --parallel.zero=1|parallel.zero|one rank
+train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
+train -n 2 --parallel.ep=2|parallel.ep=2|no experts
+train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|a layer at least
+train -n 2 --parallel.pp=2 --parallel.schedule=fast|parallel.schedule=fast|zb-h1
+train -n 2 --parallel.pp=2 --parallel.stages=3,9|parallel.stages=3,9
+train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|gpipe|2 chunks
+train -n 2 --parallel.cp=2 --data.seq_len=3|data.seq_len=3|parallel.cp=2|4 tokens
+train -n 16 --parallel.tp=16|model.heads=8|parallel.tp=16
+train -n 2 --model.heads=5|model.heads=5|use 4 or 8
+train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|model.preset=resnet-tiny|parallel.dp
+train --launch.ranks=x|launch.ranks|'x'
+train --precision.master=false --precision.compute=fp32|precision.master|fp32
+END
+
+# ---- the same values in the other commands ----
+refused 2 "" <<'END'
+plan --model.preset=gpt5|model.preset|'gpt5'|there are
+plan --model.heads=5|model.heads=5|use 4 or 8
+plan --optim.name=lamb --optim.momentum=0.5|optim.momentum|sgd
+plan --data.seq_len=999999|data.seq_len=999999|positions
+plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|2 chunks
+bench train --model.preset=gpt5|model.preset|'gpt5'
+bench train --optim.name=sgd --optim.nesterov=true --optim.momentum=0|optim.nesterov=true|0.9
+parity --a "" --b "model.preset=gpt5"|--b|model.preset|'gpt5'
+parity --a "model.heads=5" --b "parallel.dp=2"|--a|model.heads=5
+parity --a "" --b "parallel.dp=2" --recompute.mode=some|recompute.mode|'some'
+parity --a "" --b "parallel.dp=2" --data.seq_len=999999|data.seq_len=999999
+data prepare out.bin --data.text=text.txt --data.format=odd|data.format|'odd'|llmc
+train|nothing to train on|--data.text=FILE
+train --train.stps=3|'train.stps'|train.steps
+train --train.steps=many|train.steps|'many'|whole number
+train --train.steps=1e3|train.steps|'1e3'|1000
+train --optim.lr=fast|optim.lr|'fast'|3e-4
+train --data.shuffle=maybe|data.shuffle|'maybe'|true
+train --run.memory_limit=lots|run.memory_limit|'lots'|64KiB
+train --data.text=text.txt --data.seq_len=0|data.seq_len=0|1 or more
+train --parallel.zero=4|parallel.zero|4|at most 3
+train --optim.name=adamant|optim.name|'adamant'|adamw
+train --bench.steps=3|bench.steps|'train'|bench
+train --print-program|--print-program
+generate|too few arguments|MODEL
+generate x --ids a,b|--ids|'a,b'|1,2,3
+generate x --temperature hot|--temperature|'hot'
+generate x --top-p 2|--top-p|2|at most 1
+completion csh|'csh'|bash, zsh and fish
+END
+
+# ---- files that are not there or are no such thing are failures, not usage ----
+printf '{' >broken.json
+refused 1 "--run.dir=bad" <<'END'
+train --data.text=absent.txt|absent.txt|cannot open
+train --data.text=text.txt --model.hf=absent|absent
+train --data.text=text.txt --model.hf=broken.json|broken.json
+train --data.text=text.txt --data.tokenizer=absent.json|absent.json
+train --data.tokens=absent.bin|absent.bin
+train --data.text=text.txt --checkpoint.resume=absent|absent
+END
+
+[ $failures -eq 0 ] || exit 1
+say "$rows refusals, each as it should be"
