@@ -1,0 +1,45 @@
+#!/bin/sh
+# Run folders written by earlier versions (tests/data/runs): they verify, resume under their own layout and under others to the
+# losses that were recorded when they were made, export, and generate.
+lockstep=$1
+. "$2/script.sh"
+data=$2/data/runs
+cp -r "$data/ids.bin" .
+
+# same RUN FOLDER: the losses of steps 4 to 6 in FOLDER are those that RUN recorded.
+same() {
+    awk -v name="$2" '
+        function number(key) { if (!match($0, "\"" key "\": *[-0-9.e]+")) return "none"; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); return s }
+        NR == FNR { loss[number("step")] = number("loss"); norm[number("step")] = number("grad_norm"); next }
+        number("step") in loss && number("step") > 3 {
+            n++; d = loss[number("step")] - number("loss"); g = norm[number("step")] - number("grad_norm")
+            if (d * d > 1e-10 || g * g > 1e-10) { print name ": step " number("step") ": loss " number("loss") ", recorded " loss[number("step")]; bad = 1 }
+        }
+        END { if (n != 3) print name ": " n " steps resumed, 3 expected"; exit bad || n != 3 }' \
+        "$data/$1/metrics.jsonl" "$2/metrics.jsonl" >same.txt || bad "$(cat same.txt)"
+}
+
+# resumed RUN OPTIONS...: a copy of the run, started again as its config.yaml says and with these options.
+resumed() {
+    run=$1
+    shift
+    rm -rf copy
+    cp -r "$data/$run" copy
+    chmod -R u+w copy
+    rm -f copy/metrics.jsonl
+    if "$lockstep" train --config copy/config.yaml --run.dir=copy "$@" >out.txt 2>&1; then same "$run" copy; else bad "$run $*: $(cat out.txt)"; fi
+}
+
+for run in one ranks; do
+    "$lockstep" ckpt verify "$data/$run" >out.txt 2>&1 || bad "$run: ckpt verify: $(cat out.txt)"
+    "$lockstep" ckpt export "$data/$run" --to "hf-$run" >out.txt 2>&1 || bad "$run: ckpt export: $(cat out.txt)"
+    "$lockstep" generate "$data/$run" --ids 1,2,3 --tokens 5 >out.txt 2>&1 || bad "$run: generate: $(cat out.txt)"
+    "$lockstep" generate "hf-$run" --ids 1,2,3 --tokens 5 >hf.txt 2>&1 || bad "$run: generate from its export: $(cat hf.txt)"
+    cmp -s out.txt hf.txt || bad "$run: generates '$(cat out.txt)', its export '$(cat hf.txt)'"
+    resumed $run
+    resumed $run --launch.ranks=1 --parallel.tp=1 --parallel.dp=1 --parallel.zero=0 --train.micro_batch=4
+    resumed $run --launch.ranks=2 --parallel.tp=1 --parallel.dp=2 --parallel.zero=3
+done
+
+say "$failures failures"
+[ $failures -eq 0 ]
