@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { BOTH = LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY };
+enum { BOTH = LS_LOAD_OPTIMIZER };
 
 static ls_status try_save(const ls_store *s, uint64_t step)
 {

@@ -11,7 +11,7 @@
 #include "helper_forked.h"
 #include "program/store.h"
 
-enum { BOTH = LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
+enum { BOTH = LS_LOAD_OPTIMIZER, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
 
 static const struct { const char *name; int ndim; size_t size[3], count; } shapes[PARAMETERS] = {
     { "a", 2, { 7, 5 }, 35 }, { "b", 1, { 3 }, 3 }, { "c", 3, { 2, 3, 4 }, 24 }, { "d", 1, { 1 }, 1 }, { "outside", 1, { 11 }, 11 },

@@ -5,7 +5,8 @@
  * manifest.json, which names all of them with sizes and content hashes. Its format stands in manifest.c.
  *   1. A folder appears under its name complete and synced, or not at all. A save that fails (full disk, no memory)
  *      leaves the checkpoints that were there before, and nothing else.
- *   2. Loading checks names, types, shapes and sizes of everything before it writes the first element into the store.
+ *   2. Loading checks names, types, shapes and sizes of everything, and the content hashes of all that it reads, before it writes the
+ *      first element into the store. No reader skips the hashes: see `piece_bytes` below.
  *   3. The truth about a parameter is its f32 master copy where one was saved, else the parameter. A store of the saved
  *      type gets the saved bits; another type gets the truth, rounded; a master copy gets the truth.
  *   4. A run saved on any ranks under any layout loads on any others under any other: every rank writes what it holds, as slices of
@@ -14,7 +15,7 @@
  *
  *   LS_TRY(ls_checkpoint_save("run/checkpoints", store, &model, &state, files));
  *   LS_TRY(ls_checkpoint_latest("run/checkpoints", &path));  // NULL: there is none yet
- *   if (path) LS_TRY(ls_checkpoint_load(path, store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &state));
+ *   if (path) LS_TRY(ls_checkpoint_load(path, store, LS_LOAD_OPTIMIZER, &state));
  */
 #ifndef LS_CHECKPOINT_H
 #define LS_CHECKPOINT_H
@@ -59,19 +60,19 @@ ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_sto
                                    const ls_train_state *state, const char *const *files);
 
 enum {
-    LS_LOAD_OPTIMIZER = 1,  /* the optimizer's state too, which must be of the same kind; else parameters, masters */
-    LS_LOAD_VERIFY    = 2   /* content hashes first */
+    LS_LOAD_OPTIMIZER = 1  /* the optimizer's state too, which must be of the same kind; else parameters, masters */
 };
 /* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
  * store's must be the same in name and shape; the first that differs is named. state may be NULL. On failure of a
- * check the store is as it was. On several ranks each calls it, reads the slices of what it holds, and talks to nobody. The memory
- * beside the store is one chunk. */
+ * check the store is as it was. On several ranks each calls it, reads and verifies the slices of what it holds, and talks to nobody:
+ * damage may be found by one rank alone. The memory beside the store is one chunk. */
 ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state);
 
 /* Steps present under root, ascending, damaged ones too; a root that does not exist has none. */
 ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count);
-/* Folder of the highest step whose manifest is sound and whose files are all there in their sizes; damaged ones are
- * skipped with a warning in the log. *path = NULL when root has no checkpoint at all; LS_EFORMAT when none is whole. */
+/* Folder of the highest step whose manifest is sound, whose files are all there in their sizes, and whose small files (those without
+ * tensors) have their content; damaged ones are skipped with a warning in the log. *path = NULL when root has no checkpoint at all;
+ * LS_EFORMAT when none is whole. */
 ls_status ls_checkpoint_latest(const char *root, char **path);
 /* What a user may point at: a checkpoint's folder, a root, or a run's folder (its `checkpoints`) -> a checkpoint's. */
 ls_status ls_checkpoint_resolve(const char *where, char **path);
@@ -82,13 +83,19 @@ ls_status ls_checkpoint_verify(const char *path);
 
 /* A manifest in memory. Entries are slices of tensors: entry e holds elements [offset, offset + extent) of the tensor
  * `name` of shape `size`. kind is "parameter" or the name of an optimizer state ("master", "m", "v"). */
-typedef struct ls_checkpoint_file { char *name; uint64_t bytes; char hash[33]; /* XXH3-128, hex */ } ls_checkpoint_file;
+typedef struct ls_checkpoint_file {
+    char    *name;
+    uint64_t bytes;
+    char     hash[33];    /* XXH3-128 of the content, hex */
+    char     header[33];  /* of a file of tensors: XXH3-128 of what stands before their data; "": not known */
+} ls_checkpoint_file;
 typedef struct ls_checkpoint_entry {
     char    *name, *kind;
     ls_dtype type;
     int      ndim;
     size_t   size[LS_DIMS], offset[LS_DIMS], extent[LS_DIMS];
     size_t   file;          /* index into files */
+    char    *hashes;        /* XXH3-128, 32 hex digits each, of every piece_bytes of its data; NULL: not known */
 } ls_checkpoint_entry;
 typedef struct ls_checkpoint_info {
     int                  format;     /* version of the format: 1 */
@@ -101,6 +108,7 @@ typedef struct ls_checkpoint_info {
     ls_checkpoint_entry *entries;
     size_t               parameters; /* elements */
     uint64_t             bytes;      /* of all files, without the manifest */
+    uint64_t             piece_bytes; /* what one hash of an entry covers; 0: an older checkpoint, which has hashes of whole files alone */
 } ls_checkpoint_info;
 /* Reads a checkpoint's manifest and checks it in itself. */
 ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out);

@@ -9,6 +9,10 @@
 
 struct hash_state { XXH3_state_t xxh; };
 
+static _Thread_local uint64_t counted;
+
+uint64_t hash_counted(void) { return counted; }
+
 ls_status hash_begin(hash_state **out)
 {
     hash_state *h = mem_alloc(MEM_OTHER, sizeof *h);
@@ -22,6 +26,7 @@ ls_status hash_begin(hash_state **out)
 
 void hash_add(hash_state *h, const void *data, size_t bytes)
 {
+    counted += bytes;
     if (bytes > 0) ASSERT(XXH3_128bits_update(&h->xxh, data, bytes) == XXH_OK);
 }
 
@@ -38,4 +43,16 @@ void hash_end(hash_state **at, char hex[HASH_ROOM])
     *at = NULL;
 }
 
-void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]) { write_hex(XXH3_128bits(data, bytes), hex); }
+void hash_so_far(const hash_state *h, char hex[HASH_ROOM]) { write_hex(XXH3_128bits_digest(&h->xxh), hex); }
+
+void hash_next(hash_state *h, char hex[HASH_ROOM])
+{
+    hash_so_far(h, hex);
+    ASSERT(XXH3_128bits_reset(&h->xxh) == XXH_OK);
+}
+
+void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM])
+{
+    counted += bytes;
+    write_hex(XXH3_128bits(data, bytes), hex);
+}

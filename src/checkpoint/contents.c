@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/pieces.h"
 
 static const char *const classes[CLASSES] = { "parameters", "optimizer" };
 
@@ -16,6 +17,7 @@ void contents_free(struct contents *c)
     mem_free(c->claims.item);
     mem_free(c->shard);
     mem_free(c->chunk);
+    mem_free(c->digits);
 }
 
 static struct shard *last_shard(struct contents *c, const struct claim *of)
@@ -149,5 +151,6 @@ ls_status contents_list(struct contents *c, const char *const *files)
 {
     LS_TRY(list_tensors(c));
     LS_TRY(list_files(c, files));
-    return check_cover(c);
+    LS_TRY(check_cover(c));
+    return pieces_make_room(c);
 }

@@ -12,6 +12,7 @@ struct shard {
     uint64_t rank, class;
     size_t   claim, claims, entry, entries;  /* first, how many */
     char     name[48];
+    char    *digits;  /* pieces.h */
 };
 
 /* Names inside info are borrowed: from the store, the claims, the shards, the caller's paths. */
@@ -23,6 +24,7 @@ struct contents {
     struct shard        *shard;
     size_t               nshards;
     void                *chunk;  /* of the writer */
+    char                *digits; /* of all shards */
     const char *const   *files;  /* paths of info.files[nshards ..] */
 };
 

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 enum mark { MARK_NONE, MARK_OLD, MARK_TMP, MARKS };
 static const char *const suffixes[MARKS] = { "", ".old", ".tmp" };
@@ -110,7 +111,7 @@ static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
     return LS_OK;
 }
 
-static ls_status check_file(const char *folder, const ls_checkpoint_file *f, bool hashes)
+static ls_status check_file(const char *folder, const ls_checkpoint_file *f, bool content)
 {
     char *path = file_path("%s/%s", folder, f->name);
     struct stat s;
@@ -125,28 +126,39 @@ static ls_status check_file(const char *folder, const ls_checkpoint_file *f, boo
     else if ((uint64_t)s.st_size != f->bytes)
         st = ls_fail(LS_EFORMAT, "%s: %lld bytes, the manifest says %llu", path, (long long)s.st_size,
                      (unsigned long long)f->bytes);
-    else if (hashes)
+    else if (content)
         st = check_hash(path, f);
     mem_free(path);
     return st;
 }
 
-ls_status folder_check(const char *path, bool hashes, struct manifest **out)
+/* holds[i] = whether file i holds tensors: those are hashed where they are read. */
+static ls_status check_files(const char *path, const ls_checkpoint_info *info)
+{
+    bool *holds = mem_array(MEM_OTHER, info->nfiles, sizeof *holds);
+    ls_status st = holds ? LS_OK : LS_ENOMEM;
+
+    for (size_t i = 0; i < info->nentries && holds; i++)
+        holds[info->entries[i].file] = true;
+    for (size_t i = 0; i < info->nfiles && st == LS_OK; i++)
+        st = check_file(path, &info->files[i], !holds[i]);
+    mem_free(holds);
+    return st;
+}
+
+ls_status folder_check(const char *path, struct manifest **out)
 {
     struct manifest *m;
-    ls_status st = LS_OK;
+    ls_status st;
 
     LS_TRY(manifest_read(path, &m));
-    for (size_t i = 0; i < m->info.nfiles && st == LS_OK; i++)
-        st = check_file(path, &m->info.files[i], hashes);
+    st = check_files(path, &m->info);
     if (st == LS_OK && out)
         *out = m;
     else
         manifest_release(&m);
     return st;
 }
-
-ls_status ls_checkpoint_verify(const char *path) { return folder_check(path, true, NULL); }
 
 /* ---- finding one ---- */
 
@@ -170,42 +182,92 @@ ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count)
     return st;
 }
 
-/* *path = the first whole one of the list; NULL when none is. *tried counts the damaged ones before it. */
-static ls_status first_whole(const char *root, const struct found_list *list, char **path, size_t *tried)
+/* What is said of the damaged ones that a search passes by, should it find another. */
+struct skipped { struct text lines; char *newest; size_t n; };
+
+static void skip(struct skipped *s)
 {
+    text_put(&s->lines, "checkpoint skipped: %s\n", ls_errmsg());
+    if (!s->newest)
+        s->newest = mem_strdup(ls_errmsg());
+    s->n++;
+}
+
+static void warn_skipped(const struct skipped *s)
+{
+    for (char *line = s->lines.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = '\0';
+        log_line(LOG_WARN, "%s", line);
+    }
+}
+
+/* *path = the first whole one of the list below step `under`; NULL when none is. */
+static ls_status first_whole(const char *root, const struct found_list *list, uint64_t under, struct skipped *skipped, char **path)
+{
+    *path = NULL;
     for (size_t i = 0; i < list->n; i++) {
-        if (list->item[i].mark == MARK_TMP)
+        if (list->item[i].mark == MARK_TMP || list->item[i].step >= under)
             continue;
         char *candidate = path_of(root, list->item[i]);
-        ls_status st = candidate ? folder_check(candidate, false, NULL) : LS_ENOMEM;
+        ls_status st = candidate ? folder_check(candidate, NULL) : LS_ENOMEM;
         if (st == LS_OK) {
             *path = candidate;
-            return LS_OK;
+            return text_status(&skipped->lines);
         }
         mem_free(candidate);
         if (st == LS_ENOMEM)
             return st;
-        ++*tried;
-        log_line(LOG_WARN, "checkpoint skipped: %s", ls_errmsg());
+        skip(skipped);
     }
-    *path = NULL;
-    return LS_OK;
+    return text_status(&skipped->lines);
 }
 
 ls_status ls_checkpoint_latest(const char *root, char **path)
 {
     struct found_list list;
+    struct skipped skipped = { 0 };
     char *found = NULL;
-    size_t tried = 0;
     ls_status st = scan(root, &list);
 
     if (st == LS_OK)
-        st = first_whole(root, &list, &found, &tried);
+        st = first_whole(root, &list, UINT64_MAX, &skipped, &found);
     mem_free(list.item);
-    if (st == LS_OK && !found && tried)
-        return ls_fail_at(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the oldest", root, tried);
+    if (st == LS_OK && found)
+        warn_skipped(&skipped);
+    if (st == LS_OK && !found && skipped.n)
+        st = ls_fail(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the newest: %s", root, skipped.n,
+                     skipped.newest ? skipped.newest : "");
     if (st == LS_OK)
         *path = found;
+    else
+        mem_free(found);
+    text_free(&skipped.lines);
+    mem_free(skipped.newest);
+    return st;
+}
+
+ls_status folder_before(const char *path, char **older)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char *root = !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : file_path("%.*s", (int)(slash - path), path);
+    struct skipped skipped = { 0 };
+    struct found_list list;
+    struct found me;
+    ls_status st = LS_OK;
+
+    *older = NULL;
+    if (!root)
+        return LS_ENOMEM;
+    if (parse_name(name, &me)) {
+        st = scan(root, &list);
+        if (st == LS_OK)
+            st = first_whole(root, &list, me.step, &skipped, older);
+        mem_free(list.item);
+    }
+    text_free(&skipped.lines);
+    mem_free(skipped.newest);
+    mem_free(root);
     return st;
 }
 
@@ -315,7 +377,7 @@ static ls_status prune_list(const char *root, const struct found_list *list, siz
             continue;
         }
         char *path = path_of(root, list->item[i]);
-        st = path ? folder_check(path, false, NULL) : LS_ENOMEM;
+        st = path ? folder_check(path, NULL) : LS_ENOMEM;
         mem_free(path);
         keep -= st == LS_OK;
         if (st != LS_ENOMEM)

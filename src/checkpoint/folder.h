@@ -16,7 +16,9 @@ char *folder_of_step(const char *root, uint64_t step);  /* free with mem_free();
 ls_status folder_sweep(const char *root);
 /* tmp, complete, becomes path, which it replaces. */
 ls_status folder_publish(const char *tmp, const char *path);
-/* The manifest is sound, every file is there in its size and, with `hashes`, has its content. out may be NULL. */
-ls_status folder_check(const char *path, bool hashes, struct manifest **out);
+/* The manifest is sound, every file is there in its size, and those without tensors have their content. out may be NULL. */
+ls_status folder_check(const char *path, struct manifest **out);
+/* *older = the newest checkpoint of a lower step under the same root that folder_check accepts; NULL: there is none. Free with mem_free. */
+ls_status folder_before(const char *path, char **older);
 
 #endif

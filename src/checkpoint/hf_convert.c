@@ -64,7 +64,7 @@ ls_status ls_checkpoint_export(const char *path, const char *folder, const ls_hf
     if (st == LS_OK)
         st = store_of(&m, LS_F32, &store);
     if (st == LS_OK)
-        st = saved_open(path, true, &saved);
+        st = saved_open(path, &saved);
     if (st == LS_OK)
         st = export_saved(&saved, folder, &m, store, &o);
     saved_close(&saved);

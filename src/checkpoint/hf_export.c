@@ -204,8 +204,7 @@ static ls_status read_saved(const struct exporter *x, size_t i, void *own, size_
 
     for (int d = 0; d < ls_store_ndim(x->store, i); d++)
         all.extent[d] = ls_store_size(x->store, i, d);
-    saved_read(x->saved, saved_truth(x->saved, name), name, &all, 0, count, own, x->o.type);
-    return LS_OK;
+    return saved_read(x->saved, saved_truth(x->saved, name), name, &all, 0, count, own, x->o.type);
 }
 
 /* The parameter's truth (rule 3 of checkpoint.h) as the type asked for; *own from mem_alloc. */

@@ -6,6 +6,7 @@
  *   parameter of another type    the truth, rounded to nearest even
  *   master                       the truth
  *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
+ *
  * Of each a rank gets what it holds: a stretch of the elements of its box, put together a chunk at a time from the slices that
  * were saved, whatever ranks saved them.
  */
@@ -23,10 +24,10 @@ struct loader {
     struct saved saved;
     ls_store    *store;
     int          flags;
-    void        *chunk;  /* [CHUNK] */
+    void        *chunk;  /* [CHUNK]; NULL while hashes are compared */
 };
 
-/* The saved `kind` of parameter i into the store's `to`. */
+/* The saved `kind` of parameter i into the store's `to`; chunk NULL: what would be read is verified, and the store is left alone. */
 static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
 {
     enum store_kind k = strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE;
@@ -41,8 +42,9 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
     store_held(l->store, i, k, &begin, &end);
     for (size_t from = begin; from < end; from += n) {
         n = MIN((size_t)CHUNK, end - from);
-        saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, from, n, l->chunk, type);
-        LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));
+        LS_TRY(saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, from, n, l->chunk, type));
+        if (l->chunk)
+            LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));
     }
     return LS_OK;
 }
@@ -77,18 +79,25 @@ static ls_status copy_parameter(const struct loader *l, size_t i)
     return LS_OK;
 }
 
+static ls_status copy_all(const struct loader *l)
+{
+    for (size_t i = 0; i < ls_store_count(l->store); i++)
+        LS_TRY(copy_parameter(l, i));
+    return LS_OK;
+}
+
+/* Twice over the tensors: what this rank reads is first compared with its hashes, so that damage leaves the store as it was. */
 static ls_status load(struct loader *l, const char *path)
 {
-    LS_TRY(saved_open(path, l->flags & LS_LOAD_VERIFY, &l->saved));
+    LS_TRY(saved_open(path, &l->saved));
     LS_TRY(saved_check_store(&l->saved, l->store, l->flags & LS_LOAD_OPTIMIZER));
     LS_TRY(saved_check_shards(&l->saved));
+    LS_TRY(copy_all(l));
     l->chunk = mem_alloc(MEM_OTHER, CHUNK * sizeof(double));
     if (!l->chunk)
         return LS_ENOMEM;
     LS_TRY(ls_store_allocate(l->store));
-    for (size_t i = 0; i < ls_store_count(l->store); i++)
-        LS_TRY(copy_parameter(l, i));
-    return LS_OK;
+    return copy_all(l);
 }
 
 ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state)

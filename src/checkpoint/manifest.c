@@ -7,9 +7,11 @@
  *   "model":  the object of model_json.h; absent when the tensors are of no known model
  *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal
  *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state}
+ *   "piece_bytes": P, at least 4096; absent in checkpoints of earlier versions, which have no "header" and no "hashes" either
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
- *             but the manifest
- *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i}, ...]
+ *             but the manifest; of one with tensors also "header": XXH3-128 of what stands before their data (safetensors.h)
+ *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i,
+ *              "hashes": 32 hexadecimal digits of each P bytes of the slice's data, and of what is left of it}, ...]
  *
  * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
  * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
@@ -29,9 +31,11 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "checkpoint/model_json.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 
-enum { TRAILER = 44, TRAILER_HASH = 9, FILES_MOST = 1 << 20 };
+enum { TRAILER = 44, TRAILER_HASH = 9, FILES_MOST = 1 << 20, PIECE_LEAST = 4096 };
+#define HEX "0123456789abcdef"
 
 static ls_status get_number(const json_node *object, const char *key, const char *what, uint64_t *out)
 {
@@ -88,8 +92,13 @@ static ls_status read_file(const json_node *n, const char *what, ls_checkpoint_f
         return LS_ENOMEM;
     LS_TRY(get_number(n, "bytes", what, &f->bytes));
     LS_TRY(get_text(n, "hash", what, sizeof f->hash, f->hash));
-    if (strspn(f->hash, "0123456789abcdef") != sizeof f->hash - 1)
+    if (strspn(f->hash, HEX) != sizeof f->hash - 1)
         return ls_fail(LS_EFORMAT, "%s: the \"hash\" of %s is no 32 hexadecimal digits", what, name);
+    if (!json_get(n, "header"))
+        return LS_OK;
+    LS_TRY(get_text(n, "header", what, sizeof f->header, f->header));
+    if (strspn(f->header, HEX) != sizeof f->header - 1)
+        return ls_fail(LS_EFORMAT, "%s: the \"header\" of %s is no 32 hexadecimal digits", what, name);
     return LS_OK;
 }
 
@@ -148,7 +157,24 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
     return LS_OK;
 }
 
-static ls_status read_entry(const json_node *n, const char *what, size_t nfiles, ls_checkpoint_entry *e)
+/* All of a checkpoint's tensors have the hashes of their pieces, or none has. */
+static ls_status read_hashes(const json_node *n, const char *what, const ls_checkpoint_info *info, ls_checkpoint_entry *e)
+{
+    const char *digits = json_string(json_get(n, "hashes"), NULL);
+    size_t expected;
+
+    if (!info->piece_bytes)
+        return LS_OK;
+    expected = piece_count(e, info->piece_bytes) * PIECE_DIGITS;
+    if (!digits || strlen(digits) != expected || strspn(digits, HEX) != expected)
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"hashes\" is not %zu hexadecimal digits", what, e->name, expected);
+    if (!info->files[e->file].header[0])
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s' is in %s, which has no \"header\" hash", what, e->name, info->files[e->file].name);
+    e->hashes = mem_strdup(digits);
+    return e->hashes ? LS_OK : LS_ENOMEM;
+}
+
+static ls_status read_entry(const json_node *n, const char *what, const ls_checkpoint_info *info, ls_checkpoint_entry *e)
 {
     const char *name = json_string(json_get(n, "name"), NULL), *kind = json_string(json_get(n, "kind"), NULL);
     const char *type = json_string(json_get(n, "dtype"), "");
@@ -163,11 +189,12 @@ static ls_status read_entry(const json_node *n, const char *what, size_t nfiles,
     if (ls_dtype_parse(type, &e->type) != 0 || !ls_dtype_is_float(e->type))
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is no floating type", what, name);
     LS_TRY(get_number(n, "file", what, &file));
-    if (file >= nfiles)
+    if (file >= info->nfiles)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file,
-                       nfiles);
+                       info->nfiles);
     e->file = (size_t)file;
-    return read_slice(n, what, e);
+    LS_TRY(read_slice(n, what, e));
+    return read_hashes(n, what, info, e);
 }
 
 static ls_status read_entries(const json_node *list, const char *what, ls_checkpoint_info *info)
@@ -181,7 +208,7 @@ static ls_status read_entries(const json_node *list, const char *what, ls_checkp
         return LS_ENOMEM;
     info->nentries = n;
     for (size_t i = 0; i < n; i++)
-        LS_TRY(read_entry(json_at(list, i), what, info->nfiles, &info->entries[i]));
+        LS_TRY(read_entry(json_at(list, i), what, info, &info->entries[i]));
     return LS_OK;
 }
 
@@ -198,6 +225,12 @@ static ls_status read_info(const json_node *root, const char *what, ls_checkpoin
     if (info->has_model)
         LS_TRY(model_json_get(model, what, &info->model));
     LS_TRY(read_state(json_get(root, "state"), what, &info->state));
+    if (json_get(root, "piece_bytes")) {
+        LS_TRY(get_number(root, "piece_bytes", what, &info->piece_bytes));
+        if (info->piece_bytes < PIECE_LEAST)
+            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; at least %d are possible", what,
+                           (unsigned long long)info->piece_bytes, PIECE_LEAST);
+    }
     LS_TRY(read_files(json_get(root, "files"), what, info));
     return read_entries(json_get(root, "tensors"), what, info);
 }
@@ -263,6 +296,7 @@ void manifest_release(struct manifest **mp)
     for (size_t i = 0; i < m->info.nentries; i++) {
         mem_free(m->info.entries[i].name);
         mem_free(m->info.entries[i].kind);
+        mem_free(m->info.entries[i].hashes);
     }
     mem_free(m->info.files);
     mem_free(m->info.entries);

@@ -39,6 +39,8 @@ static void put_file(struct json_out *j, const ls_checkpoint_file *f)
     json_put_string(j, "name", f->name);
     json_put_int(j, "bytes", (int64_t)f->bytes);
     json_put_string(j, "hash", f->hash);
+    if (f->header[0])
+        json_put_string(j, "header", f->header);
     json_end_object(j);
 }
 
@@ -52,6 +54,8 @@ static void put_entry(struct json_out *j, const ls_checkpoint_entry *e)
     put_dims(j, "offset", e->ndim, e->offset);
     put_dims(j, "extent", e->ndim, e->extent);
     json_put_int(j, "file", (int64_t)e->file);
+    if (e->hashes)
+        json_put_string(j, "hashes", e->hashes);
     json_end_object(j);
 }
 
@@ -62,6 +66,8 @@ static void put_info(struct json_out *j, const ls_checkpoint_info *info)
     if (info->has_model)
         model_json_put(j, "model", &info->model);
     put_state(j, &info->state);
+    if (info->piece_bytes)
+        json_put_int(j, "piece_bytes", (int64_t)info->piece_bytes);
     json_begin_array(j, "files");
     for (size_t i = 0; i < info->nfiles; i++)
         put_file(j, &info->files[i]);

@@ -11,7 +11,8 @@ struct safetensors {
     char              *path;
     struct file_map    map;     /* of safetensors_open */
     json_node         *header;  /* owns the names */
-    size_t             bytes, count;
+    const unsigned char *start; /* of the file */
+    size_t             bytes, before, count;  /* before: of these, what stands before the data */
     struct safetensor *tensor;
 };
 
@@ -156,6 +157,7 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
 {
     uint64_t n = 0;
 
+    f->start = data;
     f->bytes = bytes;
     if (bytes < SAFETENSORS_PREFIX)
         return ls_fail(LS_EFORMAT, "%s: %zu bytes; a safetensors file has at least 10", f->path, bytes);
@@ -166,8 +168,9 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
                        (unsigned long long)n, bytes, SAFETENSORS_HEADER_MOST);
     if (n == 0 || data[SAFETENSORS_PREFIX] != '{')
         return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
+    f->before = SAFETENSORS_PREFIX + (size_t)n;
     LS_TRY(json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, f->path, &f->header));
-    return read_tensors(f, data + SAFETENSORS_PREFIX + n, bytes - SAFETENSORS_PREFIX - (size_t)n);
+    return read_tensors(f, data + f->before, bytes - f->before);
 }
 
 ls_status safetensors_parse(const unsigned char *data, size_t bytes, const char *what, struct safetensors **out)
@@ -216,6 +219,12 @@ void safetensors_close(struct safetensors **fp)
 
 const char *safetensors_path(const struct safetensors *f) { return f->path; }
 size_t safetensors_bytes(const struct safetensors *f) { return f->bytes; }
+const unsigned char *safetensors_start(const struct safetensors *f, size_t *bytes)
+{
+    *bytes = f->before;
+    return f->start;
+}
+
 size_t safetensors_count(const struct safetensors *f) { return f->count; }
 
 const struct safetensor *safetensors_at(const struct safetensors *f, size_t i)

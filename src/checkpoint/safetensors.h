@@ -43,6 +43,7 @@ void      safetensors_close(struct safetensors **f);  /* NULL is a no-op */
 
 const char              *safetensors_path(const struct safetensors *f);
 size_t                   safetensors_bytes(const struct safetensors *f);  /* of the file */
+const unsigned char     *safetensors_start(const struct safetensors *f, size_t *bytes);  /* all that stands before the data */
 size_t                   safetensors_count(const struct safetensors *f);
 const struct safetensor *safetensors_at(const struct safetensors *f, size_t i);  /* in the order of their data */
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name);  /* NULL: none */
@@ -57,7 +58,11 @@ struct safetensors_writer;
 
 ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec,
                              struct safetensors_writer **out);
+/* Before the first put: from here on every piece_bytes of each tensor's data, and the rest of it, are hashed on their own. */
+ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes);
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes);
+/* After the last put, borrowed: 32 digits each, of what stands before the data (8 + N bytes), then of the pieces in their order. */
+ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits);
 /* Syncs and publishes; *bytes and hash of the whole file. *w = NULL, also on failure. */
 ls_status safetensors_publish(struct safetensors_writer **w, uint64_t *bytes, char hash[HASH_ROOM]);
 void      safetensors_abandon(struct safetensors_writer **w);  /* NULL is a no-op */

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 enum { ALIGN = 8 };
 
@@ -13,6 +14,12 @@ struct safetensors_writer {
     hash_state  *hash;
     uint64_t     bytes;  /* written so far */
     uint64_t     want;   /* at the end */
+    uint64_t    *tensor; /* [tensors] bytes of each that are still to come */
+    size_t       tensors;
+    /* Of safetensors_hash_pieces(); else NULL and 0. */
+    hash_state  *piece;
+    size_t       piece_bytes, in_piece, at;  /* in_piece: bytes of the piece so far; at: the tensor that comes */
+    struct text  digits;
 };
 
 size_t safetensor_spec_bytes(const struct safetensor_spec *s)
@@ -67,6 +74,17 @@ static ls_status write_header(struct safetensors_writer *w, const struct json_ou
     return safetensors_put(w, "        ", padding);
 }
 
+static ls_status count_tensors(struct safetensors_writer *w, size_t n, const struct safetensor_spec *spec)
+{
+    w->tensor = mem_array(MEM_OTHER, n, sizeof *w->tensor);
+    if (!w->tensor)
+        return LS_ENOMEM;
+    w->tensors = n;
+    for (size_t i = 0; i < n; i++)
+        w->tensor[i] = safetensor_spec_bytes(&spec[i]);
+    return LS_OK;
+}
+
 ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec,
                              struct safetensors_writer **out)
 {
@@ -86,6 +104,8 @@ ls_status safetensors_create(const char *path, size_t n, const struct safetensor
         st = ls_fail(LS_EINVAL, "%s: %zu tensors need a header of %zu bytes; %d are possible", path, n, header.bytes,
                      SAFETENSORS_HEADER_MOST);
     if (st == LS_OK)
+        st = count_tensors(w, n, spec);
+    if (st == LS_OK)
         st = hash_begin(&w->hash);
     if (st == LS_OK)
         st = file_writer_open(path, &w->file);
@@ -99,10 +119,58 @@ ls_status safetensors_create(const char *path, size_t n, const struct safetensor
     return st;
 }
 
+ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes)
+{
+    char digits[HASH_ROOM];
+
+    LS_TRY(hash_begin(&w->piece));
+    w->piece_bytes = piece_bytes;
+    hash_so_far(w->hash, digits);
+    text_put(&w->digits, "%s", digits);
+    return text_status(&w->digits);
+}
+
+static void end_piece(struct safetensors_writer *w)
+{
+    char digits[HASH_ROOM];
+
+    hash_next(w->piece, digits);
+    text_put(&w->digits, "%s", digits);
+    w->in_piece = 0;
+}
+
+/* A piece ends when it is full and where its tensor does. */
+static void hash_pieces(struct safetensors_writer *w, const unsigned char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        while (w->tensor[w->at] == 0)
+            w->at++;
+        size_t n = MIN(bytes, MIN(w->piece_bytes - w->in_piece, w->tensor[w->at]));
+
+        hash_add(w->piece, data, n);
+        w->in_piece += n;
+        w->tensor[w->at] -= n;
+        data += n;
+        bytes -= n;
+        if (w->in_piece == w->piece_bytes || w->tensor[w->at] == 0)
+            end_piece(w);
+    }
+}
+
+ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits)
+{
+    LS_TRY(text_status(&w->digits));
+    *digits = w->digits.data;
+    return LS_OK;
+}
+
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes)
 {
+    ASSERT(bytes <= w->want - w->bytes);
     LS_TRY(file_writer_put(w->file, data, bytes));
     hash_add(w->hash, data, bytes);
+    if (w->piece)
+        hash_pieces(w, data, bytes);
     w->bytes += bytes;
     return LS_OK;
 }
@@ -130,6 +198,9 @@ void safetensors_abandon(struct safetensors_writer **wp)
         return;
     file_writer_abandon(&w->file);
     hash_end(&w->hash, NULL);
+    hash_end(&w->piece, NULL);
+    text_free(&w->digits);
+    mem_free(w->tensor);
     mem_free(w);
     *wp = NULL;
 }

@@ -18,6 +18,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/train_state.h"
 #include "program/store.h"
@@ -45,13 +46,19 @@ static ls_status write_tensors(struct contents *c, size_t i, const char *path, c
 {
     const struct shard *s = &c->shard[i];
     struct safetensors_writer *w;
-    ls_status st = LS_OK;
+    const char *digits;
+    ls_status st;
 
     LS_TRY(safetensors_create(path, s->entries, spec, &w));
+    st = safetensors_hash_pieces(w, PIECE_BYTES);
     for (size_t k = 0; k < s->claims && st == LS_OK; k++)
         st = put_claim(c, &c->claims.item[s->claim + k], w);
     if (st == LS_OK)
+        st = safetensors_pieces(w, &digits);
+    if (st == LS_OK) {
+        pieces_put(c, i, digits);
         return safetensors_publish(&w, &c->info.files[i].bytes, c->info.files[i].hash);
+    }
     safetensors_abandon(&w);
     return st;
 }
@@ -137,32 +144,6 @@ static ls_status write_rest(struct contents *c, const char *tmp, const char *pat
     return folder_publish(tmp, path);
 }
 
-/* Each rank's sizes and hashes to all. */
-static ls_status tell_hashes(struct contents *c)
-{
-    struct told { uint64_t bytes[CLASSES]; char hash[CLASSES][40]; } mine = { 0 }, *all;
-    int n = c->comm ? ls_comm_size(c->comm) : 1;
-    ls_status st;
-
-    if (n == 1)
-        return LS_OK;
-    for (size_t i = 0; i < c->nshards; i++)
-        if (c->shard[i].rank == (uint64_t)rank_of(c)) {
-            mine.bytes[c->shard[i].class] = c->info.files[i].bytes;
-            strcpy(mine.hash[c->shard[i].class], c->info.files[i].hash);
-        }
-    all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
-    st = agree(c->comm, all ? LS_OK : LS_ENOMEM);
-    if (st == LS_OK)
-        st = ls_all_gather(c->comm, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL);
-    for (size_t i = 0; i < c->nshards && st == LS_OK; i++) {
-        c->info.files[i].bytes = all[c->shard[i].rank].bytes[c->shard[i].class];
-        strcpy(c->info.files[i].hash, all[c->shard[i].rank].hash[c->shard[i].class]);
-    }
-    mem_free(all);
-    return st;
-}
-
 static ls_status write_folder(struct contents *c, const char *tmp, const char *path)
 {
     bool first = rank_of(c) == 0;
@@ -171,7 +152,7 @@ static ls_status write_folder(struct contents *c, const char *tmp, const char *p
     if (st == LS_OK)
         st = agree(c->comm, write_shards(c, tmp));
     if (st == LS_OK)
-        st = tell_hashes(c);
+        st = pieces_gather(c);
     if (st == LS_OK)
         st = agree(c->comm, first ? write_rest(c, tmp, path) : LS_OK);
     if (st != LS_OK && first)

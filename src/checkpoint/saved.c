@@ -58,7 +58,7 @@ static ls_status open_shard(struct saved *s, size_t file)
         return LS_ENOMEM;
     st = safetensors_open(path, &s->shard[file]);
     mem_free(path);
-    return st;
+    return st == LS_OK ? saved_check_header(s, file) : st;
 }
 
 ls_status saved_check_shards(struct saved *s)
@@ -79,20 +79,26 @@ ls_status saved_check_shards(struct saved *s)
     return LS_OK;
 }
 
-ls_status saved_open(const char *path, bool hashes, struct saved *s)
+ls_status saved_open(const char *path, struct saved *s)
 {
-    LS_TRY(folder_check(path, hashes, &s->manifest));
+    LS_TRY(folder_check(path, &s->manifest));
     s->path = mem_strdup(path);
     s->shard = mem_array(MEM_OTHER, s->manifest->info.nfiles, sizeof *s->shard);
     s->tensor = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->tensor);
-    return s->path && s->shard && s->tensor ? LS_OK : LS_ENOMEM;
+    s->piece = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->piece);
+    s->believed = mem_zalloc(MEM_OTHER, s->manifest->info.nfiles);
+    return s->path && s->shard && s->tensor && s->piece && s->believed ? LS_OK : LS_ENOMEM;
 }
 
 void saved_close(struct saved *s)
 {
     for (size_t i = 0; s->shard && i < s->manifest->info.nfiles; i++)
         safetensors_close(&s->shard[i]);
+    for (size_t i = 0; s->piece && i < s->manifest->info.nentries; i++)
+        mem_free(s->piece[i]);
     mem_free(s->shard);
+    mem_free(s->piece);
+    mem_free(s->believed);
     mem_free(s->tensor);
     mem_free(s->path);
     manifest_release(&s->manifest);
@@ -147,26 +153,35 @@ static size_t place_in(int ndim, const struct slice *in, size_t e, const struct 
     return at;
 }
 
-/* The elements that `from`, saved as t, and `to` share, into host, which is to. */
-static void copy_shared(int ndim, const struct slice *from, const struct safetensor *t, const struct slice *to, char *host, ls_dtype type)
+/* The elements that `from`, saved as an entry, and `to` share, into host, which is to. */
+static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host, ls_dtype type)
 {
+    const struct safetensor *t = s->tensor[entry];
+    size_t esize = ls_dtype_bytes(t->type);
+    int ndim = s->manifest->info.entries[entry].ndim;
     struct slice both;
     size_t run = 1, all;
 
     if (!slices_meet(ndim, from, to, &both))
-        return;
+        return LS_OK;
     all = slice_count(ndim, &both);
     for (int d = ndim - 1; d >= 0; d--) {  /* as much as lies one behind another in both */
         run *= both.extent[d];
         if (both.extent[d] != from->extent[d] || both.extent[d] != to->extent[d])
             break;
     }
-    for (size_t e = 0; e < all; e += run)
-        convert_run(t, place_in(ndim, &both, e, from), run, host + place_in(ndim, &both, e, to) * ls_dtype_bytes(type), type);
+    for (size_t e = 0; e < all; e += run) {
+        size_t at = place_in(ndim, &both, e, from);
+
+        LS_TRY(saved_check_bytes(s, entry, at * esize, (at + run) * esize));
+        if (host)
+            convert_run(t, at, run, host + place_in(ndim, &both, e, to) * ls_dtype_bytes(type), type);
+    }
+    return LS_OK;
 }
 
-void saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n,
-                void *host, ls_dtype type)
+ls_status saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n,
+                     void *host, ls_dtype type)
 {
     const ls_checkpoint_entry *entries = s->manifest->info.entries;
     struct slice piece[SLICES_OF_RANGE], there;
@@ -180,8 +195,10 @@ void saved_read(const struct saved *s, const char *kind, const char *name, const
         for (size_t i = 0; i < count; i++) {
             memcpy(there.offset, slice[i]->offset, sizeof there.offset);
             memcpy(there.extent, slice[i]->extent, sizeof there.extent);
-            copy_shared(ndim, &there, s->tensor[slice[i] - entries], &piece[k], to, type);
+            LS_TRY(copy_shared(s, (size_t)(slice[i] - entries), &there, &piece[k], to, type));
         }
-        to += slice_count(ndim, &piece[k]) * ls_dtype_bytes(type);
+        if (to)
+            to += slice_count(ndim, &piece[k]) * ls_dtype_bytes(type);
     }
+    return LS_OK;
 }

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/verify.h"
 #include "cli/args.h"
 #include "lockstep/checkpoint.h"
 
@@ -171,7 +172,7 @@ static ls_status run_verify(struct invocation *in)
     ls_checkpoint_info *info;
 
     LS_TRY(open_info(in->arguments[0], &path, &info));
-    ls_status st = ls_checkpoint_verify(path);
+    ls_status st = verify_advise(ls_checkpoint_verify(path), path, "");
     if (st == LS_OK) printf("%s: %zu files, %s: all as written\n", path, info->nfiles, text_bytes(size, info->bytes));
     ls_checkpoint_info_release(&info);
     ls_free(path);
@@ -222,7 +223,7 @@ static ls_status run_export(struct invocation *in)
     LS_TRY(type_of(LS_F32, &o.type));
     o.shard_bytes = (uint64_t)(shard_gigabytes * 1e9);
     LS_TRY(ls_checkpoint_resolve(in->arguments[0], &path));
-    ls_status st = ls_checkpoint_export(path, to, &o);
+    ls_status st = verify_advise(ls_checkpoint_export(path, to, &o), path, "lockstep ckpt export ");
     if (st == LS_OK) printf("%s: written from %s, %s\n", to, path, ls_dtype_name(o.type));
     ls_free(path);
     return st;

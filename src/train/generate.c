@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/verify.h"
 #include "lockstep/checkpoint.h"
 #include "train/dataset.h"
 
@@ -73,7 +74,7 @@ static ls_status read_checkpoint(const char *where, ls_dtype type, struct traine
     if (!t->path) return LS_ENOMEM;
     LS_TRY(read_model(t->path, &t->model));
     LS_TRY(new_store(type, t));
-    return ls_checkpoint_load(t->path, t->store, 0, NULL);
+    return verify_advise(ls_checkpoint_load(t->path, t->store, 0, NULL), t->path, "");
 }
 
 static ls_status read_tokenizer(const char *given, struct trained *t)

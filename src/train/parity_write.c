@@ -7,6 +7,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/verify.h"
 #include "lockstep/checkpoint.h"
 #include "program/store.h"
 #include "train/random_tokens.h"
@@ -142,7 +143,8 @@ static ls_status load(struct side *s, uint64_t *next)
     char *path;
 
     LS_TRY(ls_checkpoint_resolve(s->run->load, &path));
-    ls_status st = ls_checkpoint_load(path, s->step.store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &state);
+    ls_status st = ls_checkpoint_load(path, s->step.store, LS_LOAD_OPTIMIZER, &state);
+    st = verify_advise(st, path, "--load ");
     ls_free(path);
     LS_TRY(st);
     if (state.samples != state.step * s->step.global || state.seed != s->step.seed)

@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/verify.h"
 #include "train/stop.h"
 #include "train/version.h"
 
@@ -40,7 +43,7 @@ static ls_status take_path(char *path, char **out)
     return st;
 }
 
-static ls_status find_checkpoint(struct trainer *t)
+static ls_status choose_checkpoint(struct trainer *t)
 {
     const char *resume = t->config->checkpoint.resume;
     char *path = NULL;
@@ -49,6 +52,23 @@ static ls_status find_checkpoint(struct trainer *t)
     if (strcmp(resume, "auto") == 0) LS_TRY(ls_checkpoint_latest(t->folder.checkpoints, &path));
     else LS_TRY(ls_checkpoint_resolve(resume, &path));
     return take_path(path, &t->resumed);
+}
+
+/* Rank 0 chooses, and says what it skips; "": there is none. */
+static ls_status find_checkpoint(struct trainer *t)
+{
+    char path[4096] = "";
+    ls_status st = t->ranks.rank == 0 ? choose_checkpoint(t) : LS_OK;
+
+    if (st == LS_OK && t->resumed && strlen(t->resumed) >= sizeof path)
+        st = ls_fail(LS_EINVAL, "%s: a path of %zu bytes; %zu are possible", t->resumed, strlen(t->resumed), sizeof path - 1);
+    LS_TRY(ranks_agree(&t->ranks, st));
+    if (!t->ranks.comm) return LS_OK;
+    if (t->resumed) strcpy(path, t->resumed);
+    LS_TRY(ls_broadcast(t->ranks.comm, path, sizeof path, LS_U8, 0, NULL));
+    if (t->ranks.rank == 0 || !path[0]) return LS_OK;
+    t->resumed = mem_strdup(path);
+    return t->resumed ? LS_OK : LS_ENOMEM;
 }
 
 /* ---- the state that a checkpoint carries ---- */
@@ -108,6 +128,34 @@ static ls_status check_resumed(const struct trainer *t, const ls_train_state *sa
     return LS_OK;
 }
 
+/* resume=auto goes on from the newest whole checkpoint: from one that turns out to be damaged to the one before it. */
+static ls_status step_back(struct trainer *t)
+{
+    char *older;
+
+    LS_TRY(folder_before(t->resumed, &older));
+    if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is whole: choose another --run.dir to start anew", ls_errmsg());
+    if (t->ranks.rank == 0) log_line(LOG_WARN, "checkpoint skipped: %s", ls_errmsg());
+    mem_free(t->resumed);
+    t->resumed = older;
+    return LS_OK;
+}
+
+/* Damage may be found by one rank alone: all have one outcome. */
+static ls_status load_whole(struct trainer *t, ls_train_state *saved)
+{
+    bool automatic = strcmp(t->config->checkpoint.resume, "auto") == 0;
+
+    for (;;) {
+        ls_status st = ls_checkpoint_load(t->resumed, t->step.store, LS_LOAD_OPTIMIZER, saved);
+
+        if (!automatic) st = verify_advise(st, t->resumed, "--checkpoint.resume=");
+        st = agree(t->ranks.comm, st);
+        if (st != LS_EFORMAT || !automatic) return st;
+        LS_TRY(step_back(t));
+    }
+}
+
 static ls_status load(struct trainer *t)
 {
     ls_train_state saved;
@@ -116,7 +164,7 @@ static ls_status load(struct trainer *t)
         if (!config_has_weights(t->config)) return LS_OK;
         return ls_hf_import(t->config->model.hf, &t->step.model, t->step.store);
     }
-    LS_TRY(ls_checkpoint_load(t->resumed, t->step.store, LS_LOAD_OPTIMIZER | LS_LOAD_VERIFY, &saved));
+    LS_TRY(load_whole(t, &saved));
     LS_TRY(refuse_newer(t, saved.step));
     LS_TRY(check_resumed(t, &saved));
     t->state.step = t->first_step = saved.step;

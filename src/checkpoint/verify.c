@@ -1,0 +1,52 @@
+/* verify.c - every byte of a checkpoint against its hashes, and where the next whole one is. */
+#include "checkpoint/verify.h"
+
+#include <stdio.h>
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/saved.h"
+
+static ls_status verify(const char *path, struct saved *s)
+{
+    LS_TRY(saved_open(path, s));
+    LS_TRY(saved_check_shards(s));
+    return saved_check_all(s);
+}
+
+ls_status ls_checkpoint_verify(const char *path)
+{
+    struct saved s = { 0 };
+    ls_status st = verify(path, &s);
+
+    saved_close(&s);
+    return st;
+}
+
+/* *whole = the newest checkpoint before path's that verifies; NULL: none does. Each one that is tried is freed or handed out. */
+static ls_status find_whole(const char *path, char **whole)
+{
+    char *at = NULL, *older;
+    ls_status st = folder_before(path, &at);
+
+    while (st == LS_OK && at && ls_checkpoint_verify(at) != LS_OK) {
+        st = folder_before(at, &older);
+        mem_free(at);
+        at = st == LS_OK ? older : NULL;
+    }
+    *whole = at;
+    return st;
+}
+
+ls_status verify_advise(ls_status st, const char *path, const char *use)
+{
+    char message[2048], *whole;
+
+    if (st != LS_EFORMAT)
+        return st;
+    snprintf(message, sizeof message, "%s", ls_errmsg());
+    if (find_whole(path, &whole) != LS_OK || !whole)
+        return ls_fail(st, "%s; no older checkpoint beside it is whole", message);
+    ls_fail(st, "%s; the newest whole one before it: %s%s", message, use, whole);
+    mem_free(whole);
+    return st;
+}
