@@ -89,7 +89,7 @@ int main(void)
 {
     double dx[R * K], dw[N * K], a[N * K], b[R * K];
 
-    lab_open("B1", "backward answers two questions: dW needs the activation, dx needs the weight");
+    lab_open("B1");
     whole_layer(dx, dw);
     ask('A', "x", R, K, N * K, a);
     ask('B', "w", N, K, R * K, b);

@@ -35,7 +35,7 @@ int main(void)
     TRY(ls_program_write(p, "x", x, LS_F64, B * IN));
     TRY(ls_program_write(p, "y", y, LS_F64, B * OUT));
 
-    lab_open("B3", "gradients live on parameters; backward adds; zero_grad clears; the optimizer never sees the loss");
+    lab_open("B3");
     for (int d = 0; d < 2; d++)
         lab_equal(d ? "columns of the weight, of its gradient" : "rows of the weight, of its gradient",
                   (double)ls_store_size(s, 0, d), (double)ls_tensor_size(ls_store_grad(s, 0), d), 0);

@@ -55,7 +55,7 @@ int main(void)
     double full[WEIGHTS], micro[WEIGHTS], off;
     char what[80];
 
-    lab_open("B4", "K micro-batches with loss/K give the full batch's gradient; with the loss as it is, K times that");
+    lab_open("B4");
     gradient(1, 1, full);
     for (int k = 2; k <= 8; k *= 2) {
         gradient(k, 1.0 / k, micro);

@@ -58,10 +58,10 @@ int main(void)
         sum.to_others += f[r].to_others;
     }
     printf("\n");
-    lab_open("C1", "no server: ranks in a ring; all-reduce = reduce-scatter + all-gather");
+    lab_open("C1");
     lab_equal("ring by hand against all-reduce, all ranks: difference", 0, sum.hand, 0);
     lab_equal("reduce-scatter + all-gather against all-reduce: difference", 0, sum.pair, 0);
-    lab_equal("bytes that rank 0 sent to its next: 2 D (n-1)/n", 2.0 * COUNT * 4 * (RANKS - 1) / RANKS, f[0].to_next, 0);
-    lab_equal("bytes that any rank sent to another than its next", 0, sum.to_others, 0);
+    lab_equal("what rank 0 sent to its next: 2 D (n-1)/n [bytes]", 2.0 * COUNT * 4 * (RANKS - 1) / RANKS, f[0].to_next, 0);
+    lab_equal("what any rank sent to another than its next [bytes]", 0, sum.to_others, 0);
     return lab_close();
 }

@@ -6,6 +6,8 @@ enum { LEAST = 2, MOST = 16, BLOCK = 250 };  /* D = n blocks of 250 floats */
 
 struct found { double all_reduce, reduce_scatter, all_gather, central; };  /* bytes that left this rank */
 
+static struct found eight[2];  /* of 8 ranks, in D: rank 0's, and of the rest together */
+
 static double sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counted(comm, c).bytes; }
 
 /* Everyone's buffer to rank 0, and the sum back. */
@@ -53,6 +55,14 @@ static void one_world(int n, double *off)
         off[2] += fabs(f[r].all_gather / d - share);
     }
     off[3] += fabs(f[0].central / d - (n - 1));
+    for (int r = 0; r < n && n == 8; r++) {
+        struct found *to = &eight[r > 0];
+
+        to->all_reduce += f[r].all_reduce / d;
+        to->reduce_scatter += f[r].reduce_scatter / d;
+        to->all_gather += f[r].all_gather / d;
+        to->central += f[r].central / d;
+    }
     printf("%5d %12.4f %15.4f %15.4f %15.4f %18.4f\n", n, 2 * share, f[0].all_reduce / d, f[0].reduce_scatter / d,
            f[0].all_gather / d, f[0].central / d);
     munmap(f, MOST * sizeof *f);
@@ -66,10 +76,16 @@ int main(void)
            "all_gather", "central, rank 0");
     for (int n = LEAST; n <= MOST; n++) one_world(n, off);
     printf("\n");
-    lab_open("C2, C3", "2 D (n-1)/n bytes a rank whatever n; through a central node n D at that node");
-    lab_equal("all_reduce: all ranks, n = 2 .. 16, off from 2 D (n-1)/n by", 0, off[0], 1e-9);
-    lab_equal("reduce_scatter: off from D (n-1)/n by", 0, off[1], 1e-9);
-    lab_equal("all_gather: off from D (n-1)/n by", 0, off[2], 1e-9);
-    lab_equal("central: rank 0 off from (n-1) D, and it receives as much, by", 0, off[3], 1e-9);
+    lab_open("C2");
+    lab_equal("8 ranks: all_reduce, rank 0 sends [D]", 1.75, eight[0].all_reduce, 1e-9);
+    lab_equal("         reduce_scatter [D]", 0.875, eight[0].reduce_scatter, 1e-9);
+    lab_equal("         all_gather [D]", 0.875, eight[0].all_gather, 1e-9);
+    lab_equal("n = 2 .. 16, all ranks: all_reduce, off from 2 (n-1)/n by [D]", 0, off[0], 1e-9);
+    lab_equal("         reduce_scatter, off from (n-1)/n by [D]", 0, off[1], 1e-9);
+    lab_equal("         all_gather, off from (n-1)/n by [D]", 0, off[2], 1e-9);
+    lab_open("C3");
+    lab_equal("8 ranks: the central rank sends, n-1 [D]", 7, eight[0].central, 1e-9);
+    lab_equal("         and receives [D]", 7, eight[1].central, 1e-9);
+    lab_equal("n = 2 .. 16: the central rank sends, off from n-1 by [D]", 0, off[3], 1e-9);
     return lab_close();
 }

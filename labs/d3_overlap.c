@@ -3,13 +3,14 @@
  *
  * The order is in the program: GPT-2's 124M parameters over 4 ranks. What it saves is time, and only where bytes travel without
  * the processor: in the memory that this machine's ranks share, a sum is made by the cores that would compute. bench/overlap.py
- * measures it between two network namespaces with a slow link in between; here seconds are printed, not held against a claim. */
+ * measures it between two network namespaces with a slow link in between; here seconds are printed and not judged: in shared memory
+ * they may well contradict the claim. */
 #include "lab_text.h"
 #include "lab_train.h"
 
 enum { STEPS = 4, RANKS = 2 };
 
-struct order { int buckets, early, waits_in_backward; double last, all, first_share; };
+struct order { int buckets, early, waits_in_backward; double last, most, most_but_last, embedding; };
 
 /* Something is computed in backward behind line `at`. */
 static int work_behind(const struct lines *l, int at)
@@ -23,7 +24,7 @@ static int work_behind(const struct lines *l, int at)
 static struct order order_of(const ls_program *p)
 {
     struct lines l = lines_read(p);
-    struct order o = { .first_share = 1 };
+    struct order o = { 0 };
     double backward = line_flops(&l, 'b', l.n);
 
     printf("%8s %12s %28s %24s\n", "bucket", "MB", "starts after, of backward", "is waited for in");
@@ -36,8 +37,8 @@ static struct order order_of(const ls_program *p)
         o.waits_in_backward += wait < 0 || l.at[wait].segment != 'o';
         o.early += work_behind(&l, k);
         o.last = 4 * l.at[k].elements;
-        o.all += o.last;
-        o.first_share = fmin(o.first_share, share);
+        o.most_but_last = o.most;
+        o.most = fmax(o.most, o.last);
         printf("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share,
                wait >= 0 && l.at[wait].segment == 'o' ? "the update" : "backward");
     }
@@ -59,6 +60,7 @@ static struct order plan(const char *preset, int tied)
     printf("%s, %s embedding\n", preset, tied ? "tied" : "untied");
     training_open(&j, comm, 1, &t);
     o = order_of(t.program);
+    o.embedding = 4.0 * (double)j.model.vocab * (double)j.model.width;
     training_close(&t);
     ls_comm_close(&comm);
     printf("\n");
@@ -106,13 +108,17 @@ int main(void)
         printf("%14s %12.4f %22.4f %22.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->total[overlap],
                f->exposed[overlap]);
     printf("\n");
-    lab_open("D3", "the all-reduce of a bucket starts while earlier layers still compute; only the last is waited for");
+    lab_open("D3");
     lab_equal("buckets that are waited for during backward", 0, tied.waits_in_backward + untied.waits_in_backward, 0);
     lab_equal("untied: buckets that start before the end of backward, but one", untied.buckets - 1, untied.early, 0);
-    lab_below("untied: the first starts after this share of backward", 0.5, untied.first_share);
     lab_equal("tied: buckets that start before the end, but one", tied.buckets - 1, tied.early, 0);
-    lab_above("tied: share of bytes in the bucket that nothing hides", 0.25, tied.last / tied.all);
-    lab_equal("weights are the same, overlapped or not: hashes that differ", 0, f[0].hash[0] != f[0].hash[1], 0);
-    lab_equal("all-reduces, overlapped and not: difference", 0, (double)(f[0].calls[0] - f[0].calls[1]), 0);
+    lab_equal("tied: the largest bucket but the last [MB]", 25, tied.most_but_last / 1e6, 0.1);
+    lab_corrected("tied: the last bucket, which nothing hides [MB]", '=', 25, tied.embedding / 1e6, tied.last / 1e6, 0.01,
+                  "why: an embedding that is also the output projection is final after its last use, at backward's end");
+    lab_not_measurable("seconds that overlap saves",
+                       "why: in shared memory the cores that compute carry the bytes, so that overlap may cost time (the seconds printed); "
+                       "needs a link that moves bytes by itself: bench/overlap.py makes one");
+    lab_check("weights are the same, overlapped or not: hashes that differ", 0, f[0].hash[0] != f[0].hash[1], 0);
+    lab_check("all-reduces, overlapped and not: difference", 0, (double)(f[0].calls[0] - f[0].calls[1]), 0);
     return lab_close();
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "lab.h"
 #include "lockstep/data.h"
+#include "lockstep/mesh.h"
 
 enum { T = 4, DATA = 120, STEPS = 2 };
 
@@ -63,11 +64,12 @@ int main(void)
     ls_tokens *tokens;
     ls_sampler s;
     struct count c;
+    ls_mesh_shape mesh = { .pp = 1, .dp = -1, .replicate = 1, .cp = 1, .tp = 4, .ep = 1 };
     char what[80];
     int twice = 0;
 
     open_data(&t, &tokens, &s);
-    lab_open("D5", "effective batch = per-rank batch x ranks x accumulation; the minimum is the number of ranks");
+    lab_open("D5");
     for (int n = 1; n <= 4; n += n == 1 ? 1 : 2)
         for (int batch = 1; batch <= 3; batch += 2)
             for (int accumulate = 1; accumulate <= 4; accumulate += 3) {
@@ -77,12 +79,16 @@ int main(void)
                          n > 1 ? "s" : "", accumulate, accumulate > 1 ? "es" : "");
                 lab_equal(what, n * batch * accumulate, (double)c.samples / STEPS, 0);
             }
-    lab_equal("samples seen twice in two steps, and rows without one", 0, twice, 0);
+    lab_check("samples seen twice in two steps, and rows without one", 0, twice, 0);
     c = count(&s, 2, 2, 2, 5);
-    lab_equal("5 samples on 2 ranks, 2 rows, 2 micro-batches: samples", 5, (double)c.samples / STEPS, 0);
-    lab_equal("       rows without weight", 3, (double)c.padding / STEPS, 0);
+    lab_check("5 samples on 2 ranks, 2 rows, 2 micro-batches: samples", 5, (double)c.samples / STEPS, 0);
+    lab_check("       rows without weight", 3, (double)c.padding / STEPS, 0);
     c = count(&s, 4, 1, 1, 4);
-    lab_equal("the least on 4 ranks", 4, (double)c.samples / STEPS, 0);
+    lab_equal("the least on 4 ranks, all data parallel", 4, (double)c.samples / STEPS, 0);
+    TRY(ls_mesh_check(&mesh, 32));
+    c = count(&s, mesh.dp, 1, 1, mesh.dp);
+    lab_corrected("the least on 32 ranks, tp 4", '=', 32, 8, (double)c.samples / STEPS, 0,
+                  "why: the minimum is the number of data-parallel ranks, 32 / 4: the ranks of tp work on the same samples");
     ls_tokens_close(&tokens);
     ls_tokenizer_close(&t);
     return lab_close();

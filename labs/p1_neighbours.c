@@ -2,7 +2,8 @@
  *
  * The message log of a run: bytes and messages from each rank to each other, on the two communicators of a pipeline - forward and back -
  * counted while GPT-2 of 8 blocks trains on 4 ranks. A message is one micro-batch's residual stream, b s d. With two chunks a rank the
- * last rank is the first's neighbour as well. */
+ * last rank is the first's neighbour as well. This is forward and backward: the gradient's norm, and an embedding that the first and the
+ * last stage share, are summed over stages when the step is made. */
 #include "lab_pipeline.h"
 
 enum { P = 4, MICRO = 6 };
@@ -91,8 +92,8 @@ static void check(const struct shared *s, double message)
     snprintf(what, sizeof what, "%s: bytes between ranks that are no neighbours", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);
     lab_equal("        all messages, b s d each: 2 M (stages - 1)", 2 * MICRO * (stages - 1), off / message, 0);
-    lab_equal("        bytes and messages that the plan had not said", 0, unsaid, 0);
-    lab_equal("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
+    lab_check("        bytes and messages that the plan had not said", 0, unsaid, 0);
+    lab_check("        loss, one rank's", s->rank[0].one, s->rank[0].loss + s->rank[P - 1].loss, 1e-6);
 }
 
 int main(void)
@@ -109,7 +110,7 @@ int main(void)
     lab_ranks(P, run, two);
     print(one, message);
     print(two, message);
-    lab_open("P1", "only neighbours talk: activations forward, their gradients backward");
+    lab_open("P1");
     lab_equal("rank 0 sends forward to rank 1, messages", MICRO, one->rank[0].forward[1] / message, 0);
     lab_equal("rank 1 sends back to rank 0, messages", MICRO, one->rank[1].back[0] / message, 0);
     lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);

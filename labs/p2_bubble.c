@@ -47,10 +47,10 @@ static void bubbles(void)
             most = fmax(most, fmax(fabs(x - formula), fabs(y - formula)) + fabs(gpipe - one));
         }
     printf("\n");
-    lab_open("P2", "bubble (P-1)/(M+P-1) for GPipe and 1F1B");
+    lab_open("P2");
     lab_equal("the table, off from the formula by", 0, most, 1e-15);
-    lab_equal("P = 4, M = 16: percent", 16, 100 * bubble("1f1b", 4, 16, NULL), 0.02);
-    lab_equal("P = 4, M = 32: percent", 9, 100 * bubble("1f1b", 4, 32, NULL), 0.05);
+    lab_equal("P = 4, M = 16, to half a percent point [%]", 16, 100 * bubble("1f1b", 4, 16, NULL), 0.5 / 16);
+    lab_equal("P = 4, M = 32 [%]", 9, 100 * bubble("1f1b", 4, 32, NULL), 0.5 / 9);
     lab_equal("P = 4, one batch whole: share of the time in which a rank works", 1.0 / 4, 1 - bubble("gpipe", 4, 1, NULL), 1e-15);
 }
 
@@ -58,8 +58,7 @@ static void memory(void)
 {
     int P = 4, M = 32, most = 0;
 
-    printf("\n");
-    lab_open("P3", "GPipe holds M micro-batches, 1F1B at most P");
+    lab_open("P3");
     for (int r = 0; r < P; r++) {
         char what[64];
 

@@ -62,21 +62,24 @@ int main(void)
     row("zb-h1", 1, zb);
     row("zb-v", 2, zbv);
     printf("\n");
-    lab_open("P4", "interleaving divides the bubble by v and costs messages; zero-bubble fills it");
+    lab_open("P4");
     for (int v = 2; v <= 4; v++) {
         struct seen x = look("interleaved", P, v, M);
         char what[80];
 
         snprintf(what, sizeof what, "interleaved, v = %d: 1f1b's idle time / its", v);
         lab_equal(what, v, one.idle / x.idle, 1e-12);
+        snprintf(what, sizeof what, "interleaved, v = %d: 1f1b's bubble, a share of the time, / its", v);
+        lab_corrected(what, '=', v, (double)(v * M + P - 1) / (M + P - 1), one.bubble / x.bubble, 1e-12,
+                      "why: idle time is divided by v; the step is shorter too, so its share falls by (vM+P-1)/(M+P-1)");
         snprintf(what, sizeof what, "interleaved, v = %d: messages, 2 M (v P - 1)", v);
         lab_equal(what, 2.0 * M * (v * P - 1), x.messages, 0);
     }
     lab_equal("1f1b: messages, 2 M (P - 1)", 2.0 * M * (P - 1), one.messages, 0);
     lab_equal("zb-h1: its idle time / 1f1b's", 1.0 / 3, zb.idle / one.idle, 1e-12);
     lab_equal("zb-h1: messages / 1f1b's", 1, (double)zb.messages / one.messages, 0);
-    lab_equal("zb-h1: in flight on rank 0 / 1f1b's", 1, (double)zb.in_flight / one.in_flight, 0);
-    lab_equal("zb-v: room on rank 0, whole micro-batches, P + 1/2", P + 0.5, (double)zbv.in_flight / 2, 0);
+    lab_check("zb-h1: in flight on rank 0 / 1f1b's", 1, (double)zb.in_flight / one.in_flight, 0);
+    lab_check("zb-v: room on rank 0, whole micro-batches, P + 1/2", P + 0.5, (double)zbv.in_flight / 2, 0);
     lab_equal("zb-v: its idle time / 1f1b's", 1.0 / 6, zbv.idle / one.idle, 1e-12);
     return lab_close();
 }

@@ -62,7 +62,7 @@ int main(void)
     print(&l, 'f', "forward");
     print(&l, 'b', "backward");
     printf("\n");
-    lab_open("T1", "column-parallel: no communication forward; row: one all-reduce; column -> GeLU -> row: one for two");
+    lab_open("T1");
     lab_equal("forward, all-reduces behind the column-parallel mlp.fc", 0, behind(&l, 'f', "linear", "h.0.mlp.fc"), 0);
     lab_equal("        behind the row-parallel mlp.proj", 1, behind(&l, 'f', "linear", "h.0.mlp.proj"), 0);
     lab_equal("        behind q, k, v (column) and attention", 0,

@@ -44,8 +44,8 @@ static void small(int n)
     lab_ranks(n, run, f);
     for (int r = 0; r < n; r++) all += f[r].bytes;
     snprintf(what, sizeof what, "tp %d, 2 layers: a step's all-reduces, in b s d", n);
-    lab_equal(what, 2 * (2 * 2 + 1), f[0].elements / bsd, 0);
-    lab_equal("        counted bytes a rank and all-reduce, in b s d: 2 (T-1)/T", 2.0 * (n - 1) / n, all / n / 10 / (4 * bsd), 1e-12);
+    lab_check(what, 2 * (2 * 2 + 1), f[0].elements / bsd, 0);
+    lab_check("        counted bytes a rank and all-reduce, in b s d: 2 (T-1)/T", 2.0 * (n - 1) / n, all / n / 10 / (4 * bsd), 1e-12);
     munmap(f, MOST * sizeof *f);
 }
 
@@ -84,27 +84,27 @@ static double forward(size_t *calls)
 
 int main(void)
 {
-    static const struct { const char *name; double bandwidth, claimed; } links[] = {
-        { "NVLink, 600 GB/s", 600e9, 17 }, { "InfiniBand, 50 GB/s", 50e9, 200 },
-    };
     double bsd = 4.0 * 2048 * 8192, sent, moved;
-    char what[80];
     size_t calls;
 
-    lab_open("T3", "each moves b s d: 134 MB; 2 x 40 layers 10.7 GB a forward pass: 17 ms on NVLink, 200 ms on InfiniBand");
+    lab_open("T3");
     for (int n = 2; n <= MOST; n++) small(n);
     sent = forward(&calls);
-    lab_equal("40 layers, tp 8: all-reduces of a forward pass, and one", 2 * LAYERS + 1, (double)calls, 0);
-    lab_equal("        b s d of each, bf16, MB", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);
+    lab_corrected("40 layers, tp 8: all-reduces of a forward pass", '=', 2 * LAYERS, 2 * LAYERS + 1, (double)calls, 0,
+                  "why: 80 are the layers'; the embedding, whose vocabulary is sharded, has one more");
+    lab_equal("        each of them, b s d in bf16 [MB]", 134, sent / (double)calls / (2.0 * (T - 1) / T) / 1e6, 2e-3);
     moved = sent / (2.0 * (T - 1) / T) * 2 * LAYERS / (double)calls;
-    lab_equal("        of the 80 of the layers, GB", 10.7, moved / 1e9, 5e-3);
-    for (int i = 0; i < 2; i++) {
-        snprintf(what, sizeof what, "%s: the bytes once over a link, ms", links[i].name);
-        lab_equal(what, links[i].claimed, moved / links[i].bandwidth * 1e3, 0.08);
-    }
-    lab_equal("corrected: a rank of 8 sends 1.75 b s d each, GB", 1.75 * 2 * bsd * 2 * LAYERS / 1e9,
-              sent * 2 * LAYERS / (double)calls / 1e9, 1e-9);
-    for (int i = 0; i < 2; i++)
-        printf("        %s: %.0f ms\n", links[i].name, sent * 2 * LAYERS / (double)calls / links[i].bandwidth * 1e3);
+    lab_equal("        the 80 of the layers [GB]", 10.7, moved / 1e9, 5e-3);
+    lab_corrected("NVLink, 600 GB/s: these bytes once over a link [ms]", '=', 17, 17.9, moved / 600e9 * 1e3, 2e-3,
+                  "why: 17 divides 10 GB, rounded, by the link's rate");
+    lab_corrected("InfiniBand, 50 GB/s: the same [ms]", '=', 200, 214.7, moved / 50e9 * 1e3, 2e-3, "why: 200 divides 10 GB, rounded");
+    sent *= 2.0 * LAYERS / (double)calls;
+    lab_corrected("a rank of 8 sends, layers' all-reduces [GB]", '=', 10.7, 1.75 * 2 * bsd * 2 * LAYERS / 1e9, sent / 1e9, 1e-9,
+                  "why: an all-reduce sends 2 (T-1)/T of its tensor from each rank, 1.75 times on 8");
+    lab_corrected("NVLink: these all-reduces [ms]", '=', 17, 31.3, sent / 600e9 * 1e3, 2e-3,
+                  "why: 1.75 times the bytes; at NVLink's 300 GB/s in one direction it is 63 ms, and nothing hides it");
+    lab_corrected("InfiniBand: these all-reduces [ms]", '=', 200, 376, sent / 50e9 * 1e3, 2e-3, "why: 1.75 times the bytes");
+    lab_not_measurable("all-reduces that are timed on such links",
+                       "why: no NVLink and no InfiniBand in this machine; eight GPUs in one node and in two would be needed");
     return lab_close();
 }

@@ -63,10 +63,10 @@ static void counted(int n)
         once += f[r].all_reduce[1];
         apart = fmax(apart, fmax(f[r].apart[0], f[r].apart[1]));
     }
-    snprintf(what, sizeof what, "tp %d: all ranks' bytes, reduce-scatter + all-gather", n);
+    snprintf(what, sizeof what, "tp %d: all ranks, reduce-scatter + all-gather as all-reduce [bytes]", n);
     lab_equal(what, sum[0], sum[1], 0);
-    lab_equal("        besides, once a step: addends of norms and biases", 2 * (n - 1) * 4 * addends(&net), once, 0);
-    lab_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
+    lab_check("        besides, once a step: gradients of norms and biases [bytes]", 2 * (n - 1) * 4 * addends(&net), once, 0);
+    lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
     munmap(f, MOST * sizeof *f);
 }
 
@@ -93,7 +93,7 @@ int main(void)
 {
     double one[2], tensor[2], sequence[2], bsd = 4.0 * 4 * 1024 * 256;
 
-    lab_open("T5", "sequence parallel: same bytes (all-gather + reduce-scatter), less memory");
+    lab_open("T5");
     for (int n = 2; n <= MOST; n++) counted(n);
     for (int k = 0; k < 2; k++) {
         ls_recompute r = k ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_NONE;
@@ -106,9 +106,9 @@ int main(void)
            "tp 4 with sp");
     printf("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
     printf("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
-    lab_above("tp 4: of one rank's", 1.2 / T, tensor[0] / one[0]);
-    lab_below("tp 4 with sp: of tp's", 0.9, sequence[0] / tensor[0]);
-    lab_equal("        in b s d: 1/T, and 2 (T-1)/T of gathered inputs", one[0] / T + 2.0 * (T - 1) / T, sequence[0], 0.01);
-    lab_equal("selective, tp 4 with sp: of one rank's, 1/T", 1.0 / T, sequence[1] / one[1], 0.01);
+    lab_below("less memory: tp 4 with sp / tp 4", 1, sequence[0] / tensor[0]);
+    lab_check("        tp 4 with sp / one rank's: 1/T and the inputs that stay gathered", 1.0 / T + 2.0 * (T - 1) / T / one[0],
+              sequence[0] / one[0], 0.01);
+    lab_equal("        with selective recomputation, which gathers them again: 1/T", 1.0 / T, sequence[1] / one[1], 0.01);
     return lab_close();
 }

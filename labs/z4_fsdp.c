@@ -55,16 +55,19 @@ int main(void)
     print("FSDP, one unit at a time", &one);
     print("FSDP, keep_gathered", &keep);
     printf("\n");
-    lab_open("Z4", "peak N/K + largest gathered units; gathered twice; keeping them trades memory for a third of the traffic");
-    lab_equal("FSDP: parameters held, bytes", two.whole / K, (double)two.cost.parameters, 0);
-    lab_equal("one at a time: a unit's weights and gradients, in units", 2, (double)one.cost.communication / one.largest, 0.01);
-    lab_below("overlap: at most two of each", 4.01, (double)two.cost.communication / two.largest);
-    lab_below("       of the model", 0.35, (double)two.cost.communication / two.whole);
-    lab_equal("gathers: every unit twice, the embedding once", 2 * (LAYERS + 2) - 1, (double)two.gathers, 0);
-    lab_equal("gathered bytes, the embedding counted twice: 2 N (K-1)/K", 2 * two.whole * share, two.gathered + embedding, 1e-9);
-    lab_equal("keep_gathered: gathered bytes N (K-1)/K", two.whole * share, keep.gathered, 1e-9);
-    lab_equal("       traffic / FSDP's", 2.0 / 3, (keep.gathered + keep.reduced) / (two.gathered + embedding + two.reduced),
-              1e-9);
-    lab_above("       what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
+    lab_open("Z4");
+    lab_equal("FSDP: weights held between steps, N/K [bytes]", two.whole / K, (double)two.cost.parameters, 0);
+    lab_corrected("one unit at a time: room for what is gathered [units]", '=', 1, 2, (double)one.cost.communication / one.largest, 0.01,
+                  "why: in backward the unit's whole gradient is there beside its weights");
+    lab_corrected("next unit gathered meanwhile: room for what is gathered [units]", '=', 1, 4,
+                  (double)two.cost.communication / two.largest, 0.01, "why: weights and gradients of two units at a time");
+    lab_below("       not the model: of the model", 1, (double)two.cost.communication / two.whole);
+    lab_corrected("gathers of a step, units twice", '=', 2 * (LAYERS + 2), 2 * (LAYERS + 2) - 1, (double)two.gathers, 0,
+                  "why: backward does not read the embedding's table: that unit is gathered once");
+    lab_check("gathered, and the embedding once more: 2 N (K-1)/K [bytes]", 2 * two.whole * share, two.gathered + embedding, 1e-9);
+    lab_equal("kept in between: gathered, N (K-1)/K [bytes]", two.whole * share, keep.gathered, 1e-9);
+    lab_corrected("       share of the traffic that is saved", '=', 1.0 / 3,
+                  (two.whole * share - embedding) / (3 * two.whole * share - embedding), 1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), 1e-9, "why: the embedding again; a third but for it");
+    lab_above("       room for what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
     return lab_close();
 }

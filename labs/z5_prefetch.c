@@ -89,12 +89,14 @@ int main(void)
     for (int overlap = 1; overlap >= 0; overlap--)
         printf("%14s %12.4f %18.4f\n", overlap ? "overlap" : "wait at once", f->seconds[overlap], f->exposed[overlap]);
     printf("\n");
-    lab_open("Z5", "the gather of the next unit overlaps the compute of this one");
-    lab_equal("gathers of a step: layers and head twice, embedding once", 2 * (LAYERS + 1) + 1, with.gathers, 0);
+    lab_open("Z5");
+    lab_check("gathers of a step: layers and head twice, embedding once", 2 * (LAYERS + 1) + 1, with.gathers, 0);
     lab_equal("       with nothing to hide behind: one forward, one backward", 2, with.alone, 0);
-    lab_equal("       wait at once: with nothing to hide behind", without.gathers, without.alone, 0);
+    lab_check("       wait at once: with nothing to hide behind", without.gathers, without.alone, 0);
     lab_equal("reduce-scatters with nothing to hide behind: the last", 1, with.reductions_alone, 0);
-    lab_equal("       wait at once", without.reductions, without.reductions_alone, 0);
-    lab_equal("weights that differ, overlapped or not", 0, f[0].hash[0] != f[0].hash[1], 0);
+    lab_check("       wait at once", without.reductions, without.reductions_alone, 0);
+    lab_not_measurable("seconds that overlap saves",
+                       "why: in shared memory the cores that compute copy the bytes; needs a link that moves them: bench/overlap.py");
+    lab_check("weights that differ, overlapped or not", 0, f[0].hash[0] != f[0].hash[1], 0);
     return lab_close();
 }

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/text.h"
 #include "cli/args.h"
+#include "lab_claims.h"
 
 static bool markdown;
 
@@ -70,6 +71,24 @@ static ls_status put_models(void)
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
            "weights from a\n"
            "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n");
+    return LS_OK;
+}
+
+static ls_status put_labs(void)
+{
+    static const struct { const char *id, *program, *claim; } labs[] = {
+#define LAB_ROW(id_, program_, claim_) { id_, program_, claim_ },
+        LAB_CLAIM_MAP(LAB_ROW)
+    };
+
+    printf("What people say about distributed training, measured: a small program for each claim prints the claimed number beside the\n"
+           "measured one. They are built with the rest, in the source tree: 'make', then\n"
+           "  build/lab_z3_traffic          run one: its rows, and a verdict for each claim\n"
+           "  tools/labs.sh                 run all of them, write docs/labs.md\n"
+           "\n"
+           "Verdicts: the claim holds; it is corrected (claimed, measured, why); it is not measurable here (why, and what would be\n"
+           "needed); it does not hold. A lab exits with 1 in the last case alone. docs/labs.md has the verdicts of all.\n\n");
+    for (size_t i = 0; i < COUNT_OF(labs); i++) printf("%-4s build/lab_%-22s %s\n", labs[i].id, labs[i].program, labs[i].claim);
     return LS_OK;
 }
 
@@ -219,6 +238,7 @@ static const struct topic topics[] = {
     { "memory", "what takes it, and how to need less", memory_page, NULL },
     { "ranks", "several ranks: starting them, what is sharded, what happens when one fails", ranks_page, NULL },
     { "layouts", "the model cut over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
+    { "labs", "claims about distributed training, and the programs that measure them", NULL, put_labs },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 

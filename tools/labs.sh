@@ -1,0 +1,108 @@
+#!/bin/sh
+# labs.sh [BUILD]: runs every lab of BUILD (default: build) and writes docs/labs.md, the table of verdicts.
+# labs.sh check BUILD: every claim of labs/lab_claims.h has its program, every lab its claims, and docs/labs.md the verdicts that the labs
+#   gave when they ran last (BUILD/labs/*.jsonl, which the tests leave there).
+set -u
+mode=write
+[ "${1:-}" = check ] && { mode=check; shift; }
+build=$(cd "${1:-$(dirname "$0")/../build}" && pwd) || exit 1
+cd "$(dirname "$0")/.." || exit 1
+rows=$(mktemp)
+trap 'rm -f "$rows"' EXIT
+failures=0
+
+bad() { echo "FAILED: $*"; failures=$((failures + 1)); }
+
+# id|program|claim of every claim.
+claims() { sed -n 's/^    X("\([^"]*\)", "\([^"]*\)", "\(.*\)") *\\*$/\1|\2|\3/p' labs/lab_claims.h; }
+
+# Rows as FIELD<tab>FIELD..: claim, program, what, unit, claimed, expected, measured, why, verdict. A row that begins with spaces goes on
+# with the one above it.
+fields() {
+    awk '
+    function field(key,    at, c, out) {
+        at = index($0, "\"" key "\":") + length(key) + 3
+        if (substr($0, at, 1) != "\"") { out = substr($0, at); sub(/[,}].*/, "", out); return out == "null" ? "" : out }
+        for (at++; (c = substr($0, at, 1)) != "\"" && at <= length($0); at++) { if (c == "\\") c = substr($0, ++at, 1); out = out c }
+        return out
+    }
+    {
+        what = field("what")
+        if (what !~ /^ /) { head = what; sub(/:.*/, "", head) }
+        else { sub(/^ */, "", what); what = head ": " what }
+        relation = field("relation") == "<" ? "below " : field("relation") == ">" ? "above " : ""
+        claimed = field("claimed")
+        why = field("why")
+        sub(/^why: /, "", why)
+        printf "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", field("claim"), field("program"), what, field("unit"),
+               claimed == "" ? "" : relation claimed, field("expected"), field("measured"), why, field("verdict")
+    }' "$@"
+}
+
+# | id | claim | program | verdict | of every claim, by the rows.
+table() {
+    claims | awk -F '[\t]' -v rows="$rows" '
+    BEGIN { while ((getline line < rows) > 0) { split(line, f, "\t"); n[f[1], f[9]]++ } }
+    {
+        split($0, c, "|")
+        v = n[c[1], "does not hold"] ? "**does not hold**" : n[c[1], "corrected"] ? "corrected" : n[c[1], "holds"] ? "holds" : ""
+        if (n[c[1], "not measurable here"]) v = v == "" ? "not measurable here" : v "; in part not measurable here"
+        printf "| %s | %s | `lab_%s` | %s |\n", c[1], c[3], c[2], v
+    }'
+}
+
+check() {
+    claims >"$rows.claims"
+    [ "$(wc -l <"$rows.claims")" -eq "$(grep -c '^    X(' labs/lab_claims.h)" ] || bad "a row of labs/lab_claims.h cannot be read"
+    while IFS='|' read -r id program claim; do
+        grep -q "lab_open(.*\"$id\"" "labs/$program.c" || bad "labs/$program.c does not open claim $id"
+        "$build/lockstep" help labs | grep -qF "build/lab_$program " || bad "'lockstep help labs' lacks lab_$program"
+    done <"$rows.claims"
+    for lab in labs/*.c; do
+        name=$(basename "$lab" .c)
+        [ "$name" = ten_lines ] || grep -q "|$name|" "$rows.claims" || bad "$lab has no claim in labs/lab_claims.h"
+        [ "$name" = ten_lines ] || [ -s "$build/labs/$name.jsonl" ] || bad "$lab left no rows in $build/labs: run its test first"
+    done
+    table | sort >"$rows.now"
+    grep '^| [A-Z][0-9] | .*`lab_' docs/labs.md | sort >"$rows.then"
+    diff "$rows.then" "$rows.now" || bad "docs/labs.md is not what the labs say now; run tools/labs.sh"
+    rm -f "$rows.claims" "$rows.now" "$rows.then"
+}
+
+write() {
+    processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    cat <<END
+# Verdicts of the labs
+
+Written by \`tools/labs.sh\`, which ran all of them: $(date +%Y-%m-%d), $(nproc) cores of ${processor:-an unknown processor}.
+\`make\` builds the labs, \`build/lab_z3_traffic\` runs one. What is asserted are counts, bytes and ratios of them; times below come from a cost model (bytes over a link's quoted speed).
+
+A claim **holds**; is **corrected**: another number than the claimed one is expected, and measured; is **not measurable here**: nothing is
+asserted; or **does not hold**: the system is wrong, and the lab fails.
+
+| id | claim | program | verdict |
+|---|---|---|---|
+END
+    table
+    printf '\n## Corrected\n\n| id | what | claimed | measured | unit | why |\n|---|---|---|---|---|---|\n'
+    awk -F '\t' '$9 == "corrected" {
+        split($5, c, " "); claimed = c[2] == "" ? sprintf("%.6g", c[1]) : c[1] " " sprintf("%.6g", c[2])
+        gsub(/\|/, "\\|"); printf "| %s | %s | %s | %.4g | %s | %s |\n", $1, $3, claimed, $7, $4, $8 }' "$rows"
+    printf '\n## Not measurable here\n\n| id | what | why, and what would be needed |\n|---|---|---|\n'
+    awk -F '\t' '$9 == "not measurable here" { gsub(/\|/, "\\|"); printf "| %s | %s | %s |\n", $1, $3, $8 }' "$rows"
+}
+
+if [ $mode = check ]; then
+    fields "$build"/labs/*.jsonl >"$rows"
+    check
+else
+    mkdir -p "$build/labs"
+    for lab in labs/*.c; do
+        name=$(basename "$lab" .c)
+        [ "$name" = ten_lines ] && continue
+        LAB_JSON=$build/labs/$name.jsonl "$build/lab_$name" >/dev/null || bad "lab_$name exits with $?"
+    done
+    fields "$build"/labs/*.jsonl >"$rows"
+    write >docs/labs.md
+fi
+exit $((failures > 0))
