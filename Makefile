@@ -4,6 +4,7 @@
 #   make demo       train a small model on the King James Bible, sample from it, report
 #   make check      build and run all tests
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a minute of each fuzz target
+#   make labs       run every lab, write the verdicts to docs/labs.md
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
 
@@ -17,7 +18,7 @@ JOBS     ?= $(shell nproc)
 BUILD    ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))
 comma    := ,
 
-.PHONY: all deps configure demo check nightly install fuzz docs clean
+.PHONY: all deps configure demo check nightly install fuzz docs labs clean
 
 all: configure
 	cmake --build $(BUILD) -j$(JOBS)
@@ -57,6 +58,9 @@ fuzz: deps
 docs: all
 	$(BUILD)/lockstep help options --markdown >docs/options.md
 	$(BUILD)/lockstep help --markdown >docs/command.md
+
+labs: all
+	tools/labs.sh $(BUILD)
 
 SHARE := $(DESTDIR)$(PREFIX)/share
 install: all

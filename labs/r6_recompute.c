@@ -1,7 +1,7 @@
 /* R6 - keeping the input of every sqrt(L)-th layer only makes activations grow as sqrt(L) (Chen et al. 2016) for about
  * 33% more compute: one more forward, which is a third of forward and backward. Selective recomputation, which makes
  * the cheap operations again and no product, costs next to nothing. Corrected: it saves the larger part where attention scores are stored;
- * they never are here (R7), and what is left to save is less. And the best distance for a transformer is not sqrt(L) but one layer: its input
+ * they never are here (R7), and less is left to save. And the best distance for a transformer is not sqrt(L) but one layer: its input
  * is small beside what is inside of a layer.
  *
  * Full recomputation costs less than a forward: a layer's last product makes the next layer's input, which is kept. */

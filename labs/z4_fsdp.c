@@ -67,7 +67,8 @@ int main(void)
     lab_check("gathered, and the embedding once more: 2 N (K-1)/K [bytes]", 2 * two.whole * share, two.gathered + embedding, 1e-9);
     lab_equal("kept in between: gathered, N (K-1)/K [bytes]", two.whole * share, keep.gathered, 1e-9);
     lab_corrected("       share of the traffic that is saved", '=', 1.0 / 3,
-                  (two.whole * share - embedding) / (3 * two.whole * share - embedding), 1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), 1e-9, "why: the embedding again; a third but for it");
+                  (two.whole * share - embedding) / (3 * two.whole * share - embedding),
+                  1 - (keep.gathered + keep.reduced) / (two.gathered + two.reduced), 1e-9, "why: the embedding again; a third but for it");
     lab_above("       room for what is gathered and reduced, of the model", 1, (double)keep.cost.communication / keep.whole);
     return lab_close();
 }

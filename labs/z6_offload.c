@@ -86,7 +86,7 @@ int main(void)
         lab_not_measurable("bytes that a step reads and writes", "why: /proc/self/io cannot be read here");
     }
     lab_not_measurable("slower: seconds of a step",
-                       "why: the file stays in the page cache, the processor's memory is the same memory; needs an accelerator behind a bus, "
+                       "why: the file stays in the page cache, the processor's memory is the same memory; needs an accelerator on a bus, "
                        "or a state larger than memory. These bytes are fixed a step: a large batch hides them");
     return lab_close();
 }

@@ -62,7 +62,7 @@ done
 expect 0 "usage: lockstep ckpt import --from FOLDER --to FOLDER [FLAGS]" "$lockstep" ckpt import -h
 expect 0 "usage: lockstep ckpt export PATH --to FOLDER [FLAGS]" "$lockstep" ckpt export -h
 expect 2 "too few arguments; usage: lockstep ckpt export PATH --to FOLDER" "$lockstep" ckpt export
-for topic in options config models data run precision memory exit; do expect 0 "" "$lockstep" help $topic; done
+for topic in options config models data run precision memory labs exit; do expect 0 "" "$lockstep" help $topic; done
 "$lockstep" help options --markdown | cmp -s - "$source/docs/options.md" || bad "docs/options.md is not what 'make docs' writes"
 "$lockstep" help --markdown | cmp -s - "$source/docs/command.md" || bad "docs/command.md is not what 'make docs' writes"
 for shell in bash zsh fish; do expect 0 "optim.lr" "$lockstep" completion $shell; done

@@ -75,9 +75,10 @@ write() {
 # Verdicts of the labs
 
 Written by \`tools/labs.sh\`, which ran all of them: $(date +%Y-%m-%d), $(nproc) cores of ${processor:-an unknown processor}.
-\`make\` builds the labs, \`build/lab_z3_traffic\` runs one. What is asserted are counts, bytes and ratios of them; times below come from a cost model (bytes over a link's quoted speed).
+\`make\` builds the labs, \`build/lab_z3_traffic\` runs one. What is asserted are counts, bytes and
+ratios of them; times below come from a cost model (bytes over a link's quoted speed).
 
-A claim **holds**; is **corrected**: another number than the claimed one is expected, and measured; is **not measurable here**: nothing is
+A claim **holds**; is **corrected**: another number than the claimed one is expected and measured; is **not measurable here**: nothing is
 asserted; or **does not hold**: the system is wrong, and the lab fails.
 
 | id | claim | program | verdict |

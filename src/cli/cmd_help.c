@@ -84,7 +84,7 @@ static ls_status put_labs(void)
     printf("What people say about distributed training, measured: a small program for each claim prints the claimed number beside the\n"
            "measured one. They are built with the rest, in the source tree: 'make', then\n"
            "  build/lab_z3_traffic          run one: its rows, and a verdict for each claim\n"
-           "  tools/labs.sh                 run all of them, write docs/labs.md\n"
+           "  make labs                     run all of them, write docs/labs.md\n"
            "\n"
            "Verdicts: the claim holds; it is corrected (claimed, measured, why); it is not measurable here (why, and what would be\n"
            "needed); it does not hold. A lab exits with 1 in the last case alone. docs/labs.md has the verdicts of all.\n\n");
