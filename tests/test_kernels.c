@@ -219,13 +219,17 @@ static void test_every_entry(void **state)
 
 static void test_table(void **state)
 {
-    const struct kernel *k;
+    const struct kernel *k, *other;
 
     (void)state;
     for (int i = 0; (k = kernel_at(i)); i++) {
         assert_true((unsigned)k->op < OPS);
         assert_non_null(k->accepts);
         assert_non_null(k->run);
+        assert_ptr_equal(kernel_named(k->op, k->name), k);  /* one entry per op and name, */
+        assert_true(k->priority == PRIORITY_REFERENCE || k->accepts != kernel_reference(k->op)->accepts);
+        for (int j = 0; (other = kernel_at(j)); j++)        /* and per op and priority */
+            assert_true(other == k || other->op != k->op || other->priority != k->priority);
     }
     for (int op = 0; op < OPS; op++) {
         k = kernel_reference((enum op)op);
@@ -239,7 +243,7 @@ static void test_choose(void **state)
 {
     float data[16] = { 0 };
     struct call c = { .op = OP_SCALE, .nin = 1, .nout = 1 };
-    static const char *const names[ISAS] = { "reference", "avx2", "avx512", "avx512" };
+    static const char *const names[ISAS] = { "reference", "avx2", "avx512", "avx512", "avx512" };
     enum isa best = isa_best();
 
     (void)state;

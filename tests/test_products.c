@@ -14,7 +14,6 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "tensor/kernel.h"
-#include "tensor/onednn.h"
 #include "tensor/product.h"
 
 static void *room(size_t bytes)

@@ -150,10 +150,12 @@ static void attention_grad_run(const struct call *c)
     threads_each(w.a.B * w.a.G, 1, backward_tasks, &w);
 }
 
-#define ATTENTION_ROW(id, name) { OP_##id, "blocks", ISA_AVX2, name##_accepts, name##_scratch, NULL, NULL, name##_run }
+#define ATTENTION_ROW(id, function)                                                                                    \
+    { .op = OP_##id, .name = "blocks", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts,   \
+      .scratch = function##_scratch, .run = function##_run }
 
 const struct kernel kernels_attention[] = {
     ATTENTION_ROW(ATTENTION, attention),
     ATTENTION_ROW(ATTENTION_GRAD, attention_grad),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

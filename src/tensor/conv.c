@@ -401,11 +401,13 @@ static void dw_run(const struct call *c)
     threads_for(z.O * z.rows, 4096, dw_fold, &z);
 }
 
-#define CONV_ROW(id, name) { OP_##id, "columns", ISA_AVX2, name##_accepts, name##_scratch, NULL, NULL, name##_run }
+#define CONV_ROW(id, function)                                                                                          \
+    { .op = OP_##id, .name = "columns", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts,  \
+      .scratch = function##_scratch, .run = function##_run }
 
 const struct kernel kernels_conv[] = {
     CONV_ROW(CONV2D, forward),
     CONV_ROW(CONV2D_DX, dx),
     CONV_ROW(CONV2D_DW, dw),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

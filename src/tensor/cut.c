@@ -117,7 +117,7 @@ static void cut(const struct call *c) { copy_blocks(c, &c->in[0], &c->out[0], fa
 static void join(const struct call *c) { copy_blocks(c, &c->out[0], &c->in[0], true); }
 
 const struct kernel kernels_cut[] = {
-    { OP_CUT, "runs", ISA_ANY, cut_accepts, NULL, NULL, NULL, cut },
-    { OP_JOIN, "runs", ISA_ANY, join_accepts, NULL, NULL, NULL, join },
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    { .op = OP_CUT, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = cut_accepts, .run = cut },
+    { .op = OP_JOIN, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = join_accepts, .run = join },
+    KERNELS_END
 };

@@ -171,11 +171,22 @@ struct call {
     void          *state;    /* what prepare() made */
 };
 
-enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISAS };
+enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS };
+
+/* Which of the entries that can run a call runs it: the one of highest priority. */
+enum kernel_priority {
+    PRIORITY_REFERENCE,  /* correct for every call; slow */
+    PRIORITY_LIBRARY,    /* another library's kernel where ours is at least as fast */
+    PRIORITY_AVX2,       /* memory-bound kernels, one per instruction set */
+    PRIORITY_AVX512,
+    PRIORITY_BLOCKED,    /* our blocked kernels on the register tile, which picks its instruction set itself */
+    PRIORITY_AMX         /* a library's kernel on tile instructions that ours do not use */
+};
 
 struct kernel {
     enum op     op;
-    const char *name;                                /* "avx512", "onednn", "reference" */
+    const char *name;                                /* "avx512", "onednn", "reference"; one entry per op and name */
+    enum kernel_priority priority;
     enum isa    isa;                                 /* what the processor must have */
     bool      (*accepts)(const struct call *c);      /* looks at types, sizes, strides; not at data pointers */
     size_t    (*scratch)(const struct call *c);      /* bytes; NULL: none */
@@ -183,6 +194,8 @@ struct kernel {
     void      (*release)(struct call *c);
     void      (*run)(const struct call *c);
 };
+
+#define KERNELS_END { .op = OPS }  /* ends an array of entries: it has no name */
 
 const char *op_name(enum op op);
 /* First of part r of a dim that is cut into n parts at multiples of grain (0 is 1); r = n: the end. */
@@ -198,17 +211,17 @@ static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
 uint64_t    dropout_index(const struct call *c, size_t i, size_t *run);
 unsigned    op_inplace_mask(enum op op);
 
-/* The table, best entry first within an op; NULL past the end. */
+/* Entry i of the table, in no particular order; NULL past the end. */
 const struct kernel *kernel_at(int i);
-/* The first entry that this processor can run (up to the ISA cap) and that accepts the call. Never NULL: the
- * reference accepts everything. */
+/* The entry of highest priority that this processor can run (up to the ISA cap) and that accepts the call. Never NULL:
+ * the reference accepts everything. */
 const struct kernel *kernel_choose(const struct call *c);
 const struct kernel *kernel_reference(enum op op);
-/* The first entry of op with that name, whatever the processor; NULL when there is none. */
+/* The entry of op with that name, whatever the processor; NULL when there is none. */
 const struct kernel *kernel_named(enum op op, const char *name);
 enum isa    isa_best(void);           /* of this processor, at most the cap */
 void        isa_cap(enum isa most);   /* option run.isa: tests and comparisons; default: no cap */
-const char *isa_name(enum isa isa);   /* "any", "avx2", "avx512", "avx512_bf16" */
+const char *isa_name(enum isa isa);   /* "any", "avx2", "avx512", "avx512_bf16", "amx" */
 
 /* Views */
 size_t      view_count(const struct view *v);          /* elements; 0 when absent */

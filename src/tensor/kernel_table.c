@@ -1,7 +1,7 @@
 /* kernel_table.c - the kernel table as a concatenation of parts, and what this processor can run.
  *
- * A part is one file's array, ended by a row without a name. Within an op an earlier part's entry is preferred.
- * The reference comes last and accepts everything.
+ * A part is one file's array, ended by KERNELS_END. Every entry states its priority; the order of the parts has no
+ * meaning. A library that was not found when lockstep was built has an empty part.
  */
 #include "tensor/kernel.h"
 
@@ -37,7 +37,7 @@ static const struct { const char *name; unsigned inplace; } ops[OPS] = {
 #undef OP_ROW
 };
 
-static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16" };
+static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16", "amx" };
 
 static atomic_int cap = ISAS - 1;
 
@@ -79,6 +79,20 @@ static bool has_avx512_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
+/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). */
+static bool has_amx_bf16(void)
+{
+    const unsigned osxsave = 1u << 27, tile = 1u << 24, bf16 = 1u << 22, saved = 3u << 17;
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave))
+        return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | bf16)) != (tile | bf16))
+        return false;
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a & saved) == saved;
+}
+
 /* __builtin_cpu_supports also asks whether the operating system saves the registers. */
 static enum isa detect(void)
 {
@@ -88,7 +102,9 @@ static enum isa detect(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
         || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return ISA_AVX2;
-    return has_avx512_bf16() ? ISA_AVX512_BF16 : ISA_AVX512;
+    if (!has_avx512_bf16())
+        return ISA_AVX512;
+    return has_amx_bf16() ? ISA_AMX : ISA_AVX512_BF16;
 }
 
 enum isa isa_best(void)
@@ -114,26 +130,25 @@ const struct kernel *kernel_at(int i)
 
 const struct kernel *kernel_choose(const struct call *c)
 {
-    enum isa best = isa_best();
+    const struct kernel *best = NULL;
+    enum isa most = isa_best();
 
     for (size_t p = 0; p < COUNT_OF(parts); p++)
         for (const struct kernel *k = parts[p]; k->name; k++)
-            if (k->op == c->op && k->isa <= best && k->accepts(c))
-                return k;
-    ASSERT(!"every op has a reference");
-    return NULL;
+            if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && k->accepts(c))
+                best = k;
+    ASSERT(best != NULL);  /* every op has a reference */
+    return best;
 }
 
 const struct kernel *kernel_reference(enum op op)
 {
-    const struct kernel *last = NULL;
-
     for (size_t p = 0; p < COUNT_OF(parts); p++)
         for (const struct kernel *k = parts[p]; k->name; k++)
-            if (k->op == op)
-                last = k;
-    ASSERT(last != NULL);
-    return last;
+            if (k->op == op && k->priority == PRIORITY_REFERENCE)
+                return k;
+    ASSERT(!"every op has a reference");
+    return NULL;
 }
 
 const struct kernel *kernel_named(enum op op, const char *name)

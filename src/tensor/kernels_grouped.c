@@ -121,11 +121,12 @@ static void run(const struct call *c)
         zero_rest(&g);
 }
 
-#define GROUPED_ROW(id) { OP_##id, "tiles", ISA_AVX2, accepts, scratch, NULL, NULL, run }
+#define GROUPED_ROW(id)                                                                                                 \
+    { .op = OP_##id, .name = "tiles", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = accepts, .scratch = scratch, .run = run }
 
 const struct kernel kernels_grouped[] = {
     GROUPED_ROW(GROUPED_LINEAR),
     GROUPED_ROW(GROUPED_LINEAR_DX),
     GROUPED_ROW(GROUPED_LINEAR_DW),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

@@ -8,7 +8,6 @@
 #include "base/base.h"
 #include "base/threads.h"
 #include "tensor/kernel.h"
-#include "tensor/onednn.h"
 #include "tensor/product.h"
 
 static bool is_type(const struct view *v) { return v->dtype == LS_F32 || v->dtype == LS_BF16 || v->dtype == LS_F16; }
@@ -94,9 +93,7 @@ static bool linear_accepts(const struct call *c)
 {
     struct product p;
 
-    if (!tiles_best() || !call_product(c, &p))
-        return false;
-    return !(p.a.type == LS_BF16 && p.b.type == LS_BF16 && onednn_has_amx() && onednn_accepts(c));
+    return tiles_best() && call_product(c, &p);
 }
 
 static size_t linear_scratch(const struct call *c)
@@ -218,12 +215,14 @@ static void matmul_run(const struct call *c)
     }
 }
 
-#define PRODUCT_ROW(id, name) { OP_##id, "tiles", ISA_AVX2, name##_accepts, name##_scratch, NULL, NULL, name##_run }
+#define PRODUCT_ROW(id, function)                                                                                       \
+    { .op = OP_##id, .name = "tiles", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = function##_accepts,    \
+      .scratch = function##_scratch, .run = function##_run }
 
 const struct kernel kernels_product[] = {
     PRODUCT_ROW(LINEAR, linear),
     PRODUCT_ROW(LINEAR_DX, linear),
     PRODUCT_ROW(LINEAR_DW, linear),
     PRODUCT_ROW(MATMUL, matmul),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

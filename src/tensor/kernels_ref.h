@@ -19,7 +19,7 @@ static inline void ref_add(const struct view *v, size_t i, double x) { ref_put(v
 /* accepts() of every reference entry. */
 bool ref_accepts(const struct call *c);
 
-#define REF_ROW(id, function, scratch) { OP_##id, "reference", ISA_ANY, ref_accepts, scratch, NULL, NULL, function }
-#define REF_END { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL }
+#define REF_ROW(id, function, bytes) \
+    { .op = OP_##id, .name = "reference", .priority = PRIORITY_REFERENCE, .accepts = ref_accepts, .scratch = bytes, .run = function }
 
 #endif

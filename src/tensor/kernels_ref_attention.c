@@ -214,5 +214,5 @@ const struct kernel kernels_ref_attention[] = {
     REF_ROW(ATTENTION, attention, attention_scratch),
     REF_ROW(ATTENTION_GRAD, attention_grad, attention_grad_scratch),
     REF_ROW(ATTENTION_MERGE, attention_merge, NULL),
-    REF_END,
+    KERNELS_END,
 };

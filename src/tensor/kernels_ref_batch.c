@@ -158,5 +158,5 @@ const struct kernel kernels_ref_batch[] = {
     REF_ROW(BATCH_GRAD_STATS, grad_stats, NULL),
     REF_ROW(BATCH_NORM_DX, norm_dx, NULL),
     REF_ROW(BATCH_NORM_DW, norm_dw, NULL),
-    REF_END,
+    KERNELS_END,
 };

@@ -154,5 +154,5 @@ const struct kernel kernels_ref_experts[] = {
     REF_ROW(GROUPED_LINEAR, grouped_linear, NULL),
     REF_ROW(GROUPED_LINEAR_DX, grouped_linear_dx, NULL),
     REF_ROW(GROUPED_LINEAR_DW, grouped_linear_dw, NULL),
-    REF_END,
+    KERNELS_END,
 };

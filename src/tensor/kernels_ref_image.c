@@ -202,5 +202,5 @@ const struct kernel kernels_ref_image[] = {
     REF_ROW(MAX_POOL2D_GRAD, max_pool2d_grad, NULL),
     REF_ROW(AVG_POOL2D, avg_pool2d, NULL),
     REF_ROW(AVG_POOL2D_GRAD, avg_pool2d_grad, NULL),
-    REF_END,
+    KERNELS_END,
 };

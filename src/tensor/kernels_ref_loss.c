@@ -261,5 +261,5 @@ const struct kernel kernels_ref_loss[] = {
     REF_ROW(XENT_DLOGITS, xent_dlogits, NULL),
     REF_ROW(MSE, mse, NULL),
     REF_ROW(MSE_GRAD, mse_grad, NULL),
-    REF_END,
+    KERNELS_END,
 };

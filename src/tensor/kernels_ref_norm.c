@@ -159,5 +159,5 @@ const struct kernel kernels_ref_norm[] = {
     REF_ROW(RMS_NORM, rms_norm, NULL),
     REF_ROW(RMS_NORM_DX, rms_norm_dx, NULL),
     REF_ROW(RMS_NORM_DW, rms_norm_dw, NULL),
-    REF_END,
+    KERNELS_END,
 };

@@ -212,5 +212,5 @@ const struct kernel kernels_ref_optim[] = {
     REF_ROW(LAMB, lamb, NULL),
     REF_ROW(LARS_NORMS, lars_norms, NULL),
     REF_ROW(LARS, lars, NULL),
-    REF_END,
+    KERNELS_END,
 };

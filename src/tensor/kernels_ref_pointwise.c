@@ -128,5 +128,5 @@ const struct kernel kernels_ref_pointwise[] = {
     REF_ROW(DROPOUT, dropout, NULL),
     REF_ROW(FILL, fill, NULL),
     REF_ROW(ACCUMULATE, accumulate, NULL),
-    REF_END,
+    KERNELS_END,
 };

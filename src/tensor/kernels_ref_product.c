@@ -84,5 +84,5 @@ const struct kernel kernels_ref_product[] = {
     REF_ROW(LINEAR_DW, linear_dw, NULL),
     REF_ROW(BIAS_GRAD, bias_grad, NULL),
     REF_ROW(MATMUL, matmul, NULL),
-    REF_END,
+    KERNELS_END,
 };

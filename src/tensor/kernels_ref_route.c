@@ -285,5 +285,5 @@ const struct kernel kernels_ref_route[] = {
     REF_ROW(ROUTER_LOSS_GRAD, router_loss_grad, bytes_of_scores),
     REF_ROW(ROUTE_EXCESS, route_excess, NULL),
     REF_ROW(SIGN_STEP, sign_step, NULL),
-    REF_END,
+    KERNELS_END,
 };

@@ -162,5 +162,5 @@ const struct kernel kernels_ref_shape[] = {
     REF_ROW(EMBEDDING_DW, embedding_dw, NULL),
     REF_ROW(CUT, cut, NULL),
     REF_ROW(JOIN, join, NULL),
-    REF_END,
+    KERNELS_END,
 };

@@ -51,12 +51,11 @@ static bool library_usable(ls_dtype type)
     enum isa its;
 
     pthread_once(&once, library_open);
-    its = has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16 : has(dnnl_cpu_isa_avx512_core) ? ISA_AVX512
+    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx) ? ISA_AMX : has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16 : has(dnnl_cpu_isa_avx512_core) ? ISA_AVX512
         : has(dnnl_cpu_isa_avx2) ? ISA_AVX2 : ISA_ANY;
-    return engine && its <= isa_best() && (type != LS_BF16 || its == ISA_AVX512_BF16);
+    return engine && its <= isa_best() && (type != LS_BF16 || its >= ISA_AVX512_BF16);
 }
 
-bool onednn_has_amx(void) { return library_usable(LS_BF16) && has(dnnl_cpu_isa_avx512_core_amx); }
 
 /* ---- Descriptors: everything about a primitive but its code ---- */
 
@@ -274,11 +273,17 @@ struct state {
     dnnl_memory_t     memory[MEMORIES];
 };
 
-bool onednn_accepts(const struct call *c)
+static bool accepts(const struct call *c)
 {
     struct recipe r;
 
     return library_usable(c->in[0].dtype) && recipe_of(c, &r);
+}
+
+/* Tile instructions multiply bf16; the row's ISA says that the processor has them. */
+static bool amx_accepts(const struct call *c)
+{
+    return c->in[0].dtype == LS_BF16 && c->in[1].dtype == LS_BF16 && accepts(c);
 }
 
 /* 0 when oneDNN refuses: prepare() then says so. */
@@ -406,12 +411,14 @@ static void run(const struct call *c)
     run_matmul(s);
 }
 
-#define ONEDNN_ROW(id) { OP_##id, "onednn", ISA_ANY, onednn_accepts, scratch, prepare, release, run }
+#define ONEDNN_ROW(id, title, rank, level, takes)                                                    \
+    { .op = OP_##id, .name = title, .priority = rank, .isa = level, .accepts = takes, .scratch = scratch, \
+      .prepare = prepare, .release = release, .run = run }
+#define ONEDNN_LIBRARY(id) ONEDNN_ROW(id, "onednn", PRIORITY_LIBRARY, ISA_ANY, accepts)
+#define ONEDNN_AMX(id)     ONEDNN_ROW(id, "onednn_amx", PRIORITY_AMX, ISA_AMX, amx_accepts)
 
 const struct kernel kernels_onednn[] = {
-    ONEDNN_ROW(LINEAR),
-    ONEDNN_ROW(LINEAR_DX),
-    ONEDNN_ROW(LINEAR_DW),
-    ONEDNN_ROW(MATMUL),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    ONEDNN_LIBRARY(LINEAR), ONEDNN_LIBRARY(LINEAR_DX), ONEDNN_LIBRARY(LINEAR_DW), ONEDNN_LIBRARY(MATMUL),
+    ONEDNN_AMX(LINEAR),     ONEDNN_AMX(LINEAR_DX),     ONEDNN_AMX(LINEAR_DW),
+    KERNELS_END
 };

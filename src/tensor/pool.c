@@ -150,12 +150,12 @@ static void max_pool_grad(const struct call *c) { over_planes(pool_of(c, &c->in[
 static void avg_pool(const struct call *c) { over_planes(pool_of(c, &c->in[0], &c->out[0]), avg_planes); }
 static void avg_pool_grad(const struct call *c) { over_planes(pool_of(c, &c->out[0], &c->in[0]), avg_grad_planes); }
 
-#define POOL_ROW(id, function) { OP_##id, "planes", ISA_ANY, accepts, NULL, NULL, NULL, function }
+#define POOL_ROW(id, function) { .op = OP_##id, .name = "planes", .priority = PRIORITY_BLOCKED, .isa = ISA_ANY, .accepts = accepts, .run = function }
 
 const struct kernel kernels_pool[] = {
     POOL_ROW(MAX_POOL2D, max_pool),
     POOL_ROW(MAX_POOL2D_GRAD, max_pool_grad),
     POOL_ROW(AVG_POOL2D, avg_pool),
     POOL_ROW(AVG_POOL2D_GRAD, avg_pool_grad),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

@@ -280,7 +280,8 @@ static void linear_xent_grad_run(const struct call *c)
         *(float *)c->out[2].data = total_loss(&z);
 }
 
-#define XENT_ROW(id, accepts, scratch, run) { OP_##id, "chunks", ISA_AVX2, accepts, scratch, NULL, NULL, run }
+#define XENT_ROW(id, accepting, bytes, function)                                                                        \
+    { .op = OP_##id, .name = "chunks", .priority = PRIORITY_BLOCKED, .isa = ISA_AVX2, .accepts = accepting, .scratch = bytes, .run = function }
 
 static bool linear_xent_accepts(const struct call *c)
 {
@@ -299,5 +300,5 @@ static bool linear_xent_grad_accepts(const struct call *c)
 const struct kernel kernels_xent[] = {
     XENT_ROW(LINEAR_XENT, linear_xent_accepts, xent_scratch, linear_xent_run),
     XENT_ROW(LINEAR_XENT_GRAD, linear_xent_grad_accepts, xent_grad_scratch, linear_xent_grad_run),
-    { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL },
+    KERNELS_END
 };

@@ -125,7 +125,7 @@ static const struct option rows[] = {
     BOOL(launch.bind, "true", T | B | Q, "each rank that is started here keeps to its share of the cores"),
 
     STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
-    ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16", RUNS | P, "most that kernels may use of the processor"),
+    ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | P, "most that kernels may use of the processor"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B, "peak FLOP/s, which MFU is a share of: auto measures them once per machine and caches them, again replaces what is cached, off shows no MFU"),
     BYTES(run.memory_limit, "0", RUNS | P | D, "most memory to hold; 0: what the machine has free"),
 

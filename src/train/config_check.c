@@ -216,7 +216,7 @@ ls_status config_check(struct config *c, unsigned verb)
 
 void config_apply(const struct config *c)
 {
-    static const enum isa caps[] = { ISA_AVX512_BF16, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16 };
+    static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
 
     threads_set((int)c->launch.threads);
     isa_cap(caps[c->run.isa]);

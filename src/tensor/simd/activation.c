@@ -161,5 +161,5 @@ const struct kernel SIMD_TABLE(activation)[] = {
     SIMD_ROW(UNARY_GRAD, accepts, NULL, unary_grad),
     SIMD_ROW(SWIGLU, accepts, NULL, swiglu),
     SIMD_ROW(SWIGLU_GRAD, accepts, NULL, swiglu_grad),
-    SIMD_END,
+    KERNELS_END,
 };

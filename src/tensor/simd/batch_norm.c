@@ -219,5 +219,5 @@ const struct kernel SIMD_TABLE(batch_norm)[] = {
     SIMD_ROW(BATCH_NORM, norm_accepts, NULL, norm),
     SIMD_ROW(BATCH_GRAD_STATS, grad_accepts, NULL, grad_stats),
     SIMD_ROW(BATCH_NORM_DX, dx_accepts, NULL, norm_dx),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -182,5 +182,5 @@ const struct kernel SIMD_TABLE(copy)[] = {
     SIMD_ROW(CONCAT, concat_accepts, NULL, concat),
     SIMD_ROW(PAD, pad_accepts, NULL, pad),
     SIMD_ROW(CACHE_WRITE, cache_write_accepts, NULL, cache_write),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -92,5 +92,5 @@ static void dropout(const struct call *c) { threads_for(view_count(&c->in[0]), G
 
 const struct kernel SIMD_TABLE(dropout)[] = {
     SIMD_ROW(DROPOUT, dropout_accepts, NULL, dropout),
-    SIMD_END,
+    KERNELS_END,
 };

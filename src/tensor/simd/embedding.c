@@ -119,5 +119,5 @@ static void embedding_dw(const struct call *c)
 const struct kernel SIMD_TABLE(embedding)[] = {
     SIMD_ROW(EMBEDDING, embedding_accepts, NULL, embedding),
     SIMD_ROW(EMBEDDING_DW, embedding_dw_accepts, embedding_dw_scratch, embedding_dw),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -127,5 +127,5 @@ const struct kernel SIMD_TABLE(layer_norm)[] = {
     SIMD_ROW(LAYER_NORM, norm_accepts, NULL, norm),
     SIMD_ROW(LAYER_NORM_DX, dx_accepts, NULL, norm_dx),
     SIMD_ROW(LAYER_NORM_DW, dw_accepts, dw_scratch, norm_dw),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -55,5 +55,5 @@ static void merge(const struct call *c)
 
 const struct kernel SIMD_TABLE(merge)[] = {
     SIMD_ROW(ATTENTION_MERGE, merge_accepts, NULL, merge),
-    SIMD_END,
+    KERNELS_END,
 };

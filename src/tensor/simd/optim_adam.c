@@ -120,5 +120,5 @@ const struct kernel SIMD_TABLE(optim_adam)[] = {
     SIMD_ROW(ADAM, update_accepts, NULL, adam),
     SIMD_ROW(LAMB_MOMENTS, moments_accepts, update_scratch, lamb_moments),
     SIMD_ROW(LAMB, lamb_accepts, NULL, lamb),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -95,5 +95,5 @@ const struct kernel SIMD_TABLE(optim_sgd)[] = {
     SIMD_ROW(SGD, update_accepts, NULL, sgd),
     SIMD_ROW(LARS_NORMS, norms_accepts, update_scratch, lars_norms),
     SIMD_ROW(LARS, update_accepts, NULL, lars),
-    SIMD_END,
+    KERNELS_END,
 };

@@ -194,5 +194,5 @@ const struct kernel SIMD_TABLE(pointwise)[] = {
     SIMD_ROW(SCALE, scale_accepts, NULL, scale),
     SIMD_ROW(FILL, fill_accepts, NULL, fill),
     SIMD_ROW(ACCUMULATE, accumulate_accepts, NULL, accumulate),
-    SIMD_END,
+    KERNELS_END,
 };

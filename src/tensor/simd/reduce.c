@@ -193,5 +193,5 @@ const struct kernel SIMD_TABLE(reduce)[] = {
     SIMD_ROW(MSE_GRAD, mse_grad_accepts, NULL, mse_grad),
     SIMD_ROW(REDUCE_SUM, reduce_accepts, reduce_scratch, reduce_sum),
     SIMD_ROW(BIAS_GRAD, reduce_accepts, bias_scratch, bias_grad),
-    SIMD_END,
+    KERNELS_END,
 };

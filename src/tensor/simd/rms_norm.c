@@ -110,5 +110,5 @@ const struct kernel SIMD_TABLE(rms_norm)[] = {
     SIMD_ROW(RMS_NORM, norm_accepts, NULL, norm),
     SIMD_ROW(RMS_NORM_DX, dx_accepts, NULL, norm_dx),
     SIMD_ROW(RMS_NORM_DW, dw_accepts, dw_scratch, norm_dw),
-    SIMD_END,
+    KERNELS_END,
 };

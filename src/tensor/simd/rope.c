@@ -58,5 +58,5 @@ static void rope(const struct call *c)
 
 const struct kernel SIMD_TABLE(rope)[] = {
     SIMD_ROW(ROPE, rope_accepts, NULL, rope),
-    SIMD_END,
+    KERNELS_END,
 };

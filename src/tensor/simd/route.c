@@ -371,5 +371,5 @@ const struct kernel SIMD_TABLE(route)[] = {
     SIMD_ROW(ROUTE_ROWS, rows_accepts, rows_scratch, route_rows),
     SIMD_ROW(ROUTER_LOSS, loss_accepts, loss_scratch, router_loss),
     SIMD_ROW(ROUTER_LOSS_GRAD, loss_accepts, loss_scratch, router_loss_grad),
-    SIMD_END,
+    KERNELS_END,
 };

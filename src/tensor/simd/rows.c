@@ -123,5 +123,5 @@ const struct kernel SIMD_TABLE(rows)[] = {
     SIMD_ROW(ROWS_SPREAD, spread_accepts, NULL, rows_spread),
     SIMD_ROW(ROWS_COLLECT, spread_accepts, NULL, rows_collect),
     SIMD_ROW(ROWS_DOT, dot_accepts, NULL, rows_dot),
-    SIMD_END,
+    KERNELS_END,
 };

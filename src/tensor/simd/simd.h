@@ -41,6 +41,7 @@
 enum { LANES = 16 };
 #define SIMD_NAME  "avx512"
 #define SIMD_LEVEL ISA_AVX512
+#define SIMD_PRIORITY PRIORITY_AVX512
 typedef __m512    vf;
 typedef __m512i   vi;
 typedef __mmask16 vmask;
@@ -105,6 +106,7 @@ INLINE vd vhigh(vf x) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)); }
 enum { LANES = 8 };
 #define SIMD_NAME  "avx2"
 #define SIMD_LEVEL ISA_AVX2
+#define SIMD_PRIORITY PRIORITY_AVX2
 typedef __m256  vf;
 typedef __m256i vi;
 typedef __m256  vmask;
@@ -287,7 +289,8 @@ INLINE bool is_i32(const struct view *v) { return view_is_contiguous(v) && v->dt
 enum { GRAIN = 16384 };
 INLINE size_t row_grain(size_t C) { return C >= GRAIN ? 1 : GRAIN / MAX(C, (size_t)1); }
 
-#define SIMD_ROW(id, accepts, scratch, run) { OP_##id, SIMD_NAME, SIMD_LEVEL, accepts, scratch, NULL, NULL, run }
-#define SIMD_END { OPS, NULL, ISA_ANY, NULL, NULL, NULL, NULL, NULL }
+#define SIMD_ROW(id, accepting, bytes, function)                                                            \
+    { .op = OP_##id, .name = SIMD_NAME, .priority = SIMD_PRIORITY, .isa = SIMD_LEVEL, .accepts = accepting, \
+      .scratch = bytes, .run = function }
 
 #endif

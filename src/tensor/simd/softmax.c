@@ -81,5 +81,5 @@ static void softmax_grad(const struct call *c)
 const struct kernel SIMD_TABLE(softmax)[] = {
     SIMD_ROW(SOFTMAX, softmax_accepts, NULL, softmax),
     SIMD_ROW(SOFTMAX_GRAD, softmax_grad_accepts, NULL, softmax_grad),
-    SIMD_END,
+    KERNELS_END,
 };

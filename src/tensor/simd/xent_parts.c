@@ -170,5 +170,5 @@ const struct kernel SIMD_TABLE(xent_parts)[] = {
     SIMD_ROW(XENT_PART, part_accepts, NULL, xent_part),
     SIMD_ROW(XENT_WHOLE, whole_accepts, NULL, xent_whole),
     SIMD_ROW(XENT_DLOGITS, dlogits_accepts, NULL, xent_dlogits),
-    SIMD_END,
+    KERNELS_END,
 };
