@@ -31,7 +31,7 @@ static struct routed route(size_t capacity, int by_probability)
     TRY(ls_program_new(s, &p));
     r = ls_route(p, ls_input(p, "logits", LS_F32, SIZES(1, TOKENS, EXPERTS)), LS_NONE, LS_NONE, &o);
     ls_output(p, "counts", r.counts);
-    ls_output(p, "load", r.own);
+    ls_output(p, "load", ls_route_load(p, &r, 0));
     ls_output(p, "rows", r.rows);
     ls_output(p, "weight", r.weight);  /* not normalized: the scores */
     TRY(ls_program_compile(p, NULL));

@@ -49,8 +49,6 @@ void route_cases(struct gen *g)
             samples_in(g, s[0], variant);
             gen_out(g, LS_F32, DIMS(s[0], s[1], s[3]));
             gen_out(g, LS_I32, DIMS(s[0], s[1], s[3]));
-            gen_out(g, LS_F32, DIMS(s[2]));
-            gen_out(g, LS_F32, DIMS(s[2]));
             g->c.call.attr.route.sigmoid = variant / 3 % 2;
             g->c.call.attr.route.normalize = variant < 6;
             g->c.call.attr.route.capacity = variant > 7 ? 1 + s[1] / 3 : 0;
@@ -91,12 +89,12 @@ void route_grad_cases(struct gen *g)
 void router_loss_cases(struct gen *g)
 {
     for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 8; variant++) {
             const size_t *s = routes[i];
 
             gen_begin(g);
             gen_in(g, LS_F32, -2, 2, DIMS(s[0], s[1], s[2]));
-            gen_in(g, LS_F32, 1, 20, DIMS(s[2]));
+            gen_in(g, LS_F32, 1, 20, DIMS(variant < 4 ? s[0] : 1, s[2]));
             samples_in(g, s[0], variant);
             if (g->op == OP_ROUTER_LOSS_GRAD)
                 gen_in(g, LS_F32, 1, 2, DIMS(1));
@@ -104,7 +102,7 @@ void router_loss_cases(struct gen *g)
                 gen_out(g, LS_F32, DIMS(s[0], s[1], s[2]));
             else
                 gen_out(g, LS_F32, DIMS(1));
-            g->c.call.attr.router_loss.sigmoid = variant / 2;
+            g->c.call.attr.router_loss.sigmoid = variant / 2 % 2;
             g->c.call.attr.router_loss.aux = 0.3;
             g->c.call.attr.router_loss.z = 0.2;
             g->c.call.attr.router_loss.chosen = s[3];
@@ -113,16 +111,33 @@ void router_loss_cases(struct gen *g)
         }
 }
 
+void route_load_cases(struct gen *g)
+{
+    for (size_t i = 0; i < COUNT_OF(routes) && g->type == LS_F32; i++)
+        for (int together = 0; together < 2; together++) {
+            const size_t *s = routes[i];
+
+            gen_begin(g);
+            index_in(g, s);
+            gen_out(g, LS_F32, DIMS(together ? 1 : s[0], s[2]));
+            gen_emit(g, "B %zu T %zu E %zu K %zu together %d", s[0], s[1], s[2], s[3], together);
+        }
+}
+
+/* All tokens, and each of three shares of them. */
 void route_excess_cases(struct gen *g)
 {
-    static const size_t experts[] = { 1, 3, 64, 129 };
+    for (size_t i = 0; i < COUNT_OF(routes); i++)
+        for (int share = -1; share < 3; share++) {
+            const size_t *s = routes[i];
 
-    for (size_t i = 0; i < COUNT_OF(experts); i++) {
-        gen_begin(g);
-        gen_in(g, LS_F32, 0, 9, DIMS(experts[i]));
-        gen_out_add(g, LS_F32, -3, 3, DIMS(experts[i]));
-        gen_emit(g, "E %zu", experts[i]);
-    }
+            gen_begin(g);
+            index_in(g, s);
+            gen_out_add(g, LS_F32, -3, 3, DIMS(s[2]));
+            g->c.call.attr.route_excess.share = MAX(share, 0);
+            g->c.call.attr.route_excess.shares = share < 0 ? 0 : 3;
+            gen_emit(g, "B %zu T %zu E %zu K %zu share %d", s[0], s[1], s[2], s[3], share);
+        }
 }
 
 void sign_cases(struct gen *g)

@@ -93,7 +93,7 @@ static void (*const generators[OPS])(struct gen *g) = {
     [OP_BATCH_STATS] = batch_cases, [OP_BATCH_RECALL] = channel_cases, [OP_BATCH_TRACK] = channel_cases,
     [OP_BATCH_NORM] = batch_cases, [OP_BATCH_GRAD_STATS] = batch_cases, [OP_BATCH_NORM_DX] = batch_cases,
     [OP_BATCH_NORM_DW] = channel_cases,
-    [OP_ROUTE] = route_cases, [OP_ROUTE_GRAD] = route_grad_cases, [OP_ROUTER_LOSS] = router_loss_cases,
+    [OP_ROUTE] = route_cases, [OP_ROUTE_GRAD] = route_grad_cases, [OP_ROUTER_LOSS] = router_loss_cases, [OP_ROUTE_LOAD] = route_load_cases,
     [OP_ROUTER_LOSS_GRAD] = router_loss_cases, [OP_ROUTE_EXCESS] = route_excess_cases, [OP_ROUTE_ROWS] = route_rows_cases,
     [OP_ROWS_SPREAD] = rows_cases, [OP_ROWS_COLLECT] = rows_cases, [OP_ROWS_DOT] = rows_cases, [OP_GROUPED_LINEAR] = grouped_cases,
     [OP_GROUPED_LINEAR_DX] = grouped_cases, [OP_GROUPED_LINEAR_DW] = grouped_cases, [OP_SIGN_STEP] = sign_cases,

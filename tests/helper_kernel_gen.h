@@ -68,6 +68,7 @@ void route_excess_cases(struct gen *g);
 void route_grad_cases(struct gen *g);
 void route_rows_cases(struct gen *g);
 void router_loss_cases(struct gen *g);
+void route_load_cases(struct gen *g);
 void rows_cases(struct gen *g);
 void scale_cases(struct gen *g);
 void sign_cases(struct gen *g);

@@ -33,6 +33,8 @@ static void build(ls_program *p, const struct partition_case *c)
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
     ls_value step = c->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
 
+    if (c->model.experts)
+        ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &c->model, tokens, targets, denominator, step)));
 }
 
@@ -105,6 +107,8 @@ static ls_status feed(const struct partition_case *c, const ls_mesh *mesh, struc
     LS_TRY(ls_program_write(s->program, "tokens", host[0], LS_I32, n));
     LS_TRY(ls_program_write(s->program, "targets", host[1], LS_I32, n));
     LS_TRY(ls_program_write(s->program, "denominator", &valid, LS_F32, 1));
+    if (ls_program_has(s->program, "samples"))
+        LS_TRY(ls_program_write(s->program, "samples", (float[]){ (float)c->batch, (float)(c->batch * ranks) }, LS_F32, 2));
     if (c->model.dropout > 0)
         LS_TRY(ls_program_write(s->program, "step", (int64_t[]){ 3, (int64_t)(dp * c->batch) }, LS_I64, 2));
     return LS_OK;

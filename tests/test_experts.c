@@ -1,5 +1,5 @@
-/* test_experts.c - mixtures of experts on one rank: which tokens go where, what is dropped, what padding counts, losses over
- * micro-batches, loads that are evened, routings that are kept; and what is refused. */
+/* test_experts.c - models with experts on one rank: losses over micro-batches, loads that are evened, routings that are kept; and what is
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,144 +15,12 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "program/program.h"
-#include "tensor/route.h"
 
 #define TRY(call)                                             \
     do {                                                      \
         ls_status try_ = (call);                              \
         if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
     } while (0)
-
-/* ---- a routing alone ---- */
-
-enum { B = 2, T = 4, E = 3, K = 2 };
-
-/* What comes of B x T tokens with these logits. */
-struct routed { int32_t index[B * T * K], rows[B * T * K], counts[E]; float weight[B * T * K], load[E], out[B * T]; };
-
-/* Each token's row is its number, from 1 on; out is the weighted sum over the experts that took it. */
-static void run_route(const float *logits, const float *samples, const ls_route_options *o, struct routed *out)
-{
-    float x[B * T];
-    ls_store *s;
-    ls_program *p;
-    ls_value in, real, tokens;
-    ls_routing r;
-
-    for (int i = 0; i < B * T; i++)
-        x[i] = (float)(i + 1);
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
-    in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
-    real = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
-    tokens = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, 1 });
-    r = ls_route(p, in, LS_NONE, samples ? real : LS_NONE, o);
-    ls_output(p, "out", ls_rows_collect(p, ls_rows_spread(p, tokens, &r), &r));
-    ls_output(p, "index", r.index);
-    ls_output(p, "rows", r.rows);
-    ls_output(p, "counts", r.counts);
-    ls_output(p, "weight", r.weight);
-    ls_output(p, "load", r.own);
-    TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_write(p, "logits", logits, LS_F32, B * T * E));
-    TRY(ls_program_write(p, "samples", samples ? samples : (float[]){ 0, 0 }, LS_F32, 2));
-    TRY(ls_program_write(p, "x", x, LS_F32, B * T));
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "index", out->index, LS_I32, B * T * K));
-    TRY(ls_program_read(p, "rows", out->rows, LS_I32, B * T * K));
-    TRY(ls_program_read(p, "counts", out->counts, LS_I32, E));
-    TRY(ls_program_read(p, "weight", out->weight, LS_F32, B * T * K));
-    TRY(ls_program_read(p, "load", out->load, LS_F32, E));
-    TRY(ls_program_read(p, "out", out->out, LS_F32, B * T));
-    ls_program_release(&p);
-    ls_store_release(&s);
-}
-
-/* All tokens want expert 0 first, ever more so, and expert 1 second; in the second sample they want 2 and 1. */
-static const float eager[B * T * E] = {
-    1, 0, -9,  2, 0, -9,  4, 0, -9,  3, 0, -9,
-    -9, 0, 4,  -9, 0, 3,  -9, 0, 2,  -9, 0, 1,
-};
-
-static void test_dropless(void **state)
-{
-    static const int32_t rows[B * T * K] = { 0, 4, 1, 5, 2, 6, 3, 7, 12, 8, 13, 9, 14, 10, 15, 11 };
-    struct routed r;
-
-    (void)state;
-    run_route(eager, NULL, &(ls_route_options){ .chosen = K, .normalize = 1 }, &r);
-    for (int i = 0; i < B * T; i++) {
-        assert_int_equal(r.index[i * K], i < T ? 0 : 2);
-        assert_int_equal(r.index[i * K + 1], 1);
-        assert_true(fabsf(r.weight[i * K] + r.weight[i * K + 1] - 1) < 1e-6f && r.weight[i * K] > 0.5f);
-        assert_true(fabsf(r.out[i] - (float)(i + 1)) < 1e-5f);
-    }
-    assert_memory_equal(r.rows, rows, sizeof rows);
-    assert_true(r.counts[0] == 4 && r.counts[1] == 8 && r.counts[2] == 4);
-    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4);
-}
-
-/* Two tokens of each sample an expert. The dropped ones keep their expert's number, and weigh nothing. */
-static void test_dropped_by_position(void **state)
-{
-    struct routed r;
-
-    (void)state;
-    run_route(eager, NULL, &(ls_route_options){ .chosen = K, .normalize = 1, .capacity = 2 }, &r);
-    for (int i = 0; i < B * T; i++) {
-        bool kept = i % T < 2;
-
-        assert_int_equal(r.index[i * K], kept ? (i < T ? 0 : 2) : (i < T ? ~0 : ~2));
-        assert_int_equal(r.index[i * K + 1], kept ? 1 : ~1);
-        assert_true(kept ? r.rows[i * K] >= 0 : r.rows[i * K] == -1 && r.weight[i * K] == 0 && r.weight[i * K + 1] == 0);
-        assert_true(fabsf(r.out[i] - (kept ? (float)(i + 1) : 0)) < 1e-5f);
-    }
-    assert_true(r.counts[0] == 2 && r.counts[1] == 4 && r.counts[2] == 2);
-    assert_true(r.load[0] == 4 && r.load[1] == 8 && r.load[2] == 4);  /* what they wanted */
-}
-
-/* The largest scores stay: of the first sample tokens 2 and 3 at expert 0; at expert 1, where score falls as expert 0's rises, 0 and 1. */
-static void test_dropped_by_probability(void **state)
-{
-    static const int first[B * T] = { 0, 0, 1, 1, 1, 1, 0, 0 }, second[B * T] = { 1, 1, 0, 0, 0, 0, 1, 1 };
-    struct routed r;
-
-    (void)state;
-    run_route(eager, NULL, &(ls_route_options){ .chosen = K, .normalize = 1, .capacity = 2, .by_probability = 1 }, &r);
-    for (int i = 0; i < B * T; i++) {
-        assert_int_equal(r.index[i * K] >= 0, first[i]);
-        assert_int_equal(r.index[i * K + 1] >= 0, second[i]);
-        assert_true(fabsf(r.out[i] - (float)(i + 1) * (r.weight[i * K] + r.weight[i * K + 1])) < 1e-5f);
-    }
-    assert_true(r.counts[0] == 2 && r.counts[1] == 4 && r.counts[2] == 2);
-}
-
-static void test_padding(void **state)
-{
-    struct routed r;
-
-    (void)state;
-    run_route(eager, (float[]){ 1, 1 }, &(ls_route_options){ .chosen = K, .normalize = 1 }, &r);
-    for (int i = T; i < B * T; i++)
-        assert_true(r.index[i * K] == ROUTE_PADDING && r.rows[i * K] == -1 && r.out[i] == 0);
-    assert_true(r.counts[0] == 4 && r.counts[1] == 4 && r.counts[2] == 0 && r.load[2] == 0);
-    run_route(eager, (float[]){ 0, 1 }, &(ls_route_options){ .chosen = K, .normalize = 1 }, &r);
-    for (int i = 0; i < B * T; i++)
-        assert_true(r.index[i * K] == ROUTE_PADDING && r.out[i] == 0);
-    assert_true(r.counts[0] + r.counts[1] + r.counts[2] == 0);
-}
-
-/* Equal scores: the lower numbers. */
-static void test_ties(void **state)
-{
-    float logits[B * T * E] = { 0 };
-    struct routed r;
-
-    (void)state;
-    run_route(logits, NULL, &(ls_route_options){ .chosen = K, .sigmoid = 1 }, &r);
-    for (int i = 0; i < B * T; i++)
-        assert_true(r.index[i * K] == 0 && r.index[i * K + 1] == 1 && r.weight[i * K] == 0.5f);
-}
 
 /* ---- models ---- */
 
@@ -248,7 +116,7 @@ static double grad_distance(const ls_store *a, const ls_store *b)
     return sqrt(apart / all);
 }
 
-/* A mean over all tokens is the sum of micro-batches' parts, however many samples each has; padding adds nothing. */
+/* A mean over all sequences is the sum of micro-batches' parts, however many samples each has; padding adds nothing. */
 static void test_micro_batches(void **state)
 {
     ls_model m = small_model();
@@ -257,12 +125,22 @@ static void test_micro_batches(void **state)
 
     (void)state;
     m.z_coef = 0.1;
+    m.aux_coef = 0.5;
+    m.balance = 0.01;
     open_net(&whole, &m, LS_F32, 5, 9, NULL);
     open_net(&parts, &m, LS_F32, 2, 9, NULL);
     want = micro_batch(&whole, 0, 5, 5);
     got = micro_batch(&parts, 0, 2, 5) + micro_batch(&parts, 2, 2, 5) + micro_batch(&parts, 4, 1, 5);
     assert_true(fabs(want - got) <= 1e-5 * want && want > 0);
     assert_true(grad_distance(whole.s, parts.s) < 1e-5);
+    close_net(&whole);
+    close_net(&parts);
+    m.aux_over_micro_batch = 1;  /* that one depends on them */
+    open_net(&whole, &m, LS_F32, 5, 9, NULL);
+    open_net(&parts, &m, LS_F32, 2, 9, NULL);
+    want = micro_batch(&whole, 0, 5, 5);
+    got = micro_batch(&parts, 0, 2, 5) + micro_batch(&parts, 2, 2, 5) + micro_batch(&parts, 4, 1, 5);
+    assert_true(fabs(want - got) > 1e-3 * want);
     close_net(&whole);
     close_net(&parts);
 }
@@ -458,6 +336,7 @@ static void test_model_json(void **state)
     m.drop = LS_DROP_PROBABILITY;
     m.capacity = 1.25;
     m.balance = 0.001;
+    m.aux_over_micro_batch = 1;
     json_begin_object(&j, NULL);
     model_json_put(&j, "model", &m);
     json_end_object(&j);
@@ -510,12 +389,13 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropless),        cmocka_unit_test(test_dropped_by_position),
-        cmocka_unit_test(test_dropped_by_probability), cmocka_unit_test(test_padding),
-        cmocka_unit_test(test_ties),            cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_padded_losses),   cmocka_unit_test(test_load_is_evened),
-        cmocka_unit_test(test_bias),            cmocka_unit_test(test_routing_is_kept),
-        cmocka_unit_test(test_half_types),      cmocka_unit_test(test_model_json),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_padded_losses),
+        cmocka_unit_test(test_load_is_evened),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_routing_is_kept),
+        cmocka_unit_test(test_half_types),
+        cmocka_unit_test(test_model_json),
         cmocka_unit_test(test_refused),
     };
 

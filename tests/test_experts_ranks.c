@@ -96,6 +96,53 @@ static void test_together(void **state)
     forked_run(4, check_cases, &c);
 }
 
+/* Losses and biases of routers are functions of each sequence, wherever its slices, the other samples and the experts are. */
+static void test_router_losses(void **state)
+{
+    static const ls_mesh_shape shapes[] = {
+        { 1, -1, 1, 1, 1, 4 },  /* dp 4, ep 4 */
+        { 1, -1, 1, 2, 1, 2 },  /* dp 2 x cp 2, ep 2 */
+        { 1, -1, 1, 2, 2, 2 },  /* cp 2 x tp 2, ep 2 */
+        { 1, -1, 1, 4, 1, 1 },  /* cp 4 */
+    };
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int k = 0; k < 4; k++) {
+            struct partition_case *p = add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
+
+            p->model.aux_coef = 0.5;
+            p->model.z_coef = 0.1;
+            p->model.balance = 0.01;
+            p->model.router = k == 3 ? LS_ROUTER_SIGMOID : LS_ROUTER_SOFTMAX;
+            p->recompute = k == 2 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
+        }
+    forked_run(4, check_cases, &c);
+}
+
+/* Tokens compete for room within their sequence, also where its slices are on several ranks, in either order. */
+static void test_capacity_of_slices(void **state)
+{
+    static const ls_mesh_shape shapes[] = { { 1, -1, 1, 2, 1, 1 }, { 1, -1, 1, 2, 1, 2 }, { 1, -1, 1, 2, 1, 4 }, { 1, -1, 1, 2, 2, 2 }, { 1, -1, 1, 4, 1, 4 } };
+    struct cases c = { .n = 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int k = 0; k < 4; k++) {
+            struct partition_case *p = add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
+                                           partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], k / 2);
+
+            p->model.capacity = 0.7;
+            p->model.drop = k % 2 ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
+            p->model.aux_coef = p->model.balance = 0.1;
+            p->recompute = k == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
+            if (k / 2 && shapes[i].cp * shapes[i].tp <= 2)
+                p->options.context = LS_CONTEXT_ALL_TO_ALL;
+        }
+    forked_run(4, check_cases, &c);
+}
+
 /* A layer's forward sends rows twice, its backward twice; with all experts loaded alike a rank sends (n - 1) / n of its rows. */
 static void check_counts(ls_comm *comm, void *ctx)
 {
@@ -126,6 +173,35 @@ static void test_counts(void **state)
     forked_run(2, check_counts, &c.at[0]);
 }
 
+/* Without "samples" a rank does not know of how many sequences the loss is a mean. */
+static void check_samples(ls_comm *comm, void *ctx)
+{
+    ls_router_loss_options o = { 0, 0.1, 0.1, 0 };
+    ls_data_options d = LS_DATA_DEFAULTS;
+    ls_store *s;
+    ls_program *p;
+    ls_routing r;
+    ls_value x;
+
+    (void)ctx;
+    RANKS_TRY(ls_store_new(NULL, &s));
+    RANKS_TRY(ls_program_new(s, &p));
+    x = ls_param(p, "logits", (ls_init){ LS_INIT_NORMAL, 1 }, 3, (size_t[]){ 2, 4, 3 });
+    r = ls_route(p, x, LS_NONE, LS_NONE, &(ls_route_options){ .chosen = 1 });
+    ls_output(p, "own", ls_router_loss(p, x, &r, LS_NONE, &o));
+    ls_backward(p, ls_sum(p, r.weight, -1));
+    RANKS_TRY(ls_data_parallel(p, comm, &d));
+    RANKS_CHECK(ls_program_compile(p, NULL) == LS_EINVAL && strstr(ls_errmsg(), "no input \"samples\""));
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+static void test_samples(void **state)
+{
+    (void)state;
+    forked_run(2, check_samples, NULL);
+}
+
 /* What can't be is said before anything starts. */
 static void check_refused(ls_comm *comm, void *ctx)
 {
@@ -139,12 +215,6 @@ static void check_refused(ls_comm *comm, void *ctx)
     RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "1 experts over ep 2"));
     c.model = partition_llama(4, 2, 8, 37, 0);
     RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "0 experts over ep 2"));
-    ls_mesh_close(&mesh);
-    c.shape = (ls_mesh_shape){ 1, 1, 1, 2, 1, 1 };
-    RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
-    c.model = partition_experts(LS_MIXTRAL, 4, 2, 8, 0);
-    c.model.capacity = 1;
-    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "capacity 1 with cp 2"));
     ls_mesh_close(&mesh);
     c.shape = (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 };
     RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
@@ -168,7 +238,10 @@ int main(void)
         cmocka_unit_test(test_expert_parallel),
         cmocka_unit_test(test_tensor_parallel),
         cmocka_unit_test(test_together),
+        cmocka_unit_test(test_router_losses),
+        cmocka_unit_test(test_capacity_of_slices),
         cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_refused),
     };
 

@@ -53,7 +53,7 @@ some() {
 # ---- what a step does ----
 # Rounding in one step is what the next starts from: over 20 steps it grows with the learning rate.
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 2 $model $fp32 $sgd $batch --steps 20 --optim.lr=0.02; done
-equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=1 --steps 20 --optim.lr=0.02
+equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=4 --train.accumulate=2 --steps 20 --optim.lr=0.02
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 1 $model $sgd $batch --precision.compute=bf16; done
 some meshes.txt 1 $gpt2 $sgd $batch --precision.compute=bf16 --precision.master=false
 for mode in selective full every:2; do
@@ -89,7 +89,16 @@ equal "" "parallel.tp=4 parallel.sp parallel.dp=2 parallel.zero=2" $untied $fp32
 equal "" "parallel.tp=3" $tied --model.kv_heads=2 $fp32 $sgd $batch       # kv heads on some of the ranks
 equal "" "parallel.dp=2 parallel.ep=2" $mixtral --model.experts=5 --model.expert_ffn=43 $fp32 $sgd --train.global_batch=3 --train.accumulate=1
 equal "" "parallel.cp=3 parallel.ep=3 parallel.tp=2" $qwen --model.experts=7 --data.seq_len=19 $fp32 $sgd --train.global_batch=2 --train.accumulate=1
-equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $fp32 $sgd --train.global_batch=7 --train.accumulate=1
+equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $fp32 $sgd --train.global_batch=15 --train.accumulate=2
+
+
+# ---- experts: losses of each sequence, whatever the micro-batches; room in an expert for the tokens of a sequence over its ranks ----
+equal "" "parallel.dp=2 parallel.ep=2" --model.preset=mixtral-tiny $fp32 --data.seq_len=32 --launch.threads=1
+equal "train.accumulate=4" "train.accumulate=2" $mixtral $fp32 --train.global_batch=8 --model.z_loss=0.1 --model.balance=0.01
+equal "train.accumulate=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 train.micro_batch=1" $qwen $fp32 $sgd --train.global_batch=4 --model.aux_loss=0.5
+equal "" "parallel.cp=2 parallel.ep=2" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 --model.aux_loss=0.5
+equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.context=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
+    --model.drop=probability --model.balance=0.01 --data.seq_len=19
 
 # ---- stages and schedules that a user writes down ----
 cat >mine <<'END'
@@ -161,7 +170,6 @@ refused "model.expert_ffn=1 over parallel.tp=2: every rank wants one" "parallel.
 refused "model.experts=4 over parallel.ep=8: every rank wants one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
 refused "parallel.ep=2 does not divide parallel.dp / parallel.replicate * parallel.cp = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
-refused "model.capacity=1 with parallel.cp=2" "parallel.cp=2" $mixtral --model.capacity=1
 refused "data.seq_len=7 over parallel.cp=4, two slices a rank: 8 tokens at least" "parallel.cp=4" $untied --data.seq_len=7
 refused "data.seq_len=3 over parallel.cp=4: 4 tokens at least" "parallel.cp=4 parallel.context=all_to_all" $untied --data.seq_len=3
 refused "data.seq_len=3 over parallel.cp=1 is slices of 3 tokens, over parallel.tp=4 with parallel.sp" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3

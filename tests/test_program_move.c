@@ -209,15 +209,16 @@ static void ranks_move_there_and_back(void **state)
 static void run_zigzag(ls_comm *c, void *ctx)
 {
     (void)ctx;
-    for (size_t b = 1; b < 3; b++) {
-        struct one t = { .whole = { { b, 13, 3 } }, .type = LS_F32,
-                         .m = { .kind = MOVE_SLICE, .dim = 1, .whole = 13, .zigzag = 1 } };
+    for (int k = 0; k < 8; k++) {
+        size_t whole = k & 4 ? 13 : 4;  /* not all pieces have elements */
+        struct one t = { .whole = { { k & 1 ? 2 : 1, whole, 3 } }, .type = LS_F32,
+                         .m = { .kind = k & 2 ? MOVE_JOIN : MOVE_SLICE, .dim = 1, .whole = whole, .zigzag = 1 } };
 
         run_one(c, &t);
     }
 }
 
-static void ranks_slice_in_zigzag(void **state)
+static void ranks_slice_and_join_in_zigzag(void **state)
 {
     (void)state;
     forked_run(2, run_zigzag, NULL);
@@ -486,7 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_move_there_and_back),
-        cmocka_unit_test(ranks_slice_in_zigzag),
+        cmocka_unit_test(ranks_slice_and_join_in_zigzag),
         cmocka_unit_test(ranks_move_what_was_moved),
         cmocka_unit_test(ranks_learn_cut_layers),
     };

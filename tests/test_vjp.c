@@ -525,7 +525,8 @@ static void test_stop_gradient(void **state)
 /* A router's loss is one of its own: gradients are those of the program's loss and of it. */
 static void test_router_loss(void **state)
 {
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
+        ls_router_loss_options o = { k / 2 % 2, 0.3, 0.2, k / 4 };
         ls_store_options options = { "cpu", LS_F64, 0, 3 };
         double up[2], down[2], old, *x, *g;
         ls_store *s;
@@ -538,8 +539,8 @@ static void test_router_loss(void **state)
         TRY(ls_program_new(s, &p));
         samples = k % 2 ? ls_input(p, "samples", LS_F32, SIZES(2)) : LS_NONE;
         logits = ls_scale(p, PARAM("logits", 3, 2, 5), 2);
-        r = routing(p, logits, k / 2, 1, 0, samples);
-        ls_output(p, "own", ls_router_loss(p, logits, &r, samples, k / 2, 0.3, 0.2));
+        r = routing(p, logits, o.sigmoid, 1, 0, samples);
+        ls_output(p, "own", ls_router_loss(p, logits, &r, samples, &o));
         ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, r.weight, r.weight), -1)));
         note_coverage(p);
         TRY(ls_program_compile(p, NULL));

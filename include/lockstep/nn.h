@@ -37,6 +37,7 @@ typedef struct ls_model {
                             * others pass it by in the residual stream; 0: all (dropless) */
     ls_drop drop;          /* those with the smallest scores, or the last ones */
     double  aux_coef;      /* of the loss that evens the load, as HF's router_aux_loss_coef; 0: none */
+    int     aux_over_micro_batch;  /* its means are over a micro-batch of all data-parallel ranks; 0: over each sequence (ls_router_loss) */
     double  z_coef;        /* of the mean of (log sum exp logits)^2; 0: none */
     double  balance;       /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;

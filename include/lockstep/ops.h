@@ -86,17 +86,28 @@ typedef struct ls_routing {
     ls_value weight, index; /* [B,T,K]; index i32: negative: not sent, see route.h */
     ls_value rows;          /* [B,T,K] i32: where the choice's row lies among `size`, or -1 */
     ls_value counts;        /* [1,E] i32: rows of each expert */
-    ls_value load, own;     /* [E]: tokens that chose each expert, dropped ones too: of all ranks where ls_router_loss reads it; of this one */
     size_t   size;          /* M: the most rows there can be */
+    size_t   experts;       /* E */
 } ls_routing;
 /* logits[B,T,E] f32 (f64). bias: LS_NONE, or [E], added to the scores for the choice alone. samples: LS_NONE, or an input f32 [2]:
  * how many of the B samples are real (the last ones are padding, and go nowhere), and how many the step has on all ranks. The
  * gradient goes through weight. */
 ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samples, const ls_route_options *options);
-/* Two losses [1] in one, aux * E * sum over experts of (share of the tokens that chose it) * (its mean score), and z * mean of
- * (log sum exp logits)^2, over the micro-batch of all ranks, times the micro-batch's share in the step's samples: this rank's
- * addend. It is a loss of its own: gradients begin at it too. */
-ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, int sigmoid, double aux, double z);
+/* How many of this rank's tokens chose each expert, dropped ones too: [B,E] by sample, else [1,E]. */
+ls_value   ls_route_load(ls_program *p, const ls_routing *r, int by_sample);
+/* The losses of a router, [1], this rank's share of the step's:
+ *
+ *   aux * E * sum over experts e of f[e] P[e]  +  z * mean over tokens of (log sum exp logits)^2
+ *
+ * with f[e] the share of a sequence's tokens that chose e (all K choices count: sum f = K), P[e] the mean of their scores, which are
+ * divided by their sum over the experts; the mean over the step's sequences. A function of each sequence: independent of how samples
+ * are divided into micro-batches and over ranks. For K = 1 this is Switch's loss (Fedus et al. 2021, eq. 4) with a sequence as the batch;
+ * divided by K it is DeepSeek-V3's sequence-wise loss (2024, eq. 17 to 20) and Megatron-LM's seq_aux_loss. over_micro_batch: f and P over
+ * all tokens of a micro-batch on all data-parallel ranks, and the mean over micro-batches, so it depends on both. Hugging Face's Mixtral
+ * takes f and P over a batch and over all layers together.
+ * It is a loss of its own: gradients begin at it too. Without samples the step is this micro-batch, and there is one data-parallel rank. */
+typedef struct ls_router_loss_options { int sigmoid; double aux, z; int over_micro_batch; } ls_router_loss_options;
+ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, const ls_router_loss_options *options);
 /* A parameter for ls_route's bias, moved by the optimizer's step by +-rate: up where an expert had less than the mean load of the
  * step, down where it had more (DeepSeek-V3, 2.1.2). It counts in no norm. */
 ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double rate);

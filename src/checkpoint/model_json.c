@@ -23,6 +23,7 @@ static const struct field expert_fields[] = {
     REAL(aux_coef), REAL(z_coef), REAL(balance),
 };
 static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };
+static const char *const scopes[] = { "sequence", "micro_batch" };
 static const char *const drops[] = { [LS_DROP_POSITION] = "position", [LS_DROP_PROBABILITY] = "probability" };
 #undef REAL
 #undef FLAG
@@ -114,11 +115,14 @@ static ls_status get_name(const json_node *n, const char *what, const char *key,
 
 static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
 {
-    int router, drop;
+    int router, drop, scope = 1;  /* without the name: written when there was no other scope than the micro-batch */
 
     LS_TRY(get_fields(n, what, m, expert_fields, COUNT_OF(expert_fields)));
     LS_TRY(get_name(n, what, "router", routers, COUNT_OF(routers), &router));
     LS_TRY(get_name(n, what, "drop", drops, COUNT_OF(drops), &drop));
+    if (json_get(n, "aux_scope"))
+        LS_TRY(get_name(n, what, "aux_scope", scopes, COUNT_OF(scopes), &scope));
+    m->aux_over_micro_batch = scope;
     m->router = (ls_router)router;
     m->drop = (ls_drop)drop;
     return LS_OK;
@@ -133,6 +137,7 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m)
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
         json_put_string(j, "router", routers[m->router]);
         json_put_string(j, "drop", drops[m->drop]);
+        json_put_string(j, "aux_scope", scopes[m->aux_over_micro_batch != 0]);
     }
     json_begin_object(j, "rope");
     put_fields(j, &m->rope, rope_fields, COUNT_OF(rope_fields));

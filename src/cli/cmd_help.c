@@ -70,7 +70,15 @@ static ls_status put_models(void)
     LS_TRY(put_image_models());
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
            "weights from a\n"
-           "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n");
+           "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n"
+           "\n"
+           "Experts are balanced by --model.aux_loss=C: for each layer C * E * sum of f P over its E experts, f the share of a sequence's\n"
+           "tokens that chose the expert, P the mean of its scores; the mean over the step's sequences. It depends on each sequence\n"
+           "alone, not on the layout or on accumulation. DeepSeek-V3's and Megatron-LM's sequence-wise loss is the same, with C times\n"
+           "experts_per_token as coefficient; with one expert a token it is Switch's, a sequence being the batch.\n"
+           "--model.aux_loss_scope=micro_batch takes f and P over a micro-batch of all data-parallel ranks, and so depends on both\n"
+           "(Mixtral in transformers: over a batch, all layers together). --model.z_loss is a mean over the step's tokens; the bias of\n"
+           "--model.balance (DeepSeek-V3) moves by the loads of the whole step.\n");
     return LS_OK;
 }
 

@@ -41,15 +41,16 @@ static ls_value bias_of(ls_program *p, const struct forward *f, size_t layer)
 static void put_losses(ls_program *p, const struct forward *f, size_t layer, ls_value logits, const ls_routing *r)
 {
     const ls_model *m = f->m;
+    ls_router_loss_options o = { m->router == LS_ROUTER_SIGMOID, m->aux_coef, m->z_coef, m->aux_over_micro_batch };
     char name[96], in[64];
 
     ls_model_layer_name(m, layer, in, sizeof in);
     if (m->aux_coef > 0 || m->z_coef > 0) {
         snprintf(name, sizeof name, "%s.router_loss", in);
-        ls_output(p, name, ls_router_loss(p, logits, r, f->samples, m->router == LS_ROUTER_SIGMOID, m->aux_coef, m->z_coef));
+        ls_output(p, name, ls_router_loss(p, logits, r, f->samples, &o));
     }
     snprintf(name, sizeof name, "%s.expert_load", in);
-    ls_output(p, name, r->own);
+    ls_output(p, name, ls_route_load(p, r, 0));
 }
 
 static ls_routing route(ls_program *p, const struct forward *f, size_t layer, ls_value x)

@@ -24,6 +24,19 @@ static bool is_summed(const struct pass *a, const struct instruction *i)
     return samples(a) && (a->d->o.sync_batch_norm || (i->op != OP_BATCH_STATS && i->op != OP_BATCH_GRAD_STATS));
 }
 
+static bool has_other_samples(const struct pass *a)
+{
+    return a->d->mesh ? ls_mesh_size(a->d->mesh, LS_GROUP_DP) > 1 : samples(a) && ls_comm_size(samples(a)) > 1;
+}
+
+/* A mean over the sequences of a step has to be told how many there are (evaluation reads no such loss). */
+static void check_router_loss(struct pass *a, const struct instruction *i)
+{
+    if (i->op == OP_ROUTER_LOSS_GRAD && !i->in[2].id && has_other_samples(a))
+        program_fail(a->p, "router_loss over several data-parallel ranks: the program has no input \"samples\"; how many samples the step "
+                           "has on all ranks must be given");
+}
+
 /* Adds up what instructions of this segment left; later ones read the sum instead. */
 static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
 {
@@ -34,6 +47,7 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
         struct instruction i = old.at[k];
 
         p->block = i.block;
+        check_router_loss(a, &i);
         for (int o = 0; o < i.nin; o++)
             if (i.in[o].id && i.in[o].id < n && sum[i.in[o].id].id)
                 i.in[o] = sum[i.in[o].id];

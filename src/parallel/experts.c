@@ -1,13 +1,15 @@
 /* experts.c - mixtures of experts over the ranks: rules of the partition for routings, rows by expert and their products.
  *
  *     routing     R logits over tp                              the same on all ranks of tp; each rank of ep routes its own tokens
+ *     loads       S index over cp     -> P                      by sample they are added up over cp: a sample's tokens are on its ranks
  *     spread      ~R x                -> ~R rows [M,C]           over ep: behind it rows go to the ranks of their experts
  *     products    ~R, w cut by rows   -> S along the last dim    experts over ep, F over tp
  *                 S,  w cut by columns -> P
  *     collect     P rows, ~R weights  -> P, added up             over ep: in front of it rows come back
  *
  * Over ep nothing is cut but the experts' weights: its ranks have other tokens, as over dp. A layer's forward has two exchanges of
- * rows; how many go where is known at run time, the buffers are as large as can be. Over cp rows are cut as their tokens are.
+ * rows; how many go where is known at run time, the buffers are as large as can be. Over cp rows are cut as their tokens are. With a
+ * capacity the tokens of a sample compete for room: all ranks of cp gather its logits, route the whole sample alike, and keep their tokens.
  */
 #include "parallel/partition.h"
 
@@ -16,6 +18,34 @@ static bool spread_over(const struct cutter *c) { return c->n[LS_AXIS_EP] > 1; }
 /* ---- routing ---- */
 
 static void no_gradient(struct cutter *c, ls_value v) { lie_of(c, v)->learns = false; }
+
+/* The choices of out lie as the logits. */
+static void lie_as_logits(struct cutter *c, ls_value out, ls_value logits)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        lie_as(c, out, logits, (ls_axis)a, place_of(c, logits, (ls_axis)a)->dim);
+    value_resize(c, out, 1, program_value(c->p, logits)->size[1]);
+}
+
+/* All ranks of cp route whole samples; each keeps the choices of its tokens, and counts a share of all for the bias. */
+static void route_whole_samples(struct cutter *c, struct instruction *i)
+{
+    struct piece piece = piece_of(c, i->in[0], LS_AXIS_CP);
+    ls_value own[2] = { i->out[0], i->out[1] };
+
+    i->in[0] = want_whole(c, i->in[0], LS_AXIS_CP);
+    i->out[0] = value_like(c, "expert_weight", own[0]);
+    i->out[1] = value_like(c, "expert_index", own[1]);
+    if (!program_ok(c->p))
+        return;
+    i->attr.route.share = c->rank[LS_AXIS_CP];
+    i->attr.route.shares = c->n[LS_AXIS_CP];
+    for (int k = 0; k < 2; k++)
+        lie_as_logits(c, i->out[k], i->in[0]);
+    emit_cut(c, i);
+    for (int k = 0; k < 2; k++)
+        move_value(c, MOVE_SLICE, LS_AXIS_CP, i->out[k], 1, piece, own[k]);
+}
 
 void rule_route(struct cutter *c, struct instruction *i)
 {
@@ -26,17 +56,23 @@ void rule_route(struct cutter *c, struct instruction *i)
     weight_beside(c, i, 1, logits, LS_AXIS_TP);
     if (!program_ok(c->p))
         return;
-    if (i->attr.route.capacity && lies_cut(c, logits, LS_AXIS_CP))
-        cut_refuse(c, LS_AXIS_CP, logits, "a capacity counts the tokens of whole samples");
     c->routing = (struct routing){ .experts = program_value(c->p, logits)->size[2], .chosen = program_value(c->p, i->out[0])->size[2],
                                    .capacity = i->attr.route.capacity };
-    for (int k = 0; k < 2; k++) {
-        for (int a = 0; a < LS_AXES; a++)
-            lie_as(c, i->out[k], logits, (ls_axis)a, place_of(c, logits, (ls_axis)a)->dim);
-        value_resize(c, i->out[k], 1, program_value(c->p, logits)->size[1]);
+    if (i->attr.route.capacity && lies_cut(c, logits, LS_AXIS_CP)) {
+        route_whole_samples(c, i);
+        return;
     }
-    no_gradient(c, i->out[2]);
-    no_gradient(c, i->out[3]);
+    for (int k = 0; k < 2; k++)
+        lie_as_logits(c, i->out[k], logits);
+    emit_cut(c, i);
+}
+
+/* Loads are counts of this rank's tokens. */
+void rule_route_load(struct cutter *c, struct instruction *i)
+{
+    no_gradient(c, i->out[0]);
+    if (lies_cut(c, i->in[0], LS_AXIS_CP))
+        *place_of(c, i->out[0], LS_AXIS_CP) = (ls_placement){ .kind = LS_PARTIAL };
     emit_cut(c, i);
 }
 
@@ -47,10 +83,12 @@ void rule_route_rows(struct cutter *c, struct instruction *i)
     emit_cut(c, i);
 }
 
-/* An addend of each rank of cp: its tokens'. */
+/* A partial sum over cp: each rank's tokens. A load that the data pass adds up over all samples (partial over dp) includes cp. */
 void rule_router_loss(struct cutter *c, struct instruction *i)
 {
     i->in[0] = want_whole(c, i->in[0], LS_AXIS_TP);
+    if (program_ok(c->p) && !lies_partial(c, i->in[1], LS_AXIS_DP))
+        i->in[1] = want_whole(c, i->in[1], LS_AXIS_CP);
     if (!program_ok(c->p))
         return;
     if (lies_cut(c, i->in[0], LS_AXIS_CP))
@@ -79,11 +117,11 @@ static size_t most_rows(struct cutter *c, ls_value rows)
 {
     const struct routing *r = &c->routing;
     int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
-    size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n), t = program_value(c->p, rows)->size[1];
-    size_t most = most_tokens(c, rows) * MIN(r->chosen, own);
+    size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n);
+    size_t tokens = most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
 
     if (r->capacity)
-        most = MIN(most, program_value(c->p, rows)->size[0] * own * MIN(r->capacity, t));
+        most = MIN(most, own * MIN(program_value(c->p, rows)->size[0] * r->capacity, tokens));
     return (size_t)n * most;
 }
 

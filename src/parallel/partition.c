@@ -43,9 +43,6 @@ static ls_status check_model(const ls_model *m, const ls_partition_options *o, i
                        m->vocab, tp);
     if (m->experts < (size_t)ep && ep > 1)
         return ls_fail(LS_EINVAL, "partition: %zu experts over ep %d; every rank wants one at least", m->experts, ep);
-    if (m->experts && m->capacity > 0 && cp > 1)
-        return ls_fail(LS_EINVAL, "partition: capacity %g with cp %d; it counts the tokens of whole samples, of which a rank of cp has slices",
-                       m->capacity, cp);
     if (cp > 1 && o->context == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)cp)
         return ls_fail(LS_EINVAL, "partition: cp %d exchanges heads for tokens, but of %zu heads a rank of tp %d has %zu; %zu ranks of cp "
                        "at most, or the ring", cp, m->heads, tp, heads, heads);

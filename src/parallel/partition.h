@@ -110,7 +110,7 @@ void     cut_refuse(struct cutter *c, ls_axis a, ls_value v, const char *why);
 
 /* ---- rules in files of their own ---- */
 rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view;
-rule_fn rule_route, rule_route_rows, rule_router_loss, rule_rows_spread, rule_rows_collect, rule_grouped_linear;  /* experts.c */
+rule_fn rule_route, rule_route_rows, rule_route_load, rule_router_loss, rule_rows_spread, rule_rows_collect, rule_grouped_linear;  /* experts.c */
 
 /* ---- planted bugs, for tests ---- */
 

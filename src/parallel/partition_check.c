@@ -199,10 +199,29 @@ static ls_status check_collect(const struct cutter *c, const struct instruction 
     return makes(c, i, a, PARTIAL);
 }
 
+/* The bias has no gradient through the choices: what it gets is a count of this rank's share of the tokens. */
+static ls_status check_route(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    bool share = type_of(c, i->in[0], a) == CUT || (a == LS_AXIS_CP && i->attr.route.shares > 1);
+
+    if (share && i->in[1].id && !fits(type_of(c, i->in[1], a), ENTERED))
+        return wrong(c, i, a, i->in[1], "each rank counts a share of the tokens for it");
+    return check_general(c, i, a, 1);
+}
+
+static ls_status check_route_load(const struct cutter *c, const struct instruction *i, ls_axis a)
+{
+    if (type_of(c, i->in[0], a) == CUT && type_of(c, i->out[0], a) != PARTIAL)
+        return wrong(c, i, a, i->out[0], "each rank counts its own tokens");
+    return LS_OK;
+}
+
 static ls_status check_router_loss(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
     enum type t;
 
+    if (type_of(c, i->in[1], a) == PARTIAL && a != LS_AXIS_DP && type_of(c, i->in[1], LS_AXIS_DP) != PARTIAL)
+        return wrong(c, i, a, i->in[1], "a sample's load has to be added up over all ranks that have tokens of it");
     LS_TRY(together(c, i, a, 1, &t));
     return t == FREE ? LS_OK : makes(c, i, a, t == CUT ? PARTIAL : t);
 }
@@ -228,6 +247,8 @@ static ls_status check_instruction(const struct cutter *c, const struct instruct
     case OP_RING_ATTENTION: return check_ring(c, i, a);
     case OP_GROUPED_LINEAR: return check_grouped(c, i, a);
     case OP_ROWS_COLLECT:   return check_collect(c, i, a);
+    case OP_ROUTE:          return check_route(c, i, a);
+    case OP_ROUTE_LOAD:     return check_route_load(c, i, a);
     case OP_ROUTER_LOSS:    return check_router_loss(c, i, a);
     default:                return check_general(c, i, a, i->nin);
     }

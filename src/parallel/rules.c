@@ -261,7 +261,8 @@ rule_fn *rule_of(int op)
         [OP_MATMUL] = rule_matmul,     [OP_EMBEDDING] = rule_embedding, [OP_LINEAR_XENT] = rule_linear_xent,
         [OP_ROPE_TABLE] = rule_rope_table, [OP_ROPE] = rule_rope,       [OP_ATTENTION] = rule_attention,
         [OP_CONCAT] = rule_concat,     [OP_REDUCE_SUM] = rule_sum,
-        [OP_ROUTE] = rule_route,       [OP_ROUTE_ROWS] = rule_route_rows, [OP_ROUTER_LOSS] = rule_router_loss,
+        [OP_ROUTE] = rule_route,       [OP_ROUTE_ROWS] = rule_route_rows, [OP_ROUTE_LOAD] = rule_route_load,
+        [OP_ROUTER_LOSS] = rule_router_loss,
         [OP_ROWS_SPREAD] = rule_rows_spread, [OP_ROWS_COLLECT] = rule_rows_collect, [OP_GROUPED_LINEAR] = rule_grouped_linear,
     };
 

@@ -133,7 +133,7 @@ static bool can_become_view(const struct lower *l, ls_value y, ls_value x)
 
 /* ---- copies ---- */
 
-struct cut { int dim; size_t whole, grain; };
+struct cut { int dim; size_t whole, grain; int zigzag; };
 
 static void copy(ls_program *p, ls_value x, ls_value y) { program_emit(p, OP_COPY, NULL, 1, &x, 1, &y); }
 
@@ -180,7 +180,7 @@ static ls_value received(ls_program *p, const struct cut *c, ls_value y)
     const struct value *v = program_value(p, y);
     size_t count = value_count(v);
 
-    return leads(p, y, c->dim) ? y : program_new_value(p, "received", v->dtype, 1, &count);
+    return leads(p, y, c->dim) && !c->zigzag ? y : program_new_value(p, "received", v->dtype, 1, &count);
 }
 
 static void join(struct lower *l, const struct move *m, const struct cut *c, ls_value flat, ls_value y)
@@ -205,7 +205,12 @@ static void exchange(ls_program *p, const struct move *m, ls_collective op, size
     program_exchange_wait(p, &e, in, out);
 }
 
-static size_t part(const struct cut *c, int r, int n) { return cut_at(c->whole, c->grain, r + 1, n) - cut_at(c->whole, c->grain, r, n); }
+static size_t piece_size(const struct cut *c, int k, int n) { return cut_at(c->whole, c->grain, k + 1, n) - cut_at(c->whole, c->grain, k, n); }
+
+static size_t part(const struct cut *c, int r, int n)
+{
+    return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
+}
 
 /* counts[arrays * n]; NULL: no memory, and the program has failed. */
 static size_t *new_counts(ls_program *p, const struct move *m, int arrays)
@@ -296,21 +301,51 @@ static void reduce(struct lower *l, const struct instruction *i)
     exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
 }
 
+/* The two pieces of each rank's part, from where all parts lie one after another, to their places in y. */
+static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value flat, ls_value y)
+{
+    struct value v = *program_value(p, y);
+    size_t rest = c->whole ? value_count(&v) / c->whole : 0, at = 0;
+
+    for (int r = 0; r < n && program_ok(p); r++) {
+        int piece[2] = { r, 2 * n - 1 - r };
+        size_t begin = 0;
+        ptrdiff_t stride[LS_DIMS];
+        ls_value own;
+
+        v.size[c->dim] = part(c, r, n);
+        stride[v.ndim - 1] = 1;
+        for (int d = v.ndim - 1; d > 0; d--)
+            stride[d - 1] = stride[d] * (ptrdiff_t)v.size[d];
+        own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
+        for (int k = 0; k < 2; k++) {
+            size_t first = cut_at(c->whole, c->grain, piece[k], 2 * n), size = piece_size(c, piece[k], 2 * n);
+
+            if (size)
+                copy(p, ls_slice(p, own, c->dim, begin, begin + size), ls_slice(p, y, c->dim, first, first + size));
+            begin += size;
+        }
+        at += rest * part(c, r, n);
+    }
+}
+
 static void gather(struct lower *l, const struct instruction *i)
 {
-    struct cut c = { i->move.dim, i->move.whole, i->move.grain };
+    struct cut c = { i->move.dim, i->move.whole, i->move.grain, i->move.zigzag };
     ls_value x = ls_contiguous(l->p, i->in[0]), y = i->out[0], flat = received(l->p, &c, y);
-
     if (!x.id || !flat.id)
         return;
     wire(l, &i->move, x);
     exchange(l->p, &i->move, LS_COLLECTIVE_ALL_GATHER, parts(l->p, &i->move, &c, y), x, flat);
-    join(l, &i->move, &c, flat, y);
+    if (c.zigzag)
+        place_zigzag(l->p, &c, ls_comm_size(i->move.comm), flat, y);
+    else
+        join(l, &i->move, &c, flat, y);
 }
 
 static void scatter(struct lower *l, const struct instruction *i)
 {
-    struct cut c = { i->move.dim, i->move.whole, i->move.grain };
+    struct cut c = { i->move.dim, i->move.whole, i->move.grain, 0 };
     ls_value x = i->in[0], flat = cut(l, &i->move, &c, x);
 
     if (flat.id)
@@ -341,7 +376,7 @@ static void slice(struct lower *l, const struct instruction *i)
 static void swap(struct lower *l, const struct instruction *i)
 {
     const struct move *m = &i->move;
-    struct cut first = { m->dim, m->whole, m->grain }, second = { m->dim2, m->whole2, m->grain2 };
+    struct cut first = { m->dim, m->whole, m->grain, 0 }, second = { m->dim2, m->whole2, m->grain2, 0 };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
     size_t *counts = new_counts(l->p, m, 2), rest;
     ls_value to, from;

@@ -94,7 +94,7 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
     if (!program_ok(p) || !x.id)
         return LS_NONE;
     v = *program_value(p, x);
-    ASSERT(!m->zigzag || m->kind == MOVE_SLICE);
+    ASSERT(!m->zigzag || m->kind == MOVE_SLICE || m->kind == MOVE_JOIN);
     if (!moved_size(p, m, x, v.size))
         return LS_NONE;
     y = program_new_value(p, move_name(m->kind), v.dtype, v.ndim, v.size);
@@ -129,8 +129,8 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
     };
     struct move m = i->move;
 
-    if (m.zigzag) {
-        program_fail(g->p, "slice of '%s' over %s in zigzag pieces has no gradient: inputs are cut so, in front of what learns",
+    if (m.zigzag && m.kind != MOVE_SLICE && m.kind != MOVE_JOIN) {
+        program_fail(g->p, "%s of '%s' over %s in zigzag pieces has no gradient", move_name(m.kind),
                      program_value(g->p, i->in[0])->name, axis_name(m.axis));
         return;
     }

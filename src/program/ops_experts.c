@@ -1,6 +1,7 @@
 /* ops_experts.c - mixture of experts: routing, rows by expert and back, products of each expert's rows; and their gradients.
  *
  *   routing = ls_route(logits)                which experts, with what weight, and where each choice's row will lie
+ *   load    = ls_route_load()                 how many tokens chose each expert
  *   rows    = ls_rows_spread(x)               [M,C]: a token's row once for each of its experts
  *   y       = ls_grouped_linear(rows, w)      expert e's rows by w[e]
  *   out     = ls_rows_collect(y)              each token's rows, weighted and added up
@@ -69,7 +70,6 @@ ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samp
     struct op_attr attr = { .route = { o->sigmoid, o->normalize, o->by_probability, o->capacity } };
     ls_routing r = { 0 };
     struct value v;
-    ls_value own;
 
     if (!route_operands(p, "route", logits, samples) || (bias.id && !program_operand(p, "route", "bias", bias, LS_DTYPES)))
         return none;
@@ -79,35 +79,46 @@ ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samp
     v = *program_value(p, logits);
     if (!route_options(p, o, &v, bias))
         return none;
-    r.load = program_new_value(p, "expert_load", v.dtype, 1, &v.size[2]);
-    own = program_new_value(p, "expert_load_own", v.dtype, 1, &v.size[2]);
+    r.experts = v.size[2];
     r.counts = program_new_value(p, "expert_counts", LS_I32, 2, (size_t[]){ 1, v.size[2] });
     r.size = program_route_rows(v.size[0], v.size[1], v.size[2], o->chosen, o->capacity);
     v.size[2] = o->chosen;
     r.weight = program_new_value(p, "expert_weight", v.dtype, 3, v.size);
     r.index = program_new_value(p, "expert_index", LS_I32, 3, v.size);
     r.rows = program_new_value(p, "expert_rows", LS_I32, 3, v.size);
-    program_emit(p, OP_ROUTE, &attr, 3, (ls_value[]){ logits, bias, samples }, 4, (ls_value[]){ r.weight, r.index, r.load, own });
+    program_emit(p, OP_ROUTE, &attr, 3, (ls_value[]){ logits, bias, samples }, 2, (ls_value[]){ r.weight, r.index });
     program_emit(p, OP_ROUTE_ROWS, NULL, 1, &r.index, 2, (ls_value[]){ r.rows, r.counts });
-    r.own = own;
     return program_ok(p) ? r : none;
 }
 
-ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, int sigmoid, double aux, double z)
+ls_value ls_route_load(ls_program *p, const ls_routing *r, int by_sample)
 {
-    struct op_attr attr = { .router_loss = { .sigmoid = sigmoid, .aux = aux, .z = z } };
-    ls_value loss;
+    ls_value load;
 
-    if (!route_operands(p, "router_loss", logits, samples) || !is_exact(p, "router_loss", "load", r->load))
+    if (!is_integers(p, "route_load", "index", r->index))
+        return LS_NONE;
+    load = program_new_value(p, "expert_load", program_value(p, r->weight)->dtype, 2,
+                             (size_t[]){ by_sample ? program_value(p, r->index)->size[0] : 1, r->experts });
+    return program_emit(p, OP_ROUTE_LOAD, NULL, 1, &r->index, 1, &load);
+}
+
+ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_value samples, const ls_router_loss_options *o)
+{
+    struct op_attr attr = { .router_loss = { .sigmoid = o->sigmoid, .aux = o->aux, .z = o->z } };
+    ls_value loss, load;
+
+    if (!route_operands(p, "router_loss", logits, samples))
         return LS_NONE;
     logits = ls_contiguous(p, logits);
+    load = ls_route_load(p, r, !o->over_micro_batch);
     if (!program_ok(p))
         return LS_NONE;
-    program_value(p, r->load)->place[LS_AXIS_DP].kind = LS_PARTIAL;  /* of all ranks' tokens */
+    if (o->over_micro_batch)
+        program_value(p, load)->place[LS_AXIS_DP].kind = LS_PARTIAL;  /* of all ranks' tokens */
     attr.router_loss.chosen = program_value(p, r->weight)->size[2];
     attr.router_loss.tokens = program_value(p, logits)->size[1];
     loss = program_new_value(p, "router_loss", program_value(p, logits)->dtype, 1, (size_t[]){ 1 });
-    return program_emit(p, OP_ROUTER_LOSS, &attr, 3, (ls_value[]){ logits, r->load, samples }, 1, &loss);
+    return program_emit(p, OP_ROUTER_LOSS, &attr, 3, (ls_value[]){ logits, load, samples }, 1, &loss);
 }
 
 ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double rate)
@@ -122,16 +133,17 @@ ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double
     return bias;
 }
 
-/* The bias's "gradient" is by how much an expert's load exceeds the mean (times the number of experts): sums over micro-batches and ranks stay right, and what an
- * update reads of it is its sign. */
+/* The bias's "gradient" is by how much an expert's load exceeds the mean, times the number of experts: whole numbers, whose sum over
+ * micro-batches and ranks is that of the global batch in any order. The update reads its sign alone. */
 void gradient_route(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value logits = i->in[0], bias = i->in[1], in[] = { dy, logits, i->out[1] };
+    struct op_attr excess = { .route_excess = { i->attr.route.share, i->attr.route.shares } };
 
     if (gradient_needs(g, logits))
         gradient_give(g, logits, gradient_emit(g, OP_ROUTE_GRAD, &i->attr, 3, in, "route_grad", logits));
     if (bias.id)
-        gradient_add(g, OP_ROUTE_EXCESS, NULL, 1, &i->out[3], 1, &bias);
+        gradient_add(g, OP_ROUTE_EXCESS, &excess, 1, &i->out[1], 1, &bias);
 }
 
 static double planted = 1;

@@ -47,7 +47,7 @@ struct move {
     ls_comm *comm;                     /* borrowed */
     int      dim, dim2;
     size_t   whole, whole2, grain, grain2;
-    int      zigzag;                   /* SLICE alone */
+    int      zigzag;                   /* SLICE and JOIN alone */
     int      floating;                 /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product in front of it, in n parts */
 };
 /* comm NULL: one rank. back: from the experts to the tokens. */

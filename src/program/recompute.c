@@ -50,8 +50,16 @@ void recompute_plant(bool routes) { routes_again = routes; }
 /* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
 static bool never_again(int op)
 {
-    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || (op == OP_ROUTE && !routes_again) || op == OP_ROUTE_ROWS ||
+    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || (op == OP_ROUTE && !routes_again) || op == OP_ROUTE_ROWS || op == OP_ROUTE_LOAD ||
            op == OP_SHUFFLE_COUNTS;
+}
+
+/* Its sum over ranks is made once, as the load. */
+static bool is_load_sum(const struct again *a, const struct instruction *i)
+{
+    int maker = i->op == OP_MOVE && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
+
+    return maker && a->p->list[SEG_FORWARD].at[maker - 1].op == OP_ROUTE_LOAD;
 }
 
 static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }
@@ -64,7 +72,7 @@ static bool want(struct again *a, ls_value v)
     if (!v.id || v.id >= a->n || !a->maker[v.id])
         return false;
     i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
-    if (never_again(i->op))
+    if (never_again(i->op) || is_load_sum(a, i))
         return false;
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root])
         return false;

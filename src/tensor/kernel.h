@@ -85,11 +85,12 @@
     X(BATCH_GRAD_STATS, "batch_grad_stats", 0) /* dy x stats -> sums[2C] f64, own[2C] f64: both sum dy, sum dy n */ \
     X(BATCH_NORM_DX, "batch_norm_dx", 3)   /* dy x w stats sums? y[B]? i32 -> dx; no sums: stats are constant */ \
     X(BATCH_NORM_DW, "batch_norm_dw", 0)   /* own[2C] f64 -> dw[C] += db[C] += */                               \
-    X(ROUTE, "route", 0)                   /* logits[B,T,E] bias[E]? samples[2]? -> weight[..,K] index[..,K] i32 load[E] own[E]; route; see kernels_ref_route.c */ \
+    X(ROUTE, "route", 0)                   /* logits[B,T,E] bias[E]? samples[2]? -> weight[..,K] index[..,K] i32; route; see kernels_ref_route.c */ \
     X(ROUTE_GRAD, "route_grad", 0)         /* dweight[..,K] logits index -> dlogits; route */                   \
-    X(ROUTER_LOSS, "router_loss", 0)       /* logits[B,T,E] load[E] samples[2]? -> loss[1]; router_loss */      \
+    X(ROUTE_LOAD, "route_load", 0)         /* index[B,T,K] -> load[G,E]: tokens that chose each expert; G is B, or 1: all together */ \
+    X(ROUTER_LOSS, "router_loss", 0)       /* logits[B,T,E] load[G,E] samples[2]? -> loss[1]; router_loss */    \
     X(ROUTER_LOSS_GRAD, "router_loss_grad", 0) /* logits load samples? dloss[1] -> dlogits */                   \
-    X(ROUTE_EXCESS, "route_excess", 0)     /* own[E] -> out[E] += E * own - its sum */                          \
+    X(ROUTE_EXCESS, "route_excess", 0)     /* index[B,T,K] -> out[E] += E * load - its sum; route_excess */     \
     X(ROUTE_ROWS, "route_rows", 0)         /* index[..,K] -> rows[..,K] i32, counts[1,E] i32; see kernels_ref_experts.c */ \
     X(ROWS_SPREAD, "rows_spread", 0)       /* x[..,C] rows[..,K] weight[..,K]? -> y[M,C]: y[rows[n,k]] = weight[n,k] x[n], else 0 */ \
     X(ROWS_COLLECT, "rows_collect", 0)     /* y[M,C] rows[..,K] weight? -> x[..,C] = sum_k weight[n,k] y[rows[n,k]] */ \
@@ -145,7 +146,9 @@ struct op_attr {
         struct { double most; } clip;
         struct { size_t stride, padding; } conv;                  /* the same in both directions */
         struct { size_t height, width, stride, padding; } pool;   /* of the window */
-        struct { int sigmoid, normalize, by_probability; size_t capacity; } route; /* capacity: tokens of a sample an expert takes; 0: all */
+        struct { int sigmoid, normalize, by_probability; size_t capacity; int share, shares; } route; /* capacity: tokens of a sample an
+                                                                   * expert takes; 0: all. share, shares: of its ROUTE_EXCESS */
+        struct { int share, shares; } route_excess;               /* counts tokens [T*share/shares, T*(share+1)/shares) of a sample; shares 0: all */
         struct { int sigmoid; double aux, z; size_t chosen, tokens; } router_loss; /* chosen: K; tokens: of a whole sample, T */
         struct { double filled; } grouped;                        /* share of the M rows that is expected to be in use */
         struct { double eps, momentum; int fixed; } batch;        /* fixed: stats come from BATCH_RECALL */

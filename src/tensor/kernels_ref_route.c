@@ -9,10 +9,11 @@
  *   dlogit[e] = s[e] (ds[e] - sum_k ds[k] s[k])                    softmax
  *   dlogit[e] = s[e] (1 - s[e]) ds[e]                              sigmoid
  *
- * Losses (Fedus et al. 2021; Zoph et al. 2022), with P[e] the sum over this rank's tokens of the scores, made to sum to 1 a token,
- * n = sum load / K the tokens of the micro-batch on all ranks, and N those of the step (samples[1] * tokens; n without samples):
+ * Losses (Fedus et al. 2021; Zoph et al. 2022; what they are by whose definition: ops.h). Tokens are in G groups, each sample its own or
+ * all in one. P[g,e] is the sum over this rank's tokens of the scores, divided by their sum for each token; n[g] = sum_e load[g,e] / K are
+ * the group's tokens on all ranks that have some of them; N are those of the step (samples[1] * tokens; sum n without samples):
  *
- *   loss = aux E / (n N) sum_e load[e] P[e] + z / N sum_tokens (log sum exp logits)^2
+ *   loss = aux E / N sum_g sum_e load[g,e] P[g,e] / n[g]  +  z / N sum_tokens (log sum exp logits)^2
  */
 #include "tensor/kernels_ref.h"
 
@@ -58,8 +59,6 @@ static void choose(const struct call *c, size_t row, const double *s, double *op
         open[best] = -INFINITY;
         ref_put(&c->out[0], row * K + k, s[best]);
         ref_put_int(&c->out[1], row * K + k, (int64_t)best);
-        for (int o = 2; o < 4; o++)
-            ref_add(&c->out[o], best, 1);
     }
 }
 
@@ -108,9 +107,6 @@ static void route(const struct call *c)
     size_t T = rows / MAX(logits->size[0], 1);
     double *s = c->scratch;
 
-    for (size_t e = 0; e < E; e++)
-        for (int o = 2; o < 4; o++)
-            ref_put(&c->out[o], e, 0);
     for (size_t i = real * K; i < rows * K; i++) {
         ref_put(&c->out[0], i, 0);
         ref_put_int(&c->out[1], i, ROUTE_PADDING);
@@ -169,19 +165,49 @@ static void route_grad(const struct call *c)
 
 /* ---- losses ---- */
 
-struct factors { double aux, z; };  /* aux: of load[e] P[e]; z: of a token's square */
+static void route_load(const struct call *c)
+{
+    size_t E = view_last(&c->out[0]), G = view_rows(&c->out[0]), n = view_count(&c->in[0]), each = n / MAX(G, 1);
 
-static struct factors factors_of(const struct call *c)
+    for (size_t i = 0; i < G * E; i++)
+        ref_put(&c->out[0], i, 0);
+    for (size_t i = 0; i < n; i++)
+        if (ref_int(&c->in[0], i) != ROUTE_PADDING)
+            ref_add(&c->out[0], i / each * E + expert_of(ref_int(&c->in[0], i)), 1);
+}
+
+struct factors { double aux, z; };  /* aux: of load[g,e] P[g,e]; z: of a token's square */
+
+static double load_sum(const struct call *c, size_t group)
 {
     size_t E = view_last(&c->in[0]);
-    double n = 0, N;
+    double n = 0;
 
     for (size_t e = 0; e < E; e++)
-        n += ref_get(&c->in[1], e) / (double)c->attr.router_loss.chosen;
-    N = call_has_in(c, 2) ? ref_get(&c->in[2], 1) * (double)c->attr.router_loss.tokens : n;
+        n += ref_get(&c->in[1], group * E + e);
+    return n / (double)c->attr.router_loss.chosen;
+}
+
+static struct factors factors_of(const struct call *c, size_t group)
+{
+    double n = load_sum(c, group), N = 0;
+
+    for (size_t g = 0; g < view_rows(&c->in[1]); g++)
+        N += load_sum(c, g);
+    if (call_has_in(c, 2))
+        N = ref_get(&c->in[2], 1) * (double)c->attr.router_loss.tokens;
     if (n == 0 || N == 0)
         return (struct factors){ 0, 0 };
-    return (struct factors){ c->attr.router_loss.aux * (double)E / (n * N), c->attr.router_loss.z / N };
+    return (struct factors){ c->attr.router_loss.aux * (double)view_last(&c->in[0]) / (n * N), c->attr.router_loss.z / N };
+}
+
+/* Of the group of this row; *load: where the group's begin. */
+static struct factors row_factors(const struct call *c, size_t row, size_t *load)
+{
+    size_t group = row * view_rows(&c->in[1]) / MAX(view_rows(&c->in[0]), 1);
+
+    *load = group * view_last(&c->in[0]);
+    return factors_of(c, group);
 }
 
 static double log_sum_exp(const struct view *logits, size_t row)
@@ -209,41 +235,41 @@ static double total(const double *s, size_t E)
 static void router_loss(const struct call *c)
 {
     const struct view *logits = &c->in[0];
-    size_t E = view_last(logits), real = real_rows(logits, c, 2);
-    struct factors f = factors_of(c);
+    size_t E = view_last(logits), real = real_rows(logits, c, 2), load;
     double *s = c->scratch, loss = 0;
 
     for (size_t row = 0; row < real; row++) {
+        struct factors f = row_factors(c, row, &load);
         double lse = log_sum_exp(logits, row), sum;
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
         sum = total(s, E);
         for (size_t e = 0; e < E; e++)
-            loss += f.aux * ref_get(&c->in[1], e) * s[e] / sum;
+            loss += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         loss += f.z * lse * lse;
     }
     ref_put(&c->out[0], 0, loss);
 }
 
-/* With p = s / sum s and g[e] = aux load[e]: dp/dlogit as of a softmax; of sigmoids ds[e] = (g[e] - sum g p) / sum s. */
+/* With p = s / sum s and g[e] = aux load[g,e]: dp/dlogit as of a softmax; of sigmoids ds[e] = (g[e] - sum g p) / sum s. */
 static void router_loss_grad(const struct call *c)
 {
     const struct view *logits = &c->in[0];
-    size_t E = view_last(logits), real = real_rows(logits, c, 2);
-    struct factors f = factors_of(c);
+    size_t E = view_last(logits), real = real_rows(logits, c, 2), load;
     double *s = c->scratch, dloss = ref_get(&c->in[3], 0);
 
     for (size_t i = real * E; i < view_count(logits); i++)
         ref_put(&c->out[0], i, 0);
     for (size_t row = 0; row < real; row++) {
+        struct factors f = row_factors(c, row, &load);
         double lse = log_sum_exp(logits, row), sum, mean = 0;
 
         scores(logits, row, c->attr.router_loss.sigmoid, s);
         sum = total(s, E);
         for (size_t e = 0; e < E; e++)
-            mean += f.aux * ref_get(&c->in[1], e) * s[e] / sum;
+            mean += f.aux * ref_get(&c->in[1], load + e) * s[e] / sum;
         for (size_t e = 0; e < E; e++) {
-            double d = (f.aux * ref_get(&c->in[1], e) - mean) * s[e] / sum * (c->attr.router_loss.sigmoid ? 1 - s[e] : 1);
+            double d = (f.aux * ref_get(&c->in[1], load + e) - mean) * s[e] / sum * (c->attr.router_loss.sigmoid ? 1 - s[e] : 1);
 
             d += 2 * f.z * lse * exp(ref_get(logits, row * E + e) - lse);
             ref_put(&c->out[0], row * E + e, dloss * d);
@@ -253,17 +279,28 @@ static void router_loss_grad(const struct call *c)
 
 /* ---- balance without a loss ---- */
 
-/* Whole numbers: what is even is exactly 0, in whatever order ranks and micro-batches are added up. */
+/* Whole numbers: an even load gives exactly 0, in whatever order ranks and micro-batches are added up. */
 static void route_excess(const struct call *c)
 {
-    size_t E = view_count(&c->in[0]);
-    double all = 0;
+    size_t E = view_count(&c->out[0]), K = view_last(&c->in[0]), T = view_rows(&c->in[0]) / MAX(c->in[0].size[0], 1);
+    size_t shares = (size_t)MAX(c->attr.route_excess.shares, 1), share = (size_t)c->attr.route_excess.share;
+    double *load = c->scratch, all = 0;
 
     for (size_t e = 0; e < E; e++)
-        all += ref_get(&c->in[0], e);
+        load[e] = 0;
+    for (size_t i = 0; i < view_count(&c->in[0]); i++) {
+        size_t t = i / K % T;
+
+        if (t < T * share / shares || t >= T * (share + 1) / shares || ref_int(&c->in[0], i) == ROUTE_PADDING)
+            continue;
+        load[expert_of(ref_int(&c->in[0], i))]++;
+        all++;
+    }
     for (size_t e = 0; e < E; e++)
-        ref_add(&c->out[0], e, (double)E * ref_get(&c->in[0], e) - all);
+        ref_add(&c->out[0], e, (double)E * load[e] - all);
 }
+
+static size_t excess_scratch(const struct call *c) { return view_count(&c->out[0]) * sizeof(double); }
 
 /* With a master that moves, and p is its rounding. */
 static void sign_step(const struct call *c)
@@ -283,7 +320,8 @@ const struct kernel kernels_ref_route[] = {
     REF_ROW(ROUTE_GRAD, route_grad, bytes_of_scores),
     REF_ROW(ROUTER_LOSS, router_loss, bytes_of_scores),
     REF_ROW(ROUTER_LOSS_GRAD, router_loss_grad, bytes_of_scores),
-    REF_ROW(ROUTE_EXCESS, route_excess, NULL),
+    REF_ROW(ROUTE_LOAD, route_load, NULL),
+    REF_ROW(ROUTE_EXCESS, route_excess, excess_scratch),
     REF_ROW(SIGN_STEP, sign_step, NULL),
     KERNELS_END,
 };

@@ -48,6 +48,8 @@ static const struct option rows[] = {
     REAL(model.capacity, "-1", -1, 1e6, "", STEP, "an expert takes this times its even share of a sample's tokens, and drops the rest; 0: drops none"),
     ENUM(model.drop, "preset", "preset|position|probability", STEP, "which tokens a full expert drops: the last, or those with the smallest scores"),
     REAL(model.aux_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that evens the load of the experts"),
+    ENUM(model.aux_loss_scope, "preset", "preset|sequence|micro_batch", STEP, "shares and means of aux_loss: over each sequence (independent of "
+         "the layout), or over a micro-batch of all data-parallel ranks (depends on dp and accumulation); preset: sequence"),
     REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small"),
     REAL(model.balance, "-1", -1, 1e6, "", STEP, "step of a bias on the scores that evens the load without a loss"),
 

@@ -24,6 +24,7 @@ enum {
 
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
 enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
+enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
 enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
@@ -43,7 +44,7 @@ struct config {
         int     tied;          /* enum config_switch */
         double  rope_theta;    /* 0: from the preset */
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;  /* shared_ffn -1: from the preset */
-        int     router, drop;  /* enum config_router, config_drop */
+        int     router, drop, aux_loss_scope;  /* enum config_router, config_drop, config_scope */
         double  capacity, aux_loss, z_loss, balance;                 /* -1: from the preset */
         double  dropout;
     } model;

@@ -27,9 +27,6 @@ static ls_status check_experts(const struct config *c, const ls_model *m)
 {
     if (c->parallel.ep > 1 && m->experts < (size_t)c->parallel.ep)
         return ls_fail(LS_EINVAL, "model.experts=%zu over parallel.ep=%" PRId64 ": every rank wants one of them at least", m->experts, c->parallel.ep);
-    if (c->parallel.cp > 1 && m->experts && m->capacity > 0)
-        return ls_fail(LS_EINVAL, "model.capacity=%g with parallel.cp=%" PRId64 ": it counts the tokens of whole samples, of which a rank has slices",
-                       m->capacity, c->parallel.cp);
     return LS_OK;
 }
 

@@ -43,6 +43,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
         { c->model.expert_ffn > 0, "expert_ffn" }, { c->model.shared_ffn >= 0, "shared_ffn" },
         { c->model.router != ROUTER_PRESET, "router" }, { c->model.capacity >= 0, "capacity" },
         { c->model.drop != DROP_PRESET, "drop" }, { c->model.aux_loss >= 0, "aux_loss" },
+        { c->model.aux_loss_scope != SCOPE_PRESET, "aux_loss_scope" },
         { c->model.z_loss >= 0, "z_loss" }, { c->model.balance >= 0, "balance" },
     };
     bool has = m->architecture == LS_MIXTRAL || m->architecture == LS_QWEN3_MOE;
@@ -59,6 +60,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     if (c->model.drop != DROP_PRESET) m->drop = c->model.drop == DROP_PROBABILITY ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
     take_real(c->model.capacity, &m->capacity);
     take_real(c->model.aux_loss, &m->aux_coef);
+    if (c->model.aux_loss_scope != SCOPE_PRESET) m->aux_over_micro_batch = c->model.aux_loss_scope == SCOPE_MICRO_BATCH;
     take_real(c->model.z_loss, &m->z_coef);
     take_real(c->model.balance, &m->balance);
     return LS_OK;
@@ -185,6 +187,7 @@ static void put_experts(struct config *c, const ls_model *m)
     c->model.drop = m->drop == LS_DROP_PROBABILITY ? DROP_PROBABILITY : DROP_POSITION;
     c->model.capacity = m->capacity;
     c->model.aux_loss = m->aux_coef;
+    c->model.aux_loss_scope = m->aux_over_micro_batch ? SCOPE_MICRO_BATCH : SCOPE_SEQUENCE;
     c->model.z_loss = m->z_coef;
     c->model.balance = m->balance;
 }

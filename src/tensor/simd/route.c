@@ -133,30 +133,27 @@ static void drop_samples(void *ctx, size_t begin, size_t end, int thread)
         }
 }
 
-/* Counts what was chosen, and turns scores into weights. */
+/* Turns scores into weights. */
 static void weigh(const struct routing *r)
 {
-    float *weight = r->c->out[0].data, *load = r->c->out[2].data, *own = r->c->out[3].data;
+    float *weight = r->c->out[0].data;
     const int32_t *index = r->c->out[1].data;
 
     for (size_t row = 0; row < r->real; row++) {
         float sum = 0, factor;
 
-        for (size_t i = row * r->K; i < (row + 1) * r->K; i++) {
-            own[index[i] < 0 ? ~index[i] : index[i]] += 1;
+        for (size_t i = row * r->K; i < (row + 1) * r->K; i++)
             sum += weight[i];
-        }
         factor = r->c->attr.route.normalize ? 1 / sum : 1;
         for (size_t i = row * r->K; i < (row + 1) * r->K; i++)
             weight[i] = index[i] < 0 ? 0 : weight[i] * factor;
     }
-    memcpy(load, own, r->E * sizeof *own);
 }
 
 static bool route_accepts(const struct call *c)
 {
     return is_f32(&c->in[0]) && is_optional_f32(c, 1) && is_optional_f32(c, 2) && is_f32(&c->out[0]) && is_i32(&c->out[1]) &&
-           is_f32(&c->out[2]) && is_f32(&c->out[3]) && view_count(&c->out[1]) < INT32_MAX;
+           view_count(&c->out[1]) < INT32_MAX;
 }
 
 static size_t route_scratch(const struct call *c) { return routing_of(c).bytes * (size_t)threads_count(); }
@@ -167,7 +164,6 @@ static void route(const struct call *c)
     int32_t *index = c->out[1].data;
 
     r.real = real_rows(c, &c->in[0], 2);
-    memset(c->out[3].data, 0, r.E * sizeof(float));
     threads_for(r.real, row_grain(r.E), choose_tokens, &r);
     if (c->attr.route.capacity && r.T)
         threads_each((r.real + r.T - 1) / r.T, 1, drop_samples, &r);
@@ -254,29 +250,57 @@ static void route_rows(const struct call *c)
         rows[i] = index[i] >= 0 ? next[index[i]]++ : -1;
 }
 
+/* ---- loads ---- */
+
+static bool load_accepts(const struct call *c) { return is_i32(&c->in[0]) && is_f32(&c->out[0]); }
+
+static void route_load(const struct call *c)
+{
+    const int32_t *index = c->in[0].data;
+    size_t E = view_last(&c->out[0]), G = view_rows(&c->out[0]), each = view_count(&c->in[0]) / MAX(G, (size_t)1);
+    float *load = c->out[0].data;
+
+    memset(load, 0, G * E * sizeof *load);
+    for (size_t g = 0; g < G; g++, load += E)
+        for (size_t i = 0; i < each; i++, index++)
+            if (*index != ROUTE_PADDING)
+                load[*index < 0 ? ~*index : *index] += 1;
+}
+
 /* ---- losses ---- */
 
-struct losses { const struct call *c; size_t E, real; float aux, z, dloss; };
+struct losses { const struct call *c; size_t E, real, each; float *aux, z, dloss; };  /* each: rows of a group; aux[group] */
 
+/* aux in front of the blocks' sums and the threads' scores. */
 static struct losses losses_of(const struct call *c)
 {
-    struct losses l = { .c = c, .E = view_last(&c->in[0]), .real = real_rows(c, &c->in[0], 2) };
+    struct losses l = { .c = c, .E = view_last(&c->in[0]), .real = real_rows(c, &c->in[0], 2), .aux = c->scratch };
+    size_t G = view_rows(&c->in[1]);
     const float *load = c->in[1].data;
-    double n = 0, N;
+    double all = 0, N;
 
-    for (size_t e = 0; e < l.E; e++)
-        n += load[e] / (double)c->attr.router_loss.chosen;
-    N = call_has_in(c, 2) ? ((const float *)c->in[2].data)[1] * (double)c->attr.router_loss.tokens : n;
-    if (n > 0 && N > 0) {
-        l.aux = (float)(c->attr.router_loss.aux * (double)l.E / (n * N));
-        l.z = (float)(c->attr.router_loss.z / N);
+    l.each = view_rows(&c->in[0]) / MAX(G, (size_t)1);
+    for (size_t i = 0; i < G * l.E; i++)
+        all += load[i];
+    N = call_has_in(c, 2) ? ((const float *)c->in[2].data)[1] * (double)c->attr.router_loss.tokens
+                          : all / (double)c->attr.router_loss.chosen;
+    l.z = N > 0 ? (float)(c->attr.router_loss.z / N) : 0;
+    for (size_t g = 0; g < G; g++, load += l.E) {
+        double n = 0;
+
+        for (size_t e = 0; e < l.E; e++)
+            n += load[e];
+        l.aux[g] = n > 0 && N > 0 ? (float)(c->attr.router_loss.aux * (double)l.E * (double)c->attr.router_loss.chosen / (n * N)) : 0;
     }
     return l;
 }
 
+INLINE const float *row_load(const struct losses *l, size_t row) { return (const float *)l->c->in[1].data + row / l->each * l->E; }
+
 /* s[E], their sum, and the mean of aux * load under them. */
 INLINE void shares(const struct losses *l, size_t row, float *s, float *lse, float *sum, float *mean)
 {
+    const float *of_group = row_load(l, row);
     vf all = vset(0.0f), weighed = vset(0.0f);
 
     *lse = scores((const float *)l->c->in[0].data + row * l->E, l->E, l->c->attr.router_loss.sigmoid, s);
@@ -284,17 +308,20 @@ INLINE void shares(const struct losses *l, size_t row, float *s, float *lse, flo
         vf x = vkeep(load(LS_F32, s, e, n), n, 0.0f);
 
         all += x;
-        weighed += x * load(LS_F32, l->c->in[1].data, e, n);
+        weighed += x * load(LS_F32, of_group, e, n);
     }
     *sum = vsum(all);
-    *mean = l->aux * vsum(weighed) / *sum;
+    *mean = l->aux[row / l->each] * vsum(weighed) / *sum;
 }
 
 static size_t blocks_of(const struct call *c) { return (view_rows(&c->in[0]) + BLOCK - 1) / BLOCK; }
 
+static size_t bytes_of_aux(const struct call *c) { return (view_rows(&c->in[1]) * sizeof(float) + 63) / 64 * 64; }
+static double *block_losses(const struct call *c) { return (double *)((char *)c->scratch + bytes_of_aux(c)); }
+
 static float *thread_scores(const struct call *c, int thread)
 {
-    return (float *)((char *)c->scratch + blocks_of(c) * sizeof(double)) + (size_t)thread * view_last(&c->in[0]);
+    return (float *)(block_losses(c) + blocks_of(c)) + (size_t)thread * view_last(&c->in[0]);
 }
 
 static void loss_blocks(void *ctx, size_t begin, size_t end, int thread)
@@ -309,7 +336,7 @@ static void loss_blocks(void *ctx, size_t begin, size_t end, int thread)
             shares(l, row, s, &lse, &sum, &mean);
             loss += (double)mean + (double)l->z * lse * lse;
         }
-        ((double *)l->c->scratch)[b] = loss;
+        block_losses(l->c)[b] = loss;
     }
 }
 
@@ -319,11 +346,12 @@ static void loss_grad_blocks(void *ctx, size_t begin, size_t end, int thread)
     float *s = thread_scores(l->c, thread), lse, sum, mean;
 
     for (size_t row = begin * BLOCK; row < MIN(end * BLOCK, l->real); row++) {
-        const float *logits = (const float *)l->c->in[0].data + row * l->E;
+        const float *logits = (const float *)l->c->in[0].data + row * l->E, *of_group = row_load(l, row);
+        vf aux = vset(l->aux[row / l->each]);
 
         shares(l, row, s, &lse, &sum, &mean);
         EACH(e, n, 0, l->E) {
-            vf x = load(LS_F32, s, e, n), d = (vset(l->aux) * load(LS_F32, l->c->in[1].data, e, n) - vset(mean)) * x / vset(sum);
+            vf x = load(LS_F32, s, e, n), d = (aux * load(LS_F32, of_group, e, n) - vset(mean)) * x / vset(sum);
 
             if (l->c->attr.router_loss.sigmoid)
                 d *= vset(1.0f) - x;
@@ -341,7 +369,7 @@ static bool loss_accepts(const struct call *c)
 
 static size_t loss_scratch(const struct call *c)
 {
-    return blocks_of(c) * sizeof(double) + view_last(&c->in[0]) * sizeof(float) * (size_t)threads_count();
+    return bytes_of_aux(c) + blocks_of(c) * sizeof(double) + view_last(&c->in[0]) * sizeof(float) * (size_t)threads_count();
 }
 
 static void router_loss(const struct call *c)
@@ -351,7 +379,7 @@ static void router_loss(const struct call *c)
 
     threads_for(blocks_of(c), 1, loss_blocks, &l);
     for (size_t b = 0; b < blocks_of(c); b++)
-        loss += ((const double *)c->scratch)[b];
+        loss += block_losses(c)[b];
     *(float *)c->out[0].data = (float)loss;
 }
 
@@ -369,6 +397,7 @@ const struct kernel SIMD_TABLE(route)[] = {
     SIMD_ROW(ROUTE, route_accepts, route_scratch, route),
     SIMD_ROW(ROUTE_GRAD, grad_accepts, grad_scratch, route_grad),
     SIMD_ROW(ROUTE_ROWS, rows_accepts, rows_scratch, route_rows),
+    SIMD_ROW(ROUTE_LOAD, load_accepts, NULL, route_load),
     SIMD_ROW(ROUTER_LOSS, loss_accepts, loss_scratch, router_loss),
     SIMD_ROW(ROUTER_LOSS_GRAD, loss_accepts, loss_scratch, router_loss_grad),
     KERNELS_END,
