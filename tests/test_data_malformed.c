@@ -11,18 +11,22 @@
 #include "data/tokenizer.h"
 #include "helper_checkpoint.h"
 
+#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true}"
+#define TOKEN(id, content, special) \
+    "{\"id\":" id ",\"content\":" content ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":" special "}"
+
 /* A tokenizer.json in parts, each of which a case may replace. */
 struct parts { const char *top, *added, *normalizer, *pre, *post, *decoder, *model; };
 
 static const struct parts good = {
     .top = "\"truncation\":null,\"padding\":null",
-    .added = "[{\"id\":6,\"content\":\"</s>\",\"special\":true,\"normalized\":false,\"lstrip\":false}]",
+    .added = "[" TOKEN("6", "\"</s>\"", "true") "]",
     .normalizer = "{\"type\":\"NFC\"}",
     .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true}",
-    .post = "{\"type\":\"ByteLevel\"}",
-    .decoder = "{\"type\":\"ByteLevel\"}",
+    .post = BYTE_LEVEL,
+    .decoder = BYTE_LEVEL,
     .model = "{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":\"\",\"byte_fallback\":false,"
-             "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"\\u0120\":4,\"abc\":5},\"merges\":[\"a b\",[\"ab\",\"c\"]]}",
+             "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"\\u0120\":4,\"abc\":5},\"merges\":[[\"a\",\"b\"],[\"ab\",\"c\"]]}",
 };
 
 static ls_status read_parts(const struct parts *p, ls_tokenizer **t)
@@ -40,24 +44,24 @@ static ls_status read_parts(const struct parts *p, ls_tokenizer **t)
 #define BPE(rest) "{\"type\":\"BPE\"," rest "}"
 #define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
 #define SEQUENCE(items) "{\"type\":\"Sequence\",\"pretokenizers\":[" items "]}"
-#define BYTE_LEVEL "{\"type\":\"ByteLevel\"}"
+#define TEMPLATE(single, tokens) "{\"type\":\"TemplateProcessing\",\"single\":" single ",\"pair\":[],\"special_tokens\":" tokens "}"
 #define SPLIT(pattern, behavior) \
     "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":false}"
 
 static const struct { struct parts parts; ls_status status; const char *message; } refused[] = {
     { { .top = "\"truncation\":{\"max_length\":4}" }, LS_EUNSUPPORTED, "key truncation is not supported" },
     { { .top = "\"padding\":{}" }, LS_EUNSUPPORTED, "key padding" },
-    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"lstrip\":true}]" }, LS_EUNSUPPORTED, "added_tokens with lstrip" },
-    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":true}]" }, LS_EUNSUPPORTED, "added_tokens with single_word" },
-    { { .added = "[{\"id\":\"6\",\"content\":\"<m>\"}]" }, LS_EFORMAT, "item 0 has no id or no content" },
-    { { .added = "[{\"id\":6,\"content\":\"\"}]" }, LS_EFORMAT, "added token 6 is empty" },
-    { { .added = "[{\"id\":6,\"content\":\"x\"},{\"id\":7,\"content\":\"x\"}]" }, LS_EFORMAT, "added token 'x' is given twice" },
-    { { .added = "[{\"id\":1,\"content\":\"x\"}]" }, LS_EFORMAT, "'x' has id 1, which is another token" },
-    { { .added = "[{\"id\":1,\"content\":\"a\"}]" }, LS_EFORMAT, "'a' has id 1, but 0 in the vocabulary" },
-    { { .added = "[{\"id\":99999999999,\"content\":\"x\"}]" }, LS_EFORMAT, "token id 99999999999: ids are 0 .. 16777215" },
+    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with lstrip" },
+    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":true,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with single_word" },
+    { { .added = "[" TOKEN("\"6\"", "\"<m>\"", "true") "]" }, LS_EFORMAT, "added_tokens[0].id is a text; an id" },
+    { { .added = "[" TOKEN("6", "\"\"", "false") "]" }, LS_EFORMAT, "added token 6 is empty" },
+    { { .added = "[" TOKEN("6", "\"x\"", "false") "," TOKEN("7", "\"x\"", "false") "]" }, LS_EFORMAT, "added token 'x' is given twice" },
+    { { .added = "[" TOKEN("1", "\"x\"", "false") "]" }, LS_EFORMAT, "'x' has id 1, which is another token" },
+    { { .added = "[" TOKEN("1", "\"a\"", "false") "]" }, LS_EFORMAT, "'a' has id 1, but 0 in the vocabulary" },
+    { { .added = "[" TOKEN("99999999", "\"x\"", "false") "]" }, LS_EFORMAT, "token id 99999999: ids are 0 .. 16777215" },
     { { .normalizer = "{\"type\":\"NFKC\"}" }, LS_EUNSUPPORTED, "normalizer NFKC is not supported" },
     { { .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}" }, LS_EUNSUPPORTED, "normalizer Lowercase" },
-    { { .normalizer = "7" }, LS_EUNSUPPORTED, "normalizer (no type)" },
+    { { .normalizer = "7" }, LS_EFORMAT, "tokenizer.normalizer is an integer; an object or null expected" },
     { { .pre = "null" }, LS_EUNSUPPORTED, "pre_tokenizer null" },
     { { .pre = "{\"type\":\"Metaspace\"}" }, LS_EUNSUPPORTED, "without a ByteLevel at its end: Metaspace" },
     { { .pre = SEQUENCE("") }, LS_EUNSUPPORTED, "pre_tokenizer Sequence of nothing" },
@@ -69,24 +73,70 @@ static const struct { struct parts parts; ls_status status; const char *message;
       LS_EUNSUPPORTED, "Split with invert" },
     { { .pre = SEQUENCE(SPLIT("{\"Regex\":\"(x\"}", "Isolated") "," BYTE_LEVEL) }, LS_EFORMAT, "pattern '(x': a pattern that cannot be compiled" },
     { { .post = "{\"type\":\"BertProcessing\"}" }, LS_EUNSUPPORTED, "post_processor BertProcessing" },
-    { { .post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<x>\"}}]}" }, LS_EFORMAT, "starts with an unknown token" },
+    { { .post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<x>\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}" }, LS_EFORMAT, "starts with an unknown token" },
     { { .decoder = "{\"type\":\"WordPiece\"}" }, LS_EUNSUPPORTED, "decoder WordPiece" },
-    { { .model = "null" }, LS_EFORMAT, "model is missing" },
+    { { .model = "null" }, LS_EFORMAT, "tokenizer.model is null; an object expected" },
     { { .model = "{\"type\":\"Unigram\"}" }, LS_EUNSUPPORTED, "model Unigram" },
     { { .model = BPE("\"dropout\":0.1," VOCAB ",\"merges\":[]") }, LS_EUNSUPPORTED, "model BPE with dropout" },
     { { .model = BPE("\"byte_fallback\":true," VOCAB ",\"merges\":[]") }, LS_EUNSUPPORTED, "model BPE with byte_fallback" },
     { { .model = BPE("\"end_of_word_suffix\":\"</w>\"," VOCAB ",\"merges\":[]") }, LS_EUNSUPPORTED, "with end_of_word_suffix" },
-    { { .model = BPE("\"vocab\":[],\"merges\":[]") }, LS_EFORMAT, "model.vocab is not an object" },
-    { { .model = BPE("\"vocab\":{\"a\":\"0\"},\"merges\":[]") }, LS_EFORMAT, "'a' has no integer id" },
+    { { .model = BPE("\"vocab\":[],\"merges\":[]") }, LS_EFORMAT, "model.vocab is an array; an object expected" },
+    { { .model = BPE("\"vocab\":{\"a\":\"0\"},\"merges\":[]") }, LS_EFORMAT, "'a' has no id" },
     { { .model = BPE("\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]") }, LS_EFORMAT, "token id 0 is given twice" },
-    { { .model = BPE("\"vocab\":{\"a\":-1},\"merges\":[]") }, LS_EFORMAT, "token id -1" },
-    { { .model = BPE(VOCAB) }, LS_EFORMAT, "model.merges is not an array" },
+    { { .model = BPE("\"vocab\":{\"a\":-1},\"merges\":[]") }, LS_EFORMAT, "'a' has no id" },
+    { { .model = BPE(VOCAB) }, LS_EFORMAT, "model.merges is missing; an array expected" },
     { { .model = BPE(VOCAB ",\"merges\":[\"ab\"]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a b c\"]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[[\"a\"]]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a b\",\"b a\"]") }, LS_EFORMAT, "item 1 ('b' and 'a'): what they give is not in the vocabulary" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a x\"]") }, LS_EFORMAT, "the second is not in the vocabulary" },
-    { { .model = BPE(VOCAB ",\"merges\":[[1,2]]") }, LS_EFORMAT, "the first is not in the vocabulary" },
+    { { .model = BPE(VOCAB ",\"merges\":[[1,2]]") }, LS_EFORMAT, "item 0 is neither" },
+    { { .model = BPE(VOCAB ",\"merges\":[\"a b\",[\"a\",\"b\"]]") }, LS_EFORMAT, "item 1 is neither" },
+    { { .model = BPE(VOCAB ",\"merges\":null") }, LS_EFORMAT, "model.merges is null; an array expected" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"dropout\":\"x\"") }, LS_EFORMAT, "model.dropout is a text; a number or null expected" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"unk_token\":56") }, LS_EFORMAT, "model.unk_token is an integer; a text or null expected" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"fuse_unk\":null") }, LS_EFORMAT, "model.fuse_unk is null; a bool expected" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"byte_fallback\":0") }, LS_EFORMAT, "model.byte_fallback is an integer" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"ignore_merges\":\"true\"") }, LS_EFORMAT, "model.ignore_merges is a text" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"end_of_word_suffix\":[]") }, LS_EFORMAT, "model.end_of_word_suffix is an array" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"continuing_subword_prefix\":0") }, LS_EFORMAT, "model.continuing_subword_prefix is an integer" },
+    { { .model = "{\"type\":56," VOCAB ",\"merges\":[]}" }, LS_EFORMAT, "model.type is an integer; a text expected" },
+    { { .model = BPE("\"vocab\":{\"a\":1.5},\"merges\":[]") }, LS_EFORMAT, "'a' has no id" },
+    { { .model = "[]" }, LS_EFORMAT, "tokenizer.model is an array; an object expected" },
+    { { .added = "56" }, LS_EFORMAT, "tokenizer.added_tokens is an integer; an array expected" },
+    { { .added = "null" }, LS_EFORMAT, "tokenizer.added_tokens is null; an array expected" },
+    { { .added = "{}" }, LS_EFORMAT, "tokenizer.added_tokens is an object; an array expected" },
+    { { .added = "[null]" }, LS_EFORMAT, "added_tokens[0] is null; an object expected" },
+    { { .added = "[{\"id\":6,\"content\":\"<m>\"}]" }, LS_EFORMAT, "added_tokens[0].single_word is missing; a bool expected" },
+    { { .added = "[" TOKEN("6", "[]", "true") "]" }, LS_EFORMAT, "added_tokens[0].content is an array; a text expected" },
+    { { .added = "[" TOKEN("6", "\"x\"", "1") "]" }, LS_EFORMAT, "added_tokens[0].special is an integer; a bool expected" },
+    { { .added = "[" TOKEN("6.5", "\"x\"", "true") "]" }, LS_EFORMAT, "added_tokens[0].id is a real number; an id" },
+    { { .top = "\"truncation\":56" }, LS_EFORMAT, "tokenizer.truncation is an integer; an object or null expected" },
+    { { .top = "\"padding\":false" }, LS_EFORMAT, "tokenizer.padding is a bool; an object or null expected" },
+    { { .top = "\"version\":1" }, LS_EFORMAT, "tokenizer.version is an integer; a text expected" },
+    { { .top = "\"version\":\"2.0\"" }, LS_EUNSUPPORTED, "version '2.0' is not supported" },
+    { { .top = "\"more\":1" }, LS_EFORMAT, "'more' is no part of a tokenizer.json" },
+    { { .normalizer = "{\"type\":[]}" }, LS_EFORMAT, "normalizer.type is an array; a text expected" },
+    { { .normalizer = "{\"type\":\"Sequence\"}" }, LS_EFORMAT, "normalizer.normalizers is missing; an array expected" },
+    { { .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[\"NFC\"]}" }, LS_EFORMAT, "normalizer is a text; an object expected" },
+    { { .pre = "true" }, LS_EFORMAT, "tokenizer.pre_tokenizer is a bool; an object or null expected" },
+    { { .pre = "{\"type\":\"ByteLevel\"}" }, LS_EFORMAT, "pre_tokenizer.add_prefix_space is missing; a bool expected" },
+    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":0,\"trim_offsets\":true}" }, LS_EFORMAT, "pre_tokenizer.add_prefix_space is an integer" },
+    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":null}" }, LS_EFORMAT, "use_regex is null; a bool" },
+    { { .pre = "{\"type\":\"Sequence\",\"pretokenizers\":{}}" }, LS_EFORMAT, "pre_tokenizer.pretokenizers is an object; an array expected" },
+    { { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":1}," BYTE_LEVEL) }, LS_EFORMAT, "individual_digits is an integer; a bool" },
+    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":\"x\",\"behavior\":\"Isolated\",\"invert\":false}," BYTE_LEVEL) }, LS_EFORMAT, "pattern is a text" },
+    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\"}," BYTE_LEVEL) }, LS_EFORMAT, "invert is missing; a bool" },
+    { { .post = "\"x\"" }, LS_EFORMAT, "tokenizer.post_processor is a text; an object or null expected" },
+    { { .post = "{\"type\":\"Sequence\",\"processors\":7}" }, LS_EFORMAT, "post_processor.processors is an integer; an array expected" },
+    { { .post = TEMPLATE("7", "{}") }, LS_EFORMAT, "post_processor.single is an integer; an array expected" },
+    { { .post = TEMPLATE("[{\"Other\":{}}]", "{}") }, LS_EFORMAT, "item 0 is neither a Sequence nor a SpecialToken" },
+    { { .post = TEMPLATE("[{\"Sequence\":{\"id\":\"C\",\"type_id\":0}}]", "{}") }, LS_EFORMAT, "sequence 'C'; A or B expected" },
+    { { .post = TEMPLATE("[{\"Sequence\":{\"id\":\"A\"}}]", "{}") }, LS_EFORMAT, "type_id is missing; an id" },
+    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[\"1\"],\"tokens\":[]}}") }, LS_EFORMAT, "special_tokens.ids is a text; an id" },
+    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[1]}}") }, LS_EFORMAT, "special_tokens.tokens is an integer; a text" },
+    { { .decoder = "[]" }, LS_EFORMAT, "tokenizer.decoder is an array; an object or null expected" },
+    { { .decoder = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":\"x\"}" }, LS_EFORMAT, "decoder.trim_offsets is a text; a bool" },
 };
 
 static void test_json_refused(void **state)
@@ -232,9 +282,10 @@ typedef ls_status make_fn(ls_tokenizer **t);
 
 static ls_status make_json(ls_tokenizer **t)
 {
-    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\"}," SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") ","
+    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":false}," SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") ","
                                              BYTE_LEVEL),
-                             .added = "[{\"id\":6,\"content\":\"e\\u0301\",\"normalized\":true},{\"id\":7,\"content\":\"!\"}]" };
+                             .added = "[{\"id\":6,\"content\":\"e\\u0301\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":true,"
+                                      "\"special\":false}," TOKEN("7", "\"!\"", "false") "]" };
     return read_parts(&p, t);
 }
 

@@ -106,6 +106,17 @@ static void broken_files_are_refused(void **state)
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[5,9]}}", 9, "begins at 5" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "end at byte 4 of 5" },
+        { "{\"__metadata__\":7}", 0, "__metadata__ is no object" },
+        { "{\"__metadata__\":[\"a\"]}", 0, "__metadata__ is no object" },
+        { "{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: 'a' is no text" },
+        { "{\"__metadata__\":{\"a\":null}}", 0, "__metadata__: 'a' is no text" },
+        { "{\"__metadata__\":{\"b\":\"c\",\"a\":{\"x\":\"y\"}}}", 0, "__metadata__: 'a' is no text" },
+        { "{\"__metadata__\":{\"a\":[]}}", 0, "__metadata__: 'a' is no text" },
+        { "{\"__metadata__\":{\"a\":\"b\",\"a\":\"c\"}}", 0, "duplicate" },
+        { "{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "unknown dtype" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "is no size" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0.0,4]}}", 4, "not [begin, end]" },
+        { "{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no \"dtype\"" },
         { "{\"a\\nb\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "control characters" },
     };
     struct safetensors *f;

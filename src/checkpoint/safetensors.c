@@ -22,6 +22,7 @@ static const char metadata[] = "__metadata__";
 static const struct { const char *name; size_t bytes; } foreign[] = {
     { "BOOL", 1 },    { "I8", 1 },      { "I16", 2 },     { "U32", 4 }, { "U64", 8 },
     { "F8_E4M3", 1 }, { "F8_E5M2", 1 }, { "F8_E8M0", 1 }, { "C64", 8 },
+    { "F8_E4M3FNUZ", 1 }, { "F8_E5M2FNUZ", 1 },
 };
 
 /* Element size, 0 when there is no such type. */
@@ -134,6 +135,21 @@ static ls_status check_cover(const struct safetensors *f, const unsigned char *d
     return LS_OK;
 }
 
+/* A map of texts to texts, or null, which the reference implementation reads as none. */
+static ls_status check_metadata(const struct safetensors *f, const json_node *node)
+{
+    const char *key;
+
+    if (json_kind_of(node) == JSON_NULL)
+        return LS_OK;
+    if (json_kind_of(node) != JSON_OBJECT)
+        return ls_fail(LS_EFORMAT, "%s: __metadata__ is no object", f->path);
+    for (size_t i = 0; i < json_size(node); i++)
+        if (json_kind_of(json_member(node, i, &key)) != JSON_STRING)
+            return ls_fail(LS_EFORMAT, "%s: __metadata__: '%.60s' is no text; the format allows texts alone", f->path, key);
+    return LS_OK;
+}
+
 static ls_status read_tensors(struct safetensors *f, const unsigned char *data, size_t room)
 {
     f->tensor = mem_array(MEM_OTHER, json_size(f->header), sizeof *f->tensor);
@@ -143,8 +159,10 @@ static ls_status read_tensors(struct safetensors *f, const unsigned char *data, 
         struct safetensor *t = &f->tensor[f->count];
         const json_node *node = json_member(f->header, i, &t->name);
 
-        if (strcmp(t->name, metadata) == 0)
+        if (strcmp(t->name, metadata) == 0) {
+            LS_TRY(check_metadata(f, node));
             continue;
+        }
         LS_TRY(read_tensor(f, node, data, room, t));
         f->count++;
     }

@@ -11,11 +11,13 @@
  *   truncation, padding   null
  *   model           BPE: vocab {token: id}, merges ["a b"] or [["a","b"]], ignore_merges; no dropout, prefix, suffix or
  *                   byte_fallback. Tokens are written in the byte alphabet
+ * Types are checked first, by tokenizer_schema.c.
  * An added token of the vocabulary that is not in the byte alphabet stands for its own UTF-8 bytes.
  */
 #include "base/json.h"
 #include "data/byte_alphabet.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_schema.h"
 #include "data/pattern.h"
 
 /* Rust's char::is_numeric, which Digits asks, follows Unicode 17.0: 13 code points more than \p{N}. */
@@ -256,7 +258,7 @@ static ls_status read_root(ls_tokenizer *t, const json_node *root)
 {
     const json_node *decoder = json_get(root, "decoder");
 
-    if (json_kind_of(root) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "not an object");
+    LS_TRY(tokenizer_schema_check(root));
     LS_TRY(expect_unset(root, "truncation", "key"));
     LS_TRY(expect_unset(root, "padding", "key"));
     LS_TRY(read_normalizer(t, json_get(root, "normalizer")));
