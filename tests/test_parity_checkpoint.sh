@@ -67,7 +67,7 @@ while read -r a; do
             case $((k / stride % 4)) in
             0) goes_on 1 "$a" "$b" $model $sgd --precision.compute=fp32 ;;
             1) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=fp32 ;;
-            2) goes_on 3 "$a" "$b" $model --optim.name=adamw --precision.compute=bf16 ;;
+            2) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=bf16 ;;  # the weights are the masters
             3) goes_on 2 "$a" "$b" $model --optim.name=lamb --optim.clip=0.1 --precision.compute=fp32 ;;
             esac ;;
         esac

@@ -50,11 +50,14 @@ for zero in 0 1 2 3; do
     # One element is not updated: the last of the whole or, where updates are sharded, of a rank's part.
     sees boundary "$two" "$gpt2" "step 0, weight of 'wte.weight' (optimizer)" \
         "$([ $zero -eq 0 ] && echo 'in element 16383,' || echo 'in element 8191,')"
-    sees boundary "$two" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)" "in element 16383,"
+    sees boundary "$two" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)" \
+        "$([ $zero -eq 0 ] && echo 'in element 16383,' || echo 'in element 8191,')"
     sees mean_of_means "$two" "$gpt2" "step 0, loss of 'loss' (forward)"
     sees mean_of_means "$three" "$image" "step 0, loss of 'loss' (forward)"
-    sees seed "$two" "$llama" "step 0, loss of 'loss' (forward)"
-    sees seed "$three" "$image" "step 0, loss of 'loss' (forward)"
+    initial=copies
+    [ $zero -eq 3 ] && initial=weight
+    sees seed "$two" "$llama" "step 0, $initial of 'model.embed_tokens.weight' (initialization)"
+    sees seed "$three" "$image" "step 0, $initial of 'conv1.weight' (initialization)"
 done
 sees twice "parallel.dp=4 parallel.zero=2 parallel.replicate=2" "$llama" "step 0, gradient of "
 sees boundary "parallel.dp=2 parallel.zero=2 optim.offload=cpu" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)"

@@ -59,7 +59,7 @@ for mesh in "parallel.tp=2" "parallel.dp=2 parallel.zero=3 parallel.tp=2" "paral
 done
 sees double_reduce "parallel.tp=2" "$gpt2" "$loss"
 sees double_reduce "parallel.tp=2 parallel.sp" "$gpt2" "$loss"
-sees double_reduce "parallel.tp=2 parallel.sp" "$llama" "$(gradient model.embed_tokens.weight)"
+sees double_reduce "parallel.tp=2 parallel.sp" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.dp=2" "$gpt2" "$loss"
 sees wrong_group "parallel.tp=2 parallel.cp=2" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2" "$llama" "$loss"
@@ -78,13 +78,14 @@ sees loss_twice "parallel.cp=2 parallel.context=all_to_all" "$gpt2" "$loss" "5.0
 sees loss_mean "parallel.cp=3 parallel.context=all_to_all" "$llama" "$loss"
 
 # ---- pipelines ----
+lost="step 0, weight of 'model.layers.4.input_layernorm.weight' (initialization)"  # which no rank has
 for mesh in "parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=2" "parallel.pp=2 parallel.vpp=2" "parallel.pp=2 parallel.tp=2 parallel.schedule=zb-h1"; do
     sees norm_stages "$mesh" "$llama --model.layers=4 --train.accumulate=2" "$norm"
     sees tied_unsummed "$mesh" "$gpt2 --model.layers=4 --train.accumulate=2" "$(gradient wte.weight)"
-    sees lost_layers "$mesh" "$llama --model.layers=5 --train.accumulate=2" "$loss"
+    sees lost_layers "$mesh" "$llama --model.layers=5 --train.accumulate=2" "$lost"
 done
 sees norm_stages "parallel.pp=2 parallel.schedule=zb-v" "$llama --model.layers=4 --train.accumulate=2" "$norm"
-sees lost_layers "parallel.pp=3" "$llama --model.layers=5 --train.accumulate=3" "$loss"
+sees lost_layers "parallel.pp=3" "$llama --model.layers=5 --train.accumulate=3" "step 0, weight of 'model.layers.3.input_layernorm.weight' (initialization)"
 
 # ---- experts ----
 for mesh in "parallel.dp=2 parallel.ep=2" "parallel.dp=4 parallel.ep=2 parallel.zero=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 parallel.zero=3"; do
@@ -103,8 +104,8 @@ sees reroute "parallel.tp=2 parallel.sp recompute.mode=every:2" "$qwen" "$(gradi
 
 # ---- a checkpoint whose moments are not restored: in what is loaded, bit by bit ----
 for mesh in "parallel.dp=2 parallel.zero=2" "parallel.tp=2 parallel.pp=2 train.accumulate=2"; do
-    sees moments "$mesh" "$gpt2 --optim.name=adamw --checkpoint" "step 0, state of 'wte.weight/m' (checkpoint)"
-    sees moments "$mesh" "$llama --optim.momentum=0.5 --checkpoint" "step 0, state of 'model.embed_tokens.weight/m' (checkpoint)"
+    sees moments "$mesh" "$gpt2 --optim.name=adamw --checkpoint" "step 1, state of 'wte.weight/m' (checkpoint)"
+    sees moments "$mesh" "$llama --optim.momentum=0.5 --checkpoint" "step 1, state of 'model.embed_tokens.weight/m' (checkpoint)"
 done
 
 # ---- those of data parallelism beside other axes ----
@@ -114,7 +115,7 @@ sees twice "parallel.dp=2 parallel.cp=2 parallel.zero=2" "$gpt2" "(backward)"
 sees local_norm "parallel.tp=2 parallel.dp=2 parallel.zero=1" "$llama" "$norm"
 sees boundary "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 0, weight of 'model.embed_tokens.weight' (optimizer)"
 sees mean_of_means "parallel.dp=2 parallel.tp=2" "$gpt2" "$loss"
-sees seed "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "$loss"
+sees seed "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 0, weight of 'model.embed_tokens.weight' (initialization)"
 
 # ---- where they can't be made ----
 idle tp_unsummed "parallel.tp=2" "$llama" "meets another part of the work on each rank"

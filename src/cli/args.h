@@ -32,6 +32,7 @@ struct command {
     unsigned            verb;       /* whose options of the table; 0: none */
     const struct flag  *flags;
     const char *const  *common;     /* options that the short help shows; ended by NULL */
+    const char         *about;      /* paragraphs of the long help, each line with its own line feed; NULL: none */
     const char         *examples;   /* lines, each with its own line feed */
     bool                several;    /* its options make more than one config: checked by the command's check alone */
     ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */

@@ -1,11 +1,10 @@
 /* cmd_parity.c - `lockstep parity`: two layouts, each run from one initialisation on the same global batches, and compared.
  *
  * Each side is this command again, started on the ranks that its layout asks for, with --write FILE: it makes the steps and
- * writes what it came to (train/parity.h). Then the files are compared and removed. With --checkpoint the first side saves a
- * checkpoint behind its first step, and the second goes on from there.
+ * writes what each came to (train/parity_file.h). Side b follows a's file (train/parity.h). Then the files are compared and removed.
+ * With --checkpoint a saves a checkpoint after its first step, and b resumes it.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/mem.h"
 #include "base/cores.h"
 #include "cli/args.h"
+#include "cli/temporary.h"
 #include "cli/terminal.h"
 #include "train/launch.h"
 #include "train/parity.h"
@@ -23,18 +23,20 @@
 static const char *sides[2], *against;
 static struct parity_run own;  /* of --write */
 static int64_t steps = 3;
-static bool json, checkpoint;
+static bool json, checkpoint, drift;
 
 static const struct flag flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
     { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "of the other: \"parallel.dp=4 parallel.zero=3\"" },
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
-    { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b goes on from a checkpoint that a saves behind its first step" },
-    { "against", FLAG_STRING, &against, 0, 0, "FILE", "hold a against what --write wrote, in place of --b" },
+    { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b resumes a checkpoint that a saves after its first step" },
+    { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both run freely and print how far each step finds them apart; no verdict" },
+    { "against", FLAG_STRING, &against, 0, 0, "FILE", "compare a with the file that --write wrote, in place of --b; a follows it" },
     { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there behind the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: go on from the checkpoint there" },
+    { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE", "with --write: take the states of this file of --write before steps but the first" },
     { 0 },
 };
 
@@ -176,11 +178,12 @@ static void close_side(struct side *s)
     mem_free(s->argv);
 }
 
-static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which)
+/* follow: the file whose states it takes before each step but its first; NULL: none. */
+static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which, const char *follow)
 {
     const struct config *c = &s->in.config;
     char threads[48], *saved = file_path("%s/saved", folder);
-    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 7, sizeof *argv);
+    const char **argv = mem_array(MEM_OTHER, (size_t)s->argc + 9, sizeof *argv);
     int n = 0, ranks = (int)c->launch.ranks;
 
     s->file = file_path("%s/%c", folder, which);
@@ -196,6 +199,8 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     argv[n++] = s->file;
     if (checkpoint) argv[n++] = which == 'a' ? "--save" : "--load";
     if (checkpoint) argv[n++] = saved;
+    if (follow && !drift) argv[n++] = "--follow";
+    if (follow && !drift) argv[n++] = follow;
     for (int i = in->words; i < s->argc; i++) argv[n++] = s->argv[i];
     struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind };
     ls_status st = launch_run(&l, &in->code);
@@ -206,29 +211,11 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
 
 /* ---- what came of it ---- */
 
-/* Rounding of the narrowest type on the way. */
-static struct parity_bounds bounds_of(const struct config *a, const struct config *b)
-{
-    bool half = config_type(a) != LS_F32 || config_type(b) != LS_F32, reduce = a->precision.reduce || b->precision.reduce;
-    bool rounded = half && !(a->precision.master && b->precision.master);  /* the weights themselves, in every update */
-    int kind = a->optim.name;
-    ls_image_model image;
-    bool divides = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
-
-    return (struct parity_bounds){
-        .loss = half ? 5e-3 : reduce ? 1e-4 : 1e-5, .norm = half ? 5e-3 : reduce ? 2e-3 : 1e-5,
-        .gradient = half ? 4e-2 : reduce ? 1e-2 : 1e-5,
-        .weight = rounded ? 8e-3 : half || reduce ? 1e-3 : 1e-5, .plain = divides ? 0 : a->optim.lr / (1 - a->optim.momentum),
-        .sensitive = divides ? a->optim.lr : 0,
-        .later = config_image(a, &image) ? 1e4 : divides ? 10 : 1,
-    };
-}
-
-static void put_difference(struct json_out *j, const char *key, const struct parity_difference *d)
+static void put_difference(struct json_out *j, const char *key, const struct parity_result *r, const struct parity_difference *d)
 {
     json_begin_object(j, key);
     json_put_string(j, "kind", parity_kind_name(d->kind));
-    json_put_string(j, "direction", parity_direction(d->kind));
+    json_put_string(j, "direction", parity_direction(r, d->kind));
     json_put_int(j, "step", (int64_t)d->step);
     json_put_string(j, "name", d->name);
     json_put_int(j, "element", (int64_t)d->element);
@@ -237,6 +224,11 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_put_real(j, "relative", d->relative);
     json_put_real(j, "allowed", d->allowed);
     json_put_real(j, "ulp", d->ulp);
+    if (d->mean_allowed > 0) json_put_real(j, "mean", d->mean);
+    if (d->mean_allowed > 0) json_put_real(j, "mean_allowed", d->mean_allowed);
+    if (d->side) json_put_string(j, "side", (char[]){ d->side, '\0' });
+    if (d->side) json_put_real(j, "expected", d->expected);
+    json_put_real(j, "of_allowed", d->over);
     json_end_object(j);
 }
 
@@ -251,10 +243,11 @@ static ls_status put_json(const struct parity_result *r)
     if (checkpoint) json_put_int(&j, "states", (int64_t)r->states);
     json_put_int(&j, "compared", (int64_t)r->compared);
     json_put_int(&j, "same_bits", (int64_t)r->same_bits);
-    if (!r->equal) put_difference(&j, "first", &r->first);
+    json_put_int(&j, "gates_taken", (int64_t)r->taken);
+    if (!r->equal) put_difference(&j, "first", r, &r->first);
     json_begin_object(&j, "largest");
     for (int k = 0; k < PARITY_KINDS; k++)
-        if (r->largest[k].relative > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), &r->largest[k]);
+        if (r->largest[k].over > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), r, &r->largest[k]);
     json_end_object(&j);
     json_end_object(&j);
     ls_status st = json_out_status(&j);
@@ -270,59 +263,115 @@ static void put_table(const struct parity_result *r)
                " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
     if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
-    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "of at most", "ulp", "in");
-    for (int k = 0; k < (checkpoint ? PARITY_KINDS : PARITY_STATE); k++) {
+    if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were set to the reference's side of it\n", r->taken);
+    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "allowed", "ulp", "in");
+    for (int k = 0; k < PARITY_KINDS; k++) {
         const struct parity_difference *d = &r->largest[k];
 
-        if (d->relative > 0)
-            printf("  %-10s %14.2e %10.1e %12.0f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k),
-                   d->relative, d->allowed, d->ulp, d->name, d->step);
-        else printf("  %-10s %14s\n", parity_kind_name((enum parity_kind)k), "none");
+        if (d->over > 0)
+            printf("  %-10s %14.2e %10.1e %12.1f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k), d->relative,
+                   d->allowed, d->ulp, d->name, d->step);
+        if (d->over > 0 && d->mean_allowed > 0)
+            printf("  %-10s %14.2e %10.1e %12s  root mean square of the same\n", "", d->mean, d->mean_allowed, "");
     }
 }
 
 static ls_status report(const struct parity_result *r)
 {
     const struct parity_difference *d = &r->first;
+    const char *direction = parity_direction(r, d->kind), *noun = parity_noun(d);
+    char rule[64] = "";
 
     if (json) LS_TRY(put_json(r));
     else put_table(r);
     if (r->equal) return LS_OK;
+    if (d->copies)
+        return ls_fail(LS_EINVAL,
+                       "the layouts differ first in step %" PRIu64
+                       ", %s of '%s' (%s): in a %.0f elements of other ranks are not rank 0's, in b %.0f",
+                       d->step, noun, d->name, direction, d->a, d->b);
+    if (d->side) snprintf(rule, sizeof rule, ", where %.9g is expected of %c", d->expected, d->side);
     return ls_fail(LS_EINVAL,
-                   "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu, %.2e of "
-                   "its scale, %.0f ulp",
-                   d->step, parity_kind_name(d->kind), d->name, parity_direction(d->kind), d->a, d->b, d->element,
-                   d->relative, d->ulp);
+                   "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu%s, %.2e of "
+                   "its scale (%.1e allowed), %.0f ulp",
+                   d->step, noun, d->name, direction, d->a, d->b, d->element, rule, d->relative, d->allowed, d->ulp);
+}
+
+/* ---- drift ---- */
+
+static ls_status put_drift_json(uint64_t first, uint64_t count, const struct parity_drift *d)
+{
+    struct json_out j = { 0 };
+
+    json_begin_object(&j, NULL);
+    json_begin_array(&j, "drift");
+    for (uint64_t i = 0; i < count; i++) {
+        json_begin_object(&j, NULL);
+        json_put_int(&j, "step", (int64_t)(first + i));
+        json_put_real(&j, "loss", d[i].loss);
+        json_put_real(&j, "norm", d[i].norm);
+        json_put_real(&j, "gradient", d[i].gradient);
+        json_put_string(&j, "gradient_name", d[i].gradient_name);
+        json_put_real(&j, "weight", d[i].weight);
+        json_put_string(&j, "weight_name", d[i].weight_name);
+        json_end_object(&j);
+    }
+    json_end_array(&j);
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+/* Rounding in one step is what the next starts from: how far that goes is no mistake of either side. */
+static ls_status report_drift(const char *a, const char *b)
+{
+    struct parity_drift *d = NULL;
+    uint64_t first, count;
+    ls_status st = parity_measure_drift(a, b, &first, &count, &d);
+
+    if (st == LS_OK && json) st = put_drift_json(first, count, d);
+    else if (st == LS_OK)
+        printf("drift of b from a, relative; of gradients and weights in the tensor that is furthest apart\n"
+               "%6s %10s %10s %10s %10s  %s\n", "step", "loss", "norm", "gradient", "weight", "weight of");
+    for (uint64_t i = 0; st == LS_OK && !json && i < count; i++)
+        printf("%6" PRIu64 " %10.2e %10.2e %10.2e %10.2e  %s\n", first + i, d[i].loss, d[i].norm, d[i].gradient, d[i].weight,
+               d[i].weight_name);
+    mem_free(d);
+    return st;
 }
 
 /* ---- the command ---- */
 
 static ls_status compare(struct invocation *in, struct side *s, const char *folder)
 {
-    struct parity_bounds bounds = bounds_of(&s[0].in.config, against ? &s[0].in.config : &s[1].in.config);
+    const char *other = against;
+    struct parity_bounds bounds;
     struct parity_result result;
 
-    LS_TRY(run_side(in, &s[0], folder, 'a'));
-    if (!against) LS_TRY(run_side(in, &s[1], folder, 'b'));
-    LS_TRY(parity_compare(s[0].file, against ? against : s[1].file, &bounds, &result));
+    LS_TRY(parity_bounds_of(&s[0].in.config, against ? &s[0].in.config : &s[1].in.config, &bounds));
+    LS_TRY(run_side(in, &s[0], folder, 'a', against));
+    if (!against) {
+        LS_TRY(run_side(in, &s[1], folder, 'b', s[0].file));
+        other = s[1].file;
+    }
+    if (drift) return report_drift(s[0].file, other);
+    LS_TRY(parity_compare(s[0].file, other, against != NULL, &bounds, &result));
     return report(&result);
 }
 
 static ls_status run_both(struct invocation *in)
 {
     struct side s[2] = { 0 };
-    const char *tmp = getenv("TMPDIR");
-    char *folder = file_path("%s/lockstep-parity-XXXXXX", tmp ? tmp : "/tmp");
-    bool made = false;
-    ls_status st = folder ? LS_OK : LS_ENOMEM;
+    struct temporary folder = { 0 };
+    ls_status st = open_sides(in, s);
 
-    if (st == LS_OK) st = open_sides(in, s);
-    if (st == LS_OK && !(made = mkdtemp(folder))) st = ls_fail(LS_EIO, "%s: cannot make a folder", folder);
-    if (st == LS_OK) st = compare(in, s, folder);
+    if (st == LS_OK) st = temporary_open("lockstep-parity", &folder);
+    if (st == LS_OK) st = compare(in, s, folder.path);
     close_side(&s[0]);
     close_side(&s[1]);
-    if (made && file_remove_tree(folder) != LS_OK && st == LS_OK) st = LS_EIO;
-    mem_free(folder);
+    if (temporary_close(&folder) != LS_OK && st == LS_OK) st = LS_EIO;
     return st;
 }
 
@@ -360,7 +409,7 @@ static ls_status check(const struct invocation *in)
 
     if (own.path) return LS_OK;
     if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint is for --b, which goes on from it");
-    if (own.save || own.load) return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : "load");
+    if (own.save || own.load || own.follow) return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : own.load ? "load" : "follow");
     if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step behind the --checkpoint", steps);
     if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
@@ -375,10 +424,25 @@ const struct command command_parity = {
     .name = "parity", .arguments = "--a LAYOUT --b LAYOUT",
     .summary = "run two layouts from one start on the same batches and name the first tensor that differs",
     .verb = VERB_PARITY, .flags = flags, .common = common, .several = true, .check = check, .run = run,
+    .about =
+        "a makes its steps and writes what each came to; b takes a's parameters and optimizer state before each of its steps but\n"
+        "the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"
+        "must be the same:\n"
+        "  start      parameters and states before the first step, bit by bit: initialised, or loaded with --checkpoint\n"
+        "  loss, gradient   up to rounding: a bound derived from the lengths of the model's sums (tokens, width, ffn, vocab, layers)\n"
+        "             and the types of compute and reduction; of a gradient the root mean square error and the largest\n"
+        "  norm       of each side, that of its own gradients\n"
+        "  weight, state    of each side, what the optimizer's rule makes of the state before and the side's own gradient, computed in\n"
+        "             double, to a few units of the last place\n"
+        "  copies     what several ranks hold, bit by bit\n"
+        "The first difference is named, with exit code 1. An input of a ReLU that rounding puts on the other side of zero is set to a's\n"
+        "side, as weights are, and counted. --drift lets both run freely and prints how far each step finds them apart: rounding\n"
+        "grows there with the model's own sensitivity, so it is no verdict, and the exit code is 0.\n",
     .examples =
         "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
         "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
         "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"
         "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
-        "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n",
+        "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n"
+        "  lockstep parity --a \"\" --b \"parallel.tp=2\" --steps 50 --drift\n",
 };

@@ -107,6 +107,7 @@ ls_status help_command(const struct command *c, bool all)
 {
     printf("usage: lockstep %s%s%s [FLAGS]%s\n\n%s.\n", c->name, c->arguments[0] ? " " : "", c->arguments,
            c->verb ? " [--section.key=value]..." : "", c->summary);
+    if (all && c->about) printf("\n%s", c->about);
     put_flags(c, all);
     LS_TRY(put_options(c, all));
     heading("examples");

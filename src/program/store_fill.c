@@ -81,6 +81,9 @@ static ls_status initialise(ls_store *s, size_t i)
         size_t n = MIN((size_t)CHUNK, end - f.from);
 
         fill_chunk(&f, n);
+        if (master.base || master.g)  /* a parameter is its master's rounded copy */
+            for (size_t k = 0; k < n; k++)
+                f.chunk[k] = (float)f.chunk[k];
         st = put_held(&value, f.from, n, f.chunk);
         if (st == LS_OK)
             st = put_held(&master, f.from, n, f.chunk);

@@ -1,66 +1,77 @@
 /* parity.h - two layouts, one run: what each came to, held against the other by name.
  *
- * One side runs some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes
- * a file of records, little-endian:
- *     u32 kind, u32 step, u64 bytes of the name, u64 count, name, f64[count] (loss, norm) or f32[count] (the rest)
- * in this order: for each step loss, norm, every gradient, every weight as the update left it. Gradients are the whole
- * step's, summed over ranks and micro-batches, before clipping.
+ * One side, the reference, makes some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes what
+ * each came to (parity_file.h). The other side follows it: before each step but its first it takes the reference's parameters and
+ * optimizer state. So every step is compared alone: one gradient computed from equal weights, one update of equal moments.
  *
- * A side may save a checkpoint behind its first step, and another go on from there in place of making that step. Both then write
- * what they hold at that point: every parameter and every optimizer state, which must be the same to the bit.
+ *   start      both sides' state before the first step: the same bits, initialised or loaded from the checkpoint
+ *   loss       to a bound from the lengths of the sums (parity_bounds.h)
+ *   gradient   likewise: its root mean square error, and its largest
+ *   norm       of each side, to that of its own gradients
+ *   weight     of each side, to what the update rule makes of the common state and its own gradient, in double (parity_update.h)
+ *   state      m and v, likewise
+ *   copies     each rank holds the same bits of what is replicated
  */
 #ifndef LS_TRAIN_PARITY_H
 #define LS_TRAIN_PARITY_H
 
-#include "train/step.h"
+#include "train/parity_bounds.h"
+#include "train/ranks.h"
 
 struct parity_run {
     uint64_t    steps;
     const char *path;   /* of the file */
     const char *save;   /* root to save the state behind step 0 in; NULL: it isn't saved */
-    const char *load;   /* root whose newest checkpoint is gone on with; NULL: from the start */
+    const char *load;   /* root whose newest checkpoint is resumed; NULL: from the start */
+    const char *follow; /* the reference's file; NULL: no state is taken */
 };
 
 /* Runs one side on this process's ranks; rank 0 writes the file. Collective. */
 ls_status parity_write(const struct config *c, const struct ranks *ranks, const struct parity_run *run);
 
-/* PARITY_STATE: "NAME/parameter", "NAME/m", .. at the checkpoint. */
-enum parity_kind { PARITY_LOSS, PARITY_NORM, PARITY_GRADIENT, PARITY_WEIGHT, PARITY_STATE, PARITY_KINDS };
+enum parity_kind {
+    PARITY_START, PARITY_LOSS, PARITY_GRADIENT, PARITY_NORM, PARITY_WEIGHT, PARITY_STATE, PARITY_STATISTIC, PARITY_COPIES, PARITY_KINDS
+};
 
 struct parity_difference {
     enum parity_kind kind;
     uint64_t step;          /* 0, 1, ... */
-    char     name[160];     /* of the parameter; "loss", "norm" */
+    char     name[168];     /* of the parameter; "loss", "norm" */
     size_t   element;       /* where it is largest, measured by what is allowed there */
     double   a, b;          /* there */
-    double   relative;      /* |a - b| / scale */
+    char     side;          /* 'a' or 'b' where one side is held against the rule; else 0 */
+    double   expected;      /* by the rule */
+    double   relative;      /* |a - b|, or that to the rule, / scale */
     double   allowed;       /* the most that may be */
-    double   ulp;           /* |a - b| in units of f32's last place at the scale */
+    bool     copies;        /* a and b: how many elements some rank holds otherwise than rank 0 */
+    double   ulp;           /* the same in units of f32's last place at the scale */
+    double   mean, mean_allowed;  /* of a gradient: the root mean square of the error / scale */
+    double   over;          /* the largest of error / allowed */
 };
-
-/* How far two files may lie apart. For gradients the scale is the tensor's largest element, or the root mean square of the
- * whole gradient where that is larger (a gradient that is zero but for rounding has no scale of its own). A weight may also
- * differ by what the update rule makes of its gradients' rounding: `plain` times it (sgd, lars: the learning rate, with all that
- * momentum makes of it); of rules that divide by the gradient's size (adam, adamw, lamb), whose learning rate is `sensitive`,
- * as much of a whole update as rounding is of the gradient.
- *
- * Behind the first step gradients and norms may lie `later` times further apart. Rules that divide make large updates of
- * gradients that are rounding alone, which the next gradients feel (10). Where rounding pushes the input of a ReLU across
- * zero, its sample's gradient appears or goes as a whole (image models: 1e4; their losses hardly move). Otherwise 1. */
-struct parity_bounds { double loss, norm, gradient, weight, plain, sensitive, later; };
 
 struct parity_result {
     bool     equal;
+    bool     loaded;                   /* the first step follows a checkpoint */
     struct parity_difference first;    /* beyond the bounds; !equal */
     struct parity_difference largest[PARITY_KINDS];  /* measured by what is allowed */
-    uint64_t steps, tensors, states, same_bits, compared;  /* tensors: names of weights; compared: records, states of them;
-                                                              same_bits of them */
+    uint64_t taken;                    /* ReLU inputs within rounding of zero that were set to the leader's side of it */
+    uint64_t steps, tensors;           /* tensors: names */
+    uint64_t states;                   /* compared before the first step */
+    uint64_t compared, same_bits;      /* records; same_bits of them */
 };
 
-/* Of a file that goes on from a checkpoint b, what a has before the checkpoint is left out. Frees nothing of the caller's. LS_EFORMAT
- * when a file is cut or the two hold different tensors. */
-ls_status parity_compare(const char *a, const char *b, const struct parity_bounds *bounds, struct parity_result *out);
+/* b followed a; b_leads: a followed b, whose states are the common ones. LS_EFORMAT when a file is cut, LS_EINVAL when the two hold
+ * different tensors. */
+ls_status parity_compare(const char *a, const char *b, bool b_leads, const struct parity_bounds *bounds, struct parity_result *out);
+
+/* How far two sides that ran freely came apart in a step: the loss and norm relatively, gradients and weights by the largest element
+ * relative to the tensor's largest. */
+struct parity_drift { double loss, norm, gradient, weight; char gradient_name[160], weight_name[160]; };
+/* drift[steps]; *first: the step of drift[0]. */
+ls_status parity_measure_drift(const char *a, const char *b, uint64_t *first, uint64_t *steps, struct parity_drift **drift);
+
 const char *parity_kind_name(enum parity_kind k);       /* "gradient" */
-const char *parity_direction(enum parity_kind k);       /* "forward", "backward", "optimizer", "checkpoint" */
+const char *parity_noun(const struct parity_difference *d);  /* what of its name differs: "gradient", "copies" */
+const char *parity_direction(const struct parity_result *r, enum parity_kind k);  /* "forward", "backward", "optimizer", "checkpoint" .. */
 
 #endif

@@ -1,282 +1,386 @@
-/* parity_compare.c - two files of parity.h, record by record. */
+/* parity_compare.c - two sides' files, step by step: what comes first in a step is looked at first. */
 #include "train/parity.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include "base/base.h"
-#include "base/file.h"
 #include "base/mem.h"
+#include "train/parity_file.h"
+#include "train/parity_update.h"
 
 const char *parity_kind_name(enum parity_kind k)
 {
-    static const char *const names[] = { "loss", "norm", "gradient", "weight", "state" };
+    static const char *const names[PARITY_KINDS] = { "start", "loss", "gradient", "norm", "weight", "state", "statistic", "copies" };
 
     return names[k];
 }
 
-const char *parity_direction(enum parity_kind k)
+const char *parity_noun(const struct parity_difference *d)
 {
-    static const char *const names[] = { "forward", "backward", "backward", "optimizer", "checkpoint" };
-
-    return names[k];
+    if (d->kind != PARITY_START) return parity_kind_name(d->kind);
+    return d->copies ? "copies" : strchr(d->name, '/') ? "state" : "weight";
 }
 
-/* ---- reading ---- */
-
-struct record { uint32_t kind, step; uint64_t name_bytes, count; const char *name; const unsigned char *data; };
-struct reader { const char *path; struct file_map map; size_t at; };
-
-static ls_status next(struct reader *r, struct record *out)
+const char *parity_direction(const struct parity_result *r, enum parity_kind k)
 {
-    const unsigned char *p = r->map.data + r->at;
-    size_t left = r->map.bytes - r->at, bytes, head = 24;
-    struct record x = { 0 };
+    static const char *const names[PARITY_KINDS] = {
+        "initialization", "forward", "backward", "backward", "optimizer", "optimizer", "forward", "optimizer",
+    };
 
-    if (left < head) return ls_fail(LS_EFORMAT, "%s: cut at byte %zu", r->path, r->at);
-    memcpy(&x.kind, p, 4);
-    memcpy(&x.step, p + 4, 4);
-    memcpy(&x.name_bytes, p + 8, 8);
-    memcpy(&x.count, p + 16, 8);
-    if (x.kind >= PARITY_KINDS || x.name_bytes > left - head ||
-        !size_mul(x.count, x.kind <= PARITY_NORM ? 8 : 4, &bytes) || bytes > left - head - x.name_bytes)
-        return ls_fail(LS_EFORMAT, "%s: no record at byte %zu", r->path, r->at);
-    x.name = (const char *)p + head;
-    x.data = p + head + x.name_bytes;
-    r->at += head + x.name_bytes + bytes;
-    *out = x;
-    return LS_OK;
+    return k == PARITY_START && r->loaded ? "checkpoint" : names[k];
 }
-
-static bool same_tensor(const struct record *a, const struct record *b)
-{
-    return a->kind == b->kind && a->step == b->step && a->count == b->count && a->name_bytes == b->name_bytes &&
-           memcmp(a->name, b->name, a->name_bytes) == 0;
-}
-
-static double element(const struct record *r, size_t i)
-{
-    double d;
-    float f;
-
-    if (r->kind <= PARITY_NORM) {
-        memcpy(&d, r->data + 8 * i, 8);
-        return d;
-    }
-    memcpy(&f, r->data + 4 * i, 4);
-    return f;
-}
-
-/* ---- comparing ---- */
-
-/* What weights may differ by beyond the bound: per element, summed over steps; by the order of gradients in a step. */
-struct slack { char *name; size_t count; float *of; };
-enum { SLACKS = 4096 };
 
 struct comparison {
     const struct parity_bounds *bounds;
     struct parity_result *result;
-    struct slack slack[SLACKS];
-    int    slacks;
-    double mean_square;  /* root of: of the step's whole gradient, from its norm */
-    size_t elements;     /* of all gradients of a step */
-    uint32_t first;      /* step whose weights are compared first */
-    bool   norm_differs; /* told behind the gradients, which say more */
-    struct parity_difference norm;
+    struct parity_file file[2];
+    int      leader;       /* whose states are the common ones */
+    uint64_t step;
+    double   norm[2];      /* of the step's gradients */
+    double   mean_square;  /* root of: of a's whole gradient */
 };
 
-static struct slack *slack_of(struct comparison *c, const struct record *r)
-{
-    struct slack *s = c->slack;
+/* ---- findings ---- */
 
-    for (int i = 0; i < c->slacks; i++, s++)
-        if (strlen(s->name) == r->name_bytes && memcmp(s->name, r->name, r->name_bytes) == 0) return s;
-    return NULL;
+static struct parity_difference new_difference(const struct comparison *c, enum parity_kind kind, const char *name, const char *suffix)
+{
+    struct parity_difference d = { .kind = kind, .step = c->step };
+
+    snprintf(d.name, sizeof d.name, "%s%s", name, suffix);
+    return d;
 }
 
-static ls_status add_slack(struct comparison *c, const struct record *r, double noise)
+/* What is not a number is as far away as can be. */
+static double distance(double a, double b)
 {
-    struct slack *s = slack_of(c, r);
+    double d = fabs(a - b);
 
-    if (!s) {
-        if (c->slacks == SLACKS) return ls_fail(LS_EUNSUPPORTED, "more than %d parameters", SLACKS);
-        s = &c->slack[c->slacks];
-        s->name = mem_alloc(MEM_OTHER, r->name_bytes + 1);
-        s->of = mem_array(MEM_OTHER, r->count, sizeof *s->of);
-        s->count = r->count;
-        if (!s->name || !s->of) return LS_ENOMEM;
-        memcpy(s->name, r->name, r->name_bytes);
-        s->name[r->name_bytes] = '\0';
-        c->slacks++;
-    }
-    for (size_t i = 0; i < r->count; i++) {
-        double g = fabs(element(r, i)), share = noise < g ? noise / g : 1;
-
-        s->of[i] += (float)(c->bounds->plain * noise + 2 * c->bounds->sensitive * share);
-    }
-    return LS_OK;
+    return isnan(d) ? INFINITY : d;
 }
 
-static double largest(const struct record *r)
+static double share(double error, double allowed) { return error <= 0 ? 0 : allowed > 0 ? error / allowed : INFINITY; }
+
+static void set_place(struct parity_difference *d, size_t element, double a, double b, double error, double allowed, double scale)
+{
+    d->element = element;
+    d->a = a;
+    d->b = b;
+    d->relative = share(error, scale);
+    d->allowed = scale > 0 ? allowed / scale : 0;
+    d->ulp = error / (scale > 0 ? ldexp(1, ilogb(scale) - 23) : ldexp(1, -149));
+}
+
+static void note(struct comparison *c, const struct parity_difference *d)
+{
+    struct parity_result *r = c->result;
+
+    if (d->over > 1 && r->equal) {
+        r->first = *d;
+        r->equal = false;
+    }
+    if (d->over > r->largest[d->kind].over) r->largest[d->kind] = *d;
+}
+
+static void count_bits(struct comparison *c, const void *a, const void *b, size_t bytes)
+{
+    c->result->compared++;
+    c->result->same_bits += memcmp(a, b, bytes) == 0;
+}
+
+static double largest(struct parity_place p)
 {
     double most = 0;
 
-    for (size_t i = 0; i < r->count; i++) most = fmax(most, fabs(element(r, i)));
+    for (size_t i = 0; i < p.count; i++) most = fmax(most, fabs(parity_f32(p.data, i)));
     return most;
 }
 
-static double bound_of(const struct comparison *c, uint32_t kind, uint32_t step)
+static struct parity_place record(const struct comparison *c, int which, enum parity_record r, uint64_t step, size_t i)
 {
-    double later = step > 0 ? c->bounds->later : 1;
+    return parity_file_find(&c->file[which], r, step, i);
+}
 
-    switch ((enum parity_kind)kind) {
-    case PARITY_LOSS:     return c->bounds->loss;
-    case PARITY_NORM:     return later * c->bounds->norm;
-    case PARITY_GRADIENT: return later * c->bounds->gradient;
-    case PARITY_STATE:    return 0;
-    default:              return c->bounds->weight;
+static const char *name_of(const struct comparison *c, size_t i) { return c->file[0].parameter[i].name; }
+
+/* What only one side has is a difference by itself. */
+static bool both_have(struct comparison *c, struct parity_place a, struct parity_place b, struct parity_difference *d)
+{
+    if (a.data && b.data) return true;
+    if (!a.data && !b.data) return false;
+    d->a = a.data ? 0 : NAN;
+    d->b = b.data ? 0 : NAN;
+    d->relative = d->over = INFINITY;
+    note(c, d);
+    return false;
+}
+
+/* ---- one side against the other ---- */
+
+static void compare_scalar(struct comparison *c, enum parity_kind kind, enum parity_record r, double allowed)
+{
+    struct parity_place a = record(c, 0, r, c->step, 0), b = record(c, 1, r, c->step, 0);
+    struct parity_difference d = new_difference(c, kind, parity_kind_name(kind), "");
+    double x, y;
+
+    if (!both_have(c, a, b, &d)) return;
+    memcpy(&x, a.data, sizeof x);
+    memcpy(&y, b.data, sizeof y);
+    double scale = fmax(fabs(x), fabs(y)), error = distance(x, y);
+
+    set_place(&d, 0, x, y, error, allowed * scale, scale);
+    d.over = share(error, allowed * scale);
+    count_bits(c, a.data, b.data, sizeof x);
+    note(c, &d);
+}
+
+/* The same bits before the first step, of parameters and states alike. */
+static void compare_start(struct comparison *c, enum parity_record r, const char *suffix, size_t i)
+{
+    struct parity_place a = record(c, 0, r, c->step, i), b = record(c, 1, r, c->step, i);
+    struct parity_difference d = new_difference(c, PARITY_START, name_of(c, i), suffix);
+
+    if (!both_have(c, a, b, &d)) return;
+    for (size_t k = 0; k < a.count && d.over == 0; k++) {
+        double x = parity_f32(a.data, k), y = parity_f32(b.data, k);
+
+        if (memcmp(a.data + 4 * k, b.data + 4 * k, 4) == 0) continue;
+        set_place(&d, k, x, y, distance(x, y), 0, fmax(largest(a), largest(b)));
+        d.over = INFINITY;
+    }
+    c->result->states++;
+    count_bits(c, a.data, b.data, 4 * a.count);
+    note(c, &d);
+}
+
+/* The element that goes furthest, and the root mean square; mean 0: that is not looked at. */
+static void compare_tensor(struct comparison *c, enum parity_kind kind, enum parity_record r, size_t i, double most, double mean)
+{
+    uint64_t step = kind == PARITY_GRADIENT ? c->step : c->step + 1;
+    struct parity_place a = record(c, 0, r, step, i), b = record(c, 1, r, step, i);
+    struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
+    double floor = kind == PARITY_GRADIENT ? c->mean_square : 0, worst = -1, errors = 0, squares = 0;
+
+    if (!both_have(c, a, b, &d)) return;
+    double scale = fmax(fmax(largest(a), largest(b)), floor);
+
+    for (size_t k = 0; k < a.count; k++) {
+        double x = parity_f32(a.data, k), y = parity_f32(b.data, k), error = distance(x, y);
+
+        errors += error * error;
+        squares += x * x;
+        if (error <= worst) continue;
+        worst = error;
+        set_place(&d, k, x, y, error, most * scale, scale);
+        d.over = share(error, most * scale);
+    }
+    if (mean > 0) {
+        double root = sqrt(errors / (double)a.count), allowed = mean * fmax(sqrt(squares / (double)a.count), floor);
+
+        d.mean = share(root, scale);
+        d.mean_allowed = scale > 0 ? allowed / scale : 0;
+        d.over = fmax(d.over, share(root, allowed));
+    }
+    count_bits(c, a.data, b.data, 4 * a.count);
+    note(c, &d);
+}
+
+/* ---- one side against the rule ---- */
+
+static void add_gradient(struct comparison *c, int which, size_t i, double *squares, size_t *elements)
+{
+    struct parity_place g = record(c, which, RECORD_GRADIENT, c->step, i);
+
+    if (!g.data || c->file[which].parameter[i].shape.sign_rate != 0) return;  /* which counts in no norm */
+    for (size_t k = 0; k < g.count; k++) *squares += (double)parity_f32(g.data, k) * parity_f32(g.data, k);
+    *elements += g.count;
+}
+
+static void measure_gradients(struct comparison *c)
+{
+    for (int which = 0; which < 2; which++) {
+        double squares = 0;
+        size_t elements = 0;
+
+        for (size_t i = 0; i < c->file[which].parameters; i++) add_gradient(c, which, i, &squares, &elements);
+        c->norm[which] = sqrt(squares);
+        if (which == 0) c->mean_square = sqrt(squares / (double)MAX(elements, (size_t)1));
     }
 }
 
-/* The element that goes furthest beyond what it may; NaN against a number is as far as can be. */
-static void examine(const struct comparison *c, const struct record *a, const struct record *b, double scale,
-                    struct parity_difference *out, bool *beyond)
+static void compare_norm(struct comparison *c)
 {
-    const struct slack *s = a->kind == PARITY_WEIGHT ? slack_of((struct comparison *)c, a) : NULL;
-    double allowed = bound_of(c, a->kind, a->step) * scale, worst = -1;
+    struct parity_place a = record(c, 0, RECORD_NORM, c->step, 0), b = record(c, 1, RECORD_NORM, c->step, 0);
+    struct parity_difference d = new_difference(c, PARITY_NORM, "norm", "");
+    double norm[2];
 
-    *beyond = false;
-    for (size_t i = 0; i < a->count; i++) {
-        double x = element(a, i), y = element(b, i), d = fabs(x - y), may = allowed + (s && i < s->count ? s->of[i] : 0);
-        double over = isnan(d) ? INFINITY : may > 0 ? d / may : d > 0 ? INFINITY : 0;
+    if (!both_have(c, a, b, &d)) return;
+    memcpy(&norm[0], a.data, sizeof norm[0]);
+    memcpy(&norm[1], b.data, sizeof norm[1]);
+    for (int which = 0; which < 2; which++) {
+        double error = distance(norm[which], c->norm[which]), allowed = c->bounds->norm * c->norm[which];
 
-        if (a->kind == PARITY_STATE && memcmp(a->data + 4 * i, b->data + 4 * i, 4) != 0) over = INFINITY;
-        if (over <= worst) continue;
-        worst = over;
-        out->element = i;
-        out->a = x;
-        out->b = y;
-        out->relative = isnan(d) ? INFINITY : scale > 0 ? d / scale : d > 0 ? INFINITY : 0;
-        out->allowed = scale > 0 ? may / scale : 0;
-        out->ulp = d / (scale > 0 ? ldexp(1, ilogb(scale) - 23) : ldexp(1, -149));
-        *beyond = over > 1;
+        if (share(error, allowed) <= d.over) continue;
+        set_place(&d, 0, norm[0], norm[1], error, allowed, c->norm[which]);
+        d.over = share(error, allowed);
+        d.side = (char)('a' + which);
+        d.expected = c->norm[which];
+    }
+    count_bits(c, a.data, b.data, sizeof norm[0]);
+    note(c, &d);
+}
+
+typedef struct update_expected expect_fn(const struct update_rule *u, size_t i);
+
+static const struct held { enum parity_kind kind; enum parity_record record; const char *suffix; expect_fn *expect; } held[] = {
+    { PARITY_WEIGHT, RECORD_WEIGHT, "", update_rule_weight },
+    { PARITY_STATE, RECORD_M, "/m", update_rule_m },
+    { PARITY_STATE, RECORD_V, "/v", update_rule_v },
+};
+
+static void examine_update(const struct comparison *c, const struct held *h, int which, const struct update_rule *u, size_t i,
+                           struct parity_difference *d)
+{
+    struct parity_place new[2];
+    double scale = 0;
+
+    for (int k = 0; k < 2; k++) {
+        new[k] = record(c, k, h->record, c->step + 1, i);
+        scale = fmax(scale, largest(new[k]));
+    }
+    for (size_t k = 0; k < u->elements; k++) {
+        struct update_expected e = h->expect(u, k);
+        double error = distance(parity_f32(new[which].data, k), e.value), over = share(error, e.allowed);
+
+        if (over <= d->over) continue;
+        set_place(d, k, parity_f32(new[0].data, k), parity_f32(new[1].data, k), error, e.allowed, scale);
+        d->over = over;
+        d->side = (char)('a' + which);
+        d->expected = e.value;
     }
 }
 
-static void tell(struct parity_result *r, const struct parity_difference *d)
+/* The records of a side's update; its old state is the leader's, but for the first step, which starts from its own. */
+static bool set_rule(const struct comparison *c, int which, size_t i, struct update_rule *u)
 {
-    if (r->equal) r->first = *d;
-    r->equal = false;
+    const struct parity_shape *shape = &c->file[which].parameter[i].shape;
+    int old = c->step == c->file[which].first ? which : c->leader;
+
+    update_rule_step(u, &c->bounds->optimizer, c->bounds->lr, c->step + 1, c->norm[which]);
+    u->r = (struct update_records){
+        .gradient = record(c, which, RECORD_GRADIENT, c->step, i).data, .weight = record(c, old, RECORD_WEIGHT, c->step, i).data,
+        .m = record(c, old, RECORD_M, c->step, i).data, .v = record(c, old, RECORD_V, c->step, i).data,
+    };
+    u->elements = shape->elements;
+    u->matrix = shape->dims >= 2;
+    u->sign_rate = shape->sign_rate;
+    u->weight_unit = c->bounds->weight_unit[which];
+    if (!u->r.gradient || !u->r.weight || (update_rule_reads_v(u) && !(u->r.m && u->r.v))) return false;
+    update_rule_begin(u);
+    return true;
 }
 
-static void tell_norm(struct comparison *c)
+static ls_status compare_update(struct comparison *c, size_t i)
 {
-    if (c->norm_differs) tell(c->result, &c->norm);
-    c->norm_differs = false;
-}
+    struct update_rule rule[2];
 
-static bool is_closer(const struct parity_difference *d, const struct parity_difference *most)
-{
-    if (d->relative == 0) return false;
-    return most->relative == 0 || d->relative * most->allowed > most->relative * d->allowed;
-}
+    for (int which = 0; which < 2; which++)
+        if (!set_rule(c, which, i, &rule[which]))
+            return ls_fail(LS_EINVAL, "%s: '%s' has not the states that the optimizer of --a updates", c->file[which].path, name_of(c, i));
+    for (size_t h = 0; h < COUNT_OF(held); h++) {
+        struct parity_place a = record(c, 0, held[h].record, c->step + 1, i), b = record(c, 1, held[h].record, c->step + 1, i);
+        struct parity_difference d = new_difference(c, held[h].kind, name_of(c, i), held[h].suffix);
 
-static ls_status compare_record(struct comparison *c, const struct record *a, const struct record *b)
-{
-    struct parity_result *r = c->result;
-    struct parity_difference d = { .kind = (enum parity_kind)a->kind, .step = a->step };
-    double scale = fmax(largest(a), largest(b));
-    bool beyond;
-
-    if (a->kind == PARITY_GRADIENT) scale = fmax(scale, c->mean_square);
-    snprintf(d.name, sizeof d.name, "%.*s", (int)MIN(a->name_bytes, sizeof d.name - 1), a->name);
-    examine(c, a, b, scale, &d, &beyond);
-    if (a->kind != PARITY_GRADIENT) tell_norm(c);
-    if (beyond && a->kind == PARITY_NORM) {
-        c->norm = d;
-        c->norm_differs = true;
-    } else if (beyond) {
-        tell(r, &d);
+        if (!both_have(c, a, b, &d)) continue;
+        for (int which = 0; which < 2; which++) examine_update(c, &held[h], which, &rule[which], i, &d);
+        count_bits(c, a.data, b.data, 4 * a.count);
+        note(c, &d);
     }
-    if (a->kind == PARITY_GRADIENT) LS_TRY(add_slack(c, a, bound_of(c, a->kind, a->step) * scale));
-    if (is_closer(&d, &r->largest[a->kind])) r->largest[a->kind] = d;
-    r->compared++;
-    r->same_bits += memcmp(a->data, b->data, a->count * (a->kind <= PARITY_NORM ? 8 : 4)) == 0;
-    r->tensors += a->kind == PARITY_WEIGHT && a->step == c->first;
-    r->states += a->kind == PARITY_STATE;
-    if (a->kind == PARITY_LOSS) r->steps = a->step + 1 - c->first;
     return LS_OK;
 }
 
-/* Elements of all gradients of the first step, for the root mean square. */
-static ls_status count_elements(struct reader r, size_t *out)
+/* After a step, or before the first. */
+static void compare_copies(struct comparison *c, enum parity_kind kind, uint64_t updates)
 {
-    struct record x;
+    for (size_t i = 0; i < c->file[0].parameters; i++) {
+        struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
+        double stale[2] = { 0 };
 
-    while (r.at < r.map.bytes) {
-        LS_TRY(next(&r, &x));
-        if (x.kind == PARITY_GRADIENT && x.step == 0) *out += x.count;
+        for (int which = 0; which < 2; which++) {
+            struct parity_place p = record(c, which, RECORD_COPIES, updates, i);
+
+            if (p.data) memcpy(&stale[which], p.data, sizeof stale[which]);
+        }
+        if (stale[0] + stale[1] > 0) {
+            set_place(&d, 0, stale[0], stale[1], stale[0] + stale[1], 0, 1);
+            d.copies = true;
+            d.over = INFINITY;
+        }
+        note(c, &d);
     }
+}
+
+/* ---- from start to end ---- */
+
+static void count_taken(struct comparison *c)
+{
+    struct parity_place p = record(c, !c->leader, RECORD_TAKEN, c->step, 0);
+    double taken = 0;
+
+    if (p.data) memcpy(&taken, p.data, sizeof taken);
+    c->result->taken += (uint64_t)taken;
+}
+
+static ls_status compare_step(struct comparison *c)
+{
+    size_t n = c->file[0].parameters;
+
+    count_taken(c);
+    measure_gradients(c);
+    compare_scalar(c, PARITY_LOSS, RECORD_LOSS, c->bounds->loss);
+    for (size_t i = 0; i < n; i++)
+        if (!c->file[0].parameter[i].shape.frozen)
+            compare_tensor(c, PARITY_GRADIENT, RECORD_GRADIENT, i, c->bounds->most, c->bounds->mean);
+    compare_norm(c);
+    for (size_t i = 0; i < n; i++)
+        if (!c->file[0].parameter[i].shape.frozen) LS_TRY(compare_update(c, i));
+        else compare_tensor(c, PARITY_STATISTIC, RECORD_WEIGHT, i, c->bounds->statistic, 0);
+    compare_copies(c, PARITY_COPIES, c->step + 1);
     return LS_OK;
 }
 
-/* b may begin at a checkpoint: a is read up to there. */
-static ls_status align(struct reader *a, const struct reader *b, struct comparison *c)
+/* A file that resumed a checkpoint begins later than the other. */
+static ls_status compare_files(struct comparison *c)
 {
-    struct reader ahead = *b;
-    struct record x;
+    const struct parity_file *a = &c->file[0], *b = &c->file[1];
 
-    if (b->at == b->map.bytes) return LS_OK;
-    LS_TRY(next(&ahead, &x));
-    if (x.kind != PARITY_STATE) return LS_OK;
-    c->first = x.step + 1;
-    for (ahead = *a; a->at < a->map.bytes; *a = ahead) {
-        LS_TRY(next(&ahead, &x));
-        if (x.kind == PARITY_STATE) return LS_OK;
+    LS_TRY(parity_file_match(a, b));
+    if (a->steps != b->steps)
+        return ls_fail(LS_EINVAL, "%s holds %llu steps, %s %llu; give both the same --steps", a->path, (unsigned long long)a->steps, b->path,
+                       (unsigned long long)b->steps);
+    c->step = MAX(a->first, b->first);
+    c->result->loaded = c->step > 0;
+    c->result->tensors = a->parameters;
+    c->result->steps = a->steps - c->step;
+    for (size_t i = 0; i < a->parameters; i++) {
+        compare_start(c, RECORD_WEIGHT, "", i);
+        compare_start(c, RECORD_M, "/m", i);
+        compare_start(c, RECORD_V, "/v", i);
     }
-    return ls_fail(LS_EFORMAT, "%s goes on from a checkpoint, %s has none", b->path, a->path);
-}
-
-static ls_status walk(struct reader *a, struct reader *b, struct comparison *c)
-{
-    struct record x, y;
-
-    LS_TRY(count_elements(*a, &c->elements));
-    LS_TRY(align(a, b, c));
-    while (a->at < a->map.bytes || b->at < b->map.bytes) {
-        LS_TRY(next(a, &x));
-        LS_TRY(next(b, &y));
-        if (!same_tensor(&x, &y))
-            return ls_fail(LS_EFORMAT, "the two hold different tensors: %s '%.*s' [%llu] and %s '%.*s' [%llu]",
-                           parity_kind_name((enum parity_kind)x.kind), (int)MIN(x.name_bytes, 200u), x.name,
-                           (unsigned long long)x.count, parity_kind_name((enum parity_kind)y.kind),
-                           (int)MIN(y.name_bytes, 200u), y.name, (unsigned long long)y.count);
-        if (x.kind == PARITY_NORM) c->mean_square = element(&x, 0) / sqrt((double)MAX(c->elements, (size_t)1));
-        LS_TRY(compare_record(c, &x, &y));
-    }
-    tell_norm(c);
+    compare_copies(c, PARITY_START, c->step);
+    for (; c->step < a->steps; c->step++) LS_TRY(compare_step(c));
     return LS_OK;
 }
 
-ls_status parity_compare(const char *a, const char *b, const struct parity_bounds *bounds, struct parity_result *out)
+ls_status parity_compare(const char *a, const char *b, bool b_leads, const struct parity_bounds *bounds, struct parity_result *out)
 {
-    struct reader ra = { .path = a }, rb = { .path = b };
     struct parity_result result = { .equal = true };
-    struct comparison *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    struct comparison c = { .bounds = bounds, .result = &result, .leader = b_leads };
+    ls_status st = parity_file_open(a, &c.file[0]);
 
-    if (!c) return LS_ENOMEM;
-    c->bounds = bounds;
-    c->result = &result;
-    ls_status st = file_map_open(a, &ra.map);
-    if (st == LS_OK) st = file_map_open(b, &rb.map);
-    if (st == LS_OK) st = walk(&ra, &rb, c);
-    file_map_close(&ra.map);
-    file_map_close(&rb.map);
-    for (int i = 0; i < SLACKS && c->slack[i].name; i++) {
-        mem_free(c->slack[i].name);
-        mem_free(c->slack[i].of);
-    }
-    mem_free(c);
+    if (st == LS_OK) st = parity_file_open(b, &c.file[1]);
+    if (st == LS_OK) st = compare_files(&c);
+    parity_file_close(&c.file[0]);
+    parity_file_close(&c.file[1]);
     if (st == LS_OK) *out = result;
     return st;
 }

@@ -1,0 +1,108 @@
+/* parity_bounds.c - the lengths of a model's sums. */
+#include "train/parity_bounds.h"
+
+#include <math.h>
+#include "base/base.h"
+
+static const double SINGLE = 0x1p-24, HALF = 0x1p-8;  /* unit roundoffs of f32 and bf16 */
+static const double H = 0.180;                        /* mean square of one rounding, in units of u^2 */
+static const double MEAN = 2, MOST = 4;               /* of E: parity_bounds.h */
+
+/* Along the longest chain of a step. */
+struct chain {
+    double forward, backward;  /* lengths of sums */
+    double rounded;            /* tensors that are kept between operations, forward */
+    double terms;              /* of a weight gradient's sum */
+    double targets;            /* whose losses are averaged */
+};
+
+/* 1 + 1/2 + .. + 1/k: errors through a residual stream of k branches. */
+static double through(double k)
+{
+    double sum = 0;
+
+    for (double i = 1; i <= k; i++) sum += 1 / i;
+    return sum;
+}
+
+static struct chain language_chain(const ls_model *m, double seq_len, double samples)
+{
+    double width = (double)m->width, heads = (double)(m->heads * m->head_size), kv = (double)(m->kv_heads * m->head_size);
+    double ffn = (double)(m->experts ? m->expert_ffn : m->ffn), head = (double)m->head_size, vocab = (double)m->vocab;
+    double router = m->experts ? width + (double)m->experts : 0, depth = through(2 * (double)m->layers);
+    /* norm, q, scores, softmax, values, projection; norm, up, down */
+    double attention = 2 * width + head + 2 * seq_len + heads, mlp = 2 * width + ffn + router;
+    /* projection, values and softmax, q and k, the three projections, norm; down, up, norm */
+    double attention_back = width + 2 * head + 2 * seq_len + heads + 2 * kv + width, mlp_back = 2 * width + ffn + router;
+
+    return (struct chain){ .forward = depth * (attention + mlp) / 2 + 2 * width,
+                           .backward = depth * (attention_back + mlp_back) / 2 + vocab + width,
+                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len };
+}
+
+/* Sums over places and samples are those of the weights' gradients, an image after another; batch norms sum in double. */
+static struct chain image_chain(const ls_image_model *m, double samples)
+{
+    double filters = (double)m->filters, in = filters, blocks = (double)(m->stages * m->blocks), depth = through(blocks);
+    struct chain c = { .rounded = 6 * depth + 3, .terms = (double)(m->height * m->width) + samples, .targets = samples };
+
+    for (size_t s = 0; s < m->stages; s++, filters *= 2)
+        for (size_t b = 0; b < m->blocks; b++, in = filters) {
+            c.forward += 9 * (in + filters) * depth / blocks;
+            c.backward += 18 * filters * depth / blocks;
+        }
+    c.forward += 9 * (double)m->channels + in;
+    c.backward += (double)m->classes + (double)(m->height * m->width);  /* the features are means of places */
+    return c;
+}
+
+static ls_status chain_of(const struct config *c, struct chain *out)
+{
+    ls_image_model image;
+    ls_model model;
+
+    if (config_image(c, &image)) {
+        *out = image_chain(&image, (double)c->train.global_batch);
+        return LS_OK;
+    }
+    LS_TRY(config_model(c, 0, &model));
+    *out = language_chain(&model, (double)c->data.seq_len, (double)c->train.global_batch);
+    return LS_OK;
+}
+
+/* E^2 of one side. */
+static double error_of(const struct config *c, double sums, double rounded, double added)
+{
+    double w = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce ? HALF : w;
+
+    return H * (SINGLE * SINGLE * sums / 2 + w * w * rounded + r * r * added);
+}
+
+static ls_status add_side(const struct config *c, int which, double *loss, double *gradient, struct parity_bounds *out)
+{
+    struct chain n;
+
+    LS_TRY(chain_of(c, &n));
+    /* Losses are positive and averaged: a sum of n of them is off by h u^2 n / 3. */
+    double added = c->precision.reduce ? (double)c->launch.ranks : 0;
+
+    *gradient += error_of(c, n.forward + n.backward + n.terms, 2 * n.rounded, added);
+    *loss += error_of(c, n.forward / n.targets + n.targets / 1.5 + 4, n.rounded / n.targets, 0);
+    out->weight_unit[which] = config_type(c) != LS_F32 && !c->precision.master ? HALF : SINGLE;
+    return LS_OK;
+}
+
+ls_status parity_bounds_of(const struct config *a, const struct config *b, struct parity_bounds *out)
+{
+    struct parity_bounds bounds = { .norm = 8 * SINGLE, .optimizer = config_optimizer(a), .lr = a->optim.lr };
+    double loss = 0, gradient = 0;
+
+    LS_TRY(add_side(a, 0, &loss, &gradient, &bounds));
+    LS_TRY(add_side(b, 1, &loss, &gradient, &bounds));
+    bounds.loss = MOST * sqrt(loss);
+    bounds.mean = MEAN * sqrt(gradient);
+    bounds.most = MOST * sqrt(gradient);
+    bounds.statistic = bounds.most;
+    *out = bounds;
+    return LS_OK;
+}

@@ -1,0 +1,224 @@
+/* test_parity_parts.c - the parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero, which a follower sets
+ * to the reference's side, and the update rules' bounds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "train/parity_gates.h"
+#include "train/parity_update.h"
+#include "train/random_tokens.h"
+
+#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
+
+enum { SIZE = 8 * 3 * 3 * 3 };  /* of conv1.weight */
+
+static const double NEAR = 1e-3;  /* wide enough for some gates in every step */
+static char path[] = "test_parity_parts.XXXXXX";
+
+static int make_path(void **state)
+{
+    int fd = mkstemp(path);
+
+    (void)state;
+    return fd < 0 || close(fd) != 0;
+}
+
+static int remove_path(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static void open_image(struct step *s)
+{
+    struct options options;
+    struct config config;
+    struct ranks alone = RANKS_ALONE;
+    static const char *const set[][2] = {
+        { "model.preset", "resnet-tiny" }, { "train.global_batch", "4" }, { "train.accumulate", "2" }, { "precision.compute", "fp32" },
+    };
+
+    OK(options_open(config_table(), &config, VERB_PARITY, &options));
+    for (size_t i = 0; i < COUNT_OF(set); i++) OK(options_set(&options, set[i][0], set[i][1], "test"));
+    OK(config_check(&config, VERB_PARITY));
+    OK(step_open(&config, NULL, &alone, false, s));
+    options_close(&options);
+}
+
+/* conv1's gradient in step 0 and how many gates were taken; writes the gates to the file, or follows another. */
+static double one_step(const struct parity_file *follow, float gradient[SIZE])
+{
+    struct parity_gates *gates;
+    struct parity_writer w;
+    struct parity_file found;
+    struct step s;
+    file_writer *out;
+    double loss, taken;
+    size_t valid;
+
+    open_image(&s);
+    OK(file_writer_open(path, &out));
+    OK(parity_writer_open(&s, out, &w));
+    OK(parity_put_state(&w, 0));
+    OK(parity_put_state(&w, 1));
+    OK(parity_gates_open(&s, NEAR, follow, &gates));
+    random_tokens(&s, 0, 0);
+    OK(parity_gates_begin(gates, 0));
+    OK(step_gradients(&s, 0, &loss, &valid));
+    OK(parity_gates_end(gates, &w));
+    OK(ls_store_read(s.store, (size_t)ls_store_find(s.store, "conv1.weight"), "gradient", gradient, LS_F32, SIZE));
+    OK(file_writer_publish(&out));
+    OK(parity_file_open(path, &found));
+    memcpy(&taken, parity_file_find(&found, RECORD_TAKEN, 0, 0).data, sizeof taken);
+    parity_file_close(&found);
+    parity_gates_close(&gates);
+    parity_writer_close(&w);
+    step_close(&s);
+    return taken;
+}
+
+static double distance(const float a[SIZE], const float b[SIZE])
+{
+    double most = 0, error = 0;
+
+    for (int i = 0; i < SIZE; i++) {
+        most = fmax(most, fabs(a[i]));
+        error = fmax(error, fabs((double)a[i] - b[i]));
+    }
+    return error / most;
+}
+
+/* A file in memory that holds the given gates of step 0. */
+static struct parity_file file_of(struct parity_place place[2 * RECORDS], const struct parity_gate *gates, size_t count)
+{
+    memset(place, 0, 2 * RECORDS * sizeof *place);
+    place[RECORD_GATES] = (struct parity_place){ (const unsigned char *)gates, count };
+    return (struct parity_file){ .parameters = 1, .steps = 1, .place = place };
+}
+
+static bool is_listed(const struct parity_gate *gates, size_t count, const struct parity_gate *g)
+{
+    for (size_t i = 0; i < count; i++)
+        if (gates[i].layer == g->layer && gates[i].sample == g->sample && gates[i].element == g->element) return true;
+    return false;
+}
+
+/* A follower takes a gate within rounding of zero, whichever micro-batch it is in; the gradient changes by a finite amount. */
+static void gates_near_zero_are_taken(void **state)
+{
+    struct parity_place place[2 * RECORDS];
+    float reference[SIZE], other[SIZE];
+    struct parity_file file, forged;
+    struct parity_gate *gates;
+
+    (void)state;
+    assert_true(one_step(NULL, reference) == 0);
+    OK(parity_file_open(path, &file));
+    struct parity_place p = parity_file_find(&file, RECORD_GATES, 0, 0);
+    assert_true(p.count > 4);
+    gates = malloc(p.count * sizeof *gates);
+    memcpy(gates, p.data, p.count * sizeof *gates);
+    forged = file_of(place, gates, p.count);
+    assert_true(one_step(&forged, other) == 0);
+    assert_memory_equal(reference, other, sizeof other);
+    uint64_t samples = 0;
+    for (size_t i = 0; i < p.count; i++) samples |= 1u << gates[i].sample;
+    assert_true(samples & 3u && samples & 12u);  /* of both micro-batches */
+    for (size_t i = 0; i < p.count; i++) gates[i].open = !gates[i].open;
+    assert_true(one_step(&forged, other) == (double)p.count);
+    assert_true(distance(reference, other) > 1e-4);
+    free(gates);
+    parity_file_close(&file);
+}
+
+/* What is further from zero than rounding is left alone, whatever the reference says. */
+static void gates_far_from_zero_are_left(void **state)
+{
+    struct parity_place place[2 * RECORDS];
+    float reference[SIZE], other[SIZE];
+    struct parity_file file, forged;
+    struct parity_gate far[2 * 64];
+    size_t n = 0;
+
+    (void)state;
+    assert_true(one_step(NULL, reference) == 0);
+    OK(parity_file_open(path, &file));
+    struct parity_place p = parity_file_find(&file, RECORD_GATES, 0, 0);
+    struct parity_gate *gates = malloc(p.count * sizeof *gates);
+    memcpy(gates, p.data, p.count * sizeof *gates);
+    for (uint64_t e = 0; e < 64; e++) {
+        struct parity_gate g = { .layer = 0, .open = e % 2, .sample = 0, .element = e };
+
+        if (!is_listed(gates, p.count, &g)) far[n++] = g;
+    }
+    assert_true(n > 32);
+    forged = file_of(place, far, n);
+    assert_true(one_step(&forged, other) == 0);
+    assert_memory_equal(reference, other, sizeof other);
+    free(gates);
+    parity_file_close(&file);
+}
+
+/* ---- rules ---- */
+
+static struct update_rule rule_of(const ls_optimizer *o, double norm, const float v[4])
+{
+    struct update_rule u = { .elements = 1, .matrix = true, .weight_unit = 0x1p-24 };
+
+    update_rule_step(&u, o, 0.125, 1, norm);
+    u.r = (struct update_records){ .weight = (const unsigned char *)&v[0], .gradient = (const unsigned char *)&v[1],
+                                   .m = (const unsigned char *)&v[2], .v = (const unsigned char *)&v[3] };
+    update_rule_begin(&u);
+    return u;
+}
+
+static void check(struct update_expected e, double value)
+{
+    assert_true(fabs(e.value - value) <= 1e-7 * fabs(value));
+    assert_true(e.allowed > 0 && e.allowed <= 16 * 0x1p-24 * (fabs(value) + 1));
+}
+
+/* By hand, with numbers that are exact in binary. */
+static void rules_are_the_optimizers(void **state)
+{
+    const float x[4] = { 2, 0.5, 0.25, 0.0625 };  /* weight, gradient, m, v */
+    ls_optimizer o = LS_OPTIMIZER_DEFAULTS;
+
+    (void)state;
+    o.beta1 = 0.5, o.beta2 = 0.75, o.eps = 0.25, o.weight_decay = 0.5, o.clip = 0;
+    struct update_rule u = rule_of(&o, 1, x);
+    double m = 0.5 * 0.25 + 0.5 * 0.5, v = 0.75 * 0.0625 + 0.25 * 0.25, d = 2 * m / (sqrt(4 * v) + 0.25);
+    check(update_rule_m(&u, 0), m);
+    check(update_rule_v(&u, 0), v);
+    check(update_rule_weight(&u, 0), 2 - 0.125 * 0.5 * 2 - 0.125 * d);
+    o.kind = LS_LAMB;
+    u = rule_of(&o, 1, x);
+    check(update_rule_weight(&u, 0), 2 - 0.125 * 2 / (d + 1) * (d + 1));
+    o.kind = LS_SGD, o.momentum = 0.5, o.clip = 0.25;
+    u = rule_of(&o, 1, x);
+    check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.25 * 0.5 + 0.5 * 2);
+    check(update_rule_weight(&u, 0), 2 - 0.125 * (0.125 + 0.125 + 1));
+    o.kind = LS_LARS, o.trust = 0.5, o.clip = 0;
+    u = rule_of(&o, 1, x);
+    check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.5 * 2 / (0.5 + 0.5 * 2) * (0.5 + 0.5 * 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gates_near_zero_are_taken),
+        cmocka_unit_test(gates_far_from_zero_are_left),
+        cmocka_unit_test(rules_are_the_optimizers),
+    };
+
+    return cmocka_run_group_tests(tests, make_path, remove_path);
+}

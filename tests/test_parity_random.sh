@@ -1,0 +1,26 @@
+#!/bin/sh
+# test_parity_random.sh LOCKSTEP TESTS - random models, optimizers, types and layouts (parity_cases.awk) against each other by `lockstep parity`:
+# no right layout may be called different. By default 40 cases; LOCKSTEP_MATRIX=full: 1,000, on up to 8 ranks. Says how near its bound the
+# nearest came. LOCKSTEP_SEED: others than the usual ones.
+set -u
+lockstep=$1
+tests=$(cd "$2" && pwd)
+. "$2/script.sh"
+count=40 most=4
+[ "${LOCKSTEP_MATRIX:-}" = full ] && count=1000 most=8
+seed=${LOCKSTEP_SEED:-1}
+
+awk -v seed="$seed" -v count=$count -v most=$most -f "$tests/parity_cases.awk" >cases.txt
+nearest=0
+while IFS='|' read -r a b options; do
+    cells=$((cells + 1))
+    "$lockstep" parity --a "$a" --b "$b" $options --launch.threads=1 --json >out.txt 2>err.txt ||
+        { bad "case $cells of seed $seed: --a '$a' --b '$b' $options: $(cat err.txt)"; continue; }
+    grep -q '^{"equal":true,' out.txt || bad "case $cells: does not say so: $(cat out.txt)"
+    # Of the estimated bounds; those of updates are strict and often met.
+    nearest=$(tr '{' '\n' <out.txt | sed -n '/"kind":"\(loss\|gradient\|statistic\)"/s/.*"of_allowed":\([^,}]*\).*/\1/p' |
+        awk -v most="$nearest" '$1 + 0 > most { most = $1 + 0 } END { print most }')
+done <cases.txt
+
+[ $failures -eq 0 ] && say "random layouts: $cells of seed $seed equal; the nearest came to $nearest of its bound"
+exit $((failures > 0))
