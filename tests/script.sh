@@ -28,6 +28,15 @@ equal() {
     head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }
 
+# found_within CASE: what out.txt, of parity --json, names first was beyond a bound of at most $widest of its scale. (A gradient smaller than the
+# whole's root mean square is measured by that.)
+widest=2.5e-6
+found_within() {
+    bound=$(sed 's/.*"first":{\([^}]*\)}.*/\1/' out.txt | tr ',' '\n' | sed -n 's/^"\(mean_\)\{0,1\}allowed"://p' | sort -g | head -n 1)
+    awk -v bound="${bound:-none}" -v widest=$widest 'BEGIN { exit !(bound != "none" && bound + 0 <= widest + 0) }' ||
+        bad "$1: found by a bound of ${bound:-none}, wider than $widest"
+}
+
 i=0
 while [ $i -lt 600 ]; do
     echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."

@@ -17,14 +17,15 @@ qwen="--model.preset=qwen3-moe-tiny --train.global_batch=4 $plain"
 sees() {
     bug=$1 layout=$2 options=$3
     shift 3
-    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options >out.txt 2>err.txt
+    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options --json >out.txt 2>err.txt
     got=$?
     [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
     for words in "the layouts differ first in" "$@"; do
         grep -qF -e "$words" err.txt || bad "$bug in '$layout' $options: not '$words': $(cat err.txt)"
     done
-    grep -q "^equal" out.txt && bad "$bug in '$layout' $options: says equal"
+    grep -q '^{"equal":false,' out.txt || bad "$bug in '$layout' $options: says equal"
+    found_within "$bug in '$layout' $options"
     seen=$((seen + 1))
 }
 
