@@ -154,7 +154,8 @@ static size_t place_in(int ndim, const struct slice *in, size_t e, const struct 
 }
 
 /* The elements that `from`, saved as an entry, and `to` share, into host, which is to. */
-static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host, ls_dtype type)
+static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host,
+                             ls_dtype type)
 {
     const struct safetensor *t = s->tensor[entry];
     size_t esize = ls_dtype_bytes(t->type);

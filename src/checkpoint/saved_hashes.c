@@ -54,8 +54,8 @@ static ls_status check_piece(const struct saved *s, size_t entry, size_t piece)
     if (memcmp(hash, e->hashes + piece * PIECE_DIGITS, PIECE_DIGITS) == 0)
         return LS_OK;
     from += (size_t)(t->data - safetensors_start(s->shard[e->file], &before));
-    return ls_fail(LS_EFORMAT, "%s/%s: tensor '%s': damaged: bytes %zu to %zu of the file have the hash %s, the manifest says %.32s", s->path,
-                   s->manifest->info.files[e->file].name, t->name, from, from + n - 1, hash, e->hashes + piece * PIECE_DIGITS);
+    return ls_fail(LS_EFORMAT, "%s/%s: tensor '%s': damaged: bytes %zu to %zu of the file have the hash %s, the manifest says %.32s",
+                   s->path, s->manifest->info.files[e->file].name, t->name, from, from + n - 1, hash, e->hashes + piece * PIECE_DIGITS);
 }
 
 ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, size_t to)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/args.h"
+#include "data/tokenizer.h"
 #include "train/dataset.h"
 
 /* ---- prepare ---- */
@@ -14,7 +15,7 @@
 static bool append_end;
 
 static const struct flag prepare_flags[] = {
-    { "end", FLAG_SWITCH, &append_end, 0, 0, NULL, "append the end-of-text token" },
+    { "end", FLAG_SWITCH, &append_end, 0, 0, NULL, "append the end-of-text token (each document of JSON lines has one)" },
     { 0 },
 };
 
@@ -33,44 +34,31 @@ static char *folder_of(const char *path)
     return slash == path ? mem_strdup("/") : file_path("%.*s", (int)(slash - path), path);
 }
 
-static ls_status write_files(const struct config *c, const char *out, const ls_tokenizer *t, const ls_tokens *tokens)
+static ls_status write_files(const struct config *c, const char *out, const struct dataset *d, const struct documents *found)
 {
     const char *format = config_format(c) ? config_format(c) : "llmc";
-    char *folder = folder_of(out), count[32];
+    char *folder = folder_of(out), count[32], documents[32];
 
     if (!folder) return LS_ENOMEM;
     ls_status st = file_make_folders(folder);
-    if (st == LS_OK) st = ls_tokens_save(tokens, out, format, ls_tokenizer_vocab(t));
-    if (st == LS_OK) st = ls_tokenizer_save(t, folder);
+    if (st == LS_OK) st = ls_tokens_save(d->tokens, out, format, ls_tokenizer_vocab(d->tokenizer));
+    if (st == LS_OK) st = ls_tokenizer_save(d->tokenizer, folder);
     if (st == LS_OK)
-        printf("%s: %s tokens of a vocabulary of %d, format %s; the tokenizer is in %s\n", out,
-               text_count(count, (int64_t)ls_tokens_count(tokens)), (int)ls_tokenizer_vocab(t), format, folder);
+        printf("%s: %s tokens in %s documents (%zu in the file), of a vocabulary of %d, format %s; the tokenizer is in %s\n", out,
+               text_count(count, (int64_t)ls_tokens_count(d->tokens)), text_count(documents, (int64_t)ls_tokens_documents(d->tokens)),
+               found->count, (int)ls_tokenizer_vocab(d->tokenizer), format, folder);
     mem_free(folder);
-    return st;
-}
-
-static ls_status encode(const struct config *c, const char *out, const struct file_map *text)
-{
-    ls_encode_options o = { .end = append_end, .threads = 1 };
-    ls_tokenizer *t = NULL;
-    ls_tokens *tokens = NULL;
-
-    if (text->bytes == 0) return ls_fail(LS_EINVAL, "%s: the text is empty", c->data.text);
-    LS_TRY(dataset_tokenizer(c, (const char *)text->data, text->bytes, &t));
-    ls_status st = ls_tokenizer_encode(t, (const char *)text->data, text->bytes, &o, &tokens);
-    if (st == LS_OK) st = write_files(c, out, t, tokens);
-    ls_tokens_close(&tokens);
-    ls_tokenizer_close(&t);
     return st;
 }
 
 static ls_status run_prepare(struct invocation *in)
 {
-    struct file_map text;
+    struct dataset d = { 0 };
+    struct documents found;
+    ls_status st = dataset_encode(&in->config, NULL, append_end, &d, &found);
 
-    LS_TRY(file_map_open(in->config.data.text, &text));
-    ls_status st = encode(&in->config, in->arguments[0], &text);
-    file_map_close(&text);
+    if (st == LS_OK) st = write_files(&in->config, in->arguments[0], &d, &found);
+    dataset_close(&d);
     return st;
 }
 
@@ -86,6 +74,7 @@ const struct command command_data_prepare = {
     .run = run_prepare,
     .examples =
         "  lockstep data prepare data/book.bin --data.text=book.txt --data.tokenizer=bpe --data.vocab_size=8192\n"
+        "  lockstep data prepare data/web.bin --data.text=web.jsonl.zst --data.field=content --data.tokenizer=hf/gpt2\n"
         "  lockstep data prepare data/book --data.text=book.txt --data.tokenizer=hf/gpt2 --data.format=megatron\n"
         "  lockstep train --data.tokens=data/book.bin --data.tokenizer=data\n",
 };
@@ -110,26 +99,64 @@ static ls_status check_inspect(const struct invocation *in)
     return LS_OK;
 }
 
-struct view_of_tokens { const ls_tokens *tokens; int32_t *first; size_t count; char *text; size_t bytes; };
+struct view_of_tokens {
+    ls_tokens *tokens;
+    int32_t *first;
+    size_t count, bytes;
+    char *text;                /* of the first */
+    ls_tokenizer *tokenizer;   /* NULL: none was named */
+    int64_t *times;            /* [vocabulary] how often each id comes */
+};
+
+/* How often each token comes; and the documents, which end behind end-of-text tokens. */
+static ls_status count_tokens(struct view_of_tokens *v)
+{
+    enum { STEP = 4096 };
+    int32_t ids[STEP], size = ls_tokenizer_vocab(v->tokenizer);
+
+    v->times = mem_array(MEM_OTHER, (size_t)size, sizeof *v->times);
+    if (!v->times) return LS_ENOMEM;
+    for (size_t at = 0, n; at < ls_tokens_count(v->tokens); at += n) {
+        n = MIN((size_t)STEP, ls_tokens_count(v->tokens) - at);
+        LS_TRY(ls_tokens_read(v->tokens, at, n, size, ids));
+        for (size_t i = 0; i < n; i++) v->times[ids[i]]++;
+    }
+    if (ls_tokens_documents(v->tokens) > 1 || ls_tokenizer_end(v->tokenizer) < 0) return LS_OK;
+    return strcmp(ls_tokens_format(v->tokens), "megatron") == 0 ? LS_OK : ls_tokens_mark(v->tokens, ls_tokenizer_end(v->tokenizer));
+}
+
+/* Special token k of the named tokenizer; NULL: no more. */
+static const struct added_token *special_at(const struct view_of_tokens *v, size_t k)
+{
+    const struct added *lists[] = { &v->tokenizer->raw, &v->tokenizer->normalized };
+
+    for (size_t l = 0; l < COUNT_OF(lists); l++)
+        for (size_t i = 0; i < lists[l]->count; i++)
+            if (lists[l]->token[i].special && k-- == 0) return &lists[l]->token[i];
+    return NULL;
+}
 
 /* The first tokens, and their text when a tokenizer was named. */
 static ls_status read_first(const struct config *c, struct view_of_tokens *v)
 {
-    ls_tokenizer *t = NULL;
-
     v->count = MIN((size_t)show, ls_tokens_count(v->tokens));
     v->first = mem_array(MEM_OTHER, v->count, sizeof *v->first);
     if (!v->first) return LS_ENOMEM;
     if (v->count) LS_TRY(ls_tokens_read(v->tokens, 0, v->count, INT32_MAX, v->first));
     if (strcmp(c->data.tokenizer, "bytes") == 0) return LS_OK;
-    LS_TRY(ls_tokenizer_open(c->data.tokenizer, &t));
-    ls_status st = ls_tokenizer_decode(t, v->first, v->count, NULL, 0, &v->bytes);
-    if (st == LS_OK) {
-        v->text = mem_zalloc(MEM_OTHER, v->bytes + 1);
-        st = v->text ? ls_tokenizer_decode(t, v->first, v->count, v->text, v->bytes, &v->bytes) : LS_ENOMEM;
-    }
-    ls_tokenizer_close(&t);
-    return st;
+    LS_TRY(ls_tokenizer_open(c->data.tokenizer, &v->tokenizer));
+    LS_TRY(count_tokens(v));
+    LS_TRY(ls_tokenizer_decode(v->tokenizer, v->first, v->count, NULL, 0, &v->bytes));
+    v->text = mem_zalloc(MEM_OTHER, v->bytes + 1);
+    return v->text ? ls_tokenizer_decode(v->tokenizer, v->first, v->count, v->text, v->bytes, &v->bytes) : LS_ENOMEM;
+}
+
+static void put_json_special(struct json_out *j, const struct view_of_tokens *v, const struct added_token *t)
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "%.*s", (int)t->bytes, (const char *)t->text);
+    json_put_int(j, name, v->times[t->id]);
 }
 
 static ls_status put_json(const struct view_of_tokens *v)
@@ -141,6 +168,11 @@ static ls_status put_json(const struct view_of_tokens *v)
     json_put_string(&j, "type", ls_tokens_type(v->tokens));
     json_put_int(&j, "tokens", (int64_t)ls_tokens_count(v->tokens));
     json_put_int(&j, "documents", (int64_t)ls_tokens_documents(v->tokens));
+    if (v->tokenizer) {
+        json_begin_object(&j, "special_tokens");
+        for (size_t k = 0; special_at(v, k); k++) put_json_special(&j, v, special_at(v, k));
+        json_end_object(&j);
+    }
     json_begin_array(&j, "first");
     for (size_t i = 0; i < v->count; i++) json_put_int(&j, NULL, v->first[i]);
     json_end_array(&j);
@@ -159,6 +191,11 @@ static void put_table(const struct view_of_tokens *v)
     printf("format      %s, %s\n", ls_tokens_format(v->tokens), ls_tokens_type(v->tokens));
     printf("tokens      %s\n", text_count(count, (int64_t)ls_tokens_count(v->tokens)));
     printf("documents   %s\n", text_count(count, (int64_t)ls_tokens_documents(v->tokens)));
+    for (size_t k = 0; v->tokenizer && special_at(v, k); k++) {
+        const struct added_token *t = special_at(v, k);
+
+        printf("special     %.*s (id %d): %s\n", (int)t->bytes, (const char *)t->text, (int)t->id, text_count(count, v->times[t->id]));
+    }
     printf("first      ");
     for (size_t i = 0; i < v->count; i++) printf(" %d", (int)v->first[i]);
     printf("\n");
@@ -178,6 +215,8 @@ static ls_status run_inspect(struct invocation *in)
     else if (st == LS_OK) put_table(&v);
     mem_free(v.first);
     mem_free(v.text);
+    mem_free(v.times);
+    ls_tokenizer_close(&v.tokenizer);
     ls_tokens_close(&tokens);
     return st;
 }

@@ -11,7 +11,7 @@
 #include "data/tokens.h"
 #include "data/utf8.h"
 
-enum { CHUNK_BYTES = 256 << 10, ERROR_BYTES = 200 };
+enum { ERROR_BYTES = 200 };
 
 /* What one thread needs. */
 struct worker {
@@ -221,7 +221,7 @@ ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t by
 {
     const ls_encode_options none = { 0 };
     struct ids ids = { 0 };
-    ls_status st = tokenizer_encode_ids(t, text, bytes, options ? options : &none, CHUNK_BYTES, &ids);
+    ls_status st = tokenizer_encode_ids(t, text, bytes, options ? options : &none, ENCODE_CHUNK, &ids);
 
     if (st == LS_OK) st = tokens_from_ids(&ids, ls_tokenizer_vocab(t), out);
     mem_free(ids.at);

@@ -47,7 +47,8 @@ ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *wh
 struct merge_pair { int32_t left, right; };
 ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges, size_t n);
 
-/* ls_tokenizer_encode, into ids, with tasks of about chunk_bytes. */
+enum { ENCODE_CHUNK = 256 << 10 };
+/* ls_tokenizer_encode, behind what ids has, with tasks of about chunk_bytes. */
 ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
                                size_t chunk_bytes, struct ids *out);
 

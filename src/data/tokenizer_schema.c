@@ -86,12 +86,19 @@ static ls_status expect(const json_node *n, int kinds, const char *where, const 
     char names[100];
 
     if (is_one_of(n, kinds)) return LS_OK;
-    return ls_fail(LS_EFORMAT, "%s.%.60s is %s; %s expected", where, key, kind_names[json_kind_of(n)], names_of(kinds, names, sizeof names));
+    return ls_fail(LS_EFORMAT, "%s.%.60s is %s; %s expected", where, key, kind_names[json_kind_of(n)],
+                   names_of(kinds, names, sizeof names));
+}
+
+static ls_status expect_object(const json_node *n, const char *where)
+{
+    if (json_kind_of(n) == JSON_OBJECT) return LS_OK;
+    return ls_fail(LS_EFORMAT, "%s is %s; an object expected", where, kind_names[json_kind_of(n)]);
 }
 
 static ls_status check_fields(const json_node *object, const struct field *f, const char *where)
 {
-    LS_TRY(json_kind_of(object) == JSON_OBJECT ? LS_OK : ls_fail(LS_EFORMAT, "%s is %s; an object expected", where, kind_names[json_kind_of(object)]));
+    LS_TRY(expect_object(object, where));
     for (; f && f->key; f++) {
         const json_node *n = json_get(object, f->key);
 
@@ -150,7 +157,7 @@ static ls_status check_component(const json_node *n, const struct component *c, 
     const json_node *type = json_get(n, "type");
     const struct component *known = c;
 
-    LS_TRY(json_kind_of(n) == JSON_OBJECT ? LS_OK : ls_fail(LS_EFORMAT, "%s is %s; an object expected", where, kind_names[json_kind_of(n)]));
+    LS_TRY(expect_object(n, where));
     LS_TRY(expect(type, IS(STRING), where, "type"));
     while (known->type && strcmp(known->type, json_string(type, "")) != 0) known++;
     if (!known->type) return LS_OK;
@@ -158,7 +165,8 @@ static ls_status check_component(const json_node *n, const struct component *c, 
     if (known->fields == template) return check_template(n);
     if (!known->items) return LS_OK;
     LS_TRY(expect(json_get(n, known->items), IS(ARRAY), where, known->items));
-    for (size_t i = 0; i < json_size(json_get(n, known->items)); i++) LS_TRY(check_component(json_at(json_get(n, known->items), i), c, where));
+    for (size_t i = 0; i < json_size(json_get(n, known->items)); i++)
+        LS_TRY(check_component(json_at(json_get(n, known->items), i), c, where));
     return LS_OK;
 }
 
@@ -176,10 +184,12 @@ static ls_status check_merges(const json_node *merges)
 
     for (size_t i = 0; i < json_size(merges); i++) {
         const json_node *n = json_at(merges, i);
-        bool pair = json_kind_of(n) == JSON_ARRAY && json_size(n) == 2 && json_string(json_at(n, 0), NULL) && json_string(json_at(n, 1), NULL);
+        bool pair = json_kind_of(n) == JSON_ARRAY && json_size(n) == 2 && json_string(json_at(n, 0), NULL)
+                    && json_string(json_at(n, 1), NULL);
 
         if (json_kind_of(n) != kind || (!pair && kind != JSON_STRING))
-            return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"], or not of the kind of the first", i);
+            return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"], or not of the kind of the first",
+                           i);
     }
     return LS_OK;
 }

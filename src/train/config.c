@@ -53,7 +53,10 @@ static const struct option rows[] = {
     REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small"),
     REAL(model.balance, "-1", -1, 1e6, "", STEP, "step of a bias on the scores that evens the load without a loss"),
 
-    STRING(data.text, "", T | P | D, "UTF-8 text to train on"),
+    STRING(data.text, "", T | P | D, "UTF-8 text to train on; .jsonl and .ndjson: one JSON object with a document a line; .gz and .zst behind either"),
+    STRING(data.field, "text", T | D, "field of a JSON line that holds the document"),
+    ENUM(data.special_tokens, "auto", "auto|parse|text", T | D, "special tokens spelled out in the text, such as <|endoftext|>: parse them, or "
+         "take them as text like any other; auto: parse in plain text, text in JSON lines"),
     STRING(data.tokens, "", T | P, "token file to train on, instead of a text"),
     ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | D, "of the token file"),
     STRING(data.tokenizer, "bytes", T | P | D,

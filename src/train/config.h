@@ -25,6 +25,7 @@ enum {
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
 enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
+enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
 enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
@@ -49,7 +50,8 @@ struct config {
         double  dropout;
     } model;
     struct {
-        char   *text, *tokens, *tokenizer;
+        char   *text, *field, *tokens, *tokenizer;
+        int     special_tokens; /* enum config_special */
         int     format;        /* place in "auto|llmc|llmc-llama3|nanogpt|megatron" */
         int64_t vocab_size, seq_len;
         double  val_fraction;

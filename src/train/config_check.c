@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "comm/comm.h"
+#include "data/documents.h"
 #include "train/machine.h"
 
 /* ---- options that would do nothing ---- */
@@ -65,6 +66,8 @@ static ls_status check_idle(const struct config *c, const struct config *default
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never falls" },
         { c->precision.compute == COMPUTE_FP32, "precision.master", "precision.compute=fp32 has no other weights" },
         { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it is for data.tokenizer=bpe" },
+        { c->data.text[0] == '\0', "data.special_tokens", "it is for data.text" },
+        { !documents_are_lines(c->data.text), "data.field", "it is for JSON lines (.jsonl, .ndjson) in data.text" },
         { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it is for data.tokens" },
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every",
           "data.val_fraction=0 leaves nothing to evaluate" },

@@ -5,8 +5,10 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
+#include "data/array.h"
+#include "data/tokenizer.h"
+#include "data/tokens.h"
 
 static const char *base_name(const char *path)
 {
@@ -51,29 +53,97 @@ ls_status dataset_saved_tokenizer(const char *folder, char **out)
     return LS_OK;
 }
 
-static ls_status encode(const struct config *c, const struct file_map *text, const char *saved_tokenizer,
-                        struct dataset *d)
-{
-    ls_encode_options o = { .end = 0, .threads = 1 };
+/* ---- text into tokens ---- */
 
-    if (text->bytes == 0) return ls_fail(LS_EINVAL, "the text is empty");
-    if (saved_tokenizer) LS_TRY(ls_tokenizer_open(saved_tokenizer, &d->tokenizer));
-    else LS_TRY(dataset_tokenizer(c, (const char *)text->data, text->bytes, &d->tokenizer));
-    return ls_tokenizer_encode(d->tokenizer, (const char *)text->data, text->bytes, &o, &d->tokens);
+struct collected { char *text; size_t bytes, room; bool parse; };
+
+static ls_status collect_part(struct collected *all, const char *text, size_t bytes)
+{
+    void *p = all->text;
+
+    LS_TRY(array_grow(&p, &all->room, all->bytes + bytes + 1, 1));
+    all->text = p;
+    memcpy(all->text + all->bytes, text, bytes);
+    all->text[all->bytes + bytes] = '\n';
+    all->bytes += bytes + 1;
+    return LS_OK;
+}
+
+/* Documents one after another, with a line feed behind each: what BPE is learnt from. Where the end-of-text token is parsed it ends one:
+ * no pieces of it are learnt. */
+static ls_status collect(void *ctx, const char *text, size_t bytes)
+{
+    struct collected *all = ctx;
+    size_t at = 0, length = strlen(END_OF_TEXT);
+    const char *end;
+
+    while (all->parse && (end = memmem(text + at, bytes - at, END_OF_TEXT, length)) != NULL) {
+        LS_TRY(collect_part(all, text + at, (size_t)(end - text) - at));
+        at = (size_t)(end - text) + length;
+    }
+    return collect_part(all, text + at, bytes - at);
+}
+
+static bool parses_specials(const struct config *c)
+{
+    bool lines = documents_are_lines(c->data.text);
+
+    return c->data.special_tokens == SPECIAL_PARSE || (c->data.special_tokens == SPECIAL_AUTO && !lines);
+}
+
+static ls_status learn_tokenizer(const struct config *c, ls_tokenizer **out)
+{
+    struct collected all = { .parse = parses_specials(c) };
+    struct documents found;
+    ls_status st = documents_each(c->data.text, c->data.field, collect, &all, &found);
+
+    if (st == LS_OK) {
+        st = dataset_tokenizer(c, all.text, all.bytes - 1, out);
+        if (st != LS_OK) ls_fail_at(st, "%s", c->data.text);
+    }
+    mem_free(all.text);
+    return st;
+}
+
+struct encoding { const ls_tokenizer *tokenizer; struct ids ids; bool parse, end; };
+
+static ls_status encode_document(void *ctx, const char *text, size_t bytes)
+{
+    struct encoding *e = ctx;
+    const ls_encode_options o = { .specials = e->parse, .end = e->end, .threads = bytes > ENCODE_CHUNK };
+
+    return tokenizer_encode_ids(e->tokenizer, text, bytes, &o, ENCODE_CHUNK, &e->ids);
+}
+
+static ls_status open_tokenizer(const struct config *c, const char *saved_tokenizer, bool lines, ls_tokenizer **out)
+{
+    if (saved_tokenizer) LS_TRY(ls_tokenizer_open(saved_tokenizer, out));
+    else if (strcmp(c->data.tokenizer, "bpe") == 0) LS_TRY(learn_tokenizer(c, out));
+    else LS_TRY(dataset_tokenizer(c, NULL, 0, out));
+    if (!lines || ls_tokenizer_end(*out) >= 0) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s: its documents need an end-of-text token behind them, which this tokenizer does not have", c->data.text);
+}
+
+ls_status dataset_encode(const struct config *c, const char *saved_tokenizer, bool end, struct dataset *d, struct documents *found)
+{
+    bool lines = documents_are_lines(c->data.text);
+    struct encoding e = { .parse = parses_specials(c), .end = lines || end };
+
+    LS_TRY(open_tokenizer(c, saved_tokenizer, lines, &d->tokenizer));
+    e.tokenizer = d->tokenizer;
+    ls_status st = documents_each(c->data.text, c->data.field, encode_document, &e, found);
+    if (st == LS_OK) st = tokens_from_ids(&e.ids, ls_tokenizer_vocab(d->tokenizer), &d->tokens);
+    if (st == LS_OK && ls_tokenizer_end(d->tokenizer) >= 0) st = ls_tokens_mark(d->tokens, ls_tokenizer_end(d->tokenizer));
+    mem_free(e.ids.at);
+    return st;
 }
 
 static ls_status open_text(const struct config *c, const char *saved_tokenizer, struct dataset *d)
 {
-    char hash[HASH_ROOM];
-    struct file_map text;
+    struct documents found;
 
-    LS_TRY(file_map_open(c->data.text, &text));
-    ls_status st = encode(c, &text, saved_tokenizer, d);
-    size_t bytes = text.bytes;
-    hash_of(text.data, bytes, hash);
-    file_map_close(&text);
-    if (st != LS_OK) return ls_fail_at(st, "%s", c->data.text);
-    snprintf(d->what, sizeof d->what, "%.40s (%zu bytes, %.8s), %zu tokens", base_name(c->data.text), bytes, hash,
+    LS_TRY(dataset_encode(c, saved_tokenizer, false, d, &found));
+    snprintf(d->what, sizeof d->what, "%.40s (%zu bytes, %.8s), %zu tokens", base_name(c->data.text), found.bytes, found.hash,
              ls_tokens_count(d->tokens));
     return LS_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef LS_TRAIN_DATASET_H
 #define LS_TRAIN_DATASET_H
 
+#include "data/documents.h"
 #include "lockstep/data.h"
 #include "train/config.h"
 
@@ -19,6 +20,10 @@ void      dataset_close(struct dataset *d);  /* of a zeroed struct a no-op */
 
 /* The tokenizer of data.tokenizer; bpe learns it from text[bytes]. *out is NULL for a token file and "bytes". */
 ls_status dataset_tokenizer(const struct config *c, const char *text, size_t bytes, ls_tokenizer **out);
+
+/* data.text as tokens, and their tokenizer: data.tokenizer, or what was saved in a folder, unless NULL. Behind each document of JSON
+ * lines stands the end-of-text token; `end`: behind other texts too. d's other fields are not set. */
+ls_status dataset_encode(const struct config *c, const char *saved_tokenizer, bool end, struct dataset *d, struct documents *found);
 
 /* Path of the file that ls_tokenizer_save wrote into a folder; free with mem_free. *out is NULL when there is none. */
 ls_status dataset_saved_tokenizer(const char *folder, char **out);
