@@ -115,6 +115,38 @@ static void step(struct pair *x, const ls_optimizer *o, double lr, uint64_t t)
     TRY(ls_program_run(x->p, LS_OPTIMIZER_STEP));
 }
 
+/* A gradient that is NaN or infinite in one element is refused before anything is written, with clipping and without, by every rule. */
+static void test_not_finite(void **state)
+{
+    static const ls_optimizer all[] = {
+        { .kind = LS_SGD }, { .kind = LS_SGD, .momentum = 0.9, .clip = 1 }, { LS_ADAM, 0.9, 0.95, 1e-8, 0, 0, 0, 0, 0 },
+        { LS_ADAMW, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 1 }, { LS_LAMB, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 0 }, { .kind = LS_LARS, .trust = 0.1, .momentum = 0.9 },
+    };
+    static const double bad[] = { NAN, INFINITY, -INFINITY };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
+            struct pair x = open_pair(LS_F32, 0, &all[k]);
+            const ls_tensor *m = ls_store_state(x.s, 0, "m"), *v = ls_store_state(x.s, 0, "v");
+
+            set_grad(&x, 0, 1.0);
+            set_grad(&x, 1, 2.0);
+            step(&x, &all[k], 0.5, 1);
+            double w = first(ls_store_value(x.s, 0)), first_m = m ? first(m) : 0, first_v = v ? first(v) : 0;
+            set_grad(&x, 1, bad[b]);
+            TRY(ls_optimizer_set(x.p, &all[k], 0.5, 2));
+            assert_int_equal(ls_program_run(x.p, LS_OPTIMIZER_STEP), LS_EINVAL);
+            assert_non_null(strstr(ls_errmsg(), "no parameter was updated"));
+            assert_false(isfinite(ls_optimizer_norm(x.p)));
+            assert_true(first(ls_store_value(x.s, 0)) == w && (!m || first(m) == first_m) && (!v || first(v) == first_v));
+            set_grad(&x, 1, 2.0);
+            step(&x, &all[k], 0.5, 2);
+            assert_true(first(ls_store_value(x.s, 0)) != w);
+            close_pair(&x);
+        }
+}
+
 static void test_clip(void **state)
 {
     ls_optimizer o = { .kind = LS_SGD, .clip = 1.0 };
@@ -255,7 +287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_warmup), cmocka_unit_test(test_shapes), cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_clip), cmocka_unit_test(test_decay_groups), cmocka_unit_test(test_states),
+        cmocka_unit_test(test_clip), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_decay_groups), cmocka_unit_test(test_states),
         cmocka_unit_test(test_master), cmocka_unit_test(test_frozen), cmocka_unit_test(test_refused),
     };
 

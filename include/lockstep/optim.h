@@ -3,7 +3,8 @@
  * ls_optimizer_append() adds the optimizer segment to a program: the global gradient norm over every parameter once,
  * the clip factor, and one update per parameter that isn't frozen. It adds the states it needs to the store: "m" the
  * first moment or momentum, "v" the second moment. Append it behind the model and before ls_program_compile(). Per step
- * the caller sets the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP.
+ * the caller sets the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP. Where the norm is NaN or infinite that
+ * fails with LS_EINVAL before any parameter or state is written, on all ranks alike.
  */
 #ifndef LS_OPTIM_H
 #define LS_OPTIM_H
@@ -30,7 +31,7 @@ typedef struct ls_optimizer {
 ls_status   ls_optimizer_append(ls_program *p, const ls_optimizer *o);
 /* Learning rate and step number t (1, 2, ...) of the update that runs next. After ls_program_compile(). */
 ls_status   ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
-/* The global gradient norm, before clipping, of the last update; NaN when the program has no optimizer. */
+/* The global gradient norm, before clipping, of the last update, made or refused; NaN when the program has no optimizer. */
 double      ls_optimizer_norm(const ls_program *p);
 
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;

@@ -95,10 +95,10 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options); 
  * (LS_LAST counts); calls may be NULL. */
 size_t    ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
 
-/* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, and for a backward without a
- * forward just before it: a backward uses up what its forward left; and on several ranks for an update of gradients whose last
- * backward was without LS_LAST, where that is what adds them up. Without split_backward LS_WEIGHTS is part of
- * LS_BACKWARD. */
+/* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, for an update whose gradient norm is not finite
+ * (optim.h), and for a backward without a forward just before it: a backward uses up what its forward left; and on several ranks for an
+ * update of gradients whose last backward was without LS_LAST, where that is what adds them up. Without split_backward LS_WEIGHTS is part
+ * of LS_BACKWARD. */
 ls_status ls_program_run(ls_program *p, int segments);
 /* Host to input, output or bound value to host, by name; count must be the value's. Indices (token ids, positions) that
  * their readers can't take are LS_EINVAL. */

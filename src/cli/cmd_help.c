@@ -159,6 +159,10 @@ static const char run_page[] =
     "nothing to do), expert_load (of experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss\n"
     "(where there was an evaluation). Of several ranks: the largest's; --log.per_rank=true adds a file a rank.\n"
     "\n"
+    "A loss or a gradient norm that is NaN or infinite stops a run before the update: the step's micro-batches run once more\n"
+    "and the line names the first such value, the operation, block, micro-batch and rank. Parameters, optimizer state and\n"
+    "the last checkpoint keep their values. --train.non_finite=skip leaves the update out, warns and goes on.\n"
+    "\n"
     "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
     "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
 

@@ -100,5 +100,13 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
         snprintf(name, sizeof name, "%.100s/%s", a->p->blocks[u->block], what);
     else
         snprintf(name, sizeof name, "%.100s/%s", ls_store_name(a->p->store, (size_t)unit_group(a, u)->params[0]), what);
-    return program_comm_value(a->p, name, type, count);
+    ls_value v = program_comm_value(a->p, name, type, count);
+
+    bool gradient = strncmp(what, "gradient", 8) == 0;
+
+    if (v.id && (gradient || strcmp(what, "parameters") == 0)) {
+        program_value(a->p, v)->flat = u->group + 1;
+        program_value(a->p, v)->flat_gradient = gradient;
+    }
+    return v;
 }

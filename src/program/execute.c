@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "program/bytes.h"
 #include "program/exchange.h"
+#include "program/non_finite.h"
 #include "program/store.h"
 
 static struct bytes_home home_of(const ls_program *p, enum arena a)
@@ -33,6 +34,8 @@ void unbind(ls_program *p)
     p->work = NULL;
     mem_free(p->last_run);
     p->last_run = NULL;
+    mem_free(p->tag);
+    p->tag = NULL;
     mem_free(p->slot_operands);
     p->slot_operands = NULL;
     p->nslot_operands = p->slot = 0;
@@ -162,8 +165,9 @@ static ls_status allocate(ls_program *p)
     }
     p->work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->work);
     p->last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->last_run);
+    p->tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->tag);
     p->slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->slot_operands);
-    return p->work && p->last_run && p->slot_operands ? LS_OK : LS_ENOMEM;
+    return p->work && p->last_run && p->tag && p->slot_operands ? LS_OK : LS_ENOMEM;
 }
 
 ls_status bind_pass(ls_program *p)
@@ -187,30 +191,13 @@ ls_status bind_pass(ls_program *p)
 
 /* ---- running ---- */
 
-/* Names the first element of out that is not finite. */
-static ls_status check_finite(const ls_program *p, const struct instruction *i, int number)
+/* An update by a gradient that is not finite would spoil the weights, all of them where it is clipped. */
+static ls_status check_norm(const struct instruction *i)
 {
-    enum { CHUNK = 256 };
-    double part[CHUNK];
+    double norm;
 
-    for (int k = 0; k < i->nout; k++) {
-        const struct view *v = &i->call->out[k];
-        size_t count = view_count(v);
-
-        if (!view_given(v) || !ls_dtype_is_float(v->dtype))
-            continue;
-        for (size_t at = 0; at < count; at += CHUNK) {
-            size_t n = MIN((size_t)CHUNK, count - at);
-
-            ls_convert(part, LS_F64, (const char *)v->data + at * ls_dtype_bytes(v->dtype), v->dtype, n);
-            for (size_t e = 0; e < n; e++)
-                if (!isfinite(part[e]))
-                    return ls_fail(LS_EINVAL, "instruction %d, %s of '%s' (%s, %s): element %zu is %s", number,
-                                   program_op_name(i->op), p->values[i->out[k].id].name, phase_name(i->phase),
-                                   ls_dtype_name(v->dtype), at + e, isnan(part[e]) ? "NaN" : "infinite");
-        }
-    }
-    return LS_OK;
+    ls_convert(&norm, LS_F64, i->call->out[0].data, i->call->out[0].dtype, 1);
+    return isfinite(norm) ? LS_OK : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
 }
 
 /* Where gradients become final. */
@@ -259,33 +246,48 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     }
 }
 
+/* One instruction with what belongs to it; *over: the run ends behind it. */
+static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
+{
+    double began, ended;
+
+    if (p->finding)
+        non_finite_before(p, i, number);
+    began = base_now();
+    LS_TRY(run_one(p, i));
+    ended = base_now();
+    i->seconds += ended - began;
+    i->runs++;
+    if (p->watch)
+        p->watch(p->watch_ctx, p, i, began, ended);
+    if (p->poison.name)
+        poison_after(p, i);
+    if (p->finding)
+        non_finite_after(p, i, number);
+    else if (p->options.check_finite && i->op != OP_COMM_START)
+        LS_TRY(check_outputs(p, i, number));
+    *over = p->finding && i->op == OP_CLIP_FACTOR;
+    return i->op == OP_CLIP_FACTOR && !*over ? check_norm(i) : LS_OK;
+}
+
 static ls_status walk(ls_program *p, int segments)
 {
+    bool over = false;
     int number = 0;
 
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST))  /* what is in flight behind a backward has its bytes up to here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++)
-        for (int n = 0; n < p->list[s].n; n++, number++) {
+        for (int n = 0; n < p->list[s].n && !over; n++, number++) {
             struct instruction *i = &p->list[s].at[n];
-            double began, ended;
 
             if (!(segments >> s & 1))
                 continue;
             p->last_run[p->slot] = 1 << s;
             if (s == (int)final_segment(p))
                 p->ran_last = segments & LS_LAST;
-            if (i->op == OP_VIEW || !instruction_runs(i, segments))
-                continue;
-            began = base_now();
-            LS_TRY(run_one(p, i));
-            ended = base_now();
-            i->seconds += ended - began;
-            i->runs++;
-            if (p->watch)
-                p->watch(p->watch_ctx, p, i, began, ended);
-            if (p->options.check_finite && i->op != OP_COMM_START)
-                LS_TRY(check_finite(p, i, number));
+            if (i->op != OP_VIEW && instruction_runs(i, segments))
+                LS_TRY(run_instruction(p, i, number, &over));
         }
     return LS_OK;
 }
@@ -333,6 +335,8 @@ int ls_program_has(const ls_program *p, const char *name)
 
     return v.id && p->compiled && p->values[p->values[v.id].root].used;
 }
+
+void program_tag(ls_program *p, int micro) { p->tag[p->slot] = micro; }
 
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
 {

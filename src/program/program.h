@@ -106,6 +106,8 @@ struct value {
     int          param;                /* store index of a parameter, gradient or optimizer value; else -1 */
     int          group;                /* store group whose flat buffer this is (param -1); else -1 */
     const char  *state;                /* optimizer: which */
+    int          flat;                 /* 1 + the store group whose parameters, or their gradients, stand here in its order for a while; 0: none */
+    bool         flat_gradient;        /* gradients */
     ls_placement place[LS_AXES];       /* all replicated on one rank */
     int          block;                /* 0: none */
     bool         keep;                 /* lasts to the end of the program */
@@ -171,6 +173,9 @@ struct partition {
  * din. LS_NONE where the stage is the first or the last. Set by the partition pass (in and out), the gradient pass (dout and din). */
 struct stage_ends { ls_value in, out, din, dout; };
 
+/* A fault that is injected (non_finite.h) into runs of that slot. name NULL: none. */
+struct poison { const char *name; int slot; };
+
 struct ls_program {
     ls_store      *store;
     ls_status      status;
@@ -188,6 +193,7 @@ struct ls_program {
     bool           backward;           /* ls_backward has been called */
     bool           compiled, runnable;
     int           *last_run;           /* [slots or 1] the segment whose values stand there now; 0: none */
+    int           *tag;                /* [slots or 1] the micro-batch there, as the caller counts them */
     bool           wants_last, ran_last;  /* gradients are summed in the last micro-batch; it has been */
     ls_compile_options options;
     void          *arena[ARENAS];
@@ -204,10 +210,14 @@ struct ls_program {
     int            slots;
     program_watch_fn *watch;
     void          *watch_ctx;
+    struct finding *finding;           /* non_finite.h; NULL: runs do not look */
+    struct poison  poison;
 };
 
 /* Called behind each instruction that ran, with its times (base_now). */
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx);
+/* The slot selected now holds micro-batch `micro` from here on: messages name it. */
+void program_tag(ls_program *p, int micro);
 
 /* program.c: building */
 struct value       *program_value(ls_program *p, ls_value v);  /* valid until the next value is made */

@@ -36,6 +36,7 @@ enum config_plant {
     PLANT_LOSS_MEAN, PLANT_RING_DKV, PLANT_AUX_DROPPED, PLANT_AUX_TIMES_DP, PLANT_LOST_LAYERS, PLANT_MOMENTS, PLANT_REROUTE, PLANT_EXPERT_GROUP, PLANTS
 };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
+enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
 struct config {
     struct {
@@ -60,6 +61,7 @@ struct config {
     struct {
         int64_t steps, schedule_steps, global_batch, micro_batch, accumulate;  /* -1: the rest */
         int64_t seed, eval_every, eval_batches;
+        int     non_finite;    /* enum config_non_finite */
     } train;
     struct {
         int     name;          /* ls_optimizer_kind */
@@ -109,6 +111,7 @@ struct config {
     struct {
         bool    check_finite;
         int64_t fail_alloc, fail_write;
+        char   *non_finite;
         int     plant;         /* enum config_plant */
     } debug;
 };
@@ -129,8 +132,11 @@ ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
 /* config_fit.c: the layout is one that the model can be cut into. Behind the others. */
 ls_status config_check_fit(const struct config *c);
-/* config_plant.c: the mistake of debug.plant can be made here. */
+/* config_plant.c: the mistake of debug.plant can be made here, and debug.non_finite is a fault of this run. */
 ls_status config_check_plant(const struct config *c);
+/* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_plant(). */
+struct config_fault { int64_t step, rank, micro; const char *name; };
+struct config_fault config_fault(const struct config *c);
 
 /* One of data.text and data.tokens is given, and the tokenizer fits it. */
 ls_status config_check_data(const struct config *c);

@@ -189,6 +189,16 @@ static ls_status check_optimizer(const struct config *c)
     return LS_OK;
 }
 
+/* A forward has moved the running statistics before anybody knows whether the step counts. */
+static ls_status check_non_finite(const struct config *c)
+{
+    ls_image_model image;
+
+    if (c->train.non_finite != NON_FINITE_SKIP || !config_image(c, &image)) return LS_OK;
+    return ls_fail(LS_EINVAL, "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step "
+                   "added; use train.non_finite=stop", c->model.preset);
+}
+
 static ls_status check_rules(struct config *c, const struct config *defaults, unsigned verb)
 {
     ls_compile_options recompute;
@@ -197,11 +207,12 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
-    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     LS_TRY(check_optimizer(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
+    if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }

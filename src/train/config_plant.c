@@ -1,8 +1,10 @@
 /* config_plant.c - debug.plant: which mistakes can be made in a layout. One that can't is refused: it would be believed to go unseen. */
 #include "train/config.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/text.h"
 
 struct rule { enum config_plant plant; bool idle; const char *because; };
 
@@ -65,11 +67,41 @@ static ls_status check(const struct config *c, const ls_model *m)
     return LS_OK;
 }
 
+struct config_fault config_fault(const struct config *c)
+{
+    struct config_fault f = { 0 };
+    int64_t *number[] = { &f.step, &f.rank, &f.micro };
+    const char *at = c->debug.non_finite;
+
+    for (size_t i = 0; i < COUNT_OF(number); i++) {
+        size_t length = strcspn(at, ":");
+        char word[24] = "";
+
+        if (length < sizeof word) memcpy(word, at, length);
+        if (at[length] != ':' || !text_read_int(word, number[i])) return f;
+        at += length + 1;
+    }
+    if (at[0]) f.name = at;
+    return f;
+}
+
+static ls_status check_fault(const struct config *c)
+{
+    struct config_fault f = config_fault(c);
+
+    if (!c->debug.non_finite[0]) return LS_OK;
+    if (!f.name || f.step < 1 || f.rank < 0 || f.rank >= MAX(c->launch.ranks, 1) || f.micro < 0 || f.micro >= c->train.accumulate)
+        return ls_fail(LS_EINVAL, "debug.non_finite=%s: expected STEP:RANK:MICRO:NAME with STEP from 1, RANK below launch.ranks=%" PRId64
+                       ", MICRO below train.accumulate=%" PRId64, c->debug.non_finite, c->launch.ranks, c->train.accumulate);
+    return LS_OK;
+}
+
 ls_status config_check_plant(const struct config *c)
 {
     ls_model model = { 0 };
     ls_image_model image;
 
+    LS_TRY(check_fault(c));
     if (c->debug.plant == PLANT_NONE) return LS_OK;
     if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
     return check(c, &model);

@@ -18,6 +18,7 @@
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
  *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has nothing to do
  *     expert_load        of a model with experts: a list a layer of the tokens of this step that chose each
+ *     skipped            true, of a step whose loss or grad_norm is not finite (null then) and train.non_finite=skip
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
  * On several ranks loss, tokens and their rate are of all of them, memory, comm and time each the largest rank's.
@@ -42,6 +43,7 @@ struct metrics {
     const double *load;                          /* [layers,experts], borrowed; NULL: no experts */
     size_t   layers, experts;
     double   bubble;                             /* below 0: no pipeline */
+    bool     skipped;                            /* no update: loss or grad_norm is not finite */
     bool     evaluated;
     double   val_loss;
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "program/non_finite.h"
 
 size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
 
@@ -20,7 +21,7 @@ size_t step_parameters(const struct step *s)
 /* ---- gradients ---- */
 
 /* What one micro-batch after another adds up to. */
-struct sums { struct step *s; uint64_t index; float denominator; double loss; };
+struct sums { struct step *s; uint64_t index; float denominator; double loss; bool again; /* routers are counted already */ };
 
 static struct micro_batch micro_batch(const struct sums *a, size_t k)
 {
@@ -35,12 +36,22 @@ static struct micro_batch micro_batch(const struct sums *a, size_t k)
     };
 }
 
+static void inject(const struct sums *a, ls_program *p, int micro)
+{
+    const struct step_fault *f = &a->s->fault;
+
+    if (!f->name || f->rank != a->s->ranks.rank) return;
+    program_poison(p, (uint64_t)f->step == a->index + 1 && f->micro == micro ? f->name : NULL);
+}
+
 static ls_status before(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct sums *a = ctx;
     struct micro_batch m = micro_batch(a, (size_t)micro);
 
     (void)chunk;
+    program_tag(p, micro);
+    inject(a, p, micro);
     return feed_write(&a->s->feed, p, &m);
 }
 
@@ -81,7 +92,7 @@ static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
     (void)chunk;
     (void)micro;
     LS_TRY(add_output(p, "loss", &a->loss));
-    return a->s->load ? add_routers(a, p) : LS_OK;
+    return a->s->load && !a->again ? add_routers(a, p) : LS_OK;
 }
 
 static ls_status run_all(struct sums *a)
@@ -127,14 +138,20 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     }
     LS_TRY(ranks_sum(&s->ranks, &a.loss, 1));
     if (s->load) LS_TRY(ranks_sum(&s->ranks, s->load, loads));
-    if (!isfinite(a.loss))
-        return ls_fail(LS_EINVAL,
-                       "step %" PRIu64 ": the loss is %s; a lower optim.lr or a longer optim.warmup helps most often, "
-                       "and --debug.check_finite=true names the operation",
-                       index, isnan(a.loss) ? "not a number" : "infinite");
     *loss = a.loss;
     *valid = (size_t)counted;
-    return LS_OK;
+    return isfinite(a.loss) ? LS_OK : ls_fail(LS_EINVAL, "step %" PRIu64 ": the loss is %s", index + 1, isnan(a.loss) ? "NaN" : "infinite");
+}
+
+ls_status step_run_again(struct step *s, uint64_t index)
+{
+    struct sums a = { .s = s, .index = index, .again = true };
+    int64_t counted, own;
+
+    LS_TRY(count_targets(s, &counted, &own));
+    a.denominator = (float)(s->mean_of_means ? own : counted);
+    ls_store_zero_grad(s->store);
+    return run_all(&a);
 }
 
 /* ---- the update ---- */
@@ -142,15 +159,9 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
 {
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, lr, t));
-    LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
-    double found = ls_optimizer_norm(s->program);
-    if (!isfinite(found))
-        return ls_fail(LS_EINVAL,
-                       "step %" PRIu64 ": the gradient's norm is %s; a lower optim.lr or a longer optim.warmup helps "
-                       "most often, and --debug.check_finite=true names the operation",
-                       t - 1, isnan(found) ? "not a number" : "infinite");
-    *norm = found;
-    return LS_OK;
+    ls_status st = ls_program_run(s->program, LS_OPTIMIZER_STEP);
+    if (st == LS_OK || st == LS_EINVAL) *norm = ls_optimizer_norm(s->program);
+    return st == LS_EINVAL ? ls_fail_at(st, "step %" PRIu64, t) : st;
 }
 
 void step_fill_pictures(struct step *s, uint64_t first)

@@ -17,6 +17,9 @@
 #include "lockstep/optim.h"
 #include "train/feed.h"
 
+/* debug.non_finite: a value of update `step` (1, 2, ...), micro-batch `micro`, made NaN on one rank. name NULL: none. */
+struct step_fault { int64_t step, rank, micro; const char *name; };
+
 struct step {
     ls_model     model;                 /* of a language model */
     bool         image;                 /* it is an image model: samples are pictures, T is 1, targets are labels */
@@ -31,6 +34,7 @@ struct step {
     struct feed  feed;
     double       executed;              /* FLOPs of a step, all ranks; of a plan: this rank's, times the ranks */
     uint64_t seed;                      /* of the run; a planted bug gives the store another */
+    struct step_fault fault;
     bool   mean_of_means;               /* a planted bug: each rank divides by its own count */
     size_t global;                      /* samples of a step, over all ranks */
     size_t begin, end;                  /* of them, this rank's share */
@@ -50,10 +54,18 @@ ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *
 void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 
 /* The loss, with that of the experts' routers, and gradients of the step; `index` (0, 1, ...) keys dropout. *valid: tokens that
- * count, of all ranks, as is the loss. A loss that is not finite is LS_EINVAL; parameters are as they were. */
+ * count, of all ranks, as is the loss. A loss that is not finite is LS_EINVAL on all ranks, with *loss and *valid set. */
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid);
-/* Update number t (1, 2, ...). *norm: of the whole gradient before clipping; not finite: LS_EINVAL. */
+/* Update number t (1, 2, ...). *norm: of the whole gradient before clipping. Where that is not finite: LS_EINVAL on all ranks with *norm
+ * set, and parameters and optimizer state are as they were. */
 ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
+
+/* After one of the two found a value that is not finite: out names the first one that is met when the step's micro-batches run again, and
+ * *rank the rank that computed it, the same on all ranks (non_finite.c). Parameters and optimizer state are as they were. Collective. */
+enum { NON_FINITE_ROOM = 512 };
+ls_status step_find_non_finite(struct step *s, uint64_t index, int *rank, char out[NON_FINITE_ROOM]);
+/* Forward and backward of the step's micro-batches, after step_gradients() and with the same numbers. */
+ls_status step_run_again(struct step *s, uint64_t index);
 
 /* An image model's micro-batches of the step whose samples begin at `first`; rows beyond this rank's share get label -1. */
 void step_fill_pictures(struct step *s, uint64_t first);

@@ -9,6 +9,7 @@
 #include "parallel/partition.h"
 #include "parallel/pipeline.h"
 #include "program/gradient.h"
+#include "program/non_finite.h"
 
 /* ---- the model ---- */
 
@@ -167,6 +168,9 @@ static ls_status plant(const struct config *c, struct step *s, ls_store_options 
     };
     enum config_plant bug = (enum config_plant)c->debug.plant;
 
+    struct config_fault fault = config_fault(c);
+
+    s->fault = (struct step_fault){ fault.step, fault.rank, fault.micro, fault.name };
     s->mean_of_means = bug == PLANT_MEAN_OF_MEANS;
     if (bug == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
     router_loss_plant(bug == PLANT_AUX_DROPPED ? 0 : bug == PLANT_AUX_TIMES_DP ? (double)c->parallel.dp : 1);
@@ -175,6 +179,15 @@ static ls_status plant(const struct config *c, struct step *s, ls_store_options 
     LS_TRY(pipeline_plant(bug == PLANT_LOST_LAYERS ? "lost_layers" : NULL, true));
     LS_TRY(partition_plant(partition[bug], partition[bug] != NULL));
     return data_plant(data[bug], bug != PLANT_NONE);
+}
+
+static ls_status check_fault(const struct step *s)
+{
+    bool possible = !s->fault.name || s->fault.rank != s->ranks.rank;
+    ls_program *p;
+
+    for (int i = 0; !possible && (p = step_program(s, i)); i++) possible = program_can_poison(p, s->fault.name);
+    return possible ? LS_OK : ls_fail(LS_EINVAL, "debug.non_finite: rank %d runs no op that reads or writes '%s'", s->ranks.rank, s->fault.name);
 }
 
 static ls_status open_step(const struct config *c, bool plan_only, struct step *s)
@@ -195,6 +208,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
     if (plan_only) return LS_OK;
+    LS_TRY(check_fault(s));
     LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.context, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
     return allocate_tokens(s);
 }

@@ -3,12 +3,15 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/stop.h"
+
+enum { SKIPPED_MOST = 10 };  /* steps in a row without an update: more is no accident */
 
 /* ---- one step ---- */
 
@@ -94,6 +97,27 @@ static void note_axes(const struct trainer *t, struct metrics *m, const double *
         if (m->axis[a] >= 0) m->axis[a] -= before[a];
 }
 
+/* What to do with a step whose loss or norm is not finite; its parameters and state are as before. st and its message: which of the two. */
+static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
+{
+    bool skip = t->config->train.non_finite == NON_FINITE_SKIP && ++t->skipped <= SKIPPED_MOST;
+    char what[96], row[48] = "", kept[64] = "";
+    int rank;
+
+    snprintf(what, sizeof what, "%s", ls_errmsg());
+    if (isfinite(m->loss))
+        snprintf(what, sizeof what, "step %" PRIu64 ": the gradient norm is %s", m->step, isnan(m->grad_norm) ? "NaN" : "infinite");
+    else m->grad_norm = NAN;
+    LS_TRY(step_find_non_finite(&t->step, t->state.step, &rank, t->non_finite));
+    m->skipped = skip;
+    if (skip) return ls_fail(LS_OK, "%s: the update is skipped; first: %s", what, t->non_finite);
+    if (rank != t->ranks.rank) return ls_fail(st, "%s: stopped by rank %d, which names the value", what, rank);
+    if (t->skipped) snprintf(row, sizeof row, ", %d steps in a row", t->skipped);
+    if (t->saved_step != UINT64_MAX) snprintf(kept, sizeof kept, ", the checkpoint of step %" PRIu64 " is intact", t->saved_step);
+    return ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row,
+                   t->non_finite, kept);
+}
+
 /* Fetch, gradients, update, with the times of each; exposed communication is taken out of the part that it was in. */
 static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
 {
@@ -102,14 +126,16 @@ static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
 
     LS_TRY(fetch(t));
     fetched = base_now();
-    LS_TRY(step_gradients(&t->step, t->state.step, &m->loss, valid));
+    ls_status st = step_gradients(&t->step, t->state.step, &m->loss, valid);
     updated = base_now();
     double between = read_comm(comm);
-    LS_TRY(step_update(&t->step, m->lr, m->step, &m->grad_norm));
+    if (st == LS_OK) st = step_update(&t->step, m->lr, m->step, &m->grad_norm);
     m->data = fetched - began;
     m->compute = fmax(0, updated - fetched - (between - before));
     m->optimizer = fmax(0, base_now() - updated - (read_comm(comm) - between));
-    return LS_OK;
+    if (st == LS_EINVAL && !(isfinite(m->loss) && isfinite(m->grad_norm))) return lose_step(t, m, st);
+    t->skipped = 0;
+    return st;
 }
 
 static ls_status take_step(struct trainer *t, struct metrics *m)
@@ -288,6 +314,7 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     LS_TRY(agree_to_stop(t));
     while (t->state.step < steps && !must_leave(t)) {
         LS_TRY(take_step(t, &m));
+        if (m.skipped) warn(t, w, "");
         LS_TRY(run_folder_put_own(&t->folder, &m));
         LS_TRY(meet(t, &m));
         LS_TRY(after_step(t, w, &m, t->state.step == steps));
