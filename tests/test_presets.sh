@@ -47,7 +47,8 @@ sample=$(sed -n 's/^sample *//p' out.txt)
 sh -c "$sample" >sample.txt 2>err.txt || bad "$sample: $(cat err.txt)"
 
 # The trace of a resumed run stands beside the first one.
-traced="--data.text=text.txt --model.preset=llama-tiny --train.global_batch=1 --train.eval_every=0 --train.eval_batches=1 --log.trace=true --run.dir=traced"
+traced="--data.text=text.txt --model.preset=llama-tiny --train.global_batch=1 --train.eval_every=0 --train.eval_batches=1
+        --log.trace=true --run.dir=traced"
 # shellcheck disable=SC2086
 "$lockstep" train $traced --train.steps=2 >out.txt 2>err.txt || bad "traced: $(cat err.txt)"
 cp traced/trace.json first.json

@@ -1,7 +1,7 @@
 /* test_tensorboard.c - the events of a run that was stopped and resumed, read as TensorBoard reads them.
  *
- * TensorBoard loads a run's files in the order of their names. A session_log with status START and step s drops every scalar with step s or later
- * that it has seen before (tensorboard/backend/event_processing/event_accumulator.py, _Purge).
+ * TensorBoard loads a run's files in the order of their names. A session_log with status START and step s drops every scalar with step s
+ * or later that it has seen before (tensorboard/backend/event_processing/event_accumulator.py, _Purge).
  */
 #include <setjmp.h>
 #include <stdarg.h>

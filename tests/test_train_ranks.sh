@@ -75,7 +75,7 @@ done
 for file in metrics metrics.rank_0000 metrics.rank_0001; do
     [ "$(wc -l <seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl has not a line a step"
     for key in '"comm":{"all_reduce":{"calls":[0-9]*,"bytes":[0-9]*,"seconds":[^,]*,"exposed":[^,]*}' \
-               '"time":{"compute":[^,]*,"exposed":[^,]*,"optimizer":[^,]*,"data":[^,]*}' '"communication":[0-9]*' '"offload":0'; do
+               '"time":{"compute":[^,]*,"exposed":[^,]*,"bubble":[^,]*,"optimizer":[^,]*,"data":[^,]*,"other":[^,]*}' '"communication":[0-9]*' '"offload":0'; do
         [ "$(grep -c "$key" seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl: not $key in each line: $(tail -n 1 seen/$file.jsonl)"
     done
 done

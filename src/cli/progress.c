@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/terminal.h"
 
-static const double REDRAW_SECONDS = 0.1, SMOOTH = 0.9;
+static const double REDRAW_SECONDS = 0.1, SMOOTH = 0.9, DATA_MATTERS = 0.03;
 
 void progress_begin(struct progress *p, bool quiet)
 {
@@ -26,20 +26,37 @@ char *progress_duration(char out[24], double seconds)
     return out;
 }
 
+bool progress_time(char out[PROGRESS_TIME], const struct trainer *t, const double time[METRICS_TIMES])
+{
+    bool ranks = t->ranks.size > 1, has[METRICS_TIMES] = { true, ranks, t->step.pipeline != NULL, true, true, true };
+    double sum = 0;
+    size_t at = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < METRICS_TIMES; i++) sum += time[i];
+    if (!(sum > 0) || (!ranks && time[METRICS_DATA] < DATA_MATTERS * sum)) return false;
+    for (int i = 0; i < METRICS_TIMES && at < PROGRESS_TIME; i++)
+        if (has[i])
+            at += (size_t)snprintf(out + at, PROGRESS_TIME - at, "%s%s%s %.0f%%", at ? "  " : "", metrics_time_name((enum metrics_time)i),
+                                   i == METRICS_EXPOSED ? " comm" : "", 100 * time[i] / sum);
+    return true;
+}
+
 /* The first step is slower than the others and is forgotten as soon as there is a second. */
 static void smooth(struct progress *p, const struct trainer *t, const struct metrics *m)
 {
     uint64_t made = m->step - t->first_step;
 
     p->seconds = made <= 2 ? m->step_seconds : SMOOTH * p->seconds + (1 - SMOOTH) * m->step_seconds;
-    p->loss = made <= 1 ? m->loss : SMOOTH * p->loss + (1 - SMOOTH) * m->loss;
+    if (!isfinite(m->loss)) return;  /* a step that is skipped */
+    p->loss = made <= 1 || p->loss == 0 ? m->loss : SMOOTH * p->loss + (1 - SMOOTH) * m->loss;
 }
 
 /* ---- a line every few steps ---- */
 
 static void put_line(const struct trainer *t, const struct metrics *m, double left)
 {
-    char stamp[32], rate[32], eta[24];
+    char split[PROGRESS_TIME], stamp[32], rate[32], eta[24];
     time_t now = time(NULL);
     struct tm utc;
 
@@ -51,6 +68,7 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
     if (!isnan(m->mfu)) printf("  mfu %.1f%%", 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
+    if (progress_time(split, t, m->time)) printf("%*s%s\n", (int)strlen(stamp) + 2, "", split);
     fflush(stdout);
 }
 
@@ -70,15 +88,17 @@ static void put_bar(double share, int width)
 /* On a narrow terminal the bar goes first, then the end of the words: a line that wraps could not be redrawn. */
 static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
 {
-    char head[64], words[160], rate[32], eta[24], share_of_peak[24] = "";
+    char head[64], words[192], waits[64] = "", rate[32], eta[24], share_of_peak[24] = "";
     int64_t steps = t->config->train.steps;
     double share = (double)m->step / (double)MAX(steps, 1),
            mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
     snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
     if (!isnan(mfu)) snprintf(share_of_peak, sizeof share_of_peak, "  mfu %2.0f%%", 100 * mfu);
-    snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
-             t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left));
+    if (t->ranks.size > 1)
+        snprintf(waits, sizeof waits, "  comm %.0f%%", 100 * (m->time[METRICS_EXPOSED] + m->time[METRICS_BUBBLE]) / m->step_seconds);
+    snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left%s", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
+             t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left), waits);
     int room = terminal_width() - 1 - (int)strlen(head), bar = room - (int)strlen(words);
     if (bar < 0) words[MAX(room, 0)] = '\0';
 

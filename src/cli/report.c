@@ -167,6 +167,15 @@ static void put_speed(const struct trainer *t)
     if (!isnan(hfu)) put_peak(t, hfu);
 }
 
+static void put_time(const struct trainer *t)
+{
+    char split[PROGRESS_TIME];
+
+    if (!progress_time(split, t, t->time)) return;
+    label("time");
+    printf("%s\n", split);
+}
+
 static void put_bytes(const char *name, const size_t *planned, size_t measured)
 {
     char left[16] = "", right[16];
@@ -220,6 +229,7 @@ void report_end(const struct trainer *t)
     printf("\n");
     put_steps(t);
     put_speed(t);
+    put_time(t);
     put_memory(t);
     label("checkpoint");
     printf("%s\n", checkpoint ? checkpoint : "none");

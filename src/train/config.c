@@ -72,8 +72,8 @@ static const struct option rows[] = {
     INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples that a rank computes at once; -1: the rest, where accumulate is -1 too at most 8"),
     INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step (parallel.accumulate is the same); -1: the rest"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
-    ENUM(train.non_finite, "stop", "stop|skip", T, "if the loss or the gradient norm is NaN or infinite: stop and name the first such value, or skip the "
-                                                   "update with a warning; parameters keep their values either way"),
+    ENUM(train.non_finite, "stop", "stop|skip", T, "response to a loss or gradient norm that is NaN or infinite, before the update: stop and name the "
+                                                   "first such value, or skip the update with a warning"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "batches of global_batch samples of an evaluation; 0: all validation samples"),
 

@@ -32,13 +32,17 @@ static void put_comm(const struct metrics *m, struct json_out *out)
     json_end_object(out);
 }
 
+const char *metrics_time_name(enum metrics_time i)
+{
+    static const char *const names[METRICS_TIMES] = { "compute", "exposed", "bubble", "optimizer", "data", "other" };
+
+    return names[i];
+}
+
 static void put_time(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, "time");
-    json_put_real(out, "compute", m->compute);
-    json_put_real(out, "exposed", m->exposed);
-    json_put_real(out, "optimizer", m->optimizer);
-    json_put_real(out, "data", m->data);
+    for (int i = 0; i < METRICS_TIMES; i++) json_put_real(out, metrics_time_name((enum metrics_time)i), m->time[i]);
     json_end_object(out);
 }
 

@@ -14,14 +14,16 @@
  *                        activations communication offload other; and peak, the most of their sum
  *     comm               {op: {calls bytes seconds exposed}} of the step, for the ops that were called: bytes that one rank
  *                        put on the wire, seconds from start to end, and the part of them that it waited
- *     time               {compute exposed optimizer data}: where step_seconds went; exposed is communication waited for
+ *     time               {compute exposed bubble optimizer data other}: where step_seconds went, in seconds; their sum is step_seconds.
+ *                        exposed: communication waited for; bubble: a pipeline's wait for other stages; other: the rest
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
  *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has nothing to do
  *     expert_load        of a model with experts: a list a layer of the tokens of this step that chose each
  *     skipped            true, of a step whose loss or grad_norm is not finite (null then) and train.non_finite=skip
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
- * On several ranks loss, tokens and their rate are of all of them, memory, comm and time each the largest rank's.
+ * On several ranks loss, tokens and their rate are of all of them, memory, comm and axis each the largest rank's, step_seconds and time the
+ * mean of the ranks.
  */
 #ifndef LS_TRAIN_METRICS_H
 #define LS_TRAIN_METRICS_H
@@ -31,6 +33,7 @@
 #include "base/mem.h"
 #include "lockstep/comm.h"
 
+enum metrics_time { METRICS_COMPUTE, METRICS_EXPOSED, METRICS_BUBBLE, METRICS_OPTIMIZER, METRICS_DATA, METRICS_OTHER, METRICS_TIMES };
 enum metrics_axis { METRICS_DP, METRICS_CP, METRICS_TP, METRICS_PP, METRICS_EP, METRICS_AXES };
 
 struct metrics {
@@ -38,7 +41,7 @@ struct metrics {
     double   loss, grad_norm, lr, tokens_per_second, step_seconds, mfu, hfu;
     struct mem_stats memory;
     ls_comm_count comm[LS_COLLECTIVES];
-    double   compute, exposed, optimizer, data;  /* seconds */
+    double   time[METRICS_TIMES];                /* seconds */
     double   axis[METRICS_AXES];                 /* seconds; below 0: no ranks along it */
     const double *load;                          /* [layers,experts], borrowed; NULL: no experts */
     size_t   layers, experts;
@@ -47,6 +50,8 @@ struct metrics {
     bool     evaluated;
     double   val_loss;
 };
+
+const char *metrics_time_name(enum metrics_time i);
 
 /* One object without a line feed, into out (zeroed or emptied). */
 void metrics_put_json(const struct metrics *m, struct json_out *out);

@@ -36,14 +36,30 @@ static void note_memory(struct trainer *t, const struct metrics *m)
     t->most.total_peak = MAX(t->most.total_peak, m->memory.total_peak);
 }
 
-static void note_speed(struct trainer *t, struct metrics *m, double began)
+static void note_speed(const struct trainer *t, struct metrics *m, double seconds)
 {
-    m->step_seconds = base_now() - began;
-    m->tokens_per_second = (double)m->tokens / m->step_seconds;
-    m->mfu = step_model_flops(&t->step) / m->step_seconds / t->peak_flops;
-    m->hfu = step_executed_flops(&t->step) / m->step_seconds / t->peak_flops;
+    m->step_seconds = seconds;
+    m->tokens_per_second = (double)m->tokens / seconds;
+    m->mfu = step_model_flops(&t->step) / seconds / t->peak_flops;
+    m->hfu = step_executed_flops(&t->step) / seconds / t->peak_flops;
+}
+
+static void note_totals(struct trainer *t, const struct metrics *m)
+{
     t->seconds += m->step_seconds;
     t->tokens += m->tokens;
+    for (int i = 0; i < METRICS_TIMES; i++) t->time[i] += m->time[i];
+}
+
+/* Waiting for other stages is communication that is waited for; the parts add up to the step. */
+static void split_time(const struct trainer *t, struct metrics *m, double bubble)
+{
+    double *time = m->time, rest = m->step_seconds;
+
+    time[METRICS_BUBBLE] = t->step.pipeline ? fmin(bubble, time[METRICS_EXPOSED] + time[METRICS_BUBBLE]) : 0;
+    time[METRICS_EXPOSED] -= time[METRICS_BUBBLE];
+    for (int i = 0; i < METRICS_OTHER; i++) rest -= time[i];
+    time[METRICS_OTHER] = fmax(0, rest);
 }
 
 static double read_comm(ls_comm_count *out)
@@ -61,9 +77,9 @@ static void note_comm(struct metrics *m, const ls_comm_count *before)
 {
     ls_comm_count now[LS_COLLECTIVES];
 
-    m->exposed = read_comm(now);
+    m->time[METRICS_EXPOSED] = read_comm(now);
     for (int op = 0; op < LS_COLLECTIVES; op++) {
-        m->exposed -= before[op].exposed;
+        m->time[METRICS_EXPOSED] -= before[op].exposed;
         m->comm[op] = (ls_comm_count){ now[op].calls - before[op].calls, now[op].bytes - before[op].bytes,
                                        now[op].seconds - before[op].seconds, now[op].exposed - before[op].exposed };
     }
@@ -130,9 +146,10 @@ static ls_status compute(struct trainer *t, struct metrics *m, size_t *valid)
     updated = base_now();
     double between = read_comm(comm);
     if (st == LS_OK) st = step_update(&t->step, m->lr, m->step, &m->grad_norm);
-    m->data = fetched - began;
-    m->compute = fmax(0, updated - fetched - (between - before));
-    m->optimizer = fmax(0, base_now() - updated - (read_comm(comm) - between));
+    double ended = base_now(), after = read_comm(comm);
+    m->time[METRICS_DATA] = fetched - began;
+    m->time[METRICS_OPTIMIZER] = fmax(0, ended - updated - (after - between));
+    m->time[METRICS_COMPUTE] = fmax(0, ended - fetched - (after - before) - m->time[METRICS_OPTIMIZER]);
     if (st == LS_EINVAL && !(isfinite(m->loss) && isfinite(m->grad_norm))) return lose_step(t, m, st);
     t->skipped = 0;
     return st;
@@ -155,34 +172,44 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     t->state.tokens += valid;
     m->tokens = valid;
     m->tokens_seen = t->state.tokens;
-    note_speed(t, m, began);
+    note_speed(t, m, base_now() - began);
     note_comm(m, comm);
     note_axes(t, m, axis);
+    split_time(t, m, t->step.pipeline ? ls_pipeline_spent_last(t->step.pipeline).waiting : 0);
     mem_read(&m->memory);
     return LS_OK;
 }
 
 /* ---- what ranks tell each other behind a step ---- */
 
-static ls_status note_bubble(const struct trainer *t, struct metrics *m)
+/* Seconds become the mean of the ranks. A stage that is done waits for the one that takes longest: `longest` of any rank. */
+static ls_status share_time(struct trainer *t, struct metrics *m, double longest)
 {
-    if (!t->step.pipeline) return LS_OK;
-    ls_pipeline_spent spent = ls_pipeline_spent_last(t->step.pipeline);
-    double busy = spent.forward + spent.backward + spent.weights, longest = spent.total;
-    LS_TRY(ranks_sum(&t->ranks, &busy, 1));
-    LS_TRY(ranks_most(&t->ranks, &longest, 1));
-    m->bubble = 1 - busy / (longest * t->ranks.size);
+    ls_pipeline_spent spent = t->step.pipeline ? ls_pipeline_spent_last(t->step.pipeline) : (ls_pipeline_spent){ 0 };
+    enum { SECONDS = METRICS_TIMES, BUSY, SUMS };
+    double sums[SUMS] = { [SECONDS] = m->step_seconds, [BUSY] = spent.forward + spent.backward + spent.weights };
+    int n = t->ranks.size;
+
+    if (t->step.pipeline) {
+        m->time[METRICS_EXPOSED] += m->time[METRICS_BUBBLE];
+        m->time[METRICS_BUBBLE] = 0;
+        split_time(t, m, spent.waiting + (longest - spent.total));
+    }
+    memcpy(sums, m->time, sizeof m->time);
+    LS_TRY(ranks_sum(&t->ranks, sums, SUMS));
+    for (int i = 0; i < METRICS_TIMES; i++) m->time[i] = sums[i] / n;
+    if (t->step.pipeline) m->bubble = 1 - sums[BUSY] / (longest * n);
+    note_speed(t, m, sums[SECONDS] / n);
     return LS_OK;
 }
 
 /* Figures of one rank become the largest of any; what one was asked to do, all do. */
 static ls_status meet(struct trainer *t, struct metrics *m)
 {
-    enum { STOP, SAVE, PEAK, TIMES, MEMORY = TIMES + 4, AXES = MEMORY + MEM_CATEGORIES, COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
-    double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = stop_take_save(), [PEAK] = (double)m->memory.total_peak },
-           *times[4] = { &m->compute, &m->exposed, &m->optimizer, &m->data };
+    enum { STOP, SAVE, PEAK, PIPELINE, MEMORY, AXES = MEMORY + MEM_CATEGORIES, COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
+    double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = stop_take_save(), [PEAK] = (double)m->memory.total_peak };
 
-    for (int i = 0; i < 4; i++) told[TIMES + i] = *times[i];
+    if (t->step.pipeline) told[PIPELINE] = ls_pipeline_spent_last(t->step.pipeline).total;
     for (int i = 0; i < MEM_CATEGORIES; i++) told[MEMORY + i] = (double)m->memory.peak[i];
     memcpy(&told[AXES], m->axis, sizeof m->axis);
     for (int i = 0; i < LS_COLLECTIVES; i++) {
@@ -191,12 +218,11 @@ static ls_status meet(struct trainer *t, struct metrics *m)
         memcpy(&told[COMM + 4 * i], (double[4]){ (double)c->calls, (double)c->bytes, c->seconds, c->exposed }, 4 * sizeof *told);
     }
     LS_TRY(ranks_most(&t->ranks, told, TOLD));
-    LS_TRY(note_bubble(t, m));
+    LS_TRY(share_time(t, m, told[PIPELINE]));
     memcpy(m->axis, &told[AXES], sizeof m->axis);
     t->stop = (int)told[STOP];
     t->save = told[SAVE] > 0;
     m->memory.total_peak = (size_t)told[PEAK];
-    for (int i = 0; i < 4; i++) *times[i] = told[TIMES + i];
     for (int i = 0; i < MEM_CATEGORIES; i++) m->memory.peak[i] = (size_t)told[MEMORY + i];
     for (int i = 0; i < LS_COLLECTIVES; i++) {
         const double *c = &told[COMM + 4 * i];
@@ -204,6 +230,7 @@ static ls_status meet(struct trainer *t, struct metrics *m)
         m->comm[i] = (ls_comm_count){ (uint64_t)c[0], (uint64_t)c[1], c[2], c[3] };
     }
     note_memory(t, m);
+    note_totals(t, m);
     return LS_OK;
 }
 

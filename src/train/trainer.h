@@ -41,6 +41,7 @@ struct trainer {
     struct metrics    last;          /* of the last step */
     struct mem_stats  most;          /* highest peaks of any step */
     double            seconds;       /* of all steps made here */
+    double            time[METRICS_TIMES];  /* the same by what they went into */
     uint64_t          tokens;        /* of all steps made here */
     double            val_loss;      /* of the last evaluation; NaN: none */
     int               skipped;       /* steps in a row without an update, up to now */
