@@ -19,6 +19,7 @@
 #include "cli/terminal.h"
 #include "train/launch.h"
 #include "train/parity.h"
+#include "train/parity_routes.h"
 
 static const char *sides[2], *against;
 static struct parity_run own;  /* of --write */
@@ -232,18 +233,36 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_end_object(j);
 }
 
-static ls_status put_json(const struct parity_result *r)
+/* What a side that followed the other found of the experts that its tokens go to. */
+static void put_routes(struct json_out *j, const struct parity_rerouted *e)
+{
+    json_begin_object(j, "experts");
+    json_put_int(j, "choices", (int64_t)e->tokens);
+    json_put_int(j, "taken", (int64_t)e->taken);
+    json_put_int(j, "drops_taken", (int64_t)e->dropped);
+    json_put_int(j, "beyond", (int64_t)e->beyond);
+    json_put_real(j, "margin", e->margin);
+    json_put_real(j, "allowed", e->threshold);
+    json_put_int(j, "step", (int64_t)e->step);
+    json_put_int(j, "layer", e->layer);
+    json_put_int(j, "sample", e->sample);
+    json_put_int(j, "token", e->token);
+    json_end_object(j);
+}
+
+static ls_status put_json(const struct parity_result *r, const struct parity_rerouted *e)
 {
     struct json_out j = { 0 };
 
     json_begin_object(&j, NULL);
-    json_put_bool(&j, "equal", r->equal);
+    json_put_bool(&j, "equal", r->equal && !e->beyond);
     json_put_int(&j, "steps", (int64_t)r->steps);
     json_put_int(&j, "tensors", (int64_t)r->tensors);
     if (checkpoint) json_put_int(&j, "states", (int64_t)r->states);
     json_put_int(&j, "compared", (int64_t)r->compared);
     json_put_int(&j, "same_bits", (int64_t)r->same_bits);
     json_put_int(&j, "gates_taken", (int64_t)r->taken);
+    if (e->tokens) put_routes(&j, e);
     if (!r->equal) put_difference(&j, "first", r, &r->first);
     json_begin_object(&j, "largest");
     for (int k = 0; k < PARITY_KINDS; k++)
@@ -256,14 +275,24 @@ static ls_status put_json(const struct parity_result *r)
     return st;
 }
 
-static void put_table(const struct parity_result *r)
+static void say_routes(const struct parity_rerouted *e)
 {
-    if (r->equal)
+    if (!e->taken && !e->dropped) return;
+    printf("  %" PRIu64 " of %" PRIu64 " choices of experts were others than the reference's within rounding and were replaced by them: the logits are\n"
+           "  at most %.1e of their root mean square apart (layer %" PRId64 ", sample %" PRId64 ", token %" PRId64 "), %.1e allowed\n",
+           e->taken, e->tokens, e->margin, e->layer, e->sample, e->token, e->threshold);
+    if (e->dropped) printf("  %" PRIu64 " more kept their experts and were dropped, or not, as in the reference\n", e->dropped);
+}
+
+static void put_table(const struct parity_result *r, const struct parity_rerouted *e)
+{
+    if (r->equal && !e->beyond)
         printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
                " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
     if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
     if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were set to the reference's side of it\n", r->taken);
+    if (!e->beyond) say_routes(e);
     printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "allowed", "ulp", "in");
     for (int k = 0; k < PARITY_KINDS; k++) {
         const struct parity_difference *d = &r->largest[k];
@@ -276,14 +305,23 @@ static void put_table(const struct parity_result *r)
     }
 }
 
-static ls_status report(const struct parity_result *r)
+static ls_status fail_routes(const struct parity_rerouted *e)
+{
+    return ls_fail(LS_EINVAL,
+                   "the layouts differ first in step %" PRIu64 ", experts of layer %" PRId64 " (forward): sample %" PRId64 ", token %" PRId64
+                   " goes to %s, %.2e of the logits' root mean square apart (%.1e allowed); in all %" PRIu64 " of %" PRIu64 " choices differ by more than rounding",
+                   e->step, e->layer, e->sample, e->token, e->text, e->margin, e->threshold, e->beyond, e->tokens);
+}
+
+static ls_status report(const struct parity_result *r, const struct parity_rerouted *e)
 {
     const struct parity_difference *d = &r->first;
     const char *direction = parity_direction(r, d->kind), *noun = parity_noun(d);
     char rule[64] = "";
 
-    if (json) LS_TRY(put_json(r));
-    else put_table(r);
+    if (json) LS_TRY(put_json(r, e));
+    else put_table(r, e);
+    if (e->beyond && (r->equal || (d->kind != PARITY_START && e->step <= d->step))) return fail_routes(e);
     if (r->equal) return LS_OK;
     if (d->copies)
         return ls_fail(LS_EINVAL,
@@ -349,6 +387,7 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
     const char *other = against;
     struct parity_bounds bounds;
     struct parity_result result;
+    struct parity_rerouted routed;
 
     LS_TRY(parity_bounds_of(&s[0].in.config, against ? &s[0].in.config : &s[1].in.config, &bounds));
     LS_TRY(run_side(in, &s[0], folder, 'a', against));
@@ -358,7 +397,9 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
     }
     if (drift) return report_drift(s[0].file, other);
     LS_TRY(parity_compare(s[0].file, other, against != NULL, &bounds, &result));
-    return report(&result);
+    if (against) LS_TRY(parity_routes_compare(s[0].file, against, (uint64_t)steps, &routed));
+    else LS_TRY(parity_routes_compare(other, s[0].file, (uint64_t)steps, &routed));
+    return report(&result, &routed);
 }
 
 static ls_status run_both(struct invocation *in)

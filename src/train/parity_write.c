@@ -7,6 +7,7 @@
 #include "checkpoint/verify.h"
 #include "lockstep/checkpoint.h"
 #include "train/parity_gates.h"
+#include "train/parity_routes.h"
 #include "train/random_tokens.h"
 
 static const double IGNORED = 0.1;  /* of the targets: ranks then hold unequal counts */
@@ -19,6 +20,7 @@ struct side {
     struct parity_writer writer;
     struct parity_file follow;
     struct parity_gates *gates;
+    struct parity_routes *routes;
 };
 
 static ls_status take_step(struct side *s, uint64_t index)
@@ -28,8 +30,10 @@ static ls_status take_step(struct side *s, uint64_t index)
 
     random_tokens(&s->step, index, IGNORED);
     LS_TRY(parity_gates_begin(s->gates, index));
+    LS_TRY(parity_routes_begin(s->routes, index));
     LS_TRY(step_gradients(&s->step, index, &loss, &valid));
     LS_TRY(parity_gates_end(s->gates, &s->writer));
+    LS_TRY(parity_routes_end(s->routes, index));
     LS_TRY(step_update(&s->step, s->config->optim.lr, index + 1, &norm));
     LS_TRY(parity_put(&s->writer, RECORD_LOSS, index, 0, &loss, 1));
     LS_TRY(parity_put(&s->writer, RECORD_NORM, index, 0, &norm, 1));
@@ -97,6 +101,7 @@ static ls_status open_side(struct side *s, const struct ranks *ranks)
     if (ranks->rank == 0) LS_TRY(file_writer_open(s->run->path, &s->out));
     LS_TRY(parity_bounds_of(s->config, s->config, &bounds));
     LS_TRY(parity_gates_open(&s->step, bounds.most, s->run->follow ? &s->follow : NULL, &s->gates));
+    LS_TRY(parity_routes_open(&s->step, bounds.most, s->run->path, s->run->follow, &s->routes));
     return parity_writer_open(&s->step, s->out, &s->writer);
 }
 
@@ -110,6 +115,7 @@ ls_status parity_write(const struct config *c, const struct ranks *ranks, const 
     if (st == LS_OK && s.out) st = file_writer_publish(&s.out);
     file_writer_abandon(&s.out);
     parity_gates_close(&s.gates);
+    parity_routes_close(&s.routes);
     parity_writer_close(&s.writer);
     parity_file_close(&s.follow);
     step_close(&s.step);

@@ -1,0 +1,209 @@
+/* test_parity_routes.c - choices of experts that one side of a comparison writes and another takes: within the threshold they are taken and
+ * change what is computed, beyond it they are reported with step, layer, sample and token. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/parity_routes.h"
+#include "train/random_tokens.h"
+
+#define TRY(call)                                             \
+    do {                                                      \
+        ls_status try_ = (call);                              \
+        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
+    } while (0)
+
+enum { LAYERS = 2, SAMPLES = 4, TIME = 8, CHOSEN = 2, WIDTH = PARITY_ROUTE_HEAD + CHOSEN, ROWS = LAYERS * SAMPLES * TIME };
+
+static char folder[] = "/tmp/test_parity_routes-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][128];
+    static int turn;
+
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+    return path[turn];
+}
+
+/* A step of two micro-batches. Gives the gradient's sum of squares with a sign of its own for each element, so that any change shows. */
+static double side(const char *path, const char *follow, double threshold, const char *extra)
+{
+    static const char *const said[][2] = {
+        { "model.preset", "mixtral-tiny" }, { "data.seq_len", "8" }, { "train.global_batch", "4" }, { "train.micro_batch", "2" },
+        { "train.accumulate", "2" }, { "precision.compute", "fp32" }, { "launch.threads", "1" },
+    };
+    struct ranks alone = RANKS_ALONE;
+    struct parity_routes *r;
+    struct options o;
+    struct config c;
+    struct step s;
+    ls_model m;
+    double loss, sum = 0;
+    size_t valid;
+
+    TRY(options_open(config_table(), &c, VERB_PARITY, &o));
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
+        TRY(options_set(&o, said[i][0], said[i][1], "test"));
+    if (extra)
+        TRY(options_set(&o, "model.capacity", extra, "test"));
+    TRY(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
+    TRY(config_check(&c, VERB_PARITY));
+    TRY(config_model(&c, 0, &m));
+    TRY(step_open(&c, &m, &alone, false, &s));
+    TRY(parity_routes_open(&s, threshold, path, follow, &r));
+    assert_non_null(r);
+    random_tokens(&s, 0, 0);
+    TRY(parity_routes_begin(r, 0));
+    TRY(step_gradients(&s, 0, &loss, &valid));
+    TRY(parity_routes_end(r, 0));
+    for (size_t i = 0; i < ls_store_count(s.store); i++)
+        for (size_t e = 0; e < ls_tensor_count(ls_store_grad(s.store, i)); e++) {
+            double g = ((const float *)ls_tensor_data(ls_store_grad(s.store, i)))[e];
+
+            sum += g * g * (1 + (double)(e % 7));
+        }
+    parity_routes_close(&r);
+    step_close(&s);
+    options_close(&o);
+    return sum;
+}
+
+/* The reference's choice of row `row`, or another one: the experts that it did not choose (of four). */
+static void change_rows(const char *path, size_t row, int count)
+{
+    char *name = parity_routes_path(path, 0), *data;
+    int32_t *at;
+    size_t bytes;
+
+    TRY(file_read(name, &data, &bytes));
+    assert_int_equal(bytes, sizeof(struct parity_routes_head) + ROWS * WIDTH * sizeof *at);
+    for (int k = 0; k < count; k++) {
+        int32_t chosen[2];
+
+        at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head)) + (row + (size_t)k) * WIDTH + PARITY_ROUTE_HEAD;
+        memcpy(chosen, at, sizeof chosen);
+        for (int32_t e = 0, n = 0; e < 4; e++)
+            if (e != chosen[0] && e != chosen[1])
+                at[n++] = e;
+    }
+    TRY(file_write(name, data, bytes));
+    mem_free(data);
+    mem_free(name);
+}
+
+static void test_same(void **state)
+{
+    struct parity_rerouted e;
+    double plain = side(in_folder("a"), NULL, 0, NULL), same = side(in_folder("b"), in_folder("a"), 0, NULL);
+
+    (void)state;
+    assert_true(plain == same);
+    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    assert_true(e.tokens == ROWS && e.taken == 0 && e.beyond == 0 && e.dropped == 0 && e.layer == -1);
+}
+
+static void test_taken(void **state)
+{
+    struct parity_rerouted e;
+    size_t row = (1 * SAMPLES + 2) * TIME + 5;
+    double plain = side(in_folder("a"), NULL, 0, NULL), other;
+
+    (void)state;
+    change_rows(in_folder("a"), row, 1);
+    other = side(in_folder("b"), in_folder("a"), 1e6, NULL);
+    assert_true(other != plain);
+    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    assert_true(e.taken == 1 && e.beyond == 0 && e.layer == 1 && e.sample == 2 && e.token == 5 && e.margin > 0);
+    /* whoever follows the one who took it takes nothing else */
+    assert_true(side(in_folder("b"), in_folder("a"), e.margin * 1.001, NULL) == other);
+}
+
+static void test_beyond(void **state)
+{
+    struct parity_rerouted e;
+    double plain = side(in_folder("a"), NULL, 0, NULL);
+
+    (void)state;
+    change_rows(in_folder("a"), TIME + 3, 2);
+    assert_true(side(in_folder("b"), in_folder("a"), 1e-6, NULL) == plain);
+    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    assert_true(e.taken == 0 && e.beyond == 2 && e.step == 0 && e.layer == 0 && e.sample == 1 && e.token == 3 && e.margin > 1e-6);
+    assert_non_null(strstr(e.text, " in place of "));
+}
+
+/* A token that goes elsewhere leaves room for others: what the reference dropped is taken with it, and is beyond without it. */
+static void test_drops(void **state)
+{
+    struct parity_rerouted e;
+    char *name = parity_routes_path(in_folder("a"), 0), *data;
+    int32_t *at;
+    size_t bytes, k = 0;
+
+    (void)state;
+    side(in_folder("a"), NULL, 0, "0.6");
+    TRY(file_read(name, &data, &bytes));
+    at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head));
+    while (k < ROWS && at[k * WIDTH + PARITY_ROUTE_HEAD] >= 0) k++;
+    assert_true(k < ROWS);
+    at[k * WIDTH + PARITY_ROUTE_HEAD] = ~at[k * WIDTH + PARITY_ROUTE_HEAD];  /* it had room */
+    TRY(file_write(name, data, bytes));
+    side(in_folder("b"), in_folder("a"), 1e6, "0.6");
+    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    assert_true(e.beyond == 1 && e.taken == 0 && e.dropped == 0);
+    change_rows(in_folder("a"), k / TIME * TIME, 1);  /* its sample's first token went elsewhere */
+    side(in_folder("b"), in_folder("a"), 1e6, "0.6");
+    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    assert_true(e.beyond == 0 && e.taken == 1 && (k % TIME == 0 || e.dropped == 1));
+    mem_free(data);
+    mem_free(name);
+}
+
+static void test_cut(void **state)
+{
+    char *name = parity_routes_path(in_folder("a"), 0), *data;
+    struct parity_rerouted e;
+    size_t bytes;
+
+    (void)state;
+    side(in_folder("a"), NULL, 0, NULL);
+    side(in_folder("b"), in_folder("a"), 0, NULL);
+    TRY(file_read(name, &data, &bytes));
+    TRY(file_write(name, data, bytes - 4));
+    assert_int_equal(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e), LS_EFORMAT);
+    assert_non_null(strstr(ls_errmsg(), "not a list of choices"));
+    mem_free(data);
+    mem_free(name);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return file_remove_tree(folder) == LS_OK ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same), cmocka_unit_test(test_taken), cmocka_unit_test(test_beyond),
+        cmocka_unit_test(test_drops), cmocka_unit_test(test_cut),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
