@@ -100,6 +100,16 @@ equal "" "parallel.cp=2 parallel.ep=2" $mixtral $fp32 $sgd --train.global_batch=
 equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.context=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
     --model.drop=probability --model.balance=0.01 --data.seq_len=19
 
+# ---- experts in bf16: choices that tie may differ, are counted, and everything else is equal ----
+many="--model.preset=qwen3-moe-tiny --model.layers=6 --model.experts=16 --model.experts_per_token=4 --data.seq_len=64 --launch.threads=1"
+equal "" "parallel.tp=2" $mixtral --precision.compute=bf16 --train.global_batch=4
+equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 --model.balance=0.01
+equal "" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.ep=2" $many --precision.compute=bf16 --train.global_batch=4 --steps 1
+grep -q "choices of experts were others than the reference's within rounding" out.txt || bad "bf16 experts: no count: $(cat out.txt)"
+equal "" "parallel.dp=2 train.micro_batch=1" $mixtral $fp32 --train.global_batch=2 --model.aux_loss_scope=micro_batch
+"$lockstep" parity --a "" --b "parallel.dp=2" $mixtral $fp32 --train.micro_batch=1 --model.aux_loss_scope=micro_batch >out.txt 2>err.txt
+[ $? -eq 2 ] && grep -q "samples of a micro-batch on all data-parallel ranks: 1 in --a, 2 in --b" err.txt || bad "micro_batch scope: $(cat out.txt err.txt)"
+
 # ---- stages and schedules that a user writes down ----
 cat >mine <<'END'
 # two micro-batches forward, then one at a time

@@ -98,6 +98,7 @@ for mesh in "parallel.dp=2 parallel.ep=2" "parallel.dp=4 parallel.ep=2 parallel.
         sees reroute "$mesh recompute.mode=full" "$model" "$(gradient model.embed_tokens.weight)"
     done
 done
+sees no_reduce "parallel.tp=2" "$mixtral" "step 0, experts of layer 0 (forward): sample 0, token"
 sees expert_group "parallel.dp=4 parallel.ep=2" "$mixtral" "$(gradient model.layers.0.mlp.experts.gate_proj.weight)"
 sees aux_dropped "parallel.tp=2" "$mixtral" "$(gradient model.embed_tokens.weight)"
 sees reroute "recompute.mode=full" "$mixtral" "$(gradient model.embed_tokens.weight)"

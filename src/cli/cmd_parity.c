@@ -144,6 +144,27 @@ static ls_status check_moments(const struct config *a, const struct config *b)
     return LS_OK;
 }
 
+/* That loss is one of a micro-batch of all data-parallel ranks: other samples in it give another loss. */
+static ls_status check_scope(const struct config *a, const struct config *b)
+{
+    int64_t samples[2] = { a->parallel.dp * a->train.micro_batch, b->parallel.dp * b->train.micro_batch };
+    bool over[2];
+
+    for (int i = 0; i < 2; i++) {
+        const struct config *c = i ? b : a;
+        ls_image_model image;
+        ls_model m = { 0 };
+
+        if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &m));
+        over[i] = m.experts && m.aux_over_micro_batch && m.aux_coef > 0;
+    }
+    if ((!over[0] && !over[1]) || (over[0] && over[1] && samples[0] == samples[1])) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "model.aux_loss_scope=micro_batch makes the loss depend on the samples of a micro-batch on all data-parallel ranks: "
+                   "%" PRId64 " in --a, %" PRId64 " in --b; use model.aux_loss_scope=sequence, or make them equal on both sides",
+                   samples[0], samples[1]);
+}
+
 /* Both make steps of the same samples: the global batch that one was given, or the larger of what they come to. */
 static ls_status open_sides(const struct invocation *in, struct side s[2])
 {
@@ -168,6 +189,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
                        " in --b: other samples in a step give another run",
                        global[0], global[1]);
     LS_TRY(check_moments(&s[0].in.config, &s[1].in.config));
+    LS_TRY(check_scope(&s[0].in.config, &s[1].in.config));
     return checkpoint ? check_types(&s[0].in.config, &s[1].in.config) : LS_OK;
 }
 

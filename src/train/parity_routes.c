@@ -313,6 +313,7 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
         m->bytes != sizeof *head + tokens * r->width * sizeof *r->row)
         return ls_fail(LS_EFORMAT, "%s: not the choices of %zu experts for %zu tokens in all layers", path, r->chosen, tokens);
     const int32_t *row = (const int32_t *)(head + 1);
+    r->threshold = fmax(r->threshold, head->threshold);  /* of the coarser type */
     for (size_t i = 0; i < tokens; i++, row += r->width) {
         size_t layer = (size_t)row[PARITY_ROUTE_LAYER], sample = (size_t)row[PARITY_ROUTE_SAMPLE], t = (size_t)row[PARITY_ROUTE_TOKEN];
 
