@@ -191,7 +191,8 @@ refused "parallel.stages=1,x: 'x' is no number of layers from 1 to 5" "parallel.
 refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
 refused "parallel.keep_gathered with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $gpt2 $batch
 refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
-refused "parallel.schedule=file:none: none: cannot open" "parallel.pp=2 parallel.schedule=file:none" $gpt2
+"$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt  # a file that can't be read: a failure, not usage
+[ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
 refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $batch
 refused "model.preset=resnet-tiny: image models are spread by parallel.dp alone" "parallel.tp=2" --model.preset=resnet-tiny
 "$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
