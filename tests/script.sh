@@ -28,9 +28,8 @@ equal() {
     head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }
 
-# found_within CASE: what out.txt, of parity --json, names first was beyond a bound of at most $widest of its scale. (A gradient smaller than the
-# whole's root mean square is measured by that.)
-widest=2.5e-6
+# found_within CASE: what out.txt, of parity --json, names first was beyond a bound of at most $widest of its scale.
+widest=1.05e-6
 found_within() {
     bound=$(sed 's/.*"first":{\([^}]*\)}.*/\1/' out.txt | tr ',' '\n' | sed -n 's/^"\(mean_\)\{0,1\}allowed"://p' | sort -g | head -n 1)
     awk -v bound="${bound:-none}" -v widest=$widest 'BEGIN { exit !(bound != "none" && bound + 0 <= widest + 0) }' ||

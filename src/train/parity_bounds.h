@@ -15,8 +15,9 @@
  * that are rounded to the compute type, of roundoff w; D: contributions rounded to precision.reduce, of roundoff r.
  *
  * Held against it: the root mean square of a gradient's error, to 2 E of the gradient's; its largest element, to 4 E of the
- * largest element (or of the root mean square of the whole gradient, where that is larger: a gradient that is zero but for
- * rounding has no scale of its own); the loss, whose tokens' errors average.
+ * largest element; the loss, whose tokens' errors average. A gradient that is zero but for rounding has no scale of its own: where both
+ * are smaller, a quarter of the root mean square of the whole gradient takes their place (as far below that as queries' and keys'
+ * gradients commonly are; with a twentieth, such gradients begin to be the ones nearest to their bounds).
  */
 #ifndef LS_TRAIN_PARITY_BOUNDS_H
 #define LS_TRAIN_PARITY_BOUNDS_H

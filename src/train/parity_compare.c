@@ -37,7 +37,7 @@ struct comparison {
     int      leader;       /* whose states are the common ones */
     uint64_t step;
     double   norm[2];      /* of the step's gradients */
-    double   mean_square;  /* root of: of a's whole gradient */
+    double   floor;        /* least scale of a gradient: see parity_bounds.h */
 };
 
 /* ---- findings ---- */
@@ -158,7 +158,7 @@ static void compare_tensor(struct comparison *c, enum parity_kind kind, enum par
     uint64_t step = kind == PARITY_GRADIENT ? c->step : c->step + 1;
     struct parity_place a = record(c, 0, r, step, i), b = record(c, 1, r, step, i);
     struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
-    double floor = kind == PARITY_GRADIENT ? c->mean_square : 0, worst = -1, errors = 0, squares = 0;
+    double floor = kind == PARITY_GRADIENT ? c->floor : 0, worst = -1, errors = 0, squares = 0;
 
     if (!both_have(c, a, b, &d)) return;
     double scale = fmax(fmax(largest(a), largest(b)), floor);
@@ -203,7 +203,7 @@ static void measure_gradients(struct comparison *c)
 
         for (size_t i = 0; i < c->file[which].parameters; i++) add_gradient(c, which, i, &squares, &elements);
         c->norm[which] = sqrt(squares);
-        if (which == 0) c->mean_square = sqrt(squares / (double)MAX(elements, (size_t)1));
+        if (which == 0) c->floor = sqrt(squares / (double)MAX(elements, (size_t)1)) / 4;
     }
 }
 
