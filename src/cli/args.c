@@ -145,6 +145,8 @@ static ls_status take_plain(const char *a, struct invocation *in)
 {
     const struct command *c = in->command;
 
+    if (in->count == c->most && c->plain && in->count)
+        return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[0], a, c->plain);
     if (in->count == c->most)
         return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
     in->arguments[in->count++] = a;
@@ -169,6 +171,17 @@ static ls_status take(struct reader *r, struct invocation *in)
     return take_plain(a, in);
 }
 
+/* A plain argument that stands for an option; it beats files, and must not contradict the option itself. */
+static ls_status take_option(struct invocation *in)
+{
+    const char *name = in->command->plain;
+
+    if (!name || in->count == 0) return LS_OK;
+    if (strcmp(options_origin(&in->options, name), "command line") == 0)
+        return ls_fail(LS_EINVAL, "'%s' and --%s are both given; leave one out", in->arguments[0], name);
+    return options_set(&in->options, name, in->arguments[0], "command line");
+}
+
 static ls_status load_files(struct reader r, struct invocation *in)
 {
     for (r.at = 0; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) {
@@ -185,6 +198,7 @@ static ls_status read_all(struct reader r, struct invocation *in)
     LS_TRY(load_files(r, in));
     for (; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) LS_TRY(take(&r, in));
     for (r.at++; r.at < r.argc; r.at++) LS_TRY(take_plain(r.argv[r.at], in));
+    LS_TRY(take_option(in));
     if (in->short_help || in->long_help || in->print_config || in->count >= in->command->least) return LS_OK;
     return ls_fail(LS_EINVAL, "too few arguments; usage: lockstep %s %s", in->command->name, in->command->arguments);
 }

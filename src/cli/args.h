@@ -30,6 +30,7 @@ struct command {
     int                 least, most;/* plain arguments */
     const char         *summary;    /* one line, no full stop */
     unsigned            verb;       /* whose options of the table; 0: none */
+    const char         *plain;      /* option that a plain argument sets, as --OPTION=ARGUMENT would; NULL: none */
     const struct flag  *flags;
     const char *const  *common;     /* options that the short help shows; ended by NULL */
     const char         *about;      /* paragraphs of the long help, each line with its own line feed; NULL: none */

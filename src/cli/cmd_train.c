@@ -1,5 +1,6 @@
 /* cmd_train.c - `lockstep train`. */
 #include <stdio.h>
+#include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/launching.h"
@@ -95,13 +96,33 @@ static ls_status launch(struct invocation *in)
     return st;
 }
 
-static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
+/* `train runs/book` and `train book.yaml` are about a run or a config, not about a text. */
+static ls_status check_text(const struct config *c)
+{
+    size_t length = strlen(c->data.text);
+    char *config = file_path("%s/config.yaml", c->data.text);
+    ls_status st = config ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && length && file_is_folder(c->data.text))
+        st = file_exists(config) ? ls_fail(LS_EINVAL, "%s is a run's folder, not a text; to resume it: lockstep train --config %s", c->data.text, config)
+                                 : ls_fail(LS_EINVAL, "%s is a folder, not a text; name a file", c->data.text);
+    else if (st == LS_OK && length > 5 && strcmp(c->data.text + length - 5, ".yaml") == 0)
+        st = ls_fail(LS_EINVAL, "%s is a config, not a text; write --config %s", c->data.text, c->data.text);
+    mem_free(config);
+    return st;
+}
+
+static ls_status check(const struct invocation *in)
+{
+    LS_TRY(check_text(&in->config));
+    return config_check_data(&in->config);
+}
 
 const struct command command_train = {
-    .name = "train", .arguments = "", .summary = "train a model on a text or on tokens, or go on where a run stopped",
+    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or go on where a run stopped",
     .verb = VERB_TRAIN, .flags = flags, .common = common, .check = check, .run = run, .launch = launch,
     .examples =
-        "  lockstep train --data.text=book.txt\n"
+        "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
         "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
         "  lockstep train --config runs/book/config.yaml            go on where it stopped\n"
         "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"

@@ -12,18 +12,18 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/args.h"
-#include "train/version.h"
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 };
 
 extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm,
     command_generate, command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify,
-    command_ckpt_export, command_ckpt_import, command_help, command_completion, command_parity, command_doctor;
+    command_ckpt_export, command_ckpt_import, command_help, command_completion, command_parity, command_doctor,
+    command_ckpt_list, command_version;
 
 const struct command *const commands[] = {
     &command_train, &command_plan, &command_parity, &command_doctor, &command_generate, &command_bench_train,
-    &command_bench_gemm, &command_bench_comm, &command_data_prepare, &command_data_inspect, &command_ckpt_inspect,
-    &command_ckpt_verify, &command_ckpt_export, &command_ckpt_import, &command_help, &command_completion, NULL,
+    &command_bench_gemm, &command_bench_comm, &command_data_prepare, &command_data_inspect, &command_ckpt_list,
+    &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export, &command_ckpt_import, &command_help, &command_completion, &command_version, NULL,
 };
 
 static int fail(const char *name, enum exit_code code)
@@ -147,7 +147,7 @@ int main(int argc, char *argv[])
         ls_fail(LS_EINVAL, "nothing to do; see 'lockstep --help'");
         return fail(NULL, EXIT_USAGE);
     }
-    if (strcmp(argv[1], "--version") == 0) return printf("lockstep %s\n", LOCKSTEP_VERSION) < 0;
+    if (strcmp(argv[1], "--version") == 0) return run(&command_version, 2, argc, argv);
     if (is_help(argv[1])) return exit_code_of(help_overview(), false);
     for (int i = 0; commands[i]; i++) {
         int words = matches(commands[i], argc - 1, argv + 1);

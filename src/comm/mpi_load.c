@@ -82,6 +82,21 @@ static ls_status load(const char *path, const struct transport **out)
     return LS_OK;
 }
 
+const char *mpi_module_name(size_t i) { return i < COUNT_OF(names) ? names[i] : NULL; }
+
+bool mpi_module_find(size_t i, char *path, size_t room)
+{
+    struct folder folders[PLACES];
+
+    find_folders(folders);
+    for (int k = 0; k < PLACES; k++) {
+        if (!folders[k].path[0]) continue;
+        snprintf(path, room, "%.4000s/lockstep_%s.so", folders[k].path, names[i]);
+        if (access(path, F_OK) == 0) return true;
+    }
+    return false;
+}
+
 static ls_status find(const struct transport **out)
 {
     static struct folder folders[PLACES];
@@ -89,13 +104,9 @@ static ls_status find(const struct transport **out)
     int wanted;
 
     LS_TRY(choose(&wanted));
-    find_folders(folders);
     for (size_t which = 0; which < COUNT_OF(names); which++)
-        for (int i = 0; i < PLACES; i++) {
-            if ((wanted >= 0 && (int)which != wanted) || !folders[i].path[0]) continue;
-            snprintf(path, sizeof path, "%.4000s/lockstep_%s.so", folders[i].path, names[which]);
-            if (access(path, F_OK) == 0) return load(path, out);
-        }
+        if ((wanted < 0 || (int)which == wanted) && mpi_module_find(which, path, sizeof path)) return load(path, out);
+    find_folders(folders);
     return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*", folders[0].path,
                    folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
                    strcmp(folders[0].path, folders[2].path) ? folders[3].path : "");

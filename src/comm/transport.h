@@ -88,6 +88,8 @@ struct transport {
 const struct transport *transport_find(const char *where);           /* by "NAME:"; NULL with the message set */
 extern const struct transport transport_shm, transport_plan;
 /* The MPI row is built as a module per implementation and loaded when first used: see mpi_load.c. */
+const char *mpi_module_name(size_t i);                                  /* "openmpi", "mpich"; NULL past the end */
+bool mpi_module_find(size_t i, char *path, size_t room);                /* where its module lies; false: nowhere. Loads nothing */
 const struct transport *transport_mpi(void);                         /* NULL with the message set */
 
 /* Writes the one line for two signatures that differ (!signature_agrees): who called what. */

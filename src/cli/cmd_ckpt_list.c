@@ -1,0 +1,228 @@
+/* cmd_ckpt_list.c - `lockstep ckpt list`: the checkpoints of a run, a line each: step, time, size, layout, losses, whether it is whole.
+ *
+ * The layout is what the config.yaml that lies in the checkpoint says; losses come from the run's metrics.jsonl.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "checkpoint/folder.h"
+#include "cli/args.h"
+#include "lockstep/checkpoint.h"
+
+static bool json, verify;
+
+static const struct flag flags[] = {
+    { "verify", FLAG_SWITCH, &verify, 0, 0, NULL, "read every byte and compare it with the hashes, not the files' sizes alone" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { 0 },
+};
+
+struct entry {
+    char       *path;
+    uint64_t    step, bytes;
+    time_t      when;
+    double      loss, val_loss;  /* NaN: not known */
+    int64_t     ranks;           /* 0: not known */
+    char        layout[160], damage[512];
+};
+
+/* RUN/checkpoints, or the folder itself where it holds step_NNNNNNNN folders. */
+static ls_status root_of(const char *where, char **out)
+{
+    char *inside = file_path("%s/checkpoints", where);
+
+    if (!inside) return LS_ENOMEM;
+    if (file_is_folder(inside)) {
+        *out = inside;
+        return LS_OK;
+    }
+    mem_free(inside);
+    if (!file_is_folder(where)) return ls_fail(LS_EIO, "%s: no such folder", where);
+    *out = mem_strdup(where);
+    return *out ? LS_OK : LS_ENOMEM;
+}
+
+/* ---- what one checkpoint says ---- */
+
+static ls_status read_layout(struct entry *e)
+{
+    struct config c;
+    struct options options;
+    char *path = file_path("%s/config.yaml", e->path);
+
+    if (!path) return LS_ENOMEM;
+    ls_status st = file_exists(path) ? options_open(config_table(), &c, 0, &options) : LS_BUSY;
+    if (st == LS_OK) {
+        if (options_load_yaml(&options, path) == LS_OK) {
+            e->ranks = MAX(c.launch.ranks, 1);
+            config_layout_text(&c, e->layout, sizeof e->layout);
+        }
+        options_close(&options);
+    }
+    mem_free(path);
+    return st < 0 ? st : LS_OK;
+}
+
+static ls_status read_entry(const char *root, uint64_t step, struct entry *e)
+{
+    struct manifest *m = NULL;
+    struct stat s;
+    char *manifest;
+
+    *e = (struct entry){ .step = step, .loss = NAN, .val_loss = NAN };
+    e->path = folder_of_step(root, step);
+    manifest = e->path ? file_path("%s/manifest.json", e->path) : NULL;
+    if (!manifest) return LS_ENOMEM;
+    if (stat(manifest, &s) == 0) e->when = s.st_mtime;
+    mem_free(manifest);
+    ls_status st = folder_check(e->path, verify, &m);
+    if (st == LS_OK) e->bytes = m->info.bytes;
+    else snprintf(e->damage, sizeof e->damage, "%s", ls_errmsg());
+    manifest_release(&m);
+    return st == LS_ENOMEM ? st : read_layout(e);
+}
+
+/* ---- losses ---- */
+
+static void take_line(const char *line, size_t bytes, struct entry *list, size_t n)
+{
+    json_node *root;
+
+    if (json_parse(line, bytes, "metrics.jsonl", &root) != LS_OK) return;  /* the last line of a run that was killed */
+    int64_t step = json_int(json_get(root, "step"), -1);
+    for (size_t i = 0; i < n; i++)
+        if ((int64_t)list[i].step == step) {
+            list[i].loss = json_real(json_get(root, "loss"), NAN);
+            list[i].val_loss = json_real(json_get(root, "val_loss"), NAN);
+        }
+    json_close(&root);
+}
+
+static ls_status read_losses(const char *root, struct entry *list, size_t n)
+{
+    char *path = file_path("%s/../metrics.jsonl", root), *text;
+    size_t bytes;
+
+    if (!path) return LS_ENOMEM;
+    ls_status st = file_exists(path) ? file_read(path, &text, &bytes) : LS_BUSY;
+    mem_free(path);
+    if (st != LS_OK) return st < 0 ? st : LS_OK;
+    for (char *at = text, *end; at < text + bytes; at = end + 1) {
+        end = memchr(at, '\n', (size_t)(text + bytes - at));
+        if (!end) end = text + bytes;
+        take_line(at, (size_t)(end - at), list, n);
+    }
+    mem_free(text);
+    return LS_OK;
+}
+
+/* ---- printing ---- */
+
+static const char *stamp_of(const struct entry *e, char out[32])
+{
+    struct tm utc;
+
+    gmtime_r(&e->when, &utc);
+    strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return e->when ? out : "-";
+}
+
+static const char *loss_text(double loss, char out[16])
+{
+    snprintf(out, 16, "%.4f", loss);
+    return isnan(loss) ? "-" : out;
+}
+
+static void put_table(const struct entry *list, size_t n)
+{
+    printf("%10s  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", "step", "saved (UTC)", "size", "loss", "val_loss", "ranks", "whole", "layout");
+    for (size_t i = 0; i < n; i++) {
+        const struct entry *e = &list[i];
+        char stamp[32], size[16], a[16], b[16], ranks[24];
+
+        snprintf(ranks, sizeof ranks, "%" PRId64, e->ranks);
+        printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", e->step, stamp_of(e, stamp), e->damage[0] ? "-" : text_bytes(size, e->bytes),
+               loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-", e->damage[0] ? "DAMAGED" : verify ? "hashes" : "yes",
+               e->layout[0] ? e->layout : "-");
+        if (e->damage[0]) printf("%12s%s\n", "", e->damage);
+    }
+}
+
+static ls_status put_json(const struct entry *list, size_t n)
+{
+    struct json_out j = { 0 };
+    char stamp[32];
+
+    json_begin_array(&j, NULL);
+    for (size_t i = 0; i < n; i++) {
+        const struct entry *e = &list[i];
+
+        json_begin_object(&j, NULL);
+        json_put_int(&j, "step", (int64_t)e->step);
+        json_put_string(&j, "path", e->path);
+        json_put_string(&j, "saved", stamp_of(e, stamp));
+        json_put_bool(&j, "whole", !e->damage[0]);
+        if (e->damage[0]) json_put_string(&j, "damage", e->damage);
+        else json_put_int(&j, "bytes", (int64_t)e->bytes);
+        if (!isnan(e->loss)) json_put_real(&j, "loss", e->loss);
+        if (!isnan(e->val_loss)) json_put_real(&j, "val_loss", e->val_loss);
+        if (e->ranks) json_put_int(&j, "ranks", e->ranks);
+        if (e->layout[0]) json_put_string(&j, "layout", e->layout);
+        json_end_object(&j);
+    }
+    json_end_array(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+/* ---- the command ---- */
+
+static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
+{
+    struct entry *list = mem_zalloc(MEM_OTHER, MAX(n, (size_t)1) * sizeof *list);
+    ls_status st = list ? LS_OK : LS_ENOMEM;
+
+    for (size_t i = 0; i < n && st == LS_OK; i++) st = read_entry(root, steps[i], &list[i]);
+    if (st == LS_OK) st = read_losses(root, list, n);
+    if (st == LS_OK && json) st = put_json(list, n);
+    else if (st == LS_OK) put_table(list, n);
+    for (size_t i = 0; i < n && list; i++) mem_free(list[i].path);
+    mem_free(list);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    uint64_t *steps = NULL;
+    size_t n = 0;
+    char *root;
+
+    LS_TRY(root_of(in->arguments[0], &root));
+    ls_status st = ls_checkpoint_list(root, &steps, &n);
+    if (st == LS_OK && n == 0)
+        st = ls_fail(LS_EIO, "%s: no checkpoint here: a run's folder, or one that holds folders step_NNNNNNNN, is expected", in->arguments[0]);
+    if (st == LS_OK) st = list_steps(root, steps, n);
+    ls_free(steps);
+    mem_free(root);
+    return st;
+}
+
+const struct command command_ckpt_list = {
+    .name = "ckpt list", .arguments = "RUN", .least = 1, .most = 1,
+    .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether each is whole",
+    .flags = flags, .run = run,
+    .examples =
+        "  lockstep ckpt list runs/book\n"
+        "  lockstep ckpt list runs/book --verify                             every byte against the hashes\n"
+        "  lockstep ckpt list runs/book --json\n",
+};

@@ -1,0 +1,62 @@
+/* cmd_version.c - `lockstep version`: what this build is and what it found on this machine, as a bug report wants it. */
+#include <stdio.h>
+#include "base/json.h"
+#include "cli/args.h"
+#include "comm/transport.h"
+#include "tensor/kernel.h"
+#include "train/version.h"
+
+#if defined __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+enum { PATH_ROOM = 4200 };
+
+static bool json;
+
+static const struct flag flags[] = {
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
+    { 0 },
+};
+
+static ls_status put_json(void)
+{
+    struct json_out j = { 0 };
+    char path[PATH_ROOM];
+
+    json_begin_object(&j, NULL);
+    json_put_string(&j, "version", LOCKSTEP_VERSION);
+    json_put_string(&j, "compiler", COMPILER);
+    json_put_string(&j, "isa", isa_name(isa_best()));
+    json_begin_object(&j, "mpi");
+    for (size_t i = 0; mpi_module_name(i); i++)
+        if (mpi_module_find(i, path, sizeof path)) json_put_string(&j, mpi_module_name(i), path);
+    json_end_object(&j);
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+static ls_status run(struct invocation *in)
+{
+    char path[PATH_ROOM];
+
+    (void)in;
+    if (json) return put_json();
+    printf("lockstep %s\n", LOCKSTEP_VERSION);
+    printf("compiler    %s\n", COMPILER);
+    printf("kernels     %s (the most that this processor and this build have in common)\n", isa_name(isa_best()));
+    for (size_t i = 0; mpi_module_name(i); i++)
+        printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
+    return LS_OK;
+}
+
+const struct command command_version = {
+    .name = "version", .arguments = "", .summary = "print the version, compiler, instruction set and MPI modules (also --version)",
+    .flags = flags, .run = run,
+    .examples = "  lockstep version\n  lockstep version --json\n",
+};
