@@ -244,6 +244,59 @@ static ls_status read_qwen3_moe(const json_node *o, ls_model *m)
 
 /* ---- the file ---- */
 
+enum {
+    IS_BOOL = 1u << JSON_BOOL, IS_INT = 1u << JSON_INT, IS_NUMBER = IS_INT | 1u << JSON_REAL, IS_STRING = 1u << JSON_STRING,
+    IS_ARRAY = 1u << JSON_ARRAY, IS_OBJECT = 1u << JSON_OBJECT
+};
+
+/* What keys must be that a reader below does not look at, or looks into without asking for the kind; null stands for absent. */
+static const struct kind { const char *key; unsigned kinds, items; const char *words; } kinds[] = {
+    { "architectures", IS_ARRAY, IS_STRING, "a list of strings" },
+    { "model_type", IS_STRING, 0, "a string" },
+    { "torch_dtype", IS_STRING, 0, "a string" },
+    { "dtype", IS_STRING, 0, "a string" },
+    { "transformers_version", IS_STRING, 0, "a string" },
+    { "_name_or_path", IS_STRING, 0, "a string" },
+    { "bos_token_id", IS_INT, 0, "a whole number" },
+    { "eos_token_id", IS_INT | IS_ARRAY, IS_INT, "a whole number or a list of them" },
+    { "pad_token_id", IS_INT, 0, "a whole number" },
+    { "use_cache", IS_BOOL, 0, "true or false" },
+    { "output_router_logits", IS_BOOL, 0, "true or false" },
+    { "reorder_and_upcast_attn", IS_BOOL, 0, "true or false" },
+    { "attn_pdrop", IS_NUMBER, 0, "a number" },
+    { "embd_pdrop", IS_NUMBER, 0, "a number" },
+    { "resid_pdrop", IS_NUMBER, 0, "a number" },
+    { "attention_dropout", IS_NUMBER, 0, "a number" },
+    { "n_ctx", IS_INT, 0, "a whole number" },
+    { "max_window_layers", IS_INT, 0, "a whole number" },
+    { "sliding_window", IS_INT, 0, "a whole number" },
+    { "mlp_only_layers", IS_ARRAY, IS_INT, "a list of whole numbers" },
+    { "layer_types", IS_ARRAY, IS_STRING, "a list of strings" },
+    { "rope_scaling", IS_OBJECT, 0, "an object" },
+    { "rope_parameters", IS_OBJECT, 0, "an object" },
+    { "quantization_config", IS_OBJECT, 0, "an object" },
+    { "task_specific_params", IS_OBJECT, 0, "an object" },
+};
+
+static int is_kind(const json_node *n, unsigned allowed) { return (allowed >> json_kind_of(n) & 1) != 0; }
+
+static ls_status check_kinds(const json_node *o)
+{
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        const struct kind *k = &kinds[i];
+        const json_node *n = json_get(o, k->key);
+
+        if (absent(n))
+            continue;
+        int right = is_kind(n, k->kinds);
+        for (size_t item = 0; right && json_kind_of(n) == JSON_ARRAY && item < json_size(n); item++)
+            right = is_kind(json_at(n, item), k->items);
+        if (!right)
+            return ls_fail(LS_EFORMAT, "'%s' must be %s", k->key, k->words);
+    }
+    return LS_OK;
+}
+
 /* By `architectures`, or by `model_type` when that is absent. */
 static ls_status read_config(const json_node *o, ls_model *m)
 {
@@ -256,6 +309,7 @@ static ls_status read_config(const json_node *o, ls_model *m)
 
     if (json_kind_of(o) != JSON_OBJECT)
         return ls_fail(LS_EFORMAT, "not an object");
+    LS_TRY(check_kinds(o));
     LS_TRY(want_absent(o, "quantization_config"));
     if (!name && !type)
         return ls_fail(LS_EFORMAT, "neither 'architectures' nor 'model_type' says what it is");
