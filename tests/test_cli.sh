@@ -48,7 +48,7 @@ tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq
 # ---- help and usage ----
 expect 0 "usage: lockstep COMMAND" "$lockstep" --help
 expect 0 "lockstep 0" "$lockstep" --version
-for command in train plan generate "bench train" "bench gemm" "data prepare" "data inspect" "ckpt inspect" "ckpt verify" \
+for command in train plan generate "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" version \
                "ckpt export" "ckpt import" help completion; do
     expect 0 "examples" "$lockstep" $command -h
     expect 0 "usage: lockstep $command" "$lockstep" $command --help
@@ -69,7 +69,7 @@ for shell in bash zsh fish; do expect 0 "optim.lr" "$lockstep" completion $shell
 "$lockstep" completion bash | bash -n || bad "the bash completion is no bash"
 expect 2 "see 'lockstep --help'" "$lockstep"
 expect 2 "did you mean 'train'" "$lockstep" trian
-expect 2 "inspect, verify, export, import" "$lockstep" ckpt
+expect 2 "list, inspect, verify, export, import" "$lockstep" ckpt
 expect 2 "did you mean 'train.steps'" "$lockstep" train --train.stps=3
 expect 2 "did you mean '--train.steps'" "$lockstep" train --steps=3
 expect 2 "is not a whole number" "$lockstep" train --train.steps=many

@@ -83,7 +83,8 @@ static ls_status read_entry(const char *root, uint64_t step, struct entry *e)
     if (!manifest) return LS_ENOMEM;
     if (stat(manifest, &s) == 0) e->when = s.st_mtime;
     mem_free(manifest);
-    ls_status st = folder_check(e->path, verify, &m);
+    ls_status st = folder_check(e->path, &m);
+    if (st == LS_OK && verify) st = ls_checkpoint_verify(e->path);
     if (st == LS_OK) e->bytes = m->info.bytes;
     else snprintf(e->damage, sizeof e->damage, "%s", ls_errmsg());
     manifest_release(&m);
@@ -205,7 +206,7 @@ static ls_status run(struct invocation *in)
 {
     uint64_t *steps = NULL;
     size_t n = 0;
-    char *root;
+    char *root = NULL;
 
     LS_TRY(root_of(in->arguments[0], &root));
     ls_status st = ls_checkpoint_list(root, &steps, &n);

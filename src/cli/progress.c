@@ -85,7 +85,19 @@ static void put_bar(double share, int width)
     fputs(terminal_style(STYLE_PLAIN), stdout);
 }
 
-/* On a narrow terminal the bar goes first, then the end of the words: a line that wraps could not be redrawn. */
+/* Shortens `words`, fields of two spaces and a text each, to the fields that fit into `room` columns. */
+static void fit_fields(char *words, int room)
+{
+    int length = (int)strlen(words);
+
+    while (length > room) {
+        while (length > 0 && !(words[length - 1] == ' ' && words[length] == ' ')) length--;
+        words[length = MAX(length - 1, 0)] = '\0';
+    }
+}
+
+/* The terminal's width is asked for each time. On a narrow one the bar goes first, then the last fields, then the end of the head: a line
+ * that wraps could not be redrawn. The last column stays free, because some terminals wrap when it is written. */
 static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
 {
     char head[64], words[192], waits[64] = "", rate[32], eta[24], share_of_peak[24] = "";
@@ -99,8 +111,10 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
         snprintf(waits, sizeof waits, "  comm %.0f%%", 100 * (m->time[METRICS_EXPOSED] + m->time[METRICS_BUBBLE]) / m->step_seconds);
     snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left%s", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
              t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left), waits);
-    int room = terminal_width() - 1 - (int)strlen(head), bar = room - (int)strlen(words);
-    if (bar < 0) words[MAX(room, 0)] = '\0';
+    int columns = terminal_width() - 1;
+    head[MIN((size_t)columns, strlen(head))] = '\0';
+    fit_fields(words, columns - (int)strlen(head));
+    int bar = columns - (int)strlen(head) - (int)strlen(words);
 
     printf("\r\033[K%s%s%s", terminal_style(STYLE_BOLD), head, terminal_style(STYLE_PLAIN));
     if (bar >= 8) put_bar(share, MIN(bar, 40));

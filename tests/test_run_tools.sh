@@ -1,0 +1,63 @@
+#!/bin/sh
+# test_run_tools.sh LOCKSTEP TESTS - a text as a plain argument, and what can be asked about a run: ckpt list, version.
+set -u
+lockstep=$1
+. "$2/script.sh"
+
+# expect CODE WORDS ARGUMENTS...
+expect() {
+    code=$1 words=$2
+    shift 2
+    timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
+    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
+}
+
+tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1"
+
+# ---- a text without its option ----
+expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --checkpoint.every=3 --checkpoint.keep=9 --train.eval_every=3 --train.eval_batches=2
+grep -q 'text: "text.txt"' run/config.yaml || bad "config.yaml does not name the text: $(grep text: run/config.yaml)"
+expect 0 "step 6 of 6" train -n 2 --parallel.tp=2 $tiny --run.dir=run2 --train.steps=6 --train.eval_batches=2 text.txt
+printf 'data:\n  text: other.txt\n' >other.yaml
+"$lockstep" train --config other.yaml text.txt --print-config | grep -q 'text: "text.txt" .*# command line' || bad "the text does not beat the file's"
+cp text.txt two.txt
+expect 2 "'text.txt' and 'two.txt': data.text takes one" train text.txt two.txt
+expect 2 "'text.txt' and --data.text are both given" train text.txt --data.text=two.txt
+expect 2 "data.text and data.tokens are both given" train text.txt --data.tokens=x.bin
+expect 2 "run is a run's folder, not a text; to resume it: lockstep train --config run/config.yaml" train run
+expect 2 "run/checkpoints is a folder, not a text" train run/checkpoints
+expect 2 "write --config run/config.yaml" train run/config.yaml
+expect 1 "absent.txt: cannot open" train absent.txt --run.dir=bad
+[ -e bad ] && bad "a run that cannot start leaves a folder"
+
+# ---- ckpt list ----
+expect 0 "val_loss" ckpt list run
+[ "$(wc -l <out.txt)" -eq 3 ] || bad "not a head and two checkpoints: $(cat out.txt)"
+loss=$(tail -n 1 run/metrics.jsonl | sed 's/.*"loss":\([0-9.]*\).*/\1/')
+tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  yes  *dp 1" || bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
+expect 0 "hashes" ckpt list run/checkpoints --verify
+expect 0 "tp 2" ckpt list run2
+expect 0 '"step":3,"path":"run/checkpoints/step_00000003","saved":"20' ckpt list run --json
+expect 0 '"whole":true,"bytes":' ckpt list run --json
+cp -r run damaged
+file=$(ls damaged/checkpoints/step_00000006/parameters*)
+head -c 100 "$file" >cut && cp cut "$file"
+expect 0 "DAMAGED" ckpt list damaged
+grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
+grep -q "^ *3 .* yes " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
+expect 0 '"whole":false,"damage":' ckpt list damaged --json
+expect 1 "absent: no such folder" ckpt list absent
+expect 1 "no checkpoint here" ckpt list tmp
+
+# ---- version ----
+for words in version --version; do
+    expect 0 "lockstep 0" $words
+    grep -q "^compiler  " out.txt && grep -q "^kernels  " out.txt && grep -q "^mpi  " out.txt || bad "$words: $(cat out.txt)"
+done
+expect 0 '"isa":"' version --json
+
+[ $failures -eq 0 ] || exit 1
+say "run tools: all as expected"
