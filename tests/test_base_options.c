@@ -39,7 +39,8 @@ static const struct option rows[] = {
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
 static const struct option_alias aliases[] = { { "train.rate", "optim.lr" } };
-static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases) };
+static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
+static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases), hints, COUNT_OF(hints) };
 
 static struct config config;
 static struct options options;
@@ -164,8 +165,10 @@ static void refusals_say_what_would_be_right(void **state)
 {
     (void)state;
     check_refused("train.stepz", "1", "unknown option 'train.stepz'; did you mean 'train.steps'?");
-    check_refused("optim.steps", "1", "did you mean 'train.steps'?");
-    check_refused("steps", "1", "did you mean 'train.steps'?");
+    check_refused("optim.steps", "1", "did you mean '--train.steps=1'?");
+    check_refused("steps", "1", "did you mean '--train.steps=1'?");
+    check_refused("train.Iters", "5", "unknown option 'train.Iters'; did you mean '--train.steps=5'?");
+    check_refused("plain-sgd", "true", "did you mean '--optim.name=sgd'?");
     check_refused("memory.bukcet", "1", "did you mean 'memory.bucket'?");
     check_refused("something.else", "1", "unknown option 'something.else'; see --help");
     check_refused("train.steps", "many", "train.steps: 'many' is not a whole number");

@@ -71,7 +71,34 @@ expect 0 "#       size         count      type   redop    root     time   algbw 
 [ "$(grep -c '^ ' out.txt)" -eq 3 ] || bad "not three sizes: $(cat out.txt)"
 awk '/^ / && NF != 13 { exit 1 }' out.txt || bad "a row without 13 columns: $(cat out.txt)"
 expect 0 '"in_place":{"seconds":' -n 2 --json $sizes
-expect 0 " over self" $sizes
+
+# ---- nccl-tests' flags; one rank; sendrecv ----
+for words in "" "$sizes" "-b 8 -e 1K" "-g 1"; do expect 2 "nothing to measure; start more, as in: lockstep bench comm -n 2" $words; done
+expect 0 "# 3 calls in front, 4 timed" -g 2 -b 8 -e 8K -f 32 -n 4 -w 3 -c 1 -o sum -d half
+[ "$(awk '/^ / { printf "%s/%s/%s ", $1, $3, $4 }' out.txt)" = "8/half/sum 256/half/sum 8192/half/sum " ] || bad "not 8 to 8K by 32 in half: $(cat out.txt)"
+expect 0 " of 2 ranks " --ngpus 1 --nthreads 2 --minbytes 64 --maxbytes 64 --iters 2 --warmup_iters 0 --datatype float
+expect 0 "# 0 calls in front, 2 timed" -n 2 -b 64 -e 64 --iters 2 -w0
+expect 0 "max" -n 3 -o max -b 12 -e 12 -d int32 --iters 2
+grep -q "# Out of bounds values : 0 OK" out.txt || bad "the largest is wrong: $(cat out.txt)"
+expect 0 "# Out of bounds values : 0 OK" -n 2 -o avg -b 12 -e 12 --iters 2
+expect 0 "# Out of bounds values : 0 OK" -n 3 --op broadcast -r 2 -b 12 -e 12 --iters 2
+awk '/^ / && $5 != 2 { exit 1 }' out.txt || bad "the root is not 2: $(cat out.txt)"
+expect 0 "N/A" -n 2 -b 64 -e 64 -c 0 --iters 2
+grep -q "Out of bounds" out.txt && bad "unchecked, and yet a verdict"
+expect 0 "sendrecv of 3 ranks" -n 3 --op sendrecv -b 1K -e 3K -i 1K --iters 2 --warmup 0
+[ "$(awk '/^ / { printf "%s ", $1 }' out.txt)" = "1024 2048 3072 " ] || bad "not 1K, 2K, 3K: $(cat out.txt)"
+grep -q "# Out of bounds values : 0 OK" out.txt || bad "sendrecv is wrong: $(cat out.txt)"
+awk '/^ / && ($7 != $8 || $9 != 0) { exit 1 }' out.txt || bad "sendrecv: busbw is algbw: $(cat out.txt)"
+expect 0 '"op":"sendrecv","ranks":2' -n 2 --op sendrecv --json -b 64 -e 64 --iters 2
+expect 2 "-n 100 would start so many ranks; for iterations write --iters 100" -b 8 -e 128M -n 100
+expect 2 "it is for -g" -t 2
+expect 2 "'prod' is not measured here" -n 2 -o prod
+expect 2 "there is no type 'int8'; write float" -n 2 -d int8
+expect 2 "use -c 0, or 2, 4, 8 ranks" -n 3 -o avg
+expect 2 "it is for --op broadcast" -n 2 -r 1
+expect 2 "there are 2 ranks" -n 2 --op broadcast -r 2
+expect 2 "goes with neither --factor" -n 2 -i 1K -f 2
+expect 2 "send has no bytes to time; sendrecv does both" -n 2 --op send
 
 # ---- choices ----
 expect 0 "-> " -n 2 --tune --min 1KiB --max 16KiB --iterations 2 --warmup 1 --write choices.txt

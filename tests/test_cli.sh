@@ -48,7 +48,7 @@ tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq
 # ---- help and usage ----
 expect 0 "usage: lockstep COMMAND" "$lockstep" --help
 expect 0 "lockstep 0" "$lockstep" --version
-for command in train plan generate "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" version \
+for command in train plan generate eval "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" version \
                "ckpt export" "ckpt import" help completion; do
     expect 0 "examples" "$lockstep" $command -h
     expect 0 "usage: lockstep $command" "$lockstep" $command --help
@@ -71,7 +71,7 @@ expect 2 "see 'lockstep --help'" "$lockstep"
 expect 2 "did you mean 'train'" "$lockstep" trian
 expect 2 "list, inspect, verify, export, import" "$lockstep" ckpt
 expect 2 "did you mean 'train.steps'" "$lockstep" train --train.stps=3
-expect 2 "did you mean '--train.steps'" "$lockstep" train --steps=3
+expect 2 "did you mean '--train.steps=3'" "$lockstep" train --steps=3
 expect 2 "is not a whole number" "$lockstep" train --train.steps=many
 expect 2 "is out of range" "$lockstep" train --data.seq_len=0
 expect 2 "is none of sgd|adam" "$lockstep" train --optim.name=adamant
@@ -84,6 +84,43 @@ expect 2 "launch.ranks: 'x' is not a whole number" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
 expect 2 "too few arguments" "$lockstep" generate
+
+# ---- words of other programs lead somewhere ----
+while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lockstep" train $arguments; done <<'END'
+--zero 3|--parallel.zero=3
+--parallel.fsdp|--parallel.zero=3
+--parallel.ddp|--parallel.zero=0
+--fsdp=true|--parallel.zero=3
+--lr 0.1|--optim.lr=0.1
+-lr 0.1|--optim.lr=0.1
+--batch_size=8|--train.global_batch=8
+--batch-size 8|--train.global_batch=8
+--tp=2|--parallel.tp=2
+--gradient_checkpointing|--recompute.mode=full
+--num_layers 4|--model.layers=4
+--output_dir=x|--run.dir=x
+--sampel x|--sample
+-sample x|--sample
+END
+printf 'optim:\n  learning_rate: 3e-4\n' >c.yaml
+expect 2 "c.yaml:2: unknown option 'optim.learning_rate'; did you mean '--optim.lr=3e-4'?" "$lockstep" train --config c.yaml
+while IFS='|' read -r word meant; do expect 2 "did you mean '$meant" "$lockstep" "$word"; done <<'END'
+resume|lockstep train --config RUN/config.yaml'
+evaluate|lockstep eval RUN'
+sample|lockstep generate RUN
+checkpoint|lockstep ckpt list RUN'
+nccl-tests|lockstep bench comm
+evl|eval'
+END
+for word in labs parity checkpoint fsdp ddp zero experts optim lr resume nccl ckpt eval moe oom "learning rate" Perfetto; do
+    expect 0 "" "$lockstep" help "$word"
+    [ -s out.txt ] || bad "help $word says nothing"
+done
+expect 0 "--parallel.zero=3" "$lockstep" help FSDP
+expect 0 "lockstep bench comm" "$lockstep" help nccl
+expect 0 "--optim.lr " "$lockstep" help lr
+expect 0 "lockstep doctor" "$lockstep" help hang
+expect 2 "nothing speaks of 'xyzzy'; there are the commands and options, config" "$lockstep" help xyzzy
 
 # ---- config files ----
 printf 'train:\n  steps: 7\noptim:\n  lr: 1e-4\n' >a.yaml

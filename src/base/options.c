@@ -39,10 +39,42 @@ const char *options_nearest(const struct option_table *t, const char *name)
     return best;
 }
 
-static ls_status fail_unknown(const struct option_table *t, const char *name)
-{
-    const char *near = options_nearest(t, name);
+static bool is_read(const struct option *row, unsigned verb) { return !verb || (row->verbs & verb); }
 
+/* Letters alike in both cases, '-' as '_'. */
+static bool same_word(const char *word, const char *key)
+{
+    for (; *word && *key; word++, key++) {
+        char c = *key == '-' ? '_' : *key >= 'A' && *key <= 'Z' ? (char)(*key - 'A' + 'a') : *key;
+
+        if (c != *word) return false;
+    }
+    return *word == *key;
+}
+
+bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room)
+{
+    const char *dot = strchr(name, '.'), *key = dot ? dot + 1 : name, *found = NULL;
+
+    for (size_t i = 0; i < t->count && !found; i++)
+        if (is_read(&t->rows[i], verb) && same_word(strchr(t->rows[i].name, '.') + 1, key)) found = t->rows[i].name;
+    for (size_t i = 0; i < t->hint_count && !found; i++) {
+        if (!same_word(t->hints[i].word, key) || !is_read(find(t, t->hints[i].of), verb)) continue;
+        found = t->hints[i].of;
+        if (t->hints[i].value) value = t->hints[i].value;
+    }
+    if (!found && !sure) found = options_nearest(t, name);
+    if (found) snprintf(out, room, "%s%s%s", found, value ? "=" : "", value ? value : "");
+    return found;
+}
+
+static ls_status fail_unknown(const struct option_table *t, unsigned verb, const char *name, const char *value)
+{
+    char meant[160];
+
+    if (options_suggest(t, verb, name, value, true, meant, sizeof meant))
+        return ls_fail(LS_EINVAL, "unknown option '%s'; did you mean '--%s'?", name, meant);
+    const char *near = options_nearest(t, name);
     if (near) return ls_fail(LS_EINVAL, "unknown option '%s'; did you mean '%s'?", name, near);
     return ls_fail(LS_EINVAL, "unknown option '%s'; see --help for the list", name);
 }
@@ -265,9 +297,31 @@ ls_status options_set(struct options *o, const char *name, const char *text, con
 {
     const struct option *row = find(o->table, name);
 
-    if (!row) return fail_unknown(o->table, name);
+    if (!row) return fail_unknown(o->table, o->verb, name, text);
     if (o->verb && !(row->verbs & o->verb)) return fail_verb(o, row);
     return set_row(o, row, text, where);
+}
+
+ls_status options_inherit(struct options *o, const struct options *from, const char *name)
+{
+    const struct option *row = find(o->table, name);
+
+    ASSERT(row && from->table == o->table);
+    char **origin = &o->origins[row - o->table->rows];
+    const unsigned char *field = (const unsigned char *)from->config + row->offset;
+    union value v = { 0 };
+
+    if (*origin) return LS_OK;
+    switch (row->kind) {
+    case OPTION_KIND_INT:    memcpy(&v.integer, field, sizeof v.integer); break;
+    case OPTION_KIND_REAL:   memcpy(&v.real, field, sizeof v.real); break;
+    case OPTION_KIND_BOOL:   memcpy(&v.boolean, field, sizeof v.boolean); break;
+    case OPTION_KIND_BYTES:  memcpy(&v.bytes, field, sizeof v.bytes); break;
+    case OPTION_KIND_ENUM:   memcpy(&v.choice, field, sizeof v.choice); break;
+    case OPTION_KIND_STRING: memcpy(&v.string, field, sizeof v.string); break;
+    }
+    *origin = mem_strdup(options_origin(from, name));
+    return *origin ? store(row, o->config, &v) : LS_ENOMEM;
 }
 
 const char *options_origin(const struct options *o, const char *name)
@@ -306,7 +360,7 @@ ls_status options_take_argument(struct options *o, int argc, char *const argv[],
     const char *value = equals ? equals + 1 : value_after(o, name, argc, argv, &last);
     ls_status st;
     if (value) st = options_set(o, name, value, "command line");
-    else if (!find(o->table, name)) st = fail_unknown(o->table, name);
+    else if (!find(o->table, name)) st = fail_unknown(o->table, o->verb, name, NULL);
     else st = ls_fail(LS_EINVAL, "option '%s' needs a value: --%s=...", name, name);
     mem_free(name);
     if (st == LS_OK) *at = last + 1;
@@ -320,7 +374,7 @@ static ls_status take_file_value(void *ctx, const char *key, const char *value, 
     struct file_values *f = ctx;
     const struct option *row = find(f->options->table, key);
 
-    if (!row) return fail_unknown(f->options->table, key);
+    if (!row) return fail_unknown(f->options->table, 0, key, value);
     char *where = file_path("%s:%d", f->path, line);
     if (!where) return LS_ENOMEM;
     ls_status st = set_row(f->options, row, value, where);

@@ -51,6 +51,9 @@ struct option {
 
 struct option_alias { const char *name, *of; };  /* another name of a row */
 
+/* A word of other programs, in lower case with '_', the row that it means, and the value that it stands for (NULL: the user's own). */
+struct option_hint { const char *word, *of, *value; };
+
 struct option_table {
     const struct option *rows;
     size_t count;
@@ -58,6 +61,8 @@ struct option_table {
     size_t verb_count;
     const struct option_alias *aliases;  /* NULL: none */
     size_t alias_count;
+    const struct option_hint *hints;     /* for the message about an unknown name; NULL: none */
+    size_t hint_count;
 };
 
 /* Rows whose field must have the type that the kind says: anything else does not compile. */
@@ -97,7 +102,12 @@ ls_status options_take_argument(struct options *o, int argc, char *const argv[],
 /* Sets what the file sets. See yaml.h for what a file may hold. */
 ls_status options_load_yaml(struct options *o, const char *path);
 
+/* An option that o was not given takes the value and the origin that it has in `from`, of the same table, whatever verb o is for. */
+ls_status options_inherit(struct options *o, const struct options *from, const char *name);
 const char *options_origin(const struct options *o, const char *name);  /* "default", "command line", "run.yaml:12" */
+/* What someone who wrote name (without dashes, maybe without a section) meant, of the rows that a verb reads: "parallel.zero=3" into out.
+ * value: what was written for it, or NULL. sure: only where the key or a hint is hit exactly. False when there is nothing. */
+bool      options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
 const char *options_nearest(const struct option_table *t, const char *name);  /* a row's name, or NULL when none is near */
 
 /* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs. */

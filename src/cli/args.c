@@ -15,11 +15,25 @@ static const struct flag *find_flag(const struct flag *flags, const char *name, 
     return NULL;
 }
 
-static const char *nearest_flag(const struct flag *flags, const char *name)
+static const struct flag *find_letter(const struct command *c, char letter)
+{
+    for (const struct flag_alias *a = c->aliases; a && a->of; a++)
+        if (a->letter == letter) return find_flag(c->flags, a->of, strlen(a->of));
+    return NULL;
+}
+
+static const struct flag *find_name(const struct command *c, const char *name, size_t length)
+{
+    for (const struct flag_alias *a = c->aliases; a && a->of; a++)
+        if (a->name && strlen(a->name) == length && memcmp(a->name, name, length) == 0) return find_flag(c->flags, a->of, strlen(a->of));
+    return find_flag(c->flags, name, length);
+}
+
+static const char *nearest_flag(const struct flag *flags, const char *name, size_t most)
 {
     static const char *const general[] = { "help", "config", "print-config" };
     const char *best = NULL;
-    size_t least = MIN((size_t)3, strlen(name) / 2 + 1) + 1;
+    size_t least = MIN(most, strlen(name) / 2 + 1) + 1;
 
     for (const struct flag *f = flags; f && f->name; f++)
         if (text_distance(name, f->name) < least) {
@@ -34,12 +48,16 @@ static const char *nearest_flag(const struct flag *flags, const char *name)
     return best;
 }
 
-/* Without a dot it may still be an option whose section was left out: --steps. */
-static ls_status fail_unknown(const struct command *c, const char *name)
+/* Without a dot it may still be an option whose section was left out (--steps), or a word of another program (--batch_size). value: what
+ * was written for it, or NULL. */
+static ls_status fail_unknown(const struct command *c, const char *name, const char *value)
 {
-    const char *flag = nearest_flag(c->flags, name), *option = c->verb ? options_nearest(config_table(), name) : NULL;
-    const char *near = flag ? flag : option;
+    const char *near = nearest_flag(c->flags, name, 1);
+    char meant[160];
 
+    if (!near && c->verb && options_suggest(config_table(), c->verb, name, value, true, meant, sizeof meant)) near = meant;
+    if (!near) near = nearest_flag(c->flags, name, 3);
+    if (!near && c->verb && options_suggest(config_table(), c->verb, name, value, false, meant, sizeof meant)) near = meant;
     if (near) return ls_fail(LS_EINVAL, "unknown flag '--%s'; did you mean '--%s'?", name, near);
     return ls_fail(LS_EINVAL, "unknown flag '--%s'; see 'lockstep %s --help'", name, c->name);
 }
@@ -92,17 +110,44 @@ static const char *value_of(struct reader *r, const char *name, size_t length)
     return NULL;
 }
 
+/* The same, where there may be none and nothing is taken. */
+static const char *value_there(const struct reader *r, const char *name, size_t length)
+{
+    if (name[length] == '=') return name + length + 1;
+    return r->at + 1 < r->argc && r->argv[r->at + 1][0] != '-' ? r->argv[r->at + 1] : NULL;
+}
+
 static ls_status take_flag(struct reader *r, const char *name)
 {
     size_t length = strcspn(name, "=");
-    const struct flag *f = find_flag(r->command->flags, name, length);
+    const struct flag *f = find_name(r->command, name, length);
     char copy[64];
 
     snprintf(copy, sizeof copy, "%.*s", (int)MIN(length, (size_t)60), name);
-    if (!f) return fail_unknown(r->command, copy);
+    if (!f) return fail_unknown(r->command, copy, value_there(r, name, length));
     if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "--%s takes no value", f->name);
     const char *value = f->kind == FLAG_SWITCH ? "" : value_of(r, name, length);
     return value ? set_flag(f, value) : LS_EINVAL;
+}
+
+/* -lr 0.1, -json: one dash where two are meant. */
+static ls_status fail_dash(const struct reader *r, const char *a)
+{
+    size_t length = strcspn(a + 1, "=");
+    char copy[64];
+
+    if (find_flag(r->command->flags, a + 1, length)) return ls_fail(LS_EINVAL, "unknown flag '%s'; did you mean '-%s'?", a, a);
+    if (r->command->verb && memchr(a, '.', length)) return ls_fail(LS_EINVAL, "unknown flag '%s'; options have two dashes: '-%s'", a, a);
+    snprintf(copy, sizeof copy, "%.*s", (int)MIN(length, (size_t)60), a + 1);
+    return fail_unknown(r->command, copy, value_there(r, a + 1, length));
+}
+
+/* -b 8, -b8 */
+static ls_status take_letter(struct reader *r, const struct flag *f, const char *a)
+{
+    const char *value = a[2] ? a + 2 : r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+
+    return value ? set_flag(f, value) : ls_fail(LS_EINVAL, "-%c needs a value: --%s %s", a[1], f->name, f->metavar);
 }
 
 /* True when the argument was one that all commands know. */
@@ -166,6 +211,11 @@ static ls_status take(struct reader *r, struct invocation *in)
     }
     if (strncmp(a, "--", 2) == 0) return take_flag(r, a + 2);
     if (strncmp(a, "-n", 2) == 0 && has_ranks(r->command)) return take_ranks(r, in);
+    if (a[0] == '-' && a[1] != '-' && a[1] != '\0') {
+        const struct flag *letter = find_letter(r->command, a[1]);
+        if (letter) return take_letter(r, letter, a);
+        if (a[2] != '\0') return fail_dash(r, a);
+    }
     if (a[0] == '-' && a[1] != '\0')
         return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
     return take_plain(a, in);

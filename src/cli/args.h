@@ -22,6 +22,9 @@ struct flag {
     const char    *help;
 };
 
+/* Other names of a flag: -b and --minbytes of --min. */
+struct flag_alias { char letter; const char *name, *of; };  /* letter 0, name NULL: none; of NULL ends a list */
+
 struct invocation;
 
 struct command {
@@ -32,10 +35,12 @@ struct command {
     unsigned            verb;       /* whose options of the table; 0: none */
     const char         *plain;      /* option that a plain argument sets, as --OPTION=ARGUMENT would; NULL: none */
     const struct flag  *flags;
+    const struct flag_alias *aliases;  /* NULL: none */
     const char *const  *common;     /* options that the short help shows; ended by NULL */
     const char         *about;      /* paragraphs of the long help, each line with its own line feed; NULL: none */
     const char         *examples;   /* lines, each with its own line feed */
     bool                several;    /* its options make more than one config: checked by the command's check alone */
+    ls_status         (*complete)(struct invocation *in);     /* fills options from what the arguments name, before any check; NULL: nothing to fill */
     ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */
     ls_status         (*run)(struct invocation *in);
     ls_status         (*launch)(struct invocation *in);  /* instead of run, where launch.ranks are to be started: see launching.h;
@@ -73,6 +78,10 @@ extern const struct command *const commands[];  /* ended by NULL */
 /* help.c: pages, on stdout. */
 ls_status help_overview(void);
 bool      help_group(const char *name);  /* of "ckpt ..."; false, and nothing printed, when no command starts so */
+/* help_search.c: what speaks of a word, on stdout: pages (name, summary, text), commands, flags, options. False, and nothing printed, when
+ * nothing does. */
+struct help_page { const char *name, *summary, *text; };
+bool      help_search(const char *word, const struct help_page *pages, size_t count);
 ls_status help_command(const struct command *c, bool all);
 
 #endif

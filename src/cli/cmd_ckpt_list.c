@@ -150,7 +150,8 @@ static void put_table(const struct entry *list, size_t n)
         char stamp[32], size[16], a[16], b[16], ranks[24];
 
         snprintf(ranks, sizeof ranks, "%" PRId64, e->ranks);
-        printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", e->step, stamp_of(e, stamp), e->damage[0] ? "-" : text_bytes(size, e->bytes),
+        printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", e->step, stamp_of(e, stamp),
+               e->damage[0] ? "-" : text_bytes(size, e->bytes),
                loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-", e->damage[0] ? "DAMAGED" : verify ? "hashes" : "yes",
                e->layout[0] ? e->layout : "-");
         if (e->damage[0]) printf("%12s%s\n", "", e->damage);

@@ -266,7 +266,7 @@ static const struct topic topics[] = {
 
 static ls_status put_topics(void)
 {
-    printf("lockstep help TOPIC, where TOPIC is a command or one of:\n");
+    printf("lockstep help TOPIC, where TOPIC is a command, any word to search for, or one of:\n");
     for (size_t i = 0; i < COUNT_OF(topics); i++) printf("  %-12s %s\n", topics[i].name, topics[i].summary);
     return LS_OK;
 }
@@ -296,7 +296,7 @@ static ls_status fail_topic(const char *name)
 
     for (size_t i = 0; i < COUNT_OF(topics); i++) text_put(&names, "%s%s", i ? ", " : "", topics[i].name);
     ls_status st = text_status(&names);
-    if (st == LS_OK) st = ls_fail(LS_EINVAL, "no topic '%s'; there are the commands and %s", name, names.data);
+    if (st == LS_OK) st = ls_fail(LS_EINVAL, "nothing speaks of '%s'; there are the commands and %s", name, names.data);
     text_free(&names);
     return st;
 }
@@ -324,14 +324,26 @@ static ls_status check(const struct invocation *in)
 {
     if (markdown && in->count && strcmp(in->arguments[0], "options") != 0)
         return ls_fail(LS_EINVAL, "--markdown is for 'help' and 'help options'");
-    if (in->count == 0 || find_command(in) || (in->count == 1 && find_topic(in->arguments[0]))) return LS_OK;
-    return fail_topic(in->arguments[0]);
+    return LS_OK;
+}
+
+/* No topic and no command: a group of commands, or whatever speaks of the word. */
+static ls_status search(const struct invocation *in)
+{
+    struct help_page pages[COUNT_OF(topics)];
+    char word[128];
+
+    snprintf(word, sizeof word, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "", in->count > 1 ? in->arguments[1] : "");
+    for (size_t i = 0; i < COUNT_OF(topics); i++) pages[i] = (struct help_page){ topics[i].name, topics[i].summary, topics[i].page };
+    if (help_group(word) || help_search(word, pages, COUNT_OF(pages))) return LS_OK;
+    return fail_topic(word);
 }
 
 static ls_status run(struct invocation *in)
 {
     if (in->count == 0) return markdown ? put_markdown() : put_topics();
     const struct topic *topic = in->count == 1 ? find_topic(in->arguments[0]) : NULL;
+    if (!topic && !find_command(in)) return args_refuse(in, search(in));
     if (!topic) return help_command(find_command(in), true);
     if (topic->put) return topic->put();
     fputs(topic->page, stdout);
@@ -339,7 +351,7 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_help = {
-    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes",
+    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes; or whatever speaks of a word",
     .flags = flags, .check = check, .run = run,
-    .examples = "  lockstep help\n  lockstep help models\n  lockstep help bench train\n",
+    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   what speaks of it: pages, commands, flags, options\n  lockstep help bench train\n",
 };

@@ -15,7 +15,7 @@ struct ends { const void *send; void *recv; };
 bool comm_times_has(ls_collective op)
 {
     return op == LS_COLLECTIVE_ALL_REDUCE || op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER ||
-           op == LS_COLLECTIVE_BROADCAST || op == LS_COLLECTIVE_ALL_TO_ALL;
+           op == LS_COLLECTIVE_BROADCAST || op == LS_COLLECTIVE_ALL_TO_ALL || op == LS_COLLECTIVE_SEND;
 }
 
 static bool has_blocks(ls_collective op)
@@ -36,7 +36,7 @@ double comm_times_bus(ls_collective op, int n)
 {
     double share = (double)(n - 1) / n;
 
-    return op == LS_COLLECTIVE_ALL_REDUCE ? 2 * share : op == LS_COLLECTIVE_BROADCAST ? 1 : share;
+    return op == LS_COLLECTIVE_ALL_REDUCE ? 2 * share : op == LS_COLLECTIVE_BROADCAST || op == LS_COLLECTIVE_SEND ? 1 : share;
 }
 
 ls_status comm_times_open(struct comm_times *t, size_t room)
@@ -99,7 +99,7 @@ static int64_t count_wrong(const struct comm_times *t, const void *p, size_t cou
 }
 
 /* Element i of rank r's part is (start(r) + i) mod 3. */
-static size_t start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r > 0 : (size_t)r; }
+static size_t start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r != t->root : (size_t)r; }
 
 static void fill_send(const struct comm_times *t, struct ends e, size_t count)
 {
@@ -112,6 +112,8 @@ static void fill_send(const struct comm_times *t, struct ends e, size_t count)
     else fill(t, p, count, start(t, t->rank));
 }
 
+static int before(const struct comm_times *t) { return (t->rank + t->n - 1) % t->n; }
+
 static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
 {
     static const float same[PERIOD] = { 0, 1, 2 };
@@ -120,11 +122,17 @@ static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
     int64_t wrong = 0;
 
     for (int r = 0; r < t->n; r++)
-        for (int k = 0; k < PERIOD; k++) sum[k] += (float)((r + k) % PERIOD);
+        for (int k = 0; k < PERIOD; k++) {
+            float x = (float)((r + k) % PERIOD);
+
+            sum[k] = t->redop == LS_MAX ? MAX(sum[k], x) : sum[k] + x;
+        }
+    for (int k = 0; k < PERIOD && t->redop == LS_AVG; k++) sum[k] /= (float)t->n;
     switch (t->op) {
     case LS_COLLECTIVE_ALL_REDUCE:     return count_wrong(t, e.recv, count, sum, 0);
     case LS_COLLECTIVE_REDUCE_SCATTER: return count_wrong(t, e.recv, count, sum, (size_t)t->rank * count);
     case LS_COLLECTIVE_BROADCAST:      return count_wrong(t, e.recv, count, same, 0);
+    case LS_COLLECTIVE_SEND:           return count_wrong(t, e.recv, count, same, start(t, before(t)));
     default:
         for (int from = 0; from < t->n; from++) {
             size_t phase = t->op == LS_COLLECTIVE_ALL_TO_ALL ? start(t, from + t->rank) : start(t, from);
@@ -142,20 +150,30 @@ static struct ends ends_of(const struct comm_times *t, size_t count, bool in_pla
     size_t mine = (size_t)t->rank * count * ls_dtype_bytes(t->type);
 
     if (t->op == LS_COLLECTIVE_BROADCAST) return (struct ends){ in_place ? t->recv : t->send, in_place ? t->recv : t->send };
-    if (!in_place) return (struct ends){ t->send, t->recv };
+    if (!in_place || t->op == LS_COLLECTIVE_SEND) return (struct ends){ t->send, t->recv };
     if (t->op == LS_COLLECTIVE_ALL_GATHER) return (struct ends){ t->recv + mine, t->recv };
     if (t->op == LS_COLLECTIVE_REDUCE_SCATTER) return (struct ends){ t->send, t->send + mine };
     return (struct ends){ t->recv, t->recv };
 }
 
+static ls_status send_and_receive(const struct comm_times *t, struct ends e, size_t count)
+{
+    ls_work *work = NULL;
+
+    LS_TRY(ls_recv(t->comm, e.recv, count, t->type, before(t), &work));
+    LS_TRY(ls_send(t->comm, e.send, count, t->type, (t->rank + 1) % t->n, NULL));
+    return ls_work_wait(&work);
+}
+
 static ls_status call(const struct comm_times *t, struct ends e, size_t count)
 {
     switch (t->op) {
-    case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(t->comm, e.send, e.recv, count, t->type, LS_SUM, NULL);
+    case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
     case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather(t->comm, e.send, e.recv, count, t->type, NULL);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(t->comm, e.send, e.recv, count, t->type, LS_SUM, NULL);
+    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
+    case LS_COLLECTIVE_SEND:           return send_and_receive(t, e, count);
     case LS_COLLECTIVE_ALL_TO_ALL:     return ls_all_to_all(t->comm, e.send, e.recv, count, t->type, NULL);
-    default:                           return ls_broadcast(t->comm, e.recv, count, t->type, 0, NULL);
+    default:                           return ls_broadcast(t->comm, e.recv, count, t->type, t->root, NULL);
     }
 }
 
@@ -177,11 +195,11 @@ static ls_status check(const struct comm_times *t, struct ends e, size_t count, 
 ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_place, struct comm_time *out)
 {
     struct ends e = ends_of(t, count, in_place);
-    int64_t wrong;
+    int64_t wrong = 0;
     double began = 0, took;
 
     ASSERT(comm_times_bytes(t, count) <= t->room);
-    LS_TRY(check(t, e, count, &wrong));
+    if (!t->unchecked) LS_TRY(check(t, e, count, &wrong));
     for (int i = 0; i < t->warmup + t->iterations; i++) {
         if (i == t->warmup) {
             LS_TRY(ls_barrier(t->comm));

@@ -5,11 +5,15 @@
 #include <stdbool.h>
 #include "lockstep/comm.h"
 
+/* op LS_COLLECTIVE_SEND stands for sendrecv: each rank sends to the next and receives from the one before, at once. */
 struct comm_times {
     ls_comm      *comm;
     int           rank, n;
     ls_collective op;
     ls_dtype      type;
+    ls_redop      redop;                  /* of all_reduce and reduce_scatter */
+    int           root;                   /* of broadcast */
+    bool          unchecked;              /* values are not looked at: wrong is 0 */
     bool          plain;                  /* memory of this process alone, not of ls_comm_alloc */
     int           warmup, iterations;
     char         *send, *recv;            /* [room] bytes each */

@@ -44,18 +44,23 @@ bool help_group(const char *name)
     return any;
 }
 
-static void put_flag(const struct flag *f)
+static void put_flag(const struct command *c, const struct flag *f)
 {
-    char left[64];
+    const struct flag_alias *a = c->aliases;
+    char left[96], letter[8] = "";
 
-    snprintf(left, sizeof left, "--%s%s%s", f->name, f->metavar ? " " : "", f->metavar ? f->metavar : "");
+    while (a && a->of && strcmp(a->of, f->name) != 0) a++;
+    bool has = a && a->of;
+    if (has && a->letter) snprintf(letter, sizeof letter, "-%c, ", a->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s%s%s", letter, f->name, has && a->name ? ", --" : "", has && a->name ? a->name : "", f->metavar ? " " : "",
+             f->metavar ? f->metavar : "");
     printf("  %-*s  %s\n", COLUMN - 4, left, f->help);
 }
 
 static void put_flags(const struct command *c, bool all)
 {
     heading("flags");
-    for (const struct flag *f = c->flags; f && f->name; f++) put_flag(f);
+    for (const struct flag *f = c->flags; f && f->name; f++) put_flag(c, f);
     if (c->verb) {
         printf("  %-*s  %s\n", COLUMN - 4, "--config FILE",
                "read options from a YAML file; may be repeated, later wins");

@@ -18,10 +18,10 @@ enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 }
 extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm,
     command_generate, command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify,
     command_ckpt_export, command_ckpt_import, command_help, command_completion, command_parity, command_doctor,
-    command_ckpt_list, command_version;
+    command_ckpt_list, command_version, command_eval;
 
 const struct command *const commands[] = {
-    &command_train, &command_plan, &command_parity, &command_doctor, &command_generate, &command_bench_train,
+    &command_train, &command_plan, &command_parity, &command_doctor, &command_generate, &command_eval, &command_bench_train,
     &command_bench_gemm, &command_bench_comm, &command_data_prepare, &command_data_inspect, &command_ckpt_list,
     &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export, &command_ckpt_import, &command_help, &command_completion, &command_version, NULL,
 };
@@ -76,6 +76,39 @@ static const char *nearest_command(const char *name)
     return best;
 }
 
+/* Words of other programs, and what does the same here. */
+static const char *command_hint(const char *word)
+{
+    static const struct { const char *words, *says; } hints[] = {
+        { "|resume|continue|restart|", "'lockstep train --config RUN/config.yaml', which resumes a run" },
+        { "|evaluate|validate|test|ppl|perplexity|", "'lockstep eval RUN'" },
+        { "|sample|infer|inference|predict|chat|complete|", "'lockstep generate RUN --prompt TEXT'" },
+        { "|finetune|fine-tune|tune|", "'lockstep train TEXT --model.hf=FOLDER --data.tokenizer=FOLDER', or 'lockstep bench comm --tune'" },
+        { "|tokenize|prepare|preprocess|", "'lockstep data prepare OUT --data.text=TEXT'" },
+        { "|inspect|info|show|", "'lockstep ckpt inspect RUN' or 'lockstep data inspect FILE'" },
+        { "|list|ls|checkpoint|checkpoints|", "'lockstep ckpt list RUN'" },
+        { "|verify|fsck|", "'lockstep ckpt verify RUN'" },
+        { "|export|convert|save|", "'lockstep ckpt export RUN --to FOLDER'" },
+        { "|import|load|", "'lockstep ckpt import --from FOLDER --to FOLDER'" },
+        { "|compare|diff|check|equal|", "'lockstep parity --a LAYOUT --b LAYOUT'" },
+        { "|debug|hang|status|ps|top|", "'lockstep doctor RUN'" },
+        { "|estimate|memory|dryrun|dry-run|cost|flops|", "'lockstep plan'" },
+        { "|run|launch|torchrun|mpirun|srun|deepspeed|accelerate|start|", "'lockstep train -n RANKS TEXT'" },
+        { "|nccl|nccl-tests|all_reduce_perf|allreduce|", "'lockstep bench comm -n RANKS'" },
+        { "|config|options|settings|", "'lockstep help options', or --print-config in any command" },
+        { "|man|docs|", "'lockstep help'" },
+        { "|ver|about|build|", "'lockstep version'" },
+    };
+
+    if (!word[0] || strchr(word, '|')) return NULL;
+    for (size_t i = 0; i < COUNT_OF(hints); i++) {
+        const char *found = strstr(hints[i].words, word);
+
+        if (found && found[-1] == '|' && found[strlen(word)] == '|') return hints[i].says;
+    }
+    return NULL;
+}
+
 /* Names that start with the first word: "ckpt" alone stands for four commands. */
 static int fail_command(int argc, char *const argv[])
 {
@@ -85,9 +118,10 @@ static int fail_command(int argc, char *const argv[])
     for (int i = 0; commands[i]; i++)
         if (strncmp(commands[i]->name, argv[0], length) == 0 && commands[i]->name[length] == ' ')
             text_put(&group, "%s%s", group.bytes ? ", " : "", commands[i]->name + length + 1);
-    const char *near = nearest_command(argv[0]);
+    const char *near = nearest_command(argv[0]), *hint = command_hint(argv[0]);
     if (group.bytes && argc > 1) ls_fail(LS_EINVAL, "no '%s' in '%s'; there is: %s", argv[1], argv[0], group.data);
     else if (group.bytes) ls_fail(LS_EINVAL, "'%s' needs one more word: %s", argv[0], group.data);
+    else if (hint) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean %s?", argv[0], hint);
     else if (near) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean '%s'?", argv[0], near);
     else ls_fail(LS_EINVAL, "unknown command '%s'; see 'lockstep --help'", argv[0]);
     text_free(&group);
@@ -109,6 +143,7 @@ static ls_status print_config(const struct invocation *in)
 static ls_status check(struct invocation *in)
 {
     if (in->command->verb) LS_TRY(world_find(&in->world));
+    if (in->command->complete) LS_TRY(in->command->complete(in));
     if (in->command->verb && !(in->command->several && in->world.launcher == LAUNCHER_NONE)) LS_TRY(args_check(in));
     return in->command->check && !in->print_config ? in->command->check(in) : LS_OK;
 }

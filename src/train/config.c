@@ -5,9 +5,9 @@
 
 enum {
     T = VERB_TRAIN, P = VERB_PLAN, B = VERB_BENCH, G = VERB_GENERATE, D = VERB_DATA,
-    Q = VERB_PARITY,
+    Q = VERB_PARITY, E = VERB_EVAL,
     STEP = T | P | B | Q,       /* who makes a training step */
-    RUNS = T | B | G | Q        /* who computes */
+    RUNS = T | B | G | Q | E        /* who computes */
 };
 
 #define COUNT_MOST 1e15
@@ -53,29 +53,29 @@ static const struct option rows[] = {
     REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small"),
     REAL(model.balance, "-1", -1, 1e6, "", STEP, "step of a bias on the scores that evens the load without a loss"),
 
-    STRING(data.text, "", T | P | D, "UTF-8 text to train on; .jsonl and .ndjson: one JSON object with a document a line; .gz and .zst behind either"),
-    STRING(data.field, "text", T | D, "field of a JSON line that holds the document"),
-    ENUM(data.special_tokens, "auto", "auto|parse|text", T | D, "special tokens spelled out in the text, such as <|endoftext|>: parse them, or "
+    STRING(data.text, "", T | P | D | E, "UTF-8 text to train on; .jsonl and .ndjson: one JSON object with a document a line; .gz and .zst behind either"),
+    STRING(data.field, "text", T | D | E, "field of a JSON line that holds the document"),
+    ENUM(data.special_tokens, "auto", "auto|parse|text", T | D | E, "special tokens spelled out in the text, such as <|endoftext|>: parse them, or "
          "take them as text like any other; auto: parse in plain text, text in JSON lines"),
-    STRING(data.tokens, "", T | P, "token file to train on, instead of a text"),
-    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | D, "of the token file"),
+    STRING(data.tokens, "", T | P | E, "token file to train on, instead of a text"),
+    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | D | E, "of the token file"),
     STRING(data.tokenizer, "bytes", T | P | D,
            "bytes, bpe (learnt from the text), tokenizer.json, FILE.tiktoken or a folder; a token file needs none"),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "tokens that tokenizer=bpe learns"),
-    INT(data.seq_len, "-1", -1, 1e7, "tokens", STEP, "tokens per sample; -1: 256, or the model's positions if it has fewer"),
-    REAL(data.val_fraction, "0.05", 0, 0.9, "", T | P, "share kept for validation, from the end; 0: none"),
+    INT(data.seq_len, "-1", -1, 1e7, "tokens", STEP | E, "tokens per sample; -1: 256, or the model's positions if it has fewer"),
+    REAL(data.val_fraction, "0.05", 0, 0.9, "", T | P | E, "share kept for validation, from the end; 0: none"),
     BOOL(data.shuffle, "true", T, "samples in random order, a new one each epoch"),
 
     INT(train.steps, "1000", 0, COUNT_MOST, "steps", T | P, "updates to make"),
     INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
     INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples of a step = micro_batch * accumulate * parallel.dp; -1: that product"),
-    INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples that a rank computes at once; -1: the rest, where accumulate is -1 too at most 8"),
+    INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP | E, "samples that a rank computes at once; -1: the rest, where accumulate is -1 too at most 8"),
     INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches of a rank in a step (parallel.accumulate is the same); -1: the rest"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "of initialisation, order of samples and dropout"),
     ENUM(train.non_finite, "stop", "stop|skip", T, "response to a loss or gradient norm that is NaN or infinite, before the update: stop and name the "
                                                    "first such value, or skip the update with a warning"),
     INT(train.eval_every, "250", 0, COUNT_MOST, "steps", T, "steps between evaluations; 0: only at the end"),
-    INT(train.eval_batches, "0", 0, COUNT_MOST, "", T, "batches of global_batch samples of an evaluation; 0: all validation samples"),
+    INT(train.eval_batches, "0", 0, COUNT_MOST, "", T | E, "batches of global_batch samples of an evaluation; 0: all validation samples"),
 
     ENUM(optim.name, "adamw", "sgd|adam|adamw|lamb|lars", STEP, "update rule"),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate"),
@@ -95,18 +95,18 @@ static const struct option rows[] = {
 
     ENUM(optim.offload, "none", "none|cpu|file", STEP, "optimizer state between steps: kept here, elsewhere in memory, in a file of the run's folder"),
 
-    INT(parallel.dp, "-1", -1, 65536, "ranks", STEP, "ranks that share the samples of a step; -1: the rest of launch.ranks = pp * dp * cp * tp"),
-    INT(parallel.tp, "1", 1, 65536, "ranks", STEP, "tensor parallel: each layer's heads, inner width and the vocabulary are cut over them"),
-    BOOL(parallel.sp, "false", STEP, "sequence parallel: norms, dropout and residual on slices of the sequence over tp"),
+    INT(parallel.dp, "-1", -1, 65536, "ranks", STEP | E, "ranks that share the samples of a step; -1: the rest of launch.ranks = pp * dp * cp * tp"),
+    INT(parallel.tp, "1", 1, 65536, "ranks", STEP | E, "tensor parallel: each layer's heads, inner width and the vocabulary are cut over them"),
+    BOOL(parallel.sp, "false", STEP | E, "sequence parallel: norms, dropout and residual on slices of the sequence over tp"),
     INT(parallel.split, "1", 1, 16, "parts", STEP, "products whose sums over tp travel are made in so many parts of their rows, each travels while the next is made"),
-    INT(parallel.cp, "1", 1, 65536, "ranks", STEP, "context parallel: the sequence is cut over them"),
-    ENUM(parallel.context, "ring", "ring|all_to_all", STEP, "attention over cp: keys and values go round, or heads are exchanged for tokens"),
-    INT(parallel.pp, "1", 1, 65536, "ranks", STEP, "pipeline parallel: stages, each with some of the layers"),
-    INT(parallel.vpp, "1", 1, 65536, "", STEP, "virtual stages of a rank (schedules interleaved and zb-v)"),
+    INT(parallel.cp, "1", 1, 65536, "ranks", STEP | E, "context parallel: the sequence is cut over them"),
+    ENUM(parallel.context, "ring", "ring|all_to_all", STEP | E, "attention over cp: keys and values go round, or heads are exchanged for tokens"),
+    INT(parallel.pp, "1", 1, 65536, "ranks", STEP | E, "pipeline parallel: stages, each with some of the layers"),
+    INT(parallel.vpp, "1", 1, 65536, "", STEP | E, "virtual stages of a rank (schedules interleaved and zb-v)"),
     STRING(parallel.schedule, "auto", STEP, "of the pipeline: auto (1f1b; with vpp interleaved), gpipe, 1f1b, interleaved, zb-h1, zb-v, file:PATH"),
     STRING(parallel.stages, "", STEP, "layers of each virtual stage: 3,4,4,1; empty: balanced by work"),
-    INT(parallel.ep, "1", 1, 65536, "ranks", STEP, "expert parallel: the experts are spread over that many of the dp x cp ranks"),
-    INT(parallel.zero, "0", 0, 3, "", STEP, "sharded over them: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters"),
+    INT(parallel.ep, "1", 1, 65536, "ranks", STEP | E, "expert parallel: the experts are spread over that many of the dp x cp ranks"),
+    INT(parallel.zero, "0", 0, 3, "", STEP | E, "sharded over them: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters"),
     INT(parallel.replicate, "1", 1, 65536, "", STEP, "replicas: shards lie over groups of dp / replicate ranks (zero 1 to 3)"),
     BYTES(parallel.bucket, "25MiB", STEP, "gradients that are reduced together (zero 0 to 2)"),
     BYTES(parallel.first_bucket, "1MiB", STEP, "the bucket that is ready first"),
@@ -115,7 +115,7 @@ static const struct option rows[] = {
     BOOL(parallel.accumulate_whole, "false", STEP, "whole gradients until the last micro-batch (zero 2, 3): more memory, less traffic"),
     BOOL(parallel.sync_batch_norm, "true", STEP, "batch norms use the statistics of all ranks"),
 
-    ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G, "arithmetic; auto: bf16 where the processor has it, else fp32"),
+    ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E, "arithmetic; auto: bf16 where the processor has it, else fp32"),
     ENUM(precision.reduce, "fp32", "fp32|bf16", STEP, "type in which gradients travel"),
     BOOL(precision.master, "true", STEP, "keep fp32 master weights beside bf16 ones"),
     STRING(recompute.mode, "none", STEP, "activations made again in backward: none, selective, full, every:K, budget:SIZE"),
@@ -125,11 +125,11 @@ static const struct option rows[] = {
     STRING(checkpoint.resume, "auto", T, "auto (the newest of the run, if any), none, or a checkpoint's path"),
     STRING(checkpoint.dir, "", T, "where checkpoints go; empty: RUN/checkpoints"),
 
-    INT(launch.ranks, "0", 0, 65536, "ranks", T | P | B, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
+    INT(launch.ranks, "0", 0, 65536, "ranks", T | P | B | E, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
     INT(launch.threads, "0", 0, 4096, "", RUNS | P | D, "threads of a rank; 0: its share of the cores"),
-    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | Q, "deadline of every wait for another rank"),
+    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | Q | E, "deadline of every wait for another rank"),
     STRING(launch.choices, "", T | B | Q, "file that 'bench comm --tune' wrote: which algorithm for which size"),
-    BOOL(launch.bind, "true", T | B | Q, "each rank that is started here keeps to its share of the cores"),
+    BOOL(launch.bind, "true", T | B | Q | E, "each rank that is started here keeps to its share of the cores"),
 
     STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | P, "most that kernels may use of the processor"),
@@ -155,11 +155,12 @@ static const struct option rows[] = {
 
 static const struct option_alias aliases[] = { { "parallel.accumulate", "train.accumulate" } };  /* a pipeline's micro-batches */
 
-static const char *const verbs[] = { "train", "plan", "bench", "generate", "data", "parity" };
+static const char *const verbs[] = { "train", "plan", "bench", "generate", "data", "parity", "eval" };
 
 const struct option_table *config_table(void)
 {
-    static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases) };
+    static struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases), NULL, 0 };
 
+    if (!table.hints) table.hints = config_hints(&table.hint_count);
     return &table;
 }

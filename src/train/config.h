@@ -19,7 +19,7 @@
 
 /* Who reads an option: the masks of the table's rows. */
 enum {
-    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32
+    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32, VERB_EVAL = 64
 };
 
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
@@ -117,6 +117,7 @@ struct config {
 };
 
 const struct option_table *config_table(void);
+const struct option_hint *config_hints(size_t *count);  /* its part for words of other programs */
 
 /* Sets launch.ranks from what started this process, or refuses where flags and launcher disagree. In front of
  * config_check(). `started`: this process is one of them already. */
@@ -132,6 +133,8 @@ ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
 /* config_fit.c: the layout is one that the model can be cut into. Behind the others. */
 ls_status config_check_fit(const struct config *c);
+/* The part of it that is about a given model over the ranks. */
+ls_status config_check_layout(const struct config *c, const ls_model *m);
 /* config_plant.c: the mistake of debug.plant can be made here, and debug.non_finite is a fault of this run. */
 ls_status config_check_plant(const struct config *c);
 /* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_plant(). */

@@ -205,12 +205,12 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_ranks(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, defaults, verb));
     LS_TRY(check_optimizer(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
-    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));

@@ -126,10 +126,15 @@ ls_status config_check_fit(const struct config *c)
         return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", c->model.preset);
     if (config_image(c, &image)) return LS_OK;
     LS_TRY(check_model(c, &m));
-    if (!mesh) return LS_OK;
+    return config_check_layout(c, &m);
+}
+
+ls_status config_check_layout(const struct config *c, const ls_model *m)
+{
+    if (c->parallel.tp <= 1 && c->parallel.cp <= 1 && c->parallel.pp <= 1 && c->parallel.ep <= 1) return LS_OK;
     LS_TRY(check_recompute(c));
-    LS_TRY(check_tensor(c, &m));
-    LS_TRY(check_experts(c, &m));
-    LS_TRY(check_sequence(c, &m));
-    return check_pipeline(c, &m);
+    LS_TRY(check_tensor(c, m));
+    LS_TRY(check_experts(c, m));
+    LS_TRY(check_sequence(c, m));
+    return check_pipeline(c, m);
 }

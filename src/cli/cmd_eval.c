@@ -1,0 +1,209 @@
+/* cmd_eval.c - `lockstep eval`: loss, perplexity and bits per byte of a trained model, over its run's validation data or a given text. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/launching.h"
+#include "lockstep/checkpoint.h"
+#include "train/evaluate_saved.h"
+
+enum { USUAL_SEQ_LEN = 256 };  /* where neither run nor command line says one */
+
+static bool json;
+static int64_t step_wanted = -1;
+
+static const struct flag flags[] = {
+    { "checkpoint", FLAG_INT, &step_wanted, 0, 1e15, "STEP", "evaluate the run's checkpoint of this step [the newest]" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
+    { 0 },
+};
+
+static const char *const common[] = {
+    "data.text", "data.tokens", "data.seq_len", "data.val_fraction", "train.micro_batch", "train.eval_batches", "precision.compute",
+    "launch.ranks", "parallel.dp", "parallel.tp", "parallel.cp", "parallel.pp", NULL,
+};
+
+/* What is taken from the run's config.yaml where the command line says nothing. Layouts are not: any does. */
+static const char *const inherited[] = {
+    "data.text", "data.field", "data.special_tokens", "data.tokens", "data.format", "data.seq_len", "data.val_fraction", "train.seed",
+    "train.micro_batch", "train.global_batch", "train.eval_batches", "precision.compute", "model.preset", NULL,
+};
+
+/* ---- what is evaluated ---- */
+
+static char *found_path;  /* of the weights; kept until the process ends */
+
+static ls_status find_step(const char *run, char **out)
+{
+    char *inside = file_path("%s/checkpoints/step_%08" PRId64, run, step_wanted), *beside = file_path("%s/step_%08" PRId64, run, step_wanted);
+    ls_status st = inside && beside ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && !file_is_folder(inside) && !file_is_folder(beside))
+        st = ls_fail(LS_EINVAL, "%s has no checkpoint of step %" PRId64 "; lockstep ckpt list %s says which there are", run, step_wanted, run);
+    bool first = st == LS_OK && file_is_folder(inside);
+    if (st == LS_OK) *out = first ? inside : beside;
+    if (st != LS_OK || !first) mem_free(inside);
+    if (st != LS_OK || first) mem_free(beside);
+    return st;
+}
+
+static ls_status find(const char *where, char **out)
+{
+    char *path = NULL;
+
+    if (step_wanted >= 0) return find_step(where, out);
+    if (!evaluate_is_hf(where)) {
+        ls_status st = ls_checkpoint_resolve(where, &path);
+        if (st != LS_OK) return st == LS_EINVAL ? LS_EIO : st;  /* nothing there is no wrong usage */
+    }
+    *out = mem_strdup(path ? path : where);
+    ls_free(path);
+    return *out ? LS_OK : LS_ENOMEM;
+}
+
+static bool given(const struct invocation *in, const char *name) { return strcmp(options_origin(&in->options, name), "default") != 0; }
+
+/* Other data than the run's is evaluated as a whole, unless a part is asked for. */
+static ls_status inherit(struct invocation *in, const struct options *run)
+{
+    static const char *const of_data[] = { "data.text", "data.field", "data.tokens", "data.format", "data.val_fraction", "train.eval_batches" };
+    bool other = given(in, "data.text") || given(in, "data.tokens"), tokens = given(in, "data.tokens");
+
+    for (int i = 0; inherited[i]; i++) {
+        bool skip = tokens && strcmp(inherited[i], "data.special_tokens") == 0;
+
+        for (size_t k = 0; k < COUNT_OF(of_data); k++) skip = skip || (other && strcmp(inherited[i], of_data[k]) == 0);
+        if (!skip) LS_TRY(options_inherit(&in->options, run, inherited[i]));
+    }
+    return LS_OK;
+}
+
+static ls_status inherit_file(struct invocation *in, const char *path)
+{
+    struct options run = { 0 };
+    struct config was;
+
+    LS_TRY(options_open(config_table(), &was, 0, &run));
+    ls_status st = options_load_yaml(&run, path);
+    if (st == LS_OK) st = inherit(in, &run);
+    options_close(&run);
+    return st;
+}
+
+/* In front of the checks: the run's settings, the model's sizes, the whole of other data. */
+static ls_status complete(struct invocation *in)
+{
+    struct config *c = &in->config;
+    ls_model model;
+    bool image;
+
+    LS_TRY(find(in->arguments[0], &found_path));
+    char *path = file_path("%s/config.yaml", found_path);
+    if (!path) return LS_ENOMEM;
+    bool other = given(in, "data.text") || given(in, "data.tokens"), part = given(in, "data.val_fraction"), has = file_exists(path);
+    ls_status st = has ? inherit_file(in, path) : LS_OK;
+    mem_free(path);
+    LS_TRY(st);
+    if ((other || !has) && !part) c->data.val_fraction = 0;
+    LS_TRY(evaluate_model(found_path, &model, &image));
+    if (!image && c->data.seq_len < 0) c->data.seq_len = (int64_t)MIN(model.max_positions, (size_t)USUAL_SEQ_LEN);
+    return LS_OK;
+}
+
+static ls_status check(const struct invocation *in)
+{
+    const struct config *c = &in->config;
+    ls_model model;
+    bool image;
+
+    LS_TRY(evaluate_model(found_path, &model, &image));
+    if (!image && c->data.seq_len > (int64_t)model.max_positions)
+        return ls_fail(LS_EINVAL, "data.seq_len=%" PRId64 ", but the model has %zu positions; use %zu or less", c->data.seq_len,
+                       model.max_positions, model.max_positions);
+    if (!image) LS_TRY(config_check_layout(c, &model));
+    if (c->parallel.zero == 1 || c->parallel.zero == 2)
+        return ls_fail(LS_EINVAL, "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
+                       "shards the parameters, or 0", c->parallel.zero);
+    if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; one of them is the data");
+    if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s does not say what it was trained on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);
+}
+
+/* ---- what is said ---- */
+
+static double bits_per_byte(const struct evaluated *e) { return e->bytes ? e->loss * (double)e->tokens / (double)e->bytes / log(2) : NAN; }
+
+static ls_status put_json(const struct config *c, const struct evaluated *e)
+{
+    struct json_out j = { 0 };
+
+    json_begin_object(&j, NULL);
+    json_put_string(&j, "path", found_path);
+    json_put_string(&j, "data", e->data);
+    json_put_int(&j, "samples", (int64_t)e->samples);
+    json_put_real(&j, "loss", e->loss);
+    if (!e->image) {
+        json_put_int(&j, "tokens", (int64_t)e->tokens);
+        json_put_int(&j, "tokens_left_over", (int64_t)e->left_over);
+        json_put_real(&j, "perplexity", exp(e->loss));
+        if (e->bytes) json_put_int(&j, "bytes", (int64_t)e->bytes);
+        if (e->bytes) json_put_real(&j, "bits_per_byte", bits_per_byte(e));
+    }
+    json_put_int(&j, "ranks", MAX(c->launch.ranks, 1));
+    json_put_string(&j, "compute", ls_dtype_name(config_type(c)));
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) puts(j.text);
+    json_out_free(&j);
+    return st;
+}
+
+static void put_table(const struct config *c, const struct evaluated *e)
+{
+    char count[32], layout[160];
+
+    printf("checkpoint  %s\n", found_path);
+    printf("data        %s\n", e->data);
+    if (e->image) printf("evaluated   %zu pictures", e->samples);
+    else printf("evaluated   %s tokens in %zu samples", text_count(count, (int64_t)e->tokens), e->samples);
+    printf(", %s", ls_dtype_name(config_type(c)));
+    if (c->launch.ranks > 1) printf(", %" PRId64 " ranks: %s", c->launch.ranks, config_layout_text(c, layout, sizeof layout));
+    printf("\n");
+    if (e->left_over) printf("            the last %zu tokens fill no sample and are left out\n", e->left_over);
+    printf("loss        %.4f nats per %s\n", e->loss, e->image ? "picture" : "token");
+    if (e->image) return;
+    printf("perplexity  %.4g\n", exp(e->loss));
+    if (e->bytes) printf("bits/byte   %.4f\n", bits_per_byte(e));
+}
+
+/* ---- the command ---- */
+
+static ls_status run(struct invocation *in)
+{
+    struct evaluated e;
+
+    LS_TRY(evaluate_saved(&in->config, found_path, &e));
+    if (in->world.rank > 0) return LS_OK;
+    if (json) return put_json(&in->config, &e);
+    put_table(&in->config, &e);
+    return LS_OK;
+}
+
+static ls_status launch(struct invocation *in) { return launching_run(in, NULL, NULL); }
+
+const struct command command_eval = {
+    .name = "eval", .arguments = "MODEL", .least = 1, .most = 1,
+    .summary = "loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
+    .verb = VERB_EVAL, .flags = flags, .common = common, .complete = complete, .check = check, .run = run, .launch = launch,
+    .examples =
+        "  lockstep eval runs/book                                          its validation data, newest checkpoint\n"
+        "  lockstep eval runs/book --data.text=other.txt                    all of another text\n"
+        "  lockstep eval runs/book --checkpoint 500 --json\n"
+        "  lockstep eval runs/book -n 4 --parallel.tp=2\n"
+        "  lockstep eval hf/gpt2 --data.text=book.txt --data.seq_len=1024\n",
+};

@@ -1,0 +1,67 @@
+#!/bin/sh
+# test_eval.sh LOCKSTEP TESTS - eval gives the validation loss that training gave, under every layout, and perplexity and bits per byte of it.
+set -u
+lockstep=$1
+. "$2/script.sh"
+
+expect() {
+    code=$1 words=$2
+    shift 2
+    timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
+    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
+}
+
+field() { sed "s/.*\"$1\":\([^,}]*\).*/\1/" out.txt; }
+# near A B BOUND: |A - B| <= BOUND
+near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(d <= e && -d <= e && a != "" && b != "") }'; }
+
+tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1 --precision.compute=fp32"
+expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --train.eval_every=3 --checkpoint.every=3
+at3=$(sed -n 3p run/metrics.jsonl | sed 's/.*"val_loss":\([^,}]*\).*/\1/')
+at6=$(sed -n 6p run/metrics.jsonl | sed 's/.*"val_loss":\([^,}]*\).*/\1/')
+
+# ---- the run's validation loss, whatever the layout ----
+expect 0 '"loss":' eval run --json --launch.threads=1
+[ "$(field loss)" = "$at6" ] || bad "eval says $(field loss), training said $at6"
+near "$(field perplexity)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", exp(x) }')" 1e-6 || bad "perplexity: $(cat out.txt)"
+near "$(field bits_per_byte)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", x / log(2) }')" 1e-9 || bad "a byte is a token here: $(cat out.txt)"
+expect 0 '"loss":' eval run --checkpoint 3 --json --launch.threads=1
+[ "$(field loss)" = "$at3" ] || bad "step 3: eval says $(field loss), training said $at3"
+for layout in "-n 2" "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2 --parallel.sp" "-n 2 --parallel.cp=2" "-n 2 --parallel.pp=2" \
+              "-n 4 --parallel.tp=2 --parallel.pp=2"; do
+    expect 0 '"loss":' eval run $layout --json --launch.threads=1
+    near "$(field loss)" "$at6" 1e-5 || bad "$layout: $(field loss), training said $at6"
+done
+expect 0 "loss        $(printf %.4f "$at6") nats per token" eval run
+grep -q "^perplexity  " out.txt && grep -q "^bits/byte   " out.txt || bad "not all figures: $(cat out.txt)"
+expect 0 "dp 1 (zero 0) x tp 2" eval run -n 2 --parallel.tp=2
+
+# ---- other data; a model of Hugging Face's kind ----
+head -n 50 text.txt >part.txt
+tokens=$(wc -c <part.txt)
+expect 0 '"loss":' eval run --data.text=part.txt --json
+[ "$(($(field tokens) + $(field tokens_left_over) + 1))" -eq "$tokens" ] || bad "not all of $tokens tokens: $(cat out.txt)"
+whole=$(field loss)
+expect 0 "hf: written" ckpt export run --to hf
+expect 0 '"loss":' eval hf --data.text=part.txt --data.seq_len=16 --precision.compute=fp32 --json
+near "$(field loss)" "$whole" 1e-6 || bad "exported: $(field loss), not $whole"
+expect 2 "does not say what it was trained on; give --data.text=FILE" eval hf
+
+# ---- images ----
+expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 --launch.threads=1
+expect 0 "nats per picture" eval pictures --launch.threads=1
+
+# ---- what cannot be ----
+expect 2 "run has no checkpoint of step 9; lockstep ckpt list run" eval run --checkpoint 9
+expect 2 "the model has 128 positions; use 128 or less" eval run --data.seq_len=999
+expect 2 "parallel.zero=1 does nothing here" eval run -n 2 --parallel.zero=1
+expect 2 "model.heads=4 over parallel.tp=8" eval run -n 8 --parallel.tp=8
+expect 2 "does nothing in 'eval'" eval run --optim.lr=1
+expect 1 "no checkpoint here" eval tmp
+expect 1 "absent.txt: cannot open" eval run --data.text=absent.txt
+
+[ $failures -eq 0 ] || exit 1
+say "eval: all as expected"
