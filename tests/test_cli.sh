@@ -228,7 +228,7 @@ expect 2 "model.width=64 is not divisible by model.heads=5" "$lockstep" train $t
 expect 1 "straight/checkpoints/step_00000100" "$lockstep" train $tiny --model.width=32 --run.dir=straight --train.steps=200
 expect 1 "holds checkpoints up to step 100" "$lockstep" train $tiny --run.dir=straight --checkpoint.resume=none
 expect 1 "limit" "$lockstep" train $tiny --run.dir=bad --run.memory_limit=1MiB
-expect 1 "needed" "$lockstep" train $tiny --run.dir=bad --model.width=4096 --run.memory_limit=300MiB
+expect 1 "out of memory: the step needs" "$lockstep" train $tiny --run.dir=bad --model.width=4096 --run.memory_limit=300MiB
 printf 'garbage' >>"$(ls straight/checkpoints/step_*/parameters*)"
 expect 1 "parameters" "$lockstep" ckpt verify straight/checkpoints/step_00000100
 printf '{' >hf/config.json

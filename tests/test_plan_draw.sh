@@ -25,7 +25,7 @@ grep -q "^  tp  *0,1  2,3  4,5  6,7$" out.txt || bad "groups of tp: $(cat out.tx
 plan 0 "pp 1 * dp 4 * cp 1 * tp 2 = 8 ranks" --print-mesh --parallel.tp=2 -n 8
 plan 2 "it prints nothing else, so no --json" --print-mesh --json
 plan 2 "does not hold: 8 = 2 * 3 * 1 * 2" --print-mesh --parallel.pp=2 --parallel.dp=3 --parallel.tp=2 -n 8
-plan 2 "--machine 4: it is for --print-mesh" --machine 4
+plan 2 "--machine 4: --print-schedule draws no machines" --machine 4 --print-schedule --parallel.pp=2
 
 # ---- schedule ----
 

@@ -49,5 +49,37 @@ fi
 # The matrices of the measurement do not count against the memory limit: 80 MiB of them, and a run of some MiB.
 train 0 --run.dir=limited --run.measure_peak=again --run.memory_limit=16MiB
 
+# ---- the folders are tried before anything is trained ----
+
+# refused WORDS OPTIONS...: one line with these words, exit code 1, and no step
+refused() {
+    words=$1
+    shift
+    train 1 --run.measure_peak=off "$@"
+    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$*: not one line: $(cat err.txt)"
+    grep -q "$words" err.txt || bad "$*: no '$words': $(cat err.txt)"
+    grep -q "step .*loss" out.txt && bad "$*: it trained first: $(cat out.txt)"
+}
+echo x >file
+refused "checkpoint.dir: file: cannot make the folder" --run.dir=probed --checkpoint.dir=file/inner/deep
+refused "checkpoint.dir: .*/proc/nothing" --run.dir=probed --checkpoint.dir=/proc/nothing
+refused "run.dir: .*file" --run.dir=file/run
+refused "checkpoint.dir: " --run.dir=probed --checkpoint.dir=/proc/nothing -n 2
+refused "checkpoint.dir: /sys/kernel/.*: cannot" --run.dir=probed --checkpoint.dir=/sys/kernel
+[ ! -d probed/checkpoints ] || bad "the probe leaves folders: $(ls -R probed)"
+train 0 --run.dir=elsewhere --checkpoint.dir=far/away/checkpoints --run.measure_peak=off
+[ -d far/away/checkpoints/step_00000002 ] || bad "nothing is saved in checkpoint.dir"
+find . -name 'probe.*' | grep -q . && bad "the probe leaves files: $(find . -name 'probe.*')"
+
+# Too little space: a file system of 64 KiB, where one may be mounted.
+mkdir small
+if mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
+    refused "checkpoint.dir: .*not enough space: a checkpoint needs .*, 64.0 KiB are free" --run.dir=probed --checkpoint.dir=small/new/checkpoints
+    [ -z "$(ls -A small)" ] || bad "the probe leaves folders: $(ls -AR small)"
+    umount small
+else
+    say "skipped: no file system may be mounted here, so none is too small"
+fi
+
 [ $failures -eq 0 ] && say "start: all is well"
 [ $failures -eq 0 ]

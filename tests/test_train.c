@@ -383,7 +383,6 @@ static void test_memory(void **state)
         struct allocations a = { { 0 } };
         struct trainer *t;
         struct setup s;
-        ls_cost planned;
         char name[16];
 
         snprintf(name, sizeof name, "memory%zu", i);
@@ -392,7 +391,7 @@ static void test_memory(void **state)
         set(&s, "precision.compute", i % 2 ? "bf16" : "fp32");
         set(&s, "train.eval_every", "0");
         OK(train(&s, &(struct trainer_watch){ .ctx = &a, .stepped = note_calls }, &t));
-        trainer_planned(t, &planned);
+        const ls_cost planned = t->planned;
         assert_int_equal(t->most.peak[MEM_PARAMETERS], planned.parameters);
         assert_int_equal(t->most.peak[MEM_GRADIENTS], planned.gradients);
         assert_int_equal(t->most.peak[MEM_OPTIMIZER], planned.optimizer);

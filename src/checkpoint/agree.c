@@ -5,14 +5,15 @@
 
 struct verdict { int32_t status; char message[1020]; };
 
-/* The first rank that failed tells the others why. */
+/* The first rank that failed tells the others why. Who has been told may leave before it is done with telling. */
 static ls_status spread(ls_comm *comm, int first, const struct verdict *mine)
 {
     struct verdict v = *mine;
 
-    LS_TRY(ls_broadcast(comm, &v, sizeof v, LS_U8, first, NULL));
+    ls_status told = ls_broadcast(comm, &v, sizeof v, LS_U8, first, NULL);
+    if (told < 0 && ls_comm_rank(comm) != first) return told;
     v.message[sizeof v.message - 1] = 0;
-    return ls_comm_rank(comm) == first ? ls_fail((ls_status)v.status, "%s", v.message)
+    return ls_comm_rank(comm) == first ? ls_fail((ls_status)mine->status, "%s", mine->message)
                                        : ls_fail((ls_status)v.status, "rank %d: %s", first, v.message);
 }
 

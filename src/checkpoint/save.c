@@ -184,8 +184,12 @@ static ls_status check_ask(struct contents *c, const ls_model *model)
 
 static ls_status list_all(struct contents *c, const char *const *files)
 {
+    size_t most = 1;
+
     LS_TRY(contents_list(c, files));
-    c->chunk = mem_alloc(MEM_OTHER, CHUNK_BYTES);
+    for (size_t k = 0; k < c->claims.n; k++)
+        most = MAX(most, (c->claims.item[k].to - c->claims.item[k].from) * ls_dtype_bytes((ls_dtype)c->claims.item[k].type));
+    c->chunk = mem_alloc(MEM_OTHER, MIN((size_t)CHUNK_BYTES, most));
     return c->chunk ? LS_OK : LS_ENOMEM;
 }
 

@@ -267,7 +267,7 @@ void args_close(struct invocation *in) { options_close(&in->options); }
 ls_status args_check(struct invocation *in)
 {
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
-    config_apply(&in->config);
+    config_apply(&in->config, in->command->verb, in->world.local_size);
     return config_check(&in->config, in->command->verb);
 }
 

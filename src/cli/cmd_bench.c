@@ -13,6 +13,7 @@
 #include "train/machine.h"
 #include "train/metrics.h"
 #include "train/peak.h"
+#include "train/plan.h"
 #include "train/random_tokens.h"
 #include "train/step.h"
 
@@ -194,6 +195,7 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     ls_model model;
 
     if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
+    LS_TRY(plan_check_memory(c, &model, ranks));
     LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = bench_time_open(&s, &r.time);
     ranks_be_patient(ranks, false);

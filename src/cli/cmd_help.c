@@ -198,8 +198,10 @@ static const char memory_page[] =
     "--recompute.mode=budget:SIZE   as few blocks as bring the activations within SIZE, such as budget:2GiB\n"
     "\n"
     "Smaller micro-batches with more of them (--train.micro_batch, --train.accumulate) cost nothing but a little speed. 'lockstep\n"
-    "plan' says the bytes of each part before anything runs; they are those that a run measures. --run.memory_limit=SIZE makes a\n"
-    "step that would not fit fail in one line instead of the machine in a worse way.\n";
+    "plan' says the bytes of each part before anything runs; they are those that a run measures. A rank may\n"
+    "hold --run.memory_limit=SIZE, by default its share of what its machine has free. A step that does not fit is refused before it\n"
+    "is made, in one line that says what fits; 'lockstep plan -n N --machine M' says it for layouts that this machine has no room\n"
+    "for: of the largest rank, with M ranks on each machine.\n";
 
 static const char layouts_page[] =
     "launch.ranks = pp * dp * cp * tp: every rank has a place on each axis, and --parallel.dp=-1 is the rest.\n"

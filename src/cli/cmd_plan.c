@@ -5,26 +5,27 @@
 #include "base/base.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/cores.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/args.h"
 #include "cli/plan_draw.h"
 #include "cli/terminal.h"
 #include "train/dataset.h"
-#include "train/evaluate.h"
-#include "train/machine.h"
+#include "train/plan.h"
 
 static bool print_program, print_mesh, print_schedule, json;
-static int64_t rank, machine;
+static int64_t rank = -1, machine;
 static const char *svg;
 
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
       "print the step as it will be run, a line an instruction" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
-    { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine, for --print-mesh [0: not told]" },
+    { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine; they share its cores and memory [0: all on this one]" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule, stages taken as equal, and nothing else" },
     { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: draw it into this file as well" },
-    { "rank", FLAG_INT, &rank, 0, 65535, "R", "whose plan, of the ranks of the layout [0]" },
+    { "rank", FLAG_INT, &rank, -1, 65535, "R", "whose plan, of the ranks of the layout [-1: the largest]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -67,41 +68,75 @@ static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
     out[5] = (struct bytes_row){ "offload", cost->offload };
 }
 
-static size_t total_of(const struct bytes_row rows[BYTES_ROWS])
-{
-    size_t total = 0;
+/* What is printed: a rank's plan, and what was assumed for it. */
+struct picture {
+    const struct config *config;
+    const struct step   *step;       /* of that rank */
+    struct plan_bytes    bytes;
+    int                  local;      /* ranks on a machine */
+    size_t               limit;      /* of the rank; 0: not known */
+    struct remedy        remedy[REMEDIES];
+    int                  remedies;
+};
 
-    for (int i = 0; i < BYTES_ROWS; i++) total += rows[i].bytes;
-    return total;
+static bool fits(const struct picture *p) { return p->limit == 0 || p->bytes.total + p->bytes.other <= p->limit; }
+
+/* ---- JSON ---- */
+
+static void put_remedies_json(const struct picture *p, struct json_out *j)
+{
+    json_begin_array(j, "what_fits");
+    for (int i = 0; i < p->remedies; i++) {
+        json_begin_object(j, NULL);
+        json_put_string(j, "options", p->remedy[i].options);
+        json_put_int(j, "total", (int64_t)p->remedy[i].total);
+        json_put_int(j, "ranks", p->remedy[i].ranks);
+        json_end_object(j);
+    }
+    json_end_array(j);
 }
 
-static ls_status put_json(const struct config *c, const struct step *s, const ls_cost *cost)
+static void put_comm_json(const struct step *s, struct json_out *j)
 {
-    struct bytes_row rows[BYTES_ROWS];
-    struct json_out j = { 0 };
-
-    rows_of(cost, rows);
-    json_begin_object(&j, NULL);
-    json_put_int(&j, "parameters", (int64_t)step_parameters(s));
-    json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
-    json_put_real(&j, "model_flops_per_step", step_model_flops(s));
-    json_put_real(&j, "executed_flops_per_step", step_executed_flops(s));
-    json_begin_object(&j, "memory");
-    for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
-    json_put_int(&j, "total", (int64_t)total_of(rows));
-    json_end_object(&j);
-    json_put_int(&j, "ranks", s->ranks.size);
-    json_begin_object(&j, "comm");
+    json_begin_object(j, "comm");
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
 
         if (calls == 0) continue;
-        json_begin_object(&j, ls_collective_name((ls_collective)op));
-        json_put_int(&j, "calls", (int64_t)calls);
-        json_put_int(&j, "bytes", (int64_t)bytes);
-        json_end_object(&j);
+        json_begin_object(j, ls_collective_name((ls_collective)op));
+        json_put_int(j, "calls", (int64_t)calls);
+        json_put_int(j, "bytes", (int64_t)bytes);
+        json_end_object(j);
     }
+    json_end_object(j);
+}
+
+static ls_status put_json(const struct picture *p)
+{
+    const struct config *c = p->config;
+    const struct step *s = p->step;
+    struct bytes_row rows[BYTES_ROWS];
+    struct json_out j = { 0 };
+
+    rows_of(&p->bytes.cost, rows);
+    json_begin_object(&j, NULL);
+    json_put_int(&j, "parameters", (int64_t)step_parameters(s));
+    json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
+    json_put_string(&j, "compute", ls_dtype_name(config_type(c)));
+    json_put_int(&j, "threads", threads_count());
+    json_put_real(&j, "model_flops_per_step", step_model_flops(s));
+    json_put_real(&j, "executed_flops_per_step", step_executed_flops(s));
+    json_begin_object(&j, "memory");
+    for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
+    json_put_int(&j, "total", (int64_t)p->bytes.total);
+    json_put_int(&j, "other", (int64_t)p->bytes.other);
     json_end_object(&j);
+    json_put_int(&j, "limit", (int64_t)p->limit);
+    json_put_bool(&j, "fits", fits(p));
+    put_remedies_json(p, &j);
+    json_put_int(&j, "ranks", s->ranks.size);
+    json_put_int(&j, "rank", p->bytes.rank);
+    put_comm_json(s, &j);
     json_end_object(&j);
     ls_status st = json_out_status(&j);
     if (st == LS_OK) puts(j.text);
@@ -109,21 +144,55 @@ static ls_status put_json(const struct config *c, const struct step *s, const ls
     return st;
 }
 
-static void put_layout(const struct config *c, const struct step *s)
+/* ---- a table for people ---- */
+
+static void put_place(const struct picture *p)
+{
+    static const char *const axis[5] = { "pp", "dp", "cp", "tp", "ep" };
+    ls_mesh_shape shape = config_mesh(p->config);
+    int place[5], size[5] = { shape.pp, shape.dp, shape.cp, shape.tp, shape.ep };
+    const char *comma = "";
+
+    ls_mesh_place(&shape, p->bytes.rank, place);
+    printf("%s rank %d (", rank < 0 ? "largest:" : "this is", p->bytes.rank);
+    for (int i = 0; i < 5; i++)
+        if (size[i] > 1) printf("%s%s %d", comma, axis[i], place[i]), comma = ", ";
+    printf(")");
+}
+
+static void put_layout(const struct picture *p)
 {
     static const char *const sharded[] = { "nothing", "the optimizer's state", "optimizer's state and gradients",
                                            "optimizer's state, gradients and parameters" };
+    const struct config *c = p->config;
+    const struct step *s = p->step;
     int over = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
     char text[160];
 
-    printf("layout      %d ranks: %s; this is rank %d\n", s->ranks.size, config_layout_text(c, text, sizeof text), s->ranks.rank);
-    if (c->parallel.zero) printf("shards      over %d ranks: %s\n", over, sharded[c->parallel.zero]);
+    printf("layout      %d ranks: %s; ", s->ranks.size, config_layout_text(c, text, sizeof text));
+    put_place(p);
+    printf("\n");
+    if (c->parallel.zero) printf("shards      %s, over %d ranks\n", sharded[c->parallel.zero], over);
     for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) {
         ls_stage stage = ls_pipeline_stage_of(s->pipeline, k);
 
         printf("stage       %d of %d: layers %d to %d%s%s\n", stage.index, stage.stages, stage.begin, stage.end - 1,
                stage.index == 0 ? ", the embedding" : "", stage.index == stage.stages - 1 ? ", the head and the loss" : "");
     }
+}
+
+/* What a plan for other machines would have to be told. */
+static void put_assumed(const struct picture *p)
+{
+    const struct config *c = p->config;
+    int ranks = p->step->ranks.size;
+
+    if (ranks == 1) return;
+    printf("assumes     %d ranks on each machine%s, %d thread%s a rank (--machine, --launch.threads)\n", p->local,
+           p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");
+    if (c->precision.automatic)
+        printf("            %s, which precision.compute=auto is on this processor (%s); for others give --precision.compute=bf16 or fp32\n",
+               config_type(c) == LS_BF16 ? "bf16" : "fp32", isa_name(isa_best()));
 }
 
 static void put_wire(const struct step *s)
@@ -138,14 +207,31 @@ static void put_wire(const struct step *s)
     }
 }
 
-static void put_table(const struct config *c, const struct step *s, const ls_cost *cost)
+static void put_limit(const struct picture *p)
+{
+    char room[16], size[16];
+
+    if (p->limit == 0) return;
+    printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), fits(p) ? "it fits" : "it does not fit");
+    if (!p->config->run.memory_limit && p->local > 1)
+        printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
+    printf("\n");
+    if (fits(p)) return;
+    if (p->remedies == 0) printf("what fits   nothing that was tried: recomputation, micro-batches, zero, tp, pp, more ranks\n");
+    for (int i = 0; i < p->remedies; i++)
+        printf("%-12s%12s  %14zu  %s%s\n", i ? "" : "what fits", text_bytes(size, p->remedy[i].total), p->remedy[i].total,
+               p->remedy[i].options, p->remedy[i].ranks > p->step->ranks.size ? ", on more machines" : "");
+}
+
+static void put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
-    char count[32], tokens[32], size[16], room[16];
+    char count[32], tokens[32], size[16];
+    const struct config *c = p->config;
+    const struct step *s = p->step;
     const ls_model *m = &s->model;
-    size_t limit = c->run.memory_limit ? c->run.memory_limit : machine_free_memory();
 
-    rows_of(cost, rows);
+    rows_of(&p->bytes.cost, rows);
     if (s->image)
         printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
     else printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", ls_architecture_title(m->architecture), m->layers, m->width, m->vocab);
@@ -155,17 +241,17 @@ static void put_table(const struct config *c, const struct step *s, const ls_cos
            " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
            c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, c->data.seq_len,
            text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
-    if (s->ranks.size > 1) put_layout(c, s);
+    if (s->ranks.size > 1) put_layout(p);
+    put_assumed(p);
     printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n",
            step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15,
            c->train.steps);
     printf("memory\n");
     for (int i = 0; i < BYTES_ROWS; i++)
         if (rows[i].bytes) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
-    printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, total_of(rows)), total_of(rows));
-    if (limit)
-        printf("  %-14s%12s  %s\n", "limit", text_bytes(room, limit),
-               total_of(rows) <= limit ? "it fits" : "it does not fit");
+    printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, p->bytes.total), p->bytes.total);
+    printf("  %-14s%12s  about: tokens, tables, the program itself\n", "other", text_bytes(size, p->bytes.other));
+    put_limit(p);
     if (s->ranks.size > 1) put_wire(s);
 }
 
@@ -183,35 +269,45 @@ static ls_status put_program(const struct step *s)
     return LS_OK;
 }
 
-/* A run holds the evaluation's activations beside the step's. */
-static ls_status price(const struct config *c, const struct step *s, ls_cost *out)
+static ls_status show(struct picture *p, const ls_model *model)
 {
-    ls_cost cost = step_cost(s), evaluation = { 0 };
-
-    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(c, s, &evaluation));
-    cost.activations += evaluation.activations;
-    cost.communication += evaluation.communication;
-    *out = cost;
+    if (!fits(p)) LS_TRY(plan_remedies(p->config, model, p->limit, p->remedy, &p->remedies));
+    if (print_program) LS_TRY(put_program(p->step));
+    if (json) return put_json(p);
+    put_table(p);
     return LS_OK;
 }
 
-static ls_status plan(const struct config *c, const struct ranks *ranks)
+static ls_status show_rank(struct picture *p, const ls_model *model)
 {
+    struct ranks ranks;
     struct step s;
+
+    LS_TRY(ranks_plan(p->config, p->bytes.rank, &ranks));
+    ls_status st = step_open(p->config, model, &ranks, true, &s);
+    p->step = &s;
+    if (st == LS_OK) {
+        st = show(p, model);
+        step_close(&s);
+    }
+    ranks_close(&ranks);
+    return st;
+}
+
+static ls_status plan(const struct config *c)
+{
+    int ranks = (int)c->launch.ranks;
+    struct picture p = { .config = c, .local = machine ? (int)MIN(machine, ranks) : ranks };
     ls_image_model image;
     ls_model model;
-    ls_cost cost;
     size_t vocab;
 
+    p.limit = config_memory_limit(c, p.local);
+    if (c->launch.threads == 0 && ranks > 1) threads_set(cores_per_rank(p.local));
     LS_TRY(vocabulary(c, &vocab));
     if (!config_image(c, &image)) LS_TRY(config_model(c, vocab, &model));
-    LS_TRY(step_open(c, &model, ranks, true, &s));
-    ls_status st = price(c, &s, &cost);
-    if (st == LS_OK && print_program) st = put_program(&s);
-    if (st == LS_OK && json) st = put_json(c, &s, &cost);
-    else if (st == LS_OK) put_table(c, &s, &cost);
-    step_close(&s);
-    return st;
+    LS_TRY(rank < 0 ? plan_of_largest(c, &model, &p.bytes, NULL) : plan_of_rank(c, &model, (int)rank, &p.bytes));
+    return show_rank(&p, &model);
 }
 
 static ls_status draw(const struct config *c)
@@ -223,13 +319,7 @@ static ls_status draw(const struct config *c)
 
 static ls_status run(struct invocation *in)
 {
-    struct ranks ranks;
-
-    if (print_mesh || print_schedule) return args_refuse(in, draw(&in->config));
-    LS_TRY(ranks_plan(&in->config, (int)rank, &ranks));
-    ls_status st = args_refuse(in, plan(&in->config, &ranks));
-    ranks_close(&ranks);
-    return st;
+    return args_refuse(in, print_mesh || print_schedule ? draw(&in->config) : plan(&in->config));
 }
 
 static ls_status check(const struct invocation *in)
@@ -240,7 +330,8 @@ static ls_status check(const struct invocation *in)
         return ls_fail(LS_EINVAL, "%s: it prints nothing else, so no %s", print_mesh ? "--print-mesh" : "--print-schedule",
                        json ? "--json" : "--print-program");
     if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s: it draws what --print-schedule prints", svg);
-    if (machine && !print_mesh) return ls_fail(LS_EINVAL, "--machine %" PRId64 ": it is for --print-mesh", machine);
+    if (machine && print_schedule && !print_mesh)
+        return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule draws no machines", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     return draws ? LS_OK : config_check_fit(&in->config);  /* pictures need no model that fits */
@@ -252,7 +343,7 @@ const struct command command_plan = {
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
-        "  lockstep plan --parallel.dp=8 --parallel.zero=3 --model.preset=llama3-8b --rank 7\n"
+        "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
         "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
         "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
         "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",

@@ -37,6 +37,7 @@ static int fail(const char *name, enum exit_code code)
 static int fail_rank(const struct invocation *in, enum exit_code code)
 {
     if (in->code) return fail(in->command->name, (enum exit_code)in->code);
+    if (in->world.launcher != LAUNCHER_OWN && strncmp(ls_errmsg(), "stopped by rank ", 16) == 0) return code;  /* one line is enough */
     if (in->world.size > 1) ls_fail_at(LS_EINVAL, "rank %d", in->world.rank);
     return fail(in->command->name, code);
 }

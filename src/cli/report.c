@@ -187,10 +187,9 @@ static void put_bytes(const char *name, const size_t *planned, size_t measured)
 static void put_memory(const struct trainer *t)
 {
     const size_t *peak = t->most.peak;
-    ls_cost planned;
+    const ls_cost planned = t->planned;
 
     if (t->state.step == t->first_step) return;
-    trainer_planned(t, &planned);
     label("memory");
     printf("    %14s%14s%s\n", "planned", "measured", t->ranks.size > 1 ? ", of the largest rank" : "");
     put_bytes("parameters", &planned.parameters, peak[MEM_PARAMETERS]);

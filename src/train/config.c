@@ -134,7 +134,7 @@ static const struct option rows[] = {
     STRING(run.dir, "", T, "folder of the run; empty: runs/ and the time"),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | P, "most that kernels may use of the processor"),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B, "peak FLOP/s, which MFU is a share of: auto measures them once per machine and caches them, again replaces what is cached, off shows no MFU"),
-    BYTES(run.memory_limit, "0", RUNS | P | D, "most memory to hold; 0: what the machine has free"),
+    BYTES(run.memory_limit, "0", RUNS | P | D, "most memory that a rank holds; 0: its share of what its machine has free"),
 
     INT(log.every, "10", 1, COUNT_MOST, "steps", T, "steps between lines where output is no terminal"),
     BOOL(log.tensorboard, "true", T, "write TensorBoard events into the run's folder"),

@@ -84,6 +84,7 @@ struct config {
         int  compute;          /* enum config_compute */
         int  reduce;           /* place in "fp32|bf16" */
         bool master;
+        bool automatic;        /* compute was auto; set by config_check() */
     } precision;
     struct { char *mode; } recompute;
     struct {
@@ -144,8 +145,11 @@ struct config_fault config_fault(const struct config *c);
 /* One of data.text and data.tokens is given, and the tokenizer fits it. */
 ls_status config_check_data(const struct config *c);
 
-/* Threads, instruction set, memory limit and injected faults of this process. */
-void config_apply(const struct config *c);
+/* Bytes that one of `local` ranks on this machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
+size_t config_memory_limit(const struct config *c, int local);
+/* Threads, instruction set, memory limit and injected faults of this process, one of `local` ranks on this machine. A plan holds
+ * nothing: run.memory_limit is its ranks'. */
+void config_apply(const struct config *c, unsigned verb, int local);
 
 /* The parts of a config as the library's structs. */
 ls_status config_recompute(const char *mode,

@@ -203,6 +203,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 {
     ls_compile_options recompute;
 
+    c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
@@ -228,13 +229,18 @@ ls_status config_check(struct config *c, unsigned verb)
     return st;
 }
 
-void config_apply(const struct config *c)
+size_t config_memory_limit(const struct config *c, int local)
+{
+    return c->run.memory_limit ? c->run.memory_limit : machine_free_memory() / (size_t)MAX(local, 1);
+}
+
+void config_apply(const struct config *c, unsigned verb, int local)
 {
     static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
 
     threads_set((int)c->launch.threads);
     isa_cap(caps[c->run.isa]);
-    mem_set_limit(c->run.memory_limit ? c->run.memory_limit : machine_free_memory());
+    mem_set_limit(verb & VERB_PLAN ? machine_free_memory() : config_memory_limit(c, local));
     mem_fail_at(c->debug.fail_alloc);
 }
 

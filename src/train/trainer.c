@@ -369,15 +369,6 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 
 /* ---- what there is to tell ---- */
 
-void trainer_planned(const struct trainer *t, ls_cost *out)
-{
-    ls_cost evaluation = evaluation_cost(&t->evaluation);
-
-    *out = step_cost(&t->step);
-    out->activations += evaluation.activations;
-    out->communication += evaluation.communication;
-}
-
 char *trainer_checkpoint(const struct trainer *t)
 {
     if (t->saved_step == UINT64_MAX) return NULL;

@@ -38,6 +38,7 @@ struct trainer {
     char             *resumed;       /* checkpoint that it started from; NULL: from scratch or from model.hf */
     double            peak_flops;    /* per second, of matmuls in the compute type, all ranks together; NaN: run.measure_peak=off */
     struct peak       peak;          /* where it comes from */
+    ls_cost           planned;       /* bytes that the compiled programs hold, of each category the most of any rank */
     struct metrics    last;          /* of the last step */
     struct mem_stats  most;          /* highest peaks of any step */
     double            seconds;       /* of all steps made here */
@@ -63,8 +64,6 @@ ls_status trainer_open(struct config *config, const struct options *options, str
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch);
 void      trainer_close(struct trainer **t);
 
-/* Bytes that the compiled programs will hold, as the plan says: parameters .. activations of *out. */
-void      trainer_planned(const struct trainer *t, ls_cost *out);
 /* Path of the newest checkpoint; free with mem_free. NULL when there is none, or no memory. */
 char     *trainer_checkpoint(const struct trainer *t);
 

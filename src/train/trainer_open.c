@@ -13,6 +13,9 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/verify.h"
+#include "program/store.h"
+#include "train/plan.h"
+#include "train/probe.h"
 #include "train/stop.h"
 #include "train/version.h"
 
@@ -199,6 +202,7 @@ static ls_status open_image(struct trainer *t)
     const struct config *c = t->config;
     ls_images *i = &t->step.images;
 
+    LS_TRY(plan_check_memory(c, NULL, &t->ranks));
     LS_TRY(step_open(c, NULL, &t->ranks, false, &t->step));
     snprintf(t->data.what, sizeof t->data.what, "%llu drawn pictures %zux%zux%zu of %zu classes, seed %llu%s",
              (unsigned long long)i->samples, i->channels, i->height, i->width, i->classes, (unsigned long long)i->seed,
@@ -217,6 +221,7 @@ static ls_status open_model(struct trainer *t)
     LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
     LS_TRY(config_model(c, t->data.vocab, &model));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
+    LS_TRY(plan_check_memory(c, &model, &t->ranks));
     LS_TRY(step_open(c, &model, &t->ranks, false, &t->step));
     config_put_model(c, &model);
     return LS_OK;
@@ -294,6 +299,21 @@ static ls_status open_folder(struct trainer *t, const struct options *options)
     return LS_OK;
 }
 
+/* As ranks tell what they hold: of each category the most of any. */
+static ls_status note_planned(struct trainer *t)
+{
+    ls_cost own = step_cost(&t->step), evaluation = evaluation_cost(&t->evaluation), *p = &t->planned;
+    size_t *to[] = { &p->parameters, &p->gradients, &p->optimizer, &p->activations, &p->communication, &p->offload };
+
+    own.activations += evaluation.activations;
+    own.communication += evaluation.communication;
+    double bytes[] = { (double)own.parameters, (double)own.gradients, (double)own.optimizer, (double)own.activations,
+                       (double)own.communication, (double)own.offload };
+    LS_TRY(ranks_most(&t->ranks, bytes, COUNT_OF(bytes)));
+    for (size_t i = 0; i < COUNT_OF(bytes); i++) *to[i] = (size_t)bytes[i];
+    return LS_OK;
+}
+
 static ls_status find_peak(struct trainer *t)
 {
     LS_TRY(peak_of_ranks(t->config, &t->ranks, &t->peak));
@@ -322,24 +342,93 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
+/* What a checkpoint holds of all ranks: parameters and optimizer state, each element once. */
+static size_t checkpoint_bytes(const struct step *s)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < ls_store_count(s->store); i++) {
+        size_t count = 1;
+
+        for (int d = 0; d < ls_store_ndim(s->store, i); d++) count *= ls_store_size(s->store, i, d);
+        bytes += count * (ls_dtype_bytes(store_value_type(s->store, i)) +
+                          (size_t)ls_store_states(s->store, i) * ls_dtype_bytes(store_type(s->store, STORE_STATE)));
+    }
+    return bytes;
+}
+
+/* Checkpoints that the folder will hold at once beyond those that it has. Room is made for an old one behind writing a new one. */
+static ls_status new_checkpoints(const struct trainer *t, size_t *out)
+{
+    const struct config *c = t->config;
+    uint64_t *steps = NULL, left = (uint64_t)c->train.steps > t->state.step ? (uint64_t)c->train.steps - t->state.step : 0;
+    size_t have = 0, keep = (size_t)c->checkpoint.keep, every = (size_t)c->checkpoint.every;
+    size_t saves = every ? (size_t)((left + every - 1) / every) : left > 0;
+
+    LS_TRY(ls_checkpoint_list(t->folder.checkpoints, &steps, &have));
+    ls_free(steps);
+    *out = MIN(saves, have < keep ? keep + 1 - have : 1);
+    return LS_OK;
+}
+
+static ls_status try_space(const struct trainer *t)
+{
+    char what[64];
+    size_t n;
+
+    LS_TRY(new_checkpoints(t, &n));
+    snprintf(what, sizeof what, n == 1 ? "a checkpoint" : "%zu checkpoints at once", n);
+    return probe_space("checkpoint.dir", t->folder.checkpoints, n * checkpoint_bytes(&t->step), what);
+}
+
+static ls_status try_folders(const struct trainer *t)
+{
+    LS_TRY(probe_folder("run.dir", t->folder.path));
+    return probe_folder("checkpoint.dir", t->folder.checkpoints);
+}
+
+/* Before anything that takes long; on each machine by its first rank. */
+static ls_status probe(const struct trainer *t, ls_status (*by)(const struct trainer *t))
+{
+    struct world world;
+    ls_status st = world_find(&world);
+
+    if (st == LS_OK && world.local_rank == 0) st = by(t);
+    st = agree(t->ranks.comm, st);
+    return st;
+}
+
 static ls_status open_all(struct trainer *t, const struct options *options)
 {
     LS_TRY(take_signals());
     LS_TRY(ranks_open(t->config, &t->ranks));
     LS_TRY(name_folder(t));
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
+    LS_TRY(probe(t, try_folders));
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);
     LS_TRY(load(t));
+    LS_TRY(probe(t, try_space));
     LS_TRY(find_peak(t));  /* ahead of the loader, whose thread would compete with it */
     LS_TRY(open_samples(t));
+    LS_TRY(note_planned(t));
     LS_TRY(open_folder(t, options));
     log_peak(t);
     t->schedule = config_schedule(t->config);
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
     return LS_OK;
+}
+
+/* Memory ended in spite of the plan: because of what is beside it, or because the system has less than it said. */
+static ls_status add_advice(ls_status st)
+{
+    char message[700];
+
+    snprintf(message, sizeof message, "%s", ls_errmsg());
+    return ls_fail(st, "%s; recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: "
+                   "see 'lockstep plan'", message);
 }
 
 ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out)
@@ -352,6 +441,8 @@ ls_status trainer_open(struct config *config, const struct options *options, str
     t->saved_step = UINT64_MAX;
     t->val_loss = NAN;
     ls_status st = open_all(t, options);
+    if (st == LS_ENOMEM && !strstr(ls_errmsg(), "what fits"))
+        st = add_advice(st);
     if (st == LS_OK) *out = t;
     else trainer_close(&t);
     return st;

@@ -1,0 +1,34 @@
+/* plan.h - the bytes that ranks of a step will hold, found by compiling the step without allocating it.
+ *
+ * A rank's plan is a function of the config, the model, the number of threads and the instruction set, so any rank can make
+ * anybody's. Ranks differ in their place in the mesh: stages of a pipeline by what they hold and keep in flight, the others by the
+ * shares of what does not divide evenly. Shares are cut at whole * r / n, so the last rank's is never smaller than another's; with
+ * ring attention, which gives a rank two slices of the sequence, the longest may be any. The ranks at these places, at the
+ * first, which owns what is replicated, at the second of cp, and with the largest shares of ZeRO for such a place are compared. Tests
+ * compare that with all ranks of many meshes. It is not proved for all: where ranks hold the same but for the rounding of arenas, the
+ * largest may be missed by that rounding.
+ */
+#ifndef LS_TRAIN_PLAN_H
+#define LS_TRAIN_PLAN_H
+
+#include "train/evaluate.h"
+
+/* cost: with the evaluation's activations and communication; total: all of it. other: about what tokens, tables and the programs
+ * themselves take beside it. */
+struct plan_bytes { int rank; size_t total, other; ls_cost cost; };
+
+/* Calls of config_check() lie behind. model: NULL for an image model. */
+ls_status plan_of_rank(const struct config *c, const ls_model *model, int rank, struct plan_bytes *out);
+/* The rank that holds the most bytes, the lowest of several that were looked at. compiled: ranks that were; may be NULL. */
+ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled);
+
+/* Options that make the largest rank fit into `limit` bytes, each plan compiled; those that cost the least time come first. */
+enum { REMEDIES = 4, REMEDY_ROOM = 200 };
+struct remedy { char options[REMEDY_ROOM]; size_t total; int ranks; };  /* ranks: of the layout; more than there are: more machines */
+ls_status plan_remedies(const struct config *c, const ls_model *model, size_t limit, struct remedy out[REMEDIES], int *count);
+
+/* Fails with LS_ENOMEM on all ranks, and one rank's message, when a rank's plan and what it holds already is more than its limit.
+ * Collective; to be called in front of step_open(). */
+ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks);
+
+#endif

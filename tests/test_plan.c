@@ -1,0 +1,238 @@
+/* test_plan.c - plans of ranks that are not there: the largest rank is found, and what is said to fit does. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "train/plan.h"
+
+#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
+
+struct setup { struct config config; struct options options; ls_model model; };
+
+/* options: "name=value name=value". */
+static void apply(struct setup *s, const char *words)
+{
+    char text[1000], *word, *rest = text;
+
+    snprintf(text, sizeof text, "%s", words);
+    while ((word = strsep(&rest, " "))) {
+        char *value = strchr(word, '=');
+
+        if (!*word) continue;
+        assert_non_null(value);
+        *value++ = '\0';
+        OK(options_set(&s->options, strncmp(word, "--", 2) == 0 ? word + 2 : word, value, "test"));
+    }
+}
+
+static ls_status try_setup(struct setup *s, const char *model, const char *layout)
+{
+    struct world world = { .size = 1, .local_size = 1 };
+
+    OK(options_open(config_table(), &s->config, VERB_PLAN, &s->options));
+    apply(s, "precision.compute=fp32 data.seq_len=32 train.micro_batch=2");
+    apply(s, model);
+    apply(s, layout);
+    LS_TRY(config_ranks(&s->config, VERB_PLAN, &world));
+    LS_TRY(config_check(&s->config, VERB_PLAN));
+    LS_TRY(config_check_fit(&s->config));
+    return config_model(&s->config, 0, &s->model);
+}
+
+static void open_setup(struct setup *s, const char *model, const char *layout) { OK(try_setup(s, model, layout)); }
+
+/* Sizes that divide by nothing, so that shares are uneven. */
+static const char *const models[] = {
+    "model.preset=llama-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.ffn=101 model.vocab=257",
+    "model.preset=gpt2-tiny model.layers=5 model.vocab=263",
+    "model.preset=mixtral-tiny model.layers=5 model.experts=5 model.vocab=251",
+};
+
+static const struct { const char *layout; bool experts; } layouts[] = {
+    { "parallel.dp=3", false },
+    { "parallel.dp=5 parallel.zero=1", false },
+    { "parallel.dp=7 parallel.zero=2 train.accumulate=2", false },
+    { "parallel.dp=5 parallel.zero=3", false },
+    { "parallel.dp=6 parallel.zero=3 parallel.replicate=2", false },
+    { "parallel.tp=2", false },
+    { "parallel.tp=3 parallel.dp=2 parallel.zero=1", false },
+    { "parallel.tp=2 parallel.sp=true parallel.dp=3 parallel.zero=3", false },
+    { "parallel.tp=3 parallel.sp=true data.seq_len=31", false },
+    { "parallel.cp=2 data.seq_len=29", false },
+    { "parallel.cp=3 parallel.dp=2 parallel.zero=2 data.seq_len=31", false },
+    { "parallel.cp=2 parallel.context=all_to_all data.seq_len=31", false },
+    { "parallel.cp=4 data.seq_len=27", false },
+    { "parallel.cp=3 parallel.tp=2 parallel.zero=3 data.seq_len=29", false },
+    { "parallel.pp=2 parallel.dp=2 parallel.zero=1", false },
+    { "parallel.pp=3", false },
+    { "parallel.pp=3 parallel.tp=2 parallel.schedule=gpipe", false },
+    { "parallel.pp=2 parallel.vpp=2 train.accumulate=4", false },
+    { "parallel.pp=2 parallel.schedule=zb-h1", false },
+    { "parallel.pp=2 parallel.cp=2 parallel.tp=2 data.seq_len=31", false },
+    { "parallel.ep=2 parallel.dp=2", true },
+    { "parallel.ep=2 parallel.dp=4 parallel.zero=3", true },
+    { "parallel.ep=3 parallel.dp=3 parallel.zero=1", true },
+    { "parallel.ep=2 parallel.dp=2 parallel.tp=2 parallel.sp=true", true },
+    { "parallel.ep=2 parallel.cp=2 parallel.pp=2 data.seq_len=31", true },
+    { "recompute.mode=full parallel.pp=2 parallel.dp=3 parallel.zero=2", false },
+};
+
+/* All ranks one by one; true when some differ. */
+static bool compare_with_all(const struct setup *s, const char *what)
+{
+    struct plan_bytes found, one, most = { .total = 0 };
+    size_t least = SIZE_MAX;
+
+    OK(plan_of_largest(&s->config, &s->model, &found, NULL));
+    for (int r = 0; r < s->config.launch.ranks; r++) {
+        OK(plan_of_rank(&s->config, &s->model, r, &one));
+        assert_int_equal(one.rank, r);
+        if (one.total > most.total) most = one;
+        least = MIN(least, one.total);
+    }
+    if (found.total != most.total)
+        fail_msg("%s: rank %d with %zu bytes is said to be the largest, rank %d has %zu", what, found.rank, found.total, most.rank, most.total);
+    OK(plan_of_rank(&s->config, &s->model, found.rank, &one));
+    assert_int_equal(one.total, found.total);
+    return least < most.total;
+}
+
+static void largest_rank_is_found(void **state)
+{
+    int meshes = 0, spread = 0;
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(layouts); k++)
+        for (size_t i = 0; i < COUNT_OF(models); i++) {
+            struct setup s;
+
+            if (layouts[k].experts != (i == 2) && !(i == 2 && k < 8)) continue;
+            open_setup(&s, models[i], layouts[k].layout);
+            spread += compare_with_all(&s, layouts[k].layout);
+            meshes++;
+            options_close(&s.options);
+        }
+    assert_true(meshes >= 50);
+    assert_true(spread >= 30);  /* in most of them ranks differ */
+}
+
+/* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000. */
+static void largest_rank_of_random_layouts_is_found(void **state)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX");
+    int want = matrix && strcmp(matrix, "full") == 0 ? 1000 : 20, seen = 0;
+    unsigned seed = 7;
+
+    (void)state;
+    for (int tries = 0; seen < want && tries < 20 * want; tries++) {
+        static const char *const modes[] = { "none", "selective", "full" }, *const flags[] = { "false", "true" };
+        static const char *const schedules[] = { "auto", "gpipe", "zb-h1" };
+        char layout[500];
+        struct setup s;
+        int r[12];
+
+        for (size_t i = 0; i < COUNT_OF(r); i++) {
+            seed = seed * 1664525u + 1013904223u;
+            r[i] = (int)(seed >> 16 & 0x7fff);
+        }
+        int pp = 1 + r[0] % 3, dp = 1 + r[1] % 5, cp = 1 + r[2] % 4, tp = 1 + r[3] % 3;
+        int at = snprintf(layout, sizeof layout, "parallel.pp=%d parallel.dp=%d parallel.cp=%d parallel.tp=%d data.seq_len=%d train.micro_batch=%d "
+                          "recompute.mode=%s", pp, dp, cp, tp, 23 + r[4] % 17, 1 + r[5] % 3, modes[r[6] % 3]);
+        if (dp * cp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.zero=%d", r[7] % 4);
+        if (tp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
+        if (pp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.schedule=%s", schedules[r[9] % 3]);
+        if (cp > 1 && r[10] % 2) snprintf(layout + at, sizeof layout - (size_t)at, " parallel.context=all_to_all");
+        if (try_setup(&s, models[r[11] % COUNT_OF(models)], layout) == LS_OK) {
+            compare_with_all(&s, layout);
+            seen++;
+        }
+        options_close(&s.options);
+    }
+    assert_int_equal(seen, want);
+}
+
+static void largest_of_many_ranks_takes_few_plans(void **state)
+{
+    struct plan_bytes found;
+    struct setup s;
+    int compiled;
+
+    (void)state;
+    open_setup(&s, "model.preset=llama-tiny model.layers=8 model.heads=8 model.kv_heads=8", "parallel.pp=8 parallel.dp=16 parallel.tp=8 parallel.zero=1");
+    assert_int_equal(s.config.launch.ranks, 1024);
+    OK(plan_of_largest(&s.config, &s.model, &found, &compiled));
+    assert_in_range(compiled, 8, 8 * 2 * 2);
+    options_close(&s.options);
+}
+
+/* What each says, given as options, is what the plan then comes to. */
+static void remedies_hold(void **state)
+{
+    static const struct { const char *layout; double share; } cases[] = {
+        { "train.micro_batch=8", 0.6 }, { "train.micro_batch=8 parallel.dp=4", 0.7 }, { "parallel.dp=4 parallel.pp=2", 0.8 },
+        { "train.micro_batch=8 parallel.dp=4", 0.25 }, { "train.micro_batch=1", 0.5 }, { "parallel.tp=2 parallel.dp=2", 0.8 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        struct remedy remedy[REMEDIES];
+        struct plan_bytes was, is;
+        struct setup s;
+        int n;
+
+        open_setup(&s, "model.preset=llama-tiny model.layers=4", cases[k].layout);
+        OK(plan_of_largest(&s.config, &s.model, &was, NULL));
+        size_t limit = (size_t)((double)was.total * cases[k].share) + was.other;
+        OK(plan_remedies(&s.config, &s.model, limit, remedy, &n));
+        int64_t ranks = s.config.launch.ranks;
+        if (n == 0) fail_msg("%s: nothing fits", cases[k].layout);
+        for (int i = 0; i < n; i++) {
+            char layout[900];
+            struct setup t;
+
+            snprintf(layout, sizeof layout, "%s %s", cases[k].layout, remedy[i].options);
+            open_setup(&t, "model.preset=llama-tiny model.layers=4", layout);
+            OK(plan_of_largest(&t.config, &t.model, &is, NULL));
+            if (is.total != remedy[i].total || is.total + is.other > limit)
+                fail_msg("%s: %zu bytes, not %zu within %zu", layout, is.total, remedy[i].total, limit);
+            assert_int_equal(t.config.launch.ranks, remedy[i].ranks);
+            assert_true(remedy[i].ranks >= ranks);
+            options_close(&t.options);
+        }
+        options_close(&s.options);
+    }
+}
+
+static void nothing_fits_into_nothing(void **state)
+{
+    struct remedy remedy[REMEDIES];
+    struct setup s;
+    int n;
+
+    (void)state;
+    open_setup(&s, "model.preset=llama-tiny", "parallel.dp=2");
+    OK(plan_remedies(&s.config, &s.model, 1000, remedy, &n));
+    assert_int_equal(n, 0);
+    options_close(&s.options);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(largest_rank_is_found),
+        cmocka_unit_test(largest_rank_of_random_layouts_is_found),
+        cmocka_unit_test(largest_of_many_ranks_takes_few_plans),
+        cmocka_unit_test(remedies_hold),
+        cmocka_unit_test(nothing_fits_into_nothing),
+    };
+    threads_set(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,133 @@
+/* test_probe.c - folders that are tried before a run: what can be written, how much of it, and nothing stays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/probe.h"
+
+#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
+#define FAILS(call, words) \
+    do { \
+        assert_int_equal((call), LS_EIO); \
+        if (!strstr(ls_errmsg(), words)) fail_msg("'%s' is not in: %s", words, ls_errmsg()); \
+        assert_null(strchr(ls_errmsg(), '\n')); \
+    } while (0)
+
+static char folder[64];
+
+static int open_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "test_probe.XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    (void)state;
+    return file_remove_tree(folder) == LS_OK ? 0 : -1;
+}
+
+static char *in(const char *name)
+{
+    char *path = file_path("%s/%s", folder, name);
+
+    assert_non_null(path);
+    return path;
+}
+
+static void what_was_made_is_removed(void **state)
+{
+    static const char *const names[] = { "", "new", "new/deep/er", "new//slashes///", "./new/./x" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = in(names[i]);
+
+        OK(probe_folder("run.dir", path));
+        assert_int_equal(rmdir(folder), 0);  /* it is there still, and empty */
+        assert_int_equal(mkdir(folder, 0777), 0);
+        mem_free(path);
+    }
+}
+
+static void what_was_there_stays(void **state)
+{
+    char *there = in("there"), *inner = in("there/empty"), *beyond = in("there/empty/a/b"), *file = in("there/file");
+
+    (void)state;
+    OK(file_make_folders(inner));
+    OK(file_write(file, "kept", 4));
+    OK(probe_folder("run.dir", there));
+    OK(probe_folder("run.dir", beyond));
+    assert_true(file_is_folder(inner));
+    assert_int_equal(rmdir(inner), 0);  /* empty */
+    assert_true(file_exists(file));
+    mem_free(there);
+    mem_free(inner);
+    mem_free(beyond);
+    mem_free(file);
+}
+
+static void relative_path_is_removed_too(void **state)
+{
+    char before[512];
+
+    (void)state;
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder), 0);
+    OK(probe_folder("run.dir", "a/b"));
+    OK(probe_space("run.dir", "a/b", 1, "a file"));
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(mkdir(folder, 0777), 0);
+}
+
+static void file_in_the_way_is_named(void **state)
+{
+    char *file = in("file"), *path = in("file/checkpoints");
+
+    (void)state;
+    OK(file_write(file, "x", 1));
+    FAILS(probe_folder("checkpoint.dir", path), "checkpoint.dir: ");
+    FAILS(probe_folder("checkpoint.dir", path), file);
+    FAILS(probe_folder("checkpoint.dir", file), "checkpoint.dir: ");
+    assert_true(file_exists(file));
+    mem_free(file);
+    mem_free(path);
+}
+
+static void too_little_space_is_told(void **state)
+{
+    char *path = in("not/there/yet");
+
+    (void)state;
+    OK(probe_space("checkpoint.dir", path, 0, "nothing"));
+    OK(probe_space("checkpoint.dir", path, 1, "a byte"));
+    FAILS(probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"), "not enough space: a checkpoint needs ");
+    FAILS(probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"), "are free");
+    assert_false(file_exists(path));
+    mem_free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_was_made_is_removed, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(what_was_there_stays, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(relative_path_is_removed_too, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(file_in_the_way_is_named, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(too_little_space_is_told, open_folder, close_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
