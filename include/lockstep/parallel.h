@@ -51,7 +51,7 @@ typedef struct ls_data_options {
     int         accumulate_whole;   /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
     int         sync_batch_norm;    /* batch norms use the statistics of all ranks */
     ls_offload  offload;            /* where optimizer state lives between steps */
-    const char *offload_path;       /* LS_OFFLOAD_FILE: folder for an unnamed file */
+    const char *offload_path;       /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
 } ls_data_options;
 #define LS_DATA_DEFAULTS { 0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL }
 

@@ -21,8 +21,12 @@ static ls_status open_unnamed(struct group *g)
 {
     char *path = file_path("%s/.lockstep_XXXXXX", g->path);
 
-    if (!path)
-        return LS_ENOMEM;
+    ls_status st = path ? file_make_folders(g->path) : LS_ENOMEM;
+
+    if (st != LS_OK) {
+        mem_free(path);
+        return st;
+    }
     g->fd = mkostemp(path, O_CLOEXEC);
     if (g->fd >= 0)
         unlink(path);

@@ -46,6 +46,20 @@ static bool is_default(const struct config *c, const struct config *defaults, co
 
 struct idle { bool idle; const char *name, *because; };
 
+/* Image models read none of a language model's sizes. */
+static ls_status check_image_idle(const struct config *c, const struct config *defaults)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; i < t->count; i++) {
+        const char *name = t->rows[i].name;
+
+        if (strncmp(name, "model.", 6) == 0 && strcmp(name, "model.preset") != 0 && !is_default(c, defaults, name))
+            return ls_fail(LS_EINVAL, "%s does nothing here: the image presets have their own shape", name);
+    }
+    return LS_OK;
+}
+
 /* A setting away from its default that nothing reads is refused: it would be believed to work. */
 static ls_status check_idle(const struct config *c, const struct config *defaults, unsigned verb)
 {
@@ -107,7 +121,7 @@ static ls_status check_idle(const struct config *c, const struct config *default
     for (size_t i = 0; i < COUNT_OF(rules); i++)
         if (rules[i].idle && (row_of(rules[i].name)->verbs & verb) && !is_default(c, defaults, rules[i].name))
             return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
-    return LS_OK;
+    return image ? check_image_idle(c, defaults) : LS_OK;
 }
 
 /* ---- the rest of the rules ---- */

@@ -50,6 +50,8 @@ static ls_status take_experts(const struct config *c, ls_model *m)
 
     for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
         if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
+    if (has && c->model.ffn > 0 && (size_t)c->model.ffn != m->ffn)
+        return ls_fail(LS_EINVAL, "model.ffn does nothing here: each feed-forward part is experts; use model.expert_ffn or model.shared_ffn");
     if (c->parallel.ep > 1 && !has)
         return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
     take(c->model.experts, &m->experts);
@@ -63,6 +65,10 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     if (c->model.aux_loss_scope != SCOPE_PRESET) m->aux_over_micro_batch = c->model.aux_loss_scope == SCOPE_MICRO_BATCH;
     take_real(c->model.z_loss, &m->z_coef);
     take_real(c->model.balance, &m->balance);
+    if (c->model.aux_loss_scope == SCOPE_MICRO_BATCH && m->aux_coef == 0)
+        return ls_fail(LS_EINVAL, "model.aux_loss_scope does nothing here: model.aux_loss=0 adds no loss; set a coefficient, 0.01 is usual");
+    if (c->model.drop == DROP_PROBABILITY && m->capacity == 0)
+        return ls_fail(LS_EINVAL, "model.drop does nothing here: model.capacity=0 drops no token; set a capacity, 1.25 is usual");
     return LS_OK;
 }
 
@@ -157,10 +163,10 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     take_shape(c, &m);
     take(c->model.layers, &m.layers);
     take(c->model.kv_heads, &m.kv_heads);
-    take(c->model.ffn, &m.ffn);
     take(c->model.max_positions, &m.max_positions);
     take(c->model.vocab, &m.vocab);
     LS_TRY(take_experts(c, &m));
+    take(c->model.ffn, &m.ffn);
     if (c->model.rope_theta > 0 && m.architecture == LS_GPT2)
         return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: the positions of a GPT-2 are learnt");
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
