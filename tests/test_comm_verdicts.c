@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "comm/calls.h"
 #include "comm/comm.h"
 #include "comm/steps.h"
@@ -174,6 +175,132 @@ static void a_late_sender_is_named(void **state)
     same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 has not come within 0.5 s: its last call was barrier #1, done ");
 }
 
+/* ---- who waits for whom, over groups ---- */
+
+static int in_pairs(void *ctx, int rank) { return (rank + *(int *)ctx) % 4 / 2; }
+
+/* Pairs 0-1 and 2-3, and pairs 1-2 and 3-0. Rank 2 comes late to both of its pairs; rank 0 waits for rank 1, which waits for it. */
+static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
+{
+    static const bool other_pair[4] = { false, true, false, false };  /* in which pair a rank waits */
+    ls_comm *c, *pair[2];
+    float x = 1;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    for (int i = 0; i < 2; i++) {
+        RANKS_TRY(comm_split_by(c, in_pairs, &(int){ i }, &pair[i]));
+        comm_name(pair[i], i ? "far" : "near");
+    }
+    ls_comm_set_timeout(c, 1);
+    if (rank == 2) nap(2.5);
+    ls_status st = ls_all_reduce(pair[other_pair[rank]], &x, &x, 1, LS_F32, LS_SUM, NULL);
+    if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    for (int i = 0; i < 2; i++) ls_comm_close(&pair[i]);
+    ls_comm_close(&c);
+}
+
+static void the_cause_is_named_over_groups(void **state)
+{
+    struct rank_end e[4];
+
+    (void)state;
+    ranks_run(4, &(struct ranks_options){ .seconds = PATIENCE }, come_late_to_a_pair, NULL, e);
+    same_line(4, e, "(f32, 1, sum): rank 2 has not come within 1 s: its last call was barrier #2 of world, done ");
+}
+
+/* Two groups of the same ranks, called in different orders. */
+static void call_crosswise(int rank, int n, const char *where, void *ctx)
+{
+    ls_comm *c, *both[2];
+    float x = 1;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    for (int i = 0; i < 2; i++) {
+        RANKS_TRY(ls_comm_split(c, 0, rank, &both[i]));
+        comm_name(both[i], i ? "second" : "first");
+    }
+    ls_comm_set_timeout(c, 1);
+    ls_status st = ls_all_reduce(both[rank], &x, &x, 1, LS_F32, LS_SUM, NULL);
+    if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
+    ranks_say("%s", ls_errmsg());
+    for (int i = 0; i < 2; i++) ls_comm_close(&both[i]);
+    ls_comm_close(&c);
+}
+
+static void a_cycle_is_named(void **state)
+{
+    struct rank_end e[2];
+
+    (void)state;
+    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, call_crosswise, NULL, e);
+    same_line(2, e, "ranks wait for each other, because they call in different orders: rank ");
+    same_line(2, e, "rank 0 for rank 1 in all_reduce #1 of first (f32, 1, sum)");
+    same_line(2, e, "rank 1 for rank 0 in all_reduce #1 of second (f32, 1, sum)");
+}
+
+/* Rank 1 is busy for three times the timeout, and says so. */
+static void be_busy(int rank, int n, const char *where, void *ctx)
+{
+    float x = 1;
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_barrier(c));
+    ls_comm_set_timeout(c, 1);
+    for (int i = 0; rank == 1 && i < 300; i++) {
+        nap(0.01);
+        pulse();
+    }
+    RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    if (x != (float)n) ranks_fail("the sum is %g", (double)x);
+    ls_comm_close(&c);
+}
+
+static void a_busy_rank_is_waited_for(void **state)
+{
+    struct rank_end e[3];
+
+    (void)state;
+    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, be_busy, NULL, e);
+    for (int i = 0; i < 3; i++)
+        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+}
+
+/* Rank 1 stops rank 0, which waits for it, for longer than the timeout: that time is not rank 1's fault. */
+static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx)
+{
+    int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
+    float x = 1;
+    ls_comm *c;
+
+    (void)ctx;
+    RANKS_TRY(ls_comm_open(where, rank, n, &c));
+    RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
+    ls_comm_set_timeout(c, 2);
+    if (rank == 1) {
+        nap(0.2);
+        kill(pids[0], SIGSTOP);
+        nap(3);
+        kill(pids[0], SIGCONT);
+    }
+    RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    ls_comm_close(&c);
+}
+
+static void a_suspended_rank_blames_nobody(void **state)
+{
+    struct rank_end e[2];
+
+    (void)state;
+    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, suspend_a_waiting_rank, NULL, e);
+    for (int i = 0; i < 2; i++)
+        if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
+}
+
 static void die_at_work(int rank, int n, const char *where, void *ctx)
 {
     enum { COUNT = 100000 };
@@ -264,6 +391,10 @@ int main(void)
         cmocka_unit_test(a_late_sender_is_named),
         cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_dead_rank_is_named),
+        cmocka_unit_test(the_cause_is_named_over_groups),
+        cmocka_unit_test(a_cycle_is_named),
+        cmocka_unit_test(a_busy_rank_is_waited_for),
+        cmocka_unit_test(a_suspended_rank_blames_nobody),
         cmocka_unit_test(calls_outlive_their_rank),
     };
 

@@ -14,8 +14,8 @@
  *   5. Sums are formed in an order fixed by transport, n, count and type, so a run repeats bit for bit, and every rank
  *      gets the same bits. bf16 and f16 are summed in f32 and rounded once.
  *   6. Every call carries its signature: number, operation, type, operator, count, root, group. Ranks that called something
- *      else, a peer that is dead, or one that has not come within the deadline end the comm on every rank: this and all
- *      later calls give LS_EPEER (LS_ETIMEOUT for the deadline) with one line that says who did what.
+ *      else, a peer that is dead, or one that shows no progress within the timeout end the comm on every rank: this and all
+ *      later calls give LS_EPEER (LS_ETIMEOUT for the timeout) with one line that says who did what.
  * A comm belongs to one thread at a time; a progress thread of the process moves what is in flight.
  *
  *   LS_TRY(ls_all_reduce(dp, g, g, len, LS_F32, LS_AVG, &work));  // average gradients in place
@@ -50,8 +50,9 @@ void      ls_comm_close(ls_comm **comm);
 int       ls_comm_rank(const ls_comm *comm);  /* 0 .. n-1 */
 int       ls_comm_size(const ls_comm *comm);  /* n >= 1 */
 const char *ls_comm_transport(const ls_comm *comm);  /* "self", "shm", "mpi", "plan" */
-/* Deadline of every wait in this comm, and in all that were or will be split from the one that was opened, seconds; default
- * 60. */
+/* Seconds that a wait lasts while the rank that is waited for in the end, over all comms of the job, shows no progress (it is
+ * stopped, or makes no call and runs no instruction of a program); default 60. Holds in this comm, and in all that were or will be
+ * split from the one that was opened. */
 void      ls_comm_set_timeout(ls_comm *comm, double seconds);
 /* Memory that the transport reaches without a copy in between: results are the same with any other memory, only slower.
  * NULL with the message set when there is none. Freed by ls_comm_free or with the comm. */

@@ -13,8 +13,9 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
-enum { WRITE_BUFFER = 256 << 10, READ_STEP = 64 << 10, TREE_DESCRIPTORS = 16 };
+enum { WRITE_BUFFER = 256 << 10, READ_STEP = 64 << 10, TREE_DESCRIPTORS = 16, PULSE_BYTES = 8 << 20 };
 
 static atomic_int_fast64_t fail_at;
 
@@ -71,7 +72,8 @@ static ls_status read_to_end(int fd, const char *path, char **text, size_t *room
             *text = more;
             *room *= 2;
         }
-        ssize_t got = read(fd, *text + *bytes, *room - *bytes - 1);
+        pulse();
+        ssize_t got = read(fd, *text + *bytes, MIN(*room - *bytes - 1, (size_t)PULSE_BYTES));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return fail_errno(path, "read");
         if (got == 0) return LS_OK;
@@ -125,7 +127,8 @@ static ls_status write_all(file_writer *w, const unsigned char *data, size_t byt
     size_t all = bytes;
 
     while (bytes > 0) {
-        ssize_t done = write_some(w->fd, data, bytes);
+        pulse();
+        ssize_t done = write_some(w->fd, data, MIN(bytes, (size_t)PULSE_BYTES));
 
         if (done < 0 && errno == EINTR) continue;
         if (done < 0)
@@ -222,11 +225,22 @@ static ls_status publish(const char *tmp, const char *path)
     return st;
 }
 
+/* What fsync() will wait for, block by block, with a pulse for each. Its failures come again from fsync(). */
+static void write_back(const file_writer *w)
+{
+    for (uint64_t from = 0; from < w->written; from += PULSE_BYTES) {
+        pulse();
+        if (sync_file_range(w->fd, (off_t)from, PULSE_BYTES, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER))
+            return;
+    }
+}
+
 ls_status file_writer_publish(file_writer **at)
 {
     file_writer *w = *at;
     ls_status st = w->failed != LS_OK ? w->failed : flush(w);
 
+    if (st == LS_OK) write_back(w);
     if (st == LS_OK && fsync(w->fd) != 0) st = fail_errno(w->tmp, "sync");
     if (close(w->fd) != 0 && st == LS_OK) st = fail_errno(w->tmp, "close");
     if (st == LS_OK) st = publish(w->tmp, w->path);

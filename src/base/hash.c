@@ -6,6 +6,9 @@
 #include <xxhash.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
+
+enum { PULSE_BYTES = 8 << 20 };  /* a fraction of a second, also from a slow disk */
 
 struct hash_state { XXH3_state_t xxh; };
 
@@ -24,11 +27,17 @@ ls_status hash_begin(hash_state **out)
     return LS_OK;
 }
 
-void hash_add(hash_state *h, const void *data, size_t bytes)
+static void add_blocks(XXH3_state_t *xxh, const unsigned char *data, size_t bytes)
 {
     counted += bytes;
-    if (bytes > 0) ASSERT(XXH3_128bits_update(&h->xxh, data, bytes) == XXH_OK);
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = MIN(bytes - at, (size_t)PULSE_BYTES);
+        ASSERT(XXH3_128bits_update(xxh, data + at, n) == XXH_OK);
+        pulse();
+    }
 }
+
+void hash_add(hash_state *h, const void *data, size_t bytes) { add_blocks(&h->xxh, data, bytes); }
 
 static void write_hex(XXH128_hash_t value, char hex[HASH_ROOM])
 {
@@ -53,6 +62,10 @@ void hash_next(hash_state *h, char hex[HASH_ROOM])
 
 void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM])
 {
-    counted += bytes;
-    write_hex(XXH3_128bits(data, bytes), hex);
+    XXH3_state_t xxh;
+
+    XXH3_INITSTATE(&xxh);
+    ASSERT(XXH3_128bits_reset(&xxh) == XXH_OK);
+    add_blocks(&xxh, data, bytes);
+    write_hex(XXH3_128bits_digest(&xxh), hex);
 }

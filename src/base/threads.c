@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include "base/base.h"
+#include "base/pulse.h"
 #include "base/log.h"
 
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
@@ -91,6 +92,7 @@ struct loop {
 
 static void call_blocks(struct loop *l, size_t first, size_t end, int thread)
 {
+    pulse();
     l->fn(l->ctx, first * l->grain, end == l->blocks ? l->n : end * l->grain, thread);
 }
 

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "checkpoint/hf_index.h"
 #include "checkpoint/hf_tensors.h"
 #include "checkpoint/safetensors.h"
@@ -193,6 +194,7 @@ static ls_status pick_slices(const struct importer *in, size_t i, const struct m
         if (t->type != in->found[i]->type)
             return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s and '%s' %s; one type is wanted in a stack of experts", in->folder,
                            in->found[i]->name, in->found[i]->type_name, t->name, t->type_name);
+        pulse();
         hf_pick(own + e * hf_part_count(w) * esize, t->data, w, esize);
     }
     return LS_OK;

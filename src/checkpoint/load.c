@@ -15,6 +15,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "checkpoint/saved.h"
 #include "program/store.h"
 
@@ -42,6 +43,7 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
     store_held(l->store, i, k, &begin, &end);
     for (size_t from = begin; from < end; from += n) {
         n = MIN((size_t)CHUNK, end - from);
+        pulse();
         LS_TRY(saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, from, n, l->chunk, type));
         if (l->chunk)
             LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));

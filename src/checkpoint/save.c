@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/contents.h"
 #include "checkpoint/folder.h"
@@ -36,6 +37,7 @@ static ls_status put_claim(const struct contents *c, const struct claim *of, str
 
     for (size_t from = of->from; from < of->to; from += n) {
         n = MIN(CHUNK_BYTES / esize, of->to - from);
+        pulse();
         LS_TRY(store_read_part(c->store, of->param, kind, of->kind, from, n, c->chunk, (ls_dtype)of->type));
         LS_TRY(safetensors_put(w, c->chunk, n * esize));
     }

@@ -198,9 +198,7 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     LS_TRY(plan_check_memory(c, &model, ranks));
     LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = bench_time_open(&s, &r.time);
-    ranks_be_patient(ranks, false);
     if (st == LS_OK) st = time_steps(c, &s, &r);
-    ranks_be_patient(ranks, true);
     if (st == LS_OK) st = peak_of_ranks(c, ranks, &r.peak);
     r.peak_flops = r.peak.flops;
     if (st == LS_OK) st = put_result(&s, &r);

@@ -246,9 +246,12 @@ static const char ranks_page[] =
     "each rank does. 'lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"' runs both and compares every\n"
     "gradient and weight. --log.trace=true and 'lockstep bench comm' say what communication costs.\n"
     "\n"
-    "Every call carries what it belongs to. Ranks that call different things, a rank that dies, or one that does not come\n"
-    "within --launch.timeout end the job on all ranks with one line that names it, and exit code 3; 'lockstep doctor RUN' shows\n"
-    "the last calls of every rank, also after a kill.\n";
+    "Every call carries what it belongs to. Ranks that call different things, a rank that dies, and one that is stopped or\n"
+    "shows no progress for --launch.timeout end the job on all ranks with one line that names it, and exit code 3. Progress is\n"
+    "anything from a tokenized chunk to a written block of a checkpoint, so the timeout needs to cover no phase of a run. Who\n"
+    "waits for whom is followed over all groups, so that the line names the cause and not a rank that waits itself. A rank of\n"
+    "another machine (MPI) that is stopped is one that does not answer. 'lockstep doctor RUN' shows the last calls of every\n"
+    "rank, also after a kill.\n";
 
 struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
 

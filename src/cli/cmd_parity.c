@@ -225,7 +225,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     if (follow && !drift) argv[n++] = "--follow";
     if (follow && !drift) argv[n++] = follow;
     for (int i = in->words; i < s->argc; i++) argv[n++] = s->argv[i];
-    struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind };
+    struct launch l = { .ranks = ranks, .argv = (char *const *)argv, .bind = c->launch.bind, .timeout = c->launch.timeout };
     ls_status st = launch_run(&l, &in->code);
     mem_free(argv);
     mem_free(saved);

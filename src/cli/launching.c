@@ -19,7 +19,7 @@ static ls_status start(struct invocation *in, char *const *argv, const char *log
 {
     struct launch l = {
         .ranks = (int)in->config.launch.ranks, .argv = argv, .log_folder = log_folder, .bind = in->config.launch.bind,
-        .saves = in->command->verb == VERB_TRAIN,
+        .timeout = in->config.launch.timeout, .saves = in->command->verb == VERB_TRAIN,
     };
 
     LS_TRY(launch_run(&l, &in->code));

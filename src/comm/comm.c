@@ -57,6 +57,7 @@ static ls_status comm_new(struct link *link, int rank, int n, struct job *job, l
     c->n = n;
     c->timeout = TIMEOUT;
     c->job = job;
+    c->place = board_join(job->board, link ? link_base(link)->group : 0);
     job->comms++;
     *out = c;
     return LS_OK;
@@ -71,7 +72,9 @@ free_comm:
 
 static void job_drop(struct job *job)
 {
-    if (--job->comms <= 0) mem_free(job);
+    if (--job->comms > 0) return;
+    mem_free(job->stopped);
+    mem_free(job);
 }
 
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out)
@@ -86,6 +89,7 @@ ls_status comm_open_within(const char *where, int rank, int n, double seconds, l
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
     engine_enter();
     if (t && (st = t->open(strchr(where, ':') + 1, rank, n, seconds, &link)) < 0) goto free_job;
+    if (link && t->board) board_open(job->board = t->board(link));
     if ((st = comm_new(link, rank, n, job, out)) < 0) goto close_link;
     (*out)->group = link ? link_base(link)->group : 1;
     engine_add(*out);
@@ -94,6 +98,7 @@ ls_status comm_open_within(const char *where, int rank, int n, double seconds, l
     return LS_OK;
 
 close_link:
+    board_close(job->board);
     if (link) t->close(&link);
 free_job:
     engine_leave();
@@ -115,6 +120,8 @@ void ls_comm_close(ls_comm **comm)
     while (c->blocks_n) ls_comm_free(c, c->blocks[c->blocks_n - 1].at);
     engine_enter();
     engine_remove(c);
+    board_leave(c->job->board, c->place);
+    if (c->job->comms == 1) board_close(c->job->board);
     if (c->link) c->transport->close(&c->link);
     engine_leave();
     works_free(c);

@@ -13,13 +13,16 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "base/pulse.h"
 
 #define SPIN_SECONDS 50e-6
 #define SLEEP_FIRST  50e-6
 #define SLEEP_MOST   2e-3
 #define SLICE_NS     100000   /* the shortest that Linux grants */
+#define ABSENT       1.0      /* seconds without a look in which this process was stopped itself, or had no core */
 
 static struct {
     pthread_mutex_t lock;
@@ -34,7 +37,7 @@ static struct {
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* What a driver did since something last happened. */
-struct pace { bool still, slept; unsigned rounds; double since, sleep; };
+struct pace { bool still, slept; unsigned rounds; double since, sleep, looked; };
 
 static void relax(void)
 {
@@ -160,6 +163,20 @@ static bool spins_on(struct pace *p, double seconds)
     return base_now() - p->since < seconds;
 }
 
+static void forgive_queue(struct queue *q, double now)
+{
+    if (q->head) q->head->moved = now;
+}
+
+/* A rank that stood still itself can't blame others for that time: every timeout begins anew. */
+static void forgive(double now)
+{
+    for (ls_comm *c = engine.comms; c; c = c->next) {
+        forgive_queue(&c->collectives, now);
+        for (int i = 0; c->messages && i < 2 * c->n; i++) forgive_queue(&c->pairs[i], now);
+    }
+}
+
 static void pause_driver(struct pace *p, bool progress)
 {
     double now;
@@ -174,6 +191,8 @@ static void pause_driver(struct pace *p, bool progress)
     }
     p->slept = true;
     now = base_now();
+    if (p->looked > 0 && now - p->looked > ABSENT) forgive(now);
+    p->looked = now;
     for (ls_comm *each = engine.comms; each; each = each->next)
         if (busy(each)) run_look(each, now);
     sleep_on(c, p->sleep, progress);
@@ -182,15 +201,32 @@ static void pause_driver(struct pace *p, bool progress)
 
 /* ---- drivers ---- */
 
+/* The others see that the calling thread sleeps, in w; until board_wait(NULL). */
+static void show_wait(const ls_work *w)
+{
+    const ls_comm *c = w->comm;
+    bool message = w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV;
+    struct call_record r = { .signature = w->request.signature, .queued = base_now(), .started = w->started, .state = CALL_RUNNING };
+
+    memcpy(r.name, c->name, sizeof r.name);
+    board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
+}
+
 /* Until w has ended, or somebody else wants the engine. */
 static void drive(const ls_work *w)
 {
     struct pace p = { 0 };
+    bool shown = false;
 
     while (!atomic_load(&w->ended) && !atomic_load(&engine.wanting)) {
         if (look_round()) p.still = false;
         else pause_driver(&p, false);
+        if (p.slept && !shown && w->comm->job->board) {
+            show_wait(w);
+            shown = true;
+        }
     }
+    if (shown) board_wait(w->comm->job->board, NULL, -1);
 }
 
 /* The progress thread runs for microseconds at a time, on a core that computes. By asking for short slices it is let in as soon as
@@ -246,6 +282,7 @@ static ls_status start_thread(void)
 
 void engine_wait(ls_work *w)
 {
+    pulse();
     if (atomic_load(&w->ended)) return;
     pthread_mutex_lock(&engine.lock);
     atomic_fetch_add(&engine.waiting, 1);
@@ -265,6 +302,7 @@ void engine_wait(ls_work *w)
     atomic_fetch_sub(&engine.waiting, 1);
     if (engine.has_thread) pthread_cond_broadcast(&engine.changed);
     pthread_mutex_unlock(&engine.lock);
+    pulse();
 }
 
 bool engine_test(ls_work *w)
@@ -302,6 +340,7 @@ ls_status engine_post(ls_work *w)
     struct link *l = engine.asleep;
     if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
     pthread_mutex_unlock(&engine.lock);
+    pulse();
     engine_test(w);  /* a first step at once, where nobody else drives */
     return LS_OK;
 }

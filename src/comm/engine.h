@@ -6,7 +6,8 @@
  *   run.c       one operation from queued to ended: a whole collective, a list of steps, a message
  *   lists.c     step lists of calls seen before
  *   lanes.c     one step under way: what leaves and what comes, in chunks, and the sums
- *   verdict.c   what ends a job: deadlines, mismatches seen from afar
+ *   verdict.c   what ends a job: timeouts, mismatches seen from afar
+ *   cause.c     the ranks as this one sees them; waits.c follows who waits for whom; board.c is what each rank shows
  *   counts.c    what was moved
  *
  * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave) and it alone touches links, queues
@@ -30,7 +31,13 @@ enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 1
 static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
 
 /* What ended the communication of the comms that come from one open. line is written before status, once. */
-struct job { int comms; atomic_int status; char line[LINE_ROOM]; };
+struct job {
+    int comms;
+    atomic_int status;
+    char line[LINE_ROOM];
+    struct board *board;                 /* this rank's; NULL */
+    double *stopped;                     /* [ranks of the world] since when each was seen to be stopped; 0: it is not. NULL until needed */
+};
 
 struct comm_block { char *at; size_t bytes; };
 
@@ -68,7 +75,7 @@ struct ls_work {
     bool        begun, whole;
     uint64_t    call, bytes;             /* number in the ring of calls; payload that left this rank */
     double      queued, started, finished, exposed;  /* base_now(); exposed: a sum */
-    double      moved, looked;           /* last sign of life; when the peers were last asked why there is none */
+    double      moved, looked, judged;   /* last sign of life; when the peers and the graph of waits were last asked why there is none */
     struct cached_list *list;
     int         step;
     bool        step_begun;
@@ -85,6 +92,7 @@ struct ls_comm {
     uint64_t     group, sequence, splits;
     uint64_t    *pair_sequence;          /* [2 * n]: sends, receives */
     double       timeout;
+    int          place;                  /* on the board; -1 */
     char         plant[8];
     /* the engine's lock */
     struct queue posted;

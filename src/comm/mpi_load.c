@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "comm/engine.h"
 #include "comm/mpi/host.h"
+#include "comm/shm.h"
 
 #ifndef MODULE_FOLDER
 #error "MODULE_FOLDER: where modules are installed, relative to the prefix"
@@ -28,7 +29,7 @@ static const char *const names[] = { "openmpi", "mpich" };
 static const struct mpi_host host = {
     .shape = MPI_HOST_SHAPE, .fail = ls_fail, .mismatch = comm_mismatch, .agrees = signature_agrees, .message = ls_errmsg,
     .now = base_now, .enter = engine_enter, .leave = engine_leave,
-    .zalloc = mem_zalloc, .free = mem_free,
+    .zalloc = mem_zalloc, .free = mem_free, .copy_board = board_copy, .state = process_state,
 };
 
 /* Place of the implementation in names[]; -1: any. */

@@ -50,6 +50,8 @@ void run_take(ls_comm *c, struct queue *posted)
 static void tell(const ls_comm *c, const ls_work *w, enum call_state state)
 {
     calls_mark(w->call, state, (uint32_t)w->step);
+    if (!is_message(w) && state == CALL_RUNNING) board_begun(c->job->board, c->place, w->request.signature.sequence);
+    if (!is_message(w) && state == CALL_DONE) board_done(c->job->board, c->place, w->request.signature.sequence);
     if (!c->transport->note) return;
 
     struct call_record r = { .signature = w->request.signature, .queued = w->queued, .started = w->started,

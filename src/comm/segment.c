@@ -246,12 +246,33 @@ ls_status segment_ended(const struct segment *s)
     return ls_fail((ls_status)s->cell[by - 1].status, "%s", s->cell[by - 1].message);
 }
 
-void segment_note_gone(struct segment *s, int rank, const char *how)
+static void note(struct segment *s, ls_status st, int rank, const char *how)
 {
     char line[MESSAGE_MOST];
 
     snprintf(line, sizeof line, "rank %d %s", rank, how);
-    segment_end(s, LS_EPEER, line);
+    segment_end(s, st, line);
+}
+
+void segment_note_gone(struct segment *s, int rank, const char *how) { note(s, LS_EPEER, rank, how); }
+
+/* With the call that it made last. */
+void segment_note_stopped(struct segment *s, int rank, const char *how)
+{
+    const struct call_record r = s->cell[rank].record;
+    char line[MESSAGE_MOST - 32], call[256];
+
+    if (r.state == CALL_NONE || !memchr(r.name, 0, sizeof r.name)) snprintf(line, sizeof line, "%s", how);
+    else snprintf(line, sizeof line, "%s; its last call was %s", how, signature_text(&r.signature, r.name, call, sizeof call));
+    note(s, LS_ETIMEOUT, rank, line);
+}
+
+
+void segment_note_continued(struct segment *s, int rank)
+{
+    _Atomic double *alive = &s->cell[rank].board.alive;
+
+    if (atomic_load(alive) > 0) atomic_store(alive, base_now());
 }
 
 const char *segment_verdict(const struct segment *s)

@@ -19,6 +19,10 @@ void      segment_close(struct segment **s);
 /* Tells all ranks at once that `rank` is gone: their next look at any comm of the job gives LS_EPEER: "rank 2 HOW". The first
  * failure of a job stays. how: "was killed by signal 9 (Killed)", "left with exit code 1". */
 void      segment_note_gone(struct segment *s, int rank, const char *how);
+/* The same with LS_ETIMEOUT: `rank` was stopped for too long. */
+void      segment_note_stopped(struct segment *s, int rank, const char *how);
+/* A stopped rank was continued: others that wait for it give it their timeout again. */
+void      segment_note_continued(struct segment *s, int rank);
 /* True when rank has joined the job and closed its comms again: then others may need it no more. */
 bool      segment_has_left(const struct segment *s, int rank);
 /* What ended the job's communication, or NULL: the line of transport.fail(), whoever called it. */

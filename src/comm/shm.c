@@ -9,8 +9,6 @@
 #include "base/mem.h"
 #include "comm/shm_link.h"
 
-#define SPLIT_SECONDS 60.0   /* for all members of a split to come */
-
 /* "fd:N": the descriptor that the launcher handed down. Ours is a copy; neither goes on to programs that we start. */
 static ls_status attach_inherited(const char *text, struct segment **out)
 {
@@ -45,7 +43,7 @@ static struct link *link_new(struct segment *s, int n, const int *member, int me
     size_t count = (size_t)n;
 
     if (!l) return NULL;
-    l->base = (struct link_base){ .transport = &transport_shm, .rank = me, .n = n, .group = group };
+    l->base = (struct link_base){ .transport = &transport_shm, .rank = me, .n = n, .group = group, .world_n = s->control->n };
     l->segment = s;
     l->member = mem_array(MEM_OTHER, count, sizeof *l->member);
     l->out = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->out);
@@ -58,6 +56,7 @@ static struct link *link_new(struct segment *s, int n, const int *member, int me
         return NULL;
     }
     for (int i = 0; i < n; i++) l->member[i] = member ? member[i] : i;
+    l->base.member = l->member;
     return l;
 }
 
@@ -87,6 +86,7 @@ static ls_status shm_open_link(const char *rest, int rank, int n, double timeout
     if (strncmp(rest, "fd:", 3) == 0) LS_TRY(attach_inherited(rest + 3, &s));
     else LS_TRY(segment_meet(rest, rank, n, deadline, &s));
 
+    s->timeout = timeout;
     ls_status st = segment_join(s, rank, n, deadline);
     if (st < 0) goto close_segment;
     if ((st = link_open(s, n, NULL, rank, s->round, deadline, out)) < 0) goto leave;
@@ -106,7 +106,7 @@ static ls_status shm_split(struct link *parent, int n, const int *members, int m
 
     if (!ranks) return LS_ENOMEM;
     for (int i = 0; i < n; i++) ranks[i] = parent->member[members[i]];
-    ls_status st = link_open(parent->segment, n, ranks, me, group, base_now() + SPLIT_SECONDS, out);
+    ls_status st = link_open(parent->segment, n, ranks, me, group, base_now() + parent->segment->timeout, out);
     mem_free(ranks);
     return st;
 }
@@ -153,7 +153,7 @@ static void shm_note(struct link *l, const struct call_record *r)
 
 static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
 {
-    const struct cell *c = &l->segment->cell[l->member[rank]];
+    const struct cell *c = &l->segment->cell[rank];
 
     for (int tries = 0; tries < 100; tries++) {
         uint32_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
@@ -166,10 +166,19 @@ static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
     return LS_BUSY;  /* stopped while it wrote */
 }
 
-static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, l->member[rank]); }
+static ls_status shm_see(struct link *l, int rank, struct board_seen *out)
+{
+    board_copy(&l->segment->cell[rank].board, out);
+    return LS_OK;
+}
+
+static struct board *shm_board(struct link *l) { return &l->segment->cell[l->segment->rank].board; }
+
+static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, rank); }
 
 const struct transport transport_shm = {
     .name = "shm", .open = shm_open_link, .split = shm_split, .close = shm_close, .start = ring_start, .poll = ring_poll,
     .begin = whole_begin, .advance = whole_advance, .alloc = shm_alloc, .free = shm_free, .idle = shm_idle, .peek = shm_peek,
-    .stopped = shm_stopped, .fail = shm_fail, .failed = shm_failed, .note = shm_note, .wake = shm_wake,
+    .see = shm_see, .stopped = shm_stopped, .board = shm_board, .fail = shm_fail, .failed = shm_failed, .note = shm_note,
+    .wake = shm_wake,
 };

@@ -19,7 +19,7 @@
 #include "comm/transport.h"
 
 enum {
-    SEGMENT_VERSION = 1,
+    SEGMENT_VERSION = 2,
     SHM_RANKS_MOST  = 512,
     SHM_LINE        = 64,           /* a cache line; what two ranks write lies on two of them */
     SHM_PAGE        = 4096,
@@ -47,6 +47,7 @@ struct cell {
     _Atomic uint64_t box_group, box_at;          /* from the first member of a link that is being made: where its area is */
     _Alignas(SHM_LINE) _Atomic uint32_t turn;    /* of the record: odd while it is written */
     struct call_record record;                   /* its latest call */
+    struct board board;
     int32_t  status;                             /* its verdict, valid once control.verdict names this cell */
     char     message[MESSAGE_MOST];
 };
@@ -75,6 +76,7 @@ struct segment {
     uint32_t        heard;                       /* bell at that time */
     double          quiet;                       /* since when nothing moved; 0: something just did */
     double          looked;                      /* when peers were last looked at */
+    double          timeout;                     /* of a split: what opening was given */
     double          dead;                        /* since when a dead peer waits for the launcher's word; 0 */
 };
 
@@ -102,6 +104,8 @@ void      wait_ring_self(struct segment *s);
 ls_status wait_left(struct segment *s, int rank);
 bool      rank_left(const struct segment *s, int rank);
 bool      rank_stopped(const struct segment *s, int rank);
+/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: not to be known. */
+char      process_state(int pid);
 
 /* shm_heap.c: memory of the own heap, whole pages. NULL with the message set. */
 ls_status heap_open(struct segment *s);

@@ -64,8 +64,7 @@ void wait_moved(struct segment *s)
     disarm(s);
 }
 
-/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: not to be known. */
-static char state_of(int pid)
+char process_state(int pid)
 {
     char path[40], line[512], *name_end;
 
@@ -81,14 +80,14 @@ static char state_of(int pid)
 
 static bool ended_by_proc(int pid)
 {
-    char state = kill(pid, 0) == 0 ? state_of(pid) : 'X';
+    char state = kill(pid, 0) == 0 ? process_state(pid) : 'X';
 
     return state == 'Z' || state == 'X';
 }
 
 bool rank_stopped(const struct segment *s, int rank)
 {
-    char state = state_of(atomic_load(&s->cell[rank].pid));
+    char state = process_state(atomic_load(&s->cell[rank].pid));
 
     return state == 'T' || state == 't';
 }

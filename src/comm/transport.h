@@ -11,7 +11,7 @@
 #ifndef LS_COMM_TRANSPORT_H
 #define LS_COMM_TRANSPORT_H
 
-#include "comm/calls.h"
+#include "comm/board.h"
 #include "lockstep/comm.h"
 
 struct link;                              /* the transport's own; starts with struct link_base */
@@ -21,6 +21,8 @@ struct link_base {
     int      rank, n;
     uint64_t group;                       /* the same number on all ranks of the comm, another for each comm */
     char     name[32];                    /* "world", "world/0" */
+    const int *member;                    /* [n] ranks of the world; NULL: of no use (plan) */
+    int      world_n;
 };
 
 /* One message under way. The caller fills the first part and keeps it still until poll() says it is over. */
@@ -71,10 +73,14 @@ struct transport {
     /* Nothing moved for a while: may sleep until something may have (at most `seconds`); must also look whether peers
      * live: LS_EPEER names the one that died. */
     ls_status (*idle)(struct link *l, double seconds);
-    /* The last call of `rank` as far as this process can know: LS_OK, or LS_BUSY: it has not answered (yet). */
+    /* Of ranks of the world: the last call of `rank` as far as this process can know, and its board. LS_BUSY: it has not answered
+     * (yet). Times are on this process's clock. */
     ls_status (*peek)(struct link *l, int rank, struct call_record *out);
-    /* True: the process of `rank` was stopped by a signal and stands still. NULL: not to be known. */
+    ls_status (*see)(struct link *l, int rank, struct board_seen *out);
+    /* True: the process of `rank` was stopped by a signal and stands still. NULL, and on other machines: not to be known. */
     bool      (*stopped)(struct link *l, int rank);
+    /* Where this process's own board lies. NULL member: there is none. */
+    struct board *(*board)(struct link *l);
     /* Ends the job's communication: every rank's next look at any link gives st and this message. First one wins. */
     void      (*fail)(struct link *l, ls_status st, const char *message);
     ls_status (*failed)(struct link *l);                             /* LS_OK, or what fail() said, message set */

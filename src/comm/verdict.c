@@ -2,8 +2,12 @@
  *
  * An operation that stands still is looked into: first after LOOK_FIRST, then less and less often, this rank asks what the
  * others do. A rank that is in a call of the same number but another kind is a mismatch, found although no message of it came
- * this way; when the comm's deadline has passed, those who haven't come are named, with what they did last.
+ * this way. When the comm's timeout has passed, the graph of who waits for whom (cause.h, waits.h) is followed over all groups to
+ * the rank that waits for nobody: stopped, without an answer, or without a sign of progress for the timeout. The line begins with
+ * it, in the call that lacks it; then come those that wait, up to this rank. While that rank shows progress, nothing is wrong:
+ * the timeout does not depend on what a rank is busy with. Ranks in lines are those of the world.
  */
+#include "comm/cause.h"
 #include "comm/engine.h"
 
 #include <stdarg.h>
@@ -11,6 +15,7 @@
 #include <string.h>
 
 #define LOOK_FIRST 2e-3  /* seconds of standstill */
+#define LOOK_SHARE 0.1   /* of the timeout, between two looks at who waits for whom */
 
 /* What a line is built in; it ends where it is full. */
 struct line { char text[LINE_ROOM]; size_t at; };
@@ -31,6 +36,8 @@ ls_status comm_mismatch(const struct link_base *l, int mine, const struct signat
     char one[128], two[128];
 
     if (other < mine) return comm_mismatch(l, other, b, mine, a);  /* both ranks write the same line */
+    mine = l->member[mine];
+    other = l->member[other];
     signature_call(a, one, sizeof one);
     signature_call(b, two, sizeof two);
     if (a->group != b->group)
@@ -44,138 +51,176 @@ ls_status comm_mismatch(const struct link_base *l, int mine, const struct signat
                    (unsigned long long)a->sequence, l->name, mine, one, other, two);
 }
 
-/* ---- what a peer does ---- */
-
-/* In the same call; past it; not there yet; no answer; in the call, but its process was stopped. */
-enum standing { THERE, AHEAD, LATE, SILENT, STOPPED };
-struct peer { enum standing standing; struct call_record last; };
-
-static bool is_message(int op) { return op == LS_COLLECTIVE_SEND || op == LS_COLLECTIVE_RECV; }
-
-static bool under_way(const struct call_record *r) { return r->state == CALL_QUEUED || r->state == CALL_RUNNING; }
-
-/* Where `rank` stands as seen from w, which hasn't moved. */
-static struct peer look_at(ls_comm *c, const ls_work *w, int rank)
-{
-    const struct signature *mine = &w->request.signature;
-    bool stopped = c->transport->stopped && c->transport->stopped(c->link, rank);
-    struct peer p = { .standing = SILENT };
-
-    if (c->transport->peek(c->link, rank, &p.last) != LS_OK) return p;
-
-    const struct signature *its = &p.last.signature;
-
-    p.standing = LATE;
-    if (is_message(w->op)) {
-        bool turned = is_message(its->op) && its->op != (int32_t)w->op && its->root == c->rank;
-
-        if (turned && its->group == mine->group && its->sequence == mine->sequence && under_way(&p.last)) p.standing = THERE;
-    } else if (its->group == mine->group && !is_message(its->op) && p.last.state != CALL_NONE) {
-        if (its->sequence > mine->sequence || (its->sequence == mine->sequence && p.last.state == CALL_DONE)) p.standing = AHEAD;
-        else if (its->sequence == mine->sequence) p.standing = THERE;
-    }
-    if (stopped && p.standing == THERE) p.standing = STOPPED;
-    return p;
-}
+/* ---- mismatches ---- */
 
 static ls_status find_mismatch(ls_comm *c, const ls_work *w)
 {
+    const struct link_base *l = link_base(c->link);
+
     for (int rank = 0; rank < c->n; rank++) {
         struct call_record r;
 
-        if (rank == c->rank || is_message(w->op) || c->transport->peek(c->link, rank, &r) != LS_OK) continue;
+        if (rank == c->rank || is_message(w->op) || c->transport->peek(c->link, l->member[rank], &r) != LS_OK) continue;
         if (r.state == CALL_NONE || is_message(r.signature.op) || r.signature.group != c->group) continue;
         if (r.signature.sequence != w->request.signature.sequence || signature_agrees(&r.signature, &w->request.signature)) continue;
-        return comm_mismatch(link_base(c->link), c->rank, &w->request.signature, rank, &r.signature);
+        return comm_mismatch(l, c->rank, &w->request.signature, rank, &r.signature);
     }
     return LS_OK;
 }
 
-/* ---- the line of a deadline ---- */
+/* ---- the line of a timeout ---- */
 
-static void put_last(struct line *l, const ls_comm *c, const struct peer *p, double now)
+static int rank_of(const struct scene *s, int node) { return node == s->n ? s->me : node; }
+
+/* What a rank did last; group: of the call that lacks it. */
+static void put_last(struct line *l, const struct scene *s, int rank, uint64_t group)
 {
-    const struct call_record *r = &p->last;
-    bool here = r->signature.group == c->group;
-    const char *name = ls_collective_name((ls_collective)r->signature.op);
+    struct call_record r;
 
-    if (p->standing == SILENT) {
+    if (s->comm->transport->peek(s->comm->link, rank, &r) != LS_OK) {
         put(l, "it does not answer");
-    } else if (r->state == CALL_NONE) {
+    } else if (r.state == CALL_NONE) {
         put(l, "it has called nothing yet");
     } else {
-        put(l, "its last call was %s #%llu%s%.31s", name, (unsigned long long)r->signature.sequence, here ? "" : " of ", here ? "" : r->name);
-        if (r->state == CALL_DONE) put(l, ", done %.1f s ago", now - r->ended);
-        else if (r->started > 0) put(l, ", in it for %.1f s", now - r->started);
+        bool here = r.signature.group == group;
+
+        put(l, "its last call was %s #%llu%s%.31s", ls_collective_name((ls_collective)r.signature.op),
+            (unsigned long long)r.signature.sequence, here ? "" : " of ", here ? "" : r.name);
+        if (r.state == CALL_DONE) put(l, ", done %.1f s ago", s->now - r.ended);
+        else if (r.started > 0) put(l, ", in it for %.1f s", s->now - r.started);
     }
 }
 
-static void put_ranks(struct line *l, const ls_comm *c, const struct peer *p, enum standing which, const ls_work *w)
+/* "rank 2 has not come within 5 s: its last call was ..." */
+static void put_rank(struct line *l, const struct scene *s, int rank, const struct signature *call)
+{
+    double timeout = s->comm->timeout;
+
+    if (s->node[rank].state == NODE_STOPPED && scene_stands(s, rank, call) == 1) {
+        put(l, "rank %d was stopped in it, and nothing moved for %g s", rank, timeout);
+        return;
+    }
+    if (s->node[rank].state == NODE_STOPPED) put(l, "rank %d was stopped, and nothing moved for %g s: ", rank, timeout);
+    else put(l, "rank %d has not come within %g s: ", rank, timeout);
+    put_last(l, s, rank, call->group);
+}
+
+/* Others that the call lacks and that are to blame as well. */
+static void put_others(struct line *l, const struct scene *s, int waiting, int named, const struct signature *call)
+{
+    for (int i = 0; i < s->n; i++) {
+        bool blamed = s->node[i].state != NODE_WAITS && (s->node[i].state != NODE_WORKS || s->node[i].quiet >= s->comm->timeout);
+
+        if (i == named || !blamed || !scene_lacks(s, waiting, i)) continue;
+        put(l, "; ");
+        put_rank(l, s, i, call);
+    }
+}
+
+/* "; ranks 0, 3 wait in all_reduce #12" of the ranks that stand so; a message has two ends. */
+static void put_standing(struct line *l, const struct scene *s, const struct signature *call, int stands)
 {
     int n = 0, last = -1;
 
-    for (int i = 0; i < c->n; i++) n += p[i].standing == which;
+    for (int i = 0; i < s->n; i++) n += s->node[i].state != NODE_STOPPED && scene_stands(s, i, call) == stands;
     if (!n) return;
     put(l, "; rank%s", n > 1 ? "s" : "");
-    for (int i = 0; i < c->n; i++) {
-        if (p[i].standing != which) continue;
+    for (int i = 0; i < s->n; i++) {
+        if (s->node[i].state == NODE_STOPPED || scene_stands(s, i, call) != stands) continue;
         put(l, "%s %d", last < 0 ? "" : ",", i);
         last = i;
     }
-    put(l, " %s %s #%llu", which == AHEAD ? n > 1 ? "have done" : "has done" : n > 1 ? "wait in" : "waits in",
-        ls_collective_name(w->op), (unsigned long long)w->request.signature.sequence);
+    put(l, " %s %s #%llu", stands == 2 ? n > 1 ? "have done" : "has done" : n > 1 ? "wait in" : "waits in",
+        ls_collective_name((ls_collective)call->op), (unsigned long long)call->sequence);
 }
 
-static ls_status collective_line(ls_comm *c, const ls_work *w, struct line *l, double now)
+static void put_waiting(struct line *l, const struct scene *s, int waiting, const struct signature *call)
 {
-    struct peer all[c->n];
-    int named = 0;
-
-    for (int i = 0; i < c->n; i++) {
-        if (i == c->rank) all[i] = (struct peer){ .standing = THERE };
-        else all[i] = look_at(c, w, i);
+    if (is_message(call->op)) {
+        put(l, "; rank %d waits in it", rank_of(s, waiting));
+        return;
     }
-    for (int i = 0; i < c->n; i++) {
-        if (all[i].standing == THERE || all[i].standing == AHEAD) continue;
-        if (all[i].standing == STOPPED) {
-            put(l, "%s rank %d was stopped in it, and nothing moved for %g s", named++ ? ";" : ":", i, c->timeout);
-            continue;
-        }
-        put(l, "%s rank %d has not come within %g s: ", named++ ? ";" : ":", i, c->timeout);
-        put_last(l, c, &all[i], now);
-    }
-    if (!named) put(l, ": all ranks have come, and nothing moved for %g s", c->timeout);
-    put_ranks(l, c, all, THERE, w);
-    put_ranks(l, c, all, AHEAD, w);
-    return ls_fail(LS_ETIMEOUT, "%s", l->text);
+    put_standing(l, s, call, 1);
+    put_standing(l, s, call, 2);
 }
 
-static ls_status message_line(ls_comm *c, const ls_work *w, struct line *l, double now)
+static void put_call(struct line *l, const struct call_record *r)
 {
-    int other = w->request.root;
-    struct peer p = look_at(c, w, other);
+    char call[256];
 
-    if (p.standing == STOPPED) put(l, ": rank %d was stopped in it, and nothing moved for %g s", other, c->timeout);
-    else if (p.standing == THERE) put(l, ": both ranks have come, and nothing moved for %g s", c->timeout);
-    else put(l, ": rank %d has not come within %g s: ", other, c->timeout);
-    if (p.standing == LATE || p.standing == SILENT) put_last(l, c, &p, now);
-    put(l, "; rank %d waits in it", c->rank);
-    return ls_fail(LS_ETIMEOUT, "%s", l->text);
+    put(l, "%s", signature_text(&r->signature, r->name, call, sizeof call));
+}
+
+/* The cause in the call that lacks it, then who waits for whom from there to this rank. */
+static void put_cause(struct line *l, const struct scene *s)
+{
+    int steps = s->cause.steps, waiting = s->path[steps - 2];
+    const struct call_record *r = &s->seen[waiting].waits;
+
+    put_call(l, r);
+    put(l, ": ");
+    put_rank(l, s, s->cause.rank, &r->signature);
+    put_others(l, s, waiting, s->cause.rank, &r->signature);
+    put_waiting(l, s, waiting, &r->signature);
+    for (int i = steps - 3; i >= 0; i--) {
+        put(l, "; rank %d waits for rank %d in ", rank_of(s, s->path[i]), s->path[i + 1]);
+        put_call(l, &s->seen[s->path[i]].waits);
+    }
+}
+
+static void put_cycle(struct line *l, const struct scene *s)
+{
+    int n = s->cause.steps;
+
+    put(l, "ranks wait for each other, because they call in different orders: ");
+    for (int i = 0; i < n; i++) {
+        put(l, "%srank %d for rank %d in ", i ? "; " : "", s->path[i], s->path[(i + 1) % n]);
+        put_call(l, &s->seen[s->path[i]].waits);
+    }
+}
+
+static ls_status judge(const struct scene *s)
+{
+    const struct call_record *own = &s->seen[s->n].waits;
+    bool message = is_message(own->signature.op);
+    struct line l = { .at = 0 };
+
+    switch (s->cause.kind) {
+    case CAUSE_BUSY: return LS_OK;
+    case CAUSE_CYCLE: put_cycle(&l, s); break;
+    case CAUSE_NONE:
+        put_call(&l, own);
+        put(&l, ": %s ranks have come, and nothing moved for %g s", message ? "both" : "all", s->comm->timeout);
+        put_waiting(&l, s, s->n, &own->signature);
+        break;
+    default: put_cause(&l, s);
+    }
+    return ls_fail(LS_ETIMEOUT, "%s", l.text);
+}
+
+/* From a tenth of the timeout on, so that stops are seen early and ranks that must be asked (MPI) have answered by the end of it. */
+static ls_status find_cause(ls_comm *c, ls_work *w, double now)
+{
+    double still = now - w->moved;
+    struct scene s;
+
+    if (now - w->judged < MIN(c->timeout * LOOK_SHARE, 0.5)) return LS_OK;
+    w->judged = now;
+    LS_TRY(c->transport->failed(c->link));
+    LS_TRY(scene_open(c, w, now, &s));
+    ls_status st = still < c->timeout ? LS_OK : judge(&s);
+    scene_close(&s);
+    return st;
 }
 
 ls_status verdict_look(ls_comm *c, ls_work *w, double now)
 {
     double still = now - w->moved;
-    struct line l = { .at = 0 };
 
     if (!w->begun || still < LOOK_FIRST) return LS_OK;
     if (now - w->looked > MIN(still / 2, 1.0)) {
         w->looked = now;
         LS_TRY(find_mismatch(c, w));
     }
-    if (still < c->timeout) return LS_OK;
-    LS_TRY(c->transport->failed(c->link));
-    signature_text(&w->request.signature, c->name, l.text, sizeof l.text);
-    l.at = strlen(l.text);
-    return is_message(w->op) ? message_line(c, w, &l, now) : collective_line(c, w, &l, now);
+    return still < c->timeout * LOOK_SHARE ? LS_OK : find_cause(c, w, now);
 }

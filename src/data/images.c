@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include "base/base.h"
+#include "base/pulse.h"
 #include "base/rng.h"
 
 /* In coordinates where the shape fills [-1, 1] x [-1, 1]; v points down. */
@@ -118,6 +119,7 @@ void ls_images_get(const ls_images *s, uint64_t index, float *image, int32_t *la
     size_t places = s->height * s->width;
     struct picture p;
 
+    pulse();
     compose(s, n, &p);
     for (size_t i = 0; i < places; i++) {
         double covered = cover(&p, i / s->width, i % s->width);

@@ -2,6 +2,7 @@
 #include "data/tokens.h"
 
 #include <math.h>
+#include "base/pulse.h"
 
 static const struct { const char *name; size_t bytes; } types[] = {
 #define TOKEN_TYPE_ROW(id, name, bytes) [TOKEN_##id] = { name, bytes },
@@ -77,7 +78,16 @@ ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t count, int32_t
     return read_range(t, first, count, vocab, out);
 }
 
-ls_status ls_tokens_check(const ls_tokens *t, int32_t vocab) { return read_range(t, 0, t->count, vocab, NULL); }
+ls_status ls_tokens_check(const ls_tokens *t, int32_t vocab)
+{
+    enum { BLOCK = 1 << 20 };
+
+    for (size_t first = 0; first < t->count; first += BLOCK) {
+        pulse();
+        LS_TRY(read_range(t, first, MIN((size_t)BLOCK, t->count - first), vocab, NULL));
+    }
+    return LS_OK;
+}
 
 ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out)
 {

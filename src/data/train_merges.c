@@ -7,6 +7,7 @@
  * "aa" "a"): they share one token.
  */
 #include "data/array.h"
+#include "base/pulse.h"
 #include "data/train.h"
 
 struct pair {               /* a slot of the table */
@@ -133,6 +134,7 @@ static ls_status count_pairs(struct learner *l)
         const struct word *word = &l->w->word[i];
         const int32_t *symbol = l->w->symbol + word->at;
 
+        pulse();
         for (uint32_t k = 0; k + 1 < word->length; k++)
             LS_TRY(change(l, symbol[k], symbol[k + 1], word->count, (uint32_t)i));
     }
@@ -221,6 +223,7 @@ static ls_status learn(struct learner *l, ls_tokenizer *t, size_t vocab)
         struct entry top = heap_pop(l);
         struct pair *pair = slot_of(l->pair, l->slots, top.key);
 
+        pulse();
         if (pair->count <= 0) continue;
         if (pair->count != top.count) LS_TRY(heap_push(l, (struct entry){ pair->count, top.key }));
         else LS_TRY(merge_pair(l, t, pair));

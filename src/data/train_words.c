@@ -1,5 +1,6 @@
 /* train_words.c - the distinct pieces of a text and how often each comes. */
 #include "data/array.h"
+#include "base/pulse.h"
 #include "data/train.h"
 
 struct table { uint32_t *slot; size_t slots; };  /* open addressing over the pieces' bytes: word + 1, 0 is free */
@@ -64,6 +65,7 @@ static ls_status count_pieces(struct words *w, struct table *table, struct split
     size_t begin, end;
 
     for (size_t at = 0; at < bytes; at = end) {
+        pulse();
         LS_TRY(split_next(t->stage[0].split, work, text, bytes, at, &begin, &end));
         if (begin > at) LS_TRY(count_piece(w, table, &t->bpe, text + at, begin - at));
         if (end > begin) LS_TRY(count_piece(w, table, &t->bpe, text + begin, end - begin));

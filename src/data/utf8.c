@@ -2,6 +2,9 @@
 #include "data/utf8.h"
 
 #include <string.h>
+#include "base/pulse.h"
+
+enum { PULSE_BYTES = 1 << 20 };
 
 static size_t sequence_bytes(unsigned char lead)
 {
@@ -44,8 +47,13 @@ size_t utf8_valid(const unsigned char *text, size_t bytes)
 {
     uint32_t point;
     uint64_t eight;
+    size_t next = 0;
 
     for (size_t i = 0, n; i < bytes; i += n) {
+        if (i >= next) {
+            pulse();
+            next = i + PULSE_BYTES;
+        }
         n = 8;
         if (bytes - i >= n && (memcpy(&eight, text + i, n), (eight & 0x8080808080808080u) == 0)) continue;
         n = utf8_decode(text + i, bytes - i, &point);

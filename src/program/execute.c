@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "program/bytes.h"
 #include "program/exchange.h"
 #include "program/non_finite.h"
@@ -112,6 +113,7 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
     for (int k = 0; k < i->nout; k++)
         follow_slot(p, i->out[k], &c->out[k].data);
     c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
+    pulse();
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
@@ -233,6 +235,7 @@ static ls_status check_order(ls_program *p, int segments)
 
 static ls_status run_one(ls_program *p, struct instruction *i)
 {
+    pulse();
     switch (i->op) {
     case OP_COMM_START: return exchange_start(p, i);
     case OP_COMM_WAIT:  return exchange_wait(p, i);

@@ -4,6 +4,7 @@
 #include "program/store_parts.h"
 
 #include "base/base.h"
+#include "base/pulse.h"
 #include "base/rng.h"
 #include "base/threads.h"
 
@@ -80,6 +81,7 @@ static ls_status initialise(ls_store *s, size_t i)
     for (f.from = begin; f.from < end && st == LS_OK; f.from += CHUNK) {
         size_t n = MIN((size_t)CHUNK, end - f.from);
 
+        pulse();
         fill_chunk(&f, n);
         if (master.base || master.g)  /* a parameter is its master's rounded copy */
             for (size_t k = 0; k < n; k++)

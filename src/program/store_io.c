@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "base/pulse.h"
 #include "comm/steps.h"
 
 static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t count)
@@ -139,6 +140,7 @@ static ls_status write_part(const struct slot *slot, const struct part *p, const
         return LS_ENOMEM;
     for (size_t from = p->begin; from < p->end && st == LS_OK; from = end) {
         end = MIN(p->end, from + CHUNK);
+        pulse();
         for (size_t at = from, n; at < end; at += n) {
             n = slot_run(slot, at, end, &global);
             memcpy(chunk + (at - from) * esize, host + global * esize, n * esize);

@@ -127,7 +127,7 @@ static const struct option rows[] = {
 
     INT(launch.ranks, "0", 0, 65536, "ranks", T | P | B | E, "ranks to start on this machine (-n); 0: one, or those that a launcher started"),
     INT(launch.threads, "0", 0, 4096, "", RUNS | P | D, "threads of a rank; 0: its share of the cores"),
-    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | Q | E, "deadline of every wait for another rank"),
+    REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | Q | E, "how long a rank may show no progress before the run ends and names it"),
     STRING(launch.choices, "", T | B | Q, "file that 'bench comm --tune' wrote: which algorithm for which size"),
     BOOL(launch.bind, "true", T | B | Q | E, "each rank that is started here keeps to its share of the cores"),
 

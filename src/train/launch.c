@@ -15,17 +15,17 @@
 #include "comm/segment.h"
 #include "train/launch_child.h"
 #include "train/launch_lines.h"
+#include "train/launch_stops.h"
 #include "train/launch_strays.h"
 #include "train/stop.h"
 
 enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 256 };
-static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
+static const double GRACE = 1;   /* seconds that ranks have to leave by themselves after the first failure */
+static const double ABSENT = 1;  /* seconds late from a sleep: the launcher itself was stopped */
 
 struct child {
-    pid_t pid;                  /* 0: not there (any more) */
     int   code, signal;         /* how it ended */
     bool  by_us;                /* killed because of another */
-    int   stopped;              /* the signal that had stopped it when the first failure was seen; 0 */
     struct voice voice;
 };
 
@@ -33,9 +33,12 @@ struct job {
     const struct launch *launch;
     struct segment *segment;
     struct child   *child;
+    pid_t          *pid;        /* [n]; 0: not there (any more) */
+    struct stop    *stop;       /* [n] */
     struct pollfd  *polled;     /* signals, console, then two a rank */
     int             n, started, left;  /* left: alive */
     int             failed;     /* the rank whose failure counts; -1 */
+    int             overdue;    /* the rank that was stopped for too long; -1 */
     double          deadline;   /* of the grace; 0: no failure yet */
     int             leave;      /* the signal that asked to leave and was passed on */
     bool            killed, forced;  /* everybody was killed; because of a second signal */
@@ -51,21 +54,21 @@ struct job {
 static void pass_on(struct job *j, int signal_number)
 {
     for (int i = 0; i < j->n; i++)
-        if (j->child[i].pid) kill(j->child[i].pid, signal_number);
+        if (j->pid[i]) kill(j->pid[i], signal_number);
 }
 
 /* The groups too: a rank may have started processes. */
 static void signal_groups(struct job *j, int signal_number)
 {
     for (int i = 0; i < j->n; i++)
-        if (j->child[i].pid) kill(-j->child[i].pid, signal_number);
+        if (j->pid[i]) kill(-j->pid[i], signal_number);
 }
 
 static void kill_all(struct job *j)
 {
     j->killed = true;
     for (int i = 0; i < j->n; i++)
-        if (j->child[i].pid) j->child[i].by_us = true;
+        if (j->pid[i]) j->child[i].by_us = true;
     signal_groups(j, SIGKILL);
     pass_on(j, SIGKILL);
 }
@@ -82,21 +85,20 @@ static char *how_it_ended(const struct child *c, char out[96])
 static bool failed(const struct child *c) { return !c->by_us && (c->signal || c->code); }
 static bool blames_another(const struct child *c) { return !c->signal && c->code == EXIT_PEER; }
 
-/* A stopped rank leaves no word of its own: the others say that they waited, we say for whom. */
-static void note_stopped(struct job *j)
+/* A rank that is stopped can't speak for itself. What is known when ranks are killed stays. */
+static void look_for_stops(struct job *j)
 {
-    for (int i = 0; i < j->n; i++) {
-        siginfo_t info = { 0 };
-
-        if (j->child[i].pid && waitid(P_PID, (id_t)j->child[i].pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
-            j->child[i].stopped = info.si_status;
+    for (int i = 0; i < j->n && !j->killed; i++) {
+        if (!j->pid[i] || !stop_look(&j->stop[i], j->pid[i])) continue;
+        segment_note_continued(j->segment, i);
+        stops_shift(j->stop, j->n);
     }
 }
 
 static bool only_stopped_left(const struct job *j)
 {
     for (int i = 0; i < j->n; i++)
-        if (j->child[i].pid && !j->child[i].stopped) return false;
+        if (j->pid[i] && !j->stop[i].signal) return false;
     return true;
 }
 
@@ -112,7 +114,6 @@ static void tell_gone(struct job *j, int i)
 static void note_failure(struct job *j, int i)
 {
     tell_gone(j, i);
-    if (j->deadline == 0) note_stopped(j);
     if (j->failed < 0 || (blames_another(&j->child[j->failed]) && !blames_another(&j->child[i]))) j->failed = i;
     if (j->deadline == 0) j->deadline = base_now() + GRACE;
 }
@@ -123,9 +124,9 @@ static void bury(struct job *j, int i, const siginfo_t *info)
 {
     struct child *c = &j->child[i];
 
-    kill(-c->pid, SIGKILL);
-    waitpid(c->pid, NULL, 0);
-    c->pid = 0;
+    kill(-j->pid[i], SIGKILL);
+    waitpid(j->pid[i], NULL, 0);
+    j->pid[i] = 0;
     j->left--;
     if (info->si_code == CLD_EXITED) c->code = info->si_status;
     else c->signal = info->si_status;
@@ -137,13 +138,25 @@ static void bury(struct job *j, int i, const siginfo_t *info)
     if (!c->by_us && (c->signal || !c->code)) voice_release_held(&c->voice, &j->console);
 }
 
+/* Its group stays stopped; the others leave, as after a failure. */
+static void end_overdue(struct job *j, int i)
+{
+    char line[160];
+
+    snprintf(line, sizeof line, "was stopped by signal %d (%s), and was not continued within %g s", j->stop[i].signal,
+             strsignal(j->stop[i].signal), j->launch->timeout);
+    segment_note_stopped(j->segment, i, line);
+    j->failed = j->overdue = i;
+    j->deadline = base_now() + GRACE;
+}
+
 static void bury_dead(struct job *j)
 {
     for (int i = 0; i < j->n; i++) {
         siginfo_t info = { 0 };
 
-        if (!j->child[i].pid) continue;
-        if (waitid(P_PID, (id_t)j->child[i].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+        if (!j->pid[i]) continue;
+        if (waitid(P_PID, (id_t)j->pid[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
             bury(j, i, &info);
     }
 }
@@ -192,6 +205,7 @@ static void take_signals(struct job *j)
     struct signalfd_siginfo s;
 
     while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) take_signal(j, (int)s.ssi_signo);
+    look_for_stops(j);
     bury_dead(j);
 }
 
@@ -227,13 +241,31 @@ static void signals_end(struct job *j)
 
 /* ---- the loop ---- */
 
-/* Milliseconds until the grace is over, rounded up; -1: no end. */
+/* When something is to be done that no event brings: the end of the grace, or a rank stopped for too long (*rank). 0: never. */
+static double due(const struct job *j, int *rank)
+{
+    if (j->killed) return 0;
+    return j->deadline > 0 ? j->deadline : stops_due(j->stop, j->pid, j->n, j->launch->timeout, rank);
+}
+
+/* Milliseconds until then, rounded up; -1: no end. */
 static int patience(const struct job *j)
 {
-    double left = j->deadline - base_now();
+    int rank;
+    double at = due(j, &rank), left = at - base_now();
 
-    if (j->deadline == 0 || j->killed) return -1;
-    return left <= 0 ? 0 : (int)(left * 1000) + 1;
+    if (at == 0) return -1;
+    return left <= 0 ? 0 : left > 1e6 ? 1000000000 : (int)(left * 1000) + 1;
+}
+
+static void take_due(struct job *j)
+{
+    int rank = -1;
+    double at = due(j, &rank);
+
+    if (at == 0 || base_now() < at) return;
+    if (j->deadline > 0) kill_all(j);
+    else end_overdue(j, rank);
 }
 
 static void fill_polled(struct job *j)
@@ -254,8 +286,12 @@ static void fill_polled(struct job *j)
  * a list longer than the process may have descriptors is refused whole. */
 static void look(struct job *j)
 {
+    int wait = patience(j);
+    double began = base_now();
+
     fill_polled(j);
-    if (poll(j->polled, (nfds_t)(2 + 2 * j->started), patience(j)) < 0) return;
+    if (poll(j->polled, (nfds_t)(2 + 2 * j->started), wait) < 0) return;
+    if (wait >= 0 && base_now() - began > wait / 1000.0 + ABSENT) stops_shift(j->stop, j->n);
     for (int i = 0; i < j->started; i++) {
         struct voice *v = &j->child[i].voice;
 
@@ -263,7 +299,7 @@ static void look(struct job *j)
         if (j->polled[3 + 2 * i].revents) voice_read(v, &v->err, &j->console);
     }
     if (j->polled[0].revents) take_signals(j);
-    if (patience(j) == 0) kill_all(j);
+    take_due(j);
     console_flush(&j->console, false);
 }
 
@@ -280,7 +316,7 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
 
         s.rank = i;
         s.bind = bind ? &shares[i] : NULL;
-        LS_TRY(child_start(&s, &j->child[i].pid, &out, &err));
+        LS_TRY(child_start(&s, &j->pid[i], &out, &err));
         voice_open(&j->child[i].voice, i, out, err, j->launch->log_folder);
         j->started++;
         j->left++;
@@ -306,9 +342,11 @@ static void put_stopped(const struct job *j, char out[REPORT_ROOM])
     size_t at = strlen(out);
 
     for (int i = 0; i < j->n && at < REPORT_ROOM - 1; i++) {
-        int stopped = j->child[i].stopped;
+        int stopped = j->stop[i].signal;
+        char said[48];
 
-        if (stopped) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; rank %d was stopped by signal %d (%s)", i, stopped, strsignal(stopped));
+        snprintf(said, sizeof said, "rank %d was stopped by signal", i);
+        if (stopped && !strstr(out, said)) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; rank %d was stopped by signal %d (%s)", i, stopped, strsignal(stopped));
     }
 }
 
@@ -338,11 +376,12 @@ static void put_report(const struct job *j, char out[REPORT_ROOM])
     const char *text = report_of(c), *verdict = segment_verdict(j->segment);
     char how[96];
 
-    if (text && blames_another(c)) snprintf(out, REPORT_ROOM, "%s", text);
+    if (j->failed == j->overdue) snprintf(out, REPORT_ROOM, "%s", verdict);
+    else if (text && blames_another(c)) snprintf(out, REPORT_ROOM, "%s", text);
     else if (text && !c->signal) snprintf(out, REPORT_ROOM, "rank %d: %s", j->failed, text);
     else if (blames_another(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
     else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, how_it_ended(c, how));
-    if (blames_another(c)) put_stopped(j, out);
+    if (blames_another(c) || j->failed == j->overdue) put_stopped(j, out);
 }
 
 /* Failures of others that were no consequence of this one. */
@@ -405,18 +444,22 @@ static void close_job(struct job *j)
     segment_close(&j->segment);
     for (int i = 0; j->child && i < j->n; i++) voice_close(&j->child[i].voice);
     mem_free(j->child);
+    mem_free(j->pid);
+    mem_free(j->stop);
     mem_free(j->polled);
     mem_free(j);
 }
 
 static ls_status open_job(const struct launch *l, struct job *j)
 {
-    *j = (struct job){ .launch = l, .n = l->ranks, .failed = -1, .signals = -1 };
+    *j = (struct job){ .launch = l, .n = l->ranks, .failed = -1, .overdue = -1, .signals = -1 };
     strays_begin(&j->strays);
     console_open(&j->console, STDERR_FILENO);
     j->polled = mem_array(MEM_OTHER, 2 + 2 * (size_t)j->n, sizeof *j->polled);
     j->child = mem_array(MEM_OTHER, (size_t)j->n, sizeof *j->child);
-    if (!j->polled || !j->child) return LS_ENOMEM;
+    j->pid = mem_array(MEM_OTHER, (size_t)j->n, sizeof *j->pid);
+    j->stop = mem_array(MEM_OTHER, (size_t)j->n, sizeof *j->stop);
+    if (!j->polled || !j->child || !j->pid || !j->stop) return LS_ENOMEM;
     for (int i = 0; i < j->n; i++) voice_open(&j->child[i].voice, i, -1, -1, NULL);
     LS_TRY(segment_create(j->n, &j->segment));
     return signals_begin(j);

@@ -6,7 +6,8 @@
  * "[rank 2] line", and in LOG_FOLDER/rank_0002.err as they were.
  *
  * A rank that ends in another way than exit 0, or with its comm still open, is told to the others at once
- * (segment_note_gone), who leave with exit code 3; whoever is still there after a second is killed. The failure that counts is
+ * (segment_note_gone), who leave with exit code 3; whoever is still there after a second is killed. So it is with a rank that
+ * is stopped by a signal for the timeout (launch_stops.h). The failure that counts is
  * the first; but exit code 3 blames somebody else, so a rank that is killed or leaves with another code in that second counts
  * before it. How a rank reports its end - its last line on standard error, when that starts with "lockstep" - is not shown
  * among its lines: the failure that counts is the caller's to print, reports that say no more than that are in the files
@@ -27,6 +28,7 @@ struct launch {
     char *const *argv;         /* of the children, argv[0] included; NULL at the end */
     const char  *log_folder;   /* for rank_NNNN.err, made with the first line; NULL: not kept */
     bool         bind;         /* each rank to its share of the processors, when there are enough */
+    double       timeout;      /* seconds that a rank may be stopped while others run (launch_stops.h); 0: for ever */
     bool         saves;        /* the ranks save when they are asked to leave (train/stop.h): the launcher announces it */
 };
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "tensor/kernel.h"
 #include "train/machine.h"
 
@@ -37,6 +38,7 @@ static ls_status time_runs(const struct kernel *kernel, struct call *c, double *
     for (int i = 0; i <= FEWEST_RUNS || spent < ENOUGH_SECONDS; i++) {
         double began = base_now();
 
+        pulse();
         kernel->run(c);
         double took = base_now() - began;
         if (i == 0) continue;  /* pages and caches come first */

@@ -48,9 +48,7 @@ static ls_status save(struct side *s)
     ls_train_state state = { .step = 1, .samples = s->step.global, .tokens = s->step.global * s->step.seq_len, .seed = s->step.seed };
 
     if (!s->run->save) return LS_OK;
-    ranks_be_patient(&s->step.ranks, true);
     ls_status st = ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, s->step.image ? NULL : &s->step.model, &state, NULL);
-    ranks_be_patient(&s->step.ranks, false);
     return st;
 }
 
@@ -110,7 +108,6 @@ ls_status parity_write(const struct config *c, const struct ranks *ranks, const 
     struct side s = { .config = c, .run = run };
     ls_status st = open_side(&s, ranks);
 
-    ranks_be_patient(ranks, false);
     if (st == LS_OK) st = make(&s);
     if (st == LS_OK && s.out) st = file_writer_publish(&s.out);
     file_writer_abandon(&s.out);

@@ -21,8 +21,7 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
     if (world.size > 1) {
         if (c->launch.choices[0]) LS_TRY(algorithm_load_choices(c->launch.choices));
         LS_TRY(comm_open_within(world.where, world.rank, world.size, c->launch.timeout, &r.comm));
-        r.timeout = c->launch.timeout;
-        ranks_be_patient(&r, true);
+        ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
         r.size = world.size;
         ls_status st = open_mesh(c, &r);
@@ -51,11 +50,6 @@ ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
     }
     *out = r;
     return LS_OK;
-}
-
-void ranks_be_patient(const struct ranks *r, bool patient)
-{
-    if (r->comm) ls_comm_set_timeout(r->comm, patient ? RANKS_PATIENCE * r->timeout : r->timeout);
 }
 
 void ranks_close(struct ranks *r)

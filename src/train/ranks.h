@@ -14,20 +14,14 @@ struct ranks {
     ls_comm *comm;              /* "world"; NULL: one rank alone */
     ls_mesh *mesh;              /* NULL: one rank alone */
     int      rank, size;
-    double   timeout;           /* launch.timeout: deadline of a wait in a step, seconds */
 };
-#define RANKS_ALONE { NULL, NULL, 0, 1, 0 }
+#define RANKS_ALONE { NULL, NULL, 0, 1 }
 
-/* Joins the others as the environment says; waits for them until the deadline. */
+/* Joins the others as the environment says. launch.timeout holds from here on, in every phase: see comm/verdict.c. */
 ls_status ranks_open(const struct config *c, struct ranks *out);
 /* Rank `rank` of launch.ranks that don't exist: for plans. */
 ls_status ranks_plan(const struct config *c, int rank, struct ranks *out);
 void      ranks_close(struct ranks *r);
-/* Around what one rank may do for minutes while the others wait (reading data, writing a checkpoint) deadlines are
- * RANKS_PATIENCE times as long; opening starts so. A rank that dies is noticed at once all the same. */
-enum { RANKS_PATIENCE = 20 };
-void      ranks_be_patient(const struct ranks *r, bool patient);
-
 /* True where ranks differ in more than their samples: the model itself is cut. */
 bool      ranks_cut_model(const struct ranks *r);
 /* Of the ranks that have the same samples, one counts them: the first. */

@@ -277,9 +277,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
 
-    ranks_be_patient(&t->ranks, true);
     ls_status st = ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
-    ranks_be_patient(&t->ranks, false);
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
     if (!is_first(t)) return LS_OK;
@@ -359,7 +357,6 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 {
     static const struct trainer_watch nobody = { 0 };
 
-    ranks_be_patient(&t->ranks, false);
     ls_status st = run(t, is_first(t) ? watch : &nobody);
     if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());

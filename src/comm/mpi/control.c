@@ -49,6 +49,7 @@ static void answer_to(int from)
 
     if (mpi.leaving || !over(&p->answer)) return;  /* nothing after BYE; or an answer is on its way still, and it asks again */
     p->mine = (struct answer){ .now = host->now(), .record = mpi.latest };
+    host->copy_board(&mpi.board, &p->mine.board);
     MPI_Isend(&p->mine, sizeof p->mine, MPI_BYTE, from, ANSWER, mpi.control, &p->answer);
 }
 
@@ -99,24 +100,56 @@ void row_note(struct link *l, const struct call_record *r)
 
 static void rebase(double *t, double by) { if (*t > 0) *t += by; }  /* clocks of machines differ */
 
-ls_status row_peek(struct link *l, int rank, struct call_record *out)
+/* Asks now and then; true when the answer is of now. */
+static bool is_fresh(int rank)
 {
-    struct peer *p = &mpi.peers[l->members[rank]];
+    struct peer *p = &mpi.peers[rank];
     double now = host->now();
 
-    if (rank == l->base.rank) {
-        *out = mpi.latest;
-        return LS_OK;
-    }
     look();
     if (now - p->asked > ASK_SECONDS && over(&p->ask)) {
         p->asked = now;
-        MPI_Isend(NULL, 0, MPI_BYTE, l->members[rank], ASK, mpi.control, &p->ask);
+        MPI_Isend(NULL, 0, MPI_BYTE, rank, ASK, mpi.control, &p->ask);
     }
-    if (p->answered == 0 || now - p->answered > FRESH_SECONDS) return LS_BUSY;
+    return p->answered > 0 && now - p->answered <= FRESH_SECONDS;
+}
+
+static void rebase_record(struct call_record *r, double by)
+{
+    rebase(&r->queued, by);
+    rebase(&r->started, by);
+    rebase(&r->ended, by);
+}
+
+ls_status row_peek(struct link *l, int rank, struct call_record *out)
+{
+    const struct peer *p = &mpi.peers[rank];
+
+    (void)l;
+    if (rank == mpi.rank) {
+        *out = mpi.latest;
+        return LS_OK;
+    }
+    if (!is_fresh(rank)) return LS_BUSY;
     *out = p->its.record;
-    rebase(&out->queued, p->answered - p->its.now);
-    rebase(&out->started, p->answered - p->its.now);
-    rebase(&out->ended, p->answered - p->its.now);
+    rebase_record(out, p->answered - p->its.now);
     return LS_OK;
+}
+
+ls_status row_see(struct link *l, int rank, struct board_seen *out)
+{
+    const struct peer *p = &mpi.peers[rank];
+
+    (void)l;
+    if (!is_fresh(rank)) return LS_BUSY;
+    *out = p->its.board;
+    rebase(&out->alive, p->answered - p->its.now);
+    rebase_record(&out->waits, p->answered - p->its.now);
+    return LS_OK;
+}
+
+struct board *row_board(struct link *l)
+{
+    (void)l;
+    return &mpi.board;
 }

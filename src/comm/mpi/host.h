@@ -21,6 +21,8 @@ struct mpi_host {
     void       (*leave)(void);
     void      *(*zalloc)(enum mem_category c, size_t bytes);
     void       (*free)(void *p);
+    void       (*copy_board)(const struct board *b, struct board_seen *out);
+    char       (*state)(int pid);   /* of a process: 'T' and 't' were stopped */
 };
 
 #define MPI_HOST_SHAPE                                                                              \

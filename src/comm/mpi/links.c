@@ -76,11 +76,12 @@ ls_status link_open(int n, const int *members, int me, uint64_t group, const cha
     ls_status st = LS_ENOMEM;
 
     if (!l) return LS_ENOMEM;
-    l->base = (struct link_base){ .transport = &row, .rank = me, .n = n, .group = group };
+    l->base = (struct link_base){ .transport = &row, .rank = me, .n = n, .group = group, .world_n = mpi.n };
     snprintf(l->base.name, sizeof l->base.name, "%s", name);
     l->timeout = timeout;
     if (!(l->members = host->zalloc(MEM_OTHER, (size_t)n * sizeof *l->members))) goto free_link;
     for (int i = 0; i < n; i++) l->members[i] = members ? members[i] : i;
+    l->base.member = l->members;
     if ((st = agree(l->members, n, me, group, timeout, &l->slot)) < 0) goto free_members;
     *out = l;
     return LS_OK;

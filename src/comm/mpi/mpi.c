@@ -8,8 +8,9 @@
  *            s * TAGS + 2 * channel, of heads, and that + 1, of bodies. A message is a head { signature, bytes } with the
  *            payload behind it when that is at most INLINE_BYTES, and else a head and the payload in pieces of PIECE bytes.
  *            A receiver posts the head and the first piece at once; it believes what the head says and nothing else.
- *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER tells it.
- *            BYE: the process is leaving.
+ *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER gives it.
+ *            BYE: the process is leaving. An answer also carries the rank's board (comm/board.h): its last sign of progress and
+ *            what it waits in. A rank of another machine that is stopped does not answer; one of this machine is seen to be stopped.
  *
  * Control messages are looked for whenever the engine asks idle(), failed() or peek(), and now and then by a thread (serve.c) while
  * a process computes: so it answers although nothing of it is in flight.
@@ -190,7 +191,8 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
 
 const struct transport row = {
     .name = "mpi", .open = row_open, .split = row_split, .close = row_close, .start = row_start, .poll = row_poll,
-    .idle = row_idle, .peek = row_peek, .fail = row_fail, .failed = row_failed, .note = row_note, .wake = row_wake,
+    .idle = row_idle, .peek = row_peek, .see = row_see, .stopped = row_stopped, .board = row_board, .fail = row_fail,
+    .failed = row_failed, .note = row_note, .wake = row_wake,
 };
 
 __attribute__((visibility("default"))) const struct transport *lockstep_mpi_row(const struct mpi_host *h);

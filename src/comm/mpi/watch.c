@@ -35,6 +35,7 @@ static void watch_rank(int rank, const struct place *mine, const struct place *i
     int fd;
 
     if (rank == mpi.rank || !mine->boot || its->boot != mine->boot || its->numbers != mine->numbers) return;
+    mpi.peers[rank].pid = (int)its->pid;
     if ((fd = pidfd((pid_t)its->pid)) < 0) return;  /* an old kernel, or it is gone and mpirun says so */
     mpi.watch[mpi.watches] = (struct pollfd){ fd, POLLIN, 0 };
     mpi.watched[mpi.watches++] = rank;
@@ -69,6 +70,14 @@ static void gone(int i)
     mpi.watch[i].fd = -1;
     look();  /* it may have said why, or goodbye */
     if (!mpi.peers[mpi.watched[i]].left) end_job(LS_EPEER, "rank %d is lost: its process has ended", mpi.watched[i]);
+}
+
+bool row_stopped(struct link *l, int rank)
+{
+    char state = mpi.peers[rank].pid ? host->state(mpi.peers[rank].pid) : 0;
+
+    (void)l;
+    return state == 'T' || state == 't';
 }
 
 void nap(double seconds)

@@ -33,7 +33,7 @@ enum control_tag { VERDICT = 1, ASK, ANSWER, BYE };
 /* What goes over the wire, as it lies in memory: all ranks run the same build. */
 struct head { struct signature signature; uint64_t bytes; };
 struct verdict { int32_t status; char line[LINE_BYTES]; };
-struct answer { double now; struct call_record record; };                       /* now: on the sender's clock */
+struct answer { double now; struct call_record record; struct board_seen board; };  /* now: on the sender's clock */
 struct offer { uint64_t group; uint64_t used[WORDS]; };                         /* slots that are taken */
 struct choice { uint64_t group; int64_t slot; };                                /* slot -1: none is free */
 
@@ -59,6 +59,7 @@ struct peer {
     MPI_Request verdict, ask, answer, bye;
     double      asked, answered;         /* when; 0: never */
     bool        left;
+    int         pid;                     /* of a rank on this machine; 0 */
     struct answer mine, its;
 };
 
@@ -74,6 +75,7 @@ struct mpi {
     struct flight *abandoned;            /* never freed: MPI may still write there */
     struct verdict verdict;
     struct call_record latest;           /* CALL_NONE: there was none */
+    struct board board;
     _Atomic double looked;
     struct offer  offer, offered;        /* of the one agreement at a time */
     struct choice choice;
@@ -93,10 +95,13 @@ ls_status row_failed(struct link *l);
 void      row_fail(struct link *l, ls_status st, const char *message);
 void      row_note(struct link *l, const struct call_record *r);
 ls_status row_peek(struct link *l, int rank, struct call_record *out);
+ls_status row_see(struct link *l, int rank, struct board_seen *out);
+struct board *row_board(struct link *l);
 
 
 /* watch.c */
 ls_status watch_open(void);                             /* the bell, and who lives on this machine; collective */
+bool      row_stopped(struct link *l, int rank);
 void      nap(double seconds);                          /* or until row_wake(), or the end of a process */
 void      row_wake(struct link *l);
 
