@@ -207,7 +207,7 @@ static void files_are_not_trusted(void **state)
 
     (void)state;
     assert_int_equal(file_write(stranger, "x", 1), LS_OK);
-    assert_int_equal(file_write(path, "LSCALLS1 but no more", 20), LS_OK);
+    assert_int_equal(file_write(path, "LSCALLS2 but no more", 20), LS_OK);
     unlink(gone);
     reduce(0, 1, CALL_RUNNING);
     reduce(2, 1, CALL_RUNNING);
@@ -222,6 +222,95 @@ static void files_are_not_trusted(void **state)
     mem_free(path);
     mem_free(gone);
     mem_free(stranger);
+}
+
+/* ---- how a run ended ---- */
+
+static void end_rank(int rank, uint64_t step, int code, const char *why)
+{
+    calls_use(ring[rank]);
+    calls_stepped(step, 200, 1234, "tokens");
+    if (code >= 0) calls_ended(code, why);
+    calls_use(NULL);
+}
+
+static void assert_outcome(const char *want)
+{
+    struct text out = { 0 };
+    struct doctor d;
+
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    bool over = doctor_outcome(&d, &out);
+    if (!want) assert_false(over);
+    else if (!over || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, over ? out.data : "(not over)");
+    text_free(&out);
+    doctor_close(&d);
+}
+
+static void write_end(const char *text)
+{
+    char *path = file_path("%s/calls/ended", folder);
+
+    assert_int_equal(file_write(path, text, strlen(text)), LS_OK);
+    mem_free(path);
+}
+
+static void a_finished_run_is_finished(void **state)
+{
+    struct doctor d;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) end_rank(i, 200, i < 3 ? 0 : -1, "");
+    assert_outcome(NULL);  /* one rank is still at it */
+    end_rank(3, 200, 0, "");
+    assert_outcome("finished at step 200 of 200, exit 0");
+    for (int i = 0; i < RANKS; i++) bury(i);
+    assert_outcome("finished at step 200 of 200, exit 0");
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    for (int i = 0; i < RANKS; i++) assert_string_equal(doctor_state(&d, i), "finished");
+    doctor_close(&d);
+    for (int i = 0; i < RANKS; i++) end_rank(i, 120, 0, "stopped by SIGTERM");
+    assert_outcome("stopped by SIGTERM at step 120 of 200, exit 0");
+}
+
+static void a_failed_run_says_why(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? 1 : 3, i == 2 ? "the disk is full" : "rank 2 left");
+    assert_outcome("failed at step 12: rank 2: the disk is full; exit 1");
+    for (int i = 0; i < RANKS; i++) end_rank(i, 12, 3, "rank 2 was stopped");
+    assert_outcome("failed at step 12: rank 2 was stopped; exit 3");
+}
+
+static void a_killed_rank_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? -1 : 3, "rank 2 was killed by signal 9 (Killed)");
+    for (int i = 0; i < RANKS; i++) bury(i);
+    assert_outcome("rank 2 ended without a word at step 12");
+    write_end("{\"exit\":3,\"line\":\"rank 2 was killed by signal 9 (Killed)\"}");
+    assert_outcome("failed at step 12: rank 2 was killed by signal 9 (Killed); exit 3");
+    write_end("{\"exit\":");  /* a damaged file is none */
+    assert_outcome("rank 2 ended without a word at step 12");
+}
+
+static void progress_of_a_rank_is_told(void **state)
+{
+    struct text out = { 0 };
+    struct doctor d;
+
+    (void)state;
+    calls_use(ring[1]);
+    calls_doing("saving");
+    calls_stepped(41, 200, 1234, "tokens");
+    calls_use(NULL);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    doctor_progress(&d, 1, &out);
+    assert_non_null(strstr(out.data, "saving for "));
+    assert_non_null(strstr(out.data, "step 41 of 200, 1234 tokens/s, last step "));
+    assert_true(d.patient[1].calls->status.host[0] != '\0');
+    text_free(&out);
+    doctor_close(&d);
 }
 
 static void another_folder_is_refused(void **state)
@@ -240,7 +329,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_dead_rank_is_named), CASE(a_late_rank_has_not_come_yet), CASE(a_job_that_ended_well_has_no_finding),
         CASE(all_came_and_nobody_is_blamed), CASE(disagreeing_calls_are_told), CASE(the_cause_comes_before_what_follows),
-        CASE(files_are_not_trusted), CASE(another_folder_is_refused),
+        CASE(files_are_not_trusted), CASE(a_finished_run_is_finished),
+        CASE(a_failed_run_says_why), CASE(a_killed_rank_is_named), CASE(progress_of_a_rank_is_told), CASE(another_folder_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

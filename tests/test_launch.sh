@@ -53,7 +53,7 @@ gone() {
 run=well
 gone
 "$lockstep" doctor well >out.txt || bad "doctor of a run that ended well"
-grep -q "no rank is missing from a call; 0 of 2 ranks are alive" out.txt || bad "doctor: $(cat out.txt)"
+grep -q "^finished at step 8 of 8, exit 0" out.txt || bad "doctor: $(cat out.txt)"
 
 # ---- each rank killed ----
 for victim in 0 1 2; do
@@ -62,6 +62,7 @@ for victim in 0 1 2; do
     ended 3 "lockstep train: rank $victim was killed by signal 9 (Killed)"
     "$lockstep" doctor "killed$victim" >out.txt || bad "doctor of a killed run"
     grep -q "^rank $victim  dead" out.txt || bad "doctor: $(cat out.txt)"
+    grep -q "^failed at step [0-9]*: rank $victim was killed by signal 9 (Killed); exit 3" out.txt || bad "doctor: $(cat out.txt)"
 done
 
 # ---- a rank that stands still ----

@@ -13,8 +13,8 @@
 enum { MOST = 8 };
 static const double TIMEOUT = 5;
 
-/* One character a rank. state: w waits, b busy (quiet for 1 s), s stuck (quiet for 9 s), T stopped, t stopped for 1 s only, ? silent, y waits for 1 s only.
- * edges: "0>1 1>2". */
+/* One character a rank. state: w waits, b busy (quiet for 1 s), s stuck (quiet for 9 s), T stopped, t stopped for 1 s only,
+ * ? silent, y waits for 1 s only. edges: "0>1 1>2". */
 struct graph { const char *name, *state, *edges; struct { int from; enum cause_kind kind; int rank; const char *path; } want[4]; };
 
 static const struct graph graphs[] = {
@@ -25,8 +25,10 @@ static const struct graph graphs[] = {
     { "a busy rank is waited for", "wb", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
     { "a rank that does not answer", "w?", "0>1", { { 0, CAUSE_SILENT, 1, "01" } } },
     /* the case of the wrong verdict: rank 1 waits in an all-to-all of another group, for the rank that is stopped */
-    { "a victim in another group", "wwTw", "0>1 0>2 1>2 3>1 3>2", { { 0, CAUSE_STOPPED, 2, "02" }, { 1, CAUSE_STOPPED, 2, "12" }, { 3, CAUSE_STOPPED, 2, "32" } } },
-    { "a victim stands between", "wwwT", "0>1 1>2 2>3", { { 0, CAUSE_STOPPED, 3, "0123" }, { 1, CAUSE_STOPPED, 3, "123" }, { 2, CAUSE_STOPPED, 3, "23" } } },
+    { "a victim in another group", "wwTw", "0>1 0>2 1>2 3>1 3>2",
+      { { 0, CAUSE_STOPPED, 2, "02" }, { 1, CAUSE_STOPPED, 2, "12" }, { 3, CAUSE_STOPPED, 2, "32" } } },
+    { "a victim stands between", "wwwT", "0>1 1>2 2>3",
+      { { 0, CAUSE_STOPPED, 3, "0123" }, { 1, CAUSE_STOPPED, 3, "123" }, { 2, CAUSE_STOPPED, 3, "23" } } },
     { "stopped comes before stuck, wherever they are", "wsT", "0>1 1>2 0>2", { { 0, CAUSE_STOPPED, 2, "02" } } },
     { "far and stopped before near and stuck", "wswT", "0>1 0>2 2>3", { { 0, CAUSE_STOPPED, 3, "023" } } },
     { "stuck before busy", "wbs", "0>1 0>2", { { 0, CAUSE_STUCK, 2, "02" } } },
@@ -69,7 +71,8 @@ static void the_cause_is_found(void **state)
     for (size_t i = 0; i < COUNT_OF(graphs); i++) {
         const struct graph *a = &graphs[i];
         struct waits_node node[MOST];
-        struct waits_graph g = { .n = (int)strlen(a->state), .node = node, .edge = lacks, .ctx = (void *)(uintptr_t)a->edges, .timeout = TIMEOUT };
+        struct waits_graph g = { .n = (int)strlen(a->state), .node = node, .edge = lacks, .ctx = (void *)(uintptr_t)a->edges,
+                                 .timeout = TIMEOUT };
 
         for (int k = 0; k < g.n; k++) node[k] = node_of(a->state[k]);
         for (size_t k = 0; k == 0 || (k < COUNT_OF(a->want) && a->want[k].kind != CAUSE_NONE); k++) {

@@ -228,10 +228,11 @@ static ls_status publish(const char *tmp, const char *path)
 /* What fsync() will wait for, block by block, with a pulse for each. Its failures come again from fsync(). */
 static void write_back(const file_writer *w)
 {
+    const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+
     for (uint64_t from = 0; from < w->written; from += PULSE_BYTES) {
         pulse();
-        if (sync_file_range(w->fd, (off_t)from, PULSE_BYTES, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER))
-            return;
+        if (sync_file_range(w->fd, (off_t)from, PULSE_BYTES, all) != 0) return;
     }
 }
 

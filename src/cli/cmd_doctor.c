@@ -37,17 +37,25 @@ static void put_call(const struct doctor *d, int rank, const struct call_record 
     printf("\n");
 }
 
-static void put_rank(const struct doctor *d, int rank)
+static ls_status put_rank(const struct doctor *d, int rank)
 {
     const struct patient *p = &d->patient[rank];
+    struct text progress = { 0 };
 
-    printf("rank %d  %s", rank, doctor_life(p->life));
+    printf("rank %d  %s", rank, doctor_state(d, rank));
     if (!p->calls) {
         printf("%s%s\n", p->why[0] ? ": " : "", p->why);
-        return;
+        return LS_OK;
     }
-    printf(", process %lld, %llu calls\n", (long long)p->calls->pid, (unsigned long long)p->calls->calls);
+    doctor_progress(d, rank, &progress);
+    ls_status st = text_status(&progress);
+    printf(", process %lld on %s", (long long)p->calls->pid, p->calls->status.host);
+    if (st == LS_OK && progress.data) printf(", %s", progress.data);
+    if (d->ranks > 1) printf(", %llu calls", (unsigned long long)p->calls->calls);
+    printf("\n");
+    text_free(&progress);
     for (int i = first_shown(p->calls); i < p->calls->n; i++) put_call(d, rank, &p->calls->last[i]);
+    return st;
 }
 
 static int count_alive(const struct doctor *d)
@@ -62,12 +70,15 @@ static ls_status put_people(const struct doctor *d)
 {
     struct text out = { 0 };
 
-    for (int i = 0; i < d->ranks; i++) put_rank(d, i);
+    for (int i = 0; i < d->ranks; i++) LS_TRY(put_rank(d, i));
+    bool over = doctor_outcome(d, &out);
+    if (over) text_put(&out, "\n");
     for (int i = 0; i < d->n; i++) {
         doctor_say(d, &d->finding[i], &out);
         text_put(&out, "\n");
     }
-    if (d->n == 0) text_put(&out, "no rank is missing from a call; %d of %d ranks are alive\n", count_alive(d), d->ranks);
+    if (d->n == 0 && !over && d->ranks == 1) text_put(&out, "the run is not over\n");
+    else if (d->n == 0 && !over) text_put(&out, "no rank is missing from a call; %d of %d ranks are alive\n", count_alive(d), d->ranks);
     ls_status st = text_status(&out);
     if (st == LS_OK) printf("\n%s", out.data);
     text_free(&out);
@@ -92,16 +103,42 @@ static void put_json_call(const struct doctor *d, int rank, const struct call_re
     json_end_object(j);
 }
 
+static void put_json_status(const struct doctor *d, int rank, struct json_out *j)
+{
+    const struct calls_status *s = &d->patient[rank].calls->status;
+
+    json_put_string(j, "host", s->host);
+    json_put_string(j, "doing", s->doing);
+    if (s->since > 0) json_put_real(j, "since", doctor_time(d, rank, s->since));
+    json_put_int(j, "step", (int64_t)s->step);
+    json_put_int(j, "steps", (int64_t)s->steps);
+    json_put_real(j, "rate", s->rate);
+    if (s->ended > 0) json_put_int(j, "exit", s->code);
+    if (s->why[0]) json_put_string(j, "why", s->why);
+}
+
+static ls_status put_json_outcome(const struct doctor *d, struct json_out *j)
+{
+    struct text out = { 0 };
+    bool over = doctor_outcome(d, &out);
+    ls_status st = text_status(&out);
+
+    if (st == LS_OK && over) json_put_string(j, "outcome", out.data);
+    text_free(&out);
+    return st;
+}
+
 static void put_json_rank(const struct doctor *d, int rank, struct json_out *j)
 {
     const struct patient *p = &d->patient[rank];
 
     json_begin_object(j, NULL);
     json_put_int(j, "rank", rank);
-    json_put_string(j, "state", doctor_life(p->life));
+    json_put_string(j, "state", doctor_state(d, rank));
     if (p->why[0]) json_put_string(j, "why", p->why);
     if (p->calls) {
         json_put_int(j, "process", p->calls->pid);
+        put_json_status(d, rank, j);
         json_put_int(j, "calls", (int64_t)p->calls->calls);
         json_begin_array(j, "last");
         for (int i = first_shown(p->calls); i < p->calls->n; i++) put_json_call(d, rank, &p->calls->last[i], j);
@@ -147,6 +184,7 @@ static ls_status put_json(const struct doctor *d, const char *run)
     json_put_string(&j, "run", run);
     json_put_real(&j, "time", d->now);
     json_put_int(&j, "alive", count_alive(d));
+    st = put_json_outcome(d, &j);
     json_begin_array(&j, "ranks");
     for (int i = 0; i < d->ranks; i++) put_json_rank(d, i, &j);
     json_end_array(&j);
@@ -172,7 +210,7 @@ static ls_status run(struct invocation *in)
 
 const struct command command_doctor = {
     .name = "doctor", .arguments = "RUN", .least = 1, .most = 1,
-    .summary = "say where the ranks of a run stand, or stood when they ended: who waits for whom, in which call",
+    .summary = "say what the ranks of a run do, or how they ended: step, speed, host, who waits for whom in which call",
     .flags = flags, .run = run,
     .examples =
         "  lockstep doctor runs/book\n"

@@ -145,7 +145,7 @@ static const char run_page[] =
     "    metrics.jsonl          an object a step\n"
     "    events.out.tfevents.*  the same for TensorBoard\n"
     "    log/rank_0000.log      what was said; .err beside it: what that rank wrote to standard error\n"
-    "    calls/rank_0000        the last calls for communication, for 'lockstep doctor DIR'\n"
+    "    calls/rank_0000        what each rank does and its last calls for communication, for 'lockstep doctor DIR'\n"
     "    trace.json             with --log.trace=true: what every rank did when, for Perfetto or chrome://tracing;\n"
     "                           trace_step_NNNNNNNN.json if the run was resumed after that step\n"
     "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep of them\n"

@@ -1,6 +1,7 @@
 /* cmd_train.c - `lockstep train`. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/launching.h"
@@ -80,6 +81,26 @@ static ls_status run(struct invocation *in)
     return st;
 }
 
+static double unix_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* How the ranks ended is kept for the doctor; the message stays. */
+static ls_status launch_noted(struct invocation *in, const struct run_folder *folder, const char *log, const char *const *more)
+{
+    double began = unix_now();
+    char line[CALLS_WHY];
+    ls_status st = launching_run(in, log, more);
+
+    snprintf(line, sizeof line, "%s", st == LS_OK ? "" : ls_errmsg());
+    run_folder_note_end(folder, began, st == LS_OK ? 0 : in->code ? in->code : 1, line);
+    return st == LS_OK ? LS_OK : ls_fail(st, "%s", line);
+}
+
 /* The ranks must know one folder, and their logs go into it. */
 static ls_status launch(struct invocation *in)
 {
@@ -89,7 +110,7 @@ static ls_status launch(struct invocation *in)
     char *dir = file_path("--run.dir=%s", folder.path), *log = file_path("%s/log", folder.path);
     const char *const more[] = { dir, NULL };
     ls_status st = dir && log ? file_make_folders(log) : LS_ENOMEM;
-    if (st == LS_OK) st = launching_run(in, log, more);
+    if (st == LS_OK) st = launch_noted(in, &folder, log, more);
     mem_free(dir);
     mem_free(log);
     run_folder_close(&folder);

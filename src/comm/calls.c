@@ -14,12 +14,13 @@
 #include "base/mem.h"
 
 struct head { char magic[8]; int32_t rank, ranks; int64_t pid; double epoch; uint64_t calls; char pad[24]; };
-struct ring { struct head head; struct call_record record[CALLS_KEPT]; };
-_Static_assert(sizeof(struct head) == 64 && sizeof(struct call_record) == 128, "the layout of the file");
+struct ring { struct head head; struct calls_status status; struct call_record record[CALLS_KEPT]; };
+_Static_assert(sizeof(struct head) == 64 && sizeof(struct calls_status) == 768 && sizeof(struct call_record) == 128,
+               "the layout of the file");
 
 struct calls { struct ring *ring; bool mapped; };
 
-static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '1' };
+static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '2' };
 /* Callers begin calls, the driver marks them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct calls *used;
@@ -59,6 +60,8 @@ ls_status calls_open(const char *path, int rank, int n, struct calls **out)
         return st;
     }
     c->ring->head = (struct head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
+    c->ring->status = (struct calls_status){ .opened = base_now() };
+    if (gethostname(c->ring->status.host, sizeof c->ring->status.host - 1) != 0) strcpy(c->ring->status.host, "localhost");
     memcpy(c->ring->head.magic, magic, sizeof magic);
     *out = c;
     return LS_OK;
@@ -120,7 +123,51 @@ void calls_mark(uint64_t call, enum call_state state, uint32_t step)
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- status ---- */
+
+void calls_doing(const char *what)
+{
+    pthread_mutex_lock(&lock);
+    if (used) {
+        snprintf(used->ring->status.doing, sizeof used->ring->status.doing, "%s", what);
+        used->ring->status.since = base_now();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void calls_stepped(uint64_t step, uint64_t steps, double rate, const char *unit)
+{
+    pthread_mutex_lock(&lock);
+    if (used) {
+        struct calls_status *s = &used->ring->status;
+
+        s->step = step;
+        s->steps = steps;
+        s->rate = rate;
+        s->stepped = base_now();
+        snprintf(s->unit, sizeof s->unit, "%s", unit);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void calls_ended(int code, const char *why)
+{
+    pthread_mutex_lock(&lock);
+    if (used) {
+        used->ring->status.code = code;
+        snprintf(used->ring->status.why, sizeof used->ring->status.why, "%s", why);
+        used->ring->status.ended = base_now();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- reading ---- */
+
+static void read_status(const unsigned char *from, struct calls_status *out)
+{
+    memcpy(out, from, sizeof *out);
+    out->host[sizeof out->host - 1] = out->doing[sizeof out->doing - 1] = out->unit[sizeof out->unit - 1] = out->why[CALLS_WHY - 1] = '\0';
+}
 
 static bool sane(const struct call_record *r)
 {
@@ -135,17 +182,18 @@ static ls_status parse(const char *path, const struct file_map *m, struct calls_
     if (m->bytes != sizeof(struct ring))
         return ls_fail(LS_EFORMAT, "%s: %zu bytes; a ring of calls has %zu", path, m->bytes, sizeof(struct ring));
     memcpy(&h, m->data, sizeof h);
-    if (memcmp(h.magic, magic, sizeof magic)) return ls_fail(LS_EFORMAT, "%s: does not begin with LSCALLS1", path);
+    if (memcmp(h.magic, magic, sizeof magic)) return ls_fail(LS_EFORMAT, "%s: does not begin with LSCALLS2", path);
     if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks)
         return ls_fail(LS_EFORMAT, "%s: rank %d of %d", path, h.rank, h.ranks);
 
     struct calls_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls };
     uint64_t kept = MIN(h.calls, (uint64_t)CALLS_KEPT);
 
+    read_status((const unsigned char *)m->data + sizeof h, &r.status);
     for (uint64_t k = h.calls - kept; k < h.calls; k++) {
         struct call_record *at = &r.last[r.n];
 
-        memcpy(at, m->data + sizeof h + k % CALLS_KEPT * sizeof *at, sizeof *at);
+        memcpy(at, m->data + offsetof(struct ring, record) + k % CALLS_KEPT * sizeof *at, sizeof *at);
         if (sane(at)) r.n++;             /* a record that was being written when its process died */
     }
     *out = r;

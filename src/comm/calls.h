@@ -1,9 +1,10 @@
-/* calls.h - what each rank has called lately: for signatures, verdicts, and a reader after a kill.
+/* calls.h - what each rank does and has called lately: for signatures, verdicts, and a reader after a kill.
  *
  * A ring of the last CALLS_KEPT calls of one process, one file a rank (RUN/calls/rank_NNNN), mapped shared: it survives
  * SIGKILL, and `lockstep doctor RUN` reads it. Without a file the same ring lies in plain memory. File layout, little-endian:
- *     0   "LSCALLS1"   8  i32 rank   12 i32 ranks   16 i64 pid   24 f64 unix time of monotonic 0   32 u64 calls so far
- *     64  CALLS_KEPT records of 128 bytes; call k stands in slot k mod CALLS_KEPT
+ *     0   "LSCALLS2"   8  i32 rank   12 i32 ranks   16 i64 pid   24 f64 unix time of monotonic 0   32 u64 calls so far
+ *     64  struct calls_status, 768 bytes
+ *     832 CALLS_KEPT records of 128 bytes; call k stands in slot k mod CALLS_KEPT
  */
 #ifndef LS_COMM_CALLS_H
 #define LS_COMM_CALLS_H
@@ -38,6 +39,20 @@ struct call_record {                  /* 128 bytes */
     char     pad[16];
 };
 
+enum { CALLS_WHY = 512 };
+
+/* What the process of a rank is doing, and how it ended. Times are monotonic seconds; 0: not yet. Strings end in NUL. */
+struct calls_status {                 /* 768 bytes */
+    char     host[64];
+    char     doing[32], unit[16];     /* "training"; "tokens" */
+    double   opened, since, stepped, ended;  /* the ring; doing; the last step; the process wrote its end */
+    uint64_t step, steps;             /* done; of all */
+    double   rate;                    /* units a second in the last step, of all ranks */
+    int32_t  code, pad;               /* exit code */
+    char     why[CALLS_WHY];          /* "stopped by SIGTERM", or the line of a failure; "": it ran to its end */
+    char     more[80];
+};
+
 struct calls;                         /* an open ring */
 ls_status calls_open(const char *path, int rank, int n, struct calls **out);  /* path NULL: in memory */
 void      calls_close(struct calls **c);
@@ -46,9 +61,21 @@ void      calls_use(struct calls *c);
 struct calls *calls_used(void);
 uint64_t  calls_begin(const struct signature *s, const char *name);   /* returns the call's number */
 void      calls_mark(uint64_t call, enum call_state state, uint32_t step);
+/* Of the ring in use; without one, no-ops. */
+void      calls_doing(const char *what);
+void      calls_stepped(uint64_t step, uint64_t steps, double rate, const char *unit);
+void      calls_ended(int code, const char *why);
 
 /* Reading a file that somebody else wrote, alive or dead. Trusts nothing. */
-struct calls_read { int rank, ranks; int64_t pid; double epoch; uint64_t calls; struct call_record last[CALLS_KEPT]; int n; };
+struct calls_read {
+    int      rank, ranks;
+    int64_t  pid;
+    double   epoch;
+    uint64_t calls;
+    struct calls_status status;
+    struct call_record  last[CALLS_KEPT];
+    int      n;
+};
 ls_status calls_read(const char *path, struct calls_read *out);       /* last[n]: oldest first */
 
 /* "all_reduce #12 of world (f32, 1024, sum)" into out[bytes]; returns it. */

@@ -55,7 +55,8 @@ static void see_work(struct scene *s)
     struct board_seen *own = &s->seen[s->n];
     const ls_work *w = s->work;
 
-    own->waits = (struct call_record){ .signature = w->request.signature, .queued = w->queued, .started = w->started, .state = CALL_RUNNING };
+    own->waits = (struct call_record){ .signature = w->request.signature, .queued = w->queued, .started = w->started,
+                                       .state = CALL_RUNNING };
     memcpy(own->waits.name, s->comm->name, sizeof own->waits.name);
     own->peer = is_message(w->op) ? link_base(s->comm->link)->member[w->request.root] : -1;
     s->node[s->n] = (struct waits_node){ NODE_WAITS, s->now - w->moved };

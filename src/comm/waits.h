@@ -2,8 +2,8 @@
  *
  * A node is a rank of the world. A rank that waits in a call has an edge to every rank that the call lacks. Where the edges end
  * is the cause: a rank that has been stopped for the timeout, that does not answer, or that has shown no progress for the timeout
- * (stuck). A rank that shows progress (busy) or was stopped just now is no failure: whoever waits for it waits on. Edges that end nowhere are a cycle: the ranks have
- * called in different orders, and none of them will ever come. Pure: no comm, no clock.
+ * (stuck). A rank that shows progress (busy) or was stopped just now is no failure: whoever waits for it waits on. Edges
+ * that end nowhere are a cycle: the ranks have called in different orders, and none of them will ever come. Pure: no comm, no clock.
  */
 #ifndef LS_COMM_WAITS_H
 #define LS_COMM_WAITS_H

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { RANKS_MOST = 1 << 16 };
@@ -68,8 +69,10 @@ static double started(int64_t pid, char *state)
 static enum life life_of(const struct calls_read *c)
 {
     char state = 'Z';
-    double last = c->n ? c->last[c->n - 1].queued : INFINITY;
+    double last = c->n ? c->last[c->n - 1].queued : c->status.opened > 0 ? c->status.opened : INFINITY;
+    char host[sizeof c->status.host] = "";
 
+    if (gethostname(host, sizeof host - 1) == 0 && strcmp(host, c->status.host) != 0) return LIFE_UNKNOWN;
     if (fabs(c->epoch - (unix_now() - base_now())) > CLOCK_SLACK) return LIFE_UNKNOWN;
     double since = started(c->pid, &state);
     if (since < 0 || strchr("ZX", state) || since > last + 1) return LIFE_DEAD;
@@ -141,9 +144,24 @@ static ls_status read_run(const char *run, struct doctor *d)
     ls_status st = dir ? read_folder(dir, folder, d) : LS_OK;
     if (dir) closedir(dir);
     if (st == LS_OK && d->ranks == 0)
-        st = ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: not the folder of a run of several ranks", run);
+        st = ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: not the folder of a run", run);
     mem_free(folder);
     return st;
+}
+
+/* What the launcher left; a damaged file is none. */
+static void read_end(const char *run, struct doctor *d)
+{
+    char *path = file_path("%s/calls/ended", run);
+    json_node *root = NULL;
+
+    if (path && file_exists(path) && json_read(path, &root) == LS_OK) {
+        d->launched = true;
+        d->code = (int)json_int(json_get(root, "exit"), 1);
+        snprintf(d->line, sizeof d->line, "%s", json_string(json_get(root, "line"), ""));
+        json_close(&root);
+    }
+    mem_free(path);
 }
 
 /* ---- finding ---- */
@@ -289,6 +307,7 @@ ls_status doctor_open(const char *run, struct doctor *out)
     struct doctor d = { .now = unix_now() };
     ls_status st = read_run(run, &d);
 
+    if (st == LS_OK) read_end(run, &d);
     if (st == LS_OK) st = find(&d);
     if (st != LS_OK) {
         doctor_close(&d);

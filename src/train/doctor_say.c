@@ -1,4 +1,5 @@
-/* doctor_say.c - a finding in one sentence. */
+/* doctor_say.c - a finding, a rank's progress and a run's end, in one sentence each. */
+#include <inttypes.h>
 #include "base/base.h"
 #include "train/doctor.h"
 
@@ -106,4 +107,90 @@ void doctor_say(const struct doctor *d, const struct finding *f, struct text *ou
     say_waiting(d, f, some, out);
     for (int i = 0; i < d->ranks; i++)
         if (f->missing[i]) say_last(d, i, out);
+}
+
+/* ---- progress and end ---- */
+
+static const struct calls_status *status_of(const struct doctor *d, int rank)
+{
+    const struct calls_read *c = d->patient[rank].calls;
+
+    return c ? &c->status : NULL;
+}
+
+static bool has_ended(const struct doctor *d, int rank) { return status_of(d, rank) && status_of(d, rank)->ended > 0; }
+
+const char *doctor_state(const struct doctor *d, int rank)
+{
+    if (has_ended(d, rank)) return status_of(d, rank)->code == 0 ? "finished" : "failed";
+    return doctor_life(d->patient[rank].life);
+}
+
+void doctor_progress(const struct doctor *d, int rank, struct text *out)
+{
+    const struct calls_status *s = status_of(d, rank);
+    bool lives = doctor_lives(d, rank) && !has_ended(d, rank);
+
+    if (!s || s->opened == 0) return;
+    if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, d->now - doctor_time(d, rank, s->since));
+    text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, s->steps);
+    if (lives && s->rate > 0)
+        text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, d->now - doctor_time(d, rank, s->stepped));
+    if (!lives && !has_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
+}
+
+static uint64_t last_step(const struct doctor *d, uint64_t *steps)
+{
+    uint64_t step = 0;
+
+    for (int i = 0; i < d->ranks; i++) {
+        if (!status_of(d, i)) continue;
+        step = MAX(step, status_of(d, i)->step);
+        *steps = MAX(*steps, status_of(d, i)->steps);
+    }
+    return step;
+}
+
+/* The rank whose failure counts: one that blames nobody else (exit code 3 does) before one that does; -1: none failed. */
+static int failed_rank(const struct doctor *d)
+{
+    int found = -1;
+
+    for (int i = 0; i < d->ranks; i++) {
+        if (!has_ended(d, i) || status_of(d, i)->code == 0) continue;
+        if (found < 0 || (status_of(d, found)->code == 3 && status_of(d, i)->code != 3)) found = i;
+    }
+    return found;
+}
+
+/* Ranks that ended without a word of their own. Returns how many. */
+static int select_silent(const struct doctor *d, bool *out)
+{
+    for (int i = 0; i < d->ranks; i++) out[i] = d->patient[i].life == LIFE_DEAD && !has_ended(d, i);
+    return count_of(out, d->ranks);
+}
+
+bool doctor_outcome(const struct doctor *d, struct text *out)
+{
+    bool silent[d->ranks];
+    int n = select_silent(d, silent), failed = failed_rank(d);
+    uint64_t steps = 0, step = last_step(d, &steps);
+
+    for (int i = 0; i < d->ranks && !d->launched; i++)
+        if (!has_ended(d, i) && d->patient[i].life != LIFE_DEAD) return false;
+    if (d->launched && d->code != 0) {
+        text_put(out, "failed at step %" PRIu64 ": %s; exit %d", step, d->line, d->code);
+    } else if (n > 0) {
+        put_ranks(out, silent, d->ranks);
+        text_put(out, " ended without a word at step %" PRIu64 ": killed, or the machine was restarted", step);
+    } else if (failed >= 0) {
+        text_put(out, "failed at step %" PRIu64 ": ", step);
+        if (d->ranks > 1 && status_of(d, failed)->code != 3) text_put(out, "rank %d: ", failed);
+        text_put(out, "%s; exit %d", status_of(d, failed)->why, (int)status_of(d, failed)->code);
+    } else {
+        const struct calls_status *s = status_of(d, 0);
+
+        text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", s && s->why[0] ? s->why : "finished", step, steps);
+    }
+    return true;
 }

@@ -346,7 +346,7 @@ static void put_stopped(const struct job *j, char out[REPORT_ROOM])
         char said[48];
 
         snprintf(said, sizeof said, "rank %d was stopped by signal", i);
-        if (stopped && !strstr(out, said)) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; rank %d was stopped by signal %d (%s)", i, stopped, strsignal(stopped));
+        if (stopped && !strstr(out, said)) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; %s %d (%s)", said, stopped, strsignal(stopped));
     }
 }
 

@@ -70,6 +70,15 @@ static void put_load(const struct metrics *m, struct json_out *out)
     json_end_array(out);
 }
 
+static void put_run(const struct metrics *m, struct json_out *out)
+{
+    json_begin_object(out, "run");
+    json_begin_array(out, "hosts");
+    for (int i = 0; i < m->ranks; i++) json_put_string(out, NULL, m->hosts + (size_t)i * m->host_bytes);
+    json_end_array(out);
+    json_end_object(out);
+}
+
 void metrics_put_json(const struct metrics *m, struct json_out *out)
 {
     json_begin_object(out, NULL);
@@ -91,6 +100,7 @@ void metrics_put_json(const struct metrics *m, struct json_out *out)
     if (m->skipped) json_put_bool(out, "skipped", true);
     json_put_int(out, "tokens_seen", (int64_t)m->tokens_seen);
     if (m->evaluated) json_put_real(out, "val_loss", m->val_loss);
+    if (m->hosts) put_run(m, out);
     json_end_object(out);
 }
 

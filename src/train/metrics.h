@@ -22,6 +22,7 @@
  *     skipped            true, of a step whose loss or grad_norm is not finite (null then) and train.non_finite=skip
  *     tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
+ *     run                of the first line of every start alone: {"hosts": [...]}, the machine of each rank
  * On several ranks loss, tokens and their rate are of all of them, memory, comm and axis each the largest rank's, step_seconds and time the
  * mean of the ranks.
  */
@@ -49,6 +50,9 @@ struct metrics {
     bool     skipped;                            /* no update: loss or grad_norm is not finite */
     bool     evaluated;
     double   val_loss;
+    const char *hosts;                           /* [ranks][host_bytes], borrowed: of the first line of a start; NULL: another line */
+    size_t   host_bytes;
+    int      ranks;
 };
 
 const char *metrics_time_name(enum metrics_time i);

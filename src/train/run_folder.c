@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,7 @@ void run_folder_close(struct run_folder *r)
     mem_free(r->checkpoints);
     mem_free(r->config);
     mem_free(r->tokenizer);
+    mem_free(r->hosts);
     if (r->lock >= 0) close(r->lock);
     *r = (struct run_folder)RUN_FOLDER_NONE;
     log_close();
@@ -126,13 +128,41 @@ ls_status run_folder_lock(struct run_folder *r)
     return st;
 }
 
+void run_host(char out[RUN_HOST])
+{
+    memset(out, 0, RUN_HOST);
+    if (gethostname(out, RUN_HOST - 1) != 0) strcpy(out, "localhost");
+}
+
+/* "0-3,8" of the processors that this process may run on, as taskset prints them; what does not fit is left out. */
+static void list_cores(char *out, size_t room)
+{
+    cpu_set_t set;
+    size_t at = 0;
+
+    out[0] = '\0';
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+    for (int i = 0; i < CPU_SETSIZE && at + 24 < room; i++) {
+        int last = i;
+
+        if (!CPU_ISSET(i, &set)) continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) last++;
+        at += (size_t)snprintf(out + at, room - at, last > i ? "%s%d-%d" : "%s%d", at ? "," : "", i, last);
+        i = last;
+    }
+}
+
 static ls_status open_log(const struct run_folder *r, int rank)
 {
-    char *file = file_path("%s/log/rank_%04d.log", r->path, rank);
+    char *file = file_path("%s/log/rank_%04d.log", r->path, rank), host[RUN_HOST], cores[256];
     ls_status st = file ? log_open(file) : LS_ENOMEM;
 
     mem_free(file);
-    return st;
+    if (st != LS_OK) return st;
+    run_host(host);
+    list_cores(cores, sizeof cores);
+    log_line(LOG_INFO, "rank %d on %s, process %ld, cores %s", rank, host, (long)getpid(), cores);
+    return LS_OK;
 }
 
 static ls_status make(struct run_folder *r)
@@ -163,6 +193,34 @@ ls_status run_folder_follow(struct run_folder *r, const struct config *c, int ra
 {
     LS_TRY(open_log(r, rank));
     return open_own(r, c, rank, step);
+}
+
+/* A ring that this launch's ranks have opened says that the folder is theirs. */
+static bool is_ours(const struct run_folder *r, double began)
+{
+    char *path = file_path("%s/calls/rank_0000", r->path);
+    struct calls_read *c = mem_alloc(MEM_OTHER, sizeof *c);
+    bool ours = path && c && file_exists(path) && calls_read(path, c) == LS_OK && c->epoch + c->status.opened >= began;
+
+    mem_free(path);
+    mem_free(c);
+    return ours;
+}
+
+void run_folder_note_end(const struct run_folder *r, double began, int code, const char *line)
+{
+    char *path = is_ours(r, began) ? file_path("%s/calls/ended", r->path) : NULL;
+    struct json_out j = { 0 };
+
+    if (!path) return;
+    json_begin_object(&j, NULL);
+    json_put_int(&j, "exit", code);
+    json_put_string(&j, "line", line);
+    json_end_object(&j);
+    if (json_out_status(&j) != LS_OK || file_write(path, j.text, j.bytes) != LS_OK)
+        log_line(LOG_WARN, "how the run ended is not kept: %s", ls_errmsg());
+    json_out_free(&j);
+    mem_free(path);
 }
 
 ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out)
@@ -249,12 +307,20 @@ static ls_status make_room(struct json_out *line)
     return json_out_status(line);
 }
 
-static ls_status put_line(struct run_folder *r, struct append *to, const struct metrics *m)
+static ls_status put_line(struct run_folder *r, struct append *to, bool *told, const struct metrics *m)
 {
     if (!r->line.text) LS_TRY(make_room(&r->line));
+    struct metrics line = *m;
+
+    if (!*told) {
+        line.hosts = r->hosts;
+        line.host_bytes = RUN_HOST;
+        line.ranks = r->ranks;
+    }
+    *told = true;
     r->line.bytes = 0;
     r->line.need_comma = 0;
-    metrics_put_json(m, &r->line);
+    metrics_put_json(&line, &r->line);
     LS_TRY(json_out_status(&r->line));
     /* The text's NUL gives its place to the line feed. */
     r->line.text[r->line.bytes] = '\n';
@@ -264,12 +330,12 @@ static ls_status put_line(struct run_folder *r, struct append *to, const struct 
 
 ls_status run_folder_put(struct run_folder *r, const struct metrics *m)
 {
-    LS_TRY(put_line(r, &r->metrics, m));
+    LS_TRY(put_line(r, &r->metrics, &r->told[0], m));
     if (r->events.fd >= 0) put_events(r, m);
     return LS_OK;
 }
 
 ls_status run_folder_put_own(struct run_folder *r, const struct metrics *m)
 {
-    return r->own.fd >= 0 ? put_line(r, &r->own, m) : LS_OK;
+    return r->own.fd >= 0 ? put_line(r, &r->own, &r->told[1], m) : LS_OK;
 }

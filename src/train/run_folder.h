@@ -2,12 +2,13 @@
  *
  *     config.yaml           what the run was told, resolved: `lockstep train --config RUN/config.yaml` goes on with it
  *     tokenizer.json        (or a .tiktoken file) what ids mean
- *     metrics.jsonl         a line a step, see metrics.h
+ *     metrics.jsonl         a line a step, see metrics.h; the first line of every start has "run": {"hosts": [one a rank]} too
  *     events.out.tfevents.* TensorBoard's, one file a start
  *     metrics.rank_NNNN.jsonl  the same of one rank, with log.per_rank
- *     log/rank_NNNN.log     what each rank logged
+ *     log/rank_NNNN.log     what each rank logged; every start begins with its host, process and cores
  *     log/rank_NNNN.err     what each rank wrote to standard error, where our launcher started it
- *     calls/rank_NNNN       the last calls for communication, see comm/calls.h; `lockstep doctor RUN` reads them
+ *     calls/rank_NNNN       what each rank does and its last calls, see comm/calls.h; `lockstep doctor RUN` reads them
+ *     calls/ended           how the launcher saw the ranks end: {"exit": code, "line": "..."}
  *     trace.json            with log.trace; trace_step_NNNNNNNN.json of a start that resumed after that step
  *     checkpoints/          step_NNNNNNNN folders
  *     lock                  held with flock(2) while a process runs here, whose number it has
@@ -21,6 +22,8 @@
 #include "train/config.h"
 #include "train/metrics.h"
 
+enum { RUN_HOST = 64 };
+
 struct run_folder {
     char *path, *checkpoints;      /* checkpoints: of checkpoint.dir, or inside */
     char *config, *tokenizer;      /* files to keep with a checkpoint; tokenizer NULL: none */
@@ -28,6 +31,9 @@ struct run_folder {
     struct append own;             /* metrics of this rank alone; closed without log.per_rank */
     struct json_out line;          /* reused */
     int   lock;                    /* descriptor; -1: not held */
+    char *hosts;                   /* [ranks][RUN_HOST], ours: told with the first lines of metrics */
+    int   ranks;
+    bool  told[2];                 /* of metrics, of own */
 };
 
 #define RUN_FOLDER_NONE { .metrics = APPEND_NONE, .events = APPEND_NONE, .own = APPEND_NONE, .lock = -1 }
@@ -47,6 +53,9 @@ ls_status run_folder_start(struct run_folder *r, const struct config *c, const c
                            const ls_tokenizer *tokenizer, uint64_t step);
 /* What a rank other than 0 opens, once rank 0 has made the folder: its log, its own metrics with log.per_rank. */
 ls_status run_folder_follow(struct run_folder *r, const struct config *c, int rank, uint64_t step);
+/* How the launch ended that began at `began` (unix time), into RUN/calls/ended, unless the run there is an older one. */
+void      run_folder_note_end(const struct run_folder *r, double began, int code, const char *line);
+void      run_host(char out[RUN_HOST]);  /* of this machine */
 /* RUN/calls/rank_NNNN becomes the ring of this process's calls. */
 ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out);
 

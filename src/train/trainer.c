@@ -239,7 +239,9 @@ static ls_status meet(struct trainer *t, struct metrics *m)
 static ls_status evaluate(struct trainer *t, struct metrics *m)
 {
     if (!evaluation_is_open(&t->evaluation)) return LS_OK;
+    calls_doing("evaluating");
     LS_TRY(evaluation_run(&t->evaluation, &t->val_loss));
+    calls_doing("training");
     m->evaluated = true;
     m->val_loss = t->val_loss;
     return LS_OK;
@@ -277,7 +279,9 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
 
+    calls_doing("saving");
     ls_status st = ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
+    calls_doing("training");
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
     if (!is_first(t)) return LS_OK;
@@ -304,6 +308,7 @@ static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint
 
 static ls_status after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
 {
+    calls_stepped(m->step, (uint64_t)t->config->train.steps, m->tokens_per_second, step_unit(&t->step));
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
     if (is_first(t)) LS_TRY(run_folder_put(&t->folder, m));
     t->last = *m;
@@ -336,6 +341,7 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     uint64_t steps = (uint64_t)t->config->train.steps;
     struct metrics m;
 
+    calls_doing("training");
     LS_TRY(agree_to_stop(t));
     while (t->state.step < steps && !must_leave(t)) {
         LS_TRY(take_step(t, &m));
@@ -353,12 +359,23 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
 }
 
+/* For the doctor, in the end as the process will: EPEER and ETIMEOUT are exit code 3. */
+void trainer_note_end(const struct trainer *t, ls_status st)
+{
+    char why[64] = "";
+
+    if (t->stopped_by) snprintf(why, sizeof why, "stopped by %s", stop_name(t->stopped_by));
+    if (st == LS_OK) calls_ended(0, why);
+    else calls_ended(st == LS_EPEER || st == LS_ETIMEOUT ? 3 : 1, ls_errmsg());
+}
+
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
 {
     static const struct trainer_watch nobody = { 0 };
 
     ls_status st = run(t, is_first(t) ? watch : &nobody);
     if (st == LS_OK && t->trace && t->state.step > t->first_step) st = trace_write(t->trace, &t->ranks, t->folder.path, t->first_step);
+    trainer_note_end(t, st);
     if (st != LS_OK) log_line(LOG_DEBUG, "failed: %s", ls_errmsg());
     stop_uninstall();
     return st;

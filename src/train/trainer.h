@@ -24,7 +24,7 @@
 struct trainer {
     struct config    *config;
     struct ranks      ranks;
-    struct calls     *calls;         /* this rank's ring of calls; NULL: one rank alone */
+    struct calls     *calls;         /* this rank's ring of calls */
     struct trace     *trace;         /* NULL: without log.trace */
     struct dataset    data;
     struct run_folder folder;
@@ -63,6 +63,7 @@ struct trainer_watch {
 ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out);
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch);
 void      trainer_close(struct trainer **t);
+void      trainer_note_end(const struct trainer *t, ls_status st);  /* how it ended, with this thread's message, for the doctor */
 
 /* Path of the newest checkpoint; free with mem_free. NULL when there is none, or no memory. */
 char     *trainer_checkpoint(const struct trainer *t);

@@ -287,16 +287,30 @@ static ls_status name_folder(struct trainer *t)
     return run_folder_name(t->config, &t->folder);
 }
 
+/* The hosts of all ranks, for the first line of metrics. */
+static ls_status gather_hosts(struct trainer *t)
+{
+    char own[RUN_HOST] = "";
+
+    run_host(own);
+    t->folder.hosts = mem_array(MEM_OTHER, (size_t)t->ranks.size, RUN_HOST);
+    if (!t->folder.hosts) return LS_ENOMEM;
+    t->folder.ranks = t->ranks.size;
+    memcpy(t->folder.hosts, own, sizeof own);
+    return t->ranks.comm ? ls_all_gather(t->ranks.comm, own, t->folder.hosts, RUN_HOST, LS_U8, NULL) : LS_OK;
+}
+
 static ls_status open_folder(struct trainer *t, const struct options *options)
 {
     ls_status st = t->ranks.rank == 0 ? start_folder(t, options) : LS_OK;
 
     LS_TRY(ranks_agree(&t->ranks, st));
     if (t->ranks.rank > 0) LS_TRY(run_folder_follow(&t->folder, t->config, t->ranks.rank, t->state.step));
-    if (!t->ranks.comm) return LS_OK;
     LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, &t->calls));
     calls_use(t->calls);
-    return LS_OK;
+    calls_doing("starting");
+    calls_stepped(t->state.step, (uint64_t)t->config->train.steps, 0, step_unit(&t->step));
+    return gather_hosts(t);
 }
 
 /* As ranks tell what they hold: of each category the most of any. */
@@ -441,10 +455,14 @@ ls_status trainer_open(struct config *config, const struct options *options, str
     t->saved_step = UINT64_MAX;
     t->val_loss = NAN;
     ls_status st = open_all(t, options);
+    if (st == LS_OK) {
+        *out = t;
+        return LS_OK;
+    }
     if (st == LS_ENOMEM && !strstr(ls_errmsg(), "what fits"))
         st = add_advice(st);
-    if (st == LS_OK) *out = t;
-    else trainer_close(&t);
+    trainer_note_end(t, st);
+    trainer_close(&t);
     return st;
 }
 
