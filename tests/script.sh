@@ -15,6 +15,10 @@ failures=0
 say() { printf '%s\n' "$*"; }
 bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
+# The ranks that $launcher started, in their order; rank N.
+ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep . | sort -n; }
+rank() { ranks | sed -n "$(($1 + 1))p"; }
+
 # The value of the variable that is named.
 options() { eval "echo \$$1"; }
 

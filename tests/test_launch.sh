@@ -7,10 +7,6 @@ lockstep=$1
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.global_batch=12
       --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
 
-# The ranks of $launcher, in their order.
-ranks() { awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n; }
-rank() { ranks | sed -n "$(($1 + 1))p"; }
-
 # start RUN OPTIONS...: three ranks that train for ever; returns when they are at it.
 start() {
     run=$1

@@ -62,10 +62,9 @@ for n in 1 2; do
     "$lockstep" train -n $n $tiny --train.steps=1000000 --run.dir=$run >out.txt 2>err.txt &
     launcher=$!
     for i in $(seq 3000); do
-        ranks=$launcher
-        [ $n -gt 1 ] && ranks=$(awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null)
-        ready=0
-        for rank in $ranks; do handles "$rank" && ready=$((ready + 1)); done
+        all=$launcher ready=0
+        [ $n -gt 1 ] && all=$(ranks)
+        for one in $all; do handles "$one" && ready=$((ready + 1)); done
         [ $ready -eq $n ] && break
         sleep 0.02
     done

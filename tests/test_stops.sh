@@ -6,9 +6,9 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-timeout=2
+timeout=4
 tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=$timeout
-      --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1"
+      --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off"
 llama="--model.preset=llama-tiny --model.layers=2"
 tp="$llama -n 4 --parallel.tp=2 --parallel.zero=1"
 pp="$llama -n 4 --parallel.pp=2 --train.accumulate=2"
@@ -20,13 +20,12 @@ saving="--train.eval_every=0 --checkpoint.every=1"
 steps="--train.eval_every=0"
 evaluating="--train.eval_every=1 --train.eval_batches=20"
 
-ranks() { awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n; }
 handles() { cgt=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) && [ $((0x${cgt:-0} & 0x4000)) -ne 0 ]; }
 
 # reached PHASE N: an event of the phase has come; N of them where they repeat.
 reached() {
     case $1 in
-    startup) victim=$(ranks | sed -n "$(($3 + 1))p"); [ -n "$victim" ] && handles "$victim" ;;
+    startup) victim=$(rank $3); [ -n "$victim" ] && handles "$victim" ;;
     saving) ls -d $run/checkpoints/step_*.tmp >/dev/null 2>&1 ;;
     *) [ -f $run/metrics.jsonl ] && [ "$(wc -l <$run/metrics.jsonl)" -ge "$2" ] ;;
     esac
@@ -44,7 +43,7 @@ stopped() {
         kill -0 $launcher 2>/dev/null || break
         [ $2 = saving ] || sleep 0.01
     done
-    kill -STOP "$(ranks | sed -n "$(($3 + 1))p")" || bad "$run: no rank to stop: $(cat err.txt)"
+    kill -STOP "$(rank $3)" || bad "$run: no rank to stop: $(cat err.txt)"
     wait $launcher
     got=$?
     launcher=
@@ -75,7 +74,7 @@ run=forgiven
 "$lockstep" train $tp $tiny $steps --launch.timeout=60 --run.dir=$run >out.txt 2>err.txt &
 launcher=$!
 for i in $(seq 6000); do reached steps 3 && break; sleep 0.01; done
-victim=$(ranks | sed -n 2p)
+victim=$(rank 1)
 kill -STOP "$victim"
 for i in $(seq 6000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done
 lines=$(wc -l <$run/metrics.jsonl)

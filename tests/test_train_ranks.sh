@@ -142,7 +142,7 @@ same_bits straight stopped
 "$lockstep" train -n 2 $endless --train.steps=1000000 --checkpoint.every=4 --checkpoint.keep=2 --run.dir=killed >out.txt 2>err.txt &
 launcher=$!
 wait_lines killed/metrics.jsonl 10
-kill -KILL "$(awk -v parent="$launcher" '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n | tail -n 1)"
+kill -KILL "$(ranks | tail -n 1)"
 wait $launcher
 [ $? -eq 3 ] || bad "a rank killed: exit code: $(cat err.txt)"
 launcher=

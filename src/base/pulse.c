@@ -25,6 +25,8 @@ void pulse_unwatch(_Atomic double *at)
     atomic_compare_exchange_strong(&target, &mine, NULL);
 }
 
+void pulse_delegate(void) { witnessed = true; }
+
 void pulse(void)
 {
     _Atomic double *at = witnessed ? atomic_load_explicit(&target, memory_order_relaxed) : NULL;

@@ -18,6 +18,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/threads.h"
 #include "checkpoint/agree.h"
 #include "train/machine.h"
@@ -70,6 +71,7 @@ static void *measure_here(void *ctx)
     struct measuring *m = ctx;
     double wall = base_now(), own = own_seconds(), busy = busy_seconds(&m->processors), others = 0;
 
+    pulse_delegate();
     threads_set(m->threads);
     m->status = m->measure(m->type, &m->entry.flops);
     snprintf(m->message, sizeof m->message, "%s", m->status < 0 ? ls_errmsg() : "");
