@@ -32,7 +32,9 @@ ended() {
 
 gone() {
     for i in $(seq 500); do
-        left=$(grep -l "[r]un.dir=$run" /proc/[0-9]*/cmdline 2>/dev/null)
+        left=$(for file in $(grep -l "[r]un.dir=$run" /proc/[0-9]*/cmdline 2>/dev/null); do
+            [ "$(readlink "${file%/cmdline}/cwd")" = "$(pwd -P)" ] && echo "$file"  # not another test's
+        done)
         [ -z "$left" ] && break
         sleep 0.02
     done

@@ -109,7 +109,7 @@ static void put_rank(struct line *l, const struct scene *s, int rank, const stru
 static void put_others(struct line *l, const struct scene *s, int waiting, int named, const struct signature *call)
 {
     for (int i = 0; i < s->n; i++) {
-        bool blamed = s->node[i].state != NODE_WAITS && (s->node[i].state != NODE_WORKS || s->node[i].quiet >= s->comm->timeout);
+        bool blamed = s->node[i].state != NODE_WAITS && s->node[i].quiet >= s->comm->timeout;
 
         if (i == named || !blamed || !scene_lacks(s, waiting, i)) continue;
         put(l, "; ");
