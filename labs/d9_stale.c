@@ -59,7 +59,8 @@ static void apply(struct training *t, size_t count, int parts)
 {
     for (size_t i = 0; i < count; i++) gradient[i] = (float)(came[i] / parts);
     flat(t, "gradient", gradient, 1);
-    training_update(t, 0);
+    TRY(ls_optimizer_set(t->program, &t->job.optimizer, t->job.lr, 1));
+    ls_program_run(t->program, LS_OPTIMIZER_STEP);  /* refused where the gradient is NaN: training that diverged goes no further */
 }
 
 static double exam(struct training *t)
