@@ -1,5 +1,6 @@
 /* doctor_say.c - a finding, a rank's progress and a run's end, in one sentence each. */
 #include <inttypes.h>
+#include <math.h>
 #include "base/base.h"
 #include "train/doctor.h"
 
@@ -132,10 +133,10 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
     bool lives = doctor_lives(d, rank) && !has_ended(d, rank);
 
     if (!s || s->opened == 0) return;
-    if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, d->now - doctor_time(d, rank, s->since));
+    if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, fmax(0, d->now - doctor_time(d, rank, s->since)));
     text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, s->steps);
     if (lives && s->rate > 0)
-        text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, d->now - doctor_time(d, rank, s->stepped));
+        text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, fmax(0, d->now - doctor_time(d, rank, s->stepped)));
     if (!lives && !has_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
 }
 
