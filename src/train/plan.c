@@ -108,7 +108,7 @@ ls_status plan_of_rank(const struct config *c, const ls_model *model, int rank, 
 
 /* ---- the largest ---- */
 
-enum { PLACES = 4 };
+enum { PLACES = 10, PLACES_CP = 8 };
 
 /* Places along an axis of n ranks that may hold the most, in ascending order; returns how many. */
 static int places_of(int n, int out[PLACES])
@@ -118,7 +118,7 @@ static int places_of(int n, int out[PLACES])
     return n > 1 ? 2 : 1;
 }
 
-/* Of cp also one in the middle, which sends and receives in another order, and the one with the longest part of the sequence. */
+/* Of cp the first ones, each of which sends and receives in another order, and the one with the longest part of the sequence. */
 static int places_of_cp(const struct config *c, int out[PLACES])
 {
     int n = (int)c->parallel.cp, best = 0, count = 0;
@@ -128,7 +128,7 @@ static int places_of_cp(const struct config *c, int out[PLACES])
     for (int r = 1; r < n; r++)
         if (part_size(T, 1, ring, r, n) > part_size(T, 1, ring, best, n)) best = r;
     for (int r = 0; r < n; r++)
-        if (r < 2 || r == best || r == n - 1) out[count++] = r;
+        if (r < PLACES_CP || r == best || r == n - 1) out[count++] = r;
     return count;
 }
 

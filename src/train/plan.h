@@ -4,7 +4,7 @@
  * anybody's. Ranks differ in their place in the mesh: stages of a pipeline by what they hold and keep in flight, the others by the
  * shares of what does not divide evenly. Shares are cut at whole * r / n, so the last rank's is never smaller than another's; with
  * ring attention, which gives a rank two slices of the sequence, the longest may be any. The ranks at these places, at the
- * first, which owns what is replicated, at the second of cp, and with the largest shares of ZeRO for such a place are compared. Tests
+ * first, which owns what is replicated, at the first eight of cp, and with the largest shares of ZeRO for such a place are compared. Tests
  * compare that with all ranks of many meshes. It is not proved for all: where ranks hold the same but for the rounding of arenas, the
  * largest may be missed by that rounding.
  */
