@@ -139,14 +139,16 @@ refused 2 "--follow is for --write" --follow ours --a "" --b "parallel.dp=2" $gp
 
 # ---- a side whose rank dies, the one that writes ----
 "$lockstep" parity --a "parallel.dp=2" --b "" $gpt2 --steps 1000000 >out.txt 2>err.txt &
-parity=$!
+launcher=$!
 for i in $(seq 3000); do
     ls tmp/*/a.tmp >/dev/null 2>&1 && break
     sleep 0.02
 done
-kill -KILL "$(awk -v parent=$parity '$4 == parent { print $1 }' /proc/[0-9]*/stat 2>/dev/null | sort -n | head -n 1)"
-wait $parity
-[ $? -eq 3 ] && grep -q "^lockstep parity: rank [01] was killed by signal 9 (Killed)" err.txt || bad "a rank killed: $(cat err.txt)"
+kill -KILL "$(rank 0)"
+wait $launcher
+ended=$?
+launcher=
+[ $ended -eq 3 ] && grep -q "^lockstep parity: rank [01] was killed by signal 9 (Killed)" err.txt || bad "a rank killed: $(cat err.txt)"
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 
 [ $failures -eq 0 ] && say "parity: $cells pairs of layouts"

@@ -110,7 +110,7 @@ static void the_line_fits_every_width(void **state)
         for (int k = 0; k < FRAMES_LATE + FRAMES; ) {
             int columns = next_frame(&t, frame, sizeof frame);
 
-            if (strncmp(frame, "step ", 5) != 0) continue;  /* the report in front of the first step */
+            if (strncmp(frame, "step ", 5) != 0) continue;  /* the report before the first step */
             if (k++ < FRAMES_LATE) continue;
             if (columns >= widths[i]) fail_msg("%d columns on a terminal of %d: '%s'", columns, widths[i], frame);
             assert_null(strchr(frame, '\n'));

@@ -228,7 +228,7 @@ static ls_status read_info(const json_node *root, const char *what, ls_checkpoin
     if (json_get(root, "piece_bytes")) {
         LS_TRY(get_number(root, "piece_bytes", what, &info->piece_bytes));
         if (info->piece_bytes < PIECE_LEAST)
-            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; at least %d are possible", what,
+            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; it must be at least %d", what,
                            (unsigned long long)info->piece_bytes, PIECE_LEAST);
     }
     LS_TRY(read_files(json_get(root, "files"), what, info));

@@ -95,7 +95,7 @@ static ls_status inherit_file(struct invocation *in, const char *path)
     return st;
 }
 
-/* In front of the checks: the run's settings, the model's sizes, the whole of other data. */
+/* Before the checks: the run's settings, the model's sizes, the whole of other data. */
 static ls_status complete(struct invocation *in)
 {
     struct config *c = &in->config;

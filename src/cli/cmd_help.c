@@ -125,7 +125,7 @@ static const char data_page[] =
     "    FILE.json        a Hugging Face tokenizer.json of the byte-level kind, or the folder that holds it\n"
     "    FILE.tiktoken    ranks; FILE.tiktoken:PATTERN names the pattern gpt2, r50k, p50k, cl100k or o200k\n"
     "                     FILE.jsonl (or .ndjson) holds one JSON object a line; --data.field names the member with the text\n"
-    "                     (text). Each line is a document, with the end-of-text token behind it. FILE.gz and FILE.zst, of\n"
+    "                     (text). Each line is a document, followed by the end-of-text token. FILE.gz and FILE.zst, of\n"
     "                     either kind, are expanded while they are read.\n"
     "--data.special_tokens=auto   special tokens spelled out in a plain text (<|endoftext|> between documents) become their\n"
     "                     ids; in JSON lines they are text like any other, as nanoGPT and llm.c take them. parse and text\n"

@@ -249,7 +249,7 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     }
 }
 
-/* One instruction with what belongs to it; *over: the run ends behind it. */
+/* One instruction with what belongs to it; *over: the run ends after it. */
 static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
 {
     double began, ended;

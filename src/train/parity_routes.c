@@ -1,4 +1,4 @@
-/* parity_routes.c - choices of experts written down, and taken from the reference right behind the op that makes them: what reads them
+/* parity_routes.c - choices of experts written down, and taken from the reference right after the op that makes them: what reads them
  * later, forward and backward, reads the reference's.
  */
 #include "train/parity_routes.h"

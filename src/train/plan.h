@@ -28,7 +28,7 @@ struct remedy { char options[REMEDY_ROOM]; size_t total; int ranks; };  /* ranks
 ls_status plan_remedies(const struct config *c, const ls_model *model, size_t limit, struct remedy out[REMEDIES], int *count);
 
 /* Fails with LS_ENOMEM on all ranks, and one rank's message, when a rank's plan and what it holds already is more than its limit.
- * Collective; to be called in front of step_open(). */
+ * Collective; call it before step_open(). */
 ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks);
 
 #endif

@@ -64,7 +64,7 @@ static ls_status find_checkpoint(struct trainer *t)
     ls_status st = t->ranks.rank == 0 ? choose_checkpoint(t) : LS_OK;
 
     if (st == LS_OK && t->resumed && strlen(t->resumed) >= sizeof path)
-        st = ls_fail(LS_EINVAL, "%s: a path of %zu bytes; %zu are possible", t->resumed, strlen(t->resumed), sizeof path - 1);
+        st = ls_fail(LS_EINVAL, "%s: the path has %zu bytes; at most %zu are supported", t->resumed, strlen(t->resumed), sizeof path - 1);
     LS_TRY(ranks_agree(&t->ranks, st));
     if (!t->ranks.comm) return LS_OK;
     if (t->resumed) strcpy(path, t->resumed);

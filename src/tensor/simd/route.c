@@ -271,7 +271,7 @@ static void route_load(const struct call *c)
 
 struct losses { const struct call *c; size_t E, real, each; float *aux, z, dloss; };  /* each: rows of a group; aux[group] */
 
-/* aux in front of the blocks' sums and the threads' scores. */
+/* aux before the blocks' sums and the threads' scores. */
 static struct losses losses_of(const struct call *c)
 {
     struct losses l = { .c = c, .E = view_last(&c->in[0]), .real = real_rows(c, &c->in[0], 2), .aux = c->scratch };
