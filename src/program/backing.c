@@ -21,12 +21,8 @@ static ls_status open_unnamed(struct group *g)
 {
     char *path = file_path("%s/.lockstep_XXXXXX", g->path);
 
-    ls_status st = path ? file_make_folders(g->path) : LS_ENOMEM;
-
-    if (st != LS_OK) {
-        mem_free(path);
-        return st;
-    }
+    if (!path)
+        return LS_ENOMEM;
     g->fd = mkostemp(path, O_CLOEXEC);
     if (g->fd >= 0)
         unlink(path);

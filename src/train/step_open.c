@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/base.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/saved.h"
 #include "parallel/data.h"
@@ -232,7 +233,9 @@ ls_status step_open(const struct config *c, const ls_model *model, const struct 
     if (!s.image && s.seq_len > model->max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
                        s.seq_len, model->max_positions);
-    ls_status st = open_step(c, plan_only, &s);
+    ls_status st = LS_OK;
+    if (c->optim.offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(config_data_options(c).offload_path);
+    if (st == LS_OK) st = open_step(c, plan_only, &s);
     if (st == LS_OK) *out = s;
     else step_close(&s);
     return st;
