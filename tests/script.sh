@@ -16,7 +16,7 @@ say() { printf '%s\n' "$*"; }
 bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
 # The ranks that $launcher started, in their order; rank N.
-ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep . | sort -n; }
+ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep .; }
 rank() { ranks | sed -n "$(($1 + 1))p"; }
 
 # The value of the variable that is named.

@@ -32,10 +32,11 @@ file=$ck/step_00000006/parameters_0000_of_0001.safetensors
 at=$(($(wc -c <$file) - 100))
 flip $file $at
 
-for reader in "generate run --ids 1,2" "generate $ck/step_00000006 --ids 1,2" "ckpt verify run" "ckpt export run --to hf"; do
+for reader in "generate run --ids 1,2" "generate $ck/step_00000006 --ids 1,2" "ckpt verify run" "eval run" "ckpt export run --to hf"; do
     refused "step_00000006/parameters_0000_of_0001.safetensors: tensor '.*': damaged: bytes .*whole one before it: .*$ck/step_00000003\$" \
         "$lockstep" $reader
 done
+refused "damaged: bytes .*whole one before it: $ck/step_00000003\$" "$lockstep" ckpt verify $ck/step_00000006/
 refused "whole one before it: --checkpoint.resume=$ck/step_00000003\$" train --checkpoint.resume=$ck/step_00000006 --run.dir=other
 grep -q "damaged" err.txt || bad "not named: $(cat err.txt)"
 [ ! -e hf ] || bad "an export of a damaged checkpoint is left behind"
@@ -49,6 +50,14 @@ for layout in "--launch.ranks=1" "--launch.ranks=2 --parallel.tp=2"; do
     [ "$(grep -c "damaged: bytes" out.txt)" -eq 1 ] || bad "auto, $layout: the damage is not said once: $(cat out.txt)"
     "$lockstep" ckpt verify copy >out.txt 2>&1 || bad "auto, $layout: what is left is damaged: $(cat out.txt)"
 done
+
+# The one before it is damaged too: what is wrong with the newest is said all the same.
+rm -rf copy
+cp -r run copy
+cp -r copy/checkpoints/step_00000003 copy/checkpoints/step_00000004
+truncate -s 100 copy/checkpoints/step_00000004/manifest.json
+"$lockstep" train --config copy/config.yaml --run.dir=copy >out.txt 2>&1 || bad "two damaged: $(cat out.txt)"
+grep -q "skipped: .*step_00000006.*damaged: bytes" out.txt || bad "two damaged: the newest is not named: $(cat out.txt)"
 
 # Nothing whole is left: one line, and no checkpoint is touched.
 flip $ck/step_00000003/parameters_0000_of_0001.safetensors 2000

@@ -6,7 +6,7 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-timeout=4
+timeout=10
 tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=$timeout
       --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off"
 llama="--model.preset=llama-tiny --model.layers=2"

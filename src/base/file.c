@@ -225,15 +225,18 @@ static ls_status publish(const char *tmp, const char *path)
     return st;
 }
 
-/* What fsync() will wait for, block by block, with a pulse for each. Its failures come again from fsync(). */
-static void write_back(const file_writer *w)
+/* What fsync() will wait for, block by block, with a pulse for each. The kernel reports a failed write once per descriptor, so a failure
+ * found here would be missing from fsync(). File systems without the call leave everything to fsync(). */
+static ls_status write_back(const file_writer *w)
 {
     const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 
     for (uint64_t from = 0; from < w->written; from += PULSE_BYTES) {
         pulse();
-        if (sync_file_range(w->fd, (off_t)from, PULSE_BYTES, all) != 0) return;
+        if (sync_file_range(w->fd, (off_t)from, PULSE_BYTES, all) == 0) continue;
+        return errno == EINVAL || errno == ESPIPE || errno == ENOSYS || errno == EOPNOTSUPP ? LS_OK : fail_errno(w->tmp, "sync");
     }
+    return LS_OK;
 }
 
 ls_status file_writer_publish(file_writer **at)
@@ -241,7 +244,7 @@ ls_status file_writer_publish(file_writer **at)
     file_writer *w = *at;
     ls_status st = w->failed != LS_OK ? w->failed : flush(w);
 
-    if (st == LS_OK) write_back(w);
+    if (st == LS_OK) st = write_back(w);
     if (st == LS_OK && fsync(w->fd) != 0) st = fail_errno(w->tmp, "sync");
     if (close(w->fd) != 0 && st == LS_OK) st = fail_errno(w->tmp, "close");
     if (st == LS_OK) st = publish(w->tmp, w->path);

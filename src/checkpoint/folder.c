@@ -249,16 +249,23 @@ ls_status ls_checkpoint_latest(const char *root, char **path)
 
 ls_status folder_before(const char *path, char **older)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char *root = !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : file_path("%.*s", (int)(slash - path), path);
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/') length--;  /* "step_00000006/" names it as well */
+    char *whole = file_path("%.*s", (int)length, path), *slash = whole ? strrchr(whole, '/') : NULL;
+    const char *name = slash ? slash + 1 : whole;
+    char *root = !slash ? mem_strdup(".") : slash == whole ? mem_strdup("/") : file_path("%.*s", (int)(slash - whole), whole);
     struct skipped skipped = { 0 };
     struct found_list list;
     struct found me;
     ls_status st = LS_OK;
 
     *older = NULL;
-    if (!root)
+    if (!root || !whole) {
+        mem_free(root);
+        mem_free(whole);
         return LS_ENOMEM;
+    }
     if (parse_name(name, &me)) {
         st = scan(root, &list);
         if (st == LS_OK)
@@ -268,6 +275,7 @@ ls_status folder_before(const char *path, char **older)
     text_free(&skipped.lines);
     mem_free(skipped.newest);
     mem_free(root);
+    mem_free(whole);
     return st;
 }
 

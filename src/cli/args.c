@@ -173,6 +173,7 @@ static ls_status take_ranks(struct reader *r, struct invocation *in)
     const char *a = r->argv[r->at] + 2, *value = *a ? a : r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
 
     if (!value) return ls_fail(LS_EINVAL, "-n needs a value: the number of ranks");
+    in->short_ranks = true;
     if (options_set(&in->options, "launch.ranks", value, "command line") == LS_OK) return LS_OK;
     return ls_fail_at(LS_EINVAL, "-n");
 }

@@ -56,6 +56,7 @@ struct invocation {
     const char    *arguments[ARGUMENTS_MOST];
     int            count;
     bool           quiet, verbose;
+    bool           short_ranks;  /* launch.ranks was written as -n N */
     bool           short_help, long_help, print_config;
     struct world   world;    /* where this process stands among the ranks that were started */
     int            argc;     /* as the process got them */

@@ -15,11 +15,11 @@
 #include "cli/comm_tune.h"
 #include "cli/launching.h"
 
-enum { USUAL_FACTOR = 4, NCCL_RANKS_MOST = 64 };
+enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
 static const char *print_steps, *operation = "all_reduce", *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
 static const char *algorithm_name, *memory = "comm", *choices_path, *write_path;
-static int64_t factor, iterations = 20, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
+static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
 static bool json, tune;
 
 /* What the words above stand for; set by check_comm(). */
@@ -82,7 +82,13 @@ static ls_status complete(struct invocation *in)
     bool short_sizes = step_text || strcmp(min_text, "1KiB") != 0 || strcmp(max_text, "256MiB") != 0;
 
     if (threads && !gpus) return ls_fail(LS_EINVAL, "-t %" PRId64 ": it is for -g, which gives the ranks", threads);
+    if (gpus && said && !in->short_ranks)
+        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and -g %" PRId64 " both give the ranks; leave one out", said, gpus);
+    if (gpus && said && iterations)
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " and --iterations %" PRId64 " are both given, and with -g both count iterations; leave one out", said,
+                       iterations);
     if (gpus && said) iterations = said;
+    if (!iterations) iterations = USUAL_ITERATIONS;
     if (gpus && (said || !started))
         in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
     if (!gpus && started && said > 0 && said != in->world.size)

@@ -31,7 +31,7 @@ static const char *const common[] = {
 /* What is taken from the run's config.yaml where the command line says nothing. Layouts are not: any does. */
 static const char *const inherited[] = {
     "data.text", "data.field", "data.special_tokens", "data.tokens", "data.format", "data.seq_len", "data.val_fraction", "train.seed",
-    "train.micro_batch", "train.global_batch", "train.eval_batches", "precision.compute", "model.preset", NULL,
+    "train.micro_batch", "train.eval_batches", "train.global_batch", "precision.compute", "model.preset", NULL,
 };
 
 /* ---- what is evaluated ---- */
@@ -77,6 +77,8 @@ static ls_status inherit(struct invocation *in, const struct options *run)
     for (int i = 0; inherited[i]; i++) {
         bool skip = tokens && strcmp(inherited[i], "data.special_tokens") == 0;
 
+        /* the size of the evaluated part, where eval_batches says how many of them; otherwise a layout's */
+        skip = skip || (in->config.train.eval_batches <= 0 && strcmp(inherited[i], "train.global_batch") == 0);
         for (size_t k = 0; k < COUNT_OF(of_data); k++) skip = skip || (other && strcmp(inherited[i], of_data[k]) == 0);
         if (!skip) LS_TRY(options_inherit(&in->options, run, inherited[i]));
     }
@@ -118,10 +120,15 @@ static ls_status complete(struct invocation *in)
 static ls_status check(const struct invocation *in)
 {
     const struct config *c = &in->config;
+    ls_image_model picture;
     ls_model model;
     bool image;
 
     LS_TRY(evaluate_model(found_path, &model, &image));
+    if (image && !config_image(c, &picture))
+        return ls_fail(LS_EFORMAT, "%s: it holds no language model, and no config.yaml that names an image preset", found_path);
+    if (!image && config_image(c, &picture))
+        return ls_fail(LS_EFORMAT, "%s: it holds a language model, but model.preset=%s names an image model", found_path, c->model.preset);
     if (!image && c->data.seq_len > (int64_t)model.max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%" PRId64 ", but the model has %zu positions; use %zu or less", c->data.seq_len,
                        model.max_positions, model.max_positions);

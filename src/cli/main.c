@@ -103,9 +103,8 @@ static const char *command_hint(const char *word)
 
     if (!word[0] || strchr(word, '|')) return NULL;
     for (size_t i = 0; i < COUNT_OF(hints); i++) {
-        const char *found = strstr(hints[i].words, word);
-
-        if (found && found[-1] == '|' && found[strlen(word)] == '|') return hints[i].says;
+        for (const char *found = strstr(hints[i].words, word); found; found = strstr(found + 1, word))
+            if (found[-1] == '|' && found[strlen(word)] == '|') return hints[i].says;
     }
     return NULL;
 }

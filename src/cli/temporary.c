@@ -42,7 +42,7 @@ _Noreturn static void guard(const char *path, int pipe)
 static ls_status start_guard(const char *path, int ends[2])
 {
     pid_t between = fork();
-    int ended;
+    int ended = 0;
 
     if (between < 0) return ls_fail(LS_EIO, "%s: cannot start the process that removes it: %s", path, strerror(errno));
     if (between == 0) {
@@ -77,16 +77,15 @@ ls_status temporary_open(const char *name, struct temporary *out)
     if (!t.path) return LS_ENOMEM;
     sigfillset(&all);  /* no signal between the folder and its guard */
     sigprocmask(SIG_BLOCK, &all, &before);
-    ls_status st = mkdtemp(t.path) ? open_guard(&t) : ls_fail(LS_EIO, "%s: cannot make a folder: %s", t.path, strerror(errno));
+    bool made = mkdtemp(t.path) != NULL;
+    ls_status st = made ? open_guard(&t) : ls_fail(LS_EIO, "%s: cannot make a folder: %s", t.path, strerror(errno));
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (st == LS_OK) {
         *out = t;
         return LS_OK;
     }
-    if (t.pipe >= 0) {  /* the folder is there, its guard is not */
-        close(t.pipe);
-        rmdir(t.path);
-    }
+    if (t.pipe >= 0) close(t.pipe);
+    if (made) rmdir(t.path);  /* its guard is not there */
     mem_free(t.path);
     return st;
 }

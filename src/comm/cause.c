@@ -85,7 +85,7 @@ static void see_rank(struct scene *s, int rank)
     double last = waits ? fmax(b->alive, b->waits.queued) : b->alive, stopped = see_stop(s, rank);
 
     node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
-    node->quiet = answers && b->alive > 0 ? s->now - last : INFINITY;
+    node->quiet = b->alive > 0 ? s->now - last : INFINITY;
     if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped;  /* of one that worked, its last pulse tells */
 }
 

@@ -10,7 +10,7 @@ static enum cause_kind kind_of(const struct waits_graph *g, int rank)
 
     switch (node->state) {
     case NODE_STOPPED: return node->quiet >= g->timeout ? CAUSE_STOPPED : CAUSE_BUSY;
-    case NODE_SILENT: return CAUSE_SILENT;
+    case NODE_SILENT: return node->quiet >= g->timeout ? CAUSE_SILENT : CAUSE_BUSY;
     case NODE_WORKS: return node->quiet >= g->timeout ? CAUSE_STUCK : CAUSE_BUSY;
     default: return CAUSE_BUSY;
     }

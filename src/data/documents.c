@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "data/archive.h"
 #include "data/array.h"
 
@@ -66,6 +67,7 @@ static ls_status keep(struct reader *r, const char *data, size_t bytes)
 {
     void *p = r->kept;
 
+    pulse();
     LS_TRY(array_grow(&p, &r->room, r->bytes + bytes + 1, 1));
     r->kept = p;
     memcpy(r->kept + r->bytes, data, bytes);

@@ -6,6 +6,7 @@
  */
 #include "data/pattern.h"
 #include "data/normalize.h"
+#include "base/pulse.h"
 #include "base/threads.h"
 #include "data/tokenizer.h"
 #include "data/tokens.h"
@@ -14,6 +15,8 @@
 enum { ERROR_BYTES = 200 };
 
 /* What one thread needs. */
+enum { PIECES_PER_PULSE = 1024 };
+
 struct worker {
     struct bpe_work *bpe;
     struct split_work *split;
@@ -21,6 +24,7 @@ struct worker {
     unsigned char *spaced;      /* a piece with a space in front */
     size_t spaced_room;
     bool specials;
+    unsigned pieces;            /* looked at, for pulses */
 };
 
 struct task {
@@ -80,6 +84,7 @@ static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage
     if (stage == t->stages) return bpe_encode(&t->bpe, w->bpe, piece, bytes, out);
     if (!t->stage[stage].split) return put_space(t, w, stage, piece, bytes, out);
     for (size_t at = 0; at < bytes; at = end) {
+        if (++w->pieces % PIECES_PER_PULSE == 0) pulse();
         LS_TRY(split_next(t->stage[stage].split, w->split, piece, bytes, at, &begin, &end));
         if (begin > at) LS_TRY(encode_piece(t, w, stage + 1, piece + at, begin - at, out));
         if (end > begin) LS_TRY(encode_piece(t, w, stage + 1, piece + begin, end - begin, out));
@@ -161,6 +166,7 @@ static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
     struct job *j = ctx;
 
     for (struct task *k = j->task + begin; k < j->task + end; k++) {
+        pulse();
         if (k->text) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
         else k->status = ids_push(&k->ids, k->special);
         if (k->status == LS_OK) continue;

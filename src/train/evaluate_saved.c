@@ -3,9 +3,11 @@
 #include "train/evaluate_saved.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/verify.h"
 #include "lockstep/checkpoint.h"
 #include "train/dataset.h"
 #include "train/evaluate.h"
@@ -37,6 +39,7 @@ ls_status evaluate_model(const char *path, ls_model *out, bool *image)
 struct evaluating {
     const struct config *c;
     const char *path;
+    char chosen[4096];        /* path, on several ranks: rank 0's */
     struct ranks ranks;
     struct dataset data;
     ls_tokenizer *tokenizer;  /* the one beside the weights; NULL: none */
@@ -71,7 +74,19 @@ static ls_status open_samples(struct evaluating *e, const ls_model *model, ls_sa
 static ls_status load(const struct evaluating *e)
 {
     if (evaluate_is_hf(e->path)) return ls_hf_import(e->path, &e->step.model, e->step.store);
-    return ls_checkpoint_load(e->path, e->step.store, 0, NULL);
+    return verify_advise(ls_checkpoint_load(e->path, e->step.store, 0, NULL), e->path, "lockstep eval ");
+}
+
+/* Ranks that start while a run saves would find different newest checkpoints: all take rank 0's. */
+static ls_status agree_on_path(struct evaluating *e)
+{
+    bool fits = strlen(e->path) < sizeof e->chosen;
+
+    LS_TRY(ranks_agree(&e->ranks, fits ? LS_OK : ls_fail(LS_EINVAL, "%s: the path is longer than %zu bytes", e->path, sizeof e->chosen - 1)));
+    snprintf(e->chosen, sizeof e->chosen, "%s", fits ? e->path : "");
+    if (e->ranks.comm) LS_TRY(ls_broadcast(e->ranks.comm, e->chosen, sizeof e->chosen, LS_U8, 0, NULL));
+    e->path = e->chosen;
+    return LS_OK;
 }
 
 /* Bytes of text that the predicted tokens stand for; end-of-text stands for none. */
@@ -114,8 +129,9 @@ static ls_status open_and_run(struct evaluating *e, struct evaluated *out)
     ls_model model;
     bool image;
 
-    LS_TRY(evaluate_model(e->path, &model, &image));
     LS_TRY(ranks_open(c, &e->ranks));
+    LS_TRY(agree_on_path(e));
+    LS_TRY(evaluate_model(e->path, &model, &image));
     if (!image) LS_TRY(open_samples(e, &model, &sampler));
     LS_TRY(step_open(c, image ? NULL : &model, &e->ranks, true, &e->step));
     LS_TRY(evaluation_open(c, &e->step, &sampler, (size_t)c->train.eval_batches, &e->evaluation));

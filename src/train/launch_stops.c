@@ -20,17 +20,18 @@ bool stop_look(struct stop *s, pid_t pid)
 double stops_due(const struct stop *stop, const pid_t *pid, int n, double timeout, int *rank)
 {
     double first = 0;
-    int stopped = 0;
+    int stopped = 0, living = 0;
 
     for (int i = 0; i < n; i++) {
         if (pid[i] <= 0) continue;
+        living++;
         if (!stop[i].signal) continue;
         stopped++;
         if (first > 0 && stop[i].since >= first) continue;
         first = stop[i].since;
         *rank = i;
     }
-    return timeout > 0 && stopped > 0 && stopped < n ? first + timeout : 0;
+    return timeout > 0 && stopped > 0 && stopped < living ? first + timeout : 0;
 }
 
 void stops_shift(struct stop *stop, int n)

@@ -58,7 +58,11 @@ static double distance(double a, double b)
     return isnan(d) ? INFINITY : d;
 }
 
-static double share(double error, double allowed) { return error <= 0 ? 0 : allowed > 0 ? error / allowed : INFINITY; }
+/* An error or an allowance that is not finite is beyond every bound. */
+static double share(double error, double allowed)
+{
+    return error <= 0 ? 0 : isfinite(error) && isfinite(allowed) && allowed > 0 ? error / allowed : INFINITY;
+}
 
 static void set_place(struct parity_difference *d, size_t element, double a, double b, double error, double allowed, double scale)
 {

@@ -45,6 +45,7 @@ static ls_status measure(const struct parity_file f[2], uint64_t *first, uint64_
 {
     LS_TRY(parity_file_match(&f[0], &f[1]));
     *first = MAX(f[0].first, f[1].first);
+    if (MIN(f[0].steps, f[1].steps) < *first) return ls_fail(LS_EINVAL, "%s and %s have no step in common", f[0].path, f[1].path);
     *steps = MIN(f[0].steps, f[1].steps) - *first;
     *out = mem_array(MEM_OTHER, *steps + 1, sizeof **out);
     if (!*out) return LS_ENOMEM;

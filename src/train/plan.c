@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "parallel/mesh.h"
@@ -82,9 +83,9 @@ static ls_status plan_rank(const struct config *c, const ls_model *model, int ra
     struct ranks ranks;
     struct step s;
 
+    pulse();
     mem_reset_peak();
     mem_read(&before);
-
     LS_TRY(ranks_plan(c, rank, &ranks));
     ls_status st = step_open(c, model, &ranks, true, &s);
     if (st == LS_OK) {

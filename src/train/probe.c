@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "train/run_folder.h"
 
 enum { PROBE_BYTES = 4096 };
 
@@ -23,7 +24,7 @@ static ls_status fail(const char *name, const char *path, const char *what)
 static ls_status write_file(const char *name, const char *path)
 {
     static const char zeros[PROBE_BYTES];
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 
     if (fd < 0) return fail(name, path, "create a file");
     ls_status st = write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros && fsync(fd) == 0 ? LS_OK : fail(name, path, "write");
@@ -34,7 +35,10 @@ static ls_status write_file(const char *name, const char *path)
 
 static ls_status try_file(const char *name, const char *folder)
 {
-    char *path = file_path("%s/probe.%ld.tmp", folder, (long)getpid());
+    char host[RUN_HOST];
+
+    run_host(host);
+    char *path = file_path("%s/probe.%s.%ld.tmp", folder, host, (long)getpid());
     ls_status st = path ? write_file(name, path) : LS_ENOMEM;
 
     mem_free(path);
@@ -72,9 +76,12 @@ static void remove_made(const char *path, size_t kept)
 ls_status probe_folder(const char *name, const char *path)
 {
     size_t kept = existing(path);
-    ls_status st = file_make_folders(path);
+    ls_status st = LS_EIO;
 
-    st = st == LS_OK ? try_file(name, path) : ls_fail_at(st, "%s", name);
+    for (int tries = 0; tries < 5 && st == LS_EIO; tries++) {  /* a probe of another machine may remove the folder in between */
+        st = file_make_folders(path);
+        st = st == LS_OK ? try_file(name, path) : ls_fail_at(st, "%s", name);
+    }
     remove_made(path, kept);
     return st;
 }

@@ -134,11 +134,12 @@ static ls_status check_resumed(const struct trainer *t, const ls_train_state *sa
 /* resume=auto goes on from the newest whole checkpoint: from one that turns out to be damaged to the one before it. */
 static ls_status step_back(struct trainer *t)
 {
-    char *older;
+    char *older, why[2048];
 
+    snprintf(why, sizeof why, "%s", ls_errmsg());  /* the search for an older one has messages of its own */
     LS_TRY(folder_before(t->resumed, &older));
-    if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is whole: choose another --run.dir to start anew", ls_errmsg());
-    if (t->ranks.rank == 0) log_line(LOG_WARN, "checkpoint skipped: %s", ls_errmsg());
+    if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is whole: choose another --run.dir to start anew", why);
+    if (t->ranks.rank == 0) log_line(LOG_WARN, "checkpoint skipped: %s", why);
     mem_free(t->resumed);
     t->resumed = older;
     return LS_OK;

@@ -141,7 +141,10 @@ ls_status row_see(struct link *l, int rank, struct board_seen *out)
     const struct peer *p = &mpi.peers[rank];
 
     (void)l;
-    if (!is_fresh(rank)) return LS_BUSY;
+    if (!is_fresh(rank)) {
+        *out = (struct board_seen){ .alive = p->answered, .peer = -1 };  /* its last answer; 0: there was none */
+        return LS_BUSY;
+    }
     *out = p->its.board;
     rebase(&out->alive, p->answered - p->its.now);
     rebase_record(&out->waits, p->answered - p->its.now);
