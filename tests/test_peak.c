@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -102,11 +103,50 @@ static void types_and_threads_have_peaks_of_their_own(void **state)
     assert_int_equal(measured, 2);  /* all processors first, then one */
     assert_int_equal(team, 1);
     assert_true(one.flops == 2e9);
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 1e9);
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 2e9);  /* 1e9 was measured, but more threads have at least the peak of fewer */
     assert_int_equal(measured, 2);
     assert_true(find(LS_BF16, all, PEAK_AUTO).flops == 3e9 + 0.5);
-    assert_true(find(LS_F32, 4 * all, PEAK_AUTO).flops == 1e9);  /* more threads than processors reach no more */
+    assert_true(find(LS_F32, 4 * all, PEAK_AUTO).flops == 2e9);  /* more threads than processors reach no more */
     assert_int_equal(measured, 3);
+}
+
+/* One entry in the cache as it was written `ago` seconds before, while others had `busy` of the processors. */
+static void put_entry(double flops, double busy, int64_t ago)
+{
+    struct peak_machine machine;
+    struct peak_entries known = { 0 };
+    char *where = peak_cache_folder();
+
+    assert_non_null(where);
+    OK(file_make_folders(where));
+    peak_machine_find(processors(), &machine);
+    char *path = peak_cache_path(where, &machine);
+    assert_non_null(path);
+    struct peak_entry e = { .type = LS_F32, .threads = processors(), .flops = flops, .busy = busy, .when = (int64_t)time(NULL) - ago };
+    peak_entry_put(&known, &e);
+    OK(peak_cache_write(where, path, &machine, &known));
+    mem_free(path);
+    mem_free(where);
+}
+
+static void busy_peak_is_measured_again_and_the_larger_stays(void **state)
+{
+    int all = processors();
+
+    (void)state;
+    put_entry(5e8, 0.05, 1000);  /* a quiet one */
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 5e8);
+    put_entry(5e8, 0.8, 5);      /* a busy one, too recent */
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 5e8);
+    assert_int_equal(measured, 0);
+    put_entry(5e8, 0.8, 1000);
+    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 1e9);
+    assert_int_equal(measured, 1);
+    put_entry(9e12, 0.8, 1000);
+    struct peak kept = find(LS_F32, all, PEAK_AUTO);
+    assert_true(kept.flops == 9e12);
+    assert_true(kept.busy <= 0.8);
+    assert_int_equal(measured, 2);
 }
 
 static void again_replaces_and_off_measures_nothing(void **state)
@@ -262,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(second_run_measures_nothing, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(types_and_threads_have_peaks_of_their_own, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(busy_peak_is_measured_again_and_the_larger_stays, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, open_folder, close_folder),

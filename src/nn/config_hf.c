@@ -313,9 +313,14 @@ static ls_status read_config(const json_node *o, ls_model *m)
     LS_TRY(want_absent(o, "quantization_config"));
     if (!name && !type)
         return ls_fail(LS_EFORMAT, "neither 'architectures' nor 'model_type' says what it is");
+    if (json_get(o, "model_type") && !type)
+        return ls_fail(LS_EFORMAT, "'model_type' is null; a string is expected");
     for (size_t i = 0; i < COUNT_OF(readers); i++)
-        if (name ? strcmp(name, readers[i].family->hf_architecture) == 0 : strcmp(type, readers[i].family->hf_type) == 0)
+        if (name ? strcmp(name, readers[i].family->hf_architecture) == 0 : strcmp(type, readers[i].family->hf_type) == 0) {
+            if (type && strcmp(type, readers[i].family->hf_type) != 0)
+                return ls_fail(LS_EFORMAT, "'architectures' is '%s', but 'model_type' is '%s'; '%s' is expected", name, type, readers[i].family->hf_type);
             return readers[i].read(o, m);
+        }
     return ls_fail(LS_EUNSUPPORTED, "'%s' is '%s'; GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM and Qwen3MoeForCausalLM are "
                    "supported", name ? "architectures" : "model_type", name ? name : type);
 }

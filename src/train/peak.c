@@ -107,28 +107,54 @@ struct search { struct measuring m; struct peak_machine machine; struct peak_ent
 
 static void note(struct peak *p, const char *text) { snprintf(p->note, sizeof p->note, "%s", text); }
 
+static const double BUSY_MOST = 0.1;      /* share of the processors that others may have while a peak is measured */
+enum { BUSY_SECONDS = 60 };               /* a peak of a busy machine is measured again in a run that starts so much later */
+
+static bool is_good(const struct peak_entry *e)
+{
+    return e->busy <= BUSY_MOST || (int64_t)time(NULL) - e->when < BUSY_SECONDS;
+}
+
+/* A peak is the most that was ever reached: of an older, busy measurement and this one the larger stays. */
+static void keep_best(struct peak_entries *known, struct peak_entry e)
+{
+    const struct peak_entry *old = peak_entry_of(known, e.type, e.threads);
+
+    if (old && old->flops > e.flops) {
+        e.flops = old->flops;
+        e.busy = fmin(e.busy, old->busy);
+    }
+    peak_entry_put(known, &e);
+}
+
 /* The peak of all processors first: they reach their speed under load, and it is what a share of them is held against. */
 static ls_status measure_missing(struct search *s)
 {
     int wanted[2] = { s->machine.processors, s->m.threads }, threads = s->m.threads;
 
     for (int i = wanted[0] == wanted[1]; i < 2; i++) {
-        if (s->mode != PEAK_AGAIN && peak_entry_of(&s->known, s->m.type, wanted[i])) continue;
+        const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, wanted[i]);
+
+        if (s->mode != PEAK_AGAIN && e && is_good(e)) continue;
         s->m.threads = wanted[i];
         LS_TRY(measure(&s->m));
-        peak_entry_put(&s->known, &s->m.entry);
+        if (s->mode == PEAK_AGAIN) peak_entry_put(&s->known, &s->m.entry);
+        else keep_best(&s->known, s->m.entry);
         s->out->measured = true;
     }
     s->m.threads = threads;
     return LS_OK;
 }
 
+/* More threads have at least the peak of fewer. */
 static void take(const struct search *s)
 {
-    const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, s->m.threads);
+    const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, s->m.threads), *fewer;
 
     ASSERT(e);
     s->out->flops = e->flops;
+    for (int n = 1; n < s->m.threads; n++)
+        if ((fewer = peak_entry_of(&s->known, s->m.type, n)) != NULL) s->out->flops = fmax(s->out->flops, fewer->flops);
     s->out->busy = e->busy;
     s->out->when = e->when;
 }

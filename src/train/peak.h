@@ -9,7 +9,8 @@
  *     { "version": 1, "processor": "..", "features": "avx2 fma", "processors": 2, "isa": "avx512",
  *       "peaks": [ { "type": "f32", "threads": 2, "flops": 2.4e11, "busy": 0.01, "when": 1763784000 } ] }
  * A file that cannot be read, is damaged or describes another machine is ignored and replaced; where no file can be written the
- * peak is measured in every run. Neither is a failure.
+ * peak is measured in every run. Neither is a failure. A peak that was measured while other processes had more than a tenth of the
+ * processors is measured again by a run that starts a minute later or more, and the larger of the two stays.
  */
 #ifndef LS_TRAIN_PEAK_H
 #define LS_TRAIN_PEAK_H
