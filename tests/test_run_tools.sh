@@ -37,18 +37,18 @@ expect 1 "absent.txt: cannot open" train absent.txt --run.dir=bad
 expect 0 "val_loss" ckpt list run
 [ "$(wc -l <out.txt)" -eq 3 ] || bad "not a head and two checkpoints: $(cat out.txt)"
 loss=$(tail -n 1 run/metrics.jsonl | sed 's/.*"loss":\([0-9.]*\).*/\1/')
-tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  yes  *dp 1" || bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
-expect 0 "hashes" ckpt list run/checkpoints --verify
+tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  complete  *dp 1" || bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
+expect 0 "verified" ckpt list run/checkpoints --verify
 expect 0 "tp 2" ckpt list run2
 expect 0 '"step":3,"path":"run/checkpoints/step_00000003","saved":"20' ckpt list run --json
-expect 0 '"whole":true,"bytes":' ckpt list run --json
+expect 0 '"whole":true,"verified":false,"bytes":' ckpt list run --json
 cp -r run damaged
 file=$(ls damaged/checkpoints/step_00000006/parameters*)
 head -c 100 "$file" >cut && cp cut "$file"
 expect 0 "DAMAGED" ckpt list damaged
 grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
-grep -q "^ *3 .* yes " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
-expect 0 '"whole":false,"damage":' ckpt list damaged --json
+grep -q "^ *3 .* complete " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
+expect 0 '"whole":false,"verified":false,"damage":' ckpt list damaged --json
 expect 1 "absent: no such folder" ckpt list absent
 expect 1 "no checkpoint here" ckpt list tmp
 

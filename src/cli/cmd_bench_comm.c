@@ -119,8 +119,8 @@ static ls_status check_steps(int ranks)
     if (count == 0) count = 2 * ranks;
     if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
     if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
-    if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks (-n)", rank_shown, ranks);
-    if (root >= ranks) return ls_fail(LS_EINVAL, "--root %" PRId64 ": there are %d ranks (-n)", root, ranks);
+    if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks, numbered from 0", rank_shown, ranks);
+    if (root >= ranks) return ls_fail(LS_EINVAL, "--root %" PRId64 ": there are %d ranks, numbered from 0", root, ranks);
     return LS_OK;
 }
 

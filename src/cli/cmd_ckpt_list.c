@@ -144,15 +144,15 @@ static const char *loss_text(double loss, char out[16])
 
 static void put_table(const struct entry *list, size_t n)
 {
-    printf("%10s  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", "step", "saved (UTC)", "size", "loss", "val_loss", "ranks", "whole", "layout");
+    printf("%10s  %-20s  %9s  %8s  %8s  %5s  %-8s  %s\n", "step", "saved (UTC)", "size", "loss", "val_loss", "ranks", "files", "layout");
     for (size_t i = 0; i < n; i++) {
         const struct entry *e = &list[i];
         char stamp[32], size[16], a[16], b[16], ranks[24];
 
         snprintf(ranks, sizeof ranks, "%" PRId64, e->ranks);
-        printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-7s  %s\n", e->step, stamp_of(e, stamp),
+        printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-8s  %s\n", e->step, stamp_of(e, stamp),
                e->damage[0] ? "-" : text_bytes(size, e->bytes),
-               loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-", e->damage[0] ? "DAMAGED" : verify ? "hashes" : "yes",
+               loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-", e->damage[0] ? "DAMAGED" : verify ? "verified" : "complete",
                e->layout[0] ? e->layout : "-");
         if (e->damage[0]) printf("%12s%s\n", "", e->damage);
     }
@@ -172,6 +172,7 @@ static ls_status put_json(const struct entry *list, size_t n)
         json_put_string(&j, "path", e->path);
         json_put_string(&j, "saved", stamp_of(e, stamp));
         json_put_bool(&j, "whole", !e->damage[0]);
+        json_put_bool(&j, "verified", verify && !e->damage[0]);
         if (e->damage[0]) json_put_string(&j, "damage", e->damage);
         else json_put_int(&j, "bytes", (int64_t)e->bytes);
         if (!isnan(e->loss)) json_put_real(&j, "loss", e->loss);
@@ -221,7 +222,7 @@ static ls_status run(struct invocation *in)
 
 const struct command command_ckpt_list = {
     .name = "ckpt list", .arguments = "RUN", .least = 1, .most = 1,
-    .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether each is whole",
+    .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether its files are complete (--verify: and undamaged)",
     .flags = flags, .run = run,
     .examples =
         "  lockstep ckpt list runs/book\n"

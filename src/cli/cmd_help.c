@@ -159,7 +159,7 @@ static const char run_page[] =
     "{dp cp tp pp ep} (seconds waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time in which there is\n"
     "nothing to do), expert_load (of experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss\n"
     "(where there was an evaluation). Of several ranks step_seconds and time are the mean, memory, comm and axis the largest\n"
-    "rank's; --log.per_rank=true adds a file a rank.\n"
+    "rank's; --log.per_rank=true adds a file a rank. The first line of every start also has run {hosts} (of each rank).\n"
     "\n"
     "A loss or a gradient norm that is NaN or infinite stops a run before the update: the step's micro-batches run once more\n"
     "and the line names the first such value, the operation, block, micro-batch and rank. Parameters, optimizer state and\n"
