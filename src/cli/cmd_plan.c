@@ -181,12 +181,15 @@ static void put_layout(const struct picture *p)
     }
 }
 
-/* What a plan for other machines would have to be told. */
+/* What a plan for other data or other machines would have to be told. */
 static void put_assumed(const struct picture *p)
 {
     const struct config *c = p->config;
     int ranks = p->step->ranks.size;
 
+    if (!p->step->image && !c->data.text[0] && !c->data.tokens[0] && c->model.vocab == 0 && !c->model.hf[0])
+        printf("assumes     a vocabulary of %zu tokens, the preset's; with --data.text=FILE or --data.tokens=FILE it is the data's\n",
+               p->step->model.vocab);
     if (ranks == 1) return;
     printf("assumes     %d ranks on each machine%s, %d thread%s a rank (--machine, --launch.threads)\n", p->local,
            p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");

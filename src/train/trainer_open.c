@@ -442,6 +442,8 @@ static ls_status add_advice(ls_status st)
     char message[700];
 
     snprintf(message, sizeof message, "%s", ls_errmsg());
+    if (strstr(message, "most is in other"))  /* the text and its tokens, which no layout makes smaller */
+        return ls_fail(st, "%s; raise run.memory_limit, or encode the text once with 'lockstep data prepare' and give --data.tokens=FILE", message);
     return ls_fail(st, "%s; recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: "
                    "see 'lockstep plan'", message);
 }
