@@ -127,7 +127,7 @@ static void every_field_is_checked(void **state)
         { "\"extent\":[7,5]", "\"extent\":[7,4]", "28 of 35 elements" },
         { "\"extent\":[7,5]", "\"extent\":[9223372036854775807,5]", "dim 0 has 7" },
         { "\"piece_bytes\":1048576", "\"piece_bytes\":1048576.5", "\"piece_bytes\" is no integer" },
-        { "\"piece_bytes\":1048576", "\"piece_bytes\":0", "\"piece_bytes\" is 0; at least 4096" },
+        { "\"piece_bytes\":1048576", "\"piece_bytes\":0", "\"piece_bytes\" is 0; it must be at least 4096" },
         { "\"piece_bytes\":1048576", "\"piece_bytes\":-1", "\"piece_bytes\" is no integer" },
         { "\"piece_bytes\":1048576,", "", "" },  /* as earlier versions wrote it */
         { "\"header\":\"", "\"header\":\"z", "\"header\" has 33 bytes" },
