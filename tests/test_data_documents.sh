@@ -38,7 +38,7 @@ prepared 7 2 plain.txt --data.special_tokens=parse
 prepared 8 2 plain.txt --end
 prepared 19 1 plain.txt --data.special_tokens=text
 "$lockstep" data prepare out/t.bin --data.text=plain.txt >/dev/null 2>&1
-"$lockstep" data inspect out/t.bin --data.tokenizer=out >out.txt 2>&1
+"$lockstep" data inspect out/t.bin >out.txt 2>&1  # by the tokenizer.json beside it
 grep -q "^special     <|endoftext|> (id 256): 1$" out.txt || bad "inspect: $(cat out.txt)"
 grep -q "^documents   2$" out.txt || bad "inspect: $(cat out.txt)"
 

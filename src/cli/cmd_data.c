@@ -104,7 +104,7 @@ struct view_of_tokens {
     int32_t *first;
     size_t count, bytes;
     char *text;                /* of the first */
-    ls_tokenizer *tokenizer;   /* NULL: none was named */
+    ls_tokenizer *tokenizer;   /* NULL: none was named or found */
     int64_t *times;            /* [vocabulary] how often each id comes */
 };
 
@@ -136,15 +136,29 @@ static const struct added_token *special_at(const struct view_of_tokens *v, size
     return NULL;
 }
 
-/* The first tokens, and their text when a tokenizer was named. */
-static ls_status read_first(const struct config *c, struct view_of_tokens *v)
+/* The tokenizer that was named, or the one beside the token file; *out stays NULL where there is neither. */
+static ls_status find_tokenizer(const struct config *c, const char *file, ls_tokenizer **out)
+{
+    if (strcmp(c->data.tokenizer, "bytes") != 0) return ls_tokenizer_open(c->data.tokenizer, out);
+    const char *slash = strrchr(file, '/');
+    char *folder = slash ? file_path("%.*s", (int)MAX(slash - file, 1), file) : mem_strdup(".");
+    char *beside = folder ? file_path("%s/tokenizer.json", folder) : NULL;
+    ls_status st = !beside ? LS_ENOMEM : file_exists(beside) ? ls_tokenizer_open(folder, out) : LS_OK;
+
+    mem_free(folder);
+    mem_free(beside);
+    return st;
+}
+
+/* The first tokens, and their text when there is a tokenizer. */
+static ls_status read_first(const struct config *c, const char *file, struct view_of_tokens *v)
 {
     v->count = MIN((size_t)show, ls_tokens_count(v->tokens));
     v->first = mem_array(MEM_OTHER, v->count, sizeof *v->first);
     if (!v->first) return LS_ENOMEM;
     if (v->count) LS_TRY(ls_tokens_read(v->tokens, 0, v->count, INT32_MAX, v->first));
-    if (strcmp(c->data.tokenizer, "bytes") == 0) return LS_OK;
-    LS_TRY(ls_tokenizer_open(c->data.tokenizer, &v->tokenizer));
+    LS_TRY(find_tokenizer(c, file, &v->tokenizer));
+    if (!v->tokenizer) return LS_OK;
     LS_TRY(count_tokens(v));
     LS_TRY(ls_tokenizer_decode(v->tokenizer, v->first, v->count, NULL, 0, &v->bytes));
     v->text = mem_zalloc(MEM_OTHER, v->bytes + 1);
@@ -191,6 +205,7 @@ static void put_table(const struct view_of_tokens *v)
     printf("format      %s, %s\n", ls_tokens_format(v->tokens), ls_tokens_type(v->tokens));
     printf("tokens      %s\n", text_count(count, (int64_t)ls_tokens_count(v->tokens)));
     printf("documents   %s\n", text_count(count, (int64_t)ls_tokens_documents(v->tokens)));
+    if (!v->tokenizer) printf("special     not known: there is no tokenizer.json beside the file; give --data.tokenizer=FOLDER\n");
     for (size_t k = 0; v->tokenizer && special_at(v, k); k++) {
         const struct added_token *t = special_at(v, k);
 
@@ -210,7 +225,7 @@ static ls_status run_inspect(struct invocation *in)
     LS_TRY(ls_tokens_open(in->arguments[0], config_format(&in->config), &tokens));
     v.tokens = tokens;
     ls_status st = vocab ? ls_tokens_check(tokens, (int32_t)vocab) : LS_OK;
-    if (st == LS_OK) st = read_first(&in->config, &v);
+    if (st == LS_OK) st = read_first(&in->config, in->arguments[0], &v);
     if (st == LS_OK && json) st = put_json(&v);
     else if (st == LS_OK) put_table(&v);
     mem_free(v.first);
