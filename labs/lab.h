@@ -10,7 +10,7 @@
  *
  * The text of a row may end in its unit: "state of a rank [bytes]". With LAB_JSON=FILE in the environment each row is also written to
  * FILE, a JSON object a line (tools/labs.sh makes docs/labs.md from them). Keys in this order: claim, program, what, unit, relation,
- * claimed, expected, measured, tolerance, why, verdict; numbers are null where there are none. */
+ * claimed, expected, measured, tolerance, why, verdict; a number that does not exist is null. */
 #ifndef LAB_H
 #define LAB_H
 
@@ -45,7 +45,7 @@ static const char *const lab_verdict_names[LAB_VERDICTS] = { "holds", "corrected
 
 struct lab_claim { const char *id, *program, *text; };
 
-/* NAN: there is none. relation: '=' to within tolerance of the number (of 1 where it is 0), '<' below it, '>' above it. */
+/* A number that does not exist is NAN. relation: '=' to within tolerance of the number (of 1 where it is 0), '<' below it, '>' above it. */
 struct lab_row {
     const char *what;
     char relation;

@@ -19,6 +19,26 @@ bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep .; }
 rank() { ranks | sed -n "$(($1 + 1))p"; }
 
+# wait_lines FILE N: until the file has N lines.
+wait_lines() {
+    for i in $(seq 3000); do
+        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return
+        sleep 0.02
+    done
+    bad "$1 never had $2 lines: $(cat err.txt)"
+}
+
+# expect CODE WORDS ARGUMENTS...: the command ends with CODE and prints WORDS; a failure prints one line.
+expect() {
+    code=$1 words=$2
+    shift 2
+    timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
+    got=$?
+    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
+    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
+    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
+}
+
 # The value of the variable that is named.
 options() { eval "echo \$$1"; }
 

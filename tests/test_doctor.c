@@ -61,7 +61,7 @@ static void reduce(int rank, uint64_t sequence, enum call_state end)
 }
 
 /* The process number of a ring becomes that of a process that has ended. */
-static void bury(int rank)
+static void reap(int rank)
 {
     pid_t pid = fork();
     char *path = ring_path(rank);
@@ -99,7 +99,7 @@ static void a_dead_rank_is_named(void **state)
     for (int i = 0; i < RANKS; i++) reduce(i, 40, CALL_DONE);
     for (int i = 0; i < RANKS; i++)
         if (i != 2) reduce(i, 41, CALL_RUNNING);
-    bury(2);
+    reap(2);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.ranks, RANKS);
     assert_int_equal(d.n, 1);
@@ -134,7 +134,7 @@ static void a_job_that_ended_well_has_no_finding(void **state)
     (void)state;
     for (uint64_t k = 1; k <= 2 * CALLS_KEPT; k++)
         for (int i = 0; i < RANKS; i++) reduce(i, k, CALL_DONE);
-    for (int i = 0; i < RANKS; i++) bury(i);
+    for (int i = 0; i < RANKS; i++) reap(i);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
     for (int i = 0; i < RANKS; i++) assert_int_equal(d.patient[i].life, LIFE_DEAD);
@@ -160,7 +160,7 @@ static void disagreeing_calls_are_told(void **state)
     for (int i = 0; i < RANKS; i++) {
         if (i == 3) call_of(i, WORLD, LS_COLLECTIVE_ALL_GATHER, 5, 64, CALL_FAILED);
         else reduce(i, 5, CALL_FAILED);
-        bury(i);
+        reap(i);
     }
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
@@ -190,7 +190,7 @@ static void the_cause_comes_before_what_follows(void **state)
     reduce(0, 1, CALL_RUNNING);
     reduce(1, 1, CALL_RUNNING);
     call_of(2, SHARD, LS_COLLECTIVE_ALL_GATHER, 2, 8, CALL_RUNNING);
-    bury(3);
+    reap(3);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
     assert_said(&d, 0, (const char *[]){ "rank 3 never came to all_gather #2 of shard", "; rank 2 waits in it", "; rank 3 is dead", NULL });
@@ -264,7 +264,7 @@ static void a_finished_run_is_finished(void **state)
     assert_outcome(NULL);  /* one rank is still at it */
     end_rank(3, 200, 0, "");
     assert_outcome("finished at step 200 of 200, exit 0");
-    for (int i = 0; i < RANKS; i++) bury(i);
+    for (int i = 0; i < RANKS; i++) reap(i);
     assert_outcome("finished at step 200 of 200, exit 0");
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     for (int i = 0; i < RANKS; i++) assert_string_equal(doctor_state(&d, i), "finished");
@@ -286,7 +286,7 @@ static void a_killed_rank_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? -1 : 3, "rank 2 was killed by signal 9 (Killed)");
-    for (int i = 0; i < RANKS; i++) bury(i);
+    for (int i = 0; i < RANKS; i++) reap(i);
     assert_outcome("rank 2 ended without a word at step 12");
     write_end("{\"exit\":3,\"line\":\"rank 2 was killed by signal 9 (Killed)\"}");
     assert_outcome("failed at step 12: rank 2 was killed by signal 9 (Killed); exit 3");

@@ -9,14 +9,6 @@ tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq
       --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
 host=$(uname -n)
 
-wait_lines() {
-    for i in $(seq 3000); do
-        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return
-        sleep 0.02
-    done
-    bad "$1 never had $2 lines: $(cat err.txt)"
-}
-
 # told RUN PATTERN...: lines of what the doctor says of it.
 told() {
     run=$1

@@ -4,16 +4,6 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-expect() {
-    code=$1 words=$2
-    shift 2
-    timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
-    got=$?
-    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
-    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
-    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
-}
-
 field() { sed "s/.*\"$1\":\([^,}]*\).*/\1/" out.txt; }
 # near A B BOUND: |A - B| <= BOUND
 near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(d <= e && -d <= e && a != "" && b != "") }'; }

@@ -4,17 +4,6 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-# expect CODE WORDS ARGUMENTS...
-expect() {
-    code=$1 words=$2
-    shift 2
-    timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
-    got=$?
-    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
-    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
-    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
-}
-
 tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1"
 
 # ---- a text without its option ----

@@ -9,14 +9,6 @@ tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq
       --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
 answer="finishing the step and saving it, then leaving; a second SIGINT or SIGTERM leaves at once, without saving"
 
-wait_lines() {
-    for i in $(seq 3000); do
-        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return
-        sleep 0.02
-    done
-    bad "$1 never had $2 lines: $(cat err.txt)"
-}
-
 # ended NAME: $launcher ended with 0 after signal NAME, which was answered once, and $run is saved at its last step.
 ended() {
     wait $launcher

@@ -1,6 +1,6 @@
 /* cmd_ckpt_list.c - `lockstep ckpt list`: the checkpoints of a run, a line each: step, time, size, layout, losses, whether it is whole.
  *
- * The layout is what the config.yaml that lies in the checkpoint says; losses come from the run's metrics.jsonl.
+ * The layout is read from the checkpoint's config.yaml; losses come from the run's metrics.jsonl.
  */
 #include <inttypes.h>
 #include <math.h>

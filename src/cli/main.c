@@ -42,7 +42,7 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return fail(in->command->name, code);
 }
 
-/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is none. */
+/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is not a usage error. */
 static enum exit_code exit_code_of(ls_status st, bool usage)
 {
     if (st >= 0) return EXIT_DONE;

@@ -42,7 +42,7 @@ void board_wait(struct board *b, const struct call_record *r, int peer);  /* r N
 
 /* Copies a board that its rank may be writing. waits is CALL_NONE where the rank was stopped while it wrote. */
 void board_copy(const struct board *b, struct board_seen *out);
-/* The place of a group on a copy; -1: it is none of its groups. */
+/* The place of a group on a copy; -1 if the rank is not in that group. */
 int  board_find(const struct board_seen *s, uint64_t group);
 
 #endif
