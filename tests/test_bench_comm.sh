@@ -52,7 +52,7 @@ expect 2 "'4x' is no number of bytes" --min 4x
 expect 2 "--min 4KiB is more than --max 1KiB" --min 4KiB --max 1KiB
 expect 2 "no type 'f31'" --type f31
 expect 2 "neither comm nor plain" --memory swap
-expect 2 "ring rounds bf16 on the way" --type bf16 --algorithm ring
+expect 2 "ring rounds bf16 between its steps; use direct" --type bf16 --algorithm ring
 expect 2 "--write is for --tune" --write x
 expect 2 "for --print-steps" --count 3
 
@@ -91,13 +91,31 @@ grep -q "# Out of bounds values : 0 OK" out.txt || bad "sendrecv is wrong: $(cat
 awk '/^ / && ($7 != $8 || $9 != 0) { exit 1 }' out.txt || bad "sendrecv: busbw is algbw: $(cat out.txt)"
 expect 0 '"op":"sendrecv","ranks":2' -n 2 --op sendrecv --json -b 64 -e 64 --iters 2
 expect 2 "-n 100 would start so many ranks; for iterations write --iters 100" -b 8 -e 128M -n 100
-expect 2 "it is for -g" -t 2
+expect 2 "-t 2 needs -g" -t 2
+expect 2 "--nthreads 2 needs -g" --nthreads=2
 expect 2 "'prod' is not measured here" -n 2 -o prod
-expect 2 "there is no type 'int8'; write float" -n 2 -d int8
+expect 2 "-d: there is no type 'int8'; write float" -n 2 -d int8
+expect 2 "--datatype: there is no type 'int8'; write float" -n 2 --datatype=int8
+expect 2 "-b: '4x' is no number of bytes" -n 2 -b 4x
+expect 2 "--maxbytes: '4x' is no number of bytes" -n 2 --maxbytes 4x
+expect 2 "-b 4K is more than --max 1K" -n 2 -b 4K --max 1K
+expect 2 "-o: there is no operation 'sun'" -n 2 -o sun
+expect 2 "-w: 'x' is not a whole number" -n 2 -w x
+expect 2 "--iters: 0 is out of range" -n 2 --iters 0
+expect 2 "-n 2 and -n 100 are both given: -n sets the ranks, and --iterations the calls that are timed; write -n 2 --iterations 100" -n 2 -b 8 -n 100
+expect 0 "4 timed" -n 2 -n 2 -b 8 -e 8 --iters 4
+expect 2 "unexpected argument 'sendrecv'; did you mean '--op=sendrecv'?" sendrecv -n 2
+expect 2 "unexpected argument 'all_gather'; did you mean '--op=all_gather'?" -n 2 all_gather
+expect 2 "unexpected argument '4'; did you mean '-n 4'?" 4
+expect 2 "unexpected argument 'x.txt'; usage: lockstep bench comm" x.txt
+expect 2 "-n needs a value: the number of ranks, as in -n 4 (with -g: of iterations)" -n
+expect 2 "-n needs a value: the number of ranks" -n --op sendrecv
+expect 2 "-n: 'sendrecv' is not a number; -n needs the number of ranks" -n sendrecv
 expect 2 "use -c 0, or 2, 4, 8 ranks" -n 3 -o avg
-expect 2 "it is for --op broadcast" -n 2 -r 1
+expect 2 "-r 1 needs --op broadcast" -n 2 -r 1
+expect 2 "--root 1 needs --op broadcast" -n 2 --root 1
 expect 2 "there are 2 ranks" -n 2 --op broadcast -r 2
-expect 2 "goes with neither --factor" -n 2 -i 1K -f 2
+expect 2 "-i cannot be combined with -f" -n 2 -i 1K -f 2
 expect 2 "send has no bytes to time; sendrecv does both" -n 2 --op send
 
 # ---- choices ----

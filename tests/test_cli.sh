@@ -80,7 +80,7 @@ expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
     "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
 expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny --parallel.dp=4
-expect 2 "launch.ranks: 'x' is not a whole number" "$lockstep" train $tiny -n x
+expect 2 "-n: 'x' is not a number" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
 expect 2 "too few arguments" "$lockstep" generate
@@ -181,6 +181,8 @@ cmp -s one.txt two.txt || bad "the same seed gives another text"
 expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
 [ -s logits.safetensors ] || bad "no logits"
 expect 2 "300" "$lockstep" generate straight --ids 300
+expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" "$lockstep" generate straight --prompt "Line" --tokens 999
+[ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
 expect 2 "no list of token ids" "$lockstep" generate straight --ids a,b
 expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
 expect 0 "hf: written" "$lockstep" ckpt export straight --to hf

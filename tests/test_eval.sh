@@ -35,6 +35,8 @@ tokens=$(wc -c <part.txt)
 expect 0 '"loss":' eval run --data.text=part.txt --json
 [ "$(($(field tokens) + $(field tokens_left_over) + 1))" -eq "$tokens" ] || bad "not all of $tokens tokens: $(cat out.txt)"
 whole=$(field loss)
+expect 0 '"loss":' eval run part.txt --json
+[ "$(field loss)" = "$whole" ] || bad "a plain argument is another text: $(field loss), not $whole"
 expect 0 "hf: written" ckpt export run --to hf
 expect 0 '"loss":' eval hf --data.text=part.txt --data.seq_len=16 --precision.compute=fp32 --json
 near "$(field loss)" "$whole" 1e-6 || bad "exported: $(field loss), not $whole"
@@ -51,6 +53,8 @@ expect 2 "parallel.zero=1 does nothing here" eval run -n 2 --parallel.zero=1
 expect 2 "model.heads=4 over parallel.tp=8" eval run -n 8 --parallel.tp=8
 expect 2 "does nothing in 'eval'" eval run --optim.lr=1
 expect 1 "no checkpoint here" eval tmp
+expect 2 "run is a run's folder, not a text; name a file" eval run run
+expect 1 "absent.txt: cannot open" eval run absent.txt
 expect 1 "absent.txt: cannot open" eval run --data.text=absent.txt
 
 [ $failures -eq 0 ] || exit 1

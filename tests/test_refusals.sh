@@ -58,6 +58,10 @@ train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe
 train --data.tokens=x|data.text and data.tokens
 train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4
 train -n 2 --parallel.tp=3|does not hold|3
+train -n|-n needs a value|the number of ranks
+train -n --parallel.zero=1|-n needs a value|the number of ranks
+train -n text.txt|-n: 'text.txt' is not a number|the number of ranks
+train -n -1|-n: launch.ranks: -1 is out of range
 train --parallel.zero=1|parallel.zero|one rank
 train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
 train -n 2 --parallel.ep=2|parallel.ep=2|no experts
@@ -80,6 +84,15 @@ plan --model.heads=5|model.heads=5|use 4 or 8
 plan --optim.name=lamb --optim.momentum=0.5|optim.momentum|sgd
 plan --data.seq_len=999999|data.seq_len=999999|positions
 plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|2 chunks
+plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
+plan text.txt text.txt|data.text takes one
+plan text.txt --data.text=text.txt|'text.txt' and --data.text are both given
+plan base.yaml|base.yaml is a config, not a text|--config base.yaml
+plan tmp|tmp is a folder, not a text
+train gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
+eval absent text.txt text.txt|data.text takes one
+bench train text.txt|unexpected argument 'text.txt'
+generate x --tokens many|--tokens: 'many' is not a whole number
 bench train --model.preset=gpt5|model.preset|'gpt5'
 bench train --optim.name=sgd --optim.nesterov=true --optim.momentum=0|optim.nesterov=true|0.9
 parity --a "" --b "model.preset=gpt5"|--b|model.preset|'gpt5'
@@ -110,11 +123,18 @@ END
 printf '{' >broken.json
 refused 1 "--run.dir=bad" <<'END'
 train --data.text=absent.txt|absent.txt|cannot open
+train absent.txt|absent.txt|cannot open
 train --data.text=text.txt --model.hf=absent|absent
 train --data.text=text.txt --model.hf=broken.json|broken.json
 train --data.text=text.txt --data.tokenizer=absent.json|absent.json
 train --data.tokens=absent.bin|absent.bin
 train --data.text=text.txt --checkpoint.resume=absent|absent
+END
+
+refused 1 "" <<'END'
+plan absent.txt|absent.txt|cannot open
+ckpt list text.txt|text.txt is a file|the folder of a run
+ckpt list absent|absent: no such folder
 END
 
 [ $failures -eq 0 ] || exit 1

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 /* ---- flags ---- */
@@ -62,39 +64,50 @@ static ls_status fail_unknown(const struct command *c, const char *name, const c
     return ls_fail(LS_EINVAL, "unknown flag '--%s'; see 'lockstep %s --help'", name, c->name);
 }
 
-static ls_status set_int(const struct flag *f, const char *text)
+/* typed: the flag as it was written, "-b" or "--minbytes". */
+static ls_status fail_range(const struct flag *f, const char *typed, const char *text)
+{
+    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %.15g, at most %.15g", typed, text, f->least, f->most);
+}
+
+static ls_status set_int(const struct flag *f, const char *typed, const char *text)
 {
     int64_t value;
 
-    if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a whole number", f->name, text);
-    if ((double)value < f->least || (double)value > f->most)
-        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least,
-                       f->most);
+    if (!text_read_int(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number", typed, text);
+    if ((double)value < f->least || (double)value > f->most) return fail_range(f, typed, text);
     *(int64_t *)f->value = value;
     return LS_OK;
 }
 
-static ls_status set_real(const struct flag *f, const char *text)
+static ls_status set_real(const struct flag *f, const char *typed, const char *text)
 {
     double value;
 
-    if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "--%s: '%s' is not a number", f->name, text);
-    if (value < f->least || value > f->most)
-        return ls_fail(LS_EINVAL, "--%s: %s is out of range: at least %.15g, at most %.15g", f->name, text, f->least,
-                       f->most);
+    if (!text_read_real(text, &value)) return ls_fail(LS_EINVAL, "%s: '%s' is not a number", typed, text);
+    if (value < f->least || value > f->most) return fail_range(f, typed, text);
     *(double *)f->value = value;
     return LS_OK;
 }
 
-static ls_status set_flag(const struct flag *f, const char *text)
+static ls_status set_flag(struct invocation *in, const struct flag *f, const char *typed, const char *text)
 {
+    snprintf(in->typed[f - in->command->flags], TYPED_ROOM, "%s", typed);
     switch (f->kind) {
     case FLAG_SWITCH: *(bool *)f->value = true; return LS_OK;
-    case FLAG_INT:    return set_int(f, text);
-    case FLAG_REAL:   return set_real(f, text);
+    case FLAG_INT:    return set_int(f, typed, text);
+    case FLAG_REAL:   return set_real(f, typed, text);
     case FLAG_STRING: *(const char **)f->value = text; return LS_OK;
     }
     return LS_EINVAL;
+}
+
+const char *args_typed(const struct invocation *in, const char *flag)
+{
+    const struct flag *f = find_flag(in->command->flags, flag, strlen(flag));
+
+    ASSERT(f);
+    return in->typed[f - in->command->flags];
 }
 
 /* ---- one argument after the other ---- */
@@ -117,17 +130,17 @@ static const char *value_there(const struct reader *r, const char *name, size_t 
     return r->at + 1 < r->argc && r->argv[r->at + 1][0] != '-' ? r->argv[r->at + 1] : NULL;
 }
 
-static ls_status take_flag(struct reader *r, const char *name)
+static ls_status take_flag(struct reader *r, struct invocation *in, const char *name)
 {
     size_t length = strcspn(name, "=");
     const struct flag *f = find_name(r->command, name, length);
-    char copy[64];
+    char typed[64];
 
-    snprintf(copy, sizeof copy, "%.*s", (int)MIN(length, (size_t)60), name);
-    if (!f) return fail_unknown(r->command, copy, value_there(r, name, length));
-    if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "--%s takes no value", f->name);
+    snprintf(typed, sizeof typed, "--%.*s", (int)MIN(length, (size_t)60), name);
+    if (!f) return fail_unknown(r->command, typed + 2, value_there(r, name, length));
+    if (f->kind == FLAG_SWITCH && name[length] == '=') return ls_fail(LS_EINVAL, "%s takes no value", typed);
     const char *value = f->kind == FLAG_SWITCH ? "" : value_of(r, name, length);
-    return value ? set_flag(f, value) : LS_EINVAL;
+    return value ? set_flag(in, f, typed, value) : LS_EINVAL;
 }
 
 /* -lr 0.1, -json: one dash where two are meant. */
@@ -143,11 +156,11 @@ static ls_status fail_dash(const struct reader *r, const char *a)
 }
 
 /* -b 8, -b8 */
-static ls_status take_letter(struct reader *r, const struct flag *f, const char *a)
+static ls_status take_letter(struct reader *r, struct invocation *in, const struct flag *f, const char *a)
 {
-    const char *value = a[2] ? a + 2 : r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+    const char *value = a[2] ? a + 2 : r->at + 1 < r->argc ? r->argv[++r->at] : NULL, typed[] = { '-', a[1], '\0' };
 
-    return value ? set_flag(f, value) : ls_fail(LS_EINVAL, "-%c needs a value: --%s %s", a[1], f->name, f->metavar);
+    return value ? set_flag(in, f, typed, value) : ls_fail(LS_EINVAL, "%s needs a value: --%s %s", typed, f->name, f->metavar);
 }
 
 /* True when the argument was one that all commands know. */
@@ -167,15 +180,26 @@ static bool is_config(const struct command *c, const char *a)
     return c->verb && strncmp(a, "--config", 8) == 0 && (a[8] == '\0' || a[8] == '=');
 }
 
+static bool starts_number(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    return *text >= '0' && *text <= '9';
+}
+
 /* -n 4, -n4 */
 static ls_status take_ranks(struct reader *r, struct invocation *in)
 {
-    const char *a = r->argv[r->at] + 2, *value = *a ? a : r->at + 1 < r->argc ? r->argv[++r->at] : NULL;
+    const char *a = r->argv[r->at] + 2, *value = *a ? a : r->at + 1 < r->argc ? r->argv[r->at + 1] : NULL;
+    const char *counts = r->command->n_counts ? r->command->n_counts : "the number of ranks, as in -n 4";
+    int64_t before = in->short_ranks ? in->config.launch.ranks : 0;
 
-    if (!value) return ls_fail(LS_EINVAL, "-n needs a value: the number of ranks");
+    if (!value || (*value == '-' && !starts_number(value))) return ls_fail(LS_EINVAL, "-n needs a value: %s", counts);
+    if (!starts_number(value)) return ls_fail(LS_EINVAL, "-n: '%s' is not a number; -n needs %s", value, counts);
+    r->at += *a == '\0';
+    if (options_set(&in->options, "launch.ranks", value, "command line") != LS_OK) return ls_fail_at(LS_EINVAL, "-n");
+    if (before && before != in->config.launch.ranks) in->earlier_ranks = before;
     in->short_ranks = true;
-    if (options_set(&in->options, "launch.ranks", value, "command line") == LS_OK) return LS_OK;
-    return ls_fail_at(LS_EINVAL, "-n");
+    return LS_OK;
 }
 
 static bool has_ranks(const struct command *c)
@@ -187,14 +211,21 @@ static bool has_ranks(const struct command *c)
     return false;
 }
 
-static ls_status take_plain(const char *a, struct invocation *in)
+/* One argument too many: one text too many, or what this command takes in another way. */
+static ls_status fail_plain(const char *a, const struct invocation *in)
 {
     const struct command *c = in->command;
+    char meant[160];
 
-    if (in->count == c->most && c->plain && in->count)
-        return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[0], a, c->plain);
-    if (in->count == c->most)
-        return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
+    if (c->plain && in->count > c->least)
+        return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[in->count - 1], a, c->plain);
+    if (c->meant && c->meant(a, meant, sizeof meant)) return ls_fail(LS_EINVAL, "unexpected argument '%s'; did you mean '%s'?", a, meant);
+    return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
+}
+
+static ls_status take_plain(const char *a, struct invocation *in)
+{
+    if (in->count == in->command->most) return fail_plain(a, in);
     in->arguments[in->count++] = a;
     return LS_OK;
 }
@@ -210,11 +241,12 @@ static ls_status take(struct reader *r, struct invocation *in)
         r->at--;
         return LS_OK;
     }
-    if (strncmp(a, "--", 2) == 0) return take_flag(r, a + 2);
+    if (r->command->dashes && a[0] == '-' && !find_name(r->command, a + 2, strlen(a) > 2 ? strlen(a + 2) : 0)) return take_plain(a, in);
+    if (strncmp(a, "--", 2) == 0) return take_flag(r, in, a + 2);
     if (strncmp(a, "-n", 2) == 0 && has_ranks(r->command)) return take_ranks(r, in);
     if (a[0] == '-' && a[1] != '-' && a[1] != '\0') {
         const struct flag *letter = find_letter(r->command, a[1]);
-        if (letter) return take_letter(r, letter, a);
+        if (letter) return take_letter(r, in, letter, a);
         if (a[2] != '\0') return fail_dash(r, a);
     }
     if (a[0] == '-' && a[1] != '\0')
@@ -222,15 +254,20 @@ static ls_status take(struct reader *r, struct invocation *in)
     return take_plain(a, in);
 }
 
-/* A plain argument that stands for an option; it beats files, and must not contradict the option itself. */
+/* The last plain argument stands for an option; it beats files, and must not contradict the option itself. */
+static const char *plain_text(const struct invocation *in)
+{
+    return in->command->plain && in->count > in->command->least ? in->arguments[in->command->least] : NULL;
+}
+
 static ls_status take_option(struct invocation *in)
 {
-    const char *name = in->command->plain;
+    const char *name = in->command->plain, *text = plain_text(in);
 
-    if (!name || in->count == 0) return LS_OK;
+    if (!text) return LS_OK;
     if (strcmp(options_origin(&in->options, name), "command line") == 0)
-        return ls_fail(LS_EINVAL, "'%s' and --%s are both given; leave one out", in->arguments[0], name);
-    return options_set(&in->options, name, in->arguments[0], "command line");
+        return ls_fail(LS_EINVAL, "'%s' and --%s are both given; leave one out", text, name);
+    return options_set(&in->options, name, text, "command line");
 }
 
 static ls_status load_files(struct reader r, struct invocation *in)
@@ -257,6 +294,10 @@ static ls_status read_all(struct reader r, struct invocation *in)
 ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out)
 {
     *out = (struct invocation){ .command = c, .argc = argc, .argv = argv, .words = words };
+    for (size_t i = 0; c->flags && c->flags[i].name; i++) {
+        ASSERT(i < FLAGS_MOST && strlen(c->flags[i].name) + 3 <= TYPED_ROOM);
+        snprintf(out->typed[i], TYPED_ROOM, "--%s", c->flags[i].name);
+    }
     if (c->verb) LS_TRY(options_open(config_table(), &out->config, c->verb, &out->options));
     ls_status st = read_all((struct reader){ c, argc - words, argv + words, 0 }, out);
     if (st != LS_OK) args_close(out);
@@ -265,8 +306,36 @@ ls_status args_parse(const struct command *c, int words, int argc, char *const a
 
 void args_close(struct invocation *in) { options_close(&in->options); }
 
+static bool ends_in(const char *text, const char *end)
+{
+    return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* data.text, where a plain argument can set it: `train runs/book`, `plan book.yaml` and `plan gpt2-124m` are about no text. */
+static ls_status check_text(const struct invocation *in)
+{
+    const char *text = in->config.data.text, *plain = plain_text(in);
+    const char *use = in->command->verb == VERB_TRAIN ? "to resume it" : in->command->verb == VERB_PLAN ? "to plan it" : NULL;
+    char *config;
+
+    if (file_is_folder(text)) {
+        config = file_path("%s/config.yaml", text);
+        if (!config) return LS_ENOMEM;
+        bool run = file_exists(config);
+        ls_status st = run && use ? ls_fail(LS_EINVAL, "%s is a run's folder, not a text; %s: lockstep %s --config %s", text, use, in->command->name, config)
+                                  : ls_fail(LS_EINVAL, "%s is a %sfolder, not a text; name a file", text, run ? "run's " : "");
+        mem_free(config);
+        return st;
+    }
+    if (ends_in(text, ".yaml")) return ls_fail(LS_EINVAL, "%s is a config, not a text; write --config %s", text, text);
+    if (!plain || file_exists(plain)) return LS_OK;
+    if (config_is_preset(plain)) return ls_fail(LS_EINVAL, "'%s' is a model, not a text; write --model.preset=%s", plain, plain);
+    return ls_fail(LS_EIO, "%s: cannot open: No such file or directory", plain);
+}
+
 ls_status args_check(struct invocation *in)
 {
+    if (in->command->plain) LS_TRY(check_text(in));
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
     config_apply(&in->config, in->command->verb, in->world.local_size);
     return config_check(&in->config, in->command->verb);

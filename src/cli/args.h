@@ -33,7 +33,10 @@ struct command {
     int                 least, most;/* plain arguments */
     const char         *summary;    /* one line, no full stop */
     unsigned            verb;       /* whose options of the table; 0: none */
-    const char         *plain;      /* option that a plain argument sets, as --OPTION=ARGUMENT would; NULL: none */
+    const char         *plain;      /* option that a plain argument after the first `least` sets, as --OPTION=ARGUMENT would; NULL: none */
+    bool              (*meant)(const char *argument, char *out, size_t room);  /* the flag that one argument too many was meant for; NULL: not known */
+    const char         *n_counts;   /* what -n counts, where that is not ranks alone; NULL */
+    bool                dashes;     /* arguments may begin with dashes: `help --zero` */
     const struct flag  *flags;
     const struct flag_alias *aliases;  /* NULL: none */
     const char *const  *common;     /* options that the short help shows; ended by NULL */
@@ -47,7 +50,7 @@ struct command {
                                                             NULL: runs alone */
 };
 
-enum { ARGUMENTS_MOST = 8 };
+enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 32, TYPED_ROOM = 24 };
 
 struct invocation {
     const struct command *command;
@@ -57,6 +60,8 @@ struct invocation {
     int            count;
     bool           quiet, verbose;
     bool           short_ranks;  /* launch.ranks was written as -n N */
+    int64_t        earlier_ranks;  /* the last -n N of another number before that; 0: none */
+    char           typed[FLAGS_MOST][TYPED_ROOM];  /* the command's flags as they were written: see args_typed() */
     bool           short_help, long_help, print_config;
     struct world   world;    /* where this process stands among the ranks that were started */
     int            argc;     /* as the process got them */
@@ -69,6 +74,8 @@ struct invocation {
 /* words: of argv that name program and command. Every failure is a usage error. */
 ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out);
 void      args_close(struct invocation *in);
+/* A flag as it was written, for messages: "-b", "--minbytes"; "--min" where it was not. */
+const char *args_typed(const struct invocation *in, const char *flag);
 /* The checks of a command's options, with effect on this process (threads, memory limit); in front of command->check. */
 ls_status args_check(struct invocation *in);
 /* For what a command can only find out by opening what its arguments name: LS_EINVAL is then the arguments' fault. Returns st. */

@@ -81,12 +81,15 @@ static ls_status complete(struct invocation *in)
     bool started = in->world.launcher != LAUNCHER_NONE;
     bool short_sizes = step_text || strcmp(min_text, "1KiB") != 0 || strcmp(max_text, "256MiB") != 0;
 
-    if (threads && !gpus) return ls_fail(LS_EINVAL, "-t %" PRId64 ": it is for -g, which gives the ranks", threads);
+    if (in->earlier_ranks)
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " and -n %" PRId64 " are both given: -n sets the ranks, and --iterations the calls that are timed; write "
+                       "-n %" PRId64 " --iterations %" PRId64, in->earlier_ranks, said, MIN(in->earlier_ranks, said), MAX(in->earlier_ranks, said));
+    if (threads && !gpus) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs -g, which sets the ranks", args_typed(in, "nthreads"), threads);
     if (gpus && said && !in->short_ranks)
-        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and -g %" PRId64 " both give the ranks; leave one out", said, gpus);
+        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and %s %" PRId64 " both set the ranks; leave one out", said, args_typed(in, "ngpus"), gpus);
     if (gpus && said && iterations)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " and --iterations %" PRId64 " are both given, and with -g both count iterations; leave one out", said,
-                       iterations);
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out", said,
+                       args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
     if (gpus && said) iterations = said;
     if (!iterations) iterations = USUAL_ITERATIONS;
     if (gpus && (said || !started))
@@ -100,6 +103,19 @@ static ls_status complete(struct invocation *in)
     return LS_OK;
 }
 
+/* Words without a flag: an operation, a number of ranks. */
+static bool meant(const char *argument, char *out, size_t room)
+{
+    ls_collective op;
+    ls_redop redop;
+    int64_t n;
+
+    if (text_read_int(argument, &n) && n > 0) snprintf(out, room, "-n %" PRId64, n);
+    else if (strcmp(argument, "sendrecv") == 0 || comm_read_op("--op", argument, &op, &redop) == LS_OK) snprintf(out, room, "--op=%s", argument);
+    else return false;
+    return true;
+}
+
 static ls_status check_algorithm(void)
 {
     ls_status st;
@@ -111,59 +127,66 @@ static ls_status check_algorithm(void)
     return LS_OK;
 }
 
-static ls_status check_steps(int ranks)
+static ls_status check_steps(const struct invocation *in, int ranks)
 {
-    LS_TRY(comm_read_op("print-steps", print_steps, &asked.op, NULL));
+    LS_TRY(comm_read_op("--print-steps", print_steps, &asked.op, NULL));
     LS_TRY(check_algorithm());
     if (ranks > STEPS_RANKS_MOST) return ls_fail(LS_EINVAL, "-n %d: steps are printed of at most %d ranks", ranks, STEPS_RANKS_MOST);
     if (count == 0) count = 2 * ranks;
     if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
     if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
     if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks, numbered from 0", rank_shown, ranks);
-    if (root >= ranks) return ls_fail(LS_EINVAL, "--root %" PRId64 ": there are %d ranks, numbered from 0", root, ranks);
+    if (root >= ranks) return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %d ranks, numbered from 0", args_typed(in, "root"), root, ranks);
     return LS_OK;
 }
 
-static ls_status check_sizes(void)
+static ls_status check_sizes(const struct invocation *in)
 {
-    LS_TRY(comm_read_bytes("min", min_text, &asked.min));
-    LS_TRY(comm_read_bytes("max", max_text, &asked.max));
-    if (asked.min > asked.max) return ls_fail(LS_EINVAL, "--min %s is more than --max %s", min_text, max_text);
-    if (step_text && (factor || tune)) return ls_fail(LS_EINVAL, "--stepbytes goes with neither --factor nor --tune");
-    if (step_text) LS_TRY(comm_read_bytes("stepbytes", step_text, &asked.step));
+    const char *min = args_typed(in, "min"), *max = args_typed(in, "max"), *step = args_typed(in, "stepbytes");
+
+    LS_TRY(comm_read_bytes(min, min_text, &asked.min));
+    LS_TRY(comm_read_bytes(max, max_text, &asked.max));
+    if (asked.min > asked.max) return ls_fail(LS_EINVAL, "%s %s is more than %s %s", min, min_text, max, max_text);
+    if (step_text && (factor || tune))
+        return ls_fail(LS_EINVAL, "%s cannot be combined with %s", step, factor ? args_typed(in, "factor") : "--tune");
+    if (step_text) LS_TRY(comm_read_bytes(step, step_text, &asked.step));
     if (!factor) factor = USUAL_FACTOR;
     return LS_OK;
 }
 
 static bool sums(void) { return asked.op == LS_COLLECTIVE_ALL_REDUCE || asked.op == LS_COLLECTIVE_REDUCE_SCATTER; }
 
-static ls_status check_reduction(int64_t ranks)
+static ls_status check_reduction(const struct invocation *in, int64_t ranks)
 {
-    if (asked.redop != LS_SUM && !sums()) return ls_fail(LS_EINVAL, "--op %s: it is for all_reduce and reduce_scatter", operation);
+    const char *op = args_typed(in, "op"), *of = args_typed(in, "root");
+
+    if (asked.redop != LS_SUM && !sums()) return ls_fail(LS_EINVAL, "%s %s needs a reduction: all_reduce or reduce_scatter", op, operation);
     if (asked.redop == LS_AVG && checks && (ranks & (ranks - 1)))
-        return ls_fail(LS_EINVAL, "--op avg with -n %" PRId64 ": thirds are not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 "
-                       "ranks", ranks);
-    if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "--root %" PRId64 ": it is for --op broadcast", root);
-    if (root >= ranks && ranks > 1) return ls_fail(LS_EINVAL, "--root %" PRId64 ": there are %" PRId64 " ranks (-n)", root, ranks);
+        return ls_fail(LS_EINVAL, "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 "
+                       "ranks", op, ranks);
+    if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
+    if (root >= ranks && ranks > 1) return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
     return LS_OK;
 }
 
-static ls_status check_times(int64_t ranks)
+static ls_status check_times(const struct invocation *in, int64_t ranks)
 {
+    const char *op = args_typed(in, "op"), *type = args_typed(in, "type");
+
     if (strcmp(operation, "sendrecv") == 0) asked.op = LS_COLLECTIVE_SEND;
-    else LS_TRY(comm_read_op("op", operation, &asked.op, &asked.redop));
+    else LS_TRY(comm_read_op(op, operation, &asked.op, &asked.redop));
     if (strcmp(operation, "sendrecv") != 0 && (!comm_times_has(asked.op) || asked.op == LS_COLLECTIVE_SEND))
-        return ls_fail(LS_EINVAL, "--op: %s has no bytes to time%s", operation,
+        return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", op, operation,
                        asked.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
     LS_TRY(check_algorithm());
-    LS_TRY(check_sizes());
-    LS_TRY(comm_read_type(type_name, &asked.type));
-    LS_TRY(check_reduction(ranks));
+    LS_TRY(check_sizes(in));
+    LS_TRY(comm_read_type(type, type_name, &asked.type));
+    LS_TRY(check_reduction(in, ranks));
     if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)
         return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
     bool half = asked.type == LS_BF16 || asked.type == LS_F16;
     if (half && sums() && asked.algorithm && !asked.algorithm->half)
-        return ls_fail(LS_EINVAL, "--algorithm %s rounds %s on the way: direct sums it in f32", algorithm_name, type_name);
+        return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name, type_name, type);
     if (ranks < 2)
         return ls_fail(LS_EINVAL, "one rank sends nothing: there is nothing to measure; start more, as in: lockstep bench comm -n 2");
     return LS_OK;
@@ -177,7 +200,7 @@ static ls_status check_comm(const struct invocation *in)
     if (write_path && !tune) return ls_fail(LS_EINVAL, "--write is for --tune");
     if (choices_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--choices goes with neither --tune nor --algorithm");
     if (choices_path) LS_TRY(algorithm_load_choices(choices_path));
-    return print_steps ? check_steps((int)in->config.launch.ranks) : check_times(in->config.launch.ranks);
+    return print_steps ? check_steps(in, (int)in->config.launch.ranks) : check_times(in, in->config.launch.ranks);
 }
 
 /* ---- the table ---- */
@@ -333,7 +356,7 @@ static ls_status launch_comm(struct invocation *in) { return print_steps ? run_c
 const struct command command_bench_comm = {
     .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",
     .verb = VERB_BENCH, .flags = flags, .aliases = aliases, .common = common, .complete = complete,
-    .check = check_comm, .run = run_comm, .launch = launch_comm,
+    .meant = meant, .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)", .check = check_comm, .run = run_comm, .launch = launch_comm,
     .examples =
         "  lockstep bench comm -n 4\n"
         "  lockstep bench comm -g 4 -b 8 -e 128M -f 2 -n 50 -w 5 -c 1 -o sum -d float      as nccl-tests' all_reduce_perf\n"

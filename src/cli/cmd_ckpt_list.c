@@ -45,7 +45,8 @@ static ls_status root_of(const char *where, char **out)
         return LS_OK;
     }
     mem_free(inside);
-    if (!file_is_folder(where)) return ls_fail(LS_EIO, "%s: no such folder", where);
+    if (!file_is_folder(where))
+        return ls_fail(LS_EIO, file_exists(where) ? "%s is a file; name the folder of a run or of its checkpoints" : "%s: no such folder", where);
     *out = mem_strdup(where);
     return *out ? LS_OK : LS_ENOMEM;
 }

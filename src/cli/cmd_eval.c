@@ -204,12 +204,12 @@ static ls_status run(struct invocation *in)
 static ls_status launch(struct invocation *in) { return launching_run(in, NULL, NULL); }
 
 const struct command command_eval = {
-    .name = "eval", .arguments = "MODEL", .least = 1, .most = 1,
+    .name = "eval", .arguments = "MODEL [TEXT]", .least = 1, .most = 2, .plain = "data.text",
     .summary = "loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
     .verb = VERB_EVAL, .flags = flags, .common = common, .complete = complete, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep eval runs/book                                          its validation data, newest checkpoint\n"
-        "  lockstep eval runs/book --data.text=other.txt                    all of another text\n"
+        "  lockstep eval runs/book other.txt                                all of another text, the same as --data.text=other.txt\n"
         "  lockstep eval runs/book --checkpoint 500 --json\n"
         "  lockstep eval runs/book -n 4 --parallel.tp=2\n"
         "  lockstep eval hf/gpt2 --data.text=book.txt --data.seq_len=1024\n",

@@ -341,7 +341,7 @@ static ls_status check(const struct invocation *in)
 }
 
 const struct command command_plan = {
-    .name = "plan", .arguments = "", .summary = "say what a training step will hold and do, without doing it",
+    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "say what a training step will hold and do, without doing it",
     .verb = VERB_PLAN, .flags = flags, .common = common, .check = check, .run = run,
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"

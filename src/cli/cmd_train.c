@@ -117,27 +117,7 @@ static ls_status launch(struct invocation *in)
     return st;
 }
 
-/* `train runs/book` and `train book.yaml` are about a run or a config, not about a text. */
-static ls_status check_text(const struct config *c)
-{
-    size_t length = strlen(c->data.text);
-    char *config = file_path("%s/config.yaml", c->data.text);
-    ls_status st = config ? LS_OK : LS_ENOMEM;
-
-    if (st == LS_OK && length && file_is_folder(c->data.text))
-        st = file_exists(config) ? ls_fail(LS_EINVAL, "%s is a run's folder, not a text; to resume it: lockstep train --config %s", c->data.text, config)
-                                 : ls_fail(LS_EINVAL, "%s is a folder, not a text; name a file", c->data.text);
-    else if (st == LS_OK && length > 5 && strcmp(c->data.text + length - 5, ".yaml") == 0)
-        st = ls_fail(LS_EINVAL, "%s is a config, not a text; write --config %s", c->data.text, c->data.text);
-    mem_free(config);
-    return st;
-}
-
-static ls_status check(const struct invocation *in)
-{
-    LS_TRY(check_text(&in->config));
-    return config_check_data(&in->config);
-}
+static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
 
 const struct command command_train = {
     .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or go on where a run stopped",

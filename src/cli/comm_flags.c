@@ -12,7 +12,7 @@ static const char *const nccl_types[LS_DTYPES] = {
 
 const char *comm_type_name(ls_dtype t) { return nccl_types[t]; }
 
-ls_status comm_read_type(const char *name, ls_dtype *out)
+ls_status comm_read_type(const char *flag, const char *name, ls_dtype *out)
 {
     if (ls_dtype_parse(name, out) == 0) return LS_OK;
     for (int t = 0; t < LS_DTYPES; t++)
@@ -20,7 +20,7 @@ ls_status comm_read_type(const char *name, ls_dtype *out)
             *out = (ls_dtype)t;
             return LS_OK;
         }
-    return ls_fail(LS_EINVAL, "--type: there is no type '%s'; write float, double, half, bfloat16, int32, int64 or uint8", name);
+    return ls_fail(LS_EINVAL, "%s: there is no type '%s'; write float, double, half, bfloat16, int32, int64 or uint8", flag, name);
 }
 
 static const char *const redops[LS_REDOPS] = { [LS_SUM] = "sum", [LS_AVG] = "avg", [LS_MAX] = "max" };
@@ -44,8 +44,8 @@ ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls
         }
     for (size_t i = 0; i < COUNT_OF(absent) && redop; i++)
         if (strcmp(name, absent[i]) == 0)
-            return ls_fail(LS_EINVAL, "--%s: '%s' is not measured here; what is reduced is sum, avg or max, one at a time", flag, name);
-    return ls_fail(LS_EINVAL, "--%s: there is no operation '%s'; write all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag, name,
+            return ls_fail(LS_EINVAL, "%s: '%s' is not measured here; what is reduced is sum, avg or max, one at a time", flag, name);
+    return ls_fail(LS_EINVAL, "%s: there is no operation '%s'; write all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag, name,
                    redop ? " or sendrecv, or what a reduction does: sum, avg, max" : " or barrier");
 }
 
@@ -67,5 +67,5 @@ ls_status comm_read_bytes(const char *flag, const char *text, size_t *out)
         }
     }
     if (text_read_bytes(text, out) && *out > 0) return LS_OK;
-    return ls_fail(LS_EINVAL, "--%s: '%s' is no number of bytes, as in 64KiB or 64K", flag, text);
+    return ls_fail(LS_EINVAL, "%s: '%s' is no number of bytes, as in 64KiB or 64K", flag, text);
 }

@@ -59,6 +59,7 @@ ls_status print_sample(const struct trained *t, const int32_t *ids, size_t n, si
     int32_t end = t->tokenizer ? ls_tokenizer_end(t->tokenizer) : -1,
             begin = t->tokenizer ? ls_tokenizer_begin(t->tokenizer) : -1;
 
+    LS_TRY(generate_check(t, n, count));  /* before the prompt is printed */
     for (size_t i = 0; i < n; i++)
         if (ids[i] != end && ids[i] != begin) LS_TRY(put_token((void *)(uintptr_t)t, ids[i]));
     LS_TRY(generate(t, ids, n, count, s, put_token, (void *)(uintptr_t)t));

@@ -168,6 +168,7 @@ ls_schedule  config_schedule(const struct config *c);
 const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */
 /* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
 ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
+bool config_is_preset(const char *name);  /* of a language model or an image model */
 /* True when model.preset names an image model, which trains on drawn pictures (data.h). */
 bool config_image(const struct config *c, ls_image_model *out);
 /* The pictures that it trains on, or is validated on. */

@@ -83,6 +83,13 @@ static const char *preset_at(int i)
     return i < models ? ls_model_preset_name(i) : ls_image_preset_name(i - models);
 }
 
+bool config_is_preset(const char *name)
+{
+    for (int i = 0; preset_at(i); i++)
+        if (strcmp(preset_at(i), name) == 0) return true;
+    return false;
+}
+
 static ls_status fail_preset(const char *given)
 {
     size_t least = strlen(given) / 2 + 1;

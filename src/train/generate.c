@@ -212,16 +212,23 @@ ls_status generate_room(const struct trained *t, size_t n, size_t *room)
     return LS_OK;
 }
 
-ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
-                   generate_token_fn *fn, void *ctx)
+ls_status generate_check(const struct trained *t, size_t n, size_t count)
 {
-    struct generation g = { .trained = t };
     size_t room = 0;
 
     if (count > 0 || n > t->model.max_positions) LS_TRY(generate_room(t, n, &room));
     if (count > room)
         return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions; at most %zu more fit", n, count,
                        t->model.max_positions, room);
+    return LS_OK;
+}
+
+ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
+                   generate_token_fn *fn, void *ctx)
+{
+    struct generation g = { .trained = t };
+
+    LS_TRY(generate_check(t, n, count));
     ls_status st = open_generation(&g, n, count);
     if (st == LS_OK) st = run(&g, prompt, n, count, s, fn, ctx);
     close_generation(&g);

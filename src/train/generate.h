@@ -27,6 +27,9 @@ typedef ls_status generate_token_fn(void *ctx, int32_t id);
 /* Tokens that a model has positions for after a prompt of n; LS_EINVAL where there is none. */
 ls_status generate_room(const struct trained *t, size_t n, size_t *room);
 
+/* Whether `count` tokens fit after a prompt of n: LS_EINVAL if not. generate() checks it too. */
+ls_status generate_check(const struct trained *t, size_t n, size_t count);
+
 /* Makes up to `count` tokens behind prompt[n], n >= 1; ends early behind the end-of-text token, which is not told. */
 ls_status generate(const struct trained *t, const int32_t *prompt, size_t n, size_t count, const struct sampling *s,
                    generate_token_fn *fn, void *ctx);
