@@ -52,11 +52,12 @@ train --optim.name=sgd --optim.beta1=0.5|optim.beta1|adam
 train --recompute.mode=some|recompute.mode|'some'|none, selective, full
 train --recompute.mode=every:0|recompute.mode|'every:0'|every:2
 train --recompute.mode=budget:much|recompute.mode|'budget:much'|budget:2GiB
-train --train.global_batch=5 --train.micro_batch=2 --train.accumulate=1|train.global_batch|5 = 2 * 1 * 1
+train --train.global_batch=5 --train.micro_batch=2 --train.accumulate=1|train.global_batch|5 = 2 * 1 * 1|use --train.accumulate=-1
 train --train.micro_batch=0|train.micro_batch|1 or more
 train --data.vocab_size=300|data.vocab_size|data.tokenizer=bpe
 train --data.tokens=x|data.text and data.tokens
-train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4
+train --parallel.dp=4|does not hold: 1 = 1 * 4 * 1 * 1|-n 4|use --parallel.dp=1
+train -n 6 --parallel.tp=2 --parallel.dp=2|does not hold: 6 = 1 * 2 * 1 * 2|use --parallel.dp=3, or start that many ranks with -n 4
 train -n 2 --parallel.tp=3|does not hold|3
 train -n|-n needs a value|the number of ranks
 train -n --parallel.zero=1|-n needs a value|the number of ranks

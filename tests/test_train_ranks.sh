@@ -66,6 +66,27 @@ resume alone 3 one_three --parallel.zero=2
 resume run2-3 2 two_two --parallel.zero=3
 same_bits run2-3 two_two
 
+# The config.yaml of a run trains on any number of ranks: it keeps dp and the micro-batches of a step derived, the global batch fixed.
+wide="$tiny --train.global_batch=12 --train.micro_batch=2 --parallel.zero=0"
+train $wide --train.steps=6 --run.dir=moved
+grep -q '^  dp: -1 .*# 1 with launch.ranks=1$' moved/config.yaml || bad "dp in config.yaml: $(grep ' dp:' moved/config.yaml)"
+grep -q '^  accumulate: -1 .*# 6 with parallel.dp=1$' moved/config.yaml || bad "accumulate in config.yaml: $(grep accumulate: moved/config.yaml)"
+cp moved/config.yaml first.yaml
+for n in 2 3; do
+    train --config moved/config.yaml -n $n --train.steps=$((6 * n))
+    "$lockstep" ckpt list moved | grep -q " dp $n (zero 0)$" || bad "-n $n: ckpt list: $("$lockstep" ckpt list moved)"
+done
+train $wide --train.steps=6 --run.dir=still --train.schedule_steps=6
+train --config still/config.yaml --train.steps=18
+same still moved
+# A launcher's number of ranks counts, not the one that the file was written with; a file that fixes dp is refused with what to change.
+mkdir torchrun
+sed 's/^  accumulate: -1/  accumulate: 6/' first.yaml >fixed.yaml
+refused 2 "use --train.accumulate=-1" "$lockstep" train --config fixed.yaml --run.dir=torchrun -n 2
+sed 's/^  dp: -1/  dp: 1/' first.yaml >fixed.yaml
+refused 2 "does not hold: 2 = 1 * 1 * 1 * 1 (-1: the rest): use --parallel.dp=2, or start that many ranks with -n 1" env RANK=0 WORLD_SIZE=2 \
+    LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$lockstep" train --config fixed.yaml --run.dir=torchrun
+
 # ---- what is written of a run ----
 train -n 2 $short --parallel.zero=3 --train.micro_batch=2 --log.trace=true --log.per_rank=true --run.dir=seen
 same alone seen

@@ -49,6 +49,7 @@ struct option {
     const char *help;        /* one line, no full stop */
 };
 
+struct option_note { const char *name; char text[64]; };  /* a comment for the row in a config file */
 struct option_alias { const char *name, *of; };  /* another name of a row */
 
 /* A word of other programs, in lower case with '_', the row that it means, and the value that it stands for (NULL: the user's own). */
@@ -113,6 +114,7 @@ const char *options_nearest(const struct option_table *t, const char *name);  /*
 /* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs. */
 void options_put_help(const struct option_table *t, unsigned verb, struct text *out);   /* 80 columns */
 void options_put_yaml(const struct options *o, bool with_origins, struct text *out);    /* loads back to the same */
+void options_put_yaml_notes(const struct options *o, const struct option_note *notes, size_t count, struct text *out);
 void options_put_markdown(const struct option_table *t, struct text *out);              /* a table a section */
 void options_put_names(const struct option_table *t, unsigned verb, struct text *out);  /* "--train.steps" a line */
 

@@ -173,7 +173,14 @@ static void put_origin(struct text *out, size_t line_start, const char *origin)
     for (; *origin; origin++) text_put(out, "%c", (unsigned char)*origin < ' ' ? '?' : *origin);
 }
 
-void options_put_yaml(const struct options *o, bool with_origins, struct text *out)
+static const struct option_note *note_of(const struct option_note *notes, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(notes[i].name, name) == 0) return &notes[i];
+    return NULL;
+}
+
+static void put_yaml(const struct options *o, bool with_origins, const struct option_note *notes, size_t count, struct text *out)
 {
     const char *before = NULL;
 
@@ -185,10 +192,19 @@ void options_put_yaml(const struct options *o, bool with_origins, struct text *o
         size_t start = out->bytes;
         text_put(out, "  %s: ", key_of(row->name));
         put_value(out, row, o->config + row->offset);
-        if (with_origins) put_origin(out, start, options_origin(o, row->name));
+        const struct option_note *note = note_of(notes, count, row->name);
+        if (note) put_origin(out, start, note->text);
+        else if (with_origins) put_origin(out, start, options_origin(o, row->name));
         text_put(out, "\n");
         before = row->name;
     }
+}
+
+void options_put_yaml(const struct options *o, bool with_origins, struct text *out) { put_yaml(o, with_origins, NULL, 0, out); }
+
+void options_put_yaml_notes(const struct options *o, const struct option_note *notes, size_t count, struct text *out)
+{
+    put_yaml(o, false, notes, count, out);
 }
 
 /* A table's cell: a bar inside it would end it. */

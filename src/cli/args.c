@@ -336,6 +336,9 @@ static ls_status check_text(const struct invocation *in)
 ls_status args_check(struct invocation *in)
 {
     if (in->command->plain) LS_TRY(check_text(in));
+    /* A file may be of a run on another number of ranks; a launcher's number counts. */
+    if (in->world.launcher != LAUNCHER_NONE && strcmp(options_origin(&in->options, "launch.ranks"), "command line") != 0)
+        in->config.launch.ranks = 0;
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
     config_apply(&in->config, in->command->verb, in->world.local_size);
     return config_check(&in->config, in->command->verb);

@@ -62,7 +62,7 @@ static ls_status read_layout(struct entry *e)
     if (!path) return LS_ENOMEM;
     ls_status st = file_exists(path) ? options_open(config_table(), &c, 0, &options) : LS_BUSY;
     if (st == LS_OK) {
-        if (options_load_yaml(&options, path) == LS_OK) {
+        if (options_load_yaml(&options, path) == LS_OK && config_check_ranks(&c) == LS_OK) {
             e->ranks = MAX(c.launch.ranks, 1);
             config_layout_text(&c, e->layout, sizeof e->layout);
         }

@@ -140,7 +140,8 @@ static const char data_page[] =
 
 static const char run_page[] =
     "A run writes a folder, --run.dir=DIR:\n"
-    "    config.yaml            every option, resolved: 'lockstep train --config DIR/config.yaml' goes on with it\n"
+    "    config.yaml            every option, resolved: 'lockstep train --config DIR/config.yaml' resumes the run, with -n N on\n"
+    "                           another number of ranks: parallel.dp and train.accumulate stay -1 unless they were given\n"
     "    tokenizer.json         what token ids mean\n"
     "    metrics.jsonl          an object a step\n"
     "    events.out.tfevents.*  the same for TensorBoard\n"

@@ -61,6 +61,7 @@ struct config {
     struct {
         int64_t steps, schedule_steps, global_batch, micro_batch, accumulate;  /* -1: the rest */
         int64_t seed, eval_every, eval_batches;
+        bool    accumulate_is_rest;  /* accumulate was -1; set by config_check() */
         int     non_finite;    /* enum config_non_finite */
     } train;
     struct {
@@ -73,6 +74,7 @@ struct config {
     } optim;
     struct {
         int64_t dp, replicate, zero;  /* dp -1: the rest */
+        bool    dp_is_rest;           /* dp was -1; set by config_check() */
         int64_t tp, split, cp, pp, vpp, ep;
         bool    sp;
         int     context;              /* ls_context */

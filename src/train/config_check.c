@@ -217,6 +217,8 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
 {
     ls_compile_options recompute;
 
+    c->parallel.dp_is_rest = c->parallel.dp_is_rest || c->parallel.dp < 0;
+    c->train.accumulate_is_rest = c->train.accumulate_is_rest || c->train.accumulate < 0;
     c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;

@@ -30,6 +30,18 @@ ls_mesh_shape config_mesh(const struct config *c)
                             .cp = (int)c->parallel.cp, .tp = (int)c->parallel.tp, .ep = (int)c->parallel.ep };
 }
 
+/* Where the other axes divide the ranks, dp is what may be wrong: a config file of a run on another number of ranks may have set it. */
+static ls_status fail_ranks(const struct config *c)
+{
+    int64_t ranks = c->launch.ranks, product = c->parallel.dp * others(c);
+    char instead[64] = "";
+
+    if (ranks % others(c) == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64 ", or ", ranks / others(c));
+    return ls_fail(LS_EINVAL, "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64
+                   " = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): %sstart that many ranks with -n %" PRId64,
+                   ranks, c->parallel.pp, c->parallel.dp, c->parallel.cp, c->parallel.tp, instead, product);
+}
+
 ls_status config_check_ranks(struct config *c)
 {
     int64_t ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
@@ -40,10 +52,7 @@ ls_status config_check_ranks(struct config *c)
         return ls_fail(LS_EINVAL, "parallel.pp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.tp=%" PRId64 " on %" PRId64
                        " ranks; 65536 are possible", c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
     if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
-    if (c->parallel.dp * others(c) != ranks)
-        return ls_fail(LS_EINVAL, "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64
-                       " = %" PRId64 " * %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): start that many ranks with -n %" PRId64,
-                       ranks, c->parallel.pp, c->parallel.dp, c->parallel.cp, c->parallel.tp, c->parallel.dp * others(c));
+    if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
     if (c->parallel.dp % c->parallel.replicate != 0)
         return ls_fail(LS_EINVAL, "parallel.dp=%" PRId64 " is not a multiple of parallel.replicate=%" PRId64, c->parallel.dp,
                        c->parallel.replicate);
@@ -168,6 +177,6 @@ ls_status config_check_batch(struct config *c)
         return fail_batch(c, "the product is too large");
     if (*global < 0) *global = product;
     if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
-        return fail_batch(c, "they must be equal, or the global batch at most one micro-batch a rank below");
+        return fail_batch(c, "they must be equal, or the global batch at most one micro-batch a rank below; use --train.accumulate=-1");
     return LS_OK;
 }

@@ -253,15 +253,34 @@ static void leave_out_debug(char *yaml)
     if (section) section[1] = '\0';
 }
 
-/* Whoever starts from the file that is kept goes on with this run, wherever it came from. */
+/* The config as the run's folder keeps it. Training with it resumes this run, also where it started from another checkpoint, and on any
+ * number of ranks: what was derived from that number is derived again. The global batch stays. */
+static void put_config(struct config *c, const struct options *options, struct text *yaml)
+{
+    struct config was = *c;
+    struct option_note notes[2];
+    size_t n = 0;
+
+    if (c->parallel.dp_is_rest) {
+        notes[n].name = "parallel.dp";
+        snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with launch.ranks=%" PRId64, c->parallel.dp, c->launch.ranks);
+        c->parallel.dp = -1;
+    }
+    if (c->train.accumulate_is_rest) {
+        notes[n].name = "train.accumulate";
+        snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with parallel.dp=%" PRId64, c->train.accumulate, was.parallel.dp);
+        c->train.accumulate = -1;
+    }
+    c->checkpoint.resume = (char[]){ "auto" };
+    options_put_yaml_notes(options, notes, n, yaml);
+    *c = was;
+}
+
 static ls_status start_folder(struct trainer *t, const struct options *options)
 {
     struct text yaml = { 0 };
-    char *resume = t->config->checkpoint.resume;
 
-    t->config->checkpoint.resume = (char[]){ "auto" };
-    options_put_yaml(options, false, &yaml);
-    t->config->checkpoint.resume = resume;
+    put_config(t->config, options, &yaml);
     ls_status st = text_status(&yaml);
     if (st == LS_OK) leave_out_debug(yaml.data);
     if (st == LS_OK) st = run_folder_start(&t->folder, t->config, yaml.data, t->data.tokenizer, t->state.step);
