@@ -11,12 +11,11 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/cores.h"
 #include "cli/args.h"
+#include "cli/parity_report.h"
 #include "cli/temporary.h"
-#include "cli/terminal.h"
 #include "train/launch.h"
 #include "train/parity.h"
 #include "train/parity_routes.h"
@@ -32,12 +31,13 @@ static const struct flag flags[] = {
     { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
     { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b resumes a checkpoint that a saves after its first step" },
-    { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both run freely and print how far each step finds them apart; no verdict" },
+    { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both run freely and print how far apart they are after each step; no verdict" },
     { "against", FLAG_STRING, &against, 0, 0, "FILE", "compare a with the file that --write wrote, in place of --b; a follows it" },
     { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there behind the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: go on from the checkpoint there" },
-    { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE", "with --write: take the states of this file of --write before steps but the first" },
+    { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE",
+      "with --write: take the states of this file of --write before steps but the first" },
     { 0 },
 };
 
@@ -232,177 +232,18 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
     return st == LS_OK && in->code ? LS_EPEER : st;
 }
 
-/* ---- what came of it ---- */
-
-static void put_difference(struct json_out *j, const char *key, const struct parity_result *r, const struct parity_difference *d)
-{
-    json_begin_object(j, key);
-    json_put_string(j, "kind", parity_kind_name(d->kind));
-    json_put_string(j, "direction", parity_direction(r, d->kind));
-    json_put_int(j, "step", (int64_t)d->step);
-    json_put_string(j, "name", d->name);
-    json_put_int(j, "element", (int64_t)d->element);
-    json_put_real(j, "a", d->a);
-    json_put_real(j, "b", d->b);
-    json_put_real(j, "relative", d->relative);
-    json_put_real(j, "allowed", d->allowed);
-    json_put_real(j, "ulp", d->ulp);
-    if (d->mean_allowed > 0) json_put_real(j, "mean", d->mean);
-    if (d->mean_allowed > 0) json_put_real(j, "mean_allowed", d->mean_allowed);
-    if (d->side) json_put_string(j, "side", (char[]){ d->side, '\0' });
-    if (d->side) json_put_real(j, "expected", d->expected);
-    json_put_real(j, "of_allowed", d->over);
-    json_end_object(j);
-}
-
-/* What a side that followed the other found of the experts that its tokens go to. */
-static void put_routes(struct json_out *j, const struct parity_rerouted *e)
-{
-    json_begin_object(j, "experts");
-    json_put_int(j, "choices", (int64_t)e->tokens);
-    json_put_int(j, "taken", (int64_t)e->taken);
-    json_put_int(j, "drops_taken", (int64_t)e->dropped);
-    json_put_int(j, "beyond", (int64_t)e->beyond);
-    json_put_real(j, "margin", e->margin);
-    json_put_real(j, "allowed", e->threshold);
-    json_put_int(j, "step", (int64_t)e->step);
-    json_put_int(j, "layer", e->layer);
-    json_put_int(j, "sample", e->sample);
-    json_put_int(j, "token", e->token);
-    json_end_object(j);
-}
-
-static ls_status put_json(const struct parity_result *r, const struct parity_rerouted *e)
-{
-    struct json_out j = { 0 };
-
-    json_begin_object(&j, NULL);
-    json_put_bool(&j, "equal", r->equal && !e->beyond);
-    json_put_int(&j, "steps", (int64_t)r->steps);
-    json_put_int(&j, "tensors", (int64_t)r->tensors);
-    if (checkpoint) json_put_int(&j, "states", (int64_t)r->states);
-    json_put_int(&j, "compared", (int64_t)r->compared);
-    json_put_int(&j, "same_bits", (int64_t)r->same_bits);
-    json_put_int(&j, "gates_taken", (int64_t)r->taken);
-    if (e->tokens) put_routes(&j, e);
-    if (!r->equal) put_difference(&j, "first", r, &r->first);
-    json_begin_object(&j, "largest");
-    for (int k = 0; k < PARITY_KINDS; k++)
-        if (r->largest[k].over > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), r, &r->largest[k]);
-    json_end_object(&j);
-    json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
-}
-
-static void say_routes(const struct parity_rerouted *e)
-{
-    if (!e->taken && !e->dropped) return;
-    printf("  %" PRIu64 " of %" PRIu64 " choices of experts were others than the reference's within rounding and were replaced by them: the logits are\n"
-           "  at most %.1e of their root mean square apart (layer %" PRId64 ", sample %" PRId64 ", token %" PRId64 "), %.1e allowed\n",
-           e->taken, e->tokens, e->margin, e->layer, e->sample, e->token, e->threshold);
-    if (e->dropped) printf("  %" PRIu64 " more kept their experts and were dropped, or not, as in the reference\n", e->dropped);
-}
-
-static void put_table(const struct parity_result *r, const struct parity_rerouted *e)
-{
-    if (r->equal && !e->beyond)
-        printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
-               " values compared have the same bits\n",
-               terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
-    if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
-    if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were set to the reference's side of it\n", r->taken);
-    if (!e->beyond) say_routes(e);
-    printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "allowed", "ulp", "in");
-    for (int k = 0; k < PARITY_KINDS; k++) {
-        const struct parity_difference *d = &r->largest[k];
-
-        if (d->over > 0)
-            printf("  %-10s %14.2e %10.1e %12.1f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k), d->relative,
-                   d->allowed, d->ulp, d->name, d->step);
-        if (d->over > 0 && d->mean_allowed > 0)
-            printf("  %-10s %14.2e %10.1e %12s  root mean square of the same\n", "", d->mean, d->mean_allowed, "");
-    }
-}
-
-static ls_status fail_routes(const struct parity_rerouted *e)
-{
-    return ls_fail(LS_EINVAL,
-                   "the layouts differ first in step %" PRIu64 ", experts of layer %" PRId64 " (forward): sample %" PRId64 ", token %" PRId64
-                   " goes to %s, %.2e of the logits' root mean square apart (%.1e allowed); in all %" PRIu64 " of %" PRIu64 " choices differ by more than rounding",
-                   e->step, e->layer, e->sample, e->token, e->text, e->margin, e->threshold, e->beyond, e->tokens);
-}
-
-static ls_status report(const struct parity_result *r, const struct parity_rerouted *e)
-{
-    const struct parity_difference *d = &r->first;
-    const char *direction = parity_direction(r, d->kind), *noun = parity_noun(d);
-    char rule[64] = "";
-
-    if (json) LS_TRY(put_json(r, e));
-    else put_table(r, e);
-    if (e->beyond && (r->equal || (d->kind != PARITY_START && e->step <= d->step))) return fail_routes(e);
-    if (r->equal) return LS_OK;
-    if (d->copies)
-        return ls_fail(LS_EINVAL,
-                       "the layouts differ first in step %" PRIu64
-                       ", %s of '%s' (%s): in a %.0f elements of other ranks are not rank 0's, in b %.0f",
-                       d->step, noun, d->name, direction, d->a, d->b);
-    if (d->side) snprintf(rule, sizeof rule, ", where %.9g is expected of %c", d->expected, d->side);
-    return ls_fail(LS_EINVAL,
-                   "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu%s, %.2e of "
-                   "its scale (%.1e allowed), %.0f ulp",
-                   d->step, noun, d->name, direction, d->a, d->b, d->element, rule, d->relative, d->allowed, d->ulp);
-}
-
-/* ---- drift ---- */
-
-static ls_status put_drift_json(uint64_t first, uint64_t count, const struct parity_drift *d)
-{
-    struct json_out j = { 0 };
-
-    json_begin_object(&j, NULL);
-    json_begin_array(&j, "drift");
-    for (uint64_t i = 0; i < count; i++) {
-        json_begin_object(&j, NULL);
-        json_put_int(&j, "step", (int64_t)(first + i));
-        json_put_real(&j, "loss", d[i].loss);
-        json_put_real(&j, "norm", d[i].norm);
-        json_put_real(&j, "gradient", d[i].gradient);
-        json_put_string(&j, "gradient_name", d[i].gradient_name);
-        json_put_real(&j, "weight", d[i].weight);
-        json_put_string(&j, "weight_name", d[i].weight_name);
-        json_end_object(&j);
-    }
-    json_end_array(&j);
-    json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
-}
+/* ---- the command ---- */
 
 /* Rounding in one step is what the next starts from: how far that goes is no mistake of either side. */
-static ls_status report_drift(const char *a, const char *b)
+static ls_status compare_drift(const char *a, const char *b, const struct parity_bounds *bounds)
 {
-    struct parity_drift *d = NULL;
-    uint64_t first, count;
-    ls_status st = parity_measure_drift(a, b, &first, &count, &d);
+    struct parity_drifts all;
+    ls_status st = parity_drift_measure(a, b, bounds, &all);
 
-    if (st == LS_OK && json) st = put_drift_json(first, count, d);
-    else if (st == LS_OK)
-        printf("drift of b from a, relative; of gradients and weights in the tensor that is furthest apart\n"
-               "%6s %10s %10s %10s %10s  %s\n", "step", "loss", "norm", "gradient", "weight", "weight of");
-    for (uint64_t i = 0; st == LS_OK && !json && i < count; i++)
-        printf("%6" PRIu64 " %10.2e %10.2e %10.2e %10.2e  %s\n", first + i, d[i].loss, d[i].norm, d[i].gradient, d[i].weight,
-               d[i].weight_name);
-    mem_free(d);
+    if (st == LS_OK) st = parity_report_drift(&all, json);
+    parity_drift_close(&all);
     return st;
 }
-
-/* ---- the command ---- */
 
 static ls_status compare(struct invocation *in, struct side *s, const char *folder)
 {
@@ -417,11 +258,11 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
         LS_TRY(run_side(in, &s[1], folder, 'b', s[0].file));
         other = s[1].file;
     }
-    if (drift) return report_drift(s[0].file, other);
+    if (drift) return compare_drift(s[0].file, other, &bounds);
     LS_TRY(parity_compare(s[0].file, other, against != NULL, &bounds, &result));
     if (against) LS_TRY(parity_routes_compare(s[0].file, against, (uint64_t)steps, &routed));
     else LS_TRY(parity_routes_compare(other, s[0].file, (uint64_t)steps, &routed));
-    return report(&result, &routed);
+    return parity_report(&result, &routed, checkpoint, json);
 }
 
 static ls_status run_both(struct invocation *in)
@@ -472,7 +313,8 @@ static ls_status check(const struct invocation *in)
 
     if (own.path) return LS_OK;
     if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint is for --b, which goes on from it");
-    if (own.save || own.load || own.follow) return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : own.load ? "load" : "follow");
+    if (own.save || own.load || own.follow)
+        return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : own.load ? "load" : "follow");
     if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step behind the --checkpoint", steps);
     if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
@@ -499,8 +341,13 @@ const struct command command_parity = {
         "             double, to a few units of the last place\n"
         "  copies     what several ranks hold, bit by bit\n"
         "The first difference is named, with exit code 1. An input of a ReLU that rounding puts on the other side of zero is set to a's\n"
-        "side, as weights are, and counted. --drift lets both run freely and prints how far each step finds them apart: rounding\n"
-        "grows there with the model's own sensitivity, so it is no verdict, and the exit code is 0.\n",
+        "side, as weights are, and counted.\n"
+        "\n"
+        "--drift lets both run freely and prints how far each step finds them apart: rounding grows there with the model's own\n"
+        "sensitivity, so it is no verdict, and the exit code is 0. A tensor's drift is the root mean square of its difference,\n"
+        "relative to its own root mean square or, if that is smaller, to a quarter of the whole gradient's (gradients) or to that\n"
+        "of all parameters (weights). Tensors whose gradient is zero but for rounding, such as GPT-2's key biases, which softmax\n"
+        "ignores, are left out and listed.\n",
     .examples =
         "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
         "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"

@@ -64,11 +64,19 @@ struct parity_result {
  * different tensors. */
 ls_status parity_compare(const char *a, const char *b, bool b_leads, const struct parity_bounds *bounds, struct parity_result *out);
 
-/* How far two sides that ran freely came apart in a step: the loss and norm relatively, gradients and weights by the largest element
- * relative to the tensor's largest. */
+/* How far apart a step finds two sides that ran freely: the loss and norm relatively, gradients and weights in the tensor that is
+ * furthest apart (parity_drift.c says relative to what). */
 struct parity_drift { double loss, norm, gradient, weight; char gradient_name[160], weight_name[160]; };
-/* drift[steps]; *first: the step of drift[0]. */
-ls_status parity_measure_drift(const char *a, const char *b, uint64_t *first, uint64_t *steps, struct parity_drift **drift);
+struct parity_rounding { char name[160]; size_t parameter; };
+struct parity_drifts {
+    uint64_t first, steps;              /* step[0] is step `first` */
+    struct parity_drift *step;
+    struct parity_rounding *rounding;   /* tensors left out: their gradients are zero but for rounding */
+    size_t roundings;
+};
+/* The caller closes *out, which is empty on failure. */
+ls_status parity_drift_measure(const char *a, const char *b, const struct parity_bounds *bounds, struct parity_drifts *out);
+void      parity_drift_close(struct parity_drifts *d);
 
 const char *parity_kind_name(enum parity_kind k);       /* "gradient" */
 const char *parity_noun(const struct parity_difference *d);  /* what of its name differs: "gradient", "copies" */

@@ -24,6 +24,8 @@
 
 #include "train/config.h"
 
+enum { PARITY_FLOOR = 4 };  /* the root mean square of the whole gradient / this is the least scale of a gradient */
+
 struct parity_bounds {
     double loss;             /* relative */
     double norm;             /* relative, of each side to its own gradients */

@@ -207,7 +207,7 @@ static void measure_gradients(struct comparison *c)
 
         for (size_t i = 0; i < c->file[which].parameters; i++) add_gradient(c, which, i, &squares, &elements);
         c->norm[which] = sqrt(squares);
-        if (which == 0) c->floor = sqrt(squares / (double)MAX(elements, (size_t)1)) / 4;
+        if (which == 0) c->floor = sqrt(squares / (double)MAX(elements, (size_t)1)) / PARITY_FLOOR;
     }
 }
 
