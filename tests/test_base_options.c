@@ -318,7 +318,7 @@ static void help_fits_a_terminal(void **state)
     struct text out = { 0 };
 
     (void)state;
-    options_put_help(&table, TRAIN, &out);
+    options_put_help(&table, TRAIN, OPTIONS_ALL, &out);
     assert_int_equal(text_status(&out), LS_OK);
     assert_non_null(strstr(out.data, "train:\n  --train.steps=N             steps to take, 1 to 1000000000 steps [1000]\n"));
     assert_non_null(strstr(out.data, "\n\noptim:\n  --optim.name=adamw|sgd|off  update rule [adamw]\n"));
@@ -327,7 +327,7 @@ static void help_fits_a_terminal(void **state)
     for (const char *line = out.data; *line; line += strcspn(line, "\n") + 1) assert_true(strcspn(line, "\n") <= 80);
     for (size_t i = 0; i < table.count; i++) assert_non_null(strstr(out.data, rows[i].name));
     text_free(&out);
-    options_put_help(&table, BENCH, &out);
+    options_put_help(&table, BENCH, OPTIONS_ALL, &out);
     assert_null(strstr(out.data, "train.steps"));
     assert_memory_equal(out.data, "train:\n  --train.rest=N", 23);
     assert_non_null(strstr(out.data, "log.verbose"));
@@ -365,7 +365,7 @@ static ls_status whole_life(void)
     ls_status st = options_load_yaml(&o, "base_options.yaml");
     while (st == LS_OK && at < 3) st = options_take_argument(&o, 3, arguments, &at);
     if (st == LS_OK) {
-        options_put_help(&table, TRAIN, &out);
+        options_put_help(&table, TRAIN, OPTIONS_ALL, &out);
         options_put_yaml(&o, true, &out);
         options_put_markdown(&table, &out);
         options_put_names(&table, TRAIN, &out);

@@ -99,6 +99,13 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lo
 --gradient_checkpointing|--recompute.mode=full
 --num_layers 4|--model.layers=4
 --output_dir=x|--run.dir=x
+--recompute.every=3|--recompute.mode=every:3
+--recompute.every|--recompute.mode=every:K
+--optim.sgd|--optim.name=sgd
+--parallel.ring|--parallel.context=ring
+--log.dir=x|--run.dir=x
+--train.lr=1|--optim.lr=1
+--checkpoint.save=5|--checkpoint.every=5
 --sampel x|--sample
 -sample x|--sample
 END
@@ -120,6 +127,32 @@ expect 0 "--parallel.zero=3" "$lockstep" help FSDP
 expect 0 "lockstep bench comm" "$lockstep" help nccl
 expect 0 "--optim.lr " "$lockstep" help lr
 expect 0 "lockstep doctor" "$lockstep" help hang
+expect 2 "did you mean 'model.max_positions'?" "$lockstep" train --model.max_pos=3
+for word in --model.heads --model.heads=4 model.heads; do
+    expect 0 "  --model.heads=N             number of query heads" "$lockstep" help $word
+    grep -q "read by train, plan, bench train, parity" out.txt || bad "help $word: $(cat out.txt)"
+done
+expect 0 "  --parallel.zero=N " "$lockstep" help --zero
+expect 0 "lockstep generate --prompt TEXT" "$lockstep" help --prompt
+expect 0 "Options come from three places" "$lockstep" help --config
+expect 2 "unknown option '--train.stps'; did you mean '--train.steps'?" "$lockstep" help --train.stps
+expect 2 "unknown option '--xyzzyq'; see 'lockstep help options'" "$lockstep" help --xyzzyq
+
+# ---- the options used most come first: in help, and in the words of a completion ----
+before() { [ "$(grep -n -m1 -e "$1" out.txt | cut -d: -f1)" -lt "$(grep -n -m1 -e "$2" out.txt | cut -d: -f1)" ] || bad "$3: $1 is not before $2"; }
+for page in "help options" "train --help"; do
+    expect 0 "options used most" "$lockstep" $page
+    before "^  --run.dir=" "^other options" "$page"
+    before "^other options" "^  --model.heads=" "$page"
+    [ "$(grep -c -e '^  --run.dir=' out.txt)" -eq 1 ] || bad "$page: an option twice"
+    [ "$(grep -c '^  --[a-z]*\.' out.txt)" -gt 60 ] || bad "$page: not all options"
+done
+expect 0 "options used most" "$lockstep" train -h
+grep -q -e "--model.heads=" out.txt && bad "the short help has all options"
+"$lockstep" completion zsh | sed -n "/^    'train')/p" | tr ' ' '\n' >out.txt
+before "'--run.dir=" "'--model.heads=" "completion zsh"
+bash -c 'source <("$0" completion bash); compopt() { :; }; COMP_WORDS=(lockstep train --); COMP_CWORD=2; _lockstep; printf "%s\n" "${COMPREPLY[@]}"' "$lockstep" >out.txt
+before "--run.dir=" "--model.heads=" "completion bash"
 expect 2 "nothing speaks of 'xyzzy'; there are the commands and options, config" "$lockstep" help xyzzy
 
 # ---- config files ----

@@ -12,31 +12,27 @@ enum { NEAR_ENOUGH = 3 };  /* a suggestion differs in at most this many letters,
 
 union value { int64_t integer; double real; bool boolean; int choice; size_t bytes; const char *string; };
 
-static const struct option *find(const struct option_table *t, const char *name)
+const struct option *options_find(const struct option_table *t, const char *name)
 {
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
     for (size_t i = 0; i < t->alias_count; i++)
-        if (strcmp(t->aliases[i].name, name) == 0) return find(t, t->aliases[i].of);
+        if (strcmp(t->aliases[i].name, name) == 0) return options_find(t, t->aliases[i].of);
     return NULL;
 }
 
-/* Also near: the right key in a wrong section, or in none. */
-const char *options_nearest(const struct option_table *t, const char *name)
+/* Place of `text` in "a|b|c", or -1. */
+static int choice_of(const char *choices, const char *text)
 {
-    const char *best = NULL, *dot = strchr(name, '.'), *key = dot ? dot + 1 : name;
-    size_t least = MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1;
+    size_t length = strlen(text);
 
-    for (size_t i = 0; i < t->count; i++) {
-        const char *row = t->rows[i].name, *row_key = strchr(row, '.') + 1;
-        size_t distance = text_distance(name, row);
+    for (int i = 0; ; i++) {
+        size_t one = strcspn(choices, "|");
 
-        if (strcmp(key, row_key) == 0) distance = MIN(distance, 1);
-        if (distance >= least) continue;
-        least = distance;
-        best = row;
+        if (one == length && memcmp(choices, text, length) == 0) return i;
+        if (choices[one] == '\0') return -1;
+        choices += one + 1;
     }
-    return best;
 }
 
 static bool is_read(const struct option *row, unsigned verb) { return !verb || (row->verbs & verb); }
@@ -52,16 +48,104 @@ static bool same_word(const char *word, const char *key)
     return *word == *key;
 }
 
+static size_t section_of(const char *name)
+{
+    const char *dot = strchr(name, '.');
+
+    return dot ? (size_t)(dot - name) : 0;
+}
+
+static const char *key_of(const char *name) { return name + (strchr(name, '.') ? section_of(name) + 1 : 0); }
+
+static bool same_section(const char *a, const char *b) { return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0; }
+
+/* A row's name that is near, or NULL: its letters differ little, its key has another section, or the key begins with what was written.
+ * Of two that are equally near the one in the same section. */
+const char *options_nearest(const struct option_table *t, const char *name)
+{
+    const char *best = NULL, *key = key_of(name);
+    size_t least = 2 * (MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1);
+
+    for (size_t i = 0; i < t->count; i++) {
+        const char *row = t->rows[i].name;
+        bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, key_of(row), strlen(key)) == 0;
+        size_t distance = text_distance(name, row);
+
+        if (strcmp(key, key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
+        distance = 2 * distance - (same && distance);
+        if (distance >= least) continue;
+        least = distance;
+        best = row;
+    }
+    return best;
+}
+
+/* The row of the same key: of several the one whose section is nearest to what was written, or the first. */
+static const struct option *find_key(const struct option_table *t, unsigned verb, const char *name)
+{
+    const struct option *found = NULL;
+    size_t least = SIZE_MAX;
+
+    for (size_t i = 0; i < t->count; i++) {
+        const struct option *row = &t->rows[i];
+        size_t distance = section_of(name) ? text_distance(name, row->name) : 0;
+
+        if (!is_read(row, verb) || !same_word(key_of(row->name), key_of(name)) || distance >= least) continue;
+        least = distance;
+        found = row;
+    }
+    return found;
+}
+
+static const struct option_hint *find_hint(const struct option_table *t, unsigned verb, const char *name, bool section)
+{
+    for (size_t i = 0; i < t->hint_count; i++) {
+        const struct option_hint *h = &t->hints[i];
+
+        if (same_word(h->word, key_of(name)) && is_read(options_find(t, h->of), verb) && (!section || same_section(name, h->of))) return h;
+    }
+    return NULL;
+}
+
+/* A value taken for a key, of the same section: of an enumeration one of its values, or what the row's help has a
+ * capital letter for: "every" with 3 is recompute.mode=every:3, as that help says "every:K". Returns the row and what its value begins with. */
+static const struct option *find_value(const struct option_table *t, unsigned verb, const char *name, const char *value, char out[64])
+{
+    const char *key = key_of(name);
+    size_t length = strlen(key);
+
+    for (size_t i = 0; i < t->count && length; i++) {
+        const struct option *row = &t->rows[i];
+
+        if (!same_section(name, row->name) || !is_read(row, verb)) continue;
+        snprintf(out, 64, "%s", key);
+        if (row->kind == OPTION_KIND_ENUM && choice_of(row->choices, key) >= 0) return row;
+        for (const char *at = strstr(row->help, key); at; at = strstr(at + 1, key)) {
+            size_t word = strspn(at + length, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:");
+
+            if (at == row->help || at[-1] != ' ' || at[length] != ':' || word < 2) continue;
+            if (value) snprintf(out, 64, "%s:%s", key, value);
+            else snprintf(out, 64, "%.*s", (int)(length + word), at);
+            return row;
+        }
+    }
+    return NULL;
+}
+
 bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room)
 {
-    const char *dot = strchr(name, '.'), *key = dot ? dot + 1 : name, *found = NULL;
+    const struct option *row = find_key(t, verb, name), *with;
+    const struct option_hint *hint = NULL;
+    const char *found = row ? row->name : NULL;
+    char whole[64];
 
-    for (size_t i = 0; i < t->count && !found; i++)
-        if (is_read(&t->rows[i], verb) && same_word(strchr(t->rows[i].name, '.') + 1, key)) found = t->rows[i].name;
-    for (size_t i = 0; i < t->hint_count && !found; i++) {
-        if (!same_word(t->hints[i].word, key) || !is_read(find(t, t->hints[i].of), verb)) continue;
-        found = t->hints[i].of;
-        if (t->hints[i].value) value = t->hints[i].value;
+    if (!row || !same_section(row->name, name)) {
+        with = find_value(t, verb, name, value, whole);
+        hint = with ? NULL : find_hint(t, verb, name, true);
+        if (!with && !hint && !row) hint = find_hint(t, verb, name, false);
+        if (with || hint) found = with ? with->name : hint->of;
+        if (with) value = whole;
+        if (hint && hint->value) value = hint->value;
     }
     if (!found && !sure) found = options_nearest(t, name);
     if (found) snprintf(out, room, "%s%s%s", found, value ? "=" : "", value ? value : "");
@@ -93,20 +177,6 @@ static ls_status fail_verb(const struct options *o, const struct option *row)
         st = ls_fail(LS_EINVAL, "option '%s' does nothing in '%s'; it applies to: %s", row->name, verb, where.data ? where.data : "none");
     text_free(&where);
     return st;
-}
-
-/* Place of `text` in "a|b|c", or -1. */
-static int choice_of(const char *choices, const char *text)
-{
-    size_t length = strlen(text);
-
-    for (int i = 0; ; i++) {
-        size_t one = strcspn(choices, "|");
-
-        if (one == length && memcmp(choices, text, length) == 0) return i;
-        if (choices[one] == '\0') return -1;
-        choices += one + 1;
-    }
 }
 
 static bool read_bool(const char *text, bool *out)
@@ -210,6 +280,26 @@ static ls_status store(const struct option *row, unsigned char *config, const un
     return LS_OK;
 }
 
+bool options_is(const struct option *row, const void *config, const char *text)
+{
+    const unsigned char *field = (const unsigned char *)config + row->offset;
+    const char *string;
+    union value v;
+
+    if (read_value(row, text, &v) != LS_OK) return false;
+    switch (row->kind) {
+    case OPTION_KIND_INT:   return memcmp(field, &v.integer, sizeof v.integer) == 0;
+    case OPTION_KIND_REAL:  return memcmp(field, &v.real, sizeof v.real) == 0;
+    case OPTION_KIND_BOOL:  return memcmp(field, &v.boolean, sizeof v.boolean) == 0;
+    case OPTION_KIND_ENUM:  return memcmp(field, &v.choice, sizeof v.choice) == 0;
+    case OPTION_KIND_BYTES: return memcmp(field, &v.bytes, sizeof v.bytes) == 0;
+    case OPTION_KIND_STRING:
+        memcpy(&string, field, sizeof string);
+        return strcmp(string, v.string) == 0;
+    }
+    return false;
+}
+
 static ls_status assign(const struct option *row, unsigned char *config, const char *text)
 {
     union value v;
@@ -295,7 +385,7 @@ static ls_status set_row(struct options *o, const struct option *row, const char
 
 ls_status options_set(struct options *o, const char *name, const char *text, const char *where)
 {
-    const struct option *row = find(o->table, name);
+    const struct option *row = options_find(o->table, name);
 
     if (!row) return fail_unknown(o->table, o->verb, name, text);
     if (o->verb && !(row->verbs & o->verb)) return fail_verb(o, row);
@@ -304,7 +394,7 @@ ls_status options_set(struct options *o, const char *name, const char *text, con
 
 ls_status options_inherit(struct options *o, const struct options *from, const char *name)
 {
-    const struct option *row = find(o->table, name);
+    const struct option *row = options_find(o->table, name);
 
     ASSERT(row && from->table == o->table);
     char **origin = &o->origins[row - o->table->rows];
@@ -326,7 +416,7 @@ ls_status options_inherit(struct options *o, const struct options *from, const c
 
 const char *options_origin(const struct options *o, const char *name)
 {
-    const struct option *row = find(o->table, name);
+    const struct option *row = options_find(o->table, name);
 
     ASSERT(row);
     const char *origin = o->origins[row - o->table->rows];
@@ -343,7 +433,7 @@ bool options_is_argument(const char *argument)
 /* The value that stands after a name without '=': the next argument, or "true" for a bool followed by none. */
 static const char *value_after(const struct options *o, const char *name, int argc, char *const argv[], int *at)
 {
-    const struct option *row = find(o->table, name);
+    const struct option *row = options_find(o->table, name);
     bool more = *at + 1 < argc && strncmp(argv[*at + 1], "--", 2) != 0;
 
     if (more) return argv[++*at];
@@ -360,7 +450,7 @@ ls_status options_take_argument(struct options *o, int argc, char *const argv[],
     const char *value = equals ? equals + 1 : value_after(o, name, argc, argv, &last);
     ls_status st;
     if (value) st = options_set(o, name, value, "command line");
-    else if (!find(o->table, name)) st = fail_unknown(o->table, o->verb, name, NULL);
+    else if (!options_find(o->table, name)) st = fail_unknown(o->table, o->verb, name, NULL);
     else st = ls_fail(LS_EINVAL, "option '%s' needs a value: --%s=...", name, name);
     mem_free(name);
     if (st == LS_OK) *at = last + 1;
@@ -372,7 +462,7 @@ struct file_values { struct options *options; const char *path; };
 static ls_status take_file_value(void *ctx, const char *key, const char *value, int line)
 {
     struct file_values *f = ctx;
-    const struct option *row = find(f->options->table, key);
+    const struct option *row = options_find(f->options->table, key);
 
     if (!row) return fail_unknown(f->options->table, 0, key, value);
     char *where = file_path("%s:%d", f->path, line);

@@ -47,6 +47,8 @@ struct option {
     const char *unit;        /* "steps", "seconds"; "" when there is none, and for BYTES */
     unsigned verbs;          /* bit i: verb_names[i] reads it */
     const char *help;        /* one line, no full stop */
+    const char *off;         /* value that turns off what the option sets; NULL: none does */
+    unsigned common;         /* of `verbs`, those whose users need it most: help and completion list it first there */
 };
 
 struct option_note { const char *name; char text[64]; };  /* a comment for the row in a config file */
@@ -67,19 +69,24 @@ struct option_table {
 };
 
 /* Rows whose field must have the type that the kind says: anything else does not compile. */
-#define OPTION_INT(type, field, name, text, least, most, unit, verbs, help)  \
-    { name, OPTION_KIND_INT, _Generic(((type *)0)->field, int64_t: offsetof(type, field)), text, least, most, NULL, unit, verbs, help }
-#define OPTION_REAL(type, field, name, text, least, most, unit, verbs, help) \
-    { name, OPTION_KIND_REAL, _Generic(((type *)0)->field, double: offsetof(type, field)), text, least, most, NULL, unit, verbs, help }
-#define OPTION_BYTES(type, field, name, text, least, most, verbs, help)      \
-    { name, OPTION_KIND_BYTES, _Generic(((type *)0)->field, size_t: offsetof(type, field)), text, least, most, NULL, "", verbs, help }
-#define OPTION_BOOL(type, field, name, text, verbs, help)                    \
-    { name, OPTION_KIND_BOOL, _Generic(((type *)0)->field, bool: offsetof(type, field)), text, 0, 0, NULL, "", verbs, help }
-#define OPTION_STRING(type, field, name, text, verbs, help)                  \
-    { name, OPTION_KIND_STRING, _Generic(((type *)0)->field, char *: offsetof(type, field)), text, 0, 0, NULL, "", verbs, help }
-#define OPTION_ENUM(type, field, name, text, choices, verbs, help)           \
-    { name, OPTION_KIND_ENUM, offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == sizeof(int) ? 1 : -1]), \
-      text, 0, 0, choices, "", verbs, help }
+#define OPTION_ROW(name_, kind_, offset_, text_, least_, most_, choices_, unit_, verbs_, ...) \
+    { .name = name_, .kind = kind_, .offset = offset_, .text = text_, .least = least_, .most = most_, .choices = choices_, .unit = unit_, \
+      .verbs = verbs_, .help = __VA_ARGS__ }
+#define OPTION_FIELD(type, field, c_type) _Generic(((type *)0)->field, c_type: offsetof(type, field))
+/* The last argument is the help, and what a row has beside it: "steps between evaluations", .off = "0", .common = TRAIN */
+#define OPTION_INT(type, field, name, text, least, most, unit, verbs, ...)  \
+    OPTION_ROW(name, OPTION_KIND_INT, OPTION_FIELD(type, field, int64_t), text, least, most, NULL, unit, verbs, __VA_ARGS__)
+#define OPTION_REAL(type, field, name, text, least, most, unit, verbs, ...) \
+    OPTION_ROW(name, OPTION_KIND_REAL, OPTION_FIELD(type, field, double), text, least, most, NULL, unit, verbs, __VA_ARGS__)
+#define OPTION_BYTES(type, field, name, text, least, most, verbs, ...)      \
+    OPTION_ROW(name, OPTION_KIND_BYTES, OPTION_FIELD(type, field, size_t), text, least, most, NULL, "", verbs, __VA_ARGS__)
+#define OPTION_BOOL(type, field, name, text, verbs, ...)                    \
+    OPTION_ROW(name, OPTION_KIND_BOOL, OPTION_FIELD(type, field, bool), text, 0, 0, NULL, "", verbs, __VA_ARGS__)
+#define OPTION_STRING(type, field, name, text, verbs, ...)                  \
+    OPTION_ROW(name, OPTION_KIND_STRING, OPTION_FIELD(type, field, char *), text, 0, 0, NULL, "", verbs, __VA_ARGS__)
+#define OPTION_ENUM(type, field, name, text, choices, verbs, ...)           \
+    OPTION_ROW(name, OPTION_KIND_ENUM, offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == sizeof(int) ? 1 : -1]), \
+               text, 0, 0, choices, "", verbs, __VA_ARGS__)
 
 /* A config being resolved. Fields are private. */
 struct options {
@@ -106,13 +113,20 @@ ls_status options_load_yaml(struct options *o, const char *path);
 /* An option that o was not given takes the value and the origin that it has in `from`, of the same table, whatever verb o is for. */
 ls_status options_inherit(struct options *o, const struct options *from, const char *name);
 const char *options_origin(const struct options *o, const char *name);  /* "default", "command line", "run.yaml:12" */
+const struct option *options_find(const struct option_table *t, const char *name);  /* also by another name; NULL: none */
+/* Whether the row's field of a config has the value that is written as text. */
+bool        options_is(const struct option *row, const void *config, const char *text);
 /* What someone who wrote name (without dashes, maybe without a section) meant, of the rows that a verb reads: "parallel.zero=3" into out.
  * value: what was written for it, or NULL. sure: only where the key or a hint is hit exactly. False when there is nothing. */
 bool      options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
 const char *options_nearest(const struct option_table *t, const char *name);  /* a row's name, or NULL when none is near */
 
-/* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs. */
-void options_put_help(const struct option_table *t, unsigned verb, struct text *out);   /* 80 columns */
+enum options_part { OPTIONS_ALL, OPTIONS_COMMON, OPTIONS_OTHERS };
+
+/* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs; of them those are common that are so in the first. */
+bool options_are_common(const struct option *row, unsigned verb);
+void options_put_help(const struct option_table *t, unsigned verb, enum options_part part, struct text *out);  /* 80 columns */
+void options_put_row(const struct option_table *t, const struct option *row, struct text *out);  /* all that there is to say of it */
 void options_put_yaml(const struct options *o, bool with_origins, struct text *out);    /* loads back to the same */
 void options_put_yaml_notes(const struct options *o, const struct option_note *notes, size_t count, struct text *out);
 void options_put_markdown(const struct option_table *t, struct text *out);              /* a table a section */

@@ -91,19 +91,40 @@ static void put_help_row(struct text *out, const struct option *row)
     text_free(&right);
 }
 
-void options_put_help(const struct option_table *t, unsigned verb, struct text *out)
+bool options_are_common(const struct option *row, unsigned verb) { return row->common & (verb ? verb : 1); }
+
+void options_put_help(const struct option_table *t, unsigned verb, enum options_part part, struct text *out)
 {
     const char *before = NULL;
 
     for (size_t i = 0; i < t->count; i++) {
         const struct option *row = &t->rows[i];
 
-        if (!applies(row, verb)) continue;
+        if (!applies(row, verb) || (part != OPTIONS_ALL && options_are_common(row, verb) != (part == OPTIONS_COMMON))) continue;
         if (opens_section(row, before))
             text_put(out, "%s%.*s:\n", before ? "\n" : "", (int)section_length(row->name), row->name);
         put_help_row(out, row);
         before = row->name;
     }
+}
+
+static void put_verbs(const struct option_table *t, const struct option *row, struct text *out)
+{
+    const char *separator = " ";
+
+    for (size_t i = 0; i < t->verb_count; i++)
+        if (row->verbs >> i & 1) {
+            text_put(out, "%s%s", separator, t->verb_names[i]);
+            separator = ", ";
+        }
+}
+
+void options_put_row(const struct option_table *t, const struct option *row, struct text *out)
+{
+    put_help_row(out, row);
+    text_put(out, "%*sread by", HELP_COLUMN, "");
+    put_verbs(t, row, out);
+    text_put(out, "\n");
 }
 
 /* Code points that a YAML file may hold as they are. */
@@ -218,7 +239,6 @@ static void put_cell(struct text *out, const char *text, const char *fence)
 
 static void put_markdown_row(struct text *out, const struct option_table *t, const struct option *row)
 {
-    const char *separator = " ";
     char range[128];
 
     text_put(out, "|");
@@ -226,11 +246,7 @@ static void put_markdown_row(struct text *out, const struct option_table *t, con
     put_cell(out, placeholder(row), "`");
     put_cell(out, row->text, "`");
     put_cell(out, range_text(row, range), "");
-    for (size_t i = 0; i < t->verb_count; i++)
-        if (row->verbs >> i & 1) {
-            text_put(out, "%s%s", separator, t->verb_names[i]);
-            separator = ", ";
-        }
+    put_verbs(t, row, out);
     text_put(out, " |");
     put_cell(out, row->help, "");
     text_put(out, "\n");
@@ -238,8 +254,14 @@ static void put_markdown_row(struct text *out, const struct option_table *t, con
 
 void options_put_markdown(const struct option_table *t, struct text *out)
 {
-    const char *before = NULL;
+    const char *before = NULL, *separator = "Used most: ";
 
+    for (size_t i = 0; i < t->count; i++) {
+        if (!options_are_common(&t->rows[i], 0)) continue;
+        text_put(out, "%s`%s`", separator, t->rows[i].name);
+        separator = ", ";
+    }
+    if (*separator == ',') text_put(out, ".\n\n");
     for (size_t i = 0; i < t->count; i++) {
         const struct option *row = &t->rows[i];
 

@@ -39,7 +39,6 @@ struct command {
     bool                dashes;     /* arguments may begin with dashes: `help --zero` */
     const struct flag  *flags;
     const struct flag_alias *aliases;  /* NULL: none */
-    const char *const  *common;     /* options that the short help shows; ended by NULL */
     const char         *about;      /* paragraphs of the long help, each line with its own line feed; NULL: none */
     const char         *examples;   /* lines, each with its own line feed */
     bool                several;    /* its options make more than one config: checked by the command's check alone */
@@ -91,5 +90,6 @@ bool      help_group(const char *name);  /* of "ckpt ..."; false, and nothing pr
 struct help_page { const char *name, *summary, *text; };
 bool      help_search(const char *word, const struct help_page *pages, size_t count);
 ls_status help_command(const struct command *c, bool all);
+ls_status help_options(unsigned verb, bool all);  /* those used most, and with `all` the others; verb 0: of all commands */
 
 #endif

@@ -25,13 +25,6 @@ static const struct flag train_flags[] = {
     { 0 },
 };
 
-static const char *const train_common[] = {
-    "model.preset", "model.hf",          "model.layers",      "model.width",
-    "model.vocab",  "data.seq_len",      "train.micro_batch", "train.accumulate",
-    "optim.name",   "precision.compute", "recompute.mode",    "launch.threads",
-    "run.isa",      "bench.steps",       "bench.warmup",      NULL,
-};
-
 struct result {
     double loss, seconds, peak_flops;
     struct peak peak;
@@ -221,7 +214,7 @@ static ls_status launch_train(struct invocation *in) { return launching_run(in, 
 
 const struct command command_bench_train = {
     .name = "bench train", .arguments = "", .summary = "time training steps on random tokens",
-    .verb = VERB_BENCH, .flags = train_flags, .common = train_common, .run = run_train, .launch = launch_train,
+    .verb = VERB_BENCH, .flags = train_flags, .run = run_train, .launch = launch_train,
     .examples =
         "  lockstep bench train --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep bench train --model.preset=gpt2-124m --precision.compute=fp32 --launch.threads=2 --json\n"

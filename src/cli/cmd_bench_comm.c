@@ -70,8 +70,6 @@ static const struct flag_alias aliases[] = {
     { 0, NULL, NULL },
 };
 
-static const char *const common[] = { "launch.ranks", "launch.timeout", "launch.bind", NULL };
-
 /* ---- usage ---- */
 
 /* With -g the line is one of nccl-tests, where -n counts iterations; without, -n counts ranks as in every command. */
@@ -355,7 +353,7 @@ static ls_status launch_comm(struct invocation *in) { return print_steps ? run_c
 
 const struct command command_bench_comm = {
     .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",
-    .verb = VERB_BENCH, .flags = flags, .aliases = aliases, .common = common, .complete = complete,
+    .verb = VERB_BENCH_COMM, .flags = flags, .aliases = aliases, .complete = complete,
     .meant = meant, .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)", .check = check_comm, .run = run_comm, .launch = launch_comm,
     .examples =
         "  lockstep bench comm -n 4\n"

@@ -17,8 +17,6 @@ static const struct flag gemm_flags[] = {
     { 0 },
 };
 
-static const char *const gemm_common[] = { "launch.threads", "run.isa", NULL };
-
 struct shape { size_t m, n, k; };
 
 static ls_status check_gemm(const struct invocation *in)
@@ -89,7 +87,7 @@ static ls_status run_gemm(struct invocation *in)
 
 const struct command command_bench_gemm = {
     .name = "bench gemm", .arguments = "", .summary = "time matrix products by shape and type",
-    .verb = VERB_BENCH, .flags = gemm_flags, .common = gemm_common, .check = check_gemm, .run = run_gemm,
+    .verb = VERB_BENCH_GEMM, .flags = gemm_flags, .check = check_gemm, .run = run_gemm,
     .examples =
         "  lockstep bench gemm\n"
         "  lockstep bench gemm --m 4096 --n 768 --k 768 --launch.threads=1\n"

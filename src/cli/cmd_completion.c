@@ -5,7 +5,8 @@
 #include "base/text.h"
 #include "cli/args.h"
 
-/* Calls fn for each flag and option of a command: "--name" of a flag, "--section.key=" of an option. */
+/* Calls fn for each flag and option of a command: "--name" of a flag, "--section.key=" of an option; options that are
+ * used most come first, and the scripts keep that order (fish sorts long options itself). */
 typedef void word_fn(const char *word, const char *help);
 
 static void each_word(const struct command *c, word_fn *fn)
@@ -21,11 +22,12 @@ static void each_word(const struct command *c, word_fn *fn)
     if (!c->verb) return;
     fn("--config", "read options from a YAML file");
     fn("--print-config", "print each option's value and origin");
-    for (size_t i = 0; i < t->count; i++) {
-        if (!(t->rows[i].verbs & c->verb)) continue;
-        snprintf(word, sizeof word, "--%s=", t->rows[i].name);
-        fn(word, t->rows[i].help);
-    }
+    for (int common = 1; common >= 0; common--)
+        for (size_t i = 0; i < t->count; i++) {
+            if (!(t->rows[i].verbs & c->verb) || options_are_common(&t->rows[i], c->verb) != common) continue;
+            snprintf(word, sizeof word, "--%s=", t->rows[i].name);
+            fn(word, t->rows[i].help);
+        }
 }
 
 /* First words of the commands, each once: of those with two, the first one's row tells. */
@@ -84,6 +86,7 @@ static void put_bash(void)
            "    case \"$cur\" in -*) ;; *) [ \"$COMP_CWORD\" -gt 1 ] && COMPREPLY=($(compgen -f -- \"$cur\")) ;; esac\n"
            "    COMPREPLY+=($(compgen -W \"$words\" -- \"$cur\"))\n"
            "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n"
+           "    compopt -o nosort 2>/dev/null\n"
            "}\n"
            "complete -o filenames -F _lockstep lockstep\n");
 }

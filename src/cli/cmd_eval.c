@@ -23,11 +23,6 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const common[] = {
-    "data.text", "data.tokens", "data.seq_len", "data.val_fraction", "train.micro_batch", "train.eval_batches", "precision.compute",
-    "launch.ranks", "parallel.dp", "parallel.tp", "parallel.cp", "parallel.pp", NULL,
-};
-
 /* What is taken from the run's config.yaml where the command line says nothing. Layouts are not: any does. */
 static const char *const inherited[] = {
     "data.text", "data.field", "data.special_tokens", "data.tokens", "data.format", "data.seq_len", "data.val_fraction", "train.seed",
@@ -206,7 +201,7 @@ static ls_status launch(struct invocation *in) { return launching_run(in, NULL, 
 const struct command command_eval = {
     .name = "eval", .arguments = "MODEL [TEXT]", .least = 1, .most = 2, .plain = "data.text",
     .summary = "loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
-    .verb = VERB_EVAL, .flags = flags, .common = common, .complete = complete, .check = check, .run = run, .launch = launch,
+    .verb = VERB_EVAL, .flags = flags, .complete = complete, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep eval runs/book                                          its validation data, newest checkpoint\n"
         "  lockstep eval runs/book other.txt                                all of another text, the same as --data.text=other.txt\n"

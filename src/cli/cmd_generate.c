@@ -27,8 +27,6 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const common[] = { "precision.compute", "launch.threads", NULL };
-
 static ls_status fail_ids(void)
 {
     return ls_fail(LS_EINVAL, "--ids: '%s' is no list of token ids such as 1,2,3", id_list);
@@ -135,7 +133,7 @@ static ls_status run(struct invocation *in)
 const struct command command_generate = {
     .name = "generate", .arguments = "MODEL", .least = 1, .most = 1,
     .summary = "make text with a trained model: a run, a checkpoint, or a Hugging Face folder",
-    .verb = VERB_GENERATE, .flags = flags, .common = common, .check = check, .run = run,
+    .verb = VERB_GENERATE, .flags = flags, .check = check, .run = run,
     .examples =
         "  lockstep generate runs/book --prompt \"It was\"\n"
         "  lockstep generate runs/book --prompt \"It was\" --temperature 0 --tokens 50\n"

@@ -20,16 +20,10 @@ static ls_status put_options(void)
 {
     struct text out = { 0 };
 
-    if (markdown) {
-        printf("# Options\n\nWritten by `lockstep help options --markdown`. On the command line: "
-               "`--section.key=value`; in a YAML "
-               "file, for\n`--config FILE`: a mapping per section. Defaults come first, then files, then the command "
-               "line; later "
-               "wins.\n\n");
-        options_put_markdown(config_table(), &out);
-    } else {
-        options_put_help(config_table(), 0, &out);
-    }
+    if (!markdown) return help_options(0, true);
+    printf("# Options\n\nWritten by `lockstep help options --markdown`. On the command line: `--section.key=value`; in a YAML file, for\n"
+           "`--config FILE`: a mapping per section. Defaults come first, then files, then the command line; later wins.\n\n");
+    options_put_markdown(config_table(), &out);
     ls_status st = text_status(&out);
     if (st == LS_OK) fputs(out.data, stdout);
     text_free(&out);
@@ -345,10 +339,57 @@ static ls_status search(const struct invocation *in)
     return fail_topic(word);
 }
 
+/* ---- an option or a flag, written with its dashes ---- */
+
+static ls_status put_option(const struct option *row)
+{
+    struct text out = { 0 };
+
+    options_put_row(config_table(), row, &out);
+    ls_status st = text_status(&out);
+    if (st == LS_OK) fputs(out.data, stdout);
+    text_free(&out);
+    return st;
+}
+
+static bool put_flags(const char *name)
+{
+    bool any = false;
+
+    for (int i = 0; commands[i]; i++)
+        for (const struct flag *f = commands[i]->flags; f && f->name; f++) {
+            if (strcmp(f->name, name) != 0) continue;
+            printf("  lockstep %s --%s%s%s\n%30s%s\n", commands[i]->name, name, f->metavar ? " " : "", f->metavar ? f->metavar : "", "", f->help);
+            any = true;
+        }
+    return any;
+}
+
+/* --model.heads, --zero, --prompt, each with or without a value. */
+static ls_status put_dashed(const char *word)
+{
+    const struct option_table *t = config_table();
+    char name[80], meant[160];
+
+    snprintf(name, sizeof name, "%.*s", (int)MIN(strcspn(word, "="), sizeof name - 1), word);
+    const struct option *row = options_find(t, name);
+    if (row) return put_option(row);
+    if (put_flags(name)) return LS_OK;
+    bool sure = options_suggest(t, 0, name, NULL, true, meant, sizeof meant);
+    meant[sure ? strcspn(meant, "=") : 0] = '\0';
+    if (sure && (row = options_find(t, meant))) return put_option(row);
+    const char *near = options_nearest(t, name);
+    return ls_fail(LS_EINVAL, "unknown option '--%s'; %s%s%s", name, near ? "did you mean '--" : "see 'lockstep help options'", near ? near : "",
+                   near ? "'?" : "");
+}
+
 static ls_status run(struct invocation *in)
 {
     if (in->count == 0) return markdown ? put_markdown() : put_topics();
-    const struct topic *topic = in->count == 1 ? find_topic(in->arguments[0]) : NULL;
+    const char *word = in->arguments[0], *bare = word + strspn(word, "-");
+    const struct topic *topic = in->count == 1 ? find_topic(bare) : NULL;
+    if (!topic && bare > word) return args_refuse(in, put_dashed(bare));
+    if (!topic && in->count == 1 && options_find(config_table(), word)) return put_option(options_find(config_table(), word));
     if (!topic && !find_command(in)) return args_refuse(in, search(in));
     if (!topic) return help_command(find_command(in), true);
     if (topic->put) return topic->put();
@@ -358,6 +399,6 @@ static ls_status run(struct invocation *in)
 
 const struct command command_help = {
     .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes; or whatever speaks of a word",
-    .flags = flags, .check = check, .run = run,
-    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   what speaks of it: pages, commands, flags, options\n  lockstep help bench train\n",
+    .flags = flags, .dashes = true, .check = check, .run = run,
+    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   what speaks of it: pages, commands, flags, options\n  lockstep help --model.heads          an option\n  lockstep help bench train\n",
 };

@@ -41,13 +41,6 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const common[] = {
-    "model.preset",      "data.seq_len",      "train.global_batch", "train.micro_batch", "train.accumulate", "train.seed",
-    "optim.name",        "optim.lr",          "precision.compute",  "precision.reduce",  "parallel.dp",      "parallel.zero",
-    "parallel.replicate", "parallel.tp",      "parallel.sp",        "parallel.cp",       "parallel.context", "parallel.pp",
-    "parallel.schedule", "parallel.ep",       "recompute.mode",   NULL,
-};
-
 /* ---- one side ---- */
 
 enum { WORD_BYTES = 64, ADDED = 2 };
@@ -328,7 +321,7 @@ static ls_status check(const struct invocation *in)
 const struct command command_parity = {
     .name = "parity", .arguments = "--a LAYOUT --b LAYOUT",
     .summary = "run two layouts from one start on the same batches and name the first tensor that differs",
-    .verb = VERB_PARITY, .flags = flags, .common = common, .several = true, .check = check, .run = run,
+    .verb = VERB_PARITY, .flags = flags, .several = true, .check = check, .run = run,
     .about =
         "a makes its steps and writes what each came to; b takes a's parameters and optimizer state before each of its steps but\n"
         "the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"

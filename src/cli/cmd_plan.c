@@ -30,13 +30,6 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const common[] = {
-    "model.preset",      "model.hf",         "model.layers",       "model.width",       "model.vocab",
-    "data.seq_len",      "train.steps",      "train.global_batch", "train.micro_batch", "optim.name",
-    "precision.compute", "precision.master", "recompute.mode",     "run.memory_limit",  "parallel.dp",
-    "parallel.zero",     NULL,
-};
-
 /* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will
  * have as many as were asked for, or fewer. */
 static ls_status vocabulary(const struct config *c, size_t *out)
@@ -342,7 +335,7 @@ static ls_status check(const struct invocation *in)
 
 const struct command command_plan = {
     .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "say what a training step will hold and do, without doing it",
-    .verb = VERB_PLAN, .flags = flags, .common = common, .check = check, .run = run,
+    .verb = VERB_PLAN, .flags = flags, .check = check, .run = run,
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"

@@ -20,16 +20,6 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static const char *const common[] = {
-    "data.text",          "data.tokenizer",    "data.seq_len",     "model.preset",
-    "model.hf",           "model.layers",      "model.width",      "train.steps",
-    "train.global_batch", "train.micro_batch", "train.eval_every", "optim.lr",
-    "optim.warmup",       "precision.compute", "recompute.mode",   "checkpoint.every",
-    "checkpoint.resume",  "launch.ranks",      "launch.threads",   "parallel.zero",
-    "parallel.tp",        "parallel.pp",       "parallel.cp",      "run.dir",
-    NULL,
-};
-
 /* Reads the checkpoint back, as anybody would. */
 static ls_status sample(const struct trainer *t)
 {
@@ -121,7 +111,7 @@ static ls_status check(const struct invocation *in) { return config_check_data(&
 
 const struct command command_train = {
     .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or go on where a run stopped",
-    .verb = VERB_TRAIN, .flags = flags, .common = common, .check = check, .run = run, .launch = launch,
+    .verb = VERB_TRAIN, .flags = flags, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
         "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"

@@ -72,40 +72,26 @@ static void put_flags(const struct command *c, bool all)
     else printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this");
 }
 
-/* The rows of the table that a short page shows, in the order of its list. */
-static ls_status put_common(const struct command *c)
+static ls_status put_part(const char *title, unsigned verb, enum options_part part)
 {
-    enum { MOST = 48 };
-    struct option chosen[MOST];
-    const struct option_table *t = config_table();
-    struct option_table few = { .rows = chosen, .verb_names = t->verb_names, .verb_count = t->verb_count };
     struct text out = { 0 };
 
-    for (int i = 0; c->common[i]; i++)
-        for (size_t k = 0; k < t->count; k++) {
-            if (strcmp(t->rows[k].name, c->common[i]) != 0) continue;
-            ASSERT(few.count < COUNT_OF(chosen));
-            chosen[few.count++] = t->rows[k];
-        }
-    options_put_help(&few, c->verb, &out);
+    options_put_help(config_table(), verb, part, &out);
     ls_status st = text_status(&out);
-    if (st == LS_OK) fputs(out.data, stdout);
+    if (st == LS_OK && out.bytes) heading(title);
+    if (st == LS_OK && out.bytes) fputs(out.data, stdout);
     text_free(&out);
     return st;
 }
 
-static ls_status put_options(const struct command *c, bool all)
+ls_status help_options(unsigned verb, bool all)
 {
-    struct text out = { 0 };
+    bool common = false;
 
-    if (!c->verb) return LS_OK;
-    heading(all || !c->common ? "options" : "options used most");
-    if (!all && c->common) return put_common(c);
-    options_put_help(config_table(), c->verb, &out);
-    ls_status st = text_status(&out);
-    if (st == LS_OK) fputs(out.data, stdout);
-    text_free(&out);
-    return st;
+    for (size_t i = 0; i < config_table()->count; i++) common = common || options_are_common(&config_table()->rows[i], verb);
+    if (!common) return put_part("options", verb, OPTIONS_ALL);
+    LS_TRY(put_part("options used most", verb, OPTIONS_COMMON));
+    return all ? put_part("other options", verb, OPTIONS_OTHERS) : LS_OK;
 }
 
 ls_status help_command(const struct command *c, bool all)
@@ -114,7 +100,7 @@ ls_status help_command(const struct command *c, bool all)
            c->verb ? " [--section.key=value]..." : "", c->summary);
     if (all && c->about) printf("\n%s", c->about);
     put_flags(c, all);
-    LS_TRY(put_options(c, all));
+    if (c->verb) LS_TRY(help_options(c->verb, all));
     heading("examples");
     fputs(c->examples, stdout);
     return LS_OK;

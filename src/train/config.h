@@ -17,9 +17,10 @@
 #include "lockstep/parallel.h"
 #include "tensor/kernel.h"
 
-/* Who reads an option: the masks of the table's rows. */
+/* Commands that read an option: the masks of the table's rows. */
 enum {
-    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32, VERB_EVAL = 64
+    VERB_TRAIN = 1, VERB_PLAN = 2, VERB_BENCH = 4 /* bench train */, VERB_GENERATE = 8, VERB_DATA = 16, VERB_PARITY = 32, VERB_EVAL = 64,
+    VERB_BENCH_COMM = 128, VERB_BENCH_GEMM = 256
 };
 
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };

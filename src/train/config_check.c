@@ -24,44 +24,32 @@ static const struct option *row_of(const char *name)
     return NULL;
 }
 
-static bool is_default(const struct config *c, const struct config *defaults, const char *name)
+/* At its default, or at the value that turns off what it sets: nobody believes then that it works. */
+static bool asks_nothing(const struct config *c, const char *name)
 {
     const struct option *row = row_of(name);
-    const unsigned char *a = (const unsigned char *)c + row->offset, *b = (const unsigned char *)defaults + row->offset;
-    const char *left, *right;
 
-    switch (row->kind) {
-    case OPTION_KIND_INT:   return memcmp(a, b, sizeof(int64_t)) == 0;
-    case OPTION_KIND_REAL:  return memcmp(a, b, sizeof(double)) == 0;
-    case OPTION_KIND_BOOL:  return memcmp(a, b, sizeof(bool)) == 0;
-    case OPTION_KIND_ENUM:  return memcmp(a, b, sizeof(int)) == 0;
-    case OPTION_KIND_BYTES: return memcmp(a, b, sizeof(size_t)) == 0;
-    case OPTION_KIND_STRING:
-        memcpy(&left, a, sizeof left);
-        memcpy(&right, b, sizeof right);
-        return strcmp(left, right) == 0;
-    }
-    return true;
+    return options_is(row, c, row->text) || (row->off && options_is(row, c, row->off));
 }
 
 struct idle { bool idle; const char *name, *because; };
 
 /* Image models read none of a language model's sizes. */
-static ls_status check_image_idle(const struct config *c, const struct config *defaults)
+static ls_status check_image_idle(const struct config *c)
 {
     const struct option_table *t = config_table();
 
     for (size_t i = 0; i < t->count; i++) {
         const char *name = t->rows[i].name;
 
-        if (strncmp(name, "model.", 6) == 0 && strcmp(name, "model.preset") != 0 && !is_default(c, defaults, name))
+        if (strncmp(name, "model.", 6) == 0 && strcmp(name, "model.preset") != 0 && !asks_nothing(c, name))
             return ls_fail(LS_EINVAL, "%s does nothing here: the image presets have their own shape", name);
     }
     return LS_OK;
 }
 
-/* A setting away from its default that nothing reads is refused: it would be believed to work. */
-static ls_status check_idle(const struct config *c, const struct config *defaults, unsigned verb)
+/* A setting that nothing reads is refused: it would be believed to work. */
+static ls_status check_idle(const struct config *c, unsigned verb)
 {
     int kind = c->optim.name;
     bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->launch.ranks <= 1;
@@ -119,9 +107,9 @@ static ls_status check_idle(const struct config *c, const struct config *default
     };
 
     for (size_t i = 0; i < COUNT_OF(rules); i++)
-        if (rules[i].idle && (row_of(rules[i].name)->verbs & verb) && !is_default(c, defaults, rules[i].name))
+        if (rules[i].idle && (row_of(rules[i].name)->verbs & verb) && !asks_nothing(c, rules[i].name))
             return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
-    return image ? check_image_idle(c, defaults) : LS_OK;
+    return image ? check_image_idle(c) : LS_OK;
 }
 
 /* ---- the rest of the rules ---- */
@@ -213,7 +201,7 @@ static ls_status check_non_finite(const struct config *c)
                    "added; use train.non_finite=stop", c->model.preset);
 }
 
-static ls_status check_rules(struct config *c, const struct config *defaults, unsigned verb)
+ls_status config_check(struct config *c, unsigned verb)
 {
     ls_compile_options recompute;
 
@@ -223,7 +211,7 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
-    LS_TRY(check_idle(c, defaults, verb));
+    LS_TRY(check_idle(c, verb));
     LS_TRY(check_optimizer(c));
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
@@ -232,17 +220,6 @@ static ls_status check_rules(struct config *c, const struct config *defaults, un
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
-}
-
-ls_status config_check(struct config *c, unsigned verb)
-{
-    struct config defaults;
-    struct options options = { 0 };
-
-    LS_TRY(options_open(config_table(), &defaults, 0, &options));
-    ls_status st = check_rules(c, &defaults, verb);
-    options_close(&options);
-    return st;
 }
 
 size_t config_memory_limit(const struct config *c, int local)

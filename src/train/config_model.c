@@ -35,16 +35,16 @@ static void take_real(double given, double *value)
     if (given >= 0) *value = given;
 }
 
-/* What model.* says of experts; refused where the model has none. */
+/* What model.* says of experts; refused where the model has none, unless it turns something off. */
 static ls_status take_experts(const struct config *c, ls_model *m)
 {
     const struct { bool given; const char *name; } said[] = {
         { c->model.experts > 0, "experts" }, { c->model.experts_per_token > 0, "experts_per_token" },
-        { c->model.expert_ffn > 0, "expert_ffn" }, { c->model.shared_ffn >= 0, "shared_ffn" },
-        { c->model.router != ROUTER_PRESET, "router" }, { c->model.capacity >= 0, "capacity" },
-        { c->model.drop != DROP_PRESET, "drop" }, { c->model.aux_loss >= 0, "aux_loss" },
+        { c->model.expert_ffn > 0, "expert_ffn" }, { c->model.shared_ffn > 0, "shared_ffn" },
+        { c->model.router != ROUTER_PRESET, "router" }, { c->model.capacity > 0, "capacity" },
+        { c->model.drop != DROP_PRESET, "drop" }, { c->model.aux_loss > 0, "aux_loss" },
         { c->model.aux_loss_scope != SCOPE_PRESET, "aux_loss_scope" },
-        { c->model.z_loss >= 0, "z_loss" }, { c->model.balance >= 0, "balance" },
+        { c->model.z_loss > 0, "z_loss" }, { c->model.balance > 0, "balance" },
     };
     bool has = m->architecture == LS_MIXTRAL || m->architecture == LS_QWEN3_MOE;
 
@@ -54,6 +54,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
         return ls_fail(LS_EINVAL, "model.ffn does nothing here: each feed-forward part is experts; use model.expert_ffn or model.shared_ffn");
     if (c->parallel.ep > 1 && !has)
         return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
+    if (!has) return LS_OK;
     take(c->model.experts, &m->experts);
     take(c->model.experts_per_token, &m->experts_per_token);
     take(c->model.expert_ffn, &m->expert_ffn);
