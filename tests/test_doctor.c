@@ -3,6 +3,8 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -60,19 +62,78 @@ static void reduce(int rank, uint64_t sequence, enum call_state end)
     call_of(rank, WORLD, LS_COLLECTIVE_ALL_REDUCE, sequence, 100, end);
 }
 
-/* The process number of a ring becomes that of a process that has ended. */
-static void reap(int rank)
+static void assert_outcome(const char *want)
+{
+    struct text out = { 0 };
+    struct doctor d;
+
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    bool over = doctor_outcome(&d, &out);
+    if (!want) assert_false(over);
+    else if (!over || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, over ? out.data : "(not over)");
+    text_free(&out);
+    doctor_close(&d);
+}
+
+static void write_ring(int rank, const void *data, size_t bytes, off_t at)
+{
+    char *path = ring_path(rank);
+    int fd = open(path, O_WRONLY);
+
+    assert_int_equal(pwrite(fd, data, bytes, at), (ssize_t)bytes);
+    close(fd);
+    mem_free(path);
+}
+
+/* The ring becomes that of `pid`, which our launcher of that number started `ago` seconds ago and whose call stood still since then. */
+static void become(int rank, pid_t pid, pid_t launcher, double ago)
+{
+    enum { PID = 16, LAUNCHER = 40, OPENED = 64 + offsetof(struct calls_status, opened), FIRST = 64 + sizeof(struct calls_status) };
+    int64_t number = pid, started_by = launcher;
+    double then = base_now() - ago;
+
+    write_ring(rank, &number, sizeof number, PID);
+    write_ring(rank, &started_by, sizeof started_by, LAUNCHER);
+    write_ring(rank, &then, sizeof then, OPENED);
+    write_ring(rank, &then, sizeof then, FIRST + (off_t)offsetof(struct call_record, queued));
+}
+
+/* A process that is stopped. */
+static pid_t start_stopped(void)
 {
     pid_t pid = fork();
-    char *path = ring_path(rank);
+    int status;
+
+    if (pid == 0) {
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    return pid;
+}
+
+static void end_stopped(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* The number of a process that has ended. */
+static pid_t ended(void)
+{
+    pid_t pid = fork();
 
     if (pid == 0) _exit(0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
-    int fd = open(path, O_WRONLY);
-    int64_t number = pid;
-    assert_int_equal(pwrite(fd, &number, sizeof number, 16), sizeof number);
-    close(fd);
-    mem_free(path);
+    return pid;
+}
+
+/* The process number of a ring becomes that of a process that has ended. */
+static void reap(int rank)
+{
+    int64_t number = ended();
+
+    write_ring(rank, &number, sizeof number, 16);
 }
 
 static void assert_said(const struct doctor *d, int finding, const char *const parts[])
@@ -104,7 +165,7 @@ static void a_dead_rank_is_named(void **state)
     assert_int_equal(d.ranks, RANKS);
     assert_int_equal(d.n, 1);
     assert_int_equal(d.patient[2].life, LIFE_DEAD);
-    assert_int_equal(d.patient[0].life, LIFE_ALIVE);
+    assert_int_equal(d.patient[0].life, LIFE_RUNNING);
     assert_said(&d, 0, (const char *[]){ "rank 2 never came to all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 wait in it since ",
                                          " s; rank 2 is dead (its last call, all_reduce #40 of world (f32, 100, sum), ended ",
                                          " s ago)", NULL });
@@ -123,7 +184,75 @@ static void a_late_rank_has_not_come_yet(void **state)
     assert_int_equal(d.n, 1);
     assert_true(d.finding[0].missing[1] && d.finding[0].missing[2] && d.finding[0].missing[3]);
     assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not come to all_reduce #2 of world", "; rank 0 waits in it since ",
-                                         "; rank 1 is alive (its last call, all_reduce #1 ", "; rank 2 is alive (it made no call)", NULL });
+                                         "; rank 1 is running (its last call, all_reduce #1 ", "; rank 2 is running (it made no call)", NULL });
+    doctor_close(&d);
+}
+
+static void a_stopped_rank_keeps_others_waiting(void **state)
+{
+    struct text out = { 0 };
+    pid_t pid = start_stopped();
+    struct doctor d;
+    char want[64];
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_RUNNING);
+    become(2, pid, 0, 0);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_string_equal(doctor_state(&d, 2), "stopped");
+    assert_string_equal(doctor_state(&d, 0), "running");
+    assert_true(doctor_stopped(&d, &out));
+    snprintf(want, sizeof want, "to continue: kill -CONT %d", (int)pid);
+    assert_non_null(strstr(out.data, want));
+    assert_int_equal(d.n, 1);
+    assert_said(&d, 0, (const char *[]){ "rank 2 is stopped in all_reduce #5 of world", "; ranks 0, 1, 3 wait in it since ", NULL });
+    text_free(&out);
+    doctor_close(&d);
+    end_stopped(pid);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_string_equal(doctor_state(&d, 2), "dead");
+    assert_said(&d, 0, (const char *[]){ "rank 2 died in all_reduce #5 of world", "; ranks 0, 1, 3 wait in it since ", NULL });
+    assert_false(doctor_stopped(&d, &out));
+    doctor_close(&d);
+}
+
+static void a_number_that_is_used_again_is_another_process(void **state)
+{
+    pid_t pid = start_stopped();
+    struct doctor d;
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_RUNNING);
+    become(2, pid, 0, 60);  /* the rank's last call began before the process did */
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_string_equal(doctor_state(&d, 2), "dead");
+    doctor_close(&d);
+    end_stopped(pid);
+}
+
+/* Ranks that ended with their launcher: only a wait that no run has every day says something. */
+static void ends_with_the_launcher_blame_nobody(void **state)
+{
+    struct doctor d;
+    pid_t pid[RANKS], launcher = ended();
+
+    (void)state;
+    for (int i = 0; i < RANKS; i++) pid[i] = ended();
+    for (int i = 0; i < RANKS; i++) reduce(i, 5, CALL_DONE);
+    for (int i = 0; i < RANKS; i++)
+        if (i != 1) reduce(i, 6, CALL_RUNNING);
+    for (int i = 0; i < RANKS; i++) become(i, pid[i], launcher, 0);
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 0);
+    doctor_close(&d);
+    assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
+
+    double seen = base_now() + 20;  /* rank 3 lived in it for so long */
+    write_ring(3, &seen, sizeof seen, 64 + sizeof(struct calls_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
+    assert_int_equal(doctor_open(folder, &d), LS_OK);
+    assert_int_equal(d.n, 1);
+    assert_said(&d, 0, (const char *[]){ "rank 1 had not come to all_reduce #6 of world", " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
+                                         "; rank 1 is dead (its last call, all_reduce #5", NULL });
     doctor_close(&d);
 }
 
@@ -194,7 +323,7 @@ static void the_cause_comes_before_what_follows(void **state)
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
     assert_said(&d, 0, (const char *[]){ "rank 3 never came to all_gather #2 of shard", "; rank 2 waits in it", "; rank 3 is dead", NULL });
-    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world", "; rank 2 is alive (it is in all_gather #2 of shard", NULL });
+    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world", "; rank 2 is running (it is in all_gather #2 of shard", NULL });
     assert_true(d.finding[0].cause);
     assert_false(d.finding[1].cause);
     doctor_close(&d);
@@ -217,7 +346,7 @@ static void files_are_not_trusted(void **state)
     assert_non_null(strstr(d.patient[1].why, "20 bytes"));
     assert_int_equal(d.patient[3].life, LIFE_NONE);
     assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never came to all_reduce #1 of world", "; ranks 0, 2 wait", "; rank 1 left no calls: ",
-                                         "; rank 3 left no calls", NULL });
+                                         "; rank 3 never started", NULL });
     doctor_close(&d);
     mem_free(path);
     mem_free(gone);
@@ -232,19 +361,6 @@ static void end_rank(int rank, uint64_t step, int code, const char *why)
     calls_stepped(step, 200, 1234, "tokens");
     if (code >= 0) calls_ended(code, why);
     calls_use(NULL);
-}
-
-static void assert_outcome(const char *want)
-{
-    struct text out = { 0 };
-    struct doctor d;
-
-    assert_int_equal(doctor_open(folder, &d), LS_OK);
-    bool over = doctor_outcome(&d, &out);
-    if (!want) assert_false(over);
-    else if (!over || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, over ? out.data : "(not over)");
-    text_free(&out);
-    doctor_close(&d);
 }
 
 static void write_end(const char *text)
@@ -327,7 +443,8 @@ static void another_folder_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_dead_rank_is_named), CASE(a_late_rank_has_not_come_yet), CASE(a_job_that_ended_well_has_no_finding),
+        CASE(a_dead_rank_is_named), CASE(a_late_rank_has_not_come_yet), CASE(a_stopped_rank_keeps_others_waiting),
+        CASE(a_number_that_is_used_again_is_another_process), CASE(ends_with_the_launcher_blame_nobody), CASE(a_job_that_ended_well_has_no_finding),
         CASE(all_came_and_nobody_is_blamed), CASE(disagreeing_calls_are_told), CASE(the_cause_comes_before_what_follows),
         CASE(files_are_not_trusted), CASE(a_finished_run_is_finished),
         CASE(a_failed_run_says_why), CASE(a_killed_rank_is_named), CASE(progress_of_a_rank_is_told), CASE(another_folder_is_refused),

@@ -24,7 +24,7 @@ told well "^rank 0  finished, process [0-9]* on $host, step 5 of 5$" "^finished 
 "$lockstep" train $tiny --train.steps=1000000 --run.dir=long >out.txt 2>err.txt &
 launcher=$!
 wait_lines long/metrics.jsonl 3
-told long "^rank 0  alive, process $launcher on $host, [a-z]* for [0-9.]* s, step [0-9]* of 1000000, [0-9]* tokens/s, last step [0-9.]* s ago$" "^the run is not over"
+told long "^rank 0  running, process $launcher on $host, [a-z]* for [0-9.]* s, step [0-9]* of 1000000, [0-9]* tokens/s, last step [0-9.]* s ago$" "^the run is not over"
 kill -STOP $launcher
 for i in $(seq 3000); do grep -q '^State:.T' /proc/$launcher/status && break; sleep 0.01; done
 told long "^rank 0  stopped, process $launcher"

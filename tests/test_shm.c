@@ -244,7 +244,7 @@ static void come_alone(int rank, int n, const char *where)
 
     if (rank == 1) return;
     CHECK(transport_shm.open(where, rank, n, 0.3, &l) == LS_ETIMEOUT);
-    CHECK(strstr(ls_errmsg(), "rank 1 of 3 to join") || strstr(ls_errmsg(), "1, 2 of 3") || strstr(ls_errmsg(), "0, 1 of 3"));
+    CHECK(strstr(ls_errmsg(), "rank 1 of 3 has not joined the job within 0.3 s") || strstr(ls_errmsg(), "1, 2 of 3") || strstr(ls_errmsg(), "0, 1 of 3"));
 }
 
 static void who_does_not_come_is_named(void **state)

@@ -210,7 +210,7 @@ static ls_status run_train(struct invocation *in)
     return st;
 }
 
-static ls_status launch_train(struct invocation *in) { return launching_run(in, NULL, NULL); }
+static ls_status launch_train(struct invocation *in) { return launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_bench_train = {
     .name = "bench train", .arguments = "", .summary = "time training steps on random tokens",

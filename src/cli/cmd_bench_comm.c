@@ -349,7 +349,7 @@ static ls_status run_comm(struct invocation *in)
     return comm_steps_print(asked.algorithm, (int)in->config.launch.ranks, (size_t)count, (int)root, (int)rank_shown);
 }
 
-static ls_status launch_comm(struct invocation *in) { return print_steps ? run_comm(in) : launching_run(in, NULL, NULL); }
+static ls_status launch_comm(struct invocation *in) { return print_steps ? run_comm(in) : launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_bench_comm = {
     .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",

@@ -1,4 +1,5 @@
 /* cmd_doctor.c - `lockstep doctor`: where the ranks of a run stand. */
+#include <inttypes.h>
 #include <stdio.h>
 #include "base/base.h"
 #include "base/json.h"
@@ -43,6 +44,7 @@ static ls_status put_rank(const struct doctor *d, int rank)
     struct text progress = { 0 };
 
     printf("rank %d  %s", rank, doctor_state(d, rank));
+    if (!p->calls && p->pid) printf(", process %" PRId64, p->pid);
     if (!p->calls) {
         printf("%s%s\n", p->why[0] ? ": " : "", p->why);
         return LS_OK;
@@ -50,6 +52,7 @@ static ls_status put_rank(const struct doctor *d, int rank)
     doctor_progress(d, rank, &progress);
     ls_status st = text_status(&progress);
     printf(", process %lld on %s", (long long)p->calls->pid, p->calls->status.host);
+    if (p->end[0] && doctor_silent(d, rank)) printf(", %s", p->end);
     if (st == LS_OK && progress.data) printf(", %s", progress.data);
     if (d->ranks > 1) printf(", %llu calls", (unsigned long long)p->calls->calls);
     printf("\n");
@@ -58,12 +61,12 @@ static ls_status put_rank(const struct doctor *d, int rank)
     return st;
 }
 
-static int count_alive(const struct doctor *d)
+static int count_running(const struct doctor *d)
 {
-    int alive = 0;
+    int running = 0;
 
-    for (int i = 0; i < d->ranks; i++) alive += doctor_lives(d, i);
-    return alive;
+    for (int i = 0; i < d->ranks; i++) running += d->patient[i].life == LIFE_RUNNING && !doctor_ended(d, i);
+    return running;
 }
 
 static ls_status put_people(const struct doctor *d)
@@ -73,12 +76,14 @@ static ls_status put_people(const struct doctor *d)
     for (int i = 0; i < d->ranks; i++) LS_TRY(put_rank(d, i));
     bool over = doctor_outcome(d, &out);
     if (over) text_put(&out, "\n");
+    bool stopped = doctor_stopped(d, &out);
+    if (stopped) text_put(&out, "\n");
     for (int i = 0; i < d->n; i++) {
         doctor_say(d, &d->finding[i], &out);
         text_put(&out, "\n");
     }
     if (d->n == 0 && !over && d->ranks == 1) text_put(&out, "the run is not over\n");
-    else if (d->n == 0 && !over) text_put(&out, "no rank is missing from a call; %d of %d ranks are alive\n", count_alive(d), d->ranks);
+    else if (d->n == 0 && !over && !stopped) text_put(&out, "no rank is missing from a call; %d of %d ranks are running\n", count_running(d), d->ranks);
     ls_status st = text_status(&out);
     if (st == LS_OK) printf("\n%s", out.data);
     text_free(&out);
@@ -136,8 +141,9 @@ static void put_json_rank(const struct doctor *d, int rank, struct json_out *j)
     json_put_int(j, "rank", rank);
     json_put_string(j, "state", doctor_state(d, rank));
     if (p->why[0]) json_put_string(j, "why", p->why);
+    if (p->end[0]) json_put_string(j, "end", p->end);
+    if (p->pid) json_put_int(j, "process", p->pid);
     if (p->calls) {
-        json_put_int(j, "process", p->calls->pid);
         put_json_status(d, rank, j);
         json_put_int(j, "calls", (int64_t)p->calls->calls);
         json_begin_array(j, "last");
@@ -167,6 +173,7 @@ static ls_status put_json_finding(const struct doctor *d, const struct finding *
         json_put_bool(j, "cause", f->cause);
         put_json_ranks("missing", f->missing, d->ranks, j);
         put_json_ranks("differing", f->differs, d->ranks, j);
+        put_json_ranks("held", f->held, d->ranks, j);
         put_json_ranks("waiting", f->waits, d->ranks, j);
         json_put_real(j, "since", f->since);
         json_end_object(j);
@@ -183,7 +190,7 @@ static ls_status put_json(const struct doctor *d, const char *run)
     json_begin_object(&j, NULL);
     json_put_string(&j, "run", run);
     json_put_real(&j, "time", d->now);
-    json_put_int(&j, "alive", count_alive(d));
+    json_put_int(&j, "running", count_running(d));
     st = put_json_outcome(d, &j);
     json_begin_array(&j, "ranks");
     for (int i = 0; i < d->ranks; i++) put_json_rank(d, i, &j);

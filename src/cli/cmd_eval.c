@@ -196,7 +196,7 @@ static ls_status run(struct invocation *in)
     return LS_OK;
 }
 
-static ls_status launch(struct invocation *in) { return launching_run(in, NULL, NULL); }
+static ls_status launch(struct invocation *in) { return launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_eval = {
     .name = "eval", .arguments = "MODEL [TEXT]", .least = 1, .most = 2, .plain = "data.text",

@@ -82,12 +82,17 @@ static double unix_now(void)
 /* How the ranks ended is kept for the doctor; the message stays. */
 static ls_status launch_noted(struct invocation *in, const struct run_folder *folder, const char *log, const char *const *more)
 {
+    int ranks = (int)in->config.launch.ranks;
+    char line[CALLS_WHY], (*ends)[LAUNCH_END] = mem_array(MEM_OTHER, (size_t)ranks, sizeof *ends);
     double began = unix_now();
-    char line[CALLS_WHY];
-    ls_status st = launching_run(in, log, more);
 
+    if (!ends) return LS_ENOMEM;
+    run_folder_note_launcher(folder);
+    ls_status st = launching_run(in, log, more, ends);
     snprintf(line, sizeof line, "%s", st == LS_OK ? "" : ls_errmsg());
-    run_folder_note_end(folder, began, st == LS_OK ? 0 : in->code ? in->code : 1, line);
+    run_folder_note_end(folder, began, st == LS_OK ? 0 : in->code ? in->code : 1, line, ranks, ends);
+    mem_free(ends);
+    run_folder_forget_launcher(folder);
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", line);
 }
 

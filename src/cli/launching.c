@@ -5,7 +5,6 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/cores.h"
-#include "train/launch.h"
 
 static size_t length(const char *const *list)
 {
@@ -15,18 +14,18 @@ static size_t length(const char *const *list)
     return n;
 }
 
-static ls_status start(struct invocation *in, char *const *argv, const char *log_folder)
+static ls_status start(struct invocation *in, char *const *argv, const char *log_folder, char (*ends)[LAUNCH_END])
 {
     struct launch l = {
         .ranks = (int)in->config.launch.ranks, .argv = argv, .log_folder = log_folder, .bind = in->config.launch.bind,
-        .timeout = in->config.launch.timeout, .saves = in->command->verb == VERB_TRAIN,
+        .timeout = in->config.launch.timeout, .saves = in->command->verb == VERB_TRAIN, .ends = ends,
     };
 
     LS_TRY(launch_run(&l, &in->code));
     return in->code ? LS_EPEER : LS_OK;
 }
 
-ls_status launching_run(struct invocation *in, const char *log_folder, const char *const *more)
+ls_status launching_run(struct invocation *in, const char *log_folder, const char *const *more, char (*ends)[LAUNCH_END])
 {
     size_t extra = length(more), n = 0, argc = (size_t)in->argc;
     char threads[48], **argv = mem_array(MEM_OTHER, argc + extra + 2, sizeof *argv);
@@ -38,7 +37,7 @@ ls_status launching_run(struct invocation *in, const char *log_folder, const cha
     for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];
     for (size_t i = (size_t)in->words; i < argc; i++) argv[n++] = in->argv[i];
     fflush(stdout);
-    ls_status st = start(in, argv, log_folder);
+    ls_status st = start(in, argv, log_folder, ends);
     mem_free(argv);
     return st;
 }

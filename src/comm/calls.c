@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-struct head { char magic[8]; int32_t rank, ranks; int64_t pid; double epoch; uint64_t calls; char pad[24]; };
+struct head { char magic[8]; int32_t rank, ranks; int64_t pid; double epoch; uint64_t calls; int64_t launcher; char pad[16]; };
 struct ring { struct head head; struct calls_status status; struct call_record record[CALLS_KEPT]; };
 _Static_assert(sizeof(struct head) == 64 && sizeof(struct calls_status) == 768 && sizeof(struct call_record) == 128,
                "the layout of the file");
@@ -77,6 +77,8 @@ void calls_close(struct calls **c)
     *c = NULL;
 }
 
+void calls_launched_by(struct calls *c, int64_t pid) { c->ring->head.launcher = pid; }
+
 void calls_use(struct calls *c)
 {
     pthread_mutex_lock(&lock);
@@ -109,17 +111,32 @@ uint64_t calls_begin(const struct signature *s, const char *name)
     return call;
 }
 
+/* NULL: it is no longer kept. The caller holds the lock. */
+static struct call_record *record_of(uint64_t call)
+{
+    bool kept = used && call && call <= used->ring->head.calls && used->ring->head.calls - call < CALLS_KEPT;
+
+    return kept ? &used->ring->record[(call - 1) % CALLS_KEPT] : NULL;
+}
+
 void calls_mark(uint64_t call, enum call_state state, uint32_t step)
 {
     pthread_mutex_lock(&lock);
-    if (used && call && call <= used->ring->head.calls && used->ring->head.calls - call < CALLS_KEPT) {
-        struct call_record *at = &used->ring->record[(call - 1) % CALLS_KEPT];
-
+    struct call_record *at = record_of(call);
+    if (at) {
         if (state == CALL_RUNNING) at->started = base_now();
         if (state == CALL_DONE || state == CALL_FAILED) at->ended = base_now();
         at->state = (int32_t)state;
         at->step = step;
     }
+    pthread_mutex_unlock(&lock);
+}
+
+void calls_seen(uint64_t call)
+{
+    pthread_mutex_lock(&lock);
+    struct call_record *at = record_of(call);
+    if (at) at->seen = base_now();
     pthread_mutex_unlock(&lock);
 }
 
@@ -186,7 +203,7 @@ static ls_status parse(const char *path, const struct file_map *m, struct calls_
     if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks)
         return ls_fail(LS_EFORMAT, "%s: rank %d of %d", path, h.rank, h.ranks);
 
-    struct calls_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls };
+    struct calls_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls, .launcher = h.launcher };
     uint64_t kept = MIN(h.calls, (uint64_t)CALLS_KEPT);
 
     read_status((const unsigned char *)m->data + sizeof h, &r.status);

@@ -3,6 +3,7 @@
  * A ring of the last CALLS_KEPT calls of one process, one file a rank (RUN/calls/rank_NNNN), mapped shared: it survives
  * SIGKILL, and `lockstep doctor RUN` reads it. Without a file the same ring lies in plain memory. File layout, little-endian:
  *     0   "LSCALLS2"   8  i32 rank   12 i32 ranks   16 i64 pid   24 f64 unix time of monotonic 0   32 u64 calls so far
+ *     40  i64 pid of our launcher; 0: another one, or none
  *     64  struct calls_status, 768 bytes
  *     832 CALLS_KEPT records of 128 bytes; call k stands in slot k mod CALLS_KEPT
  */
@@ -36,7 +37,8 @@ struct call_record {                  /* 128 bytes */
     int32_t  state;                   /* enum call_state */
     uint32_t step;                    /* steps of the list done */
     char     name[32];                /* of the group: "world", "shard" */
-    char     pad[16];
+    double   seen;                    /* when its rank last saw that it stood still; 0: never */
+    char     pad[8];
 };
 
 enum { CALLS_WHY = 512 };
@@ -59,8 +61,11 @@ void      calls_close(struct calls **c);
 /* Every call of this process goes into the one ring set here (NULL: none). The comms of a process share it. */
 void      calls_use(struct calls *c);
 struct calls *calls_used(void);
+void      calls_launched_by(struct calls *c, int64_t pid);
 uint64_t  calls_begin(const struct signature *s, const char *name);   /* returns the call's number */
 void      calls_mark(uint64_t call, enum call_state state, uint32_t step);
+/* The call stands still, and its rank lives: a reader learns how long a rank waited that was killed. */
+void      calls_seen(uint64_t call);
 /* Of the ring in use; without one, no-ops. */
 void      calls_doing(const char *what);
 void      calls_stepped(uint64_t step, uint64_t steps, double rate, const char *unit);
@@ -72,6 +77,7 @@ struct calls_read {
     int64_t  pid;
     double   epoch;
     uint64_t calls;
+    int64_t  launcher;
     struct calls_status status;
     struct call_record  last[CALLS_KEPT];
     int      n;

@@ -157,23 +157,25 @@ ls_status segment_attach(int fd, struct segment **out)
     return LS_OK;
 }
 
-/* Ranks that the others miss, "1, 3", into out. */
-static void name_missing(const struct segment *s, uint32_t round, bool leaving, char *out, size_t bytes)
+/* Ranks that the others miss, "1, 3", into out. Returns how many. */
+static int name_missing(const struct segment *s, uint32_t round, bool leaving, char *out, size_t bytes)
 {
     size_t used = 0;
+    int missing = 0;
 
     out[0] = '\0';
     for (int i = 0; i < s->control->n && used + 16 < bytes; i++) {
         uint32_t there = atomic_load(leaving ? &s->cell[i].left : &s->cell[i].joined);
-        if (there < round) used += (size_t)snprintf(out + used, bytes - used, "%s%d", used ? ", " : "", i);
+        if (there >= round) continue;
+        used += (size_t)snprintf(out + used, bytes - used, "%s%d", used ? ", " : "", i);
+        missing++;
     }
+    return missing;
 }
 
 /* Until all ranks have joined (or left) as often as `round`. */
 static ls_status wait_all(struct segment *s, uint32_t round, bool leaving, double deadline)
 {
-    double began = base_now();
-
     for (int i = 0; i < s->control->n; ) {
         if (atomic_load(leaving ? &s->cell[i].left : &s->cell[i].joined) >= round) {
             i++;
@@ -182,9 +184,9 @@ static ls_status wait_all(struct segment *s, uint32_t round, bool leaving, doubl
         LS_TRY(wait_idle(s, 0.01));
         if (base_now() < deadline) continue;
         char missing[200];
-        name_missing(s, round, leaving, missing, sizeof missing);
-        return ls_fail(LS_ETIMEOUT, "shm: %.1f s waited for rank %s of %d to %s", base_now() - began, missing, s->control->n,
-                       leaving ? "leave the round before" : "join");
+        bool one = name_missing(s, round, leaving, missing, sizeof missing) == 1;
+        return ls_fail(LS_ETIMEOUT, "rank%s %s of %d %s %s within %g s", one ? "" : "s", missing, s->control->n, one ? "has" : "have",
+                       leaving ? "not left an earlier round of the job" : "not joined the job", s->timeout);
     }
     return LS_OK;
 }

@@ -52,13 +52,12 @@ struct ring *area_ring(const struct link *l, int from, int to, int channel)
 /* Waits until an atomic word of ours or another's has the value. */
 static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint64_t want, int rank, double deadline)
 {
-    double began = base_now();
-
     while (atomic_load(word) != want) {
         LS_TRY(wait_idle(s, 0.01));
         if (rank_left(s, rank)) return wait_left(s, rank);
         if (base_now() >= deadline)
-            return ls_fail(LS_ETIMEOUT, "shm: %.1f s waited for rank %d to open a comm", base_now() - began, rank);
+            return ls_fail(LS_ETIMEOUT, "rank %d %shas not opened the comm within %g s", rank, rank_stopped(s, rank) ? "was stopped, and " : "",
+                           s->timeout);
     }
     wait_moved(s);
     return LS_OK;

@@ -220,6 +220,7 @@ ls_status verdict_look(ls_comm *c, ls_work *w, double now)
     if (!w->begun || still < LOOK_FIRST) return LS_OK;
     if (now - w->looked > MIN(still / 2, 1.0)) {
         w->looked = now;
+        calls_seen(w->call);
         LS_TRY(find_mismatch(c, w));
     }
     return still < c->timeout * LOOK_SHARE ? LS_OK : find_cause(c, w, now);

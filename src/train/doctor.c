@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,8 +16,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "train/process.h"
+#include "train/run_folder.h"
 
-enum { RANKS_MOST = 1 << 16 };
+enum { RANKS_MOST = 1 << 16, CHILDREN_MOST = 4096 };
+static const double EVERYDAY = 1;      /* seconds that one rank waits for another in a run that is well */
 static const double CLOCK_SLACK = 30;  /* seconds that a clock may have been set by without looking like another machine's */
 
 static double unix_now(void)
@@ -29,54 +33,49 @@ static double unix_now(void)
 
 double doctor_time(const struct doctor *d, int rank, double monotonic) { return d->patient[rank].calls->epoch + monotonic; }
 
-const char *doctor_life(enum life l)
+bool doctor_ended(const struct doctor *d, int rank)
 {
-    static const char *const names[] = { "no calls", "alive", "stopped", "dead", "unknown" };
+    const struct calls_read *c = d->patient[rank].calls;
 
-    return names[l];
+    return c && c->status.ended > 0;
 }
+
+bool doctor_silent(const struct doctor *d, int rank) { return d->patient[rank].life == LIFE_DEAD && !doctor_ended(d, rank); }
 
 bool doctor_lives(const struct doctor *d, int rank)
 {
-    return d->patient[rank].life == LIFE_ALIVE || d->patient[rank].life == LIFE_STOPPED;
+    return d->patient[rank].life == LIFE_RUNNING || d->patient[rank].life == LIFE_STOPPED;
 }
 
 /* ---- who lives ---- */
 
-/* Monotonic seconds at which process pid started, state in *state; negative: there is none. */
-static double started(int64_t pid, char *state)
+static enum life life_of_process(const struct process *p)
 {
-    char path[64], line[1024];
-    unsigned long long ticks;
-    struct timespec up, mono;
-
-    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return -1;
-    size_t got = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[got] = '\0';
-    const char *end = strrchr(line, ')');
-    if (!end || sscanf(end + 1, " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", state, &ticks) != 2)
-        return -1;
-    clock_gettime(CLOCK_BOOTTIME, &up);
-    clock_gettime(CLOCK_MONOTONIC, &mono);
-    double asleep = (double)(up.tv_sec - mono.tv_sec) + 1e-9 * (double)(up.tv_nsec - mono.tv_nsec);
-    return (double)ticks / (double)sysconf(_SC_CLK_TCK) - asleep;
+    if (!process_lives(p)) return LIFE_DEAD;
+    return p->state == 'T' || p->state == 't' ? LIFE_STOPPED : LIFE_RUNNING;
 }
 
-/* A process of that number that started behind the rank's last call is another one. */
-static enum life life_of(const struct calls_read *c)
+static bool is_here(const struct calls_read *c)
 {
-    char state = 'Z';
-    double last = c->n ? c->last[c->n - 1].queued : c->status.opened > 0 ? c->status.opened : INFINITY;
     char host[sizeof c->status.host] = "";
 
-    if (gethostname(host, sizeof host - 1) == 0 && strcmp(host, c->status.host) != 0) return LIFE_UNKNOWN;
-    if (fabs(c->epoch - (unix_now() - base_now())) > CLOCK_SLACK) return LIFE_UNKNOWN;
-    double since = started(c->pid, &state);
-    if (since < 0 || strchr("ZX", state) || since > last + 1) return LIFE_DEAD;
-    return state == 'T' ? LIFE_STOPPED : LIFE_ALIVE;
+    if (gethostname(host, sizeof host - 1) == 0 && strcmp(host, c->status.host) != 0) return false;
+    return fabs(c->epoch - (unix_now() - base_now())) <= CLOCK_SLACK;
+}
+
+/* Of process pid, which was there at `last`: one of that number that started after it is another one. */
+static enum life life_at(int64_t pid, double last)
+{
+    struct process p;
+
+    return process_find(pid, &p) && process_started(&p) <= last + 1 ? life_of_process(&p) : LIFE_DEAD;
+}
+
+static enum life life_of(const struct calls_read *c)
+{
+    double last = c->n ? c->last[c->n - 1].queued : c->status.opened > 0 ? c->status.opened : INFINITY;
+
+    return is_here(c) ? life_at(c->pid, last) : LIFE_UNKNOWN;
 }
 
 /* ---- reading ---- */
@@ -100,7 +99,7 @@ static ls_status add_patient(struct doctor *d, const char *folder, const char *n
     if (st == LS_OK && c->rank != rank) st = ls_fail(LS_EFORMAT, "%s: says that it is of rank %d", path, c->rank);
     mem_free(path);
     if (st == LS_OK) {
-        d->patient[rank] = (struct patient){ .life = life_of(c), .calls = c };
+        d->patient[rank] = (struct patient){ .life = life_of(c), .pid = c->pid, .calls = c };
         return LS_OK;
     }
     mem_free(c);
@@ -143,8 +142,6 @@ static ls_status read_run(const char *run, struct doctor *d)
     DIR *dir = opendir(folder);
     ls_status st = dir ? read_folder(dir, folder, d) : LS_OK;
     if (dir) closedir(dir);
-    if (st == LS_OK && d->ranks == 0)
-        st = ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: not the folder of a run", run);
     mem_free(folder);
     return st;
 }
@@ -159,15 +156,86 @@ static void read_end(const char *run, struct doctor *d)
         d->launched = true;
         d->code = (int)json_int(json_get(root, "exit"), 1);
         snprintf(d->line, sizeof d->line, "%s", json_string(json_get(root, "line"), ""));
+        for (int i = 0; i < d->ranks; i++)
+            snprintf(d->patient[i].end, LAUNCH_END, "%s", json_string(json_at(json_get(root, "ranks"), (size_t)i), ""));
         json_close(&root);
     }
     mem_free(path);
+}
+
+/* ---- the launcher, and ranks that have no ring yet ---- */
+
+/* Rings of an earlier start, where another launcher is at work: they stay until its ranks may have the folder. */
+static void drop_rings(struct doctor *d)
+{
+    for (int i = 0; i < d->ranks; i++) mem_free(d->patient[i].calls);
+    mem_free(d->patient);
+    d->patient = NULL;
+    d->ranks = 0;
+}
+
+static void find_launcher(const char *run, struct doctor *d)
+{
+    int64_t pid;
+    bool lives = run_folder_launcher(run, &pid);
+
+    for (int i = 0; i < d->ranks && !d->launcher; i++) {
+        const struct calls_read *c = d->patient[i].calls;
+
+        if (!c || !c->launcher) continue;
+        d->launcher = c->launcher;
+        d->launcher_life = is_here(c) ? life_at(c->launcher, c->status.opened) : LIFE_UNKNOWN;
+    }
+    if (lives && pid != d->launcher) drop_rings(d);
+    if (pid && (lives || d->ranks == 0)) {
+        d->launcher = pid;
+        d->launcher_life = lives ? LIFE_RUNNING : LIFE_DEAD;
+    }
+}
+
+/* A rank opens its ring when it has its model and data: before that it is known by its place in its environment. */
+static ls_status find_starting(struct doctor *d)
+{
+    pid_t *pid = mem_array(MEM_OTHER, CHILDREN_MOST, sizeof *pid);
+    int n = pid ? process_children((pid_t)d->launcher, pid, CHILDREN_MOST) : 0;
+    ls_status st = pid ? LS_OK : LS_ENOMEM;
+
+    for (int i = 0; i < n && st == LS_OK; i++) {
+        int64_t rank = process_variable(pid[i], "RANK"), ranks = process_variable(pid[i], "WORLD_SIZE");
+        struct process p;
+
+        if (rank < 0 || rank >= ranks || ranks > RANKS_MOST || !process_find(pid[i], &p)) continue;
+        st = make_room(d, (int)ranks);
+        if (st == LS_OK && !d->patient[rank].calls)
+            d->patient[rank] = (struct patient){ .life = life_of_process(&p), .pid = pid[i] };
+    }
+    mem_free(pid);
+    return st;
+}
+
+static ls_status read_launch(const char *run, struct doctor *d)
+{
+    bool rings = d->ranks > 0;
+
+    find_launcher(run, d);
+    if (d->launcher && d->launcher_life == LIFE_RUNNING) LS_TRY(find_starting(d));
+    if (d->ranks > 0) return LS_OK;
+    if (d->launcher && d->launcher_life == LIFE_RUNNING) return ls_fail(LS_EINVAL, "%s: no rank has started yet; the launcher, process %" PRId64 ", lives: ask again", run, d->launcher);
+    if (d->launcher && !rings)
+        return ls_fail(LS_EINVAL, "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train: they never started; see %s/log",
+                       run, d->launcher, run);
+    char *log = file_path("%s/log", run);
+    bool begun = log && file_is_folder(log);
+    mem_free(log);
+    if (begun) return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: its ranks ended before they began to train; see %s/log", run, run);
+    return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: not the folder of a run", run);
 }
 
 /* ---- finding ---- */
 
 static bool is_message(const struct signature *s) { return s->op == LS_COLLECTIVE_SEND || s->op == LS_COLLECTIVE_RECV; }
 static bool is_open(const struct call_record *r) { return r->state != CALL_DONE; }
+static bool is_in(const struct call_record *r) { return r->state == CALL_QUEUED || r->state == CALL_RUNNING; }
 
 const struct call_record *doctor_record(const struct doctor *d, int rank, uint64_t group, uint64_t sequence)
 {
@@ -202,31 +270,57 @@ static bool is_member(const struct doctor *d, int rank, const struct call_record
 
 static ls_status finding_make(const struct doctor *d, struct finding *f)
 {
-    f->waits = mem_array(MEM_OTHER, 3 * (size_t)d->ranks, sizeof *f->waits);
+    f->waits = mem_array(MEM_OTHER, 4 * (size_t)d->ranks, sizeof *f->waits);
     if (!f->waits) return LS_ENOMEM;
     f->missing = f->waits + d->ranks;
     f->differs = f->missing + d->ranks;
+    f->held = f->differs + d->ranks;
     return LS_OK;
 }
 
-/* Who waits in, is missing from, and differs from r, which rank `from` has open. True when somebody is to blame. */
-static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
+/* A rank that does not run any more, in a call that it had come to. */
+static bool is_held(const struct doctor *d, int rank, const struct call_record *r)
 {
-    bool blame = false;
+    return is_in(r) && (d->patient[rank].life == LIFE_STOPPED || doctor_silent(d, rank));
+}
 
+/* Who waits in, is missing from, is held in, and differs from r, which rank `from` has open. */
+static void compare(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
+{
     f->call = *r;
     f->since = doctor_time(d, from, r->queued);
     for (int i = 0; i < d->ranks; i++) {
-        const struct patient *p = &d->patient[i];
         const struct call_record *its = doctor_record(d, i, r->signature.group, r->signature.sequence);
 
         f->differs[i] = its && !signature_agrees(&its->signature, &r->signature);
-        f->waits[i] = its && !f->differs[i] && is_open(its);
-        f->missing[i] = !its && is_member(d, i, r) && newest(p, r->signature.group) < r->signature.sequence;
-        if (f->waits[i]) f->since = MIN(f->since, doctor_time(d, i, its->queued));
-        blame |= f->missing[i] || f->differs[i];
+        f->held[i] = its && !f->differs[i] && is_held(d, i, its);
+        f->waits[i] = its && !f->differs[i] && !f->held[i] && is_open(its);
+        f->missing[i] = !its && is_member(d, i, r) && newest(&d->patient[i], r->signature.group) < r->signature.sequence;
+        if (f->waits[i] || f->held[i]) f->since = MIN(f->since, doctor_time(d, i, its->queued));
+        if (its) f->until = MAX(f->until, doctor_time(d, i, fmax(its->seen, fmax(its->started, its->ended))));
     }
-    return blame;
+}
+
+static bool any(const bool *is, int ranks) { return memchr(is, true, (size_t)ranks); }
+
+/* Nobody outlived the call, of those that came to it and those that did not: they were killed at once, as a rule with their launcher. */
+static bool is_cut(const struct doctor *d, const struct finding *f)
+{
+    for (int i = 0; i < d->ranks; i++)
+        if ((f->missing[i] || f->held[i]) && !doctor_silent(d, i) && d->patient[i].life != LIFE_NONE) return false;
+    return !any(f->waits, d->ranks) && !any(f->differs, d->ranks);
+}
+
+/* True when somebody is to blame. Of ranks that were killed at once those that had waited for longer than ranks do in any run say who. */
+static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
+{
+    compare(d, r, from, f);
+    f->cut = is_cut(d, f);
+    if (!f->cut)
+        return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));
+    memcpy(f->waits, f->held, (size_t)d->ranks * sizeof *f->waits);
+    memset(f->held, 0, (size_t)d->ranks * sizeof *f->held);
+    return any(f->missing, d->ranks) && f->until - f->since >= EVERYDAY;
 }
 
 /* Index of the finding of that group, or n. */
@@ -297,7 +391,7 @@ static void order(struct doctor *d)
 
         f->cause = true;
         for (int r = 0; r < d->ranks; r++)
-            if ((f->missing[r] || f->differs[r]) && waits_elsewhere(d, f, r)) f->cause = false;
+            if ((f->missing[r] || f->differs[r] || f->held[r]) && waits_elsewhere(d, f, r)) f->cause = false;
     }
     if (d->n > 1) qsort(d->finding, (size_t)d->n, sizeof *d->finding, by_cause);
 }
@@ -307,7 +401,8 @@ ls_status doctor_open(const char *run, struct doctor *out)
     struct doctor d = { .now = unix_now() };
     ls_status st = read_run(run, &d);
 
-    if (st == LS_OK) read_end(run, &d);
+    if (st == LS_OK) st = read_launch(run, &d);
+    if (st == LS_OK && d.patient[0].calls) read_end(run, &d);
     if (st == LS_OK) st = find(&d);
     if (st != LS_OK) {
         doctor_close(&d);

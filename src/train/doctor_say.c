@@ -32,12 +32,32 @@ static int count_of(const bool *is, int ranks)
     return count;
 }
 
+static const struct calls_status *status_of(const struct doctor *d, int rank)
+{
+    const struct calls_read *c = d->patient[rank].calls;
+
+    return c ? &c->status : NULL;
+}
+
+const char *doctor_state(const struct doctor *d, int rank)
+{
+    static const char *const names[] = { "never started", "running", "stopped", "dead", "unknown" };
+    const struct patient *p = &d->patient[rank];
+
+    if (doctor_ended(d, rank)) return status_of(d, rank)->code == 0 ? "finished" : "failed";
+    if (p->life == LIFE_RUNNING && !p->calls) return "starting";
+    return p->why[0] ? "unreadable" : names[p->life];
+}
+
 /* Ranks of the finding that wait and live, or wait and do not. Returns how many. */
 static int select_waiting(const struct doctor *d, const struct finding *f, bool alive, bool *out)
 {
     for (int i = 0; i < d->ranks; i++) out[i] = f->waits[i] && doctor_lives(d, i) == alive;
     return count_of(out, d->ranks);
 }
+
+/* Our launcher is no more, and did not say how its ranks ended. */
+static bool launcher_gone(const struct doctor *d) { return d->launcher && d->launcher_life == LIFE_DEAD && !d->launched; }
 
 static void say_waiting(const struct doctor *d, const struct finding *f, bool *some, struct text *out)
 {
@@ -52,7 +72,8 @@ static void say_waiting(const struct doctor *d, const struct finding *f, bool *s
     if (n > 0) {
         text_put(out, "; ");
         put_ranks(out, some, d->ranks);
-        text_put(out, " ended in it");
+        if (f->cut) text_put(out, " had waited in it for %.1f s", f->until - f->since);
+        else text_put(out, " ended in it");
     }
 }
 
@@ -62,12 +83,15 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
     char call[CALL_ROOM];
 
     text_put(out, "; rank %d ", rank);
-    if (!p->calls) {
-        text_put(out, "left no calls%s%s", p->why[0] ? ": " : "", p->why);
+    if (!p->calls && !doctor_lives(d, rank)) {
+        text_put(out, p->why[0] ? "left no calls: %s" : "never started", p->why);
         return;
     }
-    if (p->life == LIFE_UNKNOWN) text_put(out, "may be alive elsewhere");
-    else text_put(out, "is %s", doctor_life(p->life));
+    if (doctor_ended(d, rank)) text_put(out, "%s", doctor_state(d, rank));
+    else if (p->end[0]) text_put(out, "%s", p->end);
+    else if (p->life == LIFE_UNKNOWN) text_put(out, "may be alive elsewhere");
+    else text_put(out, "is %s", doctor_state(d, rank));
+    if (!p->calls) return;
     if (p->calls->n == 0) {
         text_put(out, " (it made no call)");
         return;
@@ -90,54 +114,77 @@ static void say_differing(const struct doctor *d, const struct finding *f, struc
     }
 }
 
+/* "ranks 0, 1 have not come to", "rank 2 never came to", "rank 2 had not come to": who does not live will not. */
+static void say_missing(const struct doctor *d, const struct finding *f, const char *call, struct text *out)
+{
+    int missing = count_of(f->missing, d->ranks), alive = 0;
+
+    for (int i = 0; i < d->ranks; i++) alive += f->missing[i] && doctor_lives(d, i);
+    put_ranks(out, f->missing, d->ranks);
+    if (f->cut) text_put(out, " had not come to %s when %s", call, launcher_gone(d) ? "the launcher was killed" : "all were killed");
+    else text_put(out, alive == 0 ? " never came to %s" : missing == 1 ? " has not come to %s" : " have not come to %s", call);
+}
+
+/* "rank 1 is stopped in", "rank 1 died in". Returns how many. */
+static int say_held(const struct doctor *d, const struct finding *f, bool stopped, const char *call, struct text *out)
+{
+    bool some[d->ranks];
+
+    for (int i = 0; i < d->ranks; i++) some[i] = f->held[i] && (d->patient[i].life == LIFE_STOPPED) == stopped;
+    int n = count_of(some, d->ranks);
+    if (n == 0) return 0;
+    if (out->bytes > 0 && out->data[out->bytes - 1] != '\n') text_put(out, "; ");
+    put_ranks(out, some, d->ranks);
+    if (stopped) text_put(out, n == 1 ? " is stopped in %s" : " are stopped in %s", call);
+    else text_put(out, " died in %s", call);
+    return n;
+}
+
 void doctor_say(const struct doctor *d, const struct finding *f, struct text *out)
 {
     bool some[d->ranks];
     char call[CALL_ROOM];
-    int missing = count_of(f->missing, d->ranks), alive = 0;
+    bool missing = count_of(f->missing, d->ranks) > 0;
 
-    for (int i = 0; i < d->ranks; i++) alive += f->missing[i] && doctor_lives(d, i);
     signature_text(&f->call.signature, f->call.name, call, sizeof call);
-    if (missing > 0) {
-        put_ranks(out, f->missing, d->ranks);
-        text_put(out, alive == 0 ? " never came to %s" : missing == 1 ? " has not come to %s" : " have not come to %s", call);
-    } else {
-        text_put(out, "ranks disagree on %s", call);
-    }
+    if (missing) say_missing(d, f, call, out);
+    int held = say_held(d, f, true, missing ? "it" : call, out);
+    held += say_held(d, f, false, missing || held ? "it" : call, out);
+    if (!missing && !held) text_put(out, "ranks disagree on %s", call);
     say_differing(d, f, out);
     say_waiting(d, f, some, out);
     for (int i = 0; i < d->ranks; i++)
         if (f->missing[i]) say_last(d, i, out);
 }
 
+bool doctor_stopped(const struct doctor *d, struct text *out)
+{
+    bool some[d->ranks];
+
+    for (int i = 0; i < d->ranks; i++) some[i] = d->patient[i].life == LIFE_STOPPED && !doctor_ended(d, i);
+    int n = count_of(some, d->ranks);
+    if (n == 0) return false;
+    put_ranks(out, some, d->ranks);
+    text_put(out, n == 1 ? " is" : " are");
+    text_put(out, " stopped, by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT");
+    for (int i = 0; i < d->ranks; i++)
+        if (some[i]) text_put(out, " %" PRId64, d->patient[i].pid);
+    return true;
+}
+
 /* ---- progress and end ---- */
-
-static const struct calls_status *status_of(const struct doctor *d, int rank)
-{
-    const struct calls_read *c = d->patient[rank].calls;
-
-    return c ? &c->status : NULL;
-}
-
-static bool has_ended(const struct doctor *d, int rank) { return status_of(d, rank) && status_of(d, rank)->ended > 0; }
-
-const char *doctor_state(const struct doctor *d, int rank)
-{
-    if (has_ended(d, rank)) return status_of(d, rank)->code == 0 ? "finished" : "failed";
-    return doctor_life(d->patient[rank].life);
-}
 
 void doctor_progress(const struct doctor *d, int rank, struct text *out)
 {
     const struct calls_status *s = status_of(d, rank);
-    bool lives = doctor_lives(d, rank) && !has_ended(d, rank);
+    bool lives = doctor_lives(d, rank) && !doctor_ended(d, rank);
 
     if (!s || s->opened == 0) return;
     if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, fmax(0, d->now - doctor_time(d, rank, s->since)));
     text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, s->steps);
     if (lives && s->rate > 0)
         text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, fmax(0, d->now - doctor_time(d, rank, s->stepped)));
-    if (!lives && !has_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
+    if (!lives && !doctor_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
 }
 
 static uint64_t last_step(const struct doctor *d, uint64_t *steps)
@@ -158,7 +205,7 @@ static int failed_rank(const struct doctor *d)
     int found = -1;
 
     for (int i = 0; i < d->ranks; i++) {
-        if (!has_ended(d, i) || status_of(d, i)->code == 0) continue;
+        if (!doctor_ended(d, i) || status_of(d, i)->code == 0) continue;
         if (found < 0 || (status_of(d, found)->code == 3 && status_of(d, i)->code != 3)) found = i;
     }
     return found;
@@ -167,7 +214,7 @@ static int failed_rank(const struct doctor *d)
 /* Ranks that ended without a word of their own. Returns how many. */
 static int select_silent(const struct doctor *d, bool *out)
 {
-    for (int i = 0; i < d->ranks; i++) out[i] = d->patient[i].life == LIFE_DEAD && !has_ended(d, i);
+    for (int i = 0; i < d->ranks; i++) out[i] = doctor_silent(d, i);
     return count_of(out, d->ranks);
 }
 
@@ -178,9 +225,13 @@ bool doctor_outcome(const struct doctor *d, struct text *out)
     uint64_t steps = 0, step = last_step(d, &steps);
 
     for (int i = 0; i < d->ranks && !d->launched; i++)
-        if (!has_ended(d, i) && d->patient[i].life != LIFE_DEAD) return false;
+        if (!doctor_ended(d, i) && !doctor_silent(d, i) && !(launcher_gone(d) && d->patient[i].life == LIFE_NONE)) return false;
     if (d->launched && d->code != 0) {
         text_put(out, "failed at step %" PRIu64 ": %s; exit %d", step, d->line, d->code);
+    } else if (n > 0 && launcher_gone(d)) {
+        text_put(out, "the launcher, process %" PRId64 ", was killed at step %" PRIu64 ", and ", d->launcher, step);
+        put_ranks(out, silent, d->ranks);
+        text_put(out, " ended with it");
     } else if (n > 0) {
         put_ranks(out, silent, d->ranks);
         text_put(out, " ended without a word at step %" PRIu64 ": killed, or the machine was restarted", step);

@@ -82,6 +82,18 @@ static char *how_it_ended(const struct child *c, char out[96])
     return out;
 }
 
+static void put_ends(const struct job *j)
+{
+    for (int i = 0; j->launch->ends && i < j->n; i++) {
+        const struct child *c = &j->child[i];
+        int stopped = j->stop[i].signal;
+        char how[96], *to = j->launch->ends[i];
+
+        if (stopped) snprintf(to, LAUNCH_END, "was stopped by signal %d (%s), then killed", stopped, strsignal(stopped));
+        else snprintf(to, LAUNCH_END, "%s%s", how_it_ended(c, how), c->by_us ? " by the launcher" : "");
+    }
+}
+
 static bool failed(const struct child *c) { return !c->by_us && (c->signal || c->code); }
 static bool blames_another(const struct child *c) { return !c->signal && c->code == EXIT_PEER; }
 
@@ -430,6 +442,7 @@ static ls_status run(struct job *j, cpu_set_t *shares, int *code)
     bury_dead(j);
     while (j->left > 0) look(j);
     int result = settle(j);
+    put_ends(j);
     console_flush(&j->console, true);
     if (result) console_wipe(&j->console);
     if (st != LS_OK) return ls_fail(st, "%s", message);

@@ -23,6 +23,8 @@
 #include <stdbool.h>
 #include "lockstep/status.h"
 
+enum { LAUNCH_END = 128 };
+
 struct launch {
     int          ranks;
     char *const *argv;         /* of the children, argv[0] included; NULL at the end */
@@ -30,6 +32,7 @@ struct launch {
     bool         bind;         /* each rank to its share of the processors, when there are enough */
     double       timeout;      /* seconds that a rank may be stopped while others run (launch_stops.h); 0: for ever */
     bool         saves;        /* the ranks save when they are asked to leave (train/stop.h): the launcher announces it */
+    char       (*ends)[LAUNCH_END];  /* [ranks] how each ended, filled in: "was killed by signal 9 (Killed)"; NULL: not asked */
 };
 
 /* Blocks until all ranks have ended; to be called from the main thread of a process. *code: 0, or that of the failure that

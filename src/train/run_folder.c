@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "train/dataset.h"
+#include "train/process.h"
 #include "train/tb_events.h"
 
 static double wall_time(void)
@@ -207,7 +208,7 @@ static bool is_ours(const struct run_folder *r, double began)
     return ours;
 }
 
-void run_folder_note_end(const struct run_folder *r, double began, int code, const char *line)
+void run_folder_note_end(const struct run_folder *r, double began, int code, const char *line, int ranks, char (*ends)[LAUNCH_END])
 {
     char *path = is_ours(r, began) ? file_path("%s/calls/ended", r->path) : NULL;
     struct json_out j = { 0 };
@@ -216,6 +217,9 @@ void run_folder_note_end(const struct run_folder *r, double began, int code, con
     json_begin_object(&j, NULL);
     json_put_int(&j, "exit", code);
     json_put_string(&j, "line", line);
+    json_begin_array(&j, "ranks");
+    for (int i = 0; i < ranks; i++) json_put_string(&j, NULL, ends[i]);
+    json_end_array(&j);
     json_end_object(&j);
     if (json_out_status(&j) != LS_OK || file_write(path, j.text, j.bytes) != LS_OK)
         log_line(LOG_WARN, "how the run ended is not kept: %s", ls_errmsg());
@@ -223,12 +227,54 @@ void run_folder_note_end(const struct run_folder *r, double began, int code, con
     mem_free(path);
 }
 
-ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out)
+/* ---- our launcher ---- */
+
+bool run_folder_launcher(const char *run, int64_t *pid)
+{
+    char *path = file_path("%s/launcher", run), *text = NULL;
+    struct process p;
+    uint64_t start;
+    bool lives = false;
+
+    *pid = 0;
+    if (path && file_exists(path) && file_read(path, &text, NULL) == LS_OK &&
+        sscanf(text, "%" SCNd64 " %" SCNu64, pid, &start) == 2)
+        lives = process_find(*pid, &p) && process_lives(&p) && p.start == start;
+    mem_free(path);
+    mem_free(text);
+    return lives;
+}
+
+void run_folder_note_launcher(const struct run_folder *r)
+{
+    char *path = file_path("%s/launcher", r->path), text[64];
+    struct process p;
+
+    if (path && process_find(getpid(), &p)) {
+        int bytes = snprintf(text, sizeof text, "%d %" PRIu64 "\n", (int)getpid(), p.start);
+
+        file_write(path, text, (size_t)bytes);
+    }
+    mem_free(path);
+}
+
+void run_folder_forget_launcher(const struct run_folder *r)
+{
+    char *path = file_path("%s/launcher", r->path);
+    int64_t pid;
+
+    run_folder_launcher(r->path, &pid);
+    if (path && pid == getpid()) unlink(path);
+    mem_free(path);
+}
+
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct calls **out)
 {
     char *folder = file_path("%s/calls", r->path), *path = file_path("%s/calls/rank_%04d", r->path, rank);
     ls_status st = folder && path ? file_make_folders(folder) : LS_ENOMEM;
 
     if (st == LS_OK) st = calls_open(path, rank, ranks, out);
+    if (st == LS_OK && launched) calls_launched_by(*out, getppid());
     mem_free(folder);
     mem_free(path);
     return st;

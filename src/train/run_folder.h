@@ -8,9 +8,10 @@
  *     log/rank_NNNN.log     what each rank logged; every start begins with its host, process and cores
  *     log/rank_NNNN.err     what each rank wrote to standard error, where our launcher started it
  *     calls/rank_NNNN       what each rank does and its last calls, see comm/calls.h; `lockstep doctor RUN` reads them
- *     calls/ended           how the launcher saw the ranks end: {"exit": code, "line": "..."}
+ *     calls/ended           how the launcher saw the ranks end: {"exit": code, "line": "...", "ranks": ["left with exit code 3", ...]}
  *     trace.json            with log.trace; trace_step_NNNNNNNN.json of a start that resumed after that step
  *     checkpoints/          step_NNNNNNNN folders
+ *     launcher              process number and start of our launcher while it lives, and after it was killed
  *     lock                  held with flock(2) while a process runs here, whose number it has
  */
 #ifndef LS_TRAIN_RUN_FOLDER_H
@@ -20,6 +21,7 @@
 #include "lockstep/data.h"
 #include "train/append.h"
 #include "train/config.h"
+#include "train/launch.h"
 #include "train/metrics.h"
 
 enum { RUN_HOST = 64 };
@@ -54,10 +56,15 @@ ls_status run_folder_start(struct run_folder *r, const struct config *c, const c
 /* What a rank other than 0 opens, once rank 0 has made the folder: its log, its own metrics with log.per_rank. */
 ls_status run_folder_follow(struct run_folder *r, const struct config *c, int rank, uint64_t step);
 /* How the launch ended that began at `began` (unix time), into RUN/calls/ended, unless the run there is an older one. */
-void      run_folder_note_end(const struct run_folder *r, double began, int code, const char *line);
+void      run_folder_note_end(const struct run_folder *r, double began, int code, const char *line, int ranks, char (*ends)[LAUNCH_END]);
 void      run_host(char out[RUN_HOST]);  /* of this machine */
-/* RUN/calls/rank_NNNN becomes the ring of this process's calls. */
-ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, struct calls **out);
+/* This process launches ranks in the folder, or does no more: written and removed for the doctor, who misses it without an error. */
+void      run_folder_note_launcher(const struct run_folder *r);
+void      run_folder_forget_launcher(const struct run_folder *r);
+/* Whether the launcher that RUN/launcher names lives; *pid: its number, 0 where there is none. */
+bool      run_folder_launcher(const char *run, int64_t *pid);
+/* launched: its parent is our launcher. RUN/calls/rank_NNNN becomes the ring of this process's calls. */
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct calls **out);
 
 /* A line of metrics and a record of events. Full disks are warned about once, see append.h. */
 ls_status run_folder_put(struct run_folder *r, const struct metrics *m);

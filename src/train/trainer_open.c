@@ -323,10 +323,12 @@ static ls_status gather_hosts(struct trainer *t)
 static ls_status open_folder(struct trainer *t, const struct options *options)
 {
     ls_status st = t->ranks.rank == 0 ? start_folder(t, options) : LS_OK;
+    struct world world;
 
     LS_TRY(ranks_agree(&t->ranks, st));
+    LS_TRY(world_find(&world));
     if (t->ranks.rank > 0) LS_TRY(run_folder_follow(&t->folder, t->config, t->ranks.rank, t->state.step));
-    LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, &t->calls));
+    LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, strncmp(world.where, "shm:fd:", 7) == 0, &t->calls));
     calls_use(t->calls);
     calls_doing("starting");
     calls_stepped(t->state.step, (uint64_t)t->config->train.steps, 0, step_unit(&t->step));

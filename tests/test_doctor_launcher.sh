@@ -1,0 +1,122 @@
+#!/bin/sh
+# test_doctor_launcher.sh LOCKSTEP TESTS - `doctor` after the launcher was killed, and while a rank is stopped: in start-up, between steps
+# and in a save, under several layouts. No rank is blamed for an end that all ranks had with their launcher.
+set -u
+lockstep=$1
+. "$2/script.sh"
+
+tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --launch.timeout=3
+      --precision.compute=fp32 --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off --train.eval_every=0
+      --model.preset=llama-tiny --model.layers=2"
+dp="--parallel.zero=0 -n 2"
+tp="--parallel.tp=2 -n 4"
+pp="--parallel.pp=2 --train.accumulate=2 -n 2"
+startup=
+steps=
+saving="--checkpoint.every=1"
+
+state() { [ -n "${1:-}" ] && sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
+is_rank() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | grep -q '^RANK='; }
+
+# reached PHASE: an event of the phase has come. Of start-up: rank 1 is a process of its own and has no ring yet.
+reached() {
+    case $1 in
+    startup) victim=$(rank 1); [ -n "$victim" ] && is_rank "$victim" ;;
+    saving) ls -d $run/checkpoints/step_*.tmp >/dev/null 2>&1 ;;
+    steps) [ -f $run/metrics.jsonl ] && [ "$(wc -l <$run/metrics.jsonl)" -ge 3 ] ;;
+    esac
+}
+
+# start LAYOUT PHASE: a run that has come there.
+start() {
+    run=$1_$2_$3
+    "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
+    launcher=$!
+    for i in $(seq 6000); do
+        reached $2 && break
+        kill -0 $launcher 2>/dev/null || break
+        case $2 in steps) sleep 0.01 ;; esac
+    done
+    pids=$(ranks)
+    [ -n "$pids" ] || { bad "$run: no ranks: $(cat err.txt)"; exit 1; }
+}
+
+doctor() { "$lockstep" doctor $run >out.txt 2>err.txt; }
+said() { cat out.txt err.txt | grep -q -e "$1" || bad "$run: no '$1' in: $(cat out.txt err.txt)"; }
+not_said() { cat out.txt err.txt | grep -q -e "$1" && bad "$run: '$1' in: $(cat out.txt err.txt)"; }
+
+# killed LAYOUT PHASE: the launcher is, and its ranks end with it.
+killed() {
+    start $1 $2 killed
+    kill -KILL $launcher
+    wait $launcher 2>/dev/null
+    for pid in $pids; do
+        for i in $(seq 6000); do [ -n "$(state $pid)" ] || break; sleep 0.005; done
+    done
+    gone=$launcher
+    launcher=
+    if doctor; then
+        last=$(echo "$pids" | wc -l)
+        said "^the launcher, process $gone, was killed at step [0-9]*, and ranks 0[,-].*$((last - 1)) ended with it$"
+        said "^rank 1  dead, process [0-9]* on"
+    else
+        said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to train: they never started; see $run/log$"
+        [ $2 = startup ] || bad "$run: no ranks: $(cat err.txt)"
+    fi
+    not_said "never came\|had not come\|died in"
+}
+
+# stopped LAYOUT PHASE: rank 1 is, and named so while it is and after launch.timeout.
+stopped() {
+    start $1 $2 stopped
+    victim=$(rank 1)
+    kill -STOP $victim
+    for i in $(seq 6000); do [ "$(state $victim)" = T ] && break; sleep 0.005; done
+    doctor || bad "$run: doctor: $(cat err.txt)"
+    said "^rank 1  stopped, process $victim"
+    said "^rank 1 is stopped, by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT $victim$"
+    grep -q '^rank 0  running\|^rank 0  starting' out.txt || bad "$run: rank 0 is: $(cat out.txt)"
+    not_said "  dead\|is dead\|never started"
+    next=$(sed -n '/^rank 1 is stopped, /{n;s/[^0-9]*\([0-9]*\).*/\1/p;}' out.txt)
+    [ "${next:-1}" = 1 ] || bad "$run: another rank before rank 1: $(cat out.txt)"
+    wait $launcher
+    launcher=
+    if doctor; then
+        said "^rank 0  failed"
+        said "^rank 1  dead, process $victim on [^ ]*, was stopped by signal 19 (Stopped (signal)), then killed, step"
+        said "^failed at step [0-9]*: .*rank 1 was stopped by signal 19 (Stopped (signal))"
+        not_said "rank 0 is dead\|rank 0 died"
+    else
+        said "^lockstep doctor: $run: no calls/rank_NNNN in it: its ranks ended before they began to train; see $run/log$"
+        [ $2 = startup ] || bad "$run: no ranks: $(cat err.txt)"
+    fi
+}
+
+for layout in dp tp pp; do
+    for phase in startup steps saving; do killed $layout $phase; done
+done
+stopped dp startup
+stopped dp saving
+stopped tp steps
+stopped pp steps
+
+# ---- a new start in the folder of an old run: its ranks are told of, not those of the old one ----
+run=again
+"$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
+"$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &
+launcher=$!
+for i in $(seq 6000); do victim=$(rank 2); [ -n "$victim" ] && is_rank "$victim" && break; done
+kill -STOP $victim
+for i in $(seq 6000); do [ "$(state $victim)" = T ] && break; sleep 0.005; done
+doctor || bad "$run: doctor: $(cat err.txt)"
+said "^rank 0  starting, process $(rank 0)$"
+said "^rank 2  stopped, process $victim$"
+not_said "finished"
+kill -KILL $launcher
+wait $launcher 2>/dev/null
+launcher=
+doctor || bad "$run: doctor: $(cat err.txt)"
+said "^finished at step 6 of 6, exit 0$"
+
+[ $failures -eq 0 ] && say "test_doctor_launcher: all good"
+exit $((failures > 0))
