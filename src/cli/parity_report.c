@@ -19,6 +19,8 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_put_int(j, "element", (int64_t)d->element);
     json_put_real(j, "a", d->a);
     json_put_real(j, "b", d->b);
+    json_put_real(j, "scale", d->scale);
+    if (d->whole > 0) json_put_real(j, "whole", d->whole);
     json_put_real(j, "relative", d->relative);
     json_put_real(j, "allowed", d->allowed);
     json_put_real(j, "ulp", d->ulp);

@@ -41,6 +41,8 @@ struct parity_difference {
     double   a, b;          /* there */
     char     side;          /* 'a' or 'b' where one side is held against the rule; else 0 */
     double   expected;      /* by the rule */
+    double   scale;         /* the largest element, or the least that counts: parity_bounds.h */
+    double   whole;         /* of a gradient: the root mean square of the whole gradient */
     double   relative;      /* |a - b|, or that to the rule, / scale */
     double   allowed;       /* the most that may be */
     bool     copies;        /* a and b: how many elements some rank holds otherwise than rank 0 */

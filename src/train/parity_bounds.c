@@ -14,7 +14,11 @@ struct chain {
     double rounded;            /* tensors that are kept between operations, forward */
     double terms;              /* of a weight gradient's sum */
     double targets;            /* whose losses are averaged */
+    double classes;            /* whose exponentials are added up for a target's loss */
 };
+
+/* Of the loss over a sharded vocabulary, which adds up chunks of at least so many rows in f32. */
+enum { CHUNK_ROWS = 128, MOST_CHUNKS = 8 };
 
 /* 1 + 1/2 + .. + 1/k: errors through a residual stream of k branches. */
 static double through(double k)
@@ -37,14 +41,15 @@ static struct chain language_chain(const ls_model *m, double seq_len, double sam
 
     return (struct chain){ .forward = depth * (attention + mlp) / 2 + 2 * width,
                            .backward = depth * (attention_back + mlp_back) / 2 + vocab + width,
-                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len };
+                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab };
 }
 
 /* Sums over places and samples are those of the weights' gradients, an image after another; batch norms sum in double. */
 static struct chain image_chain(const ls_image_model *m, double samples)
 {
     double filters = (double)m->filters, in = filters, blocks = (double)(m->stages * m->blocks), depth = through(blocks);
-    struct chain c = { .rounded = 6 * depth + 3, .terms = (double)(m->height * m->width) + samples, .targets = samples };
+    struct chain c = { .rounded = 6 * depth + 3, .terms = (double)(m->height * m->width) + samples, .targets = samples,
+                       .classes = (double)m->classes };
 
     for (size_t s = 0; s < m->stages; s++, filters *= 2)
         for (size_t b = 0; b < m->blocks; b++, in = filters) {
@@ -78,16 +83,24 @@ static double error_of(const struct config *c, double sums, double rounded, doub
     return H * (SINGLE * SINGLE * sums / 2 + w * w * rounded + r * r * added);
 }
 
+/* The loss's length of sums. A target's: logits, a sum of exponentials (of one sign: 2/3 of the length counts) and four roundings; these
+ * errors are averaged over the targets. Targets are added up in double: a rounding to f32 for each chunk and one at the end remain. */
+static double loss_sums(const struct chain *n)
+{
+    double chunks = fmin(fmax(n->targets / CHUNK_ROWS, 1), MOST_CHUNKS);
+
+    return (n->forward + n->classes / 1.5 + 8) / n->targets + chunks / 1.5 + 2;
+}
+
 static ls_status add_side(const struct config *c, int which, double *loss, double *gradient, struct parity_bounds *out)
 {
     struct chain n;
 
     LS_TRY(chain_of(c, &n));
-    /* Losses are positive and averaged: a sum of n of them is off by h u^2 n / 3. */
     double added = c->precision.reduce ? (double)c->launch.ranks : 0;
 
     *gradient += error_of(c, n.forward + n.backward + n.terms, 2 * n.rounded, added);
-    *loss += error_of(c, n.forward / n.targets + n.targets / 1.5 + 4, n.rounded / n.targets, 0);
+    *loss += error_of(c, loss_sums(&n), n.rounded / n.targets, 0);
     out->weight_unit[which] = config_type(c) != LS_F32 && !c->precision.master ? HALF : SINGLE;
     return LS_OK;
 }

@@ -18,6 +18,13 @@
  * largest element; the loss, whose tokens' errors average. A gradient that is zero but for rounding has no scale of its own: where both
  * are smaller, a quarter of the root mean square of the whole gradient takes their place (as far below that as queries' and keys'
  * gradients commonly are; with a twentieth, such gradients begin to be the ones nearest to their bounds).
+ *
+ * How near right layouts come (f32, 135,300 gradients of the 1,000 random pairs of test_parity_random.sh, E 0.6e-6 to 1.4e-6): root mean
+ * squares to 0.72 E, largest elements to 1.27 E. The latter was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements
+ * would take rounding for a difference. E is reached at initialization only in part, because branches are then smaller than the stream that they
+ * are added to; trained weights may come nearer. A contribution rounded to bf16 (precision.reduce) is off by up to 2^-8 = 3.9e-3 by itself.
+ * Smaller bounds for layouts that share samples alone would have to assume that they compute the same bits for each sample. They do not:
+ * kernels choose the order of a sum by shapes, and micro-batches of 8 tokens differed by 3 times what the sums over tokens account for.
  */
 #ifndef LS_TRAIN_PARITY_BOUNDS_H
 #define LS_TRAIN_PARITY_BOUNDS_H

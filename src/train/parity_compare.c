@@ -69,6 +69,7 @@ static void set_place(struct parity_difference *d, size_t element, double a, dou
     d->element = element;
     d->a = a;
     d->b = b;
+    d->scale = scale;
     d->relative = share(error, scale);
     d->allowed = scale > 0 ? allowed / scale : 0;
     d->ulp = error / (scale > 0 ? ldexp(1, ilogb(scale) - 23) : ldexp(1, -149));
@@ -177,6 +178,7 @@ static void compare_tensor(struct comparison *c, enum parity_kind kind, enum par
         set_place(&d, k, x, y, error, most * scale, scale);
         d.over = share(error, most * scale);
     }
+    if (kind == PARITY_GRADIENT) d.whole = PARITY_FLOOR * c->floor;
     if (mean > 0) {
         double root = sqrt(errors / (double)a.count), allowed = mean * fmax(sqrt(squares / (double)a.count), floor);
 
