@@ -7,6 +7,7 @@
 #   make labs       run every lab, write the verdicts to docs/labs.md
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
+#   make V=1        shows every command and its output instead of one line per stage
 
 PREFIX   ?= /usr/local
 SANITIZE ?=
@@ -20,26 +21,31 @@ comma    := ,
 
 .PHONY: all deps configure demo check nightly install fuzz docs labs clean
 
+# Each stage prints one line, warnings in full, and its whole output if it fails: see tools/stage.sh.
+export V
+STAGE := tools/stage.sh
+
 all: configure
-	cmake --build $(BUILD) -j$(JOBS)
+	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)
 
 deps:
 	@tools/deps.sh build
 	@case "$(notdir $(CC))" in clang*) tools/deps.sh clang;; esac
 
 configure: deps
-	@cmake -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS) >$(BUILD).configure.log 2>&1 \
-	  || { cat $(BUILD).configure.log; exit 1; }; rm -f $(BUILD).configure.log
+	@mkdir -p $(BUILD)
+	@$(STAGE) configure $(BUILD)/configure.log cmake -S . -B $(BUILD) -DCMAKE_C_COMPILER=$(CC) -DSANITIZE=$(SANITIZE) \
+	  -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
 
 demo: configure
 	@tools/deps.sh demo
-	@cmake --build $(BUILD) -j$(JOBS) --target lockstep
+	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS) --target lockstep
 	@tools/demo.sh $(BUILD)/lockstep
 
 check: configure
 	@tools/layers.sh
-	cmake --build $(BUILD) -j$(JOBS)
-	cd $(BUILD) && ctest --output-on-failure -j$(JOBS) $(if $(TESTS),-R '$(TESTS)')
+	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j$(JOBS) $(if $(TESTS),-R '$(TESTS)')
 
 nightly: export LOCKSTEP_KILLS = 100
 nightly:
@@ -51,8 +57,9 @@ nightly:
 
 fuzz: deps
 	@tools/deps.sh fuzz
-	cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON >/dev/null
-	cmake --build build-fuzz -j$(JOBS) --target fuzzers
+	@mkdir -p build-fuzz
+	@$(STAGE) configure build-fuzz/configure.log cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DFUZZ=ON
+	@$(STAGE) build build-fuzz/build.log cmake --build build-fuzz -j$(JOBS) --target fuzzers
 	tools/fuzz.sh build-fuzz 60
 
 docs: all
