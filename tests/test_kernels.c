@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/threads.h"
+#include "tensor/op_shapes.h"
 
 enum { MOST_ENTRIES = 512 };
 
@@ -72,7 +73,11 @@ static void *elements_of(const struct view *v)
 
 static void expect(struct expected *e, struct kernel_case *c)
 {
+    char why[256];
+
     memset(e, 0, sizeof *e);
+    if (!op_shapes_fit(&c->call, why, sizeof why))
+        fail_msg("%s: %s", c->name, why);
     kernel_run(kernel_reference(c->call.op), &c->call, 0xff, c->name);
     for (int i = 0; i < c->call.nout; i++)
         if (call_has_out(&c->call, i)) {

@@ -46,6 +46,7 @@ static void test_activations(void **state)
     static const float special[] = {
         0, -0.0f, 1e-40f, -1e-40f, 1e-30f, 88, -88, 104, -104, 1e4f, -1e4f, 1e19f, -1e19f,
     };
+    static const enum op ops[] = { OP_UNARY, OP_UNARY_GRAD };
     size_t n = POINTS;
 
     (void)state;
@@ -55,9 +56,10 @@ static void test_activations(void **state)
     }
     memcpy(points, special, sizeof special);
     points[COUNT_OF(special)] = NAN;
-    for (int op = OP_UNARY; op <= OP_UNARY_GRAD; op++)
+    for (size_t k = 0; k < COUNT_OF(ops); k++)
         for (int kind = UNARY_RELU; kind <= UNARY_SILU; kind++) {
-            struct call c = { .op = (enum op)op, .nin = op == OP_UNARY ? 1 : 2, .nout = 1 };
+            enum op op = ops[k];
+            struct call c = { .op = op, .nin = op == OP_UNARY ? 1 : 2, .nout = 1 };
 
             c.attr.unary.kind = (enum unary)kind;
             if (op == OP_UNARY_GRAD && kind == UNARY_RELU)
@@ -65,7 +67,7 @@ static void test_activations(void **state)
             c.in[0] = view_of(points, LS_F32, 1, &n);
             c.in[1] = view_of(ones, LS_F32, 1, &n);
             c.out[0] = view_of(wanted, LS_F32, 1, &n);
-            kernel_run(kernel_reference((enum op)op), &c, 0, "reference");
+            kernel_run(kernel_reference(op), &c, 0, "reference");
             c.out[0] = view_of(results, LS_F32, 1, &n);
             each_entry(&c, compare_points);
         }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include "base/rng.h"
 #include "program/across.h"
+#include "program/op_info.h"
 
 #define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
 #define PARAM(name, ...) ls_param(p, name, (ls_init){ LS_INIT_UNIFORM, 1.0 }, SIZES(__VA_ARGS__))
@@ -590,7 +591,7 @@ static void test_coverage(void **state)
 
     (void)state;
     for (int op = 0; op < PROGRAM_OPS; op++)
-        if (gradient_has_rule(op) && !covered[op])
+        if (op_info(op)->gradient && !covered[op])
             fail_msg("%s has a gradient rule and no case", program_op_name(op));
     for (int k = 0; k < 4; k++)
         assert_true(covered_unary[k]);

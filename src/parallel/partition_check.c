@@ -10,6 +10,8 @@
  */
 #include "parallel/partition.h"
 
+#include "program/op_info.h"
+
 enum type { FREE, SAME, ENTERED, CUT, PARTIAL };  /* FREE: no gradient comes through it; R, ~R, S, P */
 
 static enum type type_of(const struct cutter *c, ls_value v, ls_axis a)
@@ -68,8 +70,6 @@ static ls_status check_move(const struct cutter *c, const struct instruction *i,
     return LS_OK;
 }
 
-static bool is_linear(int op) { return op == OP_SCALE || op == OP_COPY || op == OP_ADD || op == OP_REDUCE_SUM || op == OP_VIEW || op == OP_SHUFFLE; }
-
 /* The type that operands [0, n) give together. */
 static ls_status together(const struct cutter *c, const struct instruction *i, ls_axis a, int n, enum type *out)
 {
@@ -87,7 +87,7 @@ static ls_status together(const struct cutter *c, const struct instruction *i, l
             other = k;
         *out = MAX(*out, t);
     }
-    if (partial >= 0 && !is_linear(i->op))
+    if (partial >= 0 && !(op_info(i->op)->traits & TRAIT_LINEAR))
         return wrong(c, i, a, i->in[partial], "it has to be added up before this op reads it; a reduction is missing");
     if (partial >= 0 && (same >= 0 || other >= 0))
         return wrong(c, i, a, i->in[partial], "it stands beside what is none");
@@ -106,13 +106,15 @@ static ls_status makes(const struct cutter *c, const struct instruction *i, ls_a
                  : want == ENTERED ? "the op makes what has a partial gradient" : "the op makes the same everywhere");
 }
 
-static ls_status check_general(const struct cutter *c, const struct instruction *i, ls_axis a, int n)
+static ls_status check_first(const struct cutter *c, const struct instruction *i, ls_axis a, int n)
 {
     enum type t;
 
     LS_TRY(together(c, i, a, n, &t));
     return t == FREE ? LS_OK : makes(c, i, a, t);
 }
+
+static ls_status check_general(const struct cutter *c, const struct instruction *i, ls_axis a) { return check_first(c, i, a, i->nin); }
 
 static ls_status check_linear(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
@@ -133,13 +135,13 @@ static ls_status check_linear(const struct cutter *c, const struct instruction *
     }
     if (is_cut_on(c, x, a, last))
         return wrong(c, i, a, x, "its rows are cut, and the weight's columns are not");
-    return check_general(c, i, a, 3);
+    return check_first(c, i, a, 3);
 }
 
 static ls_status check_embedding(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
     if (!is_cut_on(c, i->in[1], a, 0))
-        return check_general(c, i, a, 2);
+        return check_first(c, i, a, 2);
     if (type_of(c, i->in[0], a) == CUT)
         return wrong(c, i, a, i->in[0], "every rank looks up all of it in its rows");
     return makes(c, i, a, PARTIAL);
@@ -172,7 +174,7 @@ static ls_status check_sum(const struct cutter *c, const struct instruction *i, 
 {
     bool along = type_of(c, i->in[0], a) == CUT && (i->attr.reduce.dim < 0 || is_cut_on(c, i->in[0], a, i->attr.reduce.dim));
 
-    return along ? makes(c, i, a, PARTIAL) : check_general(c, i, a, 1);
+    return along ? makes(c, i, a, PARTIAL) : check_first(c, i, a, 1);
 }
 
 static ls_status check_grouped(const struct cutter *c, const struct instruction *i, ls_axis a)
@@ -186,14 +188,14 @@ static ls_status check_grouped(const struct cutter *c, const struct instruction 
     }
     if (is_cut_on(c, w, a, 2))
         return is_cut_on(c, x, a, 1) ? makes(c, i, a, PARTIAL) : wrong(c, i, a, x, "the experts' columns are cut, and it is not cut with them");
-    return check_general(c, i, a, 2);
+    return check_first(c, i, a, 2);
 }
 
 /* Weights beside addends: what they weigh here is a part of their gradient. */
 static ls_status check_collect(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
     if (type_of(c, i->in[0], a) != PARTIAL)
-        return check_general(c, i, a, 3);
+        return check_first(c, i, a, 3);
     if (!fits(type_of(c, i->in[2], a), ENTERED))
         return wrong(c, i, a, i->in[2], "it weighs addends, so its gradient here is one; it has to be entered");
     return makes(c, i, a, PARTIAL);
@@ -206,7 +208,7 @@ static ls_status check_route(const struct cutter *c, const struct instruction *i
 
     if (share && i->in[1].id && !fits(type_of(c, i->in[1], a), ENTERED))
         return wrong(c, i, a, i->in[1], "each rank counts a share of the tokens for it");
-    return check_general(c, i, a, 1);
+    return check_first(c, i, a, 1);
 }
 
 static ls_status check_route_load(const struct cutter *c, const struct instruction *i, ls_axis a)
@@ -231,27 +233,17 @@ static ls_status check_ring(const struct cutter *c, const struct instruction *i,
     for (int k = 0; k < 3 && a == i->across.axis; k++)
         if (!is_cut_on(c, i->in[k], a, 1) || i->across.comm != c->comm[a])
             return wrong(c, i, a, i->in[k], "the ring wants slices of the sequence, over its own ranks");
-    return check_general(c, i, a, 3);
+    return check_first(c, i, a, 3);
 }
 
 static ls_status check_instruction(const struct cutter *c, const struct instruction *i, ls_axis a)
 {
-    switch (i->op) {
-    case OP_MOVE:           return check_move(c, i, a);
-    case OP_VIEW:           return check_view(c, i, a);
-    case OP_LINEAR:         return check_linear(c, i, a);
-    case OP_EMBEDDING:      return check_embedding(c, i, a);
-    case OP_LINEAR_XENT:
-    case OP_VOCAB_XENT:     return check_loss(c, i, a);
-    case OP_REDUCE_SUM:     return check_sum(c, i, a);
-    case OP_RING_ATTENTION: return check_ring(c, i, a);
-    case OP_GROUPED_LINEAR: return check_grouped(c, i, a);
-    case OP_ROWS_COLLECT:   return check_collect(c, i, a);
-    case OP_ROUTE:          return check_route(c, i, a);
-    case OP_ROUTE_LOAD:     return check_route_load(c, i, a);
-    case OP_ROUTER_LOSS:    return check_router_loss(c, i, a);
-    default:                return check_general(c, i, a, i->nin);
-    }
+    typedef ls_status check_fn(const struct cutter *c, const struct instruction *i, ls_axis a);
+#define CHECK_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, check, ...) [OP_##id] = check_##check,
+    static check_fn *const checks[PROGRAM_OPS] = { OP_MODEL_MAP(CHECK_ROW) OP_PROGRAM_MODEL_MAP(CHECK_ROW) };
+#undef CHECK_ROW
+
+    return checks[i->op] ? checks[i->op](c, i, a) : check_general(c, i, a);
 }
 
 /* ---- what is not in a list ---- */

@@ -253,18 +253,11 @@ static void rule_sum(struct cutter *c, struct instruction *i)
 
 rule_fn *rule_of(int op)
 {
-    static rule_fn *const rules[PROGRAM_OPS] = {
-        [OP_VIEW] = rule_view,         [OP_COPY] = rule_pointwise,      [OP_SCALE] = rule_pointwise,
-        [OP_ADD] = rule_add,           [OP_MUL] = rule_nonlinear,       [OP_UNARY] = rule_nonlinear,
-        [OP_SWIGLU] = rule_nonlinear,  [OP_DROPOUT] = rule_dropout,     [OP_SOFTMAX] = rule_rows,
-        [OP_LAYER_NORM] = rule_rows,   [OP_RMS_NORM] = rule_rows,       [OP_LINEAR] = rule_linear,
-        [OP_MATMUL] = rule_matmul,     [OP_EMBEDDING] = rule_embedding, [OP_LINEAR_XENT] = rule_linear_xent,
-        [OP_ROPE_TABLE] = rule_rope_table, [OP_ROPE] = rule_rope,       [OP_ATTENTION] = rule_attention,
-        [OP_CONCAT] = rule_concat,     [OP_REDUCE_SUM] = rule_sum,
-        [OP_ROUTE] = rule_route,       [OP_ROUTE_ROWS] = rule_route_rows, [OP_ROUTE_LOAD] = rule_route_load,
-        [OP_ROUTER_LOSS] = rule_router_loss,
-        [OP_ROWS_SPREAD] = rule_rows_spread, [OP_ROWS_COLLECT] = rule_rows_collect, [OP_GROUPED_LINEAR] = rule_grouped_linear,
-    };
+#define rule_none NULL
+#define SHARDING_ROW(id, name, shapes, inplace, gradient, to, flops, bytes, recompute, sharding, ...) [OP_##id] = rule_##sharding,
+    static rule_fn *const rules[PROGRAM_OPS] = { OP_MODEL_MAP(SHARDING_ROW) OP_PROGRAM_MODEL_MAP(SHARDING_ROW) };
+#undef SHARDING_ROW
+#undef rule_none
 
-    return op >= 0 && op < PROGRAM_OPS ? rules[op] : NULL;
+    return rules[op];
 }

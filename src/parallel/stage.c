@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "program/op_info.h"
 
 static bool losing;
 
@@ -104,7 +105,7 @@ static enum side side_of_value(const struct cut *c, ls_value v)
 /* One number made of others by sums and factors: its shares can be added up apart. */
 static bool is_sum(const struct cut *c, const struct instruction *i)
 {
-    return value_count(&c->p->values[i->out[0].id]) == 1 && (i->op == OP_ADD || i->op == OP_SCALE || i->op == OP_COPY);
+    return value_count(&c->p->values[i->out[0].id]) == 1 && (op_info(i->op)->traits & TRAIT_LINEAR);
 }
 
 /* Such a number follows what it is made of. */

@@ -14,8 +14,7 @@
 
 #include <string.h>
 #include "base/mem.h"
-
-enum stage { STAGE_SQUARES, STAGE_NORMS, STAGE_UPDATE, STAGES, STAGE_NONE };
+#include "program/op_info.h"
 
 /* One segment being rewritten. */
 struct update {
@@ -24,20 +23,7 @@ struct update {
     ls_value     norms, summed;  /* [P,2] of LAMB and LARS, and the same over all shards; or none */
 };
 
-static enum stage stage_of(const struct instruction *i)
-{
-    switch (i->op) {
-    case OP_SUM_SQUARES:  return STAGE_SQUARES;
-    case OP_LAMB_MOMENTS:
-    case OP_LARS_NORMS:   return STAGE_NORMS;
-    case OP_SGD:
-    case OP_ADAM:
-    case OP_LAMB:
-    case OP_LARS:
-    case OP_SIGN_STEP:    return STAGE_UPDATE;
-    default:              return STAGE_NONE;
-    }
-}
+static enum optimizer_stage stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
 
 static const struct value *root_of(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
 
@@ -61,7 +47,7 @@ static int param_of(const ls_program *p, const struct instruction *i)
 
 static struct unit *instruction_unit(const struct pass *a, const struct instruction *i)
 {
-    int param = stage_of(i) == STAGE_NONE ? -1 : param_of(a->p, i);
+    int param = stage_of(i) == OPTIMIZER_NONE ? -1 : param_of(a->p, i);
     int g = param < 0 ? -1 : store_group_of(a->p->store, (size_t)param);
 
     return g < 0 ? NULL : &a->unit[g];
@@ -98,7 +84,7 @@ static void sum_norms(struct update *w)
     for (int n = 0; n < w->old.n; n++) {
         const struct instruction *i = &w->old.at[n];
 
-        if (stage_of(i) == STAGE_NORMS && i->out[i->nout - 1].id)
+        if (stage_of(i) == OPTIMIZER_NORMS && i->out[i->nout - 1].id)
             w->norms.id = p->values[i->out[i->nout - 1].id].root;
     }
     if (!w->norms.id || !norm_ranks(w->a))
@@ -165,13 +151,13 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
 
     while (g->params[k] != param)
         k++;
-    if (data_has(BUG_BOUNDARY) && stage_of(&i) == STAGE_UPDATE && end > unit_begin(a, u))
+    if (data_has(BUG_BOUNDARY) && stage_of(&i) == OPTIMIZER_UPDATE && end > unit_begin(a, u))
         end--;
     lo = MAX(g->at[k], unit_begin(a, u));
     hi = MIN(g->at[k + 1], end);
     if (lo >= hi)
         return;
-    if (stage_of(&i) == STAGE_NORMS && !unit_counts(a, u)) {
+    if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
         if (i.op == OP_LARS_NORMS)
             return;
         i.out[i.nout - 1] = LS_NONE;  /* LAMB's moments move all the same */
@@ -210,7 +196,7 @@ static void start_gather(struct pass *a, struct unit *u)
         emit_wait(a->p, &u->gather);
 }
 
-struct stage_of_unit { const struct update *w; const struct unit *u; enum stage stage; };
+struct stage_of_unit { const struct update *w; const struct unit *u; enum optimizer_stage stage; };
 
 static bool writes_state(const ls_program *p, const struct instruction *i, const char *state)
 {
@@ -237,28 +223,28 @@ static bool is_written(const void *ctx, const char *state)
     return false;
 }
 
-static void emit_stage(struct update *w, enum stage stage, ls_value acc)
+static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value acc)
 {
     struct pass *a = w->a;
 
-    if (stage == STAGE_SQUARES) {
+    if (stage == OPTIMIZER_SQUARES) {
         reduce_joint(a);
         sum_over_mesh(a);
     }
-    if (stage == STAGE_UPDATE)
+    if (stage == OPTIMIZER_UPDATE)
         sum_norms(w);
     for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
         struct unit *u = &a->unit[a->order[k]];
         struct stage_of_unit ctx = { w, u, stage };
 
         emit_wait(a->p, &u->reduction);
-        if (stage == STAGE_SQUARES)
+        if (stage == OPTIMIZER_SQUARES)
             emit_squares(w, u, acc);
-        for (int n = 0; n < w->old.n && stage != STAGE_SQUARES && program_ok(a->p); n++)
+        for (int n = 0; n < w->old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
             if (stage_of(&w->old.at[n]) == stage && instruction_unit(a, &w->old.at[n]) == u)
                 emit_slice(w, u, w->old.at[n]);
         offload_save(a, u, is_written, &ctx);
-        if (stage == STAGE_UPDATE && unit_zero(a, u) && !data_shards(a, u->over, STORE_VALUE))
+        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->over, STORE_VALUE))
             start_gather(a, u);
     }
 }
@@ -275,15 +261,15 @@ static void rewrite(struct update *w)
             emit_same(p, &w->old.at[n]);
     for (int n = 0; n < w->old.n && program_ok(p); n++) {
         const struct instruction *i = &w->old.at[n];
-        enum stage stage = stage_of(i);
+        enum optimizer_stage stage = stage_of(i);
 
         if (i->op == OP_CLIP_FACTOR)
             emit_clip(w, *i);
-        else if (stage == STAGE_NONE && i->op != OP_VIEW)
+        else if (stage == OPTIMIZER_NONE && i->op != OP_VIEW)
             emit_same(p, i);
         else if (i->op != OP_VIEW && !(done >> stage & 1)) {
             done |= 1u << stage;
-            emit_stage(w, stage, stage == STAGE_SQUARES ? i->out[0] : LS_NONE);
+            emit_stage(w, stage, stage == OPTIMIZER_SQUARES ? i->out[0] : LS_NONE);
         }
     }
     for (int k = 0; k < w->a->ordered; k++)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "tensor/op_shapes.h"
 
 /* Question A moves out of the backward segment into its own, order kept, and with it the exchanges of what it makes. */
 static bool belongs_to_weights(const ls_program *p, const struct instruction *i, const bool *made)
@@ -45,6 +46,7 @@ ls_status split_pass(ls_program *p)
 static ls_status choose_kernel(ls_program *p, struct instruction *i)
 {
     struct call *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    char why[256];
 
     if (!c)
         return LS_ENOMEM;
@@ -62,6 +64,8 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
     if (i->op > OP_VIEW)
         return LS_OK;  /* the executor's own */
     c->op = (enum op)i->op;
+    if (!op_shapes_fit(c, why, sizeof why))
+        return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
     i->kernel = kernel_choose(c);
     i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
     i->flops = flops_of(p, i);

@@ -64,7 +64,7 @@ static void land(struct gradient *g, ls_value x, ls_value target)
         gradient_give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
 }
 
-void gradient_add(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                   const ls_value *x)
 {
     ls_value target[2] = { LS_NONE, LS_NONE };
@@ -99,18 +99,18 @@ static ls_value flat(struct gradient *g, ls_value x, size_t columns)
 
 /* ---- products ---- */
 
-static void grad_linear(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_linear(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], w = i->in[1], b = i->in[2];
 
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dy, w }, "linear_dx", x));
-    gradient_add(g, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dy, x }, 1, &w);
+    gradient_accumulate(g, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dy, x }, 1, &w);
     if (b.id)
-        gradient_add(g, OP_BIAS_GRAD, NULL, 1, &dy, 1, &b);
+        gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &dy, 1, &b);
 }
 
-static void grad_matmul(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_matmul(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value a = i->in[0], b = i->in[1];
     int last = program_value(g->p, a)->ndim - 1;
@@ -130,7 +130,7 @@ static void spread_like(struct gradient *g, const struct instruction *i)
         l->at[l->n - 1].across = i->across;
 }
 
-static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
     ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
@@ -149,7 +149,7 @@ static void grad_linear_xent(struct gradient *g, const struct instruction *i, ls
     land(g, w, dw);
 }
 
-static void grad_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
+void gradient_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value in[3] = { i->in[0], i->in[1], dloss };
     ls_value da = gradient_emit(g, OP_MSE_GRAD, NULL, 3, in, "mse_grad", i->in[0]);
@@ -161,7 +161,7 @@ static void grad_mse(struct gradient *g, const struct instruction *i, ls_value d
 
 /* ---- pointwise ---- */
 
-static void grad_add(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_add(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value a = i->in[0], b = i->in[1];
 
@@ -173,11 +173,11 @@ static void grad_add(struct gradient *g, const struct instruction *i, ls_value d
     } else {
         ls_value rows = flat(g, dy, value_count(program_value(g->p, b)));
 
-        gradient_add(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
+        gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
     }
 }
 
-static void grad_mul(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_mul(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     if (gradient_needs(g, i->in[0]))
         gradient_give(g, i->in[0], ls_mul(g->p, dy, i->in[1]));
@@ -185,18 +185,18 @@ static void grad_mul(struct gradient *g, const struct instruction *i, ls_value d
         gradient_give(g, i->in[1], ls_mul(g->p, dy, i->in[0]));
 }
 
-static void grad_scale(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_scale(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     gradient_give(g, i->in[0], ls_scale(g->p, dy, i->attr.scale.value));
 }
 
-static void grad_unary(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_unary(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     gradient_give(g, i->in[0], gradient_emit(g, OP_UNARY_GRAD, &i->attr, 2, (ls_value[]){ i->in[0], dy },
                                              "unary_grad", i->in[0]));
 }
 
-static void grad_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct value v = *program_value(g->p, i->in[0]);
     ls_value out[2] = { program_new_value(g->p, "swiglu_dgate", v.dtype, v.ndim, v.size),
@@ -207,7 +207,7 @@ static void grad_swiglu(struct gradient *g, const struct instruction *i, ls_valu
     gradient_give(g, i->in[1], out[1]);
 }
 
-static void grad_dropout(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_dropout(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     gradient_give(g, i->in[0], gradient_emit(g, OP_DROPOUT, &i->attr, 2, (ls_value[]){ dy, i->in[1] },
                                              "dropout_grad", i->in[0]));
@@ -215,27 +215,27 @@ static void grad_dropout(struct gradient *g, const struct instruction *i, ls_val
 
 /* ---- rows ---- */
 
-static void grad_softmax(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_softmax(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     gradient_give(g, i->in[0], gradient_emit(g, OP_SOFTMAX_GRAD, NULL, 2, (ls_value[]){ i->out[0], dy },
                                              "softmax_grad", i->in[0]));
 }
 
-static void grad_layer_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_layer_norm(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], mean = i->out[1], rstd = i->out[2];
 
-    gradient_add(g, OP_LAYER_NORM_DW, NULL, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
+    gradient_accumulate(g, OP_LAYER_NORM_DW, NULL, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_LAYER_NORM_DX, &i->attr, 5, (ls_value[]){ dy, x, i->in[1], mean, rstd },
                                           "layer_norm_dx", x));
 }
 
-static void grad_rms_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_rms_norm(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], rstd = i->out[1];
 
-    gradient_add(g, OP_RMS_NORM_DW, NULL, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
+    gradient_accumulate(g, OP_RMS_NORM_DW, NULL, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_RMS_NORM_DX, &i->attr, 4, (ls_value[]){ dy, x, i->in[1], rstd },
                                           "rms_norm_dx", x));
@@ -243,12 +243,12 @@ static void grad_rms_norm(struct gradient *g, const struct instruction *i, ls_va
 
 /* ---- tokens and attention ---- */
 
-static void grad_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    gradient_add(g, OP_EMBEDDING_DW, &i->attr, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
+    gradient_accumulate(g, OP_EMBEDDING_DW, &i->attr, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
 }
 
-static void grad_rope(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_rope(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct op_attr attr = { .rotate = { !i->attr.rotate.inverse } };
 
@@ -256,7 +256,7 @@ static void grad_rope(struct gradient *g, const struct instruction *i, ls_value 
                                              "rope_grad", i->in[0]));
 }
 
-static void grad_attention(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_attention(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
     static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
@@ -278,12 +278,12 @@ static void grad_attention(struct gradient *g, const struct instruction *i, ls_v
 
 /* ---- shapes ---- */
 
-static void grad_copy(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_copy(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     gradient_give(g, i->in[0], ls_cast(g->p, dy, program_value(g->p, i->in[0])->dtype));
 }
 
-static void grad_concat(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_concat(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     size_t at = 0;
     int dim = i->attr.concat.dim;
@@ -297,14 +297,14 @@ static void grad_concat(struct gradient *g, const struct instruction *i, ls_valu
     }
 }
 
-static void grad_reduce_sum(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_reduce_sum(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct value v = *program_value(g->p, i->in[0]);
 
     gradient_give(g, i->in[0], program_expand(g->p, dy, i->attr.reduce.dim, v.ndim, v.size));
 }
 
-static void grad_view(struct gradient *g, const struct instruction *i, ls_value dy)
+void gradient_view(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0];
     struct value v = *program_value(g->p, x);
@@ -326,53 +326,5 @@ static void grad_view(struct gradient *g, const struct instruction *i, ls_value 
         break;
     case VIEW_STOP:
         break;
-    }
-}
-
-static gradient_rule_fn *const rules[PROGRAM_OPS] = {
-    [OP_LINEAR] = grad_linear,         [OP_MATMUL] = grad_matmul,
-    [OP_LINEAR_XENT] = grad_linear_xent, [OP_MSE] = grad_mse,
-    [OP_ADD] = grad_add,               [OP_MUL] = grad_mul,
-    [OP_SCALE] = grad_scale,           [OP_UNARY] = grad_unary,
-    [OP_SWIGLU] = grad_swiglu,         [OP_DROPOUT] = grad_dropout,
-    [OP_SOFTMAX] = grad_softmax,       [OP_LAYER_NORM] = grad_layer_norm,
-    [OP_RMS_NORM] = grad_rms_norm,     [OP_EMBEDDING] = grad_embedding,
-    [OP_ROPE] = grad_rope,             [OP_ATTENTION] = grad_attention,
-    [OP_COPY] = grad_copy,             [OP_CONCAT] = grad_concat,
-    [OP_REDUCE_SUM] = grad_reduce_sum, [OP_VIEW] = grad_view,
-    [OP_ROUTE] = gradient_route,       [OP_ROUTER_LOSS] = gradient_router_loss,
-    [OP_ROWS_SPREAD] = gradient_rows_spread, [OP_ROWS_COLLECT] = gradient_rows_collect,
-    [OP_GROUPED_LINEAR] = gradient_grouped_linear, [OP_SHUFFLE] = gradient_shuffle,
-    [OP_CONV2D] = gradient_conv2d,     [OP_MAX_POOL2D] = gradient_max_pool2d,
-    [OP_AVG_POOL2D] = gradient_avg_pool2d, [OP_BATCH_NORM] = gradient_batch_norm,
-    [OP_MOVE] = gradient_move,
-    [OP_VOCAB_XENT] = grad_linear_xent, [OP_RING_ATTENTION] = grad_attention,
-};
-
-gradient_rule_fn *gradient_rule(int op) { return op >= 0 && op < PROGRAM_OPS ? rules[op] : NULL; }
-bool gradient_has_rule(int op) { return gradient_rule(op) != NULL; }
-
-/* Operands that have no derivative: integers, statistics, tables; everything else passes "needed" on. */
-bool gradient_passes(const struct instruction *i, int k)
-{
-    switch (i->op) {
-    case OP_VIEW:        return i->view.kind != VIEW_STOP;
-    case OP_ROPE:        return k == 0;
-    case OP_DROPOUT:     return k == 0;
-    case OP_EMBEDDING:   return k == 1;
-    case OP_LINEAR_XENT: return k < 2;
-    case OP_VOCAB_XENT:  return k < 2;
-    case OP_ATTENTION:   return k < 3;
-    case OP_RING_ATTENTION: return k < 3;
-    case OP_BATCH_STATS: return false;  /* its share is in batch norm's own dx */
-    case OP_BATCH_RECALL: return false;
-    case OP_BATCH_NORM:  return k != 1;
-    case OP_ROUTE:       return k == 0;
-    case OP_ROUTER_LOSS: return k == 0;
-    case OP_ROWS_SPREAD: return k == 0;
-    case OP_ROWS_COLLECT: return k != 1;
-    case OP_GROUPED_LINEAR: return k < 2;
-    case OP_SHUFFLE:     return k == 0;
-    default:             return true;
     }
 }

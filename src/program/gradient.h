@@ -14,8 +14,6 @@ struct gradient {
 /* Gives the operands of i their shares of dy, the gradient of out[0]. */
 typedef void gradient_rule_fn(struct gradient *g, const struct instruction *i, ls_value dy);
 
-gradient_rule_fn *gradient_rule(int op);                     /* NULL: none */
-bool     gradient_passes(const struct instruction *i, int k);  /* does "needed" go on from in[k]? */
 bool     gradient_needs(const struct gradient *g, ls_value x);
 /* dx is (a part of) x's gradient; nothing when none is wanted. */
 void     gradient_give(struct gradient *g, ls_value x, ls_value dx);
@@ -24,16 +22,19 @@ ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *att
                        const char *what, ls_value like);
 /* Emits a "+=" kernel with up to two targets, the gradients of x[nout]: question A, unless one of them is no parameter
  * and is passed down. */
-void     gradient_add(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+void     gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                       const ls_value *x);
 
-gradient_rule_fn gradient_move;  /* move.c */
-/* shuffle.c */
-gradient_rule_fn gradient_shuffle;
-/* ops_experts.c */
-gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gradient_rows_collect, gradient_grouped_linear;
+/* The rules, named in the rows of the ops. */
+gradient_rule_fn gradient_linear, gradient_matmul, gradient_linear_xent, gradient_mse, gradient_add, gradient_mul, gradient_scale,
+                 gradient_unary, gradient_swiglu, gradient_dropout, gradient_softmax, gradient_layer_norm, gradient_rms_norm,
+                 gradient_embedding, gradient_rope, gradient_attention, gradient_copy, gradient_concat, gradient_reduce_sum,
+                 gradient_view;
+gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm;  /* gradient_image.c */
+gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gradient_rows_collect,
+                 gradient_grouped_linear;  /* ops_experts.c */
+gradient_rule_fn gradient_move;            /* move.c */
+gradient_rule_fn gradient_shuffle;         /* shuffle.c */
 void     router_loss_plant(double factor);  /* a planted bug, for tests: gradients of routers' losses times this; 1: none */
-/* gradient_image.c */
-gradient_rule_fn gradient_conv2d, gradient_max_pool2d, gradient_avg_pool2d, gradient_batch_norm;
 
 #endif

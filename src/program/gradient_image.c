@@ -13,7 +13,7 @@ static void bias(struct gradient *g, ls_value b, ls_value dy)
         return;
     v = *program_value(g->p, dy);
     rows = ls_sum(g->p, ls_reshape(g->p, dy, 3, (size_t[]){ v.size[0], v.size[1], v.size[2] * v.size[3] }), 2);
-    gradient_add(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
+    gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
 }
 
 void gradient_conv2d(struct gradient *g, const struct instruction *i, ls_value dy)
@@ -22,7 +22,7 @@ void gradient_conv2d(struct gradient *g, const struct instruction *i, ls_value d
 
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_CONV2D_DX, &i->attr, 2, (ls_value[]){ dy, w }, "conv2d_dx", x));
-    gradient_add(g, OP_CONV2D_DW, &i->attr, 2, (ls_value[]){ dy, x }, 1, &w);
+    gradient_accumulate(g, OP_CONV2D_DW, &i->attr, 2, (ls_value[]){ dy, x }, 1, &w);
     bias(g, i->in[2], dy);
 }
 
@@ -54,7 +54,7 @@ void gradient_batch_norm(struct gradient *g, const struct instruction *i, ls_val
         sums[0] = LS_NONE;
     else
         program_value(g->p, sums[0])->place[LS_AXIS_DP].kind = LS_PARTIAL;
-    gradient_add(g, OP_BATCH_NORM_DW, NULL, 1, &sums[1], 2, &i->in[2]);
+    gradient_accumulate(g, OP_BATCH_NORM_DW, NULL, 1, &sums[1], 2, &i->in[2]);
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_BATCH_NORM_DX, &i->attr, 6,
                                           (ls_value[]){ dy, x, w, stats, sums[0], labels }, "batch_norm_dx", x));

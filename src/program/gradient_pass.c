@@ -1,13 +1,21 @@
-/* gradient_pass.c - the gradient pass: the forward list walked backwards, one rule (gradient.c) an instruction.
+/* gradient_pass.c - the gradient pass: the forward list walked backwards, one rule per instruction.
  *
  * It begins with 1 at the loss, and where the program is a stage of a pipeline with what the stage behind it found, "stage.dout"; what
  * it finds for the stage in front is "stage.din". An op without a rule that lies between a parameter and the loss is an error
  * that names it.
  */
-#include "program/gradient.h"
+#include "program/op_info.h"
 
 #include <string.h>
 #include "base/mem.h"
+
+static bool has_rule(const struct instruction *i) { return op_info(i->op)->gradient != NULL; }
+
+/* Does in[k] have a derivative? */
+static bool leads_to(const struct instruction *i, int k)
+{
+    return (op_info(i->op)->to >> k & 1) && !(i->op == OP_VIEW && i->view.kind == VIEW_STOP);
+}
 
 static void mark_needed(struct gradient *g)
 {
@@ -24,7 +32,7 @@ static void mark_needed(struct gradient *g)
         bool need = false;
 
         for (int k = 0; k < i->nin; k++)
-            need = need || (i->in[k].id && g->needed[i->in[k].id] && gradient_passes(i, k));
+            need = need || (i->in[k].id && g->needed[i->in[k].id] && leads_to(i, k));
         for (int k = 0; k < i->nout; k++)
             if (need && i->out[k].id && ls_dtype_is_float(g->p->values[i->out[k].id].dtype))
                 g->needed[i->out[k].id] = true;
@@ -37,21 +45,21 @@ static void walk(struct gradient *g)
         struct instruction i = g->p->list[SEG_FORWARD].at[n];
         ls_value dy = g->grad[i.out[0].id];
 
-        if (i.op == OP_ROUTER_LOSS && g->needed[i.out[0].id]) {  /* a loss of its own */
+        if ((op_info(i.op)->traits & TRAIT_OWN_LOSS) && g->needed[i.out[0].id]) {
             g->p->block = i.block;
             gradient_give(g, i.out[0], ls_constant(g->p, program_value(g->p, i.out[0])->dtype, 1, (size_t[]){ 1 }, 1.0));
             dy = g->grad[i.out[0].id];
         }
         if (!dy.id || !g->needed[i.out[0].id])
             continue;
-        if (!gradient_has_rule(i.op)) {
+        if (!has_rule(&i)) {
             program_fail(g->p, "%s has no gradient rule, and lies between a parameter and the loss", program_op_name(i.op));
             return;
         }
         g->p->block = i.block;
-        if (i.op != OP_VIEW && i.op != OP_MATMUL && i.op != OP_CONCAT && i.op != OP_ROPE)
+        if (!(op_info(i.op)->traits & TRAIT_STRIDED_DY))
             dy = ls_contiguous(g->p, dy);
-        gradient_rule(i.op)(g, &i, dy);
+        op_info(i.op)->gradient(g, &i, dy);
     }
 }
 
@@ -62,7 +70,7 @@ static ls_status drop_fused_loss(ls_program *p)
     int at = -1;
 
     for (int n = 0; n < l->n; n++) {
-        if ((l->at[n].op == OP_LINEAR_XENT || l->at[n].op == OP_VOCAB_XENT) && l->at[n].out[0].id == p->loss.id)
+        if ((op_info(l->at[n].op)->traits & TRAIT_LOSS_BY_GRADIENT) && l->at[n].out[0].id == p->loss.id)
             at = n;
         for (int k = 0; k < l->at[n].nin; k++)
             if (l->at[n].in[k].id == p->loss.id)

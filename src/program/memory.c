@@ -11,7 +11,7 @@
  * their own, of which there is one a slot; what lives within one segment is in the arena that all share. What is on the
  * wire from one segment to another shares its bytes with nothing.
  */
-#include "program/program.h"
+#include "program/op_info.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,7 +138,7 @@ static void share_in_place(ls_program *p)
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++, at++) {
             const struct instruction *i = &p->list[s].at[n];
-            unsigned mask = i->op >= OP_VIEW ? 0 : op_inplace_mask((enum op)i->op);
+            unsigned mask = op_info(i->op)->inplace;
 
             for (int k = 0; k < i->nin && mask >> k; k++)
                 if ((mask >> k & 1) && can_take(p, i, k, at)) {

@@ -143,7 +143,7 @@ void gradient_route(struct gradient *g, const struct instruction *i, ls_value dy
     if (gradient_needs(g, logits))
         gradient_give(g, logits, gradient_emit(g, OP_ROUTE_GRAD, &i->attr, 3, in, "route_grad", logits));
     if (bias.id)
-        gradient_add(g, OP_ROUTE_EXCESS, &excess, 1, &i->out[1], 1, &bias);
+        gradient_accumulate(g, OP_ROUTE_EXCESS, &excess, 1, &i->out[1], 1, &bias);
 }
 
 static double planted = 1;
@@ -261,5 +261,5 @@ void gradient_grouped_linear(struct gradient *g, const struct instruction *i, ls
 
     if (gradient_needs(g, x))
         gradient_give(g, x, gradient_emit(g, OP_GROUPED_LINEAR_DX, &i->attr, 3, (ls_value[]){ dy, w, counts }, "grouped_linear_dx", x));
-    gradient_add(g, OP_GROUPED_LINEAR_DW, &i->attr, 3, (ls_value[]){ dy, x, counts }, 1, &w);
+    gradient_accumulate(g, OP_GROUPED_LINEAR_DW, &i->attr, 3, (ls_value[]){ dy, x, counts }, 1, &w);
 }

@@ -110,17 +110,6 @@ static void put_freed(struct sink *s, const ls_program *p, const struct instruct
     }
 }
 
-static size_t operand_bytes(const ls_program *p, const struct instruction *i)
-{
-    size_t bytes = 0;
-
-    for (int k = 0; k < i->nin; k++)
-        bytes += i->in[k].id ? value_count(&p->values[i->in[k].id]) * ls_dtype_bytes(p->values[i->in[k].id].dtype) : 0;
-    for (int k = 0; k < i->nout; k++)
-        bytes += i->out[k].id ? value_count(&p->values[i->out[k].id]) * ls_dtype_bytes(p->values[i->out[k].id].dtype) : 0;
-    return bytes;
-}
-
 static const char *when_text(const struct instruction *i)
 {
     return i->when == WHEN_LAST ? "   last micro-batch only" : i->when == WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
@@ -164,7 +153,7 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
     char bytes[16], flops[16], live[16];
 
     put(s, "%5d  %-11s  %-19s  %-9s  %7sB  %7s  %7sB  ", number, phase_name(i->phase), instruction_name(i), kernel_name(i),
-        i->op == OP_VIEW ? "0" : scaled(bytes, (double)operand_bytes(p, i)),
+        scaled(bytes, (double)instruction_bytes(p, i)),
         i->flops > 0 ? scaled(flops, i->flops) : "-", scaled(live, (double)i->live));
     for (int k = 0; k < i->nout; k++)
         put_operand(s, p, i->out[k]);
@@ -247,7 +236,7 @@ static void add_row(struct row *rows, int *n, const ls_program *p, const struct 
         rows[(*n)++] = (struct row){ instruction_name(i), i->phase, kernel_name(i), 0, 0, 0, 0 };
     rows[k].seconds += i->seconds;
     rows[k].flops += i->flops * (double)i->runs;
-    rows[k].bytes += (double)operand_bytes(p, i) * (double)i->runs;
+    rows[k].bytes += (double)instruction_bytes(p, i) * (double)i->runs;
     rows[k].runs += i->runs;
 }
 

@@ -277,25 +277,6 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
 
 void ls_free(void *p) { mem_free(p); }
 
-const char *program_op_name(int op)
-{
-    switch (op) {
-    case OP_VIEW:       return "view";
-    case OP_COMM_START: return "start";
-    case OP_COMM_WAIT:  return "wait";
-    case OP_LOAD:       return "load";
-    case OP_SAVE:       return "save";
-    case OP_SHUFFLE_COUNTS: return "shuffle_counts";
-    case OP_SHUFFLE:    return "shuffle";
-    case OP_MOVE:       return "move";
-    case OP_RING_ATTENTION:      return "ring_attention";
-    case OP_RING_ATTENTION_GRAD: return "ring_attention_grad";
-    case OP_VOCAB_XENT:          return "vocab_xent";
-    case OP_VOCAB_XENT_GRAD:     return "vocab_xent_grad";
-    default:            return op_name((enum op)op);
-    }
-}
-
 const char *instruction_name(const struct instruction *i)
 {
     static const char *const waits[LS_COLLECTIVES] = {

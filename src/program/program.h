@@ -27,8 +27,29 @@
  *   VOCAB_XENT            as LINEAR_XENT, of this rank's rows of w; x whole: x[R,C] w[v,C] y[R] denom? -> loss lse[R] (vocab_xent.c)
  *   VOCAB_XENT_GRAD       as LINEAR_XENT_GRAD; dx is an addend
  */
-enum { OP_VIEW = OPS, OP_COMM_START, OP_COMM_WAIT, OP_LOAD, OP_SAVE, OP_SHUFFLE_COUNTS, OP_SHUFFLE,
-       OP_MOVE, OP_RING_ATTENTION, OP_RING_ATTENTION_GRAD, OP_VOCAB_XENT, OP_VOCAB_XENT_GRAD, PROGRAM_OPS };
+/* The columns of op_list.h; no kernel takes them, so they have no shapes. */
+#define OP_PROGRAM_MODEL_MAP(X) \
+    X(VIEW, "view", "", 0, view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY) \
+    X(SHUFFLE_COUNTS, "shuffle_counts", "", 0, none, 0xff, none, operands, ONCE, none, general, 0) \
+    X(SHUFFLE, "shuffle", "", 0, shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR) \
+    X(MOVE, "move", "", 0, move, 0xff, none, operands, MOVE, none, move, 0) \
+    X(RING_ATTENTION, "ring_attention", "", 0, attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0) \
+    X(VOCAB_XENT, "vocab_xent", "", 0, linear_xent, 0x03, linear_xent, operands, COSTLY, none, loss, TRAIT_LOSS_BY_GRADIENT)
+#define OP_PROGRAM_PASS_MAP(X) \
+    X(COMM_START, "start", "", 0, none, operands) \
+    X(COMM_WAIT, "wait", "", 0, none, operands) \
+    X(LOAD, "load", "", 0, none, operands) \
+    X(SAVE, "save", "", 0, none, operands) \
+    X(RING_ATTENTION_GRAD, "ring_attention_grad", "", 0, ring_attention_grad, operands) \
+    X(VOCAB_XENT_GRAD, "vocab_xent_grad", "", 0, linear_xent_grad, operands)
+
+enum {
+    PROGRAM_OPS_BEFORE = OPS - 1,
+#define OP_ENUM(id, ...) OP_##id,
+    OP_PROGRAM_MODEL_MAP(OP_ENUM) OP_PROGRAM_PASS_MAP(OP_ENUM)
+#undef OP_ENUM
+    PROGRAM_OPS
+};
 
 /* What a MOVE does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial; ~P: replicated
  * with a partial gradient). whole, grain, zigzag: of the dim that is cut, as in ls_placement; SWAP cuts dim2 instead of dim.
@@ -274,7 +295,6 @@ bool     program_operand(ls_program *p, const char *op, const char *name, ls_val
 
 /* One pass a file */
 ls_status gradient_pass(ls_program *p);                /* gradient_pass.c: loss -> SEG_BACKWARD */
-bool      gradient_has_rule(int op);
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
 void      recompute_plant(bool routes);                /* a planted bug, for tests: routing is made again, and is another one */
 ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */
@@ -292,9 +312,10 @@ void      unbind(ls_program *p);
 int    program_slots(const ls_program *p);             /* options.slots, or 1 */
 size_t program_activation_bytes(const ls_program *p);  /* all slots and the arena that they share */
 
-/* flops.c */
+/* cost.c */
 double flops_of(const ls_program *p, const struct instruction *i);        /* what the kernel does */
 double flops_of_model(const ls_program *p, const struct instruction *i);  /* without recomputation inside it */
+size_t instruction_bytes(const ls_program *p, const struct instruction *i);        /* that it reads and writes */
 
 const char *phase_name(enum phase ph);
 const char *segment_name(enum segment s);

@@ -9,7 +9,7 @@
  * Selective recomputes only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations):
  * most of the saving for little work (Korthikanti et al. 2022).
  */
-#include "program/program.h"
+#include "program/op_info.h"
 
 #include <string.h>
 #include "base/mem.h"
@@ -30,36 +30,32 @@ struct again {
  * for its gradients, or a join of it, and all ranks must gather alike. */
 static bool is_cheap(const struct instruction *i)
 {
-    int op = i->op;
+    enum recompute_class class = op_info(i->op)->recompute;
 
-    if (op == OP_MOVE)
-        return i->move.kind == MOVE_GATHER && i->move.axis == LS_AXIS_TP;
-    return op == OP_LAYER_NORM || op == OP_RMS_NORM || op == OP_UNARY || op == OP_SWIGLU || op == OP_SOFTMAX || op == OP_DROPOUT;
+    return class == RECOMPUTE_CHEAP || (class == RECOMPUTE_MOVE && i->move.kind == MOVE_GATHER && i->move.axis == LS_AXIS_TP);
 }
 
 /* The same bytes, or a part of them. */
 static bool moves_nothing(const struct instruction *i)
 {
-    return i->op == OP_VIEW || (i->op == OP_MOVE && (i->move.kind == MOVE_ENTER || i->move.kind == MOVE_SLICE || i->move.kind == MOVE_PART));
+    enum recompute_class class = op_info(i->op)->recompute;
+
+    return class == RECOMPUTE_SAME ||
+           (class == RECOMPUTE_MOVE && (i->move.kind == MOVE_ENTER || i->move.kind == MOVE_SLICE || i->move.kind == MOVE_PART));
 }
 
 static bool routes_again;
 
 void recompute_plant(bool routes) { routes_again = routes; }
 
-/* Small, and made once: statistics speak to all ranks, and count; a routing made again might be another one. */
-static bool never_again(int op)
-{
-    return op == OP_BATCH_STATS || op == OP_BATCH_TRACK || (op == OP_ROUTE && !routes_again) || op == OP_ROUTE_ROWS || op == OP_ROUTE_LOAD ||
-           op == OP_SHUFFLE_COUNTS;
-}
+static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE && !(op == OP_ROUTE && routes_again); }
 
-/* Its sum over ranks is made once, as the load. */
-static bool is_load_sum(const struct again *a, const struct instruction *i)
+/* The sum over ranks of what is computed once is computed once. */
+static bool never_again(const struct again *a, const struct instruction *i)
 {
-    int maker = i->op == OP_MOVE && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
+    int maker = i->op == OP_MOVE && i->move.kind == MOVE_REDUCE && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
 
-    return maker && a->p->list[SEG_FORWARD].at[maker - 1].op == OP_ROUTE_LOAD;
+    return is_once(i->op) || (maker && is_once(a->p->list[SEG_FORWARD].at[maker - 1].op));
 }
 
 static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }
@@ -72,7 +68,7 @@ static bool want(struct again *a, ls_value v)
     if (!v.id || v.id >= a->n || !a->maker[v.id])
         return false;
     i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
-    if (never_again(i->op) || is_load_sum(a, i))
+    if (never_again(a, i))
         return false;
     if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root])
         return false;

@@ -31,9 +31,9 @@ PARTS(PART_DECLARE)
 static const struct kernel *const parts[] = { PARTS(PART_ROW) };
 #undef PART_ROW
 
-static const struct { const char *name; unsigned inplace; } ops[OPS] = {
-#define OP_ROW(id, name, inplace) [OP_##id] = { name, inplace },
-    OP_MAP(OP_ROW)
+static const struct { const char *name, *shapes; unsigned inplace; } ops[OPS] = {
+#define OP_ROW(id, name, shapes, inplace, ...) [OP_##id] = { name, shapes, inplace },
+    OP_MODEL_MAP(OP_ROW) OP_PASS_MAP(OP_ROW) OP_OPTIMIZER_MAP(OP_ROW)
 #undef OP_ROW
 };
 
@@ -45,6 +45,12 @@ const char *op_name(enum op op)
 {
     ASSERT((unsigned)op < OPS);
     return ops[op].name;
+}
+
+const char *op_shapes(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].shapes;
 }
 
 unsigned op_inplace_mask(enum op op)
