@@ -37,6 +37,15 @@ static void check_router_loss(struct pass *a, const struct instruction *i)
                            "has on all ranks must be given");
 }
 
+/* The sum over all ranks' samples, in v's shape. */
+static ls_value sum_of(struct pass *a, ls_value v)
+{
+    struct value like = *program_value(a->p, v);
+    ls_value sum = emit_sum(a->p, samples(a), v);
+
+    return like.ndim == 1 ? sum : ls_reshape(a->p, sum, like.ndim, like.size);
+}
+
 /* Adds up what instructions of this segment left; later ones read the sum instead. */
 static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
 {
@@ -54,7 +63,7 @@ static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
         emit_same(p, &i);
         for (int o = 0; o < i.nout; o++)
             if (is_marked(p, i.out[o]) && is_summed(a, &i))
-                sum[i.out[o].id] = emit_sum(p, samples(a), i.out[o]);
+                sum[i.out[o].id] = sum_of(a, i.out[o]);
             else if (is_marked(p, i.out[o]))
                 value_set_place(p, i.out[o], LS_REPLICATE);
     }
