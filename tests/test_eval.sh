@@ -46,6 +46,10 @@ expect 2 "does not say what it was trained on; give --data.text=FILE" eval hf
 expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 --launch.threads=1
 expect 0 "nats per picture" eval pictures --launch.threads=1
 
+# ---- no progress line where the output is no terminal ----
+expect 0 "perplexity" eval run
+grep -q "$(printf '\r')" out.txt && bad "a progress line in a file: $(cat out.txt)"
+
 # ---- what cannot be ----
 expect 2 "run has no checkpoint of step 9; lockstep ckpt list run" eval run --checkpoint 9
 expect 2 "the model has 128 positions; use 128 or less" eval run --data.seq_len=999

@@ -41,6 +41,10 @@ layout() {
     [ "$(hashes skip/checkpoints/step_00000003)" = "$(hashes skip/checkpoints/step_00000004)" ] || bad "$name: the lost step updated something"
     [ "$(hashes skip/checkpoints/step_00000004)" != "$(hashes skip/checkpoints/step_00000005)" ] || bad "$name: no step is made after the lost one"
     grep -q '^{"step":4,"loss":[0-9.]*,"grad_norm":null,.*"skipped":true' skip/metrics.jsonl || bad "$name: metrics: $(sed -n 4p skip/metrics.jsonl)"
+    grep -q '^skipped     1 update, which was not finite; the last: element ' out.txt || bad "$name: the report does not say what was skipped: $(cat out.txt)"
+    "$lockstep" doctor skip >doctor.txt 2>&1
+    grep -q "step 6 of 6, 1 update skipped" doctor.txt || bad "$name: doctor: $(cat doctor.txt)"
+    "$lockstep" doctor skip --json | grep -q '"skipped":1,' || bad "$name: doctor --json has no skipped"
     [ "$(grep -c '"skipped"' skip/metrics.jsonl)" -eq 1 ] || bad "$name: another step was skipped"
 }
 layout alone 0
@@ -77,6 +81,17 @@ for fault in 4 4:0:1 0:0:0:x 4:1:0:x 4:0:2:x 4:0:0:; do
     "$lockstep" train $common --run.dir=refused --debug.non_finite=$fault >out.txt 2>err.txt
     [ $? -eq 2 ] || bad "--debug.non_finite=$fault: $(cat err.txt)"
 done
+unknown() {
+    rm -rf refused
+    "$lockstep" train $common --run.dir=refused "$@" >out.txt 2>err.txt
+    [ $? -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && [ ! -e refused ] || bad "$*: $(cat err.txt)"
+}
+unknown --debug.non_finite=4:0:0:model.layers.1.mlp.up_proj.wieght
+grep -qF "no parameter 'model.layers.1.mlp.up_proj.wieght'; the nearest names are $weight, " err.txt || bad "$(cat err.txt)"
+unknown --debug.non_finite=4:0:0:layers.1.mlp.up_proj.weight.grad
+grep -qF "the nearest names are $weight, " err.txt || bad "$(cat err.txt)"
+unknown -n 2 --parallel.pp=2 --debug.non_finite=4:0:0:$weight
+grep -qF "rank 0 runs no op that reads or writes '$weight'; another stage of the pipeline does" err.txt || bad "$(cat err.txt)"
 "$lockstep" train --model.preset=resnet-tiny --train.non_finite=skip --run.dir=refused >out.txt 2>err.txt
 [ $? -eq 2 ] && grep -q "running statistics" err.txt || bad "skip with batch norms: $(cat err.txt)"
 [ $failures -eq 0 ]

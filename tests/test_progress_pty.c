@@ -1,4 +1,4 @@
-/* test_progress_pty.c - the progress line on a terminal that is resized while a run goes on: it always fits. */
+/* test_progress_pty.c - the progress line on a terminal, of a run (it always fits, however the terminal is resized) and of an evaluation. */
 #include "base/base.h"
 #include "base/file.h"
 #include <fcntl.h>
@@ -87,6 +87,42 @@ static int next_frame(struct terminal *t, char *text, size_t room)
     return columns;
 }
 
+static void write_text(const char *path)
+{
+    FILE *f = fopen(path, "w");
+
+    for (int i = 0; i < 400; i++) fprintf(f, "line %d of a text\n", i);
+    fclose(f);
+}
+
+static void an_evaluation_has_a_line(void **state)
+{
+    char dir[] = "/tmp/lockstep_pty_XXXXXX", text[64], run[64], run_option[80], frame[512];
+    struct terminal t;
+    int status;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(text, sizeof text, "%s/text", dir);
+    snprintf(run, sizeof run, "%s/run", dir);
+    snprintf(run_option, sizeof run_option, "--run.dir=%s", run);
+    write_text(text);
+    char *train[] = { "./lockstep", "train", "-q", text, run_option, "--model.preset=llama-tiny", "--data.seq_len=16", "--train.steps=1",
+                      "--train.eval_batches=1", "--launch.threads=1", NULL };
+    pid_t child = fork();
+    if (child == 0) execv(train[0], train);
+    assert_true(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    char *eval[] = { "./lockstep", "eval", run, text, "--launch.threads=1", NULL };
+    start(&t, eval);
+    int columns = next_frame(&t, frame, sizeof frame);
+    if (strncmp(frame, "sample 0/", 9) != 0 || !strstr(frame, "  0% ")) fail_msg("not the line of an evaluation: '%s'", frame);
+    assert_true(columns < 120);
+    while (waitpid(t.child, &status, WNOHANG) == 0) drain(&t);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(t.fd);
+    assert_int_equal(file_remove_tree(dir), 0);
+}
+
 static void the_line_fits_every_width(void **state)
 {
     static const int widths[] = { 120, 80, 40, 20, 10, 120 };
@@ -98,9 +134,7 @@ static void the_line_fits_every_width(void **state)
     snprintf(text_option, sizeof text_option, "--data.text=%s/text", dir);
     snprintf(run_option, sizeof run_option, "--run.dir=%s/run", dir);
     char *path = text_option + strlen("--data.text=");
-    FILE *f = fopen(path, "w");
-    for (int i = 0; i < 400; i++) fprintf(f, "line %d of a text\n", i);
-    fclose(f);
+    write_text(path);
     char *argv[] = { "./lockstep", "train", text_option, run_option, "--model.preset=llama-tiny", "--data.seq_len=16", "--train.micro_batch=1",
                      "--train.steps=1000000", "--train.eval_every=0", "--launch.threads=1", NULL };
     start(&t, argv);
@@ -126,7 +160,7 @@ static void the_line_fits_every_width(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_line_fits_every_width) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(the_line_fits_every_width), cmocka_unit_test(an_evaluation_has_a_line) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

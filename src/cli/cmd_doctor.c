@@ -117,6 +117,7 @@ static void put_json_status(const struct doctor *d, int rank, struct json_out *j
     if (s->since > 0) json_put_real(j, "since", doctor_time(d, rank, s->since));
     json_put_int(j, "step", (int64_t)s->step);
     json_put_int(j, "steps", (int64_t)s->steps);
+    if (s->skipped) json_put_int(j, "skipped", (int64_t)s->skipped);
     json_put_real(j, "rate", s->rate);
     if (s->ended > 0) json_put_int(j, "exit", s->code);
     if (s->why[0]) json_put_string(j, "why", s->why);

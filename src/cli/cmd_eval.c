@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/launching.h"
+#include "cli/progress.h"
 #include "lockstep/checkpoint.h"
 #include "train/evaluate_saved.h"
 
@@ -188,8 +189,12 @@ static void put_table(const struct config *c, const struct evaluated *e)
 static ls_status run(struct invocation *in)
 {
     struct evaluated e;
+    struct progress progress;
 
-    LS_TRY(evaluate_saved(&in->config, found_path, &e));
+    progress_begin(&progress, in->quiet || in->world.rank > 0);
+    ls_status st = evaluate_saved(&in->config, found_path, (struct evaluate_watch){ progress_evaluating, &progress }, &e);
+    progress_clear(&progress);
+    LS_TRY(st);
     if (in->world.rank > 0) return LS_OK;
     if (json) return put_json(&in->config, &e);
     put_table(&in->config, &e);

@@ -98,6 +98,22 @@ static void fit_fields(char *words, int room)
 
 /* The terminal's width is asked for each time. On a narrow one the bar goes first, then the last fields, then the end of the head: a line
  * that wraps could not be redrawn. The last column stays free, because some terminals wrap when it is written. */
+static void draw(struct progress *p, char *head, double share, char *words)
+{
+    int columns = terminal_width() - 1;
+
+    head[MIN((size_t)columns, strlen(head))] = '\0';
+    fit_fields(words, columns - (int)strlen(head));
+    int bar = columns - (int)strlen(head) - (int)strlen(words);
+
+    printf("\r\033[K%s%s%s", terminal_style(STYLE_BOLD), head, terminal_style(STYLE_PLAIN));
+    if (bar >= 8) put_bar(share, MIN(bar, 40));
+    fputs(words, stdout);
+    fflush(stdout);
+    p->drawn = true;
+    p->drawn_at = base_now();
+}
+
 static void redraw(struct progress *p, const struct trainer *t, const struct metrics *m, double left)
 {
     char head[64], words[192], waits[64] = "", rate[32], eta[24], share_of_peak[24] = "";
@@ -111,17 +127,22 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
         snprintf(waits, sizeof waits, "  comm %.0f%%", 100 * (m->time[METRICS_EXPOSED] + m->time[METRICS_BUBBLE]) / m->step_seconds);
     snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left%s", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
              t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left), waits);
-    int columns = terminal_width() - 1;
-    head[MIN((size_t)columns, strlen(head))] = '\0';
-    fit_fields(words, columns - (int)strlen(head));
-    int bar = columns - (int)strlen(head) - (int)strlen(words);
+    draw(p, head, share, words);
+}
 
-    printf("\r\033[K%s%s%s", terminal_style(STYLE_BOLD), head, terminal_style(STYLE_PLAIN));
-    if (bar >= 8) put_bar(share, MIN(bar, 40));
-    fputs(words, stdout);
-    fflush(stdout);
-    p->drawn = true;
-    p->drawn_at = base_now();
+void progress_evaluating(void *ctx, size_t done, size_t all)
+{
+    struct progress *p = ctx;
+    double share = (double)done / (double)MAX(all, (size_t)1), seconds = base_now() - p->began;
+    char head[64], words[96] = "", rate[32], eta[24];
+
+    if (p->quiet || !p->terminal || (p->drawn && base_now() - p->drawn_at < REDRAW_SECONDS)) return;
+    snprintf(head, sizeof head, "sample %zu/%zu  %3.0f%% ", done, all, 100 * share);
+    if (done)
+        snprintf(words, sizeof words, "  %s samples/s  %s left", text_count(rate, (int64_t)((double)done / seconds)),
+                 progress_duration(eta, seconds * (1 - share) / share));
+    else p->began = base_now();
+    draw(p, head, share, words);
 }
 
 void progress_clear(void *ctx)

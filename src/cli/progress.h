@@ -1,4 +1,4 @@
-/* progress.h - a training run as people watch it.
+/* progress.h - a training run or an evaluation as people watch it.
  *
  * On a terminal: one line that is redrawn, with a bar. Elsewhere: a line with a timestamp every log.every steps, at
  * evaluations and at the end. Quiet: nothing.
@@ -19,6 +19,8 @@ void progress_begin(struct progress *p, bool quiet);
 /* Callbacks of struct trainer_watch; ctx is the struct progress. */
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m);
 void progress_saved(void *ctx, const struct trainer *t, const char *path);
+/* Of struct evaluate_watch: on a terminal a line with a bar, elsewhere nothing. */
+void progress_evaluating(void *ctx, size_t done, size_t all);
 void progress_clear(void *ctx);  /* takes the bar away; also before anything else is printed */
 
 /* "compute 71%  exposed comm 12%  bubble 9%  optimizer 6%  data 0%  other 2%" of these seconds, without what this run cannot have. False,

@@ -131,6 +131,14 @@ static void put_steps(const struct trainer *t)
     printf("\n");
 }
 
+/* Steps whose loss or gradient norm was not finite, with train.non_finite=skip. */
+static void put_skipped(const struct trainer *t)
+{
+    if (t->all_skipped == 0) return;
+    label("skipped");
+    printf("%" PRIu64 " update%s not finite; the last: %s\n", t->all_skipped, t->all_skipped == 1 ? ", which was" : "s, which were", t->non_finite);
+}
+
 /* What MFU is a share of: on which processors, when, and whether that was a good moment. */
 static void put_peak(const struct trainer *t, double hfu)
 {
@@ -227,6 +235,7 @@ void report_end(const struct trainer *t)
 
     printf("\n");
     put_steps(t);
+    put_skipped(t);
     put_speed(t);
     put_time(t);
     put_memory(t);

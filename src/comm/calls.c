@@ -167,6 +167,13 @@ void calls_stepped(uint64_t step, uint64_t steps, double rate, const char *unit)
     pthread_mutex_unlock(&lock);
 }
 
+void calls_skipped(uint64_t steps)
+{
+    pthread_mutex_lock(&lock);
+    if (used) used->ring->status.skipped = steps;
+    pthread_mutex_unlock(&lock);
+}
+
 void calls_ended(int code, const char *why)
 {
     pthread_mutex_lock(&lock);

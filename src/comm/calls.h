@@ -52,7 +52,8 @@ struct calls_status {                 /* 768 bytes */
     double   rate;                    /* units a second in the last step, of all ranks */
     int32_t  code, pad;               /* exit code */
     char     why[CALLS_WHY];          /* "stopped by SIGTERM", or the line of a failure; "": it ran to its end */
-    char     more[80];
+    uint64_t skipped;                 /* steps without an update, of those that this process made */
+    char     more[72];
 };
 
 struct calls;                         /* an open ring */
@@ -69,6 +70,7 @@ void      calls_seen(uint64_t call);
 /* Of the ring in use; without one, no-ops. */
 void      calls_doing(const char *what);
 void      calls_stepped(uint64_t step, uint64_t steps, double rate, const char *unit);
+void calls_skipped(uint64_t steps);
 void      calls_ended(int code, const char *why);
 
 /* Reading a file that somebody else wrote, alive or dead. Trusts nothing. */

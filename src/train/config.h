@@ -141,6 +141,8 @@ ls_status config_check_fit(const struct config *c);
 ls_status config_check_layout(const struct config *c, const ls_model *m);
 /* config_plant.c: the mistake of debug.plant can be made here, and debug.non_finite is a fault of this run. */
 ls_status config_check_plant(const struct config *c);
+/* The parameter of debug.non_finite is one of its rank's; plans that rank's step. Behind all other checks. */
+ls_status config_check_fault(const struct config *c);
 /* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_plant(). */
 struct config_fault { int64_t step, rank, micro; const char *name; };
 struct config_fault config_fault(const struct config *c);

@@ -219,6 +219,7 @@ ls_status config_check(struct config *c, unsigned verb)
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
+    if (verb & VERB_TRAIN) LS_TRY(config_check_fault(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 

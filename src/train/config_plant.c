@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/text.h"
+#include "train/plan.h"
 
 struct rule { enum config_plant plant; bool idle; const char *because; };
 
@@ -94,6 +95,18 @@ static ls_status check_fault(const struct config *c)
         return ls_fail(LS_EINVAL, "debug.non_finite=%s: expected STEP:RANK:MICRO:NAME with STEP from 1, RANK below launch.ranks=%" PRId64
                        ", MICRO below train.accumulate=%" PRId64, c->debug.non_finite, c->launch.ranks, c->train.accumulate);
     return LS_OK;
+}
+
+ls_status config_check_fault(const struct config *c)
+{
+    struct config_fault fault = config_fault(c);
+    ls_model model = { 0 };
+    struct plan_bytes bytes;
+    ls_image_model image;
+
+    if (!fault.name) return LS_OK;
+    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
+    return plan_of_rank(c, &model, (int)fault.rank, &bytes);
 }
 
 ls_status config_check_plant(const struct config *c)

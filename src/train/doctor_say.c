@@ -182,6 +182,7 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
     if (!s || s->opened == 0) return;
     if (lives && s->doing[0]) text_put(out, "%s for %.1f s, ", s->doing, fmax(0, d->now - doctor_time(d, rank, s->since)));
     text_put(out, "step %" PRIu64 " of %" PRIu64, s->step, s->steps);
+    if (s->skipped) text_put(out, ", %" PRIu64 " update%s skipped", s->skipped, s->skipped == 1 ? "" : "s");
     if (lives && s->rate > 0)
         text_put(out, ", %.0f %s/s, last step %.1f s ago", s->rate, s->unit, fmax(0, d->now - doctor_time(d, rank, s->stepped)));
     if (!lives && !doctor_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);

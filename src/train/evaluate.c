@@ -150,7 +150,7 @@ static ls_status before(void *ctx, ls_program *p, int chunk, int micro)
     struct micro_batch m = { .tokens = e->tokens, .targets = e->targets, .pixels = e->pixels,
                              .denominator = (float)(e->samples * e->seq_len), .global = e->samples };
 
-    (void)chunk;
+    if (chunk == 0 && e->watch.fn) e->watch.fn(e->watch.ctx, MIN((size_t)micro * n * e->batch, e->samples), e->samples);
     m.samples = k * e->batch < e->samples ? MIN(e->batch, e->samples - k * e->batch) : 0;
     LS_TRY(fill(e, k * e->batch));
     return feed_write(&e->feed, p, &m);

@@ -5,6 +5,9 @@
 #include "lockstep/data.h"
 #include "train/step.h"
 
+/* Called before each turn of an evaluation: `done` of `all` samples are behind it. fn NULL: nobody. */
+struct evaluate_watch { void (*fn)(void *ctx, size_t done, size_t all); void *ctx; };
+
 struct evaluation {
     ls_program *program;          /* forward alone, on the training step's store; NULL: a pipeline, or there is no evaluation */
     ls_pipeline *pipeline;
@@ -19,6 +22,7 @@ struct evaluation {
     ls_images   images;           /* of an image model, instead of the sampler */
     float      *pixels;           /* [batch,C,H,W], instead of tokens */
     size_t      seq_len;          /* T; 1 for an image model */
+    struct evaluate_watch watch;  /* set by the caller after evaluation_open() */
 };
 
 /* batches: of the step's global size, so that layouts evaluate the same; 0: the whole part. The same samples each time. sampler: not looked at for an image model. */

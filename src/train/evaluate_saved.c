@@ -45,6 +45,7 @@ struct evaluating {
     ls_tokenizer *tokenizer;  /* the one beside the weights; NULL: none */
     struct step step;
     struct evaluation evaluation;
+    struct evaluate_watch watch;
 };
 
 static ls_status open_tokenizer(struct evaluating *e)
@@ -135,14 +136,15 @@ static ls_status open_and_run(struct evaluating *e, struct evaluated *out)
     if (!image) LS_TRY(open_samples(e, &model, &sampler));
     LS_TRY(step_open(c, image ? NULL : &model, &e->ranks, true, &e->step));
     LS_TRY(evaluation_open(c, &e->step, &sampler, (size_t)c->train.eval_batches, &e->evaluation));
+    e->evaluation.watch = e->watch;
     LS_TRY(load(e));
     LS_TRY(evaluation_run(&e->evaluation, &out->loss));
     return describe(e, out);
 }
 
-ls_status evaluate_saved(const struct config *c, const char *path, struct evaluated *out)
+ls_status evaluate_saved(const struct config *c, const char *path, struct evaluate_watch watch, struct evaluated *out)
 {
-    struct evaluating e = { .c = c, .path = path, .ranks = RANKS_ALONE };
+    struct evaluating e = { .c = c, .path = path, .ranks = RANKS_ALONE, .watch = watch };
     struct evaluated found = { 0 };
     ls_status st = open_and_run(&e, &found);
 

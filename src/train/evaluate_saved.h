@@ -2,7 +2,7 @@
 #ifndef LS_TRAIN_EVALUATE_SAVED_H
 #define LS_TRAIN_EVALUATE_SAVED_H
 
-#include "train/config.h"
+#include "train/evaluate.h"
 
 struct evaluated {
     double loss;       /* nats per token; of an image model per picture */
@@ -19,7 +19,7 @@ bool evaluate_is_hf(const char *path);
 /* The model of a checkpoint's or Hugging Face folder's weights. *image is set for an image model, of which *out says nothing. */
 ls_status evaluate_model(const char *path, ls_model *out, bool *image);
 /* Opens ranks, data and model as the config says and evaluates the weights at `path`. All ranks call it and get the result. Without
- * data.val_fraction all of the data is evaluated. */
-ls_status evaluate_saved(const struct config *c, const char *path, struct evaluated *out);
+ * data.val_fraction all of the data is evaluated. `watch` is told of the turns of this rank. */
+ls_status evaluate_saved(const struct config *c, const char *path, struct evaluate_watch watch, struct evaluated *out);
 
 #endif

@@ -182,13 +182,59 @@ static ls_status plant(const struct config *c, struct step *s, ls_store_options 
     return data_plant(data[bug], bug != PLANT_NONE);
 }
 
+enum { NEAREST = 3 };
+
+/* Places of the store's parameters whose names are nearest to `name`, the nearest first; returns how many. A name that holds it is near. */
+static size_t find_nearest(const ls_store *store, const char *name, size_t out[NEAREST])
+{
+    size_t distances[NEAREST], n = 0;
+
+    for (size_t i = 0; i < ls_store_count(store); i++) {
+        const char *other = ls_store_name(store, i);
+        size_t distance = strstr(other, name) ? 0 : text_distance(name, other), at = n;
+
+        while (at > 0 && distance < distances[at - 1]) at--;
+        if (at == NEAREST) continue;
+        n = MIN(n + 1, (size_t)NEAREST);
+        for (size_t k = n - 1; k > at; k--) {
+            distances[k] = distances[k - 1];
+            out[k] = out[k - 1];
+        }
+        distances[at] = distance;
+        out[at] = i;
+    }
+    return n;
+}
+
+static ls_status fail_fault(const struct step *s)
+{
+    size_t length = strlen(s->fault.name), near[NEAREST], n;
+    bool grad = length > 5 && strcmp(s->fault.name + length - 5, ".grad") == 0;
+    struct text name = { 0 }, names = { 0 };
+
+    text_put(&name, "%.*s", (int)(grad ? length - 5 : length), s->fault.name);
+    ls_status st = text_status(&name);
+    n = st == LS_OK ? find_nearest(s->store, name.data, near) : 0;
+    for (size_t i = 0; i < n; i++) text_put(&names, "%s%s", i ? ", " : "", ls_store_name(s->store, near[i]));
+    if (st == LS_OK) st = text_status(&names);
+    bool known = st == LS_OK && n && strcmp(ls_store_name(s->store, near[0]), name.data) == 0;
+    if (known)
+        st = ls_fail(LS_EINVAL, "debug.non_finite: rank %d runs no op that reads or writes '%s'%s", s->ranks.rank, s->fault.name,
+                     s->pipeline ? "; another stage of the pipeline does" : "");
+    else if (st == LS_OK)
+        st = ls_fail(LS_EINVAL, "debug.non_finite: there is no parameter '%s'; the nearest names are %s", name.data, names.data);
+    text_free(&name);
+    text_free(&names);
+    return st;
+}
+
 static ls_status check_fault(const struct step *s)
 {
     bool possible = !s->fault.name || s->fault.rank != s->ranks.rank;
     ls_program *p;
 
     for (int i = 0; !possible && (p = step_program(s, i)); i++) possible = program_can_poison(p, s->fault.name);
-    return possible ? LS_OK : ls_fail(LS_EINVAL, "debug.non_finite: rank %d runs no op that reads or writes '%s'", s->ranks.rank, s->fault.name);
+    return possible ? LS_OK : fail_fault(s);
 }
 
 static ls_status open_step(const struct config *c, bool plan_only, struct step *s)
@@ -208,8 +254,8 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(ls_store_new(&options, &s->store));
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
-    if (plan_only) return LS_OK;
     LS_TRY(check_fault(s));
+    if (plan_only) return LS_OK;
     LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.context, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
     return allocate_tokens(s);
 }

@@ -126,6 +126,8 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
     else m->grad_norm = NAN;
     LS_TRY(step_find_non_finite(&t->step, t->state.step, &rank, t->non_finite));
     m->skipped = skip;
+    t->all_skipped += skip;
+    calls_skipped(t->all_skipped);
     if (skip) return ls_fail(LS_OK, "%s: the update is skipped; first: %s", what, t->non_finite);
     if (rank != t->ranks.rank) return ls_fail(st, "%s: stopped by rank %d, which names the value", what, rank);
     if (t->skipped) snprintf(row, sizeof row, ", %d steps in a row", t->skipped);

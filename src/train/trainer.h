@@ -46,6 +46,7 @@ struct trainer {
     uint64_t          tokens;        /* of all steps made here */
     double            val_loss;      /* of the last evaluation; NaN: none */
     int               skipped;       /* steps in a row without an update, up to now */
+    uint64_t          all_skipped;   /* steps without an update, of those made here */
     char              non_finite[NON_FINITE_ROOM];  /* why the last of them has none */
     int               stopped_by;    /* signal; 0: ran to its end */
     int               stop, save;    /* what any rank was asked to: the signal to leave by, a checkpoint */
