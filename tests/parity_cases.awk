@@ -63,7 +63,8 @@ function mesh(most,    words, tp, cp, pp, dp, left, schedule, vpp) {
     }
     ranks = tp * cp * pp * dp
     if (chance(25)) words = words " recompute.mode=" pick("selective full every:2")
-    global = dp * accumulate * (1 + draw(2))
+    micro = 1 + draw(2)
+    global = dp * accumulate * micro
     return words " train.accumulate=" accumulate
 }
 
@@ -81,7 +82,7 @@ BEGIN {
         } else {
             language()
             b = mesh(most)
-            a = chance(70) ? "" : chance(50) ? "train.micro_batch=1" : "parallel.dp=2"
+            a = chance(50) ? "" : chance(50) ? "train.micro_batch=" micro : "parallel.dp=2"
             if (a == "parallel.dp=2" && global < 2) a = ""
         }
         print a "|" substr(b, 2) "|" options optimizer() " --precision.compute=" type " --train.global_batch=" global \

@@ -53,19 +53,27 @@ equal() {
 }
 
 # found_within CASE: what out.txt, of parity --json, names first was beyond a bound of at most $widest. Of a gradient that is the bound on
-# the root mean square of the error, relative to the tensor's largest element or, if that is larger, the root mean square of the whole gradient.
-# 1e-6: no such bound may be wider, whatever the fault.
+# the root mean square of the error, relative to the tensor's largest element or, if that is larger, the root mean square of the whole
+# gradient. 1e-6: no such bound may be wider, whatever the fault. widest_element: likewise the bound on the gradient's largest error, where
+# that is given.
 widest=1e-6
+widest_element=
 found_within() {
     bound=$(sed 's/.*"first":{\([^}]*\)}.*/\1/' out.txt | tr ',' '\n' | tr -d '"' | awk -F : '
         { of[$1] = $2 }
         END {
             if (!("allowed" in of) || of["mean"] + 0 < of["mean_allowed"] + 0) print "none"
             else if (!("mean_allowed" in of)) print of["allowed"]
-            else print of["mean_allowed"] * of["scale"] / (of["scale"] > of["whole"] ? of["scale"] : of["whole"])
+            else {
+                unit = of["scale"] / (of["scale"] > of["whole"] ? of["scale"] : of["whole"])
+                print of["mean_allowed"] * unit, (of["relative"] > of["allowed"] ? of["allowed"] * unit : "none")
+            }
         }')
-    awk -v bound="$bound" -v widest=$widest 'BEGIN { exit !(bound != "none" && bound + 0 <= widest + 0) }' ||
-        bad "$1: found by a bound of $bound, wider than $widest"
+    awk -v bound="$bound" -v widest=$widest -v element="$widest_element" 'BEGIN {
+        split(bound, of, " ")
+        if (of[1] == "none" || of[1] + 0 > widest + 0) exit 1
+        exit of[2] != "" && element != "" && (of[2] == "none" || of[2] + 0 > element + 0)
+    }' || bad "$1: found by a bound of $bound, wider than $widest $widest_element"
 }
 
 i=0

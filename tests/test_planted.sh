@@ -13,9 +13,15 @@ image="--model.preset=resnet-tiny"
 
 # sees BUG LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
 sees() {
-    bug=$1 layout=$2 options=$3
+    bug=$1 layout=$2 options=$3 a= widest_element=
+    # Against the same micro-batches bounds are narrower: parity_bounds.h. A batch norm sees all samples of a step.
+    case "$layout:$options" in
+    *resnet* | *reduce*) ;;
+    "parallel.dp=2 "*) a=train.micro_batch=3 widest_element=1e-6 ;;
+    "parallel.dp=3 "*) a=train.micro_batch=2 widest_element=1e-6 ;;
+    esac
     shift 3
-    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options $common --json >out.txt 2>err.txt
+    "$lockstep" parity --a "$a" --b "$layout debug.plant=$bug" $options $common --json >out.txt 2>err.txt
     got=$?
     [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"

@@ -245,7 +245,7 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
     struct parity_result result;
     struct parity_rerouted routed;
 
-    LS_TRY(parity_bounds_of(&s[0].in.config, against ? &s[0].in.config : &s[1].in.config, &bounds));
+    LS_TRY(parity_bounds_of(&s[0].in.config, against ? NULL : &s[1].in.config, &bounds));
     LS_TRY(run_side(in, &s[0], folder, 'a', against));
     if (!against) {
         LS_TRY(run_side(in, &s[1], folder, 'b', s[0].file));
@@ -328,7 +328,9 @@ const struct command command_parity = {
         "must be the same:\n"
         "  start      parameters and states before the first step, bit by bit: initialised, or loaded with --checkpoint\n"
         "  loss, gradient   up to rounding: a bound derived from the lengths of the model's sums (tokens, width, ffn, vocab, layers)\n"
-        "             and the types of compute and reduction; of a gradient the root mean square error and the largest\n"
+        "             and the types of compute and reduction; of a gradient the root mean square error and the largest. Layouts\n"
+        "             that differ only in how they share micro-batches of equal size (give --a the train.micro_batch of --b, and both\n"
+        "             --launch.threads) have smaller bounds\n"
         "  norm       of each side, that of its own gradients\n"
         "  weight, state    of each side, what the optimizer's rule makes of the state before and the side's own gradient, computed in\n"
         "             double, to a few units of the last place\n"

@@ -2,6 +2,7 @@
 #include "train/parity_bounds.h"
 
 #include <math.h>
+#include <string.h>
 #include "base/base.h"
 
 static const double SINGLE = 0x1p-24, HALF = 0x1p-8;  /* unit roundoffs of f32 and bf16 */
@@ -15,6 +16,7 @@ struct chain {
     double terms;              /* of a weight gradient's sum */
     double targets;            /* whose losses are averaged */
     double classes;            /* whose exponentials are added up for a target's loss */
+    double uses;               /* of a weight, at most: a tied embedding has two */
 };
 
 /* Of the loss over a sharded vocabulary, which adds up chunks of at least so many rows in f32. */
@@ -41,7 +43,8 @@ static struct chain language_chain(const ls_model *m, double seq_len, double sam
 
     return (struct chain){ .forward = depth * (attention + mlp) / 2 + 2 * width,
                            .backward = depth * (attention_back + mlp_back) / 2 + vocab + width,
-                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab };
+                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab,
+                           .uses = m->tied ? 2 : 1 };
 }
 
 /* Sums over places and samples are those of the weights' gradients, an image after another; batch norms sum in double. */
@@ -49,7 +52,7 @@ static struct chain image_chain(const ls_image_model *m, double samples)
 {
     double filters = (double)m->filters, in = filters, blocks = (double)(m->stages * m->blocks), depth = through(blocks);
     struct chain c = { .rounded = 6 * depth + 3, .terms = (double)(m->height * m->width) + samples, .targets = samples,
-                       .classes = (double)m->classes };
+                       .classes = (double)m->classes, .uses = 1 };
 
     for (size_t s = 0; s < m->stages; s++, filters *= 2)
         for (size_t b = 0; b < m->blocks; b++, in = filters) {
@@ -92,14 +95,49 @@ static double loss_sums(const struct chain *n)
     return (n->forward + n->classes / 1.5 + 8) / n->targets + chunks / 1.5 + 2;
 }
 
-static ls_status add_side(const struct config *c, int which, double *loss, double *gradient, struct parity_bounds *out)
+/* How many threads a rank computes with, as far as it is the same on both sides. */
+static bool has_same_threads(const struct config *a, const struct config *b)
+{
+    return a->launch.threads == b->launch.threads && (a->launch.threads > 0 || a->launch.ranks == b->launch.ranks);
+}
+
+static bool has_whole_samples(const struct config *c)
+{
+    ls_image_model image;
+    ls_model model;
+
+    return c->parallel.tp == 1 && c->parallel.cp == 1 && c->parallel.ep == 1 && config_type(c) == LS_F32 && !config_image(c, &image) &&
+           config_model(c, 0, &model) == LS_OK && model.experts == 0;
+}
+
+static bool has_full_micro_batches(const struct config *c)
+{
+    return c->parallel.dp * c->train.accumulate * c->train.micro_batch == c->train.global_batch;
+}
+
+/* Both compute the gradients of the same micro-batches by the same kernels on the same shapes. */
+static bool has_same_micro_batches(const struct config *a, const struct config *b)
+{
+    return has_whole_samples(a) && has_whole_samples(b) && has_full_micro_batches(a) && has_full_micro_batches(b) &&
+           a->train.micro_batch == b->train.micro_batch && a->data.seq_len == b->data.seq_len && a->run.isa == b->run.isa &&
+           has_same_threads(a, b) && strcmp(a->recompute.mode, b->recompute.mode) == 0;
+}
+
+static double gradient_sums(const struct config *c, const struct chain *n, bool same_micro_batches)
+{
+    if (!same_micro_batches) return n->forward + n->backward + n->terms;
+    return n->uses * (n->terms + ceil((double)c->train.global_batch / (double)c->train.micro_batch));
+}
+
+static ls_status add_side(const struct config *c, int which, bool same_micro_batches, double *loss, double *gradient,
+                          struct parity_bounds *out)
 {
     struct chain n;
 
     LS_TRY(chain_of(c, &n));
     double added = c->precision.reduce ? (double)c->launch.ranks : 0;
 
-    *gradient += error_of(c, n.forward + n.backward + n.terms, 2 * n.rounded, added);
+    *gradient += error_of(c, gradient_sums(c, &n, same_micro_batches), 2 * n.rounded, added);
     *loss += error_of(c, loss_sums(&n), n.rounded / n.targets, 0);
     out->weight_unit[which] = config_type(c) != LS_F32 && !c->precision.master ? HALF : SINGLE;
     return LS_OK;
@@ -109,9 +147,10 @@ ls_status parity_bounds_of(const struct config *a, const struct config *b, struc
 {
     struct parity_bounds bounds = { .norm = 8 * SINGLE, .optimizer = config_optimizer(a), .lr = a->optim.lr };
     double loss = 0, gradient = 0;
+    bool same = b && has_same_micro_batches(a, b);
 
-    LS_TRY(add_side(a, 0, &loss, &gradient, &bounds));
-    LS_TRY(add_side(b, 1, &loss, &gradient, &bounds));
+    LS_TRY(add_side(a, 0, same, &loss, &gradient, &bounds));
+    LS_TRY(add_side(b ? b : a, 1, same, &loss, &gradient, &bounds));
     bounds.loss = MOST * sqrt(loss);
     bounds.mean = MEAN * sqrt(gradient);
     bounds.most = MOST * sqrt(gradient);

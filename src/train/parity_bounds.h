@@ -19,12 +19,15 @@
  * are smaller, a quarter of the root mean square of the whole gradient takes their place (as far below that as queries' and keys'
  * gradients commonly are; with a twentieth, such gradients begin to be the ones nearest to their bounds).
  *
- * How near right layouts come (f32, 135,300 gradients of the 1,000 random pairs of test_parity_random.sh, E 0.6e-6 to 1.4e-6): root mean
- * squares to 0.72 E, largest elements to 1.27 E. The latter was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements
- * would take rounding for a difference. E is reached at initialization only in part, because branches are then smaller than the stream that they
- * are added to; trained weights may come nearer. A contribution rounded to bf16 (precision.reduce) is off by up to 2^-8 = 3.9e-3 by itself.
- * Smaller bounds for layouts that share samples alone would have to assume that they compute the same bits for each sample. They do not:
- * kernels choose the order of a sum by shapes, and micro-batches of 8 tokens differed by 3 times what the sums over tokens account for.
+ * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they share micro-batches of equal size (dp,
+ * zero, accumulation, pipelines; f32, no experts) compute the same bits up to the gradients of a micro-batch. Then N is only the lengths
+ * of the sums over tokens and over micro-batches. Equal sizes matter: kernels choose the order of a sum by shapes, and micro-batches of 8
+ * tokens against one of 24 differed by 3 times what the sums over tokens account for.
+ *
+ * How near other right layouts come (f32, 135,300 gradients of 1,000 random pairs, E 0.6e-6 to 1.4e-6): root mean squares to 0.72 E,
+ * largest elements to 1.27 E. The latter was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements would take rounding
+ * for a difference. E is reached at initialization only in part, because branches are then smaller than the stream that they are added to;
+ * trained weights may come nearer. A contribution rounded to bf16 (precision.reduce) is off by up to 2^-8 = 3.9e-3 by itself.
  */
 #ifndef LS_TRAIN_PARITY_BOUNDS_H
 #define LS_TRAIN_PARITY_BOUNDS_H
@@ -43,7 +46,7 @@ struct parity_bounds {
     double lr;
 };
 
-/* LS_EINVAL: a's and b's models are refused by config_model(). */
+/* b NULL: a layout that is not known, of a's model. LS_EINVAL: a's and b's models are refused by config_model(). */
 ls_status parity_bounds_of(const struct config *a, const struct config *b, struct parity_bounds *out);
 
 #endif

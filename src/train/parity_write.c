@@ -97,7 +97,7 @@ static ls_status open_side(struct side *s, const struct ranks *ranks)
     LS_TRY(step_open(s->config, &model, ranks, false, &s->step));
     if (s->run->follow) LS_TRY(parity_file_open(s->run->follow, &s->follow));
     if (ranks->rank == 0) LS_TRY(file_writer_open(s->run->path, &s->out));
-    LS_TRY(parity_bounds_of(s->config, s->config, &bounds));
+    LS_TRY(parity_bounds_of(s->config, NULL, &bounds));
     LS_TRY(parity_gates_open(&s->step, bounds.most, s->run->follow ? &s->follow : NULL, &s->gates));
     LS_TRY(parity_routes_open(&s->step, bounds.most, s->run->path, s->run->follow, &s->routes));
     return parity_writer_open(&s->step, s->out, &s->writer);
