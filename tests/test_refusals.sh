@@ -48,6 +48,7 @@ train --optim.eps=0|optim.eps=0|1e-8
 train --optim.eps=1|optim.eps=1|1e-8
 train --optim.min_lr=1 --optim.lr=0.1|optim.min_lr=1|optim.lr=0.1
 train --optim.warmup=20 --train.steps=10|optim.warmup=20|10 steps
+train --train.steps=0 --train.time_budget=9|train.time_budget|train.steps=0
 train --optim.name=sgd --optim.beta1=0.5|optim.beta1|adam
 train --recompute.mode=some|recompute.mode|'some'|none, selective, full
 train --recompute.mode=every:0|recompute.mode|'every:0'|every:2

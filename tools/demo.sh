@@ -3,7 +3,7 @@
 # Stopped (Ctrl-C saves first), it goes on where it was; finished, the next one starts anew beside it.
 set -eu
 lockstep=$1
-steps=2000
+seconds=150  # of training, with start-up and evaluations; as many steps as this machine makes in them
 mkdir -p runs
 
 text=runs/kjv.txt
@@ -15,15 +15,21 @@ if [ ! -s "$text" ]; then
     mv "$text.tmp" "$text"
 fi
 
+# The run has its last step: the number that its config.yaml says.
+finished() {
+    last=$(awk '/^[a-z]/ { section = $1 } section == "train:" && $1 == "steps:" { print $2 }' "$1/config.yaml" 2>/dev/null) || return 1
+    [ "${last:--1}" -ge 0 ] && [ -e "$1/checkpoints/$(printf 'step_%08d' "$last")" ]
+}
+
 run=runs/demo
 n=1
-while [ -e "$run/checkpoints/$(printf 'step_%08d' $steps)" ]; do
+while finished $run; do
     n=$((n + 1))
     run=runs/demo-$n
 done
 
 set -- train --data.text=$text --data.tokenizer=bpe --data.vocab_size=2048 --model.layers=4 \
-       --train.steps=$steps --optim.lr=3e-3 --run.dir=$run --sample "In the beginning"
+       --train.time_budget=$seconds --optim.lr=3e-3 --run.dir=$run --sample "In the beginning"
 echo "$lockstep $*"
 echo
 exec "$lockstep" "$@"

@@ -35,6 +35,8 @@ typedef struct ls_train_state {
     uint64_t tokens;          /* tokens trained on */
     uint64_t seed;            /* of initialisation, data order and dropout */
     uint64_t schedule_steps;  /* length of the learning-rate schedule */
+    uint64_t budget_steps;    /* number of steps that a time budget fixed for the run; 0: there is none, or none yet */
+    double   budget_seconds;  /* that time budget */
     char     optimizer[16];   /* "adamw" */
     char     data[128];       /* what the samples come from: name and size, or a hash; "": not told */
     char     compute[8];      /* element type of the arithmetic: "f32", "bf16" */

@@ -6,7 +6,8 @@
  *   "format": 1
  *   "model":  the object of model_json.h; absent when the tensors are of no known model
  *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal
- *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state}
+ *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state;
+ *              "budget_steps": integer >= 0, with "budget_seconds": number >= 0; absent without a time budget}
  *   "piece_bytes": P, at least 4096; absent in checkpoints of earlier versions, which have no "header" and no "hashes" either
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
  *             but the manifest; of one with tensors also "header": XXH3-128 of what stands before their data (safetensors.h)
@@ -59,6 +60,18 @@ static ls_status get_text(const json_node *object, const char *key, const char *
     return LS_OK;
 }
 
+/* Absent where no time budget fixed the run's steps. */
+static ls_status read_budget(const json_node *n, const char *what, ls_train_state *s)
+{
+    if (!json_get(n, "budget_steps"))
+        return LS_OK;
+    LS_TRY(get_number(n, "budget_steps", what, &s->budget_steps));
+    s->budget_seconds = json_real(json_get(n, "budget_seconds"), -1);
+    if (!(s->budget_seconds >= 0))
+        return ls_fail(LS_EFORMAT, "%s: \"budget_seconds\" is no number >= 0", what);
+    return LS_OK;
+}
+
 static ls_status read_state(const json_node *n, const char *what, ls_train_state *s)
 {
     uint64_t threads = 0;
@@ -69,6 +82,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
     LS_TRY(get_number(n, "samples", what, &s->samples));
     LS_TRY(get_number(n, "tokens", what, &s->tokens));
     LS_TRY(get_number(n, "schedule_steps", what, &s->schedule_steps));
+    LS_TRY(read_budget(n, what, s));
     LS_TRY(json_get_u64(n, "seed", what, &s->seed));
     LS_TRY(get_number(n, "threads", what, &threads));
     if (threads > INT32_MAX)

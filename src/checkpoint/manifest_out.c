@@ -15,6 +15,10 @@ static void put_state(struct json_out *j, const ls_train_state *s)
     json_put_int(j, "samples", (int64_t)s->samples);
     json_put_int(j, "tokens", (int64_t)s->tokens);
     json_put_int(j, "schedule_steps", (int64_t)s->schedule_steps);
+    if (s->budget_steps) {
+        json_put_int(j, "budget_steps", (int64_t)s->budget_steps);
+        json_put_real(j, "budget_seconds", s->budget_seconds);
+    }
     json_put_u64(j, "seed", s->seed);
     json_put_int(j, "threads", s->threads);
     json_put_string(j, "optimizer", s->optimizer);

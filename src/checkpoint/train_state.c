@@ -1,6 +1,7 @@
 /* train_state.c - checking and comparing where runs stand. */
 #include "checkpoint/train_state.h"
 
+#include <float.h>
 #include <string.h>
 #include "base/base.h"
 
@@ -11,6 +12,7 @@ ls_status train_state_check(const ls_train_state *s)
         { "samples", s->samples },
         { "tokens", s->tokens },
         { "schedule_steps", s->schedule_steps },
+        { "budget_steps", s->budget_steps },
     };
     const struct { const char *name, *text; size_t room; } text[] = {
         { "optimizer", s->optimizer, sizeof s->optimizer }, { "data", s->data, sizeof s->data },
@@ -25,6 +27,8 @@ ls_status train_state_check(const ls_train_state *s)
     for (size_t i = 0; i < COUNT_OF(text); i++)
         if (!memchr(text[i].text, '\0', text[i].room))
             return ls_fail(LS_EINVAL, "training state: %s does not end in its %zu bytes", text[i].name, text[i].room);
+    if (!(s->budget_seconds >= 0 && s->budget_seconds <= DBL_MAX))
+        return ls_fail(LS_EINVAL, "training state: budget_seconds is %g; a finite number >= 0 is expected", s->budget_seconds);
     if (s->threads < 0)
         return ls_fail(LS_EINVAL, "training state: %d threads", s->threads);
     return LS_OK;

@@ -160,6 +160,12 @@ static const char run_page[] =
     "and the line names the first such value, the operation, block, micro-batch and rank. Parameters, optimizer state and\n"
     "the last checkpoint keep their values. --train.non_finite=skip leaves the update out, warns and goes on.\n"
     "\n"
+    "--train.time_budget=SECONDS makes as many steps as the time allows, at most --train.steps. A trial before the first step saves\n"
+    "a checkpoint, makes a few steps, evaluates some samples, and loads the checkpoint again; from the median step, the evaluations and\n"
+    "checkpoints still to come and the time since the start it fixes the number of steps, with 5% of the time in reserve, and says it.\n"
+    "The lr schedule has that length. The run is, bit for bit, one with train.steps=NUMBER and no budget. config.yaml and the\n"
+    "checkpoints hold the number: a resumed run uses it and measures nothing, however long it then takes.\n"
+    "\n"
     "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
     "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
 

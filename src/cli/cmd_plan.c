@@ -219,6 +219,19 @@ static void put_limit(const struct picture *p)
                p->remedy[i].options, p->remedy[i].ranks > p->step->ranks.size ? ", on more machines" : "");
 }
 
+static void put_work(const struct config *c, const struct step *s)
+{
+    char most[48] = "";
+
+    printf("work        %.4g GFLOP a step for the model, %.4g executed; ", step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9);
+    if (c->train.time_budget == 0) {
+        printf("%.4g PFLOP for %" PRId64 " steps\n", (double)c->train.steps * step_model_flops(s) / 1e15, c->train.steps);
+        return;
+    }
+    if (c->train.steps >= 0) snprintf(most, sizeof most, ", at most %" PRId64, c->train.steps);
+    printf("as many steps as train.time_budget=%g s has time for%s: 'train' measures that\n", c->train.time_budget, most);
+}
+
 static void put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
@@ -239,9 +252,7 @@ static void put_table(const struct picture *p)
            text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
     if (s->ranks.size > 1) put_layout(p);
     put_assumed(p);
-    printf("work        %.4g GFLOP a step for the model, %.4g executed; %.4g PFLOP for %" PRId64 " steps\n",
-           step_model_flops(s) / 1e9, step_executed_flops(s) / 1e9, (double)c->train.steps * step_model_flops(s) / 1e15,
-           c->train.steps);
+    put_work(c, s);
     printf("memory\n");
     for (int i = 0; i < BYTES_ROWS; i++)
         if (rows[i].bytes) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);

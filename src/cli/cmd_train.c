@@ -48,7 +48,7 @@ static ls_status train(struct trainer *t, bool quiet)
     bool first = t->ranks.rank == 0;
     struct progress progress;
     struct trainer_watch watch = {
-        .ctx = &progress, .stepped = progress_stepped, .saved = progress_saved, .warned = progress_clear,
+        .ctx = &progress, .fixed = progress_fixed, .stepped = progress_stepped, .saved = progress_saved, .warned = progress_clear,
     };
 
     quiet = quiet || !first;

@@ -164,6 +164,16 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
            text_count(rate, (int64_t)((double)m->tokens / p->seconds)), step_unit(&t->step));
 }
 
+void progress_fixed(void *ctx, const struct trainer *t, const char *line)
+{
+    const struct progress *p = ctx;
+
+    (void)t;
+    if (p->quiet) return;
+    printf("%s\n\n", line);
+    fflush(stdout);
+}
+
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m)
 {
     struct progress *p = ctx;

@@ -17,6 +17,7 @@ struct progress {
 
 void progress_begin(struct progress *p, bool quiet);
 /* Callbacks of struct trainer_watch; ctx is the struct progress. */
+void progress_fixed(void *ctx, const struct trainer *t, const char *line);
 void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *m);
 void progress_saved(void *ctx, const struct trainer *t, const char *path);
 /* Of struct evaluate_watch: on a terminal a line with a bar, elsewhere nothing. */

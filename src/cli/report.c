@@ -120,9 +120,10 @@ static void put_steps(const struct trainer *t)
     char tokens[32], time[24];
 
     label("run");
-    printf("%s: step %" PRIu64 " of %" PRId64 "; %" PRIu64 " steps, %s %s in %s%s%s\n", t->folder.path, t->state.step,
-           t->config->train.steps, made, text_count(tokens, (int64_t)t->tokens), step_unit(&t->step), progress_duration(time, t->seconds),
-           t->stopped_by ? ", stopped by " : "", t->stopped_by ? stop_name(t->stopped_by) : "");
+    printf("%s: step %" PRIu64, t->folder.path, t->state.step);
+    if (t->config->train.steps >= 0) printf(" of %" PRId64, t->config->train.steps);
+    printf("; %" PRIu64 " steps, %s %s in %s%s%s\n", made, text_count(tokens, (int64_t)t->tokens), step_unit(&t->step),
+           progress_duration(time, t->seconds), t->stopped_by ? ", stopped by " : "", t->stopped_by ? stop_name(t->stopped_by) : "");
     if (made == 0) return;
     label("loss");
     printf("%.4f in the last step", t->last.loss);
@@ -222,7 +223,8 @@ static void put_commands(const struct trainer *t)
     label("resume");
     printf("%s train --config %s", program, config);
     if (t->state.step >= (uint64_t)t->config->train.steps)
-        printf(" --train.steps=%" PRId64 " --train.schedule_steps=%" PRId64, more, more);
+        printf("%s --train.steps=%" PRId64 " --train.schedule_steps=%" PRId64,
+               t->config->train.time_budget > 0 ? " --train.time_budget=0" : "", more, more);
     printf("\n");
     if (t->step.image) return;
     label("sample");

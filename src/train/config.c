@@ -80,7 +80,10 @@ static const struct option rows[] = {
          .off = "0", .common = E),
     BOOL(data.shuffle, "true", T, "take samples in random order, a new one in each epoch", .off = "false"),
 
-    INT(train.steps, "1000", 0, COUNT_MOST, "steps", T | P, "number of optimizer updates", .common = T | P),
+    INT(train.steps, "-1", -1, COUNT_MOST, "steps", T | P, "number of optimizer updates; -1: 1000, or as many as train.time_budget has time "
+        "for", .common = T | P),
+    REAL(train.time_budget, "0", 0, 1e9, "seconds", T | P, "time that a run may take, with start-up, evaluations and checkpoints: a trial "
+         "before the first step fixes the number of steps, at most train.steps; 0: no limit", .off = "0", .common = T),
     INT(train.schedule_steps, "-1", -1, COUNT_MOST, "steps", T, "length of the learning-rate schedule; -1: train.steps"),
     INT(train.global_batch, "-1", -1, COUNT_MOST, "samples", STEP, "samples per optimizer step over all ranks; -1: micro_batch x "
         "accumulate x dp",

@@ -63,6 +63,7 @@ struct config {
         int64_t steps, schedule_steps, global_batch, micro_batch, accumulate;  /* -1: the rest */
         int64_t seed, eval_every, eval_batches;
         bool    accumulate_is_rest;  /* accumulate was -1; set by config_check() */
+        double  time_budget;   /* seconds; 0: none */
         int     non_finite;    /* enum config_non_finite */
     } train;
     struct {
@@ -129,8 +130,11 @@ struct world;
 ls_status config_ranks(struct config *c, unsigned verb, const struct world *world);
 
 /* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
- * schedule_steps, precision.compute, optim.warmup and optim.decay to numbers. `verb`: whose options count. */
+ * steps, schedule_steps, precision.compute, optim.warmup and optim.decay to numbers; what depends on the number of steps stays -1 where
+ * train.time_budget leaves that open. `verb`: whose options count. */
 ls_status config_check(struct config *c, unsigned verb);
+/* With train.time_budget, once the number of steps is known: sets it, and what config_check() left open. */
+ls_status config_fix_steps(struct config *c, int64_t steps);
 
 /* The parts of it that are about ranks and batches (config_layout.c). */
 ls_status config_check_ranks(struct config *c);

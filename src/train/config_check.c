@@ -75,6 +75,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
           "data.val_fraction=0 leaves nothing to evaluate" },
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
           "data.val_fraction=0 leaves nothing to evaluate" },
+        { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step" },
         { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
         { !shared, "parallel.zero", alone ? "one rank has nobody to share with" : "parallel.dp=1 and parallel.cp=1 have nobody to share with" },
         { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
@@ -141,22 +142,42 @@ ls_status config_check_data(const struct config *c)
     return check_tokenizer(c);
 }
 
-static ls_status check_schedule(struct config *c)
+/* steps: the most that the schedule can have; -1: not known. */
+static ls_status check_lengths(const struct config *c, int64_t steps)
+{
+    if (steps < 0) return LS_OK;
+    if (c->optim.warmup > steps && steps > 0)
+        return ls_fail(LS_EINVAL,
+                       "optim.warmup=%" PRId64 " is longer than the schedule of %" PRId64
+                       " steps: the learning rate would never reach optim.lr",
+                       c->optim.warmup, steps);
+    if (c->optim.decay > steps)
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps", c->optim.decay, steps);
+    return LS_OK;
+}
+
+static ls_status fix_schedule(struct config *c)
 {
     if (c->train.schedule_steps < 0) c->train.schedule_steps = c->train.steps;
     if (c->optim.warmup < 0) c->optim.warmup = MIN(50, c->train.schedule_steps / 2);
     if (c->optim.decay < 0 && c->optim.schedule == LS_WSD) c->optim.decay = (c->train.schedule_steps + 4) / 5;
+    return check_lengths(c, c->train.schedule_steps);
+}
+
+static ls_status check_schedule(struct config *c)
+{
     if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
         return ls_fail(LS_EINVAL, "optim.min_lr=%g is above optim.lr=%g", c->optim.min_lr, c->optim.lr);
-    if (c->optim.warmup > c->train.schedule_steps && c->train.schedule_steps > 0)
-        return ls_fail(LS_EINVAL,
-                       "optim.warmup=%" PRId64 " is longer than the schedule of %" PRId64
-                       " steps: the learning rate would never reach optim.lr",
-                       c->optim.warmup, c->train.schedule_steps);
-    if (c->optim.decay > c->train.schedule_steps)
-        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps",
-                       c->optim.decay, c->train.schedule_steps);
-    return LS_OK;
+    if (c->train.time_budget == 0) return fix_schedule(c);
+    return check_lengths(c, c->train.schedule_steps < 0 ? c->train.steps : c->train.schedule_steps);
+}
+
+/* A schedule as long as the steps that were asked for, which a config.yaml says of every run, stays as long as those that are made. */
+ls_status config_fix_steps(struct config *c, int64_t steps)
+{
+    if (c->train.schedule_steps == c->train.steps) c->train.schedule_steps = -1;
+    c->train.steps = steps;
+    return fix_schedule(c);
 }
 
 enum { USUAL_SEQ_LEN = 256 };
@@ -201,12 +222,15 @@ static ls_status check_non_finite(const struct config *c)
                    "added; use train.non_finite=stop", c->model.preset);
 }
 
+enum { USUAL_STEPS = 1000 };
+
 ls_status config_check(struct config *c, unsigned verb)
 {
     ls_compile_options recompute;
 
     c->parallel.dp_is_rest = c->parallel.dp_is_rest || c->parallel.dp < 0;
     c->train.accumulate_is_rest = c->train.accumulate_is_rest || c->train.accumulate < 0;
+    if (c->train.steps < 0 && c->train.time_budget == 0) c->train.steps = USUAL_STEPS;
     c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
     if (c->precision.compute == COMPUTE_AUTO)
         c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;

@@ -5,6 +5,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 
+enum { PART = 4 };  /* turns that are timed for all */
+
 struct making { const struct config *config; struct evaluation *e; const struct step *s; ls_model model; /* without dropout */ };
 
 static ls_value build_loss(const struct making *m, ls_program *p)
@@ -169,17 +171,30 @@ static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
     return LS_OK;
 }
 
-ls_status evaluation_run(struct evaluation *e, double *loss)
+/* The first n turns; a pipeline's are in its schedule. */
+static ls_status run_turns(struct evaluation *e, size_t n)
 {
-    size_t n = turns(e);
-
     e->loss = 0;
-    if (e->pipeline) LS_TRY(ls_pipeline_run(e->pipeline, before, after, e));
-    for (size_t turn = 0; !e->pipeline && turn < n; turn++) {
+    if (e->pipeline) return ls_pipeline_run(e->pipeline, before, after, e);
+    for (size_t turn = 0; turn < n; turn++) {
         LS_TRY(before(e, e->program, 0, (int)turn));
         LS_TRY(ls_program_run(e->program, LS_FORWARD));
         LS_TRY(after(e, e->program, 0, (int)turn));
     }
+    return LS_OK;
+}
+
+ls_status evaluation_run_part(struct evaluation *e, double *times)
+{
+    size_t n = turns(e), part = e->pipeline ? n : MIN(n, (size_t)PART);
+
+    *times = (double)n / (double)part;
+    return run_turns(e, part);
+}
+
+ls_status evaluation_run(struct evaluation *e, double *loss)
+{
+    LS_TRY(run_turns(e, turns(e)));
     if (ls_mesh_index(e->ranks.mesh, LS_GROUP_TP) > 0) e->loss = 0;  /* all of tp have the same */
     LS_TRY(ranks_sum(&e->ranks, &e->loss, 1));
     *loss = e->loss;

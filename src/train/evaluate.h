@@ -33,5 +33,7 @@ bool      evaluation_is_open(const struct evaluation *e);
 ls_cost   evaluation_cost(const struct evaluation *e);
 void      evaluation_close(struct evaluation *e);  /* of a zeroed struct a no-op */
 ls_status evaluation_run(struct evaluation *e, double *loss);
+/* Runs a part of it, to be timed: an evaluation is *times that part. A pipeline runs the whole. */
+ls_status evaluation_run_part(struct evaluation *e, double *times);
 
 #endif

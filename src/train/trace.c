@@ -110,6 +110,13 @@ ls_status trace_open(struct step *s, struct trace **out)
     return LS_OK;
 }
 
+void trace_forget(struct trace *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->count = t->missed = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
 void trace_close(struct trace **tp)
 {
     struct trace *t = *tp;

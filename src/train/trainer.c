@@ -209,7 +209,7 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
 static ls_status meet(struct trainer *t, struct metrics *m)
 {
     enum { STOP, SAVE, PEAK, PIPELINE, MEMORY, AXES = MEMORY + MEM_CATEGORIES, COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
-    double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = stop_take_save(), [PEAK] = (double)m->memory.total_peak };
+    double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = !t->trial && stop_take_save(), [PEAK] = (double)m->memory.total_peak };
 
     if (t->step.pipeline) told[PIPELINE] = ls_pipeline_spent_last(t->step.pipeline).total;
     for (int i = 0; i < MEM_CATEGORIES; i++) told[MEMORY + i] = (double)m->memory.peak[i];
@@ -234,6 +234,12 @@ static ls_status meet(struct trainer *t, struct metrics *m)
     note_memory(t, m);
     note_totals(t, m);
     return LS_OK;
+}
+
+ls_status trainer_step(struct trainer *t, struct metrics *m)
+{
+    LS_TRY(take_step(t, m));
+    return meet(t, m);
 }
 
 /* ---- between steps ---- */
@@ -277,12 +283,17 @@ static ls_status prune(const struct trainer *t)
     return ls_checkpoint_prune(t->folder.checkpoints, keep);
 }
 
-static ls_status save(struct trainer *t, const struct trainer_watch *w)
+ls_status trainer_write_checkpoint(struct trainer *t)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
 
+    return ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
+}
+
+static ls_status save(struct trainer *t, const struct trainer_watch *w)
+{
     calls_doing("saving");
-    ls_status st = ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
+    ls_status st = trainer_write_checkpoint(t);
     calls_doing("training");
     if (st != LS_OK) return fail_save(t, st);
     t->saved_step = t->state.step;
@@ -332,20 +343,30 @@ static ls_status agree_to_stop(struct trainer *t)
 }
 
 /* One rank alone need not wait for the next meeting. */
-static bool must_leave(struct trainer *t)
+bool trainer_must_leave(struct trainer *t)
 {
     if (!t->ranks.comm) t->stop = stop_requested();
     return t->stop != 0;
 }
 
+/* "SIGINT: saving at step 3 of 10, then leaving" */
+static void say_stopped(const struct trainer *t)
+{
+    char of[32] = "";
+
+    if (t->config->train.steps >= 0) snprintf(of, sizeof of, " of %" PRId64, t->config->train.steps);
+    log_line(LOG_WARN, "%s: saving at step %" PRIu64 "%s, then leaving", stop_name(t->stopped_by), t->state.step, of);
+}
+
 static ls_status run(struct trainer *t, const struct trainer_watch *w)
 {
-    uint64_t steps = (uint64_t)t->config->train.steps;
     struct metrics m;
 
     calls_doing("training");
     LS_TRY(agree_to_stop(t));
-    while (t->state.step < steps && !must_leave(t)) {
+    if (!trainer_must_leave(t)) LS_TRY(trainer_fix_steps(t, w));
+    uint64_t steps = (uint64_t)t->config->train.steps;  /* -1, still open: more than any; a signal ends the run here */
+    while (t->state.step < steps && !trainer_must_leave(t)) {
         LS_TRY(take_step(t, &m));
         if (m.skipped) warn(t, w, "");
         LS_TRY(run_folder_put_own(&t->folder, &m));
@@ -355,8 +376,7 @@ static ls_status run(struct trainer *t, const struct trainer_watch *w)
     t->stopped_by = t->state.step < steps ? t->stop : 0;
     if (t->stopped_by && is_first(t)) {
         if (w->warned) w->warned(w->ctx);
-        log_line(LOG_WARN, "%s: saving at step %" PRIu64 " of %" PRIu64 ", then leaving", stop_name(t->stopped_by),
-                 t->state.step, steps);
+        say_stopped(t);
     }
     return t->saved_step == t->state.step ? LS_OK : save(t, w);
 }

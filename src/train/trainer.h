@@ -23,6 +23,8 @@
 
 struct trainer {
     struct config    *config;
+    const struct options *options;   /* that config was made from */
+    double            opened;        /* base_now() */
     struct ranks      ranks;
     struct calls     *calls;         /* this rank's ring of calls */
     struct trace     *trace;         /* NULL: without log.trace */
@@ -50,11 +52,13 @@ struct trainer {
     char              non_finite[NON_FINITE_ROOM];  /* why the last of them has none */
     int               stopped_by;    /* signal; 0: ran to its end */
     int               stop, save;    /* what any rank was asked to: the signal to leave by, a checkpoint */
+    bool              trial;         /* trainer_budget.c measures: a checkpoint that is asked for waits until the run begins */
 };
 
 /* What happens, told to whoever shows it: rank 0 alone. Members may be NULL. */
 struct trainer_watch {
     void *ctx;
+    void (*fixed)(void *ctx, const struct trainer *t, const char *line);  /* train.time_budget fixed train.steps: a line that says so */
     void (*stepped)(void *ctx, const struct trainer *t, const struct metrics *m);
     void (*saved)(void *ctx, const struct trainer *t, const char *path);
     void (*warned)(void *ctx);  /* a warning follows on stderr */
@@ -68,5 +72,17 @@ void      trainer_note_end(const struct trainer *t, ls_status st);  /* how it en
 
 /* Path of the newest checkpoint; free with mem_free. NULL when there is none, or no memory. */
 char     *trainer_checkpoint(const struct trainer *t);
+
+/* ---- parts of a run that several files share; collective where nothing else is said ---- */
+
+/* Sets train.steps where train.time_budget leaves it open: measured at the start of a run, taken from the checkpoint of a resumed one.
+ * A signal meanwhile leaves it open, with a checkpoint of step 0. */
+ls_status trainer_fix_steps(struct trainer *t, const struct trainer_watch *watch);
+ls_status trainer_step(struct trainer *t, struct metrics *m);  /* the next step, and what ranks tell each other after it */
+ls_status trainer_write_checkpoint(struct trainer *t);         /* of t->state */
+ls_status trainer_start_loader(struct trainer *t);             /* from the next sample of t->state on; closes the one before */
+ls_status trainer_config_text(const struct trainer *t, struct text *out);  /* what config.yaml says; not collective */
+ls_status trainer_write_config(const struct trainer *t);       /* config.yaml again; rank 0 alone calls it */
+bool      trainer_must_leave(struct trainer *t);               /* a signal asked for it; not collective */
 
 #endif

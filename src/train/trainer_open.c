@@ -15,8 +15,8 @@
 #include "checkpoint/verify.h"
 #include "program/store.h"
 #include "train/plan.h"
-#include "train/probe.h"
 #include "train/stop.h"
+#include "train/trainer_probe.h"
 #include "train/version.h"
 
 /* ---- where to start from ---- */
@@ -90,7 +90,7 @@ static void describe(const struct trainer *t, ls_train_state *s)
     const struct config *c = t->config;
 
     s->seed = (uint64_t)c->train.seed;
-    s->schedule_steps = (uint64_t)c->train.schedule_steps;
+    s->schedule_steps = (uint64_t)MAX(c->train.schedule_steps, 0);
     s->threads = threads_count();
     put_name(s->optimizer, sizeof s->optimizer, optimizer_name(c));
     put_name(s->data, sizeof s->data, t->data.what);
@@ -128,6 +128,41 @@ static ls_status check_resumed(const struct trainer *t, const ls_train_state *sa
                        t->state.data);
     if (ls_train_state_same_bits(saved, &t->state) != LS_OK)
         log_line(LOG_WARN, "resuming from %s: %s", t->resumed, ls_errmsg());
+    return LS_OK;
+}
+
+static ls_status fail_budget(const struct trainer *t, const ls_train_state *saved)
+{
+    double seconds = t->config->train.time_budget;
+
+    if (saved->budget_steps == 0)
+        return ls_fail(LS_EINVAL, "train.time_budget=%g: %s was trained without a time budget up to step %" PRIu64
+                       "; give train.steps instead", seconds, t->resumed, saved->step);
+    if (saved->budget_seconds != seconds)
+        return ls_fail(LS_EINVAL, "train.time_budget=%g: %s has a budget of %g, which fixed its %" PRIu64 " steps; to train longer give "
+                       "--train.time_budget=0, and --train.steps and --train.schedule_steps above that", seconds, t->resumed,
+                       saved->budget_seconds, saved->budget_steps);
+    return ls_fail(LS_EINVAL, "train.steps=%" PRId64 ": the time budget of %s fixed %" PRIu64 " steps; leave train.steps out, or give "
+                   "--train.time_budget=0 too", t->config->train.steps, t->resumed, saved->budget_steps);
+}
+
+/* A number of steps that was fixed by a time budget stays. At step 0 there may be none yet. */
+static ls_status keep_budget(struct trainer *t, const ls_train_state *saved)
+{
+    struct config *c = t->config;
+
+    if (c->train.time_budget == 0) return LS_OK;
+    if (saved->budget_steps == 0 && saved->step == 0) {
+        t->state.schedule_steps = saved->schedule_steps;
+        return LS_OK;
+    }
+    if (saved->budget_steps == 0 || saved->budget_seconds != c->train.time_budget ||
+        (c->train.steps >= 0 && (uint64_t)c->train.steps < saved->budget_steps))
+        return fail_budget(t, saved);
+    t->state.budget_steps = saved->budget_steps;
+    t->state.budget_seconds = saved->budget_seconds;
+    LS_TRY(config_fix_steps(c, (int64_t)saved->budget_steps));
+    t->state.schedule_steps = (uint64_t)c->train.schedule_steps;
     return LS_OK;
 }
 
@@ -170,6 +205,7 @@ static ls_status load(struct trainer *t)
     }
     LS_TRY(load_whole(t, &saved));
     LS_TRY(refuse_newer(t, saved.step));
+    LS_TRY(keep_budget(t, &saved));
     LS_TRY(check_resumed(t, &saved));
     t->state.step = t->first_step = saved.step;
     t->state.samples = saved.samples;
@@ -228,7 +264,7 @@ static ls_status open_model(struct trainer *t)
     return LS_OK;
 }
 
-static ls_status open_samples(struct trainer *t)
+ls_status trainer_start_loader(struct trainer *t)
 {
     ls_sampler sampler;
     ls_batches batches = {
@@ -236,53 +272,29 @@ static ls_status open_samples(struct trainer *t)
         .offset = t->step.begin, .rows = t->step.end - t->step.begin,
     };
 
+    if (t->step.image) return LS_OK;
+    ls_loader_close(&t->loader);
+    LS_TRY(dataset_train_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
+    return ls_loader_open(&sampler, &batches, &t->loader);
+}
+
+static ls_status open_samples(struct trainer *t)
+{
+    ls_sampler sampler;
+
     if (t->step.image) return evaluation_open(t->config, &t->step, NULL, (size_t)t->config->train.eval_batches, &t->evaluation);
     if (t->data.validation.end > t->data.validation.begin) {
         LS_TRY(dataset_validation_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
         LS_TRY(evaluation_open(t->config, &t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
     }
-    LS_TRY(dataset_train_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
-    return ls_loader_open(&sampler, &batches, &t->loader);
+    return trainer_start_loader(t);
 }
 
-/* Ends the text in front of its last section, debug: faults that were injected once are no part of a run. */
-static void leave_out_debug(char *yaml)
-{
-    char *section = strstr(yaml, "\ndebug:\n");
-
-    if (section) section[1] = '\0';
-}
-
-/* The config as the run's folder keeps it. Training with it resumes this run, also where it started from another checkpoint, and on any
- * number of ranks: what was derived from that number is derived again. The global batch stays. */
-static void put_config(struct config *c, const struct options *options, struct text *yaml)
-{
-    struct config was = *c;
-    struct option_note notes[2];
-    size_t n = 0;
-
-    if (c->parallel.dp_is_rest) {
-        notes[n].name = "parallel.dp";
-        snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with launch.ranks=%" PRId64, c->parallel.dp, c->launch.ranks);
-        c->parallel.dp = -1;
-    }
-    if (c->train.accumulate_is_rest) {
-        notes[n].name = "train.accumulate";
-        snprintf(notes[n++].text, sizeof notes->text, "%" PRId64 " with parallel.dp=%" PRId64, c->train.accumulate, was.parallel.dp);
-        c->train.accumulate = -1;
-    }
-    c->checkpoint.resume = (char[]){ "auto" };
-    options_put_yaml_notes(options, notes, n, yaml);
-    *c = was;
-}
-
-static ls_status start_folder(struct trainer *t, const struct options *options)
+static ls_status start_folder(struct trainer *t)
 {
     struct text yaml = { 0 };
+    ls_status st = trainer_config_text(t, &yaml);
 
-    put_config(t->config, options, &yaml);
-    ls_status st = text_status(&yaml);
-    if (st == LS_OK) leave_out_debug(yaml.data);
     if (st == LS_OK) st = run_folder_start(&t->folder, t->config, yaml.data, t->data.tokenizer, t->state.step);
     text_free(&yaml);
     return st;
@@ -320,9 +332,9 @@ static ls_status gather_hosts(struct trainer *t)
     return t->ranks.comm ? ls_all_gather(t->ranks.comm, own, t->folder.hosts, RUN_HOST, LS_U8, NULL) : LS_OK;
 }
 
-static ls_status open_folder(struct trainer *t, const struct options *options)
+static ls_status open_folder(struct trainer *t)
 {
-    ls_status st = t->ranks.rank == 0 ? start_folder(t, options) : LS_OK;
+    ls_status st = t->ranks.rank == 0 ? start_folder(t) : LS_OK;
     struct world world;
 
     LS_TRY(ranks_agree(&t->ranks, st));
@@ -331,7 +343,7 @@ static ls_status open_folder(struct trainer *t, const struct options *options)
     LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, strncmp(world.where, "shm:fd:", 7) == 0, &t->calls));
     calls_use(t->calls);
     calls_doing("starting");
-    calls_stepped(t->state.step, (uint64_t)t->config->train.steps, 0, step_unit(&t->step));
+    calls_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, step_unit(&t->step));
     return gather_hosts(t);
 }
 
@@ -378,78 +390,22 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
-/* What a checkpoint holds of all ranks: parameters and optimizer state, each element once. */
-static size_t checkpoint_bytes(const struct step *s)
-{
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < ls_store_count(s->store); i++) {
-        size_t count = 1;
-
-        for (int d = 0; d < ls_store_ndim(s->store, i); d++) count *= ls_store_size(s->store, i, d);
-        bytes += count * (ls_dtype_bytes(store_value_type(s->store, i)) +
-                          (size_t)ls_store_states(s->store, i) * ls_dtype_bytes(store_type(s->store, STORE_STATE)));
-    }
-    return bytes;
-}
-
-/* Checkpoints that the folder will hold at once beyond those that it has. Room is made for an old one behind writing a new one. */
-static ls_status new_checkpoints(const struct trainer *t, size_t *out)
-{
-    const struct config *c = t->config;
-    uint64_t *steps = NULL, left = (uint64_t)c->train.steps > t->state.step ? (uint64_t)c->train.steps - t->state.step : 0;
-    size_t have = 0, keep = (size_t)c->checkpoint.keep, every = (size_t)c->checkpoint.every;
-    size_t saves = every ? (size_t)((left + every - 1) / every) : left > 0;
-
-    LS_TRY(ls_checkpoint_list(t->folder.checkpoints, &steps, &have));
-    ls_free(steps);
-    *out = MIN(saves, have < keep ? keep + 1 - have : 1);
-    return LS_OK;
-}
-
-static ls_status try_space(const struct trainer *t)
-{
-    char what[64];
-    size_t n;
-
-    LS_TRY(new_checkpoints(t, &n));
-    snprintf(what, sizeof what, n == 1 ? "a checkpoint" : "%zu checkpoints at once", n);
-    return probe_space("checkpoint.dir", t->folder.checkpoints, n * checkpoint_bytes(&t->step), what);
-}
-
-static ls_status try_folders(const struct trainer *t)
-{
-    LS_TRY(probe_folder("run.dir", t->folder.path));
-    return probe_folder("checkpoint.dir", t->folder.checkpoints);
-}
-
-/* Before anything that takes long; on each machine by its first rank. */
-static ls_status probe(const struct trainer *t, ls_status (*by)(const struct trainer *t))
-{
-    struct world world;
-    ls_status st = world_find(&world);
-
-    if (st == LS_OK && world.local_rank == 0) st = by(t);
-    st = agree(t->ranks.comm, st);
-    return st;
-}
-
-static ls_status open_all(struct trainer *t, const struct options *options)
+static ls_status open_all(struct trainer *t)
 {
     LS_TRY(take_signals());
     LS_TRY(ranks_open(t->config, &t->ranks));
     LS_TRY(name_folder(t));
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
-    LS_TRY(probe(t, try_folders));
+    LS_TRY(trainer_probe_folders(t));
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);
     LS_TRY(load(t));
-    LS_TRY(probe(t, try_space));
+    LS_TRY(trainer_probe_space(t));
     LS_TRY(find_peak(t));  /* ahead of the loader, whose thread would compete with it */
     LS_TRY(open_samples(t));
     LS_TRY(note_planned(t));
-    LS_TRY(open_folder(t, options));
+    LS_TRY(open_folder(t));
     log_peak(t);
     t->schedule = config_schedule(t->config);
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
@@ -475,10 +431,12 @@ ls_status trainer_open(struct config *config, const struct options *options, str
 
     if (!t) return LS_ENOMEM;
     t->config = config;
+    t->options = options;
+    t->opened = base_now();
     t->folder = (struct run_folder)RUN_FOLDER_NONE;
     t->saved_step = UINT64_MAX;
     t->val_loss = NAN;
-    ls_status st = open_all(t, options);
+    ls_status st = open_all(t);
     if (st == LS_OK) {
         *out = t;
         return LS_OK;
