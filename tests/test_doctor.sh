@@ -40,7 +40,7 @@ wait_lines killed/metrics.jsonl 3
 kill -KILL $launcher
 wait $launcher
 launcher=
-told killed "^rank 0  dead, process [0-9]* on $host, step [0-9]* of 1000000, last seen [a-z]*$" "^rank 0 ended without a word at step [0-9]*: killed, or the machine was restarted$"
+told killed "^rank 0  dead, process [0-9]* on $host, step [0-9]* of 1000000, last seen [a-z]*$" "^rank 0 ended without a word [ai][tn] step [0-9]*: killed, or the machine was restarted$"
 
 "$lockstep" train $tiny --train.steps=5 --optim.warmup=1 --debug.fail_write=1 --run.dir=failed >out.txt 2>err.txt && bad "a full disk: exit 0"
 told failed "^rank 0  failed, process" "^failed at step 5: step 5 is not saved: .*; exit 1$"

@@ -57,7 +57,7 @@ killed() {
     launcher=
     if doctor; then
         last=$(echo "$pids" | wc -l)
-        said "^the launcher, process $gone, was killed at step [0-9]*, and ranks 0[,-].*$((last - 1)) ended with it$"
+        said "^the launcher, process $gone, was killed [ai][tn] step [0-9]*, and ranks 0[,-].*$((last - 1)) ended with it$"
         said "^rank 1  dead, process [0-9]* on"
     else
         said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to train: they never started; see $run/log$"
@@ -84,7 +84,7 @@ stopped() {
     if doctor; then
         said "^rank 0  failed"
         said "^rank 1  dead, process $victim on [^ ]*, was stopped by signal 19 (Stopped (signal)), then killed, step"
-        said "^failed at step [0-9]*: .*rank 1 was stopped by signal 19 (Stopped (signal))"
+        said "^failed [ai][tn] step [0-9]*: .*rank 1 was stopped by signal 19 (Stopped (signal))"
         not_said "rank 0 is dead\|rank 0 died"
     else
         said "^lockstep doctor: $run: no calls/rank_NNNN in it: its ranks ended before they began to train; see $run/log$"

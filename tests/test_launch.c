@@ -17,6 +17,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "helper_launch.h"
 #include "train/launch.h"
 
@@ -86,6 +87,24 @@ static void on_signal(int s)
     if (s != SIGUSR1 || done < 0) _exit(0);
 }
 
+/* Rank `who` tells all ranks why the job ends, and is killed before it can say so itself, or stays until it is. Another rank fails too. */
+static int name_cause(const char *who, bool stays)
+{
+    ls_comm *c = NULL;
+    char byte;
+
+    if (ls_comm_open(getenv("LOCKSTEP_COMM"), my_rank(), atoi(getenv("WORLD_SIZE")), &c) != LS_OK) return 9;
+    if (i_am(who)) {
+        ls_fail(LS_EINVAL, "the gradient is NaN");
+        comm_fail(c, LS_EINVAL);
+        if (stays) sleep_on();
+        raise(SIGKILL);
+    }
+    ls_status st = ls_recv(c, &byte, 1, LS_U8, atoi(who), NULL);
+    fprintf(stderr, "lockstep probe: rank %d: stopped by %s\n", my_rank(), ls_errmsg());
+    return st == LS_EINVAL ? 1 : 9;
+}
+
 static int rank_main(const char *what, const char *who)
 {
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
@@ -113,6 +132,7 @@ static int rank_main(const char *what, const char *who)
         fprintf(stderr, "lockstep probe: the disk is full\n");
         return 1;
     }
+    if (strncmp(what, "name", 4) == 0) return name_cause(who, strcmp(what, "name-stay") == 0);
     if (strcmp(what, "threes") == 0) {
         fprintf(stderr, "lockstep probe: rank 1 never came\n");
         return 3;
@@ -274,6 +294,15 @@ static void blame_counts_less_than_a_failure(void **state)
     assert_int_equal(run(3, "blame", "0"), 1);
     assert_err("lockstep probe: rank 1: the disk is full\n");
     assert_true(case_contains("log/rank_0000.err", "never came"));
+}
+
+static void a_named_cause_outlives_the_rank_that_named_it(void **state)
+{
+    (void)state;
+    assert_int_equal(run(3, "name", "1"), 1);
+    assert_err("lockstep probe: rank 1: the gradient is NaN\n");
+    assert_int_equal(run(3, "name-stay", "0"), 1);
+    assert_err("lockstep probe: rank 0: the gradient is NaN\n");
 }
 
 static void lines_are_prefixed_and_kept(void **state)
@@ -480,7 +509,7 @@ int main(int argc, char *argv[])
     const struct CMUnitTest tests[] = {
         CASE(ranks_find_their_place), CASE(ranks_are_bound_to_their_shares), CASE(all_well_is_silent),
         CASE(rank_0_keeps_standard_output), CASE(a_failure_ends_all_and_is_said_last), CASE(a_kill_names_the_signal),
-        CASE(one_cause_is_said_once), CASE(blame_counts_less_than_a_failure), CASE(lines_are_prefixed_and_kept),
+        CASE(one_cause_is_said_once), CASE(blame_counts_less_than_a_failure), CASE(a_named_cause_outlives_the_rank_that_named_it), CASE(lines_are_prefixed_and_kept),
         CASE(a_flood_never_mixes_lines), CASE(processes_of_ranks_go_with_them),
         CASE(the_death_of_the_launcher_ends_the_ranks), CASE(signals_are_passed_on), CASE(a_second_signal_kills),
         CASE(stopping_the_job_stops_the_ranks), CASE(what_was_there_before_stays),

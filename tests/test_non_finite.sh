@@ -70,6 +70,39 @@ for on in "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2" "-n 2 --parallel.pp=2"
     grep -qF "(linear of '$first', forward, block 'model.layers.0'" err.txt && grep -qF "in micro-batch 1 of 2 on rank 0;" err.txt || bad "$on: $(cat err.txt)"
 done
 
+# The rank that names the value is killed as soon as it has: the line is that of the value all the same, whoever prints it.
+for rank in 0 1; do
+    rm -rf run
+    "$lockstep" train -q $common -n 2 --parallel.zero=3 --run.dir=run --debug.non_finite=4:$rank:1:$weight.grad >out.txt 2>err.txt &
+    launcher=$!
+    for i in $(seq 100000); do
+        grep -q "first: element" run/log/rank_000$rank.log 2>/dev/null && break
+        kill -0 $launcher 2>/dev/null || break
+    done
+    victim=$(rank $rank)
+    [ -z "$victim" ] || kill -KILL "$victim" 2>/dev/null
+    wait $launcher
+    code=$?
+    launcher=
+    [ $code -eq 1 ] && grep -q "^lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element " err.txt || bad "rank $rank killed: exit $code: $(cat err.txt)"
+    grep -q "first: element .* on rank $rank" run/log/rank_000$((1 - rank)).log || bad "the other rank's log: $(tail -n 1 run/log/rank_000$((1 - rank)).log)"
+    "$lockstep" doctor run >out.txt || bad "doctor"
+    grep -q "^failed in step 4: rank $rank: step 4: the gradient norm is NaN" out.txt || bad "doctor: $(tail -n 2 out.txt)"
+done
+
+# Under mpirun too it is one line of one rank.
+folder=$(dirname "$lockstep")
+for kind in openmpi mpich; do
+    command -v "mpirun.$kind" >/dev/null && [ -f "$folder/lockstep_$kind.so" ] || continue
+    for rank in 0 1; do
+        rm -rf run
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout -k 5 120 "mpirun.$kind" -n 2 "$lockstep" train -q $common \
+            --run.dir=run --debug.non_finite=4:$rank:1:$weight.grad >out.txt 2>err.txt && bad "$kind: exit 0"
+        [ "$(cat out.txt err.txt | grep -c 'lockstep train: ')" -eq 1 ] && grep -q "lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element .* on rank $rank" out.txt err.txt ||
+            bad "$kind, rank $rank: $(cat out.txt err.txt)"
+    done
+done
+
 # Without a fault, from values that grow: also a parameter of a run, and no more than ten steps are skipped.
 "$lockstep" train $common --run.dir=grown --train.steps=40 --optim.lr=1e6 --optim.schedule=constant --train.non_finite=skip --checkpoint.every=0 >out.txt 2>err.txt &&
     bad "a run that skips for ever ends well"

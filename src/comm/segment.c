@@ -284,6 +284,15 @@ const char *segment_verdict(const struct segment *s)
     return by ? s->cell[by - 1].message : NULL;
 }
 
+const char *segment_named(const struct segment *s, int *rank)
+{
+    int32_t by = atomic_load(&s->control->verdict);
+
+    if (by == 0 || by > s->control->n || s->cell[by - 1].status == LS_EPEER || s->cell[by - 1].status == LS_ETIMEOUT) return NULL;
+    *rank = by - 1;
+    return s->cell[by - 1].message;
+}
+
 bool segment_has_left(const struct segment *s, int rank)
 {
     uint32_t joined = atomic_load(&s->cell[rank].joined);

@@ -27,5 +27,7 @@ void      segment_note_continued(struct segment *s, int rank);
 bool      segment_has_left(const struct segment *s, int rank);
 /* What ended the job's communication, or NULL: the line of transport.fail(), whoever called it. */
 const char *segment_verdict(const struct segment *s);
+/* The same where a rank named something of its own, not a peer that failed: "rank 1: out of memory"; *rank: which. */
+const char *segment_named(const struct segment *s, int *rank);
 
 #endif

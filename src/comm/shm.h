@@ -19,13 +19,13 @@
 #include "comm/transport.h"
 
 enum {
-    SEGMENT_VERSION = 2,
+    SEGMENT_VERSION = 3,
     SHM_RANKS_MOST  = 512,
     SHM_LINE        = 64,           /* a cache line; what two ranks write lies on two of them */
     SHM_PAGE        = 4096,
     SHM_HUGE        = 2 << 20,
     CELLS_AT        = SHM_PAGE,
-    MESSAGE_MOST    = 512,
+    MESSAGE_MOST    = 1024,
 };
 
 struct control {

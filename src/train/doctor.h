@@ -52,7 +52,7 @@ ls_status   doctor_open(const char *run, struct doctor *out);
 void        doctor_close(struct doctor *d);
 /* "running", "starting" (it has no ring yet), "stopped", "finished", "failed", "dead" (without a word), "unknown", "never started" */
 const char *doctor_state(const struct doctor *d, int rank);
-/* "finished at step 200 of 200, exit 0", "failed at step 12: rank 2 was killed by signal 9 (Killed);
+/* "finished at step 200 of 200, exit 0", "failed in step 13: rank 2 was killed by signal 9 (Killed);
  * exit 3". False: the run is not over. */
 bool        doctor_outcome(const struct doctor *d, struct text *out);
 /* "training for 3.2 s, step 41 of 200, 1234 tokens/s, last step 0.3 s ago" of a rank that lives; of one that ended, "step 41 of 200". */

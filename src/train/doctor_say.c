@@ -1,6 +1,7 @@
 /* doctor_say.c - a finding, a rank's progress and a run's end, in one sentence each. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 #include "base/base.h"
 #include "train/doctor.h"
 
@@ -188,16 +189,26 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
     if (!lives && !doctor_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
 }
 
-static uint64_t last_step(const struct doctor *d, uint64_t *steps)
+/* "in step 13" of a rank that has 12 of them behind it and trains; "at step 12" where it saves or evaluates what that step made. */
+static void put_step(const struct doctor *d, int rank, struct text *out)
 {
-    uint64_t step = 0;
+    const struct calls_status *s = status_of(d, rank);
+    bool inside = s && strcmp(s->doing, "training") == 0 && s->step < s->steps;
+
+    text_put(out, inside ? "in step %" PRIu64 : "at step %" PRIu64, s ? s->step + inside : 0);
+}
+
+/* The one of some ranks (NULL: of all) that came least far, or farthest. */
+static int find_step(const struct doctor *d, const bool *of, bool least)
+{
+    int found = -1;
 
     for (int i = 0; i < d->ranks; i++) {
-        if (!status_of(d, i)) continue;
-        step = MAX(step, status_of(d, i)->step);
-        *steps = MAX(*steps, status_of(d, i)->steps);
+        if ((of && !of[i]) || !status_of(d, i)) continue;
+        uint64_t step = status_of(d, i)->step, best = found < 0 ? 0 : status_of(d, found)->step;
+        if (found < 0 || (least ? step < best : step > best)) found = i;
     }
-    return step;
+    return MAX(found, 0);
 }
 
 /* The rank whose failure counts: one that blames nobody else (exit code 3 does) before one that does; -1: none failed. */
@@ -219,31 +230,45 @@ static int select_silent(const struct doctor *d, bool *out)
     return count_of(out, d->ranks);
 }
 
+static void put_failure(const struct doctor *d, int failed, const bool *silent, int n, struct text *out)
+{
+    if (d->launched && d->code != 0) {
+        text_put(out, "failed ");
+        put_step(d, n > 0 ? find_step(d, silent, true) : failed >= 0 ? failed : find_step(d, NULL, false), out);
+        text_put(out, ": %s; exit %d", d->line, d->code);
+    } else if (n > 0) {
+        bool gone = launcher_gone(d);
+
+        if (gone) text_put(out, "the launcher, process %" PRId64 ", was killed ", d->launcher);
+        else put_ranks(out, silent, d->ranks);
+        text_put(out, gone ? "" : " ended without a word ");
+        put_step(d, find_step(d, silent, false), out);
+        text_put(out, gone ? ", and " : ": killed, or the machine was restarted");
+        if (gone) put_ranks(out, silent, d->ranks);
+        text_put(out, gone ? " ended with it" : "");
+    } else {
+        text_put(out, "failed ");
+        put_step(d, failed, out);
+        text_put(out, ": ");
+        if (d->ranks > 1 && status_of(d, failed)->code != 3) text_put(out, "rank %d: ", failed);
+        text_put(out, "%s; exit %d", status_of(d, failed)->why, (int)status_of(d, failed)->code);
+    }
+}
+
 bool doctor_outcome(const struct doctor *d, struct text *out)
 {
     bool silent[d->ranks];
     int n = select_silent(d, silent), failed = failed_rank(d);
-    uint64_t steps = 0, step = last_step(d, &steps);
 
     for (int i = 0; i < d->ranks && !d->launched; i++)
         if (!doctor_ended(d, i) && !doctor_silent(d, i) && !(launcher_gone(d) && d->patient[i].life == LIFE_NONE)) return false;
-    if (d->launched && d->code != 0) {
-        text_put(out, "failed at step %" PRIu64 ": %s; exit %d", step, d->line, d->code);
-    } else if (n > 0 && launcher_gone(d)) {
-        text_put(out, "the launcher, process %" PRId64 ", was killed at step %" PRIu64 ", and ", d->launcher, step);
-        put_ranks(out, silent, d->ranks);
-        text_put(out, " ended with it");
-    } else if (n > 0) {
-        put_ranks(out, silent, d->ranks);
-        text_put(out, " ended without a word at step %" PRIu64 ": killed, or the machine was restarted", step);
-    } else if (failed >= 0) {
-        text_put(out, "failed at step %" PRIu64 ": ", step);
-        if (d->ranks > 1 && status_of(d, failed)->code != 3) text_put(out, "rank %d: ", failed);
-        text_put(out, "%s; exit %d", status_of(d, failed)->why, (int)status_of(d, failed)->code);
+    if ((d->launched && d->code != 0) || n > 0 || failed >= 0) {
+        put_failure(d, failed, silent, n, out);
     } else {
-        const struct calls_status *s = status_of(d, 0);
+        const struct calls_status *first = status_of(d, 0), *last = status_of(d, find_step(d, NULL, false));
 
-        text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", s && s->why[0] ? s->why : "finished", step, steps);
+        text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", first && first->why[0] ? first->why : "finished", last ? last->step : 0,
+                 last ? last->steps : 0);
     }
     return true;
 }

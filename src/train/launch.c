@@ -14,40 +14,11 @@
 #include "base/mem.h"
 #include "comm/segment.h"
 #include "train/launch_child.h"
-#include "train/launch_lines.h"
-#include "train/launch_stops.h"
-#include "train/launch_strays.h"
+#include "train/launch_job.h"
 #include "train/stop.h"
 
-enum { EXIT_PEER = 3, REPORT_ROOM = LINE_MOST + 256 };
 static const double GRACE = 1;   /* seconds that ranks have to leave by themselves after the first failure */
 static const double ABSENT = 1;  /* seconds late from a sleep: the launcher itself was stopped */
-
-struct child {
-    int   code, signal;         /* how it ended */
-    bool  by_us;                /* killed because of another */
-    struct voice voice;
-};
-
-struct job {
-    const struct launch *launch;
-    struct segment *segment;
-    struct child   *child;
-    pid_t          *pid;        /* [n]; 0: not there (any more) */
-    struct stop    *stop;       /* [n] */
-    struct pollfd  *polled;     /* signals, console, then two a rank */
-    int             n, started, left;  /* left: alive */
-    int             failed;     /* the rank whose failure counts; -1 */
-    int             overdue;    /* the rank that was stopped for too long; -1 */
-    double          deadline;   /* of the grace; 0: no failure yet */
-    int             leave;      /* the signal that asked to leave and was passed on */
-    bool            killed, forced;  /* everybody was killed; because of a second signal */
-    int             signals;    /* signalfd */
-    sigset_t        mask_before;
-    struct sigaction pipe_before, child_before;
-    struct strays   strays;
-    struct console  console;
-};
 
 /* ---- to all ranks ---- */
 
@@ -75,28 +46,6 @@ static void kill_all(struct job *j)
 
 /* ---- ends of ranks ---- */
 
-static char *how_it_ended(const struct child *c, char out[96])
-{
-    if (c->signal) snprintf(out, 96, "was killed by signal %d (%s)", c->signal, strsignal(c->signal));
-    else snprintf(out, 96, "left with exit code %d", c->code);
-    return out;
-}
-
-static void put_ends(const struct job *j)
-{
-    for (int i = 0; j->launch->ends && i < j->n; i++) {
-        const struct child *c = &j->child[i];
-        int stopped = j->stop[i].signal;
-        char how[96], *to = j->launch->ends[i];
-
-        if (stopped) snprintf(to, LAUNCH_END, "was stopped by signal %d (%s), then killed", stopped, strsignal(stopped));
-        else snprintf(to, LAUNCH_END, "%s%s", how_it_ended(c, how), c->by_us ? " by the launcher" : "");
-    }
-}
-
-static bool failed(const struct child *c) { return !c->by_us && (c->signal || c->code); }
-static bool blames_another(const struct child *c) { return !c->signal && c->code == EXIT_PEER; }
-
 /* A rank that is stopped can't speak for itself. What is known when ranks are killed stays. */
 static void look_for_stops(struct job *j)
 {
@@ -119,14 +68,14 @@ static void tell_gone(struct job *j, int i)
     const struct child *c = &j->child[i];
     char how[96], line[160];
 
-    snprintf(line, sizeof line, "%s%s", how_it_ended(c, how), failed(c) ? "" : " while others needed it");
+    snprintf(line, sizeof line, "%s%s", child_ended(c, how), child_failed(c) ? "" : " while others needed it");
     segment_note_gone(j->segment, i, line);
 }
 
 static void note_failure(struct job *j, int i)
 {
     tell_gone(j, i);
-    if (j->failed < 0 || (blames_another(&j->child[j->failed]) && !blames_another(&j->child[i]))) j->failed = i;
+    if (j->failed < 0 || (child_blames(&j->child[j->failed]) && !child_blames(&j->child[i]))) j->failed = i;
     if (j->deadline == 0) j->deadline = base_now() + GRACE;
 }
 
@@ -143,7 +92,7 @@ static void bury(struct job *j, int i, const siginfo_t *info)
     if (info->si_code == CLD_EXITED) c->code = info->si_status;
     else c->signal = info->si_status;
     if (c->signal != SIGKILL) c->by_us = false;
-    if (failed(c)) note_failure(j, i);
+    if (child_failed(c)) note_failure(j, i);
     else if (!c->by_us && !segment_has_left(j->segment, i)) tell_gone(j, i);
     if (j->deadline > 0 && only_stopped_left(j)) j->deadline = base_now();  /* nobody to wait for */
     voice_finish(&c->voice, &j->console);
@@ -336,100 +285,6 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
     return LS_OK;
 }
 
-/* ---- the one line ---- */
-
-/* What a report says behind "lockstep COMMAND: ", without its own rank in front; NULL when there is none. */
-static const char *report_of(const struct child *c)
-{
-    const char *colon = c->voice.held[0] ? strstr(c->voice.held, ": ") : NULL;
-    char rank[24];
-
-    if (!colon) return NULL;
-    int length = snprintf(rank, sizeof rank, "rank %d: ", c->voice.rank);
-    return strncmp(colon + 2, rank, (size_t)length) == 0 ? colon + 2 + length : colon + 2;
-}
-
-static void put_stopped(const struct job *j, char out[REPORT_ROOM])
-{
-    size_t at = strlen(out);
-
-    for (int i = 0; i < j->n && at < REPORT_ROOM - 1; i++) {
-        int stopped = j->stop[i].signal;
-        char said[48];
-
-        snprintf(said, sizeof said, "rank %d was stopped by signal", i);
-        if (stopped && !strstr(out, said)) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; %s %d (%s)", said, stopped, strsignal(stopped));
-    }
-}
-
-static bool names_rank(const char *text, int rank)
-{
-    char name[2][24];
-
-    snprintf(name[0], sizeof name[0], "rank %d:", rank);
-    snprintf(name[1], sizeof name[1], "rank %d,", rank);
-    return strstr(text, name[0]) || strstr(text, name[1]);
-}
-
-/* Whoever is named by the report that came first, and failed too, is the one. */
-static void follow_blame(struct job *j)
-{
-    const char *text = report_of(&j->child[j->failed]);
-    int first = j->failed;
-
-    for (int i = 0; text && i < j->n; i++)
-        if (i != first && failed(&j->child[i]) && report_of(&j->child[i]) && names_rank(text, i)) j->failed = i;
-}
-
-/* A verdict on another names that one; any other report gets its rank in front. */
-static void put_report(const struct job *j, char out[REPORT_ROOM])
-{
-    const struct child *c = &j->child[j->failed];
-    const char *text = report_of(c), *verdict = segment_verdict(j->segment);
-    char how[96];
-
-    if (j->failed == j->overdue) snprintf(out, REPORT_ROOM, "%s", verdict);
-    else if (text && blames_another(c)) snprintf(out, REPORT_ROOM, "%s", text);
-    else if (text && !c->signal) snprintf(out, REPORT_ROOM, "rank %d: %s", j->failed, text);
-    else if (blames_another(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
-    else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, how_it_ended(c, how));
-    if (blames_another(c) || j->failed == j->overdue) put_stopped(j, out);
-}
-
-/* Failures of others that were no consequence of this one. */
-static void show_others(struct job *j)
-{
-    const char *text = report_of(&j->child[j->failed]);
-
-    for (int i = 0; i < j->n; i++) {
-        struct child *c = &j->child[i];
-        const char *its = report_of(c);
-
-        if (i == j->failed || !failed(c) || blames_another(c)) continue;
-        if (its && names_rank(its, j->failed)) continue;  /* it says whose fault it was */
-        if (!its || !text || strcmp(its, text) != 0) voice_release_held(&c->voice, &j->console);
-    }
-}
-
-static int settle(struct job *j)
-{
-    char report[REPORT_ROOM];
-
-    if (j->failed >= 0) {
-        follow_blame(j);
-        const struct child *c = &j->child[j->failed];
-
-        put_report(j, report);
-        show_others(j);
-        ls_fail(LS_EPEER, "%s", report);
-        return !c->signal ? c->code : c->signal == j->leave ? 128 + c->signal : EXIT_PEER;
-    }
-    if (!j->forced) return 0;
-    ls_fail(LS_EPEER, "all ranks were killed: a second signal asked for the end, the first was %d (%s)", j->leave,
-            strsignal(j->leave));
-    return 128 + j->leave;
-}
-
 /* ---- from start to end ---- */
 
 static ls_status run(struct job *j, cpu_set_t *shares, int *code)
@@ -441,8 +296,8 @@ static ls_status run(struct job *j, cpu_set_t *shares, int *code)
     if (st != LS_OK) kill_all(j);
     bury_dead(j);
     while (j->left > 0) look(j);
-    int result = settle(j);
-    put_ends(j);
+    int result = report_settle(j);
+    report_ends(j);
     console_flush(&j->console, true);
     if (result) console_wipe(&j->console);
     if (st != LS_OK) return ls_fail(st, "%s", message);

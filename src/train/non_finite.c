@@ -88,9 +88,10 @@ ls_status step_find_non_finite(struct step *s, uint64_t index, int *rank, char o
     if (s->ranks.comm) LS_TRY(ls_all_reduce(s->ranks.comm, &first, &first, 1, LS_I64, LS_MAX, NULL));
     *rank = (int)(-first & (((int64_t)1 << BITS_RANK) - 1));
     if (key == -first) describe(s, &f, out);
-    if (!s->ranks.comm) return LS_OK;
-    LS_TRY(ls_broadcast(s->ranks.comm, out, NON_FINITE_ROOM, LS_U8, *rank, NULL));
-    /* A rank that leaves ends the calls of the others, so none leaves before all have the text. Past that a failed barrier changes nothing. */
-    ls_barrier(s->ranks.comm);
     return LS_OK;
+}
+
+ls_status step_share_non_finite(struct step *s, int rank, char text[NON_FINITE_ROOM])
+{
+    return s->ranks.comm ? ls_broadcast(s->ranks.comm, text, NON_FINITE_ROOM, LS_U8, rank, NULL) : LS_OK;
 }

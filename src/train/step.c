@@ -127,7 +127,7 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     int64_t counted, own;
 
     LS_TRY(count_targets(s, &counted, &own));
-    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index);
+    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index + 1);
     ls_store_zero_grad(s->store);
     a.denominator = (float)(s->mean_of_means ? own : counted);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);

@@ -64,6 +64,8 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm);
  * *rank the rank that computed it, the same on all ranks (non_finite.c). Parameters and optimizer state are as they were. Collective. */
 enum { NON_FINITE_ROOM = 512 };
 ls_status step_find_non_finite(struct step *s, uint64_t index, int *rank, char out[NON_FINITE_ROOM]);
+/* The text of `rank` on all ranks. */
+ls_status step_share_non_finite(struct step *s, int rank, char text[NON_FINITE_ROOM]);
 /* Forward and backward of the step's micro-batches, after step_gradients() and with the same numbers. */
 ls_status step_run_again(struct step *s, uint64_t index);
 

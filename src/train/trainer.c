@@ -113,6 +113,31 @@ static void note_axes(const struct trainer *t, struct metrics *m, const double *
         if (m->axis[a] >= 0) m->axis[a] -= before[a];
 }
 
+/* The job ends with this thread's message, which is named on all ranks, and for the launcher, before any of them leaves: it survives this
+ * rank. Then it is in its log. */
+static ls_status name_cause(const struct trainer *t, ls_status st)
+{
+    char line[1024];
+
+    snprintf(line, sizeof line, "%s", ls_errmsg());
+    if (t->ranks.comm) comm_fail(t->ranks.comm, st);
+    log_line(LOG_DEBUG, "%s", line);
+    return ls_fail(st, "%s", line);
+}
+
+/* Rank `rank` names the cause: its line, which ends the job, comes in the place of a message that it never sends. */
+static ls_status take_cause(const struct trainer *t, int rank)
+{
+    char line[1024], own[24], none;
+    ls_status st = ls_recv(t->ranks.comm, &none, 1, LS_U8, rank, NULL);
+
+    ASSERT(st != LS_OK);
+    if (st == LS_EPEER || st == LS_ETIMEOUT) return st;  /* it was killed before it could */
+    snprintf(line, sizeof line, "%s", ls_errmsg());
+    size_t front = (size_t)snprintf(own, sizeof own, "rank %d: ", rank);
+    return ls_fail(st, "stopped by %s%s", strncmp(line, own, front) == 0 ? "" : own, line);
+}
+
 /* What to do with a step whose loss or norm is not finite; its parameters and state are as before. st and its message: which of the two. */
 static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 {
@@ -128,12 +153,15 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
     m->skipped = skip;
     t->all_skipped += skip;
     calls_skipped(t->all_skipped);
-    if (skip) return ls_fail(LS_OK, "%s: the update is skipped; first: %s", what, t->non_finite);
-    if (rank != t->ranks.rank) return ls_fail(st, "%s: stopped by rank %d, which names the value", what, rank);
+    if (skip) {
+        LS_TRY(step_share_non_finite(&t->step, rank, t->non_finite));
+        return ls_fail(LS_OK, "%s: the update is skipped; first: %s", what, t->non_finite);
+    }
+    if (rank != t->ranks.rank) return take_cause(t, rank);
     if (t->skipped) snprintf(row, sizeof row, ", %d steps in a row", t->skipped);
     if (t->saved_step != UINT64_MAX) snprintf(kept, sizeof kept, ", the checkpoint of step %" PRIu64 " is intact", t->saved_step);
-    return ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row,
-                   t->non_finite, kept);
+    ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row, t->non_finite, kept);
+    return name_cause(t, st);
 }
 
 /* Fetch, gradients, update, with the times of each; exposed communication is taken out of the part that it was in. */
