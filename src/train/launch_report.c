@@ -74,18 +74,36 @@ static void follow_blame(struct job *j)
         if (i != first && child_failed(&j->child[i]) && report_of(&j->child[i]) && names_rank(text, i)) j->failed = i;
 }
 
+/* "rank 2 was killed by signal 9 (Killed)", "ranks 1, 3 were killed by ..": of all that the same signal ended, unless it was ours. */
+static void put_end(const struct job *j, char out[REPORT_ROOM])
+{
+    const struct child *c = &j->child[j->failed];
+    size_t at = 0;
+    char how[96];
+    int n = 0;
+
+    for (int i = 0; i < j->n; i++) n += c->signal && child_failed(&j->child[i]) && j->child[i].signal == c->signal;
+    if (n < 2) {
+        snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, child_ended(c, how));
+        return;
+    }
+    for (int i = 0; i < j->n && at < REPORT_ROOM - 64; i++)
+        if (child_failed(&j->child[i]) && j->child[i].signal == c->signal)
+            at += (size_t)snprintf(out + at, REPORT_ROOM - at, "%s%d", at ? ", " : "ranks ", i);
+    snprintf(out + at, REPORT_ROOM - at, " were killed by signal %d (%s)", c->signal, strsignal(c->signal));
+}
+
 /* A verdict on another names that one; any other report gets its rank in front. */
 static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
     const struct child *c = &j->child[j->failed];
     const char *text = report_of(c), *verdict = segment_verdict(j->segment);
-    char how[96];
 
     if (j->failed == j->overdue) snprintf(out, REPORT_ROOM, "%s", verdict);
     else if (text && child_blames(c)) snprintf(out, REPORT_ROOM, "%s", text);
     else if (text && !c->signal) snprintf(out, REPORT_ROOM, "rank %d: %s", j->failed, text);
     else if (child_blames(c) && verdict) snprintf(out, REPORT_ROOM, "%s", verdict);
-    else snprintf(out, REPORT_ROOM, "rank %d %s", j->failed, child_ended(c, how));
+    else put_end(j, out);
     if (child_blames(c) || j->failed == j->overdue) put_stopped(j, out);
 }
 

@@ -1,0 +1,90 @@
+#!/bin/sh
+# test_blame.sh LOCKSTEP TESTS - the launcher's line names what failed first, never a rank that failed because of it: ranks killed in
+# start-up, between steps and in a save, one and two at a time; a rank that ends by itself; a rank that has no memory.
+set -u
+lockstep=$1
+. "$2/script.sh"
+
+tiny="--data.text=text.txt --data.seq_len=16 --train.global_batch=8 --optim.warmup=5 --launch.threads=1 --precision.compute=fp32
+      --train.steps=1000000 --checkpoint.keep=1 --run.measure_peak=off --train.eval_every=0 --model.preset=llama-tiny --model.layers=2"
+dp="--parallel.zero=1 -n 4"
+tp="--parallel.tp=2 -n 4"
+pp="--parallel.pp=2 --train.accumulate=2 -n 4"
+startup=
+steps=
+saving="--checkpoint.every=1"
+
+reached() {
+    case $1 in
+    startup) [ -n "$(rank 3)" ] ;;
+    saving) ls -d $run/checkpoints/step_*.tmp >/dev/null 2>&1 ;;
+    steps) [ -f $run/metrics.jsonl ] && [ "$(wc -l <$run/metrics.jsonl)" -ge 3 ] ;;
+    esac
+}
+
+# start LAYOUT PHASE: a run that has come there.
+start() {
+    "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
+    launcher=$!
+    for i in $(seq 6000); do
+        reached $2 && return
+        kill -0 $launcher 2>/dev/null || return
+        case $2 in steps) sleep 0.01 ;; esac
+    done
+}
+
+# ended CODE PATTERN: the launcher's one line.
+ended() {
+    wait $launcher
+    got=$?
+    launcher=
+    [ $got -eq "$1" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "$2" err.txt || bad "$run: exit $got, not $1 with '$2': $(cat err.txt)"
+}
+
+# Processes that stand still: so none of them ends before it is killed, and the launcher sees all ends at once.
+suspend() {
+    kill -STOP "$@"
+    for pid; do
+        for i in $(seq 6000); do grep -q '^State:.T' "/proc/$pid/status" && break; sleep 0.005; done
+    done
+}
+
+# killed LAYOUT PHASE RANKS LINE: at once.
+killed() {
+    run=$(echo "killed$1$2$3" | tr ' ' _)
+    start $1 $2
+    victims=
+    for victim in $3; do victims="$victims $(rank $victim)"; done
+    suspend $victims $launcher
+    kill -KILL $victims
+    kill -CONT $launcher
+    ended 3 "^lockstep train: $4 killed by signal 9 (Killed)$"
+}
+
+for layout in dp tp pp; do
+    for phase in startup steps saving; do
+        killed $layout $phase 2 "rank 2 was"
+        killed $layout $phase "1 3" "ranks 1, 3 were"
+    done
+done
+
+# ---- a rank that ends by itself: its own line, with its rank, and its own code ----
+for layout in dp tp pp; do
+    run=alone$layout
+    mkdir -p $run/log/rank_0002.log
+    start $layout startup
+    ended 1 "^lockstep train: rank 2: .*log/rank_0002.log: cannot open the log"
+done
+
+# ---- a rank that has no memory left in start-up: the others lose it, and say nothing ----
+if command -v prlimit >/dev/null; then
+    for layout in dp tp pp; do
+        run=memory$layout
+        start $layout startup
+        prlimit --pid "$(rank 2)" --data=1000000 || bad "$run: no limit"
+        ended 1 "^lockstep train: rank 2: .*memory"
+    done
+fi
+
+[ $failures -eq 0 ] && say "test_blame: all good"
+exit $((failures > 0))
