@@ -15,6 +15,15 @@ failures=0
 say() { printf '%s\n' "$*"; }
 bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
+# json PATH...: values of the JSON on standard input, a line for each of its lines (tests/json_get.c).
+json() { "${lockstep%/*}/json_get" "$@"; }
+
+# What a checkpoint's files of tensors hold: their content hashes, of both kinds or of one (parameters, optimizer). $2: the kind.
+hashes() {
+    "$lockstep" ckpt inspect "$1" --json | json 'files[].name' 'files[].hash' | grep -E "^${2:-(parameters|optimizer)}_" | sed 's/.* //'
+}
+same_bits() { [ -n "$(hashes "$1")" ] && [ "$(hashes "$1")" = "$(hashes "$2")" ] || bad "$2 does not have the bits of $1"; }
+
 # The ranks that $launcher started, in their order; rank N.
 ranks() { tr ' ' '\n' <"/proc/$launcher/task/$launcher/children" 2>/dev/null | grep .; }
 rank() { ranks | sed -n "$(($1 + 1))p"; }

@@ -4,14 +4,14 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-field() { sed "s/.*\"$1\":\([^,}]*\).*/\1/" out.txt; }
+field() { json "$1" <out.txt; }
 # near A B BOUND: |A - B| <= BOUND
 near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(d <= e && -d <= e && a != "" && b != "") }'; }
 
 tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1 --precision.compute=fp32"
 expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --train.eval_every=3 --checkpoint.every=3
-at3=$(sed -n 3p run/metrics.jsonl | sed 's/.*"val_loss":\([^,}]*\).*/\1/')
-at6=$(sed -n 6p run/metrics.jsonl | sed 's/.*"val_loss":\([^,}]*\).*/\1/')
+at3=$(sed -n 3p run/metrics.jsonl | json val_loss)
+at6=$(sed -n 6p run/metrics.jsonl | json val_loss)
 
 # ---- the run's validation loss, whatever the layout ----
 expect 0 '"loss":' eval run --json --launch.threads=1

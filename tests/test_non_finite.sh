@@ -8,7 +8,6 @@ lockstep=$1
 common="--data.text=text.txt --model.preset=llama-tiny --data.seq_len=16 --train.global_batch=8 --train.accumulate=2 --train.steps=6 --train.eval_every=0
         --train.eval_batches=1 --optim.warmup=2 --launch.threads=1 --precision.compute=fp32 --checkpoint.every=1 --checkpoint.keep=9"
 weight=model.layers.1.mlp.up_proj.weight
-hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' | sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
 
 # stopped WORDS OPTIONS...: exit 1, one line that has the words, checkpoint 3 the newest.
 stopped() {

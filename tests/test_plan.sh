@@ -71,7 +71,7 @@ plan 0 "8 ranks on each machine, all like this one" --model.preset=llama-tiny --
 
 # ---- the limit is a rank's share ----
 
-limit() { "$lockstep" plan --model.preset=llama-tiny --data.seq_len=32 --json "$@" | sed -n 's/.*"limit":\([0-9]*\).*/\1/p'; }
+limit() { "$lockstep" plan --model.preset=llama-tiny --data.seq_len=32 --json "$@" | json limit; }
 one=$(limit) eight=$(limit --parallel.dp=8) machines=$(limit --parallel.dp=8 --machine 1)
 if [ "$one" -gt 0 ]; then
     [ $((eight * 4)) -lt "$one" ] && [ $((eight * 16)) -gt "$one" ] || bad "one of 8 ranks may hold $eight of $one bytes"
@@ -87,8 +87,8 @@ plan 0 "nothing that was tried" --model.preset=llama-tiny --data.seq_len=32 --ru
 
 # A plan that is given what fits, fits.
 "$lockstep" plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json >out.txt
-fix=$(sed -n 's/.*"what_fits":\[{"options":"\([^"]*\)".*/\1/p' out.txt)
-[ -n "$fix" ] || bad "nothing fits: $(cat out.txt)"
+fix=$(json 'what_fits[0].options' <out.txt)
+[ "$fix" != none ] || bad "nothing fits: $(cat out.txt)"
 plan 0 '"fits":true' --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json $fix
 
 # ---- train refuses the same, in one line for all ranks ----

@@ -25,7 +25,7 @@ expect 1 "absent.txt: cannot open" train absent.txt --run.dir=bad
 # ---- ckpt list ----
 expect 0 "val_loss" ckpt list run
 [ "$(wc -l <out.txt)" -eq 3 ] || bad "not a head and two checkpoints: $(cat out.txt)"
-loss=$(tail -n 1 run/metrics.jsonl | sed 's/.*"loss":\([0-9.]*\).*/\1/')
+loss=$(tail -n 1 run/metrics.jsonl | json loss)
 tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  complete  *dp 1" || bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
 expect 0 "verified" ckpt list run/checkpoints --verify
 expect 0 "tp 2" ckpt list run2

@@ -10,12 +10,13 @@ common="--data.text=text.txt --model.preset=llama-tiny --data.seq_len=64 --train
 
 # sums FILE: every line's parts are 0 or more and add up to step_seconds within a thousandth.
 sums() {
-    sed 's/.*"step_seconds":\([^,]*\),.*"time":{\([^}]*\)}.*/\1 \2/; s/"[a-z]*"://g; s/,/ /g' "$1" | awk '
+    json step_seconds time.compute time.exposed time.bubble time.optimizer time.data time.other <"$1" | awk '
+        /none/ { wrong = 1 }
         { sum = 0; for (i = 2; i <= NF; i++) { sum += $i; if ($i < 0) wrong = 1 } }
         NF != 7 || sum < 0.999 * $1 || sum > 1.001 * $1 { wrong = 1 }
         END { exit wrong || NR != 4 }' || bad "$1: the parts are not the step: $(tail -n 1 "$1")"
 }
-part() { tail -n 1 "$1" | sed "s/.*\"time\":{[^}]*\"$2\":\([^,}]*\).*/\1/"; }
+part() { tail -n 1 "$1" | json "time.$2"; }
 positive() { part "$1" "$2" | awk '{ exit !($1 > 0) }' || bad "$1: $2 is $(part "$1" "$2")"; }
 zero() { part "$1" "$2" | awk '{ exit !($1 == 0) }' || bad "$1: $2 is $(part "$1" "$2")"; }
 
