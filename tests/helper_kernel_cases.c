@@ -441,6 +441,8 @@ void mul_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void scale_cases(struct gen *g) { pointwise(g, 1, 1, 2); }
 void unary_cases(struct gen *g) { pointwise(g, 1, 1, 4); }
 void unary_grad_cases(struct gen *g) { pointwise(g, 2, 1, 4); }
+void relu_squared_cases(struct gen *g) { pointwise(g, 1, 1, 1); }
+void relu_squared_grad_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void swiglu_cases(struct gen *g) { pointwise(g, 2, 1, 1); }
 void swiglu_grad_cases(struct gen *g) { pointwise(g, 3, 2, 1); }
 void mse_grad_cases(struct gen *g) { pointwise(g, 2, 1, 1); }

@@ -77,6 +77,7 @@ static void (*const generators[OPS])(struct gen *g) = {
     [OP_LINEAR] = linear_cases, [OP_LINEAR_DX] = linear_cases, [OP_LINEAR_DW] = linear_cases,
     [OP_BIAS_GRAD] = bias_grad_cases, [OP_MATMUL] = matmul_cases, [OP_ADD] = add_cases, [OP_MUL] = mul_cases,
     [OP_SCALE] = scale_cases, [OP_UNARY] = unary_cases, [OP_UNARY_GRAD] = unary_grad_cases,
+    [OP_RELU_SQUARED] = relu_squared_cases, [OP_RELU_SQUARED_GRAD] = relu_squared_grad_cases,
     [OP_SWIGLU] = swiglu_cases, [OP_SWIGLU_GRAD] = swiglu_grad_cases, [OP_SOFTMAX] = softmax_cases,
     [OP_SOFTMAX_GRAD] = softmax_cases, [OP_LAYER_NORM] = norm_cases, [OP_LAYER_NORM_DX] = norm_cases,
     [OP_LAYER_NORM_DW] = norm_cases, [OP_RMS_NORM] = norm_cases, [OP_RMS_NORM_DX] = norm_cases,

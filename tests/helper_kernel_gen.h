@@ -61,6 +61,8 @@ void norms_cases(struct gen *g);
 void pad_cases(struct gen *g);
 void pool_cases(struct gen *g);
 void reduce_cases(struct gen *g);
+void relu_squared_cases(struct gen *g);
+void relu_squared_grad_cases(struct gen *g);
 void rope_cases(struct gen *g);
 void rope_table_cases(struct gen *g);
 void route_cases(struct gen *g);

@@ -88,6 +88,7 @@ static ls_value scale(ls_program *p) { return ls_scale(p, PARAM("x", 3, 3), -1.7
 static ls_value relu(ls_program *p) { return ls_relu(p, PARAM("x", 3, 5)); }
 static ls_value gelu_tanh(ls_program *p) { return ls_gelu_tanh(p, ls_scale(p, PARAM("x", 3, 5), 3)); }
 static ls_value gelu_erf(ls_program *p) { return ls_gelu_erf(p, ls_scale(p, PARAM("x", 3, 5), 3)); }
+static ls_value relu_squared(ls_program *p) { return ls_relu_squared(p, PARAM("x", 3, 7)); }
 static ls_value silu(ls_program *p) { return ls_silu(p, ls_scale(p, ls_transpose(p, PARAM("x", 3, 5), 0, 1), 3)); }
 static ls_value swiglu(ls_program *p) { return ls_swiglu(p, PARAM("g", 3, 5), PARAM("u", 3, 5)); }
 static ls_value swiglu_halves(ls_program *p)
@@ -359,7 +360,7 @@ static const struct gradient_case cases[] = {
     CASE(linear), CASE(linear_row), CASE(linear_views), CASE(linear_twice), CASE(linear_computed), CASE(matmul),
     CASE(matmul_views), CASE(matmul_square), CASE(add), CASE(add_bias), CASE(add_rows), CASE(add_one),
     CASE(add_one_computed), CASE(add_itself), CASE(mul), CASE(mul_itself), CASE(scale), CASE(relu), CASE(gelu_tanh),
-    CASE(gelu_erf), CASE(silu), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
+    CASE(gelu_erf), CASE(silu), CASE(relu_squared), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
     CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(attention), CASE(attention_full),
     CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),

@@ -45,6 +45,7 @@ ls_value ls_relu(ls_program *p, ls_value x);
 ls_value ls_gelu_tanh(ls_program *p, ls_value x);                       /* x/2 (1 + tanh(sqrt(2/pi)(x + 0.044715 x^3))) */
 ls_value ls_gelu_erf(ls_program *p, ls_value x);                        /* x/2 (1 + erf(x / sqrt 2)) */
 ls_value ls_silu(ls_program *p, ls_value x);                            /* x / (1 + exp(-x)) */
+ls_value ls_relu_squared(ls_program *p, ls_value x);                    /* max(x, 0)^2 (So et al. 2021) */
 ls_value ls_swiglu(ls_program *p, ls_value gate, ls_value up);          /* silu(gate) * up */
 /* Elements are kept with probability 1-p and scaled by 1/(1-p); the mask is a function of (seed, name, step, global
  * index), never stored. step: input i64 [1], or [2] with the number of rows of x's first dim (samples) of this step that

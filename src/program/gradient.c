@@ -196,6 +196,11 @@ void gradient_unary(struct gradient *g, const struct instruction *i, ls_value dy
                                              "unary_grad", i->in[0]));
 }
 
+void gradient_relu_squared(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], gradient_emit(g, OP_RELU_SQUARED_GRAD, NULL, 2, (ls_value[]){ i->in[0], dy }, "relu_squared_grad", i->in[0]));
+}
+
 void gradient_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct value v = *program_value(g->p, i->in[0]);

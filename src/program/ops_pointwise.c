@@ -94,6 +94,11 @@ ls_value ls_gelu_tanh(ls_program *p, ls_value x) { return unary(p, "gelu_tanh", 
 ls_value ls_gelu_erf(ls_program *p, ls_value x) { return unary(p, "gelu_erf", UNARY_GELU_ERF, x); }
 ls_value ls_silu(ls_program *p, ls_value x) { return unary(p, "silu", UNARY_SILU, x); }
 
+ls_value ls_relu_squared(ls_program *p, ls_value x)
+{
+    return program_operand(p, "relu_squared", "x", x, LS_DTYPES) ? pointwise(p, OP_RELU_SQUARED, NULL, 1, &x) : LS_NONE;
+}
+
 ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probability, uint64_t seed, ls_value step)
 {
     struct op_attr attr = { .dropout = { probability, seed, 0, 0 } };

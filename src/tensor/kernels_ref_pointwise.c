@@ -76,6 +76,18 @@ static void unary_grad(const struct call *c)
         ref_put(&c->out[0], i, unary_slope(c->attr.unary.kind, ref_get(&c->in[0], i)) * ref_get(&c->in[1], i));
 }
 
+static void relu_squared(const struct call *c)
+{
+    for (size_t i = 0; i < view_count(&c->in[0]); i++)
+        ref_put(&c->out[0], i, pow(unary_of(UNARY_RELU, ref_get(&c->in[0], i)), 2));
+}
+
+static void relu_squared_grad(const struct call *c)
+{
+    for (size_t i = 0; i < view_count(&c->in[0]); i++)
+        ref_put(&c->out[0], i, 2 * unary_of(UNARY_RELU, ref_get(&c->in[0], i)) * ref_get(&c->in[1], i));
+}
+
 static void swiglu(const struct call *c)
 {
     for (size_t i = 0; i < view_count(&c->in[0]); i++)
@@ -123,6 +135,8 @@ const struct kernel kernels_ref_pointwise[] = {
     REF_ROW(SCALE, scale, NULL),
     REF_ROW(UNARY, unary, NULL),
     REF_ROW(UNARY_GRAD, unary_grad, NULL),
+    REF_ROW(RELU_SQUARED, relu_squared, NULL),
+    REF_ROW(RELU_SQUARED_GRAD, relu_squared_grad, NULL),
     REF_ROW(SWIGLU, swiglu, NULL),
     REF_ROW(SWIGLU_GRAD, swiglu_grad, NULL),
     REF_ROW(DROPOUT, dropout, NULL),

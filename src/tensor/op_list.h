@@ -44,6 +44,8 @@ enum { TRAIT_LINEAR = 1, TRAIT_STRIDED_DY = 2, TRAIT_OWN_LOSS = 4, TRAIT_LOSS_BY
       1, scale, 0xff, none, operands, COSTLY, pointwise, general, TRAIT_LINEAR) \
     X(UNARY, "unary", "x[*] -> y[*]",                                          /* unary.kind(x) */ \
       1, unary, 0xff, none, operands, CHEAP, nonlinear, general, 0) \
+    X(RELU_SQUARED, "relu_squared", "x[*] -> y[*]",                            /* max(x, 0)^2 */ \
+      1, relu_squared, 0xff, none, operands, CHEAP, nonlinear, general, 0) \
     X(SWIGLU, "swiglu", "g[*] u[*] -> y[*]",                                   /* silu(g) * u */ \
       3, swiglu, 0xff, none, operands, CHEAP, nonlinear, general, 0) \
     X(SOFTMAX, "softmax", "x[*] -> y[*]",                                      /* along the last dim */ \
@@ -113,6 +115,7 @@ enum { TRAIT_LINEAR = 1, TRAIT_STRIDED_DY = 2, TRAIT_OWN_LOSS = 4, TRAIT_LOSS_BY
     X(LINEAR_DW, "linear_dw", "dy[R,N] x[R,K] -> dw[N,K]+=", 0, linear_dw, operands)                   /* weight gradient: dy^T x */ \
     X(BIAS_GRAD, "bias_grad", "dy -> db+=", 0, none, operands)                                         /* dy[R,N], db[N]: sum over R */ \
     X(UNARY_GRAD, "unary_grad", "x[*] dy[*] -> dx[*]", 3, none, operands) \
+    X(RELU_SQUARED_GRAD, "relu_squared_grad", "x[*] dy[*] -> dx[*]", 3, none, operands) \
     X(SWIGLU_GRAD, "swiglu_grad", "g[*] u[*] dy[*] -> dg[*] du[*]", 5, none, operands)  /* dg may be g or dy, du may be u */ \
     X(SOFTMAX_GRAD, "softmax_grad", "y[*] dy[*] -> dx[*]", 2, none, operands) \
     X(LAYER_NORM_DX, "layer_norm_dx", "dy[R,C] x[R,C] w[C] mean[R] rstd[R] -> dx[R,C]", 1, none, operands) \

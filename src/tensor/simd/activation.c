@@ -96,6 +96,40 @@ static void unary_grad_range(void *ctx, size_t begin, size_t end, int thread)
                     unary_grad_of(T, K, c->in[0].data, c->in[1].data, c->out[0].data, begin, end)))
 }
 
+INLINE void relu_squared_of(ls_dtype T, const struct call *c, size_t begin, size_t end)
+{
+    EACH(i, n, begin, end) {
+        vf r = unary_value(UNARY_RELU, load(T, c->in[0].data, i, n));
+
+        store(T, c->out[0].data, i, n, r * r);
+    }
+}
+
+INLINE void relu_squared_grad_of(ls_dtype T, const struct call *c, size_t begin, size_t end)
+{
+    EACH(i, n, begin, end) {
+        vf r = unary_value(UNARY_RELU, load(T, c->in[0].data, i, n));
+
+        store(T, c->out[0].data, i, n, (r + r) * load(T, c->in[1].data, i, n));
+    }
+}
+
+static void relu_squared_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct call *c = ctx;
+
+    (void)thread;
+    BY_TYPE(c->in[0].dtype, T, relu_squared_of(T, c, begin, end))
+}
+
+static void relu_squared_grad_range(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct call *c = ctx;
+
+    (void)thread;
+    BY_TYPE(c->in[0].dtype, T, relu_squared_grad_of(T, c, begin, end))
+}
+
 INLINE void swiglu_of(ls_dtype T, const struct call *c, size_t begin, size_t end)
 {
     EACH(i, n, begin, end) {
@@ -149,6 +183,13 @@ static void unary_grad(const struct call *c)
     threads_for(view_count(&c->in[0]), GRAIN, unary_grad_range, (void *)c);
 }
 
+static void relu_squared(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, relu_squared_range, (void *)c); }
+
+static void relu_squared_grad(const struct call *c)
+{
+    threads_for(view_count(&c->in[0]), GRAIN, relu_squared_grad_range, (void *)c);
+}
+
 static void swiglu(const struct call *c) { threads_for(view_count(&c->in[0]), GRAIN, swiglu_range, (void *)c); }
 
 static void swiglu_grad(const struct call *c)
@@ -159,6 +200,8 @@ static void swiglu_grad(const struct call *c)
 const struct kernel SIMD_TABLE(activation)[] = {
     SIMD_ROW(UNARY, accepts, NULL, unary),
     SIMD_ROW(UNARY_GRAD, accepts, NULL, unary_grad),
+    SIMD_ROW(RELU_SQUARED, accepts, NULL, relu_squared),
+    SIMD_ROW(RELU_SQUARED_GRAD, accepts, NULL, relu_squared_grad),
     SIMD_ROW(SWIGLU, accepts, NULL, swiglu),
     SIMD_ROW(SWIGLU_GRAD, accepts, NULL, swiglu_grad),
     KERNELS_END,
