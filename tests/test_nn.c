@@ -213,10 +213,12 @@ static void test_config_read(void **state)
     (void)state;
     TRY(read_text(GPT2 "}", &m));
     assert_true(m.architecture == LS_GPT2 && m.layers == 2 && m.width == 8 && m.heads == 2 && m.kv_heads == 2 &&
-                m.head_size == 4 && m.ffn == 32 && m.vocab == 11 && m.max_positions == 16 && m.tied && !m.exact_gelu);
+                m.head_size == 4 && m.ffn == 32 && m.vocab == 11 && m.max_positions == 16 && m.tied && m.activation == LS_GELU_TANH);
     TRY(read_text(GPT2 ",\"n_inner\":20,\"activation_function\":\"gelu\",\"tie_word_embeddings\":false,"
                   "\"layer_norm_epsilon\":0.001,\"resid_pdrop\":0.1,\"n_ctx\":null}", &m));
-    assert_true(m.ffn == 20 && m.exact_gelu && !m.tied && m.norm_eps == 0.001 && m.dropout == 0);
+    assert_true(m.ffn == 20 && m.activation == LS_GELU_ERF && !m.tied && m.norm_eps == 0.001 && m.dropout == 0);
+    TRY(read_text(GPT2 ",\"activation_function\":\"relu2\"}", &m));
+    assert_int_equal(m.activation, LS_RELU_SQUARED);
     TRY(read_text(LLAMA "}", &m));
     assert_true(m.architecture == LS_LLAMA && m.ffn == 12 && m.kv_heads == 4 && m.head_size == 2 && !m.tied &&
                 m.rope.theta == 10000 && m.rope.factor == 1);
@@ -293,7 +295,7 @@ static void test_config_written(void **state)
     (void)state;
     for (int i = 0; ls_model_preset_name(i); i++) {
         a = preset(ls_model_preset_name(i));
-        a.exact_gelu = a.architecture == LS_GPT2 && i % 2;
+        a.activation = a.architecture == LS_GPT2 ? (ls_activation)(i % 3) : LS_GELU_TANH;
         TRY(model_write_hf_config(&a, LS_BF16, &text, &bytes));
         assert_int_equal(strlen(text), bytes);
         assert_non_null(strstr(text, "bfloat16"));
@@ -302,7 +304,7 @@ static void test_config_written(void **state)
         assert_true(a.architecture == b.architecture && a.layers == b.layers && a.width == b.width &&
                     a.heads == b.heads &&
                     a.kv_heads == b.kv_heads && a.head_size == b.head_size && a.ffn == b.ffn && a.vocab == b.vocab &&
-                    a.max_positions == b.max_positions && a.tied == b.tied && a.exact_gelu == b.exact_gelu &&
+                    a.max_positions == b.max_positions && a.tied == b.tied && a.activation == b.activation &&
                     a.norm_eps == b.norm_eps && a.init_std == b.init_std && a.rope.theta == b.rope.theta &&
                     a.rope.factor == b.rope.factor);
         assert_true(a.experts == b.experts && a.experts_per_token == b.experts_per_token && a.expert_ffn == b.expert_ffn &&

@@ -75,6 +75,7 @@ equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tie
 equal "" "parallel.dp=2 parallel.tp=2 parallel.zero=3 parallel.keep_gathered" $tied $fp32 $sgd $batch
 equal "" "parallel.dp=2 parallel.cp=2 parallel.zero=2 parallel.bucket=4KiB parallel.first_bucket=1KiB" $untied $fp32 $sgd $batch
 equal "parallel.tp=4 parallel.sp" "parallel.pp=2 parallel.cp=2" $gpt2 $fp32 $sgd $batch
+equal "" "parallel.tp=2 parallel.sp parallel.pp=2 recompute.mode=selective" $gpt2 --model.activation=relu_squared $fp32 $sgd $batch
 
 # ---- sizes that nothing divides ----
 odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19 --launch.threads=1"

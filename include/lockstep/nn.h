@@ -15,6 +15,8 @@ extern "C" {
 #endif
 
 typedef enum ls_architecture { LS_GPT2, LS_LLAMA, LS_MIXTRAL, LS_QWEN3_MOE, LS_ARCHITECTURES } ls_architecture;
+/* Of GPT-2's MLP: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
+typedef enum ls_activation { LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED } ls_activation;
 typedef enum ls_router { LS_ROUTER_SOFTMAX, LS_ROUTER_SIGMOID } ls_router;
 typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
 
@@ -22,7 +24,7 @@ typedef struct ls_model {
     ls_architecture architecture;
     size_t  layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
     int     tied;          /* the output projection is the embedding */
-    int     exact_gelu;    /* GPT-2: GELU by erf; 0: by tanh, as OpenAI's */
+    ls_activation activation;  /* GPT-2 */
     double  norm_eps;
     double  dropout;       /* GPT-2: after embedding, attention output and MLP; 0: none. Not read from HF files */
     ls_rope rope;          /* Llama */

@@ -15,13 +15,14 @@ struct field { const char *name; enum kind kind; size_t offset; };
 #define REAL(name) { #name, KIND_REAL, offsetof(ls_model, name) }
 static const struct field fields[] = {
     SIZE(layers),        SIZE(width), SIZE(heads),      SIZE(kv_heads), SIZE(head_size), SIZE(ffn),      SIZE(vocab),
-    SIZE(max_positions), FLAG(tied),  FLAG(exact_gelu), REAL(norm_eps), REAL(dropout),   REAL(init_std),
+    SIZE(max_positions), FLAG(tied),  REAL(norm_eps),   REAL(dropout),  REAL(init_std),
 };
 /* Of models with experts alone. */
 static const struct field expert_fields[] = {
     SIZE(experts), SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk), REAL(capacity),
     REAL(aux_coef), REAL(z_coef), REAL(balance),
 };
+static const char *const activations[] = { [LS_GELU_TANH] = "gelu_tanh", [LS_GELU_ERF] = "gelu", [LS_RELU_SQUARED] = "relu_squared" };
 static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };
 static const char *const scopes[] = { "sequence", "micro_batch" };
 static const char *const drops[] = { [LS_DROP_POSITION] = "position", [LS_DROP_PROBABILITY] = "probability" };
@@ -110,12 +111,24 @@ static ls_status get_name(const json_node *n, const char *what, const char *key,
             *out = i;
             return LS_OK;
         }
-    return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is '%s', and neither %s nor %s", what, key, name, names[0], names[1]);
+    return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is '%s'; expected %s, %s%s%s", what, key, name, names[0], names[1],
+                   count > 2 ? " or " : "", count > 2 ? names[2] : "");
+}
+
+/* Without the name: written when GELU's two forms were a flag. */
+static ls_status get_activation(const json_node *n, const char *what, ls_model *m)
+{
+    int activation = json_bool(json_get(n, "exact_gelu"), 0) ? LS_GELU_ERF : LS_GELU_TANH;
+
+    if (!json_get(n, "exact_gelu"))
+        LS_TRY(get_name(n, what, "activation", activations, COUNT_OF(activations), &activation));
+    m->activation = (ls_activation)activation;
+    return LS_OK;
 }
 
 static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
 {
-    int router, drop, scope = 1;  /* without the name: written when there was no other scope than the micro-batch */
+    int router = 0, drop = 0, scope = 1;  /* without the name: written when there was no other scope than the micro-batch */
 
     LS_TRY(get_fields(n, what, m, expert_fields, COUNT_OF(expert_fields)));
     LS_TRY(get_name(n, what, "router", routers, COUNT_OF(routers), &router));
@@ -133,6 +146,8 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m)
     json_begin_object(j, key);
     json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     put_fields(j, m, fields, COUNT_OF(fields));
+    if (m->architecture == LS_GPT2)
+        json_put_string(j, "activation", activations[m->activation]);
     if (m->experts) {
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
         json_put_string(j, "router", routers[m->router]);
@@ -164,6 +179,8 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     m.architecture = (ls_architecture)a;
     m.rope.original_positions = original;
     LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
+    if (m.architecture == LS_GPT2)
+        LS_TRY(get_activation(n, what, &m));
     if (m.architecture == LS_MIXTRAL || m.architecture == LS_QWEN3_MOE)
         LS_TRY(get_experts(n, what, &m));
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));

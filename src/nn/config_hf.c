@@ -108,21 +108,32 @@ static ls_status want_absent(const json_node *o, const char *key)
 
 /* ---- GPT-2 ---- */
 
-static ls_status read_gelu(const json_node *o, int *exact)
+/* The first name of each is what is written. */
+static const struct { const char *name; ls_activation activation; } activations[] = {
+    { "gelu_new", LS_GELU_TANH }, { "gelu", LS_GELU_ERF }, { "relu2", LS_RELU_SQUARED },
+    { "gelu_pytorch_tanh", LS_GELU_TANH }, { "gelu_fast", LS_GELU_TANH },
+};
+
+static ls_status read_activation(const json_node *o, ls_activation *activation)
 {
-    static const char *const tanh_forms[] = { "gelu_new", "gelu_pytorch_tanh", "gelu_fast" };
-    const char *name = "gelu_new";
+    const char *name = activations[0].name;
 
     LS_TRY(read_name(o, "activation_function", &name));
-    for (size_t i = 0; i < COUNT_OF(tanh_forms); i++)
-        if (strcmp(name, tanh_forms[i]) == 0) {
-            *exact = 0;
+    for (size_t i = 0; i < COUNT_OF(activations); i++)
+        if (strcmp(name, activations[i].name) == 0) {
+            *activation = activations[i].activation;
             return LS_OK;
         }
-    if (strcmp(name, "gelu") != 0)
-        return ls_fail(LS_EUNSUPPORTED, "'activation_function' is '%s'; 'gelu_new' and 'gelu' are supported", name);
-    *exact = 1;
-    return LS_OK;
+    return ls_fail(LS_EUNSUPPORTED, "'activation_function' is '%s'; 'gelu_new', 'gelu' and 'relu2' are supported", name);
+}
+
+static const char *activation_name(ls_activation activation)
+{
+    size_t i = 0;
+
+    while (activations[i].activation != activation)
+        i++;
+    return activations[i].name;
 }
 
 static ls_status read_gpt2(const json_node *o, ls_model *m)
@@ -138,7 +149,7 @@ static ls_status read_gpt2(const json_node *o, ls_model *m)
     LS_TRY(read_real(o, "layer_norm_epsilon", &m->norm_eps));
     LS_TRY(read_real(o, "initializer_range", &m->init_std));
     LS_TRY(read_bool(o, "tie_word_embeddings", &m->tied));
-    LS_TRY(read_gelu(o, &m->exact_gelu));
+    LS_TRY(read_activation(o, &m->activation));
     LS_TRY(want_bool(o, "scale_attn_weights", 1));
     LS_TRY(want_bool(o, "scale_attn_by_inverse_layer_idx", 0));
     return want_bool(o, "add_cross_attention", 0);
@@ -363,7 +374,7 @@ free_path:
 
 static void write_gpt2(struct json_out *j, const ls_model *m)
 {
-    json_put_string(j, "activation_function", m->exact_gelu ? "gelu" : "gelu_new");
+    json_put_string(j, "activation_function", activation_name(m->activation));
     json_put_real(j, "attn_pdrop", 0);
     json_put_real(j, "embd_pdrop", m->dropout);
     json_put_real(j, "resid_pdrop", m->dropout);

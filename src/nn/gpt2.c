@@ -1,7 +1,7 @@
 /* gpt2.c - GPT-2 (Radford et al. 2019), as Hugging Face's GPT2LMHeadModel computes it.
  *
  *   x = wte[tokens] + wpe[positions]
- *   a layer:  x += proj(attention(q(n), k(n), v(n))), n = ln_1(x);   x += proj(gelu(fc(m))), m = ln_2(x)
+ *   a layer:  x += proj(attention(q(n), k(n), v(n))), n = ln_1(x);   x += proj(gelu(fc(m))), m = ln_2(x); gelu or another activation
  *   logits = ln_f(x) wte^T
  *
  * Every linear layer has a bias. Hugging Face holds q, k and v as one `c_attn` and all linear weights as [in,out]; here
@@ -74,11 +74,21 @@ static ls_value attention(ls_program *p, const struct forward *f, size_t i, ls_v
     return drop(p, f, "attention.dropout", o);
 }
 
+static ls_value activate(ls_program *p, ls_activation how, ls_value x)
+{
+    switch (how) {
+    case LS_GELU_TANH:    return ls_gelu_tanh(p, x);
+    case LS_GELU_ERF:     return ls_gelu_erf(p, x);
+    case LS_RELU_SQUARED: return ls_relu_squared(p, x);
+    }
+    return LS_NONE;
+}
+
 static ls_value mlp(ls_program *p, const struct forward *f, size_t i, ls_value x)
 {
     ls_value h = linear(p, f, "mlp.fc.weight", "mlp.fc.bias", i, x);
 
-    h = f->m->exact_gelu ? ls_gelu_erf(p, h) : ls_gelu_tanh(p, h);
+    h = activate(p, f->m->activation, h);
     return drop(p, f, "mlp.dropout", linear(p, f, "mlp.proj.weight", "mlp.proj.bias", i, h));
 }
 

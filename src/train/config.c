@@ -41,6 +41,7 @@ static const struct option rows[] = {
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding as the output projection, too"),
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence that the model can process"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of the rotary position embedding"),
+    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP, "activation function of the feed-forward layer (GPT-2); gelu is the exact one"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training (GPT-2)", .off = "0"),
 
     INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer (Mixtral, Qwen3-MoE)"),

@@ -24,6 +24,7 @@ enum {
 };
 
 enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
+enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
 enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
 enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
@@ -49,6 +50,7 @@ struct config {
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;  /* shared_ffn -1: from the preset */
         int     router, drop, aux_loss_scope;  /* enum config_router, config_drop, config_scope */
         double  capacity, aux_loss, z_loss, balance;                 /* -1: from the preset */
+        int     activation;    /* enum config_activation */
         double  dropout;
     } model;
     struct {

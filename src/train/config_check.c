@@ -98,6 +98,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { zero < 2, "parallel.accumulate_whole", "it is for parallel.zero=2 and 3" },
         { image, "model.layers", "the image presets have their own shape" },
         { image, "model.width", "the image presets have their own shape" },
+        { image, "model.activation", "the image models use ReLU" },
         { image, "model.dropout", "the image models have none" },
         { image, "model.vocab", "an image model has classes" },
         { image, "data.seq_len", "an image model has no sequences" },

@@ -155,6 +155,17 @@ static ls_status check_options(const struct config *c, const ls_model *m)
     return LS_OK;
 }
 
+static ls_status take_activation(const struct config *c, ls_model *m)
+{
+    static const ls_activation activations[] = { LS_GELU_TANH, LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED };
+
+    if (c->model.activation == ACTIVATION_PRESET) return LS_OK;
+    if (m->architecture != LS_GPT2)
+        return ls_fail(LS_EINVAL, "model.activation does nothing here: the feed-forward part of %s is SwiGLU", ls_architecture_title(m->architecture));
+    m->activation = activations[c->model.activation];
+    return LS_OK;
+}
+
 static ls_status read_base(const struct config *c, ls_model *out)
 {
     if (c->model.hf[0]) return ls_model_read_hf(c->model.hf, out);
@@ -178,6 +189,7 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     if (c->model.rope_theta > 0 && m.architecture == LS_GPT2)
         return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: the positions of a GPT-2 are learnt");
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
+    LS_TRY(take_activation(c, &m));
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
     if (c->model.dropout > 0) m.dropout = c->model.dropout;
     if (!c->model.vocab && vocab && !config_has_weights(c)) m.vocab = vocab;
@@ -210,6 +222,8 @@ void config_put_model(struct config *c, const ls_model *m)
 {
     static const int names[LS_ARCHITECTURES] = { [LS_GPT2] = ARCHITECTURE_GPT2, [LS_LLAMA] = ARCHITECTURE_LLAMA,
                                                  [LS_MIXTRAL] = ARCHITECTURE_MIXTRAL, [LS_QWEN3_MOE] = ARCHITECTURE_QWEN3_MOE };
+    static const int activations[] = { [LS_GELU_TANH] = ACTIVATION_GELU_TANH, [LS_GELU_ERF] = ACTIVATION_GELU,
+                                       [LS_RELU_SQUARED] = ACTIVATION_RELU_SQUARED };
 
     c->model.architecture = names[m->architecture];
     c->model.layers = (int64_t)m->layers;
@@ -220,6 +234,7 @@ void config_put_model(struct config *c, const ls_model *m)
     c->model.vocab = (int64_t)m->vocab;
     c->model.max_positions = (int64_t)m->max_positions;
     c->model.tied = m->tied ? SWITCH_TRUE : SWITCH_FALSE;
+    if (m->architecture == LS_GPT2) c->model.activation = activations[m->activation];
     c->model.rope_theta = m->architecture != LS_GPT2 ? m->rope.theta : 0;
     if (m->experts) put_experts(c, m);
 }
