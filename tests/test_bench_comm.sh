@@ -48,13 +48,13 @@ expect 2 "there are 4 ranks" --print-steps all_reduce -n 4 --rank 4
 # ---- usage ----
 expect 2 "no operation 'all_redoce'" --op all_redoce
 expect 2 "barrier has no bytes" --op barrier
-expect 2 "'4x' is no number of bytes" --min 4x
+expect 2 "'4x' is not a number of bytes" --min 4x
 expect 2 "--min 4KiB is more than --max 1KiB" --min 4KiB --max 1KiB
 expect 2 "no type 'f31'" --type f31
 expect 2 "neither comm nor plain" --memory swap
 expect 2 "ring rounds bf16 between its steps; use direct" --type bf16 --algorithm ring
-expect 2 "--write is for --tune" --write x
-expect 2 "for --print-steps" --count 3
+expect 2 "--write applies only to --tune" --write x
+expect 2 "apply only to --print-steps" --count 3
 
 # ---- real ranks: every algorithm, uneven sizes, both memories ----
 sizes="--min 4 --max 400000 --factor 316 --iterations 2 --warmup 1"
@@ -96,8 +96,8 @@ expect 2 "--nthreads 2 needs -g" --nthreads=2
 expect 2 "'prod' is not measured here" -n 2 -o prod
 expect 2 "-d: there is no type 'int8'; write float" -n 2 -d int8
 expect 2 "--datatype: there is no type 'int8'; write float" -n 2 --datatype=int8
-expect 2 "-b: '4x' is no number of bytes" -n 2 -b 4x
-expect 2 "--maxbytes: '4x' is no number of bytes" -n 2 --maxbytes 4x
+expect 2 "-b: '4x' is not a number of bytes" -n 2 -b 4x
+expect 2 "--maxbytes: '4x' is not a number of bytes" -n 2 --maxbytes 4x
 expect 2 "-b 4K is more than --max 1K" -n 2 -b 4K --max 1K
 expect 2 "-o: there is no operation 'sun'" -n 2 -o sun
 expect 2 "-w: 'x' is not a whole number" -n 2 -w x

@@ -153,7 +153,7 @@ grep -q -e "--model.heads=" out.txt && bad "the short help has all options"
 before "'--run.dir=" "'--model.heads=" "completion zsh"
 bash -c 'source <("$0" completion bash); compopt() { :; }; COMP_WORDS=(lockstep train --); COMP_CWORD=2; _lockstep; printf "%s\n" "${COMPREPLY[@]}"' "$lockstep" >out.txt
 before "--run.dir=" "--model.heads=" "completion bash"
-expect 2 "nothing speaks of 'xyzzy'; there are the commands and options, config" "$lockstep" help xyzzy
+expect 2 "nothing mentions 'xyzzy'; the topics are the commands and options, config" "$lockstep" help xyzzy
 
 # ---- config files ----
 printf 'train:\n  steps: 7\noptim:\n  lr: 1e-4\n' >a.yaml
@@ -216,7 +216,7 @@ expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensor
 expect 2 "300" "$lockstep" generate straight --ids 300
 expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" "$lockstep" generate straight --prompt "Line" --tokens 999
 [ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
-expect 2 "no list of token ids" "$lockstep" generate straight --ids a,b
+expect 2 "is not a list of token ids" "$lockstep" generate straight --ids a,b
 expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
 expect 0 "hf: written" "$lockstep" ckpt export straight --to hf
 [ -s hf/config.json ] && [ -s hf/model.safetensors ] || bad "the export is not a Hugging Face folder"
@@ -257,7 +257,7 @@ expect 1 "70001" "$lockstep" data prepare data/wide.bin --data.text=text.txt --d
 : >empty.txt
 echo "short" >short.txt
 expect 1 "the text is empty" "$lockstep" train --data.text=empty.txt --run.dir=bad
-expect 2 "data.tokenizer: 'odd' is no tokenizer" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
+expect 2 "data.tokenizer: 'odd' is not a tokenizer" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
 expect 1 "short.txt" "$lockstep" train --data.text=short.txt --run.dir=bad
 expect 1 "cannot open" "$lockstep" train --data.text=nowhere.txt --run.dir=bad
 expect 2 "model.width=64 is not divisible by model.heads=5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad

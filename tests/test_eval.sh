@@ -54,7 +54,7 @@ grep -q "$(printf '\r')" out.txt && bad "a progress line in a file: $(cat out.tx
 expect 2 "run has no checkpoint of step 9; lockstep ckpt list run" eval run --checkpoint 9
 expect 2 "the model has 128 positions; use 128 or less" eval run --data.seq_len=999
 expect 2 "parallel.zero=1 does nothing here" eval run -n 2 --parallel.zero=1
-expect 2 "model.heads=4 over parallel.tp=8" eval run -n 8 --parallel.tp=8
+expect 2 "model.heads=4 cannot be sharded over parallel.tp=8" eval run -n 8 --parallel.tp=8
 expect 2 "does nothing in 'eval'" eval run --optim.lr=1
 expect 1 "no checkpoint here" eval tmp
 expect 2 "run is a run's folder, not a text; name a file" eval run run

@@ -111,8 +111,8 @@ equal "train.micro_batch=2" "parallel.dp=2" $gpt2 $fp32
 equal "train.global_batch=6" "parallel.dp=2" $gpt2 $fp32
 refused 2 "--b is missing" --a "parallel.dp=1"
 refused 2 "--b: unknown option 'parallel.zeor'; did you mean 'parallel.zero'?" --a "" --b "parallel.dp=2 parallel.zeor=1"
-refused 2 "--b: '2' is no option" --a "" --b "parallel.dp 2"
-refused 2 "--a: '--json' is no option" --a "--json" --b "parallel.dp=2"
+refused 2 "--b: '2' is not an option" --a "" --b "parallel.dp 2"
+refused 2 "--a: '--json' is not an option" --a "--json" --b "parallel.dp=2"
 refused 2 "train.global_batch is 4 in --a and 8 in --b" --a "train.global_batch=4" --b "train.global_batch=8 parallel.dp=2"
 refused 2 "--b: parallel.zero does nothing here" --a "" --b "parallel.zero=1"
 refused 2 "unexpected argument" --a "" --b "" x
@@ -155,7 +155,7 @@ for preset in llama-tiny mixtral-tiny; do
     "$lockstep" parity --drift --a "" --b "parallel.dp=2" --model.preset=$preset $small $fp32 --json >out.txt 2>err.txt &&
         grep -q '"gradient_is_rounding":\[\]' out.txt || bad "--drift, $preset: $(cat out.txt err.txt)"
 done
-refused 2 "--follow is for --write" --follow ours --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--follow applies only to --write" --follow ours --a "" --b "parallel.dp=2" $gpt2
 
 # ---- a side whose rank dies, the one that writes ----
 "$lockstep" parity --a "parallel.dp=2" --b "" $gpt2 --steps 1000000 >out.txt 2>err.txt &

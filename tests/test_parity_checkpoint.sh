@@ -90,9 +90,9 @@ refused() {
     [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 }
 refused 2 "precision.compute is fp32 in --a and bf16 in --b" --checkpoint --a "precision.compute=fp32" --b "precision.compute=bf16 parallel.dp=2" $gpt2
-refused 2 "--steps=1 leaves no step behind the --checkpoint" --checkpoint --steps 1 --a "" --b "parallel.dp=2" $gpt2
-refused 2 "--save is for --write" --save here --a "" --b "parallel.dp=2" $gpt2
-refused 2 "--load is for --write" --load here --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--steps=1 leaves no step after the --checkpoint; use 2 or more" --checkpoint --steps 1 --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--save applies only to --write" --save here --a "" --b "parallel.dp=2" $gpt2
+refused 2 "--load applies only to --write" --load here --a "" --b "parallel.dp=2" $gpt2
 refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 --precision.compute=fp32
 refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], this model's is [70,32]" --checkpoint --a "" --b "parallel.tp=2 model.vocab=70" $gpt2 \
     --precision.compute=fp32

@@ -174,28 +174,28 @@ refused() {
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "--b: $words" err.txt || bad "exit $got: '$layout' $*: $(cat err.txt)"
 }
 refused "recompute.mode=budget:1MiB with parallel.tp=2" "parallel.tp=2" $gpt2 --recompute.mode=budget:1MiB
-refused "model.heads=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
-refused "model.vocab=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $gpt2 --model.vocab=3
-refused "model.ffn=3 over parallel.tp=4: every rank wants one" "parallel.tp=4" $untied --model.ffn=3
-refused "model.expert_ffn=1 over parallel.tp=2: every rank wants one" "parallel.tp=2" $mixtral --model.expert_ffn=1
-refused "model.experts=4 over parallel.ep=8: every rank wants one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
+refused "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
+refused "model.vocab=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $gpt2 --model.vocab=3
+refused "model.ffn=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $untied --model.ffn=3
+refused "model.expert_ffn=1 cannot be sharded over parallel.tp=2: every rank needs at least one" "parallel.tp=2" $mixtral --model.expert_ffn=1
+refused "model.experts=4 cannot be spread over parallel.ep=8: every rank needs at least one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
 refused "parallel.ep=2 does not divide parallel.dp / parallel.replicate * parallel.cp = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
-refused "data.seq_len=7 over parallel.cp=4, two slices a rank: 8 tokens at least" "parallel.cp=4" $untied --data.seq_len=7
-refused "data.seq_len=3 over parallel.cp=4: 4 tokens at least" "parallel.cp=4 parallel.context=all_to_all" $untied --data.seq_len=3
-refused "data.seq_len=3 over parallel.cp=1 is slices of 3 tokens, over parallel.tp=4 with parallel.sp" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
-refused "parallel.context=all_to_all with parallel.cp=4: of model.heads=3" "parallel.cp=4 parallel.context=all_to_all" --model.preset=gpt2-tiny $odd
-refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every one wants a layer" "parallel.pp=4" $gpt2 --model.layers=3
-refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every one wants a layer" "parallel.pp=2 parallel.vpp=2" $gpt2 --model.layers=3
-refused "parallel.stages=1,2: 2 numbers whose sum is 5 are wanted" "parallel.pp=2 parallel.stages=1,2" $gpt2
-refused "parallel.stages=1,x: 'x' is no number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
+refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied --data.seq_len=7
+refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.context=all_to_all" $untied --data.seq_len=3
+refused "data.seq_len=3 over parallel.cp=1 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
+refused "parallel.context=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.context=all_to_all" --model.preset=gpt2-tiny $odd
+refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every stage needs at least one layer" "parallel.pp=4" $gpt2 --model.layers=3
+refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every stage needs at least one layer" "parallel.pp=2 parallel.vpp=2" $gpt2 --model.layers=3
+refused "parallel.stages=1,2: expected 2 numbers that add up to 5" "parallel.pp=2 parallel.stages=1,2" $gpt2
+refused "parallel.stages=1,x: 'x' is not a number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
 refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
 refused "parallel.keep_gathered with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $gpt2 $batch
 refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
 "$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt  # a file that can't be read: a failure, not usage
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
 refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $batch
-refused "model.preset=resnet-tiny: image models are spread by parallel.dp alone" "parallel.tp=2" --model.preset=resnet-tiny
+refused "model.preset=resnet-tiny: image models support only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
 "$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
 got=$?
 [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt || bad "6 ranks for tp=4: exit $got: $(cat err.txt)"

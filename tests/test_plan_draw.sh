@@ -23,9 +23,9 @@ grep -q "^  pp .*across machines" out.txt || bad "the pipeline stays within a ma
 grep -q "^  tp .*within a machine" out.txt || bad "tensor parallelism leaves the machine"
 grep -q "^  tp  *0,1  2,3  4,5  6,7$" out.txt || bad "groups of tp: $(cat out.txt)"
 plan 0 "pp 1 * dp 4 * cp 1 * tp 2 = 8 ranks" --print-mesh --parallel.tp=2 -n 8
-plan 2 "it prints nothing else, so no --json" --print-mesh --json
+plan 2 "prints nothing else; leave out --json" --print-mesh --json
 plan 2 "does not hold: 8 = 2 * 3 * 1 * 2" --print-mesh --parallel.pp=2 --parallel.dp=3 --parallel.tp=2 -n 8
-plan 2 "--machine 4: --print-schedule draws no machines" --machine 4 --print-schedule --parallel.pp=2
+plan 2 "--machine 4: --print-schedule shows no machines" --machine 4 --print-schedule --parallel.pp=2
 
 # ---- schedule ----
 
@@ -39,8 +39,8 @@ done
 plan 0 "interleaved: 4 ranks, 3 chunks each, 8 micro-batches" --print-schedule --parallel.pp=4 --parallel.vpp=3 --parallel.accumulate=8
 plan 2 "1f1b: 2 chunks a rank: it has 1" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
 plan 2 'no schedule "zbv"' --print-schedule --parallel.pp=4 --parallel.schedule=zbv
-plan 2 "--svg x.svg: it draws what --print-schedule prints" --svg x.svg
-plan 2 "it prints nothing else, so no --print-program" --print-schedule --print-program
+plan 2 "--svg x.svg needs --print-schedule" --svg x.svg
+plan 2 "prints nothing else; leave out --print-program" --print-schedule --print-program
 
 cat >mine <<'END'
 stages 2 chunks 1 micro 2 order loop

@@ -67,7 +67,7 @@ train -n -1|-n: launch.ranks: -1 is out of range
 train --parallel.zero=1|parallel.zero|one rank
 train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.replicate=3
 train -n 2 --parallel.ep=2|parallel.ep=2|no experts
-train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|a layer at least
+train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|at least one layer
 train -n 2 --parallel.pp=2 --parallel.schedule=fast|parallel.schedule=fast|zb-h1
 train -n 2 --parallel.pp=2 --parallel.stages=3,9|parallel.stages=3,9
 train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|gpipe|2 chunks
@@ -118,7 +118,7 @@ generate|too few arguments|MODEL
 generate x --ids a,b|--ids|'a,b'|1,2,3
 generate x --temperature hot|--temperature|'hot'
 generate x --top-p 2|--top-p|2|at most 1
-completion csh|'csh'|bash, zsh and fish
+completion csh|'csh'|bash, zsh or fish
 END
 
 # ---- files that are not there or are no such thing are failures, not usage ----

@@ -315,8 +315,8 @@ static void test_options_without_effect(void **state)
     refuse("data.vocab_size", "500", "data.tokenizer", "bytes", "data.vocab_size does nothing here");
     refuse("train.eval_every", "2", "data.val_fraction", "0", "train.eval_every does nothing here");
     refuse("recompute.mode", "every:0", "optim.name", "adamw", "every:K");
-    refuse("recompute.mode", "sometimes", "optim.name", "adamw", "'sometimes' is none of");
-    refuse("optim.min_lr", "1", "optim.lr", "0.1", "optim.min_lr=1 is above optim.lr=0.1");
+    refuse("recompute.mode", "sometimes", "optim.name", "adamw", "'sometimes' is not a mode");
+    refuse("optim.min_lr", "1", "optim.lr", "0.1", "optim.min_lr=1 is greater than optim.lr=0.1");
 }
 
 /* ---- a run ---- */

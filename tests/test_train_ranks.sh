@@ -252,7 +252,7 @@ refused 2 "parallel.schedule does nothing here: parallel.pp=1" "$lockstep" train
 refused 2 "parallel.sp does nothing here" "$lockstep" train -n 2 $tiny --parallel.sp
 refused 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 2 = 1 * 3 * 1 * 1" "$lockstep" train -n 2 $tiny --parallel.dp=3
 refused 2 "each rank needs a sample" "$lockstep" train -n 12 $tiny
-refused 2 "parallel.zero does nothing here: one rank has nobody to share with" "$lockstep" train $tiny --parallel.zero=1
+refused 2 "parallel.zero does nothing here: one rank has no others to shard over" "$lockstep" train $tiny --parallel.zero=1
 refused 2 "is not a multiple of parallel.replicate=2" "$lockstep" train -n 3 $tiny --parallel.zero=1 --parallel.replicate=2
 refused 2 "launch.ranks=3 (-n), but torchrun has started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$lockstep" train -n 3 $tiny

@@ -21,7 +21,7 @@ static bool json, profile;
 
 static const struct flag train_flags[] = {
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
-    { "profile", FLAG_SWITCH, &profile, 0, 0, NULL, "print where the time goes, by operation" },
+    { "profile", FLAG_SWITCH, &profile, 0, 0, NULL, "also print where the time goes, by operation" },
     { 0 },
 };
 
@@ -146,7 +146,7 @@ static void put_table(const struct step *s, const struct result *r)
     printf("step        %zu %s in %.3f s", s->global * s->seq_len, step_unit(s), r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
     printf("\n");
-    printf("overhead    %.2f%% of a step is neither kernels nor exchanges\n", 100 * bench_time_overhead(&r->time));
+    printf("overhead    %.2f%% of a step is neither kernels nor communication\n", 100 * bench_time_overhead(&r->time));
     if (s->pipeline) put_pipeline(s, &r->time);
     printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), step_unit(s));
     if (!isnan(r->peak_flops))

@@ -30,26 +30,26 @@ static const struct flag flags[] = {
       "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce]; or of a reduction: sum, avg, max [sum]" },
     { "min", FLAG_STRING, &min_text, 0, 0, "BYTES", "smallest buffer; K, M and G are powers of 1024 [1KiB]" },
     { "max", FLAG_STRING, &max_text, 0, 0, "BYTES", "largest buffer [256MiB]" },
-    { "factor", FLAG_INT, &factor, 2, 1024, "F", "multiply by this from one size to the next [4]" },
-    { "stepbytes", FLAG_STRING, &step_text, 0, 0, "BYTES", "add this from one size to the next instead" },
+    { "factor", FLAG_INT, &factor, 2, 1024, "F", "factor from one size to the next [4]" },
+    { "stepbytes", FLAG_STRING, &step_text, 0, 0, "BYTES", "bytes from one size to the next, instead of a factor" },
     { "type", FLAG_STRING, &type_name, 0, 0, "TYPE",
-      "of the elements: float, double, half, bfloat16, int32, int64, uint8, or f32 and so on [f32]" },
+      "type of the elements: float, double, half, bfloat16, int32, int64, uint8, or f32 and so on [f32]" },
     { "root", FLAG_INT, &root, 0, 65535, "R", "root of a broadcast [0]" },
-    { "check", FLAG_INT, &checks, 0, 1e6, "0|1", "compare every element with what it must be; 0: do not [1]" },
-    { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "calls that are timed [20]; also -n N, as in nccl-tests, where -g is given" },
-    { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "calls before them [5]" },
+    { "check", FLAG_INT, &checks, 0, 1e6, "0|1", "compare every element with its expected value; 0: do not [1]" },
+    { "iterations", FLAG_INT, &iterations, 1, 1e6, "N", "timed calls [20]; with -g also -n N, as in nccl-tests" },
+    { "warmup", FLAG_INT, &warmup, 0, 1e6, "N", "untimed calls before them [5]" },
     { "ngpus", FLAG_INT, &gpus, 1, 65536, "N",
       "ranks to start, as nccl-tests' GPUs; -n then counts iterations, as there. Without -g, -n counts ranks" },
     { "nthreads", FLAG_INT, &threads, 1, 65536, "N", "with -g: ranks are N x G, as in nccl-tests [1]" },
-    { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "this one always, or \"whole\": the transport's own [by the choices]" },
-    { "choices", FLAG_STRING, &choices_path, 0, 0, "FILE", "choose as this file says, which --tune --write wrote" },
-    { "memory", FLAG_STRING, &memory, 0, 0, "KIND", "comm: the transport's, plain: this process's own [comm]" },
+    { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "use this algorithm, or \"whole\", the transport's own [chosen by size]" },
+    { "choices", FLAG_STRING, &choices_path, 0, 0, "FILE", "choose algorithms by this file, which --tune --write wrote" },
+    { "memory", FLAG_STRING, &memory, 0, 0, "KIND", "where buffers are: comm: in the transport's memory; plain: in the process's own [comm]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a file of choices" },
-    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the choices there" },
-    { "print-steps", FLAG_STRING, &print_steps, 0, 0, "OP", "print the steps of an operation on -n ranks; starts none" },
-    { "count", FLAG_INT, &count, 0, STEPS_COUNT_MOST, "N", "elements of the buffer whose steps are printed [2 a rank]" },
-    { "rank", FLAG_INT, &rank_shown, 0, STEPS_RANKS_MOST - 1, "R", "print the steps of this rank alone" },
+    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the choices to this file" },
+    { "print-steps", FLAG_STRING, &print_steps, 0, 0, "OP", "print the steps of an operation on -n ranks without starting them" },
+    { "count", FLAG_INT, &count, 0, STEPS_COUNT_MOST, "N", "elements of the buffer whose steps are printed [2 per rank]" },
+    { "rank", FLAG_INT, &rank_shown, 0, STEPS_RANKS_MOST - 1, "R", "print only the steps of this rank" },
     { 0 },
 };
 
@@ -93,7 +93,7 @@ static ls_status complete(struct invocation *in)
     if (gpus && (said || !started))
         in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
     if (!gpus && started && said > 0 && said != in->world.size)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 ": %d ranks were started, and -n counts ranks; write --iters %" PRId64 ", or add -g 1, with "
+        return ls_fail(LS_EINVAL, "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64 ", or add -g 1, with "
                        "which -n counts iterations as in nccl-tests", said, in->world.size, said);
     if (!gpus && short_sizes && said > NCCL_RANKS_MOST && !started)
         return ls_fail(LS_EINVAL, "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64 ", or -g RANKS, with which -n "
@@ -129,7 +129,7 @@ static ls_status check_steps(const struct invocation *in, int ranks)
 {
     LS_TRY(comm_read_op("--print-steps", print_steps, &asked.op, NULL));
     LS_TRY(check_algorithm());
-    if (ranks > STEPS_RANKS_MOST) return ls_fail(LS_EINVAL, "-n %d: steps are printed of at most %d ranks", ranks, STEPS_RANKS_MOST);
+    if (ranks > STEPS_RANKS_MOST) return ls_fail(LS_EINVAL, "-n %d: steps can be printed for at most %d ranks", ranks, STEPS_RANKS_MOST);
     if (count == 0) count = 2 * ranks;
     if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
     if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
@@ -186,17 +186,17 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
     if (half && sums() && asked.algorithm && !asked.algorithm->half)
         return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name, type_name, type);
     if (ranks < 2)
-        return ls_fail(LS_EINVAL, "one rank sends nothing: there is nothing to measure; start more, as in: lockstep bench comm -n 2");
+        return ls_fail(LS_EINVAL, "one rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm -n 2");
     return LS_OK;
 }
 
 static ls_status check_comm(const struct invocation *in)
 {
-    if (print_steps && (tune || json)) return ls_fail(LS_EINVAL, "--print-steps goes with neither --tune nor --json");
-    if (!print_steps && (count > 0 || rank_shown >= 0)) return ls_fail(LS_EINVAL, "--count and --rank are for --print-steps");
-    if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune goes with neither --json nor --algorithm");
-    if (write_path && !tune) return ls_fail(LS_EINVAL, "--write is for --tune");
-    if (choices_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--choices goes with neither --tune nor --algorithm");
+    if (print_steps && (tune || json)) return ls_fail(LS_EINVAL, "--print-steps cannot be combined with --tune or --json");
+    if (!print_steps && (count > 0 || rank_shown >= 0)) return ls_fail(LS_EINVAL, "--count and --rank apply only to --print-steps");
+    if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune cannot be combined with --json or --algorithm");
+    if (write_path && !tune) return ls_fail(LS_EINVAL, "--write applies only to --tune");
+    if (choices_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--choices cannot be combined with --tune or --algorithm");
     if (choices_path) LS_TRY(algorithm_load_choices(choices_path));
     return print_steps ? check_steps(in, (int)in->config.launch.ranks) : check_times(in, in->config.launch.ranks);
 }

@@ -11,8 +11,8 @@ static int64_t rows = 0, columns = 0, inner = 0;
 
 static const struct flag gemm_flags[] = {
     { "m", FLAG_INT, &rows, 1, 1e6, "M", "rows of x [a list of usual sizes]" },
-    { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w: channels out" },
-    { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of both: channels in" },
+    { "n", FLAG_INT, &columns, 1, 1e6, "N", "rows of w: output channels" },
+    { "k", FLAG_INT, &inner, 1, 1e6, "K", "columns of both: input channels" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -23,7 +23,7 @@ static ls_status check_gemm(const struct invocation *in)
 {
     (void)in;
     if ((rows > 0) == (columns > 0) && (columns > 0) == (inner > 0)) return LS_OK;
-    return ls_fail(LS_EINVAL, "--m, --n and --k belong together");
+    return ls_fail(LS_EINVAL, "--m, --n and --k must be given together");
 }
 
 static void put_gemm_json(struct json_out *j, const struct shape *s, ls_dtype type, const char *kernel, double seconds)
@@ -86,7 +86,7 @@ static ls_status run_gemm(struct invocation *in)
 }
 
 const struct command command_bench_gemm = {
-    .name = "bench gemm", .arguments = "", .summary = "time matrix products by shape and type",
+    .name = "bench gemm", .arguments = "", .summary = "time matmuls by shape and type",
     .verb = VERB_BENCH_GEMM, .flags = gemm_flags, .check = check_gemm, .run = run_gemm,
     .examples =
         "  lockstep bench gemm\n"

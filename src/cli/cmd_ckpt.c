@@ -23,7 +23,7 @@ static ls_status open_info(const char *where, char **path, ls_checkpoint_info **
 static bool json, tensors;
 
 static const struct flag inspect_flags[] = {
-    { "tensors", FLAG_SWITCH, &tensors, 0, 0, NULL, "list the tensors too" },
+    { "tensors", FLAG_SWITCH, &tensors, 0, 0, NULL, "also list the tensors" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
@@ -157,7 +157,7 @@ static ls_status run_inspect(struct invocation *in)
 }
 
 const struct command command_ckpt_inspect = {
-    .name = "ckpt inspect", .arguments = "PATH", .least = 1, .most = 1, .summary = "say what a checkpoint holds",
+    .name = "ckpt inspect", .arguments = "PATH", .least = 1, .most = 1, .summary = "show what a checkpoint holds",
     .flags = inspect_flags, .run = run_inspect,
     .examples =
         "  lockstep ckpt inspect runs/book                                   the newest of the run\n"
@@ -205,13 +205,13 @@ static ls_status check_export(const struct invocation *in)
 
     (void)in;
     LS_TRY(type_of(LS_F32, &type));
-    return to ? LS_OK : ls_fail(LS_EINVAL, "where to? give --to FOLDER");
+    return to ? LS_OK : ls_fail(LS_EINVAL, "the target is missing; give --to FOLDER");
 }
 
 static const struct flag export_flags[] = {
     { "to", FLAG_STRING, &to, 0, 0, "FOLDER", "new folder to write" },
-    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "fp32, bf16 or fp16 [fp32]" },
-    { "shard-gb", FLAG_REAL, &shard_gigabytes, 0, 1e6, "GB", "most gigabytes of a file; 0: one file [5]" },
+    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
+    { "shard-gb", FLAG_REAL, &shard_gigabytes, 0, 1e6, "GB", "largest size of a file in gigabytes; 0: one file [5]" },
     { 0 },
 };
 
@@ -254,7 +254,7 @@ static ls_status check_import(const struct invocation *in)
 static const struct flag import_flags[] = {
     { "from", FLAG_STRING, &from, 0, 0, "FOLDER", "Hugging Face folder to read: config.json and safetensors" },
     { "to", FLAG_STRING, &to, 0, 0, "FOLDER", "folder of checkpoints to write into, as step_00000000" },
-    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "of the parameters: fp32, bf16 or fp16 [fp32]" },
+    { "type", FLAG_STRING, &type_name, 0, 0, "TYPE", "type of the parameters: fp32, bf16 or fp16 [fp32]" },
     { 0 },
 };
 

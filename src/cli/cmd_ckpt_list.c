@@ -20,7 +20,7 @@
 static bool json, verify;
 
 static const struct flag flags[] = {
-    { "verify", FLAG_SWITCH, &verify, 0, 0, NULL, "read every byte and compare it with the hashes, not the files' sizes alone" },
+    { "verify", FLAG_SWITCH, &verify, 0, 0, NULL, "read every byte and compare it with the hashes, instead of only the files' sizes" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
@@ -214,7 +214,7 @@ static ls_status run(struct invocation *in)
     LS_TRY(root_of(in->arguments[0], &root));
     ls_status st = ls_checkpoint_list(root, &steps, &n);
     if (st == LS_OK && n == 0)
-        st = ls_fail(LS_EIO, "%s: no checkpoint here: a run's folder, or one that holds folders step_NNNNNNNN, is expected", in->arguments[0]);
+        st = ls_fail(LS_EIO, "%s: no checkpoint here; name a run's folder, or a folder that holds step_NNNNNNNN folders", in->arguments[0]);
     if (st == LS_OK) st = list_steps(root, steps, n);
     ls_free(steps);
     mem_free(root);

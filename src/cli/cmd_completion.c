@@ -174,7 +174,7 @@ static ls_status check(const struct invocation *in)
 {
     for (size_t i = 0; i < COUNT_OF(shells); i++)
         if (strcmp(in->arguments[0], shells[i].name) == 0) return LS_OK;
-    return ls_fail(LS_EINVAL, "no completion for '%s'; there is bash, zsh and fish", in->arguments[0]);
+    return ls_fail(LS_EINVAL, "no completion for '%s'; use bash, zsh or fish", in->arguments[0]);
 }
 
 static ls_status run(struct invocation *in)

@@ -205,7 +205,7 @@ static void put_table(const struct view_of_tokens *v)
     printf("format      %s, %s\n", ls_tokens_format(v->tokens), ls_tokens_type(v->tokens));
     printf("tokens      %s\n", text_count(count, (int64_t)ls_tokens_count(v->tokens)));
     printf("documents   %s\n", text_count(count, (int64_t)ls_tokens_documents(v->tokens)));
-    if (!v->tokenizer) printf("special     not known: there is no tokenizer.json beside the file; give --data.tokenizer=FOLDER\n");
+    if (!v->tokenizer) printf("special     unknown: there is no tokenizer.json beside the file; give --data.tokenizer=FOLDER\n");
     for (size_t k = 0; v->tokenizer && special_at(v, k); k++) {
         const struct added_token *t = special_at(v, k);
 
@@ -241,7 +241,7 @@ const struct command command_data_inspect = {
     .arguments = "FILE",
     .least = 1,
     .most = 1,
-    .summary = "say what a token file holds, and check it",
+    .summary = "show what a token file holds, and check it",
     .verb = VERB_DATA,
     .flags = inspect_flags,
     .check = check_inspect,

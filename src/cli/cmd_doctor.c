@@ -218,7 +218,7 @@ static ls_status run(struct invocation *in)
 
 const struct command command_doctor = {
     .name = "doctor", .arguments = "RUN", .least = 1, .most = 1,
-    .summary = "say what the ranks of a run do, or how they ended: step, speed, host, who waits for whom in which call",
+    .summary = "show what the ranks of a run do, or how they ended: step, speed, host, which rank waits for which in which call",
     .flags = flags, .run = run,
     .examples =
         "  lockstep doctor runs/book\n"

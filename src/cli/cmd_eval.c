@@ -40,7 +40,7 @@ static ls_status find_step(const char *run, char **out)
     ls_status st = inside && beside ? LS_OK : LS_ENOMEM;
 
     if (st == LS_OK && !file_is_folder(inside) && !file_is_folder(beside))
-        st = ls_fail(LS_EINVAL, "%s has no checkpoint of step %" PRId64 "; lockstep ckpt list %s says which there are", run, step_wanted, run);
+        st = ls_fail(LS_EINVAL, "%s has no checkpoint of step %" PRId64 "; lockstep ckpt list %s lists them", run, step_wanted, run);
     bool first = st == LS_OK && file_is_folder(inside);
     if (st == LS_OK) *out = first ? inside : beside;
     if (st != LS_OK || !first) mem_free(inside);
@@ -122,9 +122,9 @@ static ls_status check(const struct invocation *in)
 
     LS_TRY(evaluate_model(found_path, &model, &image));
     if (image && !config_image(c, &picture))
-        return ls_fail(LS_EFORMAT, "%s: it holds no language model, and no config.yaml that names an image preset", found_path);
+        return ls_fail(LS_EFORMAT, "%s holds no language model, and no config.yaml that names an image preset", found_path);
     if (!image && config_image(c, &picture))
-        return ls_fail(LS_EFORMAT, "%s: it holds a language model, but model.preset=%s names an image model", found_path, c->model.preset);
+        return ls_fail(LS_EFORMAT, "%s holds a language model, but model.preset=%s names an image model", found_path, c->model.preset);
     if (!image && c->data.seq_len > (int64_t)model.max_positions)
         return ls_fail(LS_EINVAL, "data.seq_len=%" PRId64 ", but the model has %zu positions; use %zu or less", c->data.seq_len,
                        model.max_positions, model.max_positions);
@@ -132,7 +132,7 @@ static ls_status check(const struct invocation *in)
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL, "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
                        "shards the parameters, or 0", c->parallel.zero);
-    if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; one of them is the data");
+    if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
     return ls_fail(LS_EINVAL, "%s does not say what it was trained on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);
 }
@@ -177,7 +177,7 @@ static void put_table(const struct config *c, const struct evaluated *e)
     printf(", %s", ls_dtype_name(config_type(c)));
     if (c->launch.ranks > 1) printf(", %" PRId64 " ranks: %s", c->launch.ranks, config_layout_text(c, layout, sizeof layout));
     printf("\n");
-    if (e->left_over) printf("            the last %zu tokens fill no sample and are left out\n", e->left_over);
+    if (e->left_over) printf("            the last %zu tokens do not fill a sample and are left out\n", e->left_over);
     printf("loss        %.4f nats per %s\n", e->loss, e->image ? "picture" : "token");
     if (e->image) return;
     printf("perplexity  %.4g\n", exp(e->loss));

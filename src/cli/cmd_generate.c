@@ -14,28 +14,28 @@ static int64_t count = -1, top_k = 0, seed = 1;
 static double temperature = 0.8, top_p = 0.95;
 
 static const struct flag flags[] = {
-    { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to go on from" },
-    { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same as token ids" },
-    { "tokens", FLAG_INT, &count, -1, 1e9, "N", "most tokens to generate; -1: 200, or as many as the model has positions for [-1]" },
+    { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to continue" },
+    { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same, as token ids" },
+    { "tokens", FLAG_INT, &count, -1, 1e9, "N", "number of tokens to generate at most; -1: 200, or as many as the model has positions for [-1]" },
     { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
-      "0: the likeliest token, always; 1: as the model says [0.8]" },
-    { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "draw from the K likeliest tokens; 0: from all [0]" },
-    { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "draw from the likeliest tokens that hold P of the mass [0.95]" },
-    { "seed", FLAG_INT, &seed, 0, 9e18, "N", "another number, another text [1]" },
-    { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "instead of the one beside the weights" },
-    { "logits", FLAG_STRING, &logits_file, 0, 0, "FILE", "write the prompt's logits as safetensors, make no text" },
+      "sampling temperature; 0: always the likeliest token; 1: the model's own probabilities [0.8]" },
+    { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "sample from the K likeliest tokens; 0: from all [0]" },
+    { "top-p", FLAG_REAL, &top_p, 1e-9, 1, "P", "sample from the likeliest tokens whose probabilities add up to P [0.95]" },
+    { "seed", FLAG_INT, &seed, 0, 9e18, "N", "seed of the sampling; another seed gives another text [1]" },
+    { "tokenizer", FLAG_STRING, &tokenizer, 0, 0, "FILE", "tokenizer, instead of the one beside the weights" },
+    { "logits", FLAG_STRING, &logits_file, 0, 0, "FILE", "write the prompt's logits as safetensors and generate no text" },
     { 0 },
 };
 
 static ls_status fail_ids(void)
 {
-    return ls_fail(LS_EINVAL, "--ids: '%s' is no list of token ids such as 1,2,3", id_list);
+    return ls_fail(LS_EINVAL, "--ids: '%s' is not a list of token ids such as 1,2,3", id_list);
 }
 
 static ls_status check(const struct invocation *in)
 {
     (void)in;
-    if (id_list && prompt[0]) return ls_fail(LS_EINVAL, "--prompt and --ids are both given");
+    if (id_list && prompt[0]) return ls_fail(LS_EINVAL, "--prompt and --ids are both given; leave one out");
     if (id_list && strspn(id_list, "0123456789,") != strlen(id_list)) return fail_ids();
     return LS_OK;
 }
@@ -59,7 +59,7 @@ static ls_status parse_ids(const struct trained *t, int32_t **out, size_t *n)
         }
         if (id >= (int64_t)t->model.vocab) {
             mem_free(ids);
-            return ls_fail(LS_EINVAL, "--ids: %lld, but the model has %zu tokens", (long long)id, t->model.vocab);
+            return ls_fail(LS_EINVAL, "--ids: %lld is not a token id: the model has %zu tokens", (long long)id, t->model.vocab);
         }
         ids[found++] = (int32_t)id;
         at += length;
@@ -132,7 +132,7 @@ static ls_status run(struct invocation *in)
 
 const struct command command_generate = {
     .name = "generate", .arguments = "MODEL", .least = 1, .most = 1,
-    .summary = "make text with a trained model: a run, a checkpoint, or a Hugging Face folder",
+    .summary = "generate text with a trained model: a run, a checkpoint, or a Hugging Face folder",
     .verb = VERB_GENERATE, .flags = flags, .check = check, .run = run,
     .examples =
         "  lockstep generate runs/book --prompt \"It was\"\n"

@@ -47,7 +47,7 @@ static ls_status put_image_models(void)
 
 static ls_status put_models(void)
 {
-    printf("Presets of --model.preset; single sizes can be changed with --model.layers and its like.\n\n%-14s %-9s %6s "
+    printf("Presets of --model.preset; --model.layers and others change single sizes.\n\n%-14s %-9s %6s "
            "%6s %6s %9s %7s "
            "%9s %15s\n",
            "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
@@ -62,7 +62,7 @@ static ls_status put_models(void)
                text_count(count, (int64_t)ls_model_parameters(&m)));
     }
     LS_TRY(put_image_models());
-    printf("\nThe vocabulary is the tokenizer's unless --model.vocab says more. --model.hf=FOLDER takes shape and "
+    printf("\nThe vocabulary is the tokenizer's unless --model.vocab is larger. --model.hf=FOLDER takes shape and "
            "weights from a\n"
            "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n"
            "\n"
@@ -84,12 +84,12 @@ static ls_status put_labs(void)
     };
 
     printf("What people say about distributed training, measured: a small program for each claim prints the claimed number beside the\n"
-           "measured one. They are built with the rest, in the source tree: 'make', then\n"
+           "measured one. 'make' builds them with the rest of the source tree; then\n"
            "  build/lab_z3_traffic          run one: its rows, and a verdict for each claim\n"
            "  make labs                     run all of them, write docs/labs.md\n"
            "\n"
            "Verdicts: the claim holds; it is corrected (claimed, measured, why); it is not measurable here (why, and what would be\n"
-           "needed); it does not hold. A lab exits with 1 in the last case alone. docs/labs.md has the verdicts of all.\n\n");
+           "needed); it does not hold. A lab exits with 1 only in the last case. docs/labs.md has the verdicts of all.\n\n");
     for (size_t i = 0; i < COUNT_OF(labs); i++) printf("%-4s build/lab_%-22s %s\n", labs[i].id, labs[i].program, labs[i].claim);
     return LS_OK;
 }
@@ -102,10 +102,10 @@ static const char config_page[] =
     "  2. files, in their order:     --config base.yaml --config mine.yaml\n"
     "  3. the command line:          --train.steps=500 or --train.steps 500\n"
     "\n"
-    "A file is plain YAML, a mapping a section:\n"
+    "A file is plain YAML, a mapping per section:\n"
     "  train:\n"
     "    steps: 500\n"
-    "    global_batch: 32      # = micro_batch * accumulate * parallel.dp; -1 is the rest\n"
+    "    global_batch: 32      # = micro_batch * accumulate * parallel.dp; -1: what the others leave\n"
     "  optim:\n"
     "    lr: 3e-4\n"
     "\n"
@@ -118,47 +118,47 @@ static const char data_page[] =
     "    bpe              byte pairs learnt from the text, --data.vocab_size of them; kept in the run's folder\n"
     "    FILE.json        a Hugging Face tokenizer.json of the byte-level kind, or the folder that holds it\n"
     "    FILE.tiktoken    ranks; FILE.tiktoken:PATTERN names the pattern gpt2, r50k, p50k, cl100k or o200k\n"
-    "                     FILE.jsonl (or .ndjson) holds one JSON object a line; --data.field names the member with the text\n"
+    "                     FILE.jsonl (or .ndjson) holds one JSON object per line; --data.field names the member with the text\n"
     "                     (text). Each line is a document, followed by the end-of-text token. FILE.gz and FILE.zst, of\n"
     "                     either kind, are expanded while they are read.\n"
     "--data.special_tokens=auto   special tokens spelled out in a plain text (<|endoftext|> between documents) become their\n"
     "                     ids; in JSON lines they are text like any other, as nanoGPT and llm.c take them. parse and text\n"
     "                     say so for both. 'lockstep data inspect --data.tokenizer=..' counts documents and special tokens.\n"
-    "--data.tokens=FILE   tokens, ready made: llm.c (GPT-2 and Llama 3), nanoGPT .bin, Megatron .bin with .idx. The format is\n"
-    "                     found by the file, or said with --data.format. 'lockstep data prepare' writes all of them.\n"
+    "--data.tokens=FILE   token file: llm.c (GPT-2 and Llama 3), nanoGPT .bin, Megatron .bin with .idx. The format is\n"
+    "                     detected, or set with --data.format. 'lockstep data prepare' writes all of them.\n"
     "\n"
-    "A sample is data.seq_len tokens and the one behind them. The last data.val_fraction of the tokens is for validation.\n"
-    "Samples come in an order that is a function of train.seed and the sample's number alone: a run that stops goes on with\n"
-    "exactly the sample that was next. On several ranks each has its share of the step's samples; the step's are the same\n"
-    "whatever the number of ranks. Image models (lockstep help models) train on pictures drawn by (seed, number).\n";
+    "A sample is data.seq_len tokens and the one after them. The last data.val_fraction of the tokens is for validation.\n"
+    "Samples come in an order that is a function of train.seed and the sample's number alone: a resumed run continues with\n"
+    "exactly the next sample. On several ranks each takes its share of a step's samples; a step has the same samples\n"
+    "on any number of ranks. Image models (lockstep help models) train on pictures drawn by (seed, number).\n";
 
 static const char run_page[] =
     "A run writes a folder, --run.dir=DIR:\n"
     "    config.yaml            every option, resolved: 'lockstep train --config DIR/config.yaml' resumes the run, with -n N on\n"
     "                           another number of ranks: parallel.dp and train.accumulate stay -1 unless they were given\n"
     "    tokenizer.json         what token ids mean\n"
-    "    metrics.jsonl          an object a step\n"
+    "    metrics.jsonl          an object per step\n"
     "    events.out.tfevents.*  the same for TensorBoard\n"
-    "    log/rank_0000.log      what was said; .err beside it: what that rank wrote to standard error\n"
-    "    calls/rank_0000        what each rank does and its last calls for communication, for 'lockstep doctor DIR'\n"
+    "    log/rank_0000.log      what the rank printed; .err beside it: what it wrote to standard error\n"
+    "    calls/rank_0000        what each rank does and its last communication calls, for 'lockstep doctor DIR'\n"
     "    trace.json             with --log.trace=true: what every rank did when, for Perfetto or chrome://tracing;\n"
     "                           trace_step_NNNNNNNN.json if the run was resumed after that step\n"
-    "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep of them\n"
-    "    lock                   held by the process that runs here: a second one is refused\n"
+    "    checkpoints/           step_NNNNNNNN folders, the newest --checkpoint.keep ones\n"
+    "    lock                   held by the process that uses the folder: a second one is refused\n"
     "\n"
-    "Keys of metrics.jsonl: step, loss (nats a token), grad_norm (before clipping), lr, tokens (of the step),\n"
+    "Keys of metrics.jsonl: step, loss (nats per token), grad_norm (before clipping), lr, tokens (of the step),\n"
     "tokens_per_second, step_seconds, mfu, hfu, memory {parameters gradients optimizer activations communication offload\n"
     "other peak} (bytes, most held during the step), comm {operation: {calls bytes seconds exposed}} (bytes that one rank\n"
     "sent; exposed: seconds that it waited), time {compute exposed bubble optimizer data other} (where step_seconds went: parts\n"
-    "whose sum it is; exposed: communication waited for; bubble: waiting for other stages of a pipeline; other: the rest), axis\n"
+    "whose sum it is; exposed: communication waited for; bubble: waiting for other stages of a pipeline; other: everything else), axis\n"
     "{dp cp tp pp ep} (seconds waited, by the axis of the mesh), bubble (of a pipeline: the share of its ranks' time in which there is\n"
-    "nothing to do), expert_load (of experts: tokens that chose each, a list a layer), tokens_seen (of all steps), val_loss\n"
-    "(where there was an evaluation). Of several ranks step_seconds and time are the mean, memory, comm and axis the largest\n"
-    "rank's; --log.per_rank=true adds a file a rank. The first line of every start also has run {hosts} (of each rank).\n"
+    "nothing to do), expert_load (of experts: tokens routed to each, a list per layer), tokens_seen (of all steps), val_loss\n"
+    "(if there was an evaluation). On several ranks step_seconds and time are the mean, memory, comm and axis the largest\n"
+    "rank's; --log.per_rank=true adds a file per rank. The first line of every start also has run {hosts} (of each rank).\n"
     "\n"
     "A loss or a gradient norm that is NaN or infinite stops a run before the update: the step's micro-batches run once more\n"
     "and the line names the first such value, the operation, block, micro-batch and rank. Parameters, optimizer state and\n"
-    "the last checkpoint keep their values. --train.non_finite=skip leaves the update out, warns and goes on.\n"
+    "the last checkpoint keep their values. --train.non_finite=skip skips the update, warns and continues.\n"
     "\n"
     "--train.time_budget=SECONDS makes as many steps as the time allows, at most --train.steps. A trial before the first step saves\n"
     "a checkpoint, makes a few steps, evaluates some samples, and loads the checkpoint again; from the median step, the evaluations and\n"
@@ -166,69 +166,70 @@ static const char run_page[] =
     "The lr schedule has that length. The run is, bit for bit, one with train.steps=NUMBER and no budget. config.yaml and the\n"
     "checkpoints hold the number: a resumed run uses it and measures nothing, however long it then takes.\n"
     "\n"
-    "Started again in the same folder, a run goes on from its newest whole checkpoint (--checkpoint.resume=auto), bit for\n"
-    "bit when seed, data, arithmetic, instruction set and threads are the same; it says when they are not.\n";
+    "Started again in the same folder, a run resumes from its newest complete checkpoint (--checkpoint.resume=auto), bit for\n"
+    "bit when seed, data, arithmetic, instruction set and threads are the same; it says so if they are not.\n";
 
 static const char exit_page[] =
     "    0  done; also: stopped by a signal, with everything saved\n"
-    "    1  failed: one line says what, where, and what would be right\n"
+    "    1  failed: one line says what failed, where, and what to do\n"
     "    2  usage: an option or argument is unknown or impossible\n"
     "    3  a peer was lost or did not answer in time; starting again may help\n"
     "\n"
-    "SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup) save a checkpoint after the step that runs, then leave\n"
-    "with 0, and say so at once. A second SIGINT or SIGTERM leaves at once, without saving, with 128 + its number. SIGUSR1\n"
-    "saves and continues. A file that meets its size limit (ulimit -f) is reported as a full disk is, with exit code 1.\n";
+    "SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup) save a checkpoint after the current step, then exit\n"
+    "with 0, and say so at once. A second SIGINT or SIGTERM exits at once, without saving, with 128 + its number. SIGUSR1\n"
+    "saves and continues. A file that reaches its size limit (ulimit -f) is reported like a full disk, with exit code 1.\n";
 
 static const char precision_page[] =
     "--precision.compute=fp32   everything in fp32\n"
     "--precision.compute=bf16   weights and activations in bf16; sums, statistics, gradients and moments in fp32, and fp32\n"
     "                           master weights that the optimizer updates\n"
-    "--precision.compute=auto   bf16 where the processor multiplies it natively (AVX-512 BF16), else fp32 (the default)\n"
-    "--precision.master=false   bf16 without master weights: small updates round to nothing and training stalls. To see it.\n"
+    "--precision.compute=auto   bf16 where the processor supports it natively (AVX-512 BF16), else fp32 (the default)\n"
+    "--precision.master=false   bf16 without master weights: small updates round to nothing and training stalls; for comparison.\n"
     "\n"
-    "MFU is the work that the model needs (6 FLOPs a weight of a product and token, and attention's share) per second, HFU\n"
+    "MFU is the work that the model needs (6 FLOPs per matmul weight and token, plus attention) per second, HFU\n"
     "the work done, recomputation included; both as a share of what large matmuls of that type reach on this machine.\n"
     "That peak is measured once, on the processors that the ranks use together, and cached: ~/.cache/lockstep (or\n"
-    "$XDG_CACHE_HOME/lockstep). --run.measure_peak=again measures anew, =off measures nothing and shows no MFU.\n";
+    "$XDG_CACHE_HOME/lockstep). --run.measure_peak=again measures it again, =off measures nothing and shows no MFU.\n";
 
 static const char memory_page[] =
     "--recompute.mode=none          keep all activations for backward\n"
-    "--recompute.mode=selective     make norms, activations and rotations again: cheap, and a good part of the bytes\n"
-    "--recompute.mode=full          keep the inputs of blocks, make the rest again: about a third more work\n"
-    "--recompute.mode=every:K       keep every K-th block's input; K near the root of the layers is least\n"
+    "--recompute.mode=selective     recompute norms, activations and rotations: cheap, and a large part of the bytes\n"
+    "--recompute.mode=full          keep the inputs of blocks, recompute the rest: about a third more work\n"
+    "--recompute.mode=every:K       keep every K-th block's input; K near the square root of the layers needs least\n"
     "--recompute.mode=budget:SIZE   as few blocks as bring the activations within SIZE, such as budget:2GiB\n"
     "\n"
-    "Smaller micro-batches with more of them (--train.micro_batch, --train.accumulate) cost nothing but a little speed. 'lockstep\n"
-    "plan' says the bytes of each part before anything runs; they are those that a run measures. A rank may\n"
+    "More and smaller micro-batches (--train.micro_batch, --train.accumulate) cost only a little speed. 'lockstep\n"
+    "plan' prints the bytes of each part before anything runs; a run measures the same. A rank may\n"
     "hold --run.memory_limit=SIZE, by default its share of what its machine has free. A step that does not fit is refused before it\n"
-    "is made, in one line that says what fits; 'lockstep plan -n N --machine M' says it for layouts that this machine has no room\n"
-    "for: of the largest rank, with M ranks on each machine.\n";
+    "runs, in one line that says what fits; 'lockstep plan -n N --machine M' does so for layouts that do not fit on this machine:\n"
+    "for the largest rank, with M ranks on each machine.\n";
 
 static const char layouts_page[] =
-    "launch.ranks = pp * dp * cp * tp: every rank has a place on each axis, and --parallel.dp=-1 is the rest.\n"
+    "launch.ranks = pp * dp * cp * tp: every rank has a place on each axis, and --parallel.dp=-1 takes what the others leave.\n"
     "\n"
     "--parallel.dp=N, --parallel.zero=0..3   ranks share the samples (help ranks)\n"
-    "--parallel.tp=N               each layer's heads, inner width and the vocabulary are cut; two sums a layer and direction\n"
-    "--parallel.sp                 norms, dropout and residual on slices of the sequence over tp: the same bytes, less memory\n"
-    "--parallel.split=K            products are made in K parts, the sum of one travels while the next is made\n"
-    "--parallel.cp=N               the sequence is cut: --parallel.context=ring (keys and values go round) or all_to_all\n"
+    "--parallel.tp=N               heads, inner widths and the vocabulary are sharded; two all-reduces per layer and direction\n"
+    "--parallel.sp                 norms, dropout and residual sharded by sequence over tp: the same bytes sent, less memory\n"
+    "--parallel.split=K            row-parallel matmuls in K row chunks; each all-reduce overlaps the next chunk's matmul\n"
+    "--parallel.cp=N               the sequence is sharded: --parallel.context=ring (keys and values are passed around) or all_to_all\n"
     "--parallel.pp=N               stages of layers; --parallel.schedule=1f1b, gpipe, interleaved, zb-h1, zb-v, file:PATH;\n"
-    "                              --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 cuts by hand\n"
+    "                              --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 sets the layers of each\n"
     "--parallel.ep=N               experts over N of the dp x cp ranks (Mixtral, Qwen3-MoE)\n"
     "\n"
-    "Ranks are numbered with tp innermost and pp outermost: neighbours share layers, far ones stages. Nothing has to divide: heads,\n"
-    "vocabulary, layers, experts, sequence and parameters are cut as evenly as can be; what can't be cut is refused before it starts.\n"
+    "Ranks are numbered with tp innermost and pp outermost: neighbours share layers, distant ranks are other stages. Sizes do not\n"
+    "need to be divisible: heads, vocabulary, layers, experts, sequence and parameters are sharded as evenly as possible; what\n"
+    "can't be sharded is refused at the start.\n"
     "\n"
     "  lockstep train -n 8 --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp --data.text=my.txt\n"
     "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
     "  lockstep plan --print-mesh --parallel.pp=2 --parallel.dp=2 --parallel.tp=4\n"
     "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg\n"
     "\n"
-    "In bf16 sums round differently under another layout, and a token whose experts nearly tie may go to another one: about 1 choice in\n"
-    "500 with 2 layers of 4 experts, 1 in 60 with 8 layers of 16. Parity counts them with their margins, lets side b take a's choices\n"
-    "and compares everything else; a choice that rounding does not explain is named with layer, sample and token.\n"
-    "A checkpoint saved under any layout is gone on with under any other. A pipeline wants several micro-batches a step\n"
-    "(--train.accumulate, or its other name --parallel.accumulate): M of them leave (pp-1)/(M+pp-1) of the time idle.\n";
+    "In bf16 sums round differently in another layout, and a token whose experts nearly tie may be routed to another one: about\n"
+    "1 choice in 500 with 2 layers of 4 experts, 1 in 60 with 8 layers of 16. Parity counts them with their margins, lets side b\n"
+    "take a's choices and compares everything else; a choice that rounding does not explain is named with layer, sample and token.\n"
+    "A checkpoint can be resumed under any other layout. A pipeline needs several micro-batches per step\n"
+    "(--train.accumulate, or its other name --parallel.accumulate): with M of them (pp-1)/(M+pp-1) of the time is idle.\n";
 
 static const char ranks_page[] =
     "-n N (--launch.ranks=N) starts N ranks on this machine over shared memory: nothing to install, nothing left behind. Each\n"
@@ -236,22 +237,22 @@ static const char ranks_page[] =
     "(Open MPI or MPICH, found when used).\n"
     "\n"
     "--parallel.dp=N               ranks that share the samples of a step (-1: all there are)\n"
-    "--parallel.zero=0             every rank holds everything; gradients are summed in buckets while backward goes on (DDP)\n"
-    "--parallel.zero=1             the optimizer's state is sharded: 12 of the 18 bytes a parameter of bf16 training\n"
+    "--parallel.zero=0             every rank holds everything; gradients are reduced in buckets during backward (DDP)\n"
+    "--parallel.zero=1             the optimizer state is sharded: 12 of the 18 bytes per parameter of bf16 training\n"
     "--parallel.zero=2             gradients too\n"
     "--parallel.zero=3             parameters too (FSDP): gathered block by block, one ahead, and freed again\n"
-    "--parallel.replicate=R        shards lie over groups of dp / R ranks; copies of them are summed across\n"
-    "--optim.offload=cpu | file    the optimizer's state lives outside between steps\n"
+    "--parallel.replicate=R        state is sharded over groups of dp / R ranks and reduced across the groups (HSDP)\n"
+    "--optim.offload=cpu | file    the optimizer state is kept elsewhere between steps\n"
     "\n"
-    "'lockstep plan --parallel.dp=8 --parallel.zero=3' says the bytes of a rank and on the wire; add --print-program to read what\n"
+    "'lockstep plan --parallel.dp=8 --parallel.zero=3' prints the bytes per rank and on the wire; add --print-program to read what\n"
     "each rank does. 'lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"' runs both and compares every\n"
-    "gradient and weight. --log.trace=true and 'lockstep bench comm' say what communication costs.\n"
+    "gradient and weight. --log.trace=true and 'lockstep bench comm' show what communication costs.\n"
     "\n"
-    "Every call carries what it belongs to. Ranks that call different things, a rank that dies, and one that is stopped or\n"
-    "shows no progress for --launch.timeout end the job on all ranks with one line that names it, and exit code 3. Progress is\n"
-    "anything from a tokenized chunk to a written block of a checkpoint, so the timeout needs to cover no phase of a run. Who\n"
-    "waits for whom is followed over all groups, so that the line names the cause and not a rank that waits itself. A rank of\n"
-    "another machine (MPI) that is stopped is one that does not answer. 'lockstep doctor RUN' shows the last calls of every\n"
+    "If a rank dies, issues a mismatched collective, is stopped or shows no progress for --launch.timeout, all ranks stop with\n"
+    "one line that names the rank and the call, and with exit code 3. Progress is anything from a tokenized chunk to a written\n"
+    "block of a checkpoint, so the timeout does not need to cover a whole phase of a run. Which rank waits for which is followed\n"
+    "over all groups, so the line names the cause and not a rank that waits itself. A stopped rank on another machine (MPI)\n"
+    "counts as one that does not answer. 'lockstep doctor RUN' shows the last calls of every\n"
     "rank, also after a kill.\n";
 
 struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
@@ -261,11 +262,11 @@ static const struct topic topics[] = {
     { "config", "where values come from, and YAML files", config_page, NULL },
     { "models", "presets and Hugging Face folders", NULL, put_models },
     { "data", "texts, tokenizers, token files, samples", data_page, NULL },
-    { "run", "what a run's folder holds, and how it goes on", run_page, NULL },
+    { "run", "what a run's folder holds, and how a run is resumed", run_page, NULL },
     { "precision", "arithmetic, MFU and HFU", precision_page, NULL },
-    { "memory", "what takes it, and how to need less", memory_page, NULL },
-    { "ranks", "several ranks: starting them, what is sharded, what happens when one fails", ranks_page, NULL },
-    { "layouts", "the model cut over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
+    { "memory", "what uses memory, and how to use less", memory_page, NULL },
+    { "ranks", "several ranks: how they start, what is sharded, what happens if one fails", ranks_page, NULL },
+    { "layouts", "the model sharded over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
     { "labs", "claims about distributed training, and the programs that measure them", NULL, put_labs },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
@@ -302,7 +303,7 @@ static ls_status fail_topic(const char *name)
 
     for (size_t i = 0; i < COUNT_OF(topics); i++) text_put(&names, "%s%s", i ? ", " : "", topics[i].name);
     ls_status st = text_status(&names);
-    if (st == LS_OK) st = ls_fail(LS_EINVAL, "nothing speaks of '%s'; there are the commands and %s", name, names.data);
+    if (st == LS_OK) st = ls_fail(LS_EINVAL, "nothing mentions '%s'; the topics are the commands and %s", name, names.data);
     text_free(&names);
     return st;
 }
@@ -404,7 +405,7 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_help = {
-    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes; or whatever speaks of a word",
+    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes; or whatever mentions a word",
     .flags = flags, .dashes = true, .check = check, .run = run,
-    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   what speaks of it: pages, commands, flags, options\n  lockstep help --model.heads          an option\n  lockstep help bench train\n",
+    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   whatever mentions it: pages, commands, flags, options\n  lockstep help --model.heads          an option\n  lockstep help bench train\n",
 };

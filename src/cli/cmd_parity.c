@@ -27,15 +27,15 @@ static bool json, checkpoint, drift;
 
 static const struct flag flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
-    { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "of the other: \"parallel.dp=4 parallel.zero=3\"" },
-    { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side makes [3]" },
+    { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "options of the other side: \"parallel.dp=4 parallel.zero=3\"" },
+    { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side takes [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
     { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b resumes a checkpoint that a saves after its first step" },
     { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both run freely and print how far apart they are after each step; no verdict" },
-    { "against", FLAG_STRING, &against, 0, 0, "FILE", "compare a with the file that --write wrote, in place of --b; a follows it" },
-    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "make the steps in this layout and write what they came to; no comparison" },
-    { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there behind the first step" },
-    { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: go on from the checkpoint there" },
+    { "against", FLAG_STRING, &against, 0, 0, "FILE", "compare a with the file that --write wrote, instead of with --b; a follows it" },
+    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "take the steps in this layout and write their results; no comparison" },
+    { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there after the first step" },
+    { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: resume from the checkpoint there" },
     { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE",
       "with --write: take the states of this file of --write before steps but the first" },
     { 0 },
@@ -69,7 +69,7 @@ static ls_status compose(const struct invocation *in, const char *layout, struct
         out->argv[out->argc++] = at;
         at += sprintf(at, "%s%s", strncmp(w, "--", 2) == 0 ? "" : "--", w) + 1;
         if (options_is_argument(out->argv[out->argc - 1])) continue;
-        st = ls_fail(LS_EINVAL, "'%s' is no option; a layout is words such as parallel.dp=4 parallel.zero=3", w);
+        st = ls_fail(LS_EINVAL, "'%s' is not an option; a layout is words such as parallel.dp=4 parallel.zero=3", w);
         break;
     }
     mem_free(copy);
@@ -133,7 +133,7 @@ static ls_status check_types(const struct config *a, const struct config *b)
 static ls_status check_moments(const struct config *a, const struct config *b)
 {
     if (a->debug.plant == PLANT_MOMENTS || (b->debug.plant == PLANT_MOMENTS && !checkpoint))
-        return ls_fail(LS_EINVAL, "debug.plant=moments does nothing here: it is for --b with --checkpoint, which loads one");
+        return ls_fail(LS_EINVAL, "debug.plant=moments does nothing here: it needs --b with --checkpoint, which loads one");
     return LS_OK;
 }
 
@@ -164,7 +164,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     bool given[2];
     int64_t global[2], both;
 
-    if (against) return sides[1] ? ls_fail(LS_EINVAL, "--b and --against: one of them is held against --a") : open_side(in, 0, &s[0]);
+    if (against) return sides[1] ? ls_fail(LS_EINVAL, "--b and --against are both given; --a is compared with one of them") : open_side(in, 0, &s[0]);
     for (int i = 0; i < 2; i++) {
         LS_TRY(open_side(in, i, &s[i]));
         given[i] = is_given(&s[i], "train.global_batch");
@@ -305,10 +305,10 @@ static ls_status check(const struct invocation *in)
     struct side s[2] = { 0 };
 
     if (own.path) return LS_OK;
-    if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint is for --b, which goes on from it");
+    if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint needs --b, which resumes from it");
     if (own.save || own.load || own.follow)
-        return ls_fail(LS_EINVAL, "--%s is for --write", own.save ? "save" : own.load ? "load" : "follow");
-    if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step behind the --checkpoint", steps);
+        return ls_fail(LS_EINVAL, "--%s applies only to --write", own.save ? "save" : own.load ? "load" : "follow");
+    if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step after the --checkpoint; use 2 or more", steps);
     if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
                        launcher_name(in->world.launcher));

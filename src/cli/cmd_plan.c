@@ -20,12 +20,12 @@ static const char *svg;
 
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
-      "print the step as it will be run, a line an instruction" },
+      "print the step as it will be run, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
     { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine; they share its cores and memory [0: all on this one]" },
-    { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule, stages taken as equal, and nothing else" },
-    { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: draw it into this file as well" },
-    { "rank", FLAG_INT, &rank, -1, 65535, "R", "whose plan, of the ranks of the layout [-1: the largest]" },
+    { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule for equal stages, and nothing else" },
+    { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also draw it into this file" },
+    { "rank", FLAG_INT, &rank, -1, 65535, "R", "rank of the layout whose plan is printed [-1: the rank with the most bytes]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };
@@ -334,18 +334,18 @@ static ls_status check(const struct invocation *in)
     bool draws = print_mesh || print_schedule;
 
     if (draws && (print_program || json))
-        return ls_fail(LS_EINVAL, "%s: it prints nothing else, so no %s", print_mesh ? "--print-mesh" : "--print-schedule",
+        return ls_fail(LS_EINVAL, "%s prints nothing else; leave out %s", print_mesh ? "--print-mesh" : "--print-schedule",
                        json ? "--json" : "--print-program");
-    if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s: it draws what --print-schedule prints", svg);
+    if (svg && !print_schedule) return ls_fail(LS_EINVAL, "--svg %s needs --print-schedule, which it draws", svg);
     if (machine && print_schedule && !print_mesh)
-        return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule draws no machines", machine);
+        return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule shows no machines; leave it out", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
     return draws ? LS_OK : config_check_fit(&in->config);  /* pictures need no model that fits */
 }
 
 const struct command command_plan = {
-    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "say what a training step will hold and do, without doing it",
+    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "print the memory, work and communication of a training step without running it",
     .verb = VERB_PLAN, .flags = flags, .check = check, .run = run,
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"

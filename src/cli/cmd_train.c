@@ -16,7 +16,7 @@ static const struct sampling sampling = { .temperature = 0.7, .top_k = 0, .top_p
 static const char *prompt;
 
 static const struct flag flags[] = {
-    { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "when done, print how the model goes on from here" },
+    { "sample", FLAG_STRING, &prompt, 0, 0, "TEXT", "when done, print a text that the model generates after TEXT" },
     { 0 },
 };
 
@@ -115,12 +115,12 @@ static ls_status launch(struct invocation *in)
 static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
 
 const struct command command_train = {
-    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or go on where a run stopped",
+    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or resume a run",
     .verb = VERB_TRAIN, .flags = flags, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
         "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
-        "  lockstep train --config runs/book/config.yaml            go on where it stopped\n"
+        "  lockstep train --config runs/book/config.yaml            resume it\n"
         "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
         "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n"
         "  lockstep train -n 4 --parallel.zero=3 --data.text=book.txt       on four ranks of this machine\n"

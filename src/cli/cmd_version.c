@@ -49,7 +49,7 @@ static ls_status run(struct invocation *in)
     if (json) return put_json();
     printf("lockstep %s\n", LOCKSTEP_VERSION);
     printf("compiler    %s\n", COMPILER);
-    printf("kernels     %s (the most that this processor and this build have in common)\n", isa_name(isa_best()));
+    printf("kernels     %s (the most that both this processor and this build support)\n", isa_name(isa_best()));
     for (size_t i = 0; mpi_module_name(i); i++)
         printf("mpi         %s: %s\n", mpi_module_name(i), mpi_module_find(i, path, sizeof path) ? path : "no module found");
     return LS_OK;

@@ -15,7 +15,7 @@ static void heading(const char *title)
 
 ls_status help_overview(void)
 {
-    printf("lockstep trains neural networks in lockstep: every layout of processors takes the same step.\n");
+    printf("lockstep trains neural networks on any number of ranks: every layout computes the same step as a single rank.\n");
     printf("\nusage: lockstep COMMAND [FLAGS] [--config FILE] [--section.key=value]...\n");
     heading("commands");
     for (int i = 0; commands[i]; i++) printf("  %-16s %s\n", commands[i]->name, commands[i]->summary);
@@ -40,7 +40,7 @@ bool help_group(const char *name)
         printf("  %-16s %s\n", commands[i]->name + length + 1, commands[i]->summary);
         any = true;
     }
-    if (any) printf("\n'lockstep %s COMMAND --help' says more of each.\n", name);
+    if (any) printf("\n'lockstep %s COMMAND --help' says more about each.\n", name);
     return any;
 }
 
@@ -65,11 +65,11 @@ static void put_flags(const struct command *c, bool all)
         printf("  %-*s  %s\n", COLUMN - 4, "--config FILE",
                "read options from a YAML file; may be repeated, later wins");
         printf("  %-*s  %s\n", COLUMN - 4, "--print-config",
-               "print each option's value and where it comes from, and leave");
+               "print each option's value and where it comes from, and exit");
     }
-    if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "say less, say more");
-    if (c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this, or all there is");
-    else printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this");
+    if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "print less, print more");
+    if (c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help, or all of it");
+    else printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help");
 }
 
 static ls_status put_part(const char *title, unsigned verb, enum options_part part)

@@ -53,7 +53,7 @@ static const char *find_any(const struct search *s, const char *text)
 
 static void put(struct search *s, const char *left, const char *right)
 {
-    if (s->found++ == 0) printf("'%s' is spoken of in:\n", s->word);
+    if (s->found++ == 0) printf("'%s' is mentioned in:\n", s->word);
     printf("  %-34s %s\n", left, right);
 }
 

@@ -119,8 +119,8 @@ static int fail_command(int argc, char *const argv[])
         if (strncmp(commands[i]->name, argv[0], length) == 0 && commands[i]->name[length] == ' ')
             text_put(&group, "%s%s", group.bytes ? ", " : "", commands[i]->name + length + 1);
     const char *near = nearest_command(argv[0]), *hint = command_hint(argv[0]);
-    if (group.bytes && argc > 1) ls_fail(LS_EINVAL, "no '%s' in '%s'; there is: %s", argv[1], argv[0], group.data);
-    else if (group.bytes) ls_fail(LS_EINVAL, "'%s' needs one more word: %s", argv[0], group.data);
+    if (group.bytes && argc > 1) ls_fail(LS_EINVAL, "'%s' is not a command of '%s'; use one of: %s", argv[1], argv[0], group.data);
+    else if (group.bytes) ls_fail(LS_EINVAL, "'%s' needs one more word, one of: %s", argv[0], group.data);
     else if (hint) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean %s?", argv[0], hint);
     else if (near) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean '%s'?", argv[0], near);
     else ls_fail(LS_EINVAL, "unknown command '%s'; see 'lockstep --help'", argv[0]);

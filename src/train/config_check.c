@@ -58,54 +58,54 @@ static ls_status check_idle(const struct config *c, unsigned verb)
     bool image = config_image(c, &pictures);
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
-        { !moments, "optim.beta1", "it is for optim.name=adam, adamw and lamb" },
-        { !moments, "optim.beta2", "it is for optim.name=adam, adamw and lamb" },
-        { !moments, "optim.eps", "it is for optim.name=adam, adamw and lamb" },
-        { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it is for optim.name=sgd and lars" },
-        { kind != LS_SGD, "optim.nesterov", "it is for optim.name=sgd" },
-        { kind != LS_LARS, "optim.trust", "it is for optim.name=lars" },
-        { c->optim.schedule != LS_WSD, "optim.decay", "it is for optim.schedule=wsd" },
-        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never falls" },
-        { c->precision.compute == COMPUTE_FP32, "precision.master", "precision.compute=fp32 has no other weights" },
-        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it is for data.tokenizer=bpe" },
-        { c->data.text[0] == '\0', "data.special_tokens", "it is for data.text" },
-        { !documents_are_lines(c->data.text), "data.field", "it is for JSON lines (.jsonl, .ndjson) in data.text" },
-        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it is for data.tokens" },
+        { !moments, "optim.beta1", "it applies only to optim.name=adam, adamw and lamb" },
+        { !moments, "optim.beta2", "it applies only to optim.name=adam, adamw and lamb" },
+        { !moments, "optim.eps", "it applies only to optim.name=adam, adamw and lamb" },
+        { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it applies only to optim.name=sgd and lars" },
+        { kind != LS_SGD, "optim.nesterov", "it applies only to optim.name=sgd" },
+        { kind != LS_LARS, "optim.trust", "it applies only to optim.name=lars" },
+        { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
+        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
+        { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
+        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it applies only to data.tokenizer=bpe" },
+        { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text" },
+        { !documents_are_lines(c->data.text), "data.field", "it applies only to JSON lines (.jsonl, .ndjson) in data.text" },
+        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it applies only to data.tokens" },
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every",
           "data.val_fraction=0 leaves nothing to evaluate" },
         { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
           "data.val_fraction=0 leaves nothing to evaluate" },
         { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step" },
-        { c->model.hf[0] != '\0', "model.preset", "model.hf gives the model" },
-        { !shared, "parallel.zero", alone ? "one rank has nobody to share with" : "parallel.dp=1 and parallel.cp=1 have nobody to share with" },
+        { c->model.hf[0] != '\0', "model.preset", "model.hf selects the model" },
+        { !shared, "parallel.zero", alone ? "one rank has no others to shard over" : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over" },
         { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
-        { c->parallel.cp <= 1, "parallel.context", "parallel.cp=1 has the whole sequence" },
-        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.split", "it is for parallel.tp without parallel.sp, and parallel.overlap" },
-        { c->parallel.tp <= 1, "parallel.sp", "parallel.tp=1 has nobody to share the sequence with" },
+        { c->parallel.cp <= 1, "parallel.context", "with parallel.cp=1 every rank has the whole sequence" },
+        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.split", "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
+        { c->parallel.tp <= 1, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over" },
         { alone, "parallel.overlap", "one rank sends nothing" },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
         { alone, "launch.choices", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
         { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
-        { zero == 3, "parallel.bucket", "parallel.zero=3 moves whole blocks" },
-        { zero == 3, "parallel.first_bucket", "parallel.zero=3 moves whole blocks" },
-        { zero != 3, "parallel.keep_gathered", "it is for parallel.zero=3" },
-        { zero < 2, "parallel.accumulate_whole", "it is for parallel.zero=2 and 3" },
+        { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block" },
+        { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
+        { zero != 3, "parallel.keep_gathered", "it applies only to parallel.zero=3" },
+        { zero < 2, "parallel.accumulate_whole", "it applies only to parallel.zero=2 and 3" },
         { image, "model.layers", "the image presets have their own shape" },
         { image, "model.width", "the image presets have their own shape" },
-        { image, "model.activation", "the image models use ReLU" },
-        { image, "model.dropout", "the image models have none" },
+        { image, "model.activation", "image models use ReLU" },
+        { image, "model.dropout", "image models have no dropout" },
         { image, "model.vocab", "an image model has classes" },
         { image, "data.seq_len", "an image model has no sequences" },
         { image, "data.tokenizer", "an image model has no tokens" },
-        { image, "data.val_fraction", "the image models have pictures of their own to be validated on" },
+        { image, "data.val_fraction", "image models have separate pictures for validation" },
         { !image, "parallel.sync_batch_norm", "this model has no batch norm" },
-        { c->launch.ranks <= 1, "launch.bind", "one rank takes the cores it is given" },
+        { c->launch.ranks <= 1, "launch.bind", "one rank uses the cores that it is given" },
     };
 
     for (size_t i = 0; i < COUNT_OF(rules); i++)
@@ -122,7 +122,7 @@ static ls_status check_tokenizer(const struct config *c)
     const char *name = c->data.tokenizer;
 
     if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
-    return ls_fail(LS_EINVAL, "data.tokenizer: '%s' is no tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
+    return ls_fail(LS_EINVAL, "data.tokenizer: '%s' is not a tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
                    "folder that exists", name);
 }
 
@@ -134,7 +134,7 @@ ls_status config_check_data(const struct config *c)
         return ls_fail(LS_EINVAL, "model.preset=%s trains on drawn pictures, not on data.text or data.tokens", c->model.preset);
     if (config_image(c, &image)) return LS_OK;
     if (c->data.text[0] && c->data.tokens[0])
-        return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; one of them is the data");
+        return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (!c->data.text[0] && !c->data.tokens[0])
         return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
     if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
@@ -150,10 +150,10 @@ static ls_status check_lengths(const struct config *c, int64_t steps)
     if (c->optim.warmup > steps && steps > 0)
         return ls_fail(LS_EINVAL,
                        "optim.warmup=%" PRId64 " is longer than the schedule of %" PRId64
-                       " steps: the learning rate would never reach optim.lr",
+                       " steps: the learning rate would never reach optim.lr; use fewer steps",
                        c->optim.warmup, steps);
     if (c->optim.decay > steps)
-        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps", c->optim.decay, steps);
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps; use fewer", c->optim.decay, steps);
     return LS_OK;
 }
 
@@ -168,7 +168,7 @@ static ls_status fix_schedule(struct config *c)
 static ls_status check_schedule(struct config *c)
 {
     if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
-        return ls_fail(LS_EINVAL, "optim.min_lr=%g is above optim.lr=%g", c->optim.min_lr, c->optim.lr);
+        return ls_fail(LS_EINVAL, "optim.min_lr=%g is greater than optim.lr=%g; use a smaller one", c->optim.min_lr, c->optim.lr);
     if (c->train.time_budget == 0) return fix_schedule(c);
     return check_lengths(c, c->train.schedule_steps < 0 ? c->train.steps : c->train.schedule_steps);
 }
@@ -213,7 +213,7 @@ static ls_status check_optimizer(const struct config *c)
     return LS_OK;
 }
 
-/* A forward has moved the running statistics before anybody knows whether the step counts. */
+/* The forward pass has updated the running statistics before it is known whether the step counts. */
 static ls_status check_non_finite(const struct config *c)
 {
     ls_image_model image;
@@ -286,8 +286,8 @@ ls_status config_recompute(const char *mode, ls_compile_options *out)
         o.recompute = LS_RECOMPUTE_BUDGET;
     } else {
         return ls_fail(LS_EINVAL,
-                       "recompute.mode: '%s' is none of none, selective, full, every:K (every:2), budget:SIZE "
-                       "(budget:2GiB)",
+                       "recompute.mode: '%s' is not a mode; write none, selective, full, every:K (such as every:2) or "
+                       "budget:SIZE (such as budget:2GiB)",
                        mode);
     }
     *out = o;

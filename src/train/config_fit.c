@@ -1,5 +1,5 @@
-/* config_fit.c - a model that cannot be, a layout and a model that don't fit: told before any rank is started, by the options that say so. What passes here is
- * looked at again where the program is made. */
+/* config_fit.c - impossible models and layouts are refused before any rank is started, by the names of the options. The compiler checks
+ * again what passes here. */
 #include "train/config.h"
 
 #include <inttypes.h>
@@ -19,14 +19,14 @@ static ls_status check_tensor(const struct config *c, const ls_model *m)
 
     for (size_t i = 0; i < COUNT_OF(cut); i++)
         if (cut[i].n < (size_t)tp)
-            return ls_fail(LS_EINVAL, "model.%s=%zu over parallel.tp=%" PRId64 ": every rank wants one of them at least", cut[i].name, cut[i].n, tp);
+            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%" PRId64 ": every rank needs at least one", cut[i].name, cut[i].n, tp);
     return LS_OK;
 }
 
 static ls_status check_experts(const struct config *c, const ls_model *m)
 {
     if (c->parallel.ep > 1 && m->experts < (size_t)c->parallel.ep)
-        return ls_fail(LS_EINVAL, "model.experts=%zu over parallel.ep=%" PRId64 ": every rank wants one of them at least", m->experts, c->parallel.ep);
+        return ls_fail(LS_EINVAL, "model.experts=%zu cannot be spread over parallel.ep=%" PRId64 ": every rank needs at least one", m->experts, c->parallel.ep);
     return LS_OK;
 }
 
@@ -38,14 +38,14 @@ static ls_status check_sequence(const struct config *c, const ls_model *m)
     size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, heads = units / (size_t)tp * (m->heads / units);
 
     if (T < pieces)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d%s: %zu tokens at least are wanted", T, cp, ring ? ", two slices a rank" : "", pieces);
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, cp, ring ? " with two slices per rank" : "", pieces);
     for (int r = 0; r < cp; r++) least = MIN(least, part_size(T, 1, cp > 1 && ring, r, cp));
     if (c->parallel.sp && least < (size_t)tp)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d is slices of %zu tokens, over parallel.tp=%d with parallel.sp; every rank wants "
-                       "one of them at least", T, cp, least, tp);
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: every rank "
+                       "needs at least one", T, cp, least, tp);
     if (cp > 1 && !ring && heads < (size_t)cp)
-        return ls_fail(LS_EINVAL, "parallel.context=all_to_all with parallel.cp=%d: of model.heads=%zu a rank of parallel.tp=%d has %zu, for %zu ranks of cp "
-                       "at most; parallel.context=ring takes more", cp, m->heads, tp, heads, heads);
+        return ls_fail(LS_EINVAL, "parallel.context=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, enough for "
+                       "parallel.cp=%zu; parallel.context=ring has no such limit", cp, m->heads, tp, heads, heads);
     return LS_OK;
 }
 
@@ -56,7 +56,7 @@ static ls_status check_stages(const struct config *c, const ls_model *m)
     bool given;
 
     if (m->layers < (size_t)stages)
-        return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%" PRId64 " * parallel.vpp=%" PRId64 " stages: every one wants a layer at least",
+        return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%" PRId64 " * parallel.vpp=%" PRId64 " stages: every stage needs at least one layer",
                        m->layers, c->parallel.pp, c->parallel.vpp);
     begin = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *begin);
     if (!begin) return LS_ENOMEM;
@@ -76,11 +76,11 @@ static ls_status check_pipeline(const struct config *c, const ls_model *m)
     bool split = schedule.split;
     ls_pipeline_schedule_free(&schedule);
     if (split && c->parallel.zero >= 2 && !c->parallel.accumulate_whole)
-        return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.zero=%" PRId64 ": a gradient is made in parts between which others run; "
-                       "parallel.accumulate_whole=true keeps it whole until the last micro-batch", c->parallel.schedule, c->parallel.zero);
+        return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.zero=%" PRId64 ": weight gradients are computed later than input gradients and cannot be "
+                       "sharded in between; use parallel.accumulate_whole=true, which keeps them unsharded until the last micro-batch", c->parallel.schedule, c->parallel.zero);
     if (c->parallel.keep_gathered && c->parallel.zero == 3)
-        return ls_fail(LS_EINVAL, "parallel.keep_gathered with parallel.pp=%" PRId64 ": several micro-batches are under way between a forward and its "
-                       "backward", c->parallel.pp);
+        return ls_fail(LS_EINVAL, "parallel.keep_gathered with parallel.pp=%" PRId64 ": several micro-batches are in flight between a forward pass and its "
+                       "backward pass, and each would keep the parameters; leave it out", c->parallel.pp);
     return LS_OK;
 }
 
@@ -89,7 +89,7 @@ static ls_status check_recompute(const struct config *c)
 {
     if (strncmp(c->recompute.mode, "budget:", 7) != 0 || (c->parallel.tp <= 1 && c->parallel.cp <= 1 && c->parallel.ep <= 1)) return LS_OK;
     return ls_fail(LS_EINVAL, "recompute.mode=%s with parallel.tp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.ep=%" PRId64 ": ranks could choose "
-                   "different blocks; selective, full or every:K is the same on all", c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
+                   "different blocks; use selective, full or every:K, which are the same on all ranks", c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
 }
 
 /* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */
@@ -123,7 +123,7 @@ ls_status config_check_fit(const struct config *c)
     ls_model m;
 
     if (config_image(c, &image) && mesh)
-        return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", c->model.preset);
+        return ls_fail(LS_EINVAL, "model.preset=%s: image models support only parallel.dp", c->model.preset);
     if (config_image(c, &image)) return LS_OK;
     LS_TRY(check_model(c, &m));
     return config_check_layout(c, &m);

@@ -50,7 +50,7 @@ ls_status config_check_ranks(struct config *c)
     if (strcmp(c->parallel.schedule, "zb-v") == 0 && c->parallel.pp > 1) c->parallel.vpp = MAX(c->parallel.vpp, 2);
     if (others(c) > 65536 || ranks > 65536)
         return ls_fail(LS_EINVAL, "parallel.pp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.tp=%" PRId64 " on %" PRId64
-                       " ranks; 65536 are possible", c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
+                       " ranks; at most 65536 ranks are possible", c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
     if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
     if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
     if (c->parallel.dp % c->parallel.replicate != 0)
@@ -58,7 +58,7 @@ ls_status config_check_ranks(struct config *c)
                        c->parallel.replicate);
     if (c->parallel.dp / c->parallel.replicate * c->parallel.cp % c->parallel.ep != 0)
         return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does not divide parallel.dp / parallel.replicate * parallel.cp = %" PRId64
-                       ", the ranks that it lies in", c->parallel.ep, c->parallel.dp / c->parallel.replicate * c->parallel.cp);
+                       ", the ranks that the experts are spread over", c->parallel.ep, c->parallel.dp / c->parallel.replicate * c->parallel.cp);
     shape = config_mesh(c);
     return ls_mesh_check(&shape, (int)ranks);
 }
@@ -105,7 +105,7 @@ ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out)
     if (strncmp(name, "file:", 5) != 0) return ls_pipeline_schedule_make(name, stages, chunks, micro, out);
     LS_TRY(ls_pipeline_schedule_read(name + 5, out));
     if (out->stages == stages && out->micro == micro && out->chunks == chunks) return LS_OK;
-    ls_status st = ls_fail(LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; parallel.pp=%d, parallel.vpp=%d, "
+    ls_status st = ls_fail(LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; got parallel.pp=%d, parallel.vpp=%d, "
                            "train.accumulate=%d", name + 5, out->stages, out->chunks, out->micro, stages, chunks, micro);
     ls_pipeline_schedule_free(out);
     return st;
@@ -125,12 +125,12 @@ ls_status config_stages(const struct config *c, size_t layers, int *begin, bool 
 
         if (length < sizeof word) memcpy(word, rest, length);
         if (!text_read_int(word, &count) || count < 1 || count > (int64_t)layers)
-            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is no number of layers from 1 to %zu", c->parallel.stages, (int)length, rest, layers);
+            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", c->parallel.stages, (int)length, rest, layers);
         begin[++k] = at += (int)count;
         rest += length + (rest[length] == ',');
     }
     if (k != n || *rest || (size_t)at != layers)
-        return ls_fail(LS_EINVAL, "parallel.stages=%s: %d numbers whose sum is %zu are wanted, the layers of each of pp * vpp stages",
+        return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers that add up to %zu, the layers of each of the pp * vpp stages",
                        c->parallel.stages, n, layers);
     return LS_OK;
 }
@@ -177,6 +177,6 @@ ls_status config_check_batch(struct config *c)
         return fail_batch(c, "the product is too large");
     if (*global < 0) *global = product;
     if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
-        return fail_batch(c, "they must be equal, or the global batch at most one micro-batch a rank below; use --train.accumulate=-1");
+        return fail_batch(c, "they must be equal, or the global batch less by at most one micro-batch per rank; use --train.accumulate=-1");
     return LS_OK;
 }

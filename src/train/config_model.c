@@ -51,7 +51,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
         if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
     if (has && c->model.ffn > 0 && (size_t)c->model.ffn != m->ffn)
-        return ls_fail(LS_EINVAL, "model.ffn does nothing here: each feed-forward part is experts; use model.expert_ffn or model.shared_ffn");
+        return ls_fail(LS_EINVAL, "model.ffn does nothing here: every feed-forward layer consists of experts; use model.expert_ffn or model.shared_ffn");
     if (c->parallel.ep > 1 && !has)
         return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
     if (!has) return LS_OK;
@@ -151,7 +151,7 @@ static ls_status check_options(const struct config *c, const ls_model *m)
         return ls_fail(LS_EINVAL, "model.dropout=%g does nothing here: %s has no dropout; leave it out", c->model.dropout,
                        ls_architecture_title(m->architecture));
     if (m->experts && m->experts_per_token > m->experts)
-        return ls_fail(LS_EINVAL, "model.experts_per_token=%zu of model.experts=%zu; use 1 to %zu", m->experts_per_token, m->experts, m->experts);
+        return ls_fail(LS_EINVAL, "model.experts_per_token=%zu is more than model.experts=%zu; use 1 to %zu", m->experts_per_token, m->experts, m->experts);
     return LS_OK;
 }
 
@@ -187,7 +187,7 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     LS_TRY(take_experts(c, &m));
     take(c->model.ffn, &m.ffn);
     if (c->model.rope_theta > 0 && m.architecture == LS_GPT2)
-        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: the positions of a GPT-2 are learnt");
+        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: GPT-2 learns its positions");
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
     LS_TRY(take_activation(c, &m));
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;

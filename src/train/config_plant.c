@@ -1,4 +1,4 @@
-/* config_plant.c - debug.plant: which mistakes can be made in a layout. One that can't is refused: it would be believed to go unseen. */
+/* config_plant.c - debug.plant: which faults can be injected in a layout. One that can't is refused: it would seem to go undetected. */
 #include "train/config.h"
 
 #include <inttypes.h>
@@ -10,8 +10,8 @@
 struct rule { enum config_plant plant; bool idle; const char *because; };
 
 static const char *const unshared = "gradients are summed over parallel.dp and parallel.cp, which are 1";
-static const char *const whole = "no rank has a part of the experts, parallel.ep=1";
-static const char *const alike = "no weight that is replicated over parallel.tp meets another part of the work on each rank; parallel.sp makes it so";
+static const char *const whole = "with parallel.ep=1 the experts are not sharded";
+static const char *const alike = "weights that are replicated over parallel.tp do the same work on all ranks; with parallel.sp they do not";
 
 static bool is_made_again(const struct config *c)
 {
@@ -27,7 +27,7 @@ static ls_status check(const struct config *c, const ls_model *m)
         { PLANT_AVERAGE, !shared, unshared },
         { PLANT_SKIP_BUCKET, !shared, unshared },
         { PLANT_TWICE, !shared, unshared },
-        { PLANT_LOCAL_NORM, c->parallel.zero == 0, "parallel.zero=0 has whole gradients, whose norm is no sum over ranks" },
+        { PLANT_LOCAL_NORM, c->parallel.zero == 0, "with parallel.zero=0 gradients are not sharded, and their norm is not summed over ranks" },
         { PLANT_BOUNDARY, alone, "one rank updates everything" },
         { PLANT_MEAN_OF_MEANS, dp <= 1, "parallel.dp=1 has all samples" },
         { PLANT_SEED, alone, "there is one rank" },
@@ -45,21 +45,21 @@ static ls_status check(const struct config *c, const ls_model *m)
         { PLANT_TP_UNSUMMED, tp <= 1 || (!slices && (int64_t)m->kv_heads % tp == 0), alike },
         { PLANT_TP_TWICE, tp <= 1 || (!slices && (int64_t)m->kv_heads % tp == 0), alike },
         { PLANT_NO_PARTIAL, tp <= 1 || !slices, alike },
-        { PLANT_NO_ENTER, tp <= 1 || c->parallel.sp, "it is for parallel.tp without parallel.sp" },
-        { PLANT_NO_REDUCE, tp <= 1 || c->parallel.sp, "it is for parallel.tp without parallel.sp" },
-        { PLANT_DOUBLE_REDUCE, tp <= 1, "parallel.tp=1 adds nothing up" },
-        { PLANT_WRONG_GROUP, tp <= 1 || (dp <= 1 && cp <= 1), "there is no other group; parallel.tp beside parallel.dp or parallel.cp has one" },
+        { PLANT_NO_ENTER, tp <= 1 || c->parallel.sp, "it needs parallel.tp without parallel.sp" },
+        { PLANT_NO_REDUCE, tp <= 1 || c->parallel.sp, "it needs parallel.tp without parallel.sp" },
+        { PLANT_DOUBLE_REDUCE, tp <= 1, "with parallel.tp=1 nothing is reduced" },
+        { PLANT_WRONG_GROUP, tp <= 1 || (dp <= 1 && cp <= 1), "there is no other group; use parallel.tp together with parallel.dp or parallel.cp" },
         { PLANT_MASK, m->dropout == 0, "model.dropout=0 has no masks" },
-        { PLANT_MASK, cp <= 1 && !c->parallel.sp, "every rank has whole sequences, whose masks are right; parallel.cp and parallel.sp cut them" },
+        { PLANT_MASK, cp <= 1 && !c->parallel.sp, "every rank has whole sequences; parallel.cp and parallel.sp shard them" },
         { PLANT_LOSS_TWICE, cp <= 1, "parallel.cp=1 has the whole loss" },
         { PLANT_LOSS_MEAN, cp <= 1, "parallel.cp=1 has the whole loss" },
-        { PLANT_RING_DKV, cp <= 1 || c->parallel.context != LS_CONTEXT_RING, "no keys go round; parallel.cp with parallel.context=ring makes them" },
+        { PLANT_RING_DKV, cp <= 1 || c->parallel.context != LS_CONTEXT_RING, "no keys are passed around; use parallel.cp with parallel.context=ring" },
         { PLANT_AUX_DROPPED, m->aux_coef == 0 && m->z_coef == 0, "the model's routers have no loss" },
         { PLANT_AUX_TIMES_DP, m->aux_coef == 0 && m->z_coef == 0, "the model's routers have no loss" },
         { PLANT_AUX_TIMES_DP, dp <= 1, "parallel.dp=1 is the right factor" },
         { PLANT_MOMENTS, c->optim.name == LS_SGD && c->optim.momentum == 0, "optim.name=sgd with optim.momentum=0 has no moments" },
         { PLANT_REROUTE, m->experts == 0, "the model has no experts" },
-        { PLANT_REROUTE, !is_made_again(c), "no layer is made again; recompute.mode=full does" },
+        { PLANT_REROUTE, !is_made_again(c), "no router is recomputed; use recompute.mode=full" },
     };
 
     for (size_t i = 0; i < COUNT_OF(rules); i++)
