@@ -41,11 +41,11 @@ ended() {
     [ $got -eq "$1" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "$2" err.txt || bad "$run: exit $got, not $1 with '$2': $(cat err.txt)"
 }
 
-# Processes that stand still: so none of them ends before it is killed, and the launcher sees all ends at once.
-suspend() {
-    kill -STOP "$@"
-    for pid; do
-        for i in $(seq 6000); do grep -q '^State:.T' "/proc/$pid/status" && break; sleep 0.005; done
+# signal NAME STATE PROCESSES: until all of them are in that state.
+signal() {
+    kill -$1 $3
+    for pid in $3; do
+        for i in $(seq 6000); do grep -q "^State:.$2" "/proc/$pid/status" && break; sleep 0.005; done
     done
 }
 
@@ -55,8 +55,8 @@ killed() {
     start $1 $2
     victims=
     for victim in $3; do victims="$victims $(rank $victim)"; done
-    suspend $victims $launcher
-    kill -KILL $victims
+    signal STOP T "$victims $launcher"  # so that none ends before it is killed, and the launcher sees all ends at once
+    signal KILL Z "$victims"
     kill -CONT $launcher
     ended 3 "^lockstep train: $4 killed by signal 9 (Killed)$"
 }
@@ -82,7 +82,7 @@ if command -v prlimit >/dev/null; then
         run=memory$layout
         start $layout startup
         prlimit --pid "$(rank 2)" --data=1000000 || bad "$run: no limit"
-        ended 1 "^lockstep train: rank 2: .*memory"
+        ended 1 "^lockstep train: rank 2: .*\\(memory\\|thread did not start\\)"  # whichever it asks for first
     done
 fi
 

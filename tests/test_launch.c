@@ -506,6 +506,9 @@ static void no_rank_is_refused(void **state)
 int main(int argc, char *argv[])
 {
     if (argc >= 4 && strcmp(argv[1], "--rank") == 0) return rank_main(argv[2], argv[3]);
+    static const int sent[] = { SIGINT, SIGHUP, SIGTERM };
+
+    for (size_t i = 0; i < COUNT_OF(sent); i++) signal(sent[i], SIG_DFL);  /* in the background of a script, or under nohup, some are ignored */
     const struct CMUnitTest tests[] = {
         CASE(ranks_find_their_place), CASE(ranks_are_bound_to_their_shares), CASE(all_well_is_silent),
         CASE(rank_0_keeps_standard_output), CASE(a_failure_ends_all_and_is_said_last), CASE(a_kill_names_the_signal),
