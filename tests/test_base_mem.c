@@ -185,6 +185,35 @@ static void threads_count_exactly(void **state)
     assert_int_equal(after.calls - before.calls, 4 * 5000 * 2);
 }
 
+/* Pages that grow hold no second copy, and count what was asked for. */
+static void pages_grow_within_the_limit(void **state)
+{
+    enum { PAGES = 4 << 20 };
+    size_t before;
+    char *p;
+
+    (void)state;
+    mem_reset_peak();
+    before = now().total_now;
+    mem_set_limit(before + PAGES);
+    p = mem_pages_resize(MEM_OTHER, NULL, 0, PAGES / 2);
+    assert_non_null(p);
+    memset(p, 7, PAGES / 2);
+    p = mem_pages_resize(MEM_OTHER, p, PAGES / 2, PAGES);
+    assert_non_null(p);
+    assert_int_equal(p[PAGES / 2 - 1], 7);
+    assert_int_equal(p[PAGES - 1], 0);
+    assert_null(mem_pages_resize(MEM_OTHER, p, PAGES, PAGES + 1));
+    assert_int_equal(mem_failed_largest(), MEM_OTHER);
+    assert_int_equal(now().total_peak, before + PAGES);
+    p = mem_pages_resize(MEM_OTHER, p, PAGES, 10);
+    assert_int_equal(p[9], 7);
+    assert_int_equal(now().total_now, before + 10);
+    assert_null(mem_pages_resize(MEM_OTHER, p, 10, 0));
+    assert_int_equal(now().total_now, before);
+    mem_set_limit(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +221,7 @@ int main(void)
         cmocka_unit_test(arrays_are_zero_and_do_not_overflow), cmocka_unit_test(resizing_keeps_contents_and_category),
         cmocka_unit_test(the_limit_is_a_clean_failure),     cmocka_unit_test(tests_choose_the_call_that_fails),
         cmocka_unit_test(the_names_are_those_of_metrics), cmocka_unit_test(foreign_bytes_are_counted_and_limited),   cmocka_unit_test(threads_count_exactly),
+        cmocka_unit_test(pages_grow_within_the_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -390,6 +390,36 @@ static void test_long_pieces(void **state)
     ls_tokenizer_close(&t);
 }
 
+/* What is held while a text is encoded, beyond its tokens, does not grow with the text. */
+static void encoding_holds_no_more_of_a_longer_text(void **state)
+{
+    enum { MOST = 4 << 20 };
+    ls_tokenizer *t;
+    size_t beyond[2];
+    char *s = mem_alloc(MEM_OTHER, MOST);
+
+    (void)state;
+    assert_non_null(s);
+    for (size_t i = 0; i < MOST; i++) s[i] = i % 7 == 6 ? ' ' : (char)('a' + i * 31 % 26);
+    TRY(ls_tokenizer_open("bytes", &t));
+    for (int k = 0; k < 2; k++) {
+        struct mem_stats before, after;
+        ls_tokens *tokens;
+        size_t bytes = k ? MOST : MOST / 4;
+
+        mem_reset_peak();
+        mem_read(&before);
+        TRY(ls_tokenizer_encode(t, s, bytes, NULL, &tokens));
+        mem_read(&after);
+        assert_int_equal(ls_tokens_count(tokens), bytes);
+        beyond[k] = after.total_peak - before.total_now - 2 * bytes - 2 * bytes / 8;
+        ls_tokens_close(&tokens);
+    }
+    assert_in_range(beyond[1], 0, beyond[0] + (64 << 10));
+    mem_free(s);
+    ls_tokenizer_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_train_as_the_package),
         cmocka_unit_test_setup_teardown(test_trained_saves, scratch_set_up, scratch_tear_down),
         cmocka_unit_test(test_long_pieces),
+        cmocka_unit_test(encoding_holds_no_more_of_a_longer_text),
     };
 
     return cmocka_run_group_tests(tests, open_expected, close_expected);

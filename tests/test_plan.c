@@ -91,7 +91,7 @@ static bool compare_with_all(const struct setup *s, const char *what)
     struct plan_bytes found, one, most = { .total = 0 };
     size_t least = SIZE_MAX;
 
-    OK(plan_of_largest(&s->config, &s->model, &found, NULL));
+    OK(plan_of_places(&s->config, &s->model, &found, NULL));
     for (int r = 0; r < s->config.launch.ranks; r++) {
         OK(plan_of_rank(&s->config, &s->model, r, &one));
         assert_int_equal(one.rank, r);

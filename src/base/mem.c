@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/base.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -78,12 +79,17 @@ static void ledger_give(enum mem_category c, size_t bytes)
     atomic_fetch_sub(&ledger.total_now, bytes);
 }
 
+static _Thread_local enum mem_category failed_largest = MEM_OTHER;
+
+enum mem_category mem_failed_largest(void) { return failed_largest; }
+
 static void *fail(enum mem_category c, size_t bytes, const char *why)
 {
     int largest = 0;
 
     for (int i = 1; i < MEM_CATEGORIES; i++)
         if (atomic_load(&ledger.now[i]) > atomic_load(&ledger.now[largest])) largest = i;
+    failed_largest = (enum mem_category)largest;
     ls_fail(LS_ENOMEM, "out of memory: %zu bytes needed for %s, %zu held, %s; most is in %s: %zu bytes", bytes,
             mem_category_name(c), atomic_load(&ledger.total_now), why, mem_category_name((enum mem_category)largest),
             atomic_load(&ledger.now[largest]));
@@ -147,6 +153,29 @@ void *mem_alloc(enum mem_category c, size_t bytes)
     *(struct header *)(void *)block = (struct header){ bytes, c };
     ASAN_POISON_MEMORY_REGION(block, HEADER);
     return block + HEADER;
+}
+
+static size_t whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (bytes + page - 1) / page * page;
+}
+
+void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes)
+{
+    void *moved = NULL;
+
+    if (bytes > was && mem_take(c, bytes - was) < 0) return NULL;
+    if (!p && bytes) moved = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (p && bytes) moved = mremap(p, whole_pages(was), whole_pages(bytes), MREMAP_MAYMOVE);
+    else if (p) munmap(p, whole_pages(was));
+    if (moved == MAP_FAILED) {
+        if (bytes > was) mem_give(c, bytes - was);
+        return fail(c, bytes, "the system refused");
+    }
+    if (bytes < was) mem_give(c, was - bytes);
+    return moved;
 }
 
 /* The header of the user's block p, readable from now on. */

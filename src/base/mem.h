@@ -38,6 +38,8 @@ struct mem_stats {
 };
 
 const char *mem_category_name(enum mem_category c);
+/* The category that held the most bytes when this thread's last allocation failed. */
+enum mem_category mem_failed_largest(void);
 
 /* NULL on failure, with the message set. bytes == 0 gives a valid block. Contents are undefined. */
 void *mem_alloc(enum mem_category c, size_t bytes);
@@ -47,6 +49,10 @@ void *mem_array(enum mem_category c, size_t count, size_t size); /* zeroed; fail
 void *mem_resize(void *p, size_t bytes);
 char *mem_strdup(const char *s);                                 /* MEM_OTHER */
 void  mem_free(void *p);                                         /* NULL is a no-op */
+
+/* Bytes in pages of their own, of `was` bytes now (p NULL: none): growing them holds no second copy beside them. bytes == 0 gives them back
+ * and returns NULL; NULL on failure, and p stays valid. Contents of new bytes are zero. */
+void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes);
 
 /* For bytes that another allocator gives: takes them out of the limit and into the ledger, or fails as mem_alloc does. Every
  * mem_take that succeeded is given back by one mem_give. */

@@ -25,7 +25,7 @@ struct loader {
     struct saved saved;
     ls_store    *store;
     int          flags;
-    void        *chunk;  /* [CHUNK]; NULL while hashes are compared */
+    void        *chunk;  /* [at most CHUNK]; NULL while hashes are compared */
 };
 
 /* The saved `kind` of parameter i into the store's `to`; chunk NULL: what would be read is verified, and the store is left alone. */
@@ -91,11 +91,14 @@ static ls_status copy_all(const struct loader *l)
 /* Twice over the tensors: what this rank reads is first compared with its hashes, so that damage leaves the store as it was. */
 static ls_status load(struct loader *l, const char *path)
 {
+    size_t most = 1;
+
     LS_TRY(saved_open(path, &l->saved));
     LS_TRY(saved_check_store(&l->saved, l->store, l->flags & LS_LOAD_OPTIMIZER));
     LS_TRY(saved_check_shards(&l->saved));
     LS_TRY(copy_all(l));
-    l->chunk = mem_alloc(MEM_OTHER, CHUNK * sizeof(double));
+    for (size_t i = 0; i < ls_store_count(l->store); i++) most = MAX(most, store_local_count(l->store, i));
+    l->chunk = mem_alloc(MEM_OTHER, MIN((size_t)CHUNK, most) * sizeof(double));
     if (!l->chunk)
         return LS_ENOMEM;
     LS_TRY(ls_store_allocate(l->store));

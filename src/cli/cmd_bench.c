@@ -188,7 +188,7 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     ls_model model;
 
     if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
-    LS_TRY(plan_check_memory(c, &model, ranks));
+    LS_TRY(plan_check_memory(c, &model, &(struct dataset){ 0 }, ranks));
     LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = bench_time_open(&s, &r.time);
     if (st == LS_OK) st = time_steps(c, &s, &r);

@@ -30,21 +30,15 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* Tokens that the model will have to know; 0: as many as the preset says. A tokenizer that is still to be learnt will
- * have as many as were asked for, or fewer. */
-static ls_status vocabulary(const struct config *c, size_t *out)
+/* The data as train opens them. *vocab: tokens that the model must know; 0: as many as the preset says. */
+static ls_status open_data(const struct config *c, struct dataset *d, size_t *vocab)
 {
-    ls_tokenizer *t = NULL;
+    bool given = c->data.text[0] || c->data.tokens[0], learnt = strcmp(c->data.tokenizer, "bpe") == 0;
 
-    *out = 0;
-    if (!c->data.text[0] && strcmp(c->data.tokenizer, "bytes") == 0) return LS_OK;
-    if (strcmp(c->data.tokenizer, "bpe") == 0) {
-        *out = (size_t)c->data.vocab_size;
-        return LS_OK;
-    }
-    LS_TRY(dataset_tokenizer(c, NULL, 0, &t));
-    if (t) *out = (size_t)ls_tokenizer_vocab(t);
-    ls_tokenizer_close(&t);
+    if (given) LS_TRY(dataset_open(c, NULL, d));
+    else if (!learnt && strcmp(c->data.tokenizer, "bytes") != 0) LS_TRY(dataset_tokenizer(c, NULL, 0, &d->tokenizer));
+    if (!given && d->tokenizer) d->vocab = (size_t)ls_tokenizer_vocab(d->tokenizer);
+    *vocab = !given && learnt ? (size_t)c->data.vocab_size : d->vocab;
     return LS_OK;
 }
 
@@ -66,13 +60,14 @@ struct picture {
     const struct config *config;
     const struct step   *step;       /* of that rank */
     struct plan_bytes    bytes;
+    const struct dataset *data;
     int                  local;      /* ranks on a machine */
     size_t               limit;      /* of the rank; 0: not known */
     struct remedy        remedy[REMEDIES];
     int                  remedies;
 };
 
-static bool fits(const struct picture *p) { return p->limit == 0 || p->bytes.total + p->bytes.other <= p->limit; }
+static bool fits(const struct picture *p) { return p->limit == 0 || p->bytes.total + p->bytes.other <= plan_room(p->limit, p->data); }
 
 /* ---- JSON ---- */
 
@@ -123,6 +118,8 @@ static ls_status put_json(const struct picture *p)
     for (int i = 0; i < BYTES_ROWS; i++) json_put_int(&j, rows[i].name, (int64_t)rows[i].bytes);
     json_put_int(&j, "total", (int64_t)p->bytes.total);
     json_put_int(&j, "other", (int64_t)p->bytes.other);
+    json_put_int(&j, "data", (int64_t)p->data->held);
+    json_put_int(&j, "reading", (int64_t)p->data->peak);
     json_end_object(&j);
     json_put_int(&j, "limit", (int64_t)p->limit);
     json_put_bool(&j, "fits", fits(p));
@@ -213,7 +210,7 @@ static void put_limit(const struct picture *p)
         printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
     printf("\n");
     if (fits(p)) return;
-    if (p->remedies == 0) printf("what fits   nothing that was tried: recomputation, micro-batches, zero, tp, pp, more ranks\n");
+    if (p->remedies == 0) printf("what fits   %s\n", plan_nothing_fits(p->limit, p->data));
     for (int i = 0; i < p->remedies; i++)
         printf("%-12s%12s  %14zu  %s%s\n", i ? "" : "what fits", text_bytes(size, p->remedy[i].total), p->remedy[i].total,
                p->remedy[i].options, p->remedy[i].ranks > p->step->ranks.size ? ", on more machines" : "");
@@ -235,7 +232,7 @@ static void put_work(const struct config *c, const struct step *s)
 static void put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
-    char count[32], tokens[32], size[16];
+    char count[32], tokens[32], size[16], peak[16];
     const struct config *c = p->config;
     const struct step *s = p->step;
     const ls_model *m = &s->model;
@@ -257,7 +254,10 @@ static void put_table(const struct picture *p)
     for (int i = 0; i < BYTES_ROWS; i++)
         if (rows[i].bytes) printf("  %-14s%12s  %14zu\n", rows[i].name, text_bytes(size, rows[i].bytes), rows[i].bytes);
     printf("  %-14s%12s  %14zu\n", "total", text_bytes(size, p->bytes.total), p->bytes.total);
-    printf("  %-14s%12s  about: tokens, tables, the program itself\n", "other", text_bytes(size, p->bytes.other));
+    printf("  %-14s%12s  at most: samples, tables, the program itself, saving\n", "other", text_bytes(size, p->bytes.other));
+    if (p->data->held)
+        printf("  %-14s%12s  %14zu  at most %s while it is read\n", "data", text_bytes(size, p->data->held), p->data->held,
+               text_bytes(peak, p->data->peak));
     put_limit(p);
     if (s->ranks.size > 1) put_wire(s);
 }
@@ -278,7 +278,7 @@ static ls_status put_program(const struct step *s)
 
 static ls_status show(struct picture *p, const ls_model *model)
 {
-    if (!fits(p)) LS_TRY(plan_remedies(p->config, model, p->limit, p->remedy, &p->remedies));
+    if (!fits(p)) LS_TRY(plan_remedies(p->config, model, plan_room(p->limit, p->data), p->remedy, &p->remedies));
     if (print_program) LS_TRY(put_program(p->step));
     if (json) return put_json(p);
     put_table(p);
@@ -301,20 +301,29 @@ static ls_status show_rank(struct picture *p, const ls_model *model)
     return st;
 }
 
+static ls_status plan_with(const struct config *c, size_t vocab, struct picture *p)
+{
+    ls_image_model image;
+    ls_model model;
+
+    if (!config_image(c, &image)) LS_TRY(config_model(c, vocab, &model));
+    LS_TRY(rank < 0 ? plan_of_largest(c, &model, &p->bytes, NULL) : plan_of_rank(c, &model, (int)rank, &p->bytes));
+    return show_rank(p, &model);
+}
+
 static ls_status plan(const struct config *c)
 {
     int ranks = (int)c->launch.ranks;
-    struct picture p = { .config = c, .local = machine ? (int)MIN(machine, ranks) : ranks };
-    ls_image_model image;
-    ls_model model;
+    struct dataset data = { 0 };
+    struct picture p = { .config = c, .data = &data, .local = machine ? (int)MIN(machine, ranks) : ranks };
     size_t vocab;
 
     p.limit = config_memory_limit(c, p.local);
     if (c->launch.threads == 0 && ranks > 1) threads_set(cores_per_rank(p.local));
-    LS_TRY(vocabulary(c, &vocab));
-    if (!config_image(c, &image)) LS_TRY(config_model(c, vocab, &model));
-    LS_TRY(rank < 0 ? plan_of_largest(c, &model, &p.bytes, NULL) : plan_of_rank(c, &model, (int)rank, &p.bytes));
-    return show_rank(&p, &model);
+    ls_status st = open_data(c, &data, &vocab);
+    if (st == LS_OK) st = plan_with(c, vocab, &p);
+    dataset_close(&data);
+    return st;
 }
 
 static ls_status draw(const struct config *c)
@@ -347,6 +356,8 @@ static ls_status check(const struct invocation *in)
 const struct command command_plan = {
     .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "print the memory, work and communication of a training step without running it",
     .verb = VERB_PLAN, .flags = flags, .check = check, .run = run,
+    .about =
+        "A text is read and encoded as train does it, so that its tokens count; without one, or with a token file, nothing is read.\n",
     .examples =
         "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
         "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"

@@ -2,7 +2,8 @@
  *
  * The text is cut into tasks: added tokens, and stretches between them of about chunk_bytes. A stretch may end
  * only where all patterns that have a name would cut, whatever stands around: before a space with an ASCII letter
- * on both sides. Each task gives its own ids; tasks run on one thread or on the team, with the same result.
+ * on both sides. Each task gives its own ids; tasks run on one thread or on the team, with the same result. A window of the text is
+ * encoded at a time, and its ids are given away before the next one: what is held does not grow with the text.
  */
 #include "data/pattern.h"
 #include "data/normalize.h"
@@ -36,18 +37,29 @@ struct task {
     char error[ERROR_BYTES];
 };
 
+/* The text that is left to cut: a stretch up to `end`, then the added token `found`, if any, and so on. */
+struct remaining {
+    const unsigned char *text;
+    size_t bytes, at, end, chunk;
+    const struct added_token *found;
+    bool specials;
+};
+
 struct job {
     const ls_tokenizer *t;
-    struct task *task;          /* [count] */
+    struct remaining left;
+    struct task *task;          /* [count], of the window that is encoded now */
     size_t count, room;
     struct worker *worker;      /* [workers], by thread */
     size_t workers;
+    ids_fn *fn;
+    void *ctx;
 };
 
-static ls_status worker_open(struct worker *w, size_t text_bytes, bool specials)
+static ls_status worker_open(struct worker *w, const ls_tokenizer *t, size_t text_bytes, bool specials)
 {
     w->specials = specials;
-    LS_TRY(bpe_work_new(text_bytes, &w->bpe));
+    LS_TRY(bpe_work_new(t->bpe.merges ? text_bytes : 0, &w->bpe));  /* without merges there is nothing to remember */
     return split_work_new(&w->split);
 }
 
@@ -127,18 +139,6 @@ static size_t find_cut(const unsigned char *text, size_t bytes, size_t from)
     return bytes;
 }
 
-static ls_status add_stretches(struct job *j, const unsigned char *text, size_t bytes, size_t chunk_bytes)
-{
-    while (bytes > 0) {
-        size_t n = bytes > chunk_bytes ? find_cut(text, bytes, chunk_bytes) : bytes;
-
-        LS_TRY(add_task(j, text, n, 0));
-        text += n;
-        bytes -= n;
-    }
-    return LS_OK;
-}
-
 /* All stages are patterns with names, and no added token can lie across a cut. */
 static bool is_cuttable(const ls_tokenizer *t)
 {
@@ -147,18 +147,36 @@ static bool is_cuttable(const ls_tokenizer *t)
     return t->normalized.count == 0;
 }
 
-static ls_status add_tasks(struct job *j, const unsigned char *text, size_t bytes, bool specials, size_t chunk_bytes)
+/* Finds the added token that follows the stretch from left.at on. */
+static void find_stretch(struct job *j)
 {
-    const struct added_token *found;
-    size_t at = 0, next = 0;
+    struct remaining *l = &j->left;
 
-    if (!is_cuttable(j->t)) chunk_bytes = SIZE_MAX;
-    while ((found = added_next(&j->t->raw, text, bytes, at, specials, &next)) != NULL) {
-        LS_TRY(add_stretches(j, text + at, next - at, chunk_bytes));
-        LS_TRY(add_task(j, NULL, 0, found->id));
-        at = next + found->bytes;
+    l->end = l->bytes;
+    l->found = added_next(&j->t->raw, l->text, l->bytes, l->at, l->specials, &l->end);
+    if (!l->found) l->end = l->bytes;
+}
+
+/* The tasks of the next `most` bytes of text or a little more; none: the text has ended. */
+static ls_status fill_window(struct job *j, size_t most)
+{
+    struct remaining *l = &j->left;
+    size_t from = l->at;
+
+    j->count = 0;
+    while (l->at - from < most && (l->at < l->end || l->found)) {
+        size_t rest = l->end - l->at, n = rest > l->chunk ? find_cut(l->text + l->at, rest, l->chunk) : rest;
+
+        if (rest > 0) {
+            LS_TRY(add_task(j, l->text + l->at, n, 0));
+            l->at += n;
+            continue;
+        }
+        LS_TRY(add_task(j, NULL, 0, l->found->id));
+        l->at += l->found->bytes;
+        find_stretch(j);
     }
-    return add_stretches(j, text + at, bytes - at, chunk_bytes);
+    return LS_OK;
 }
 
 static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
@@ -167,69 +185,89 @@ static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
 
     for (struct task *k = j->task + begin; k < j->task + end; k++) {
         pulse();
-        if (k->text) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
-        else k->status = ids_push(&k->ids, k->special);
+        if (k->text) k->status = ids_reserve(&k->ids, k->bytes);  /* at once, so that the peak does not depend on who is when how far */
+        if (k->text && k->status == LS_OK) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
+        if (!k->text) k->status = ids_push(&k->ids, k->special);
         if (k->status == LS_OK) continue;
         strncpy(k->error, ls_errmsg(), ERROR_BYTES - 1);  /* messages are per thread */
         return;
     }
 }
 
-/* The ids of all tasks in order; each task's are freed as they are taken over. */
-static ls_status gather(struct job *j, struct ids *out)
+static void free_window(struct job *j)
 {
-    size_t total = out->count;
+    for (size_t i = 0; i < j->count; i++) mem_free(j->task[i].ids.at);
+    j->count = 0;
+}
 
+/* The ids of all tasks in order. */
+static ls_status give_window(struct job *j)
+{
     for (size_t i = 0; i < j->count; i++) {
-        if (j->task[i].status != LS_OK) return ls_fail(j->task[i].status, "%s", j->task[i].error);
-        total += j->task[i].ids.count;
-    }
-    LS_TRY(ids_reserve(out, total - out->count));
-    for (size_t i = 0; i < j->count; i++) {
-        LS_TRY(ids_append(out, j->task[i].ids.at, j->task[i].ids.count));
-        mem_free(j->task[i].ids.at);
-        j->task[i].ids.at = NULL;
+        struct task *k = &j->task[i];
+
+        if (k->status != LS_OK) return ls_fail(k->status, "%s", k->error);
+        LS_TRY(j->fn(j->ctx, k->ids.at, k->ids.count));
     }
     return LS_OK;
 }
 
-static ls_status run_job(struct job *j, size_t text_bytes, bool specials, bool threads, struct ids *out)
+enum { WINDOW = 2 };  /* chunks of each thread whose ids are held at once */
+
+static ls_status run_job(struct job *j, size_t text_bytes, bool threads)
 {
+    size_t most;
+
     j->workers = threads ? (size_t)threads_count() : 1;
     j->worker = mem_array(MEM_OTHER, j->workers, sizeof *j->worker);
     if (!j->worker) return LS_ENOMEM;
-    for (size_t i = 0; i < j->workers; i++) LS_TRY(worker_open(&j->worker[i], text_bytes, specials));
-    if (threads) threads_each(j->count, 1, run_tasks, j);
-    else run_tasks(j, 0, j->count, 0);
-    return gather(j, out);
+    for (size_t i = 0; i < j->workers; i++) LS_TRY(worker_open(&j->worker[i], j->t, text_bytes, j->left.specials));
+    if (!size_mul(WINDOW * j->workers, j->left.chunk, &most)) most = SIZE_MAX;
+    for (find_stretch(j); ; free_window(j)) {
+        LS_TRY(fill_window(j, most));
+        if (j->count == 0) return LS_OK;
+        if (threads) threads_each(j->count, 1, run_tasks, j);
+        else run_tasks(j, 0, j->count, 0);
+        LS_TRY(give_window(j));
+    }
 }
 
-ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
-                               size_t chunk_bytes, struct ids *out)
+ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
+                                size_t chunk_bytes, ids_fn *fn, void *ctx)
 {
-    struct job j = { .t = t };
-    ls_status st;
+    struct job j = { .t = t, .fn = fn, .ctx = ctx, .left = { .text = (const unsigned char *)text, .bytes = bytes,
+                     .chunk = is_cuttable(t) ? chunk_bytes : SIZE_MAX, .specials = options->specials } };
 
     if (options->end && t->end < 0) return ls_fail(LS_EINVAL, "this tokenizer has no end-of-text token to append");
     LS_TRY(utf8_check((const unsigned char *)text, bytes, "text"));
-    st = add_tasks(&j, (const unsigned char *)text, bytes, options->specials, chunk_bytes);
-    if (st == LS_OK && options->end) st = add_task(&j, NULL, 0, t->end);
-    if (st == LS_OK) st = run_job(&j, bytes, options->specials, options->threads, out);
+    ls_status st = run_job(&j, bytes, options->threads);
+    if (st == LS_OK && options->end) st = fn(ctx, &t->end, 1);
     for (size_t i = 0; i < j.workers && j.worker; i++) worker_close(&j.worker[i]);
-    for (size_t i = 0; i < j.count; i++) mem_free(j.task[i].ids.at);
+    free_window(&j);
     mem_free(j.worker);
     mem_free(j.task);
     return st;
 }
 
+static ls_status append_ids(void *ctx, const int32_t *ids, size_t count) { return ids_append(ctx, ids, count); }
+
+ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
+                               size_t chunk_bytes, struct ids *out)
+{
+    return tokenizer_encode_each(t, text, bytes, options, chunk_bytes, append_ids, out);
+}
+
+static ls_status buffer_ids(void *ctx, const int32_t *ids, size_t count) { return token_buffer_add(ctx, ids, count); }
+
 ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes,
                               const ls_encode_options *options, ls_tokens **out)
 {
     const ls_encode_options none = { 0 };
-    struct ids ids = { 0 };
-    ls_status st = tokenizer_encode_ids(t, text, bytes, options ? options : &none, ENCODE_CHUNK, &ids);
+    struct token_buffer buffer;
 
-    if (st == LS_OK) st = tokens_from_ids(&ids, ls_tokenizer_vocab(t), out);
-    mem_free(ids.at);
+    token_buffer_open(&buffer, ls_tokenizer_vocab(t));
+    ls_status st = tokenizer_encode_each(t, text, bytes, options ? options : &none, ENCODE_CHUNK, buffer_ids, &buffer);
+    if (st == LS_OK) st = token_buffer_take(&buffer, out);
+    token_buffer_close(&buffer);
     return st;
 }

@@ -8,9 +8,10 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+#include "data/loader.h"
 #include "lockstep/data.h"
 
-enum { DEPTH = 4, ERROR_BYTES = 240 };
+enum { ERROR_BYTES = 240 };
 
 struct ls_loader {
     ls_sampler sampler;
@@ -89,7 +90,7 @@ static ls_status check(ls_batches *b)
     if (b->batch == 0) return ls_fail(LS_EINVAL, "batches of no samples");
     if (b->per_step == 0) b->per_step = 1;
     if (b->step == 0) b->step = b->per_step * b->batch;
-    if (b->depth == 0) b->depth = DEPTH;
+    if (b->depth == 0) b->depth = LOADER_DEPTH;
     if (b->rows == 0 && !b->none) b->rows = b->per_step * b->batch;
     if (b->rows > b->per_step * b->batch || b->offset + b->rows > b->step)
         return ls_fail(LS_EINVAL, "%llu samples from %llu on do not fit a step of %llu, or not into %zu batches of %zu",

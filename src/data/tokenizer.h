@@ -47,8 +47,13 @@ ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *wh
 struct merge_pair { int32_t left, right; };
 ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges, size_t n);
 
-enum { ENCODE_CHUNK = 256 << 10 };
-/* ls_tokenizer_encode, behind what ids has, with tasks of about chunk_bytes. */
+enum { ENCODE_CHUNK = 64 << 10 };
+/* The next ids of a text. Anything but LS_OK ends the encoding with that status. */
+typedef ls_status ids_fn(void *ctx, const int32_t *ids, size_t count);
+/* ls_tokenizer_encode with tasks of about chunk_bytes, the ids given to fn piece by piece, in order. */
+ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
+                                size_t chunk_bytes, ids_fn *fn, void *ctx);
+/* The same into ids, behind what it has. */
 ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
                                size_t chunk_bytes, struct ids *out);
 

@@ -31,7 +31,7 @@ void ls_tokens_close(ls_tokens **at)
     if (!t) return;
     file_map_close(&t->map);
     file_map_close(&t->index);
-    mem_free(t->owned);
+    mem_pages_resize(MEM_OTHER, t->owned, t->owned_bytes, 0);
     mem_free(t->document);
     mem_free(t->name);
     mem_free(t);
@@ -89,32 +89,75 @@ ls_status ls_tokens_check(const ls_tokens *t, int32_t vocab)
     return LS_OK;
 }
 
-ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out)
+/* ---- tokens that come one after another ---- */
+
+enum { GROW_LEAST = 64 << 10 };  /* bytes */
+
+void token_buffer_open(struct token_buffer *b, int32_t vocab)
+{
+    *b = (struct token_buffer){ .type = vocab > UINT16_MAX + 1 ? TOKEN_I32 : TOKEN_U16 };
+}
+
+static ls_status resize_buffer(struct token_buffer *b, size_t bytes)
+{
+    void *at = mem_pages_resize(MEM_OTHER, b->at, b->bytes, bytes);
+
+    if (!at && bytes) return LS_ENOMEM;
+    b->at = at;
+    b->bytes = bytes;
+    return LS_OK;
+}
+
+ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t count)
+{
+    size_t need, size = token_type_bytes(b->type);
+
+    if (!size_add(b->count, count, &need) || !size_mul(need, size, &need)) return ls_fail(LS_ENOMEM, "out of memory: %zu more tokens", count);
+    if (need > b->bytes) LS_TRY(resize_buffer(b, MAX(need, b->bytes + b->bytes / 8 + GROW_LEAST)));
+    if (b->type == TOKEN_I32 && count > 0) memcpy((int32_t *)b->at + b->count, ids, count * sizeof *ids);
+    for (size_t i = 0; b->type == TOKEN_U16 && i < count; i++) ((uint16_t *)b->at)[b->count + i] = (uint16_t)ids[i];
+    b->count += count;
+    return LS_OK;
+}
+
+ls_status token_buffer_take(struct token_buffer *b, ls_tokens **out)
 {
     ls_tokens *t = mem_zalloc(MEM_OTHER, sizeof *t);
-    ls_status st = LS_ENOMEM;
-    uint16_t *small;
 
     if (!t) return LS_ENOMEM;
-    t->format = "text";
-    t->count = ids->count;
     t->name = mem_strdup("text");
-    if (!t->name) goto close_tokens;
-    if (vocab > UINT16_MAX + 1) {
-        t->type = TOKEN_I32;
-        t->owned = ids->at;
-        *ids = (struct ids){ 0 };
-    } else {
-        t->type = TOKEN_U16;
-        t->owned = small = mem_array(MEM_OTHER, MAX(ids->count, 1), sizeof *small);
-        if (!small) goto close_tokens;
-        for (size_t i = 0; i < ids->count; i++) small[i] = (uint16_t)ids->at[i];
+    if (!t->name || resize_buffer(b, MAX(b->count, (size_t)1) * token_type_bytes(b->type)) < 0) {
+        ls_tokens_close(&t);
+        return LS_ENOMEM;
     }
-    t->data = t->owned;
+    t->format = "text";
+    t->type = b->type;
+    t->count = b->count;
+    t->data = t->owned = b->at;
+    t->owned_bytes = b->bytes;
+    *b = (struct token_buffer){ .type = b->type };
     *out = t;
     return LS_OK;
-close_tokens:
-    ls_tokens_close(&t);
+}
+
+void token_buffer_close(struct token_buffer *b)
+{
+    mem_pages_resize(MEM_OTHER, b->at, b->bytes, 0);
+    *b = (struct token_buffer){ .type = b->type };
+}
+
+ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out)
+{
+    struct token_buffer b;
+
+    token_buffer_open(&b, vocab);
+    ls_status st = token_buffer_add(&b, ids->at, ids->count);
+    if (st == LS_OK) st = token_buffer_take(&b, out);
+    if (st == LS_OK) {
+        mem_free(ids->at);
+        *ids = (struct ids){ 0 };
+    }
+    token_buffer_close(&b);
     return st;
 }
 

@@ -33,7 +33,8 @@ struct ls_tokens {
     const char *format;
     char *name;                 /* the file, for messages */
     struct file_map map, index;  /* what data lies in; Megatron's .idx while it is read */
-    void *owned;                /* or this block */
+    void *owned;                /* or these pages */
+    size_t owned_bytes;
 };
 
 /* How a file format is read and written. */
@@ -50,6 +51,13 @@ bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes);  /* a
 
 const char *token_type_name(enum token_type type);
 size_t      token_type_bytes(enum token_type type);
+
+/* Tokens that come one after another, in the smallest type that holds a vocabulary. */
+struct token_buffer { enum token_type type; void *at; size_t count, bytes; };
+void      token_buffer_open(struct token_buffer *b, int32_t vocab);
+ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t count);  /* ids below vocab */
+ls_status token_buffer_take(struct token_buffer *b, ls_tokens **out);                  /* empties b */
+void      token_buffer_close(struct token_buffer *b);                                  /* of an empty one a no-op */
 
 /* Takes ids over; they are below vocab. */
 ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out);

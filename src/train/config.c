@@ -66,12 +66,13 @@ static const struct option rows[] = {
     STRING(data.text, "", T | P | D | E, "UTF-8 text; .jsonl and .ndjson: one JSON object with a document per line; either may be "
            "compressed as .gz or .zst",
            .common = T | E | D),
-    STRING(data.field, "text", T | D | E, "field of each JSON line that holds the document"),
-    ENUM(data.special_tokens, "auto", "auto|parse|text", T | D | E, "special tokens spelled out in the text, such as <|endoftext|>: "
+    STRING(data.field, "text", T | P | D | E, "field of each JSON line that holds the document"),
+    ENUM(data.special_tokens, "auto", "auto|parse|text", T | P | D | E, "special tokens spelled out in the text, such as <|endoftext|>: "
          "turn them into their "
          "ids (parse), or treat them as ordinary text; auto: parse in plain text, text in JSON lines"),
     STRING(data.tokens, "", T | P | E, "token file, instead of a text", .common = E),
-    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | D | E, "format of the token file; auto: detected", .common = D),
+    ENUM(data.format, "auto", "auto|llmc|llmc-llama3|nanogpt|megatron", T | P | D | E, "format of the token file; auto: detected",
+         .common = D),
     STRING(data.tokenizer, "bytes", T | P | D,
            "bytes, bpe (learnt from the text), tokenizer.json, FILE.tiktoken or a folder; not needed for a token file", .common = T | D),
     INT(data.vocab_size, "4096", 257, 1e6, "tokens", T | P | D, "size of the vocabulary that tokenizer=bpe learns", .common = D),

@@ -105,14 +105,16 @@ static ls_status learn_tokenizer(const struct config *c, ls_tokenizer **out)
     return st;
 }
 
-struct encoding { const ls_tokenizer *tokenizer; struct ids ids; bool parse, end; };
+struct encoding { const ls_tokenizer *tokenizer; struct token_buffer tokens; bool parse, end; };
+
+static ls_status take_ids(void *ctx, const int32_t *ids, size_t count) { return token_buffer_add(ctx, ids, count); }
 
 static ls_status encode_document(void *ctx, const char *text, size_t bytes)
 {
     struct encoding *e = ctx;
     const ls_encode_options o = { .specials = e->parse, .end = e->end, .threads = bytes > ENCODE_CHUNK };
 
-    return tokenizer_encode_ids(e->tokenizer, text, bytes, &o, ENCODE_CHUNK, &e->ids);
+    return tokenizer_encode_each(e->tokenizer, text, bytes, &o, ENCODE_CHUNK, take_ids, &e->tokens);
 }
 
 static ls_status open_tokenizer(const struct config *c, const char *saved_tokenizer, bool lines, ls_tokenizer **out)
@@ -131,10 +133,11 @@ ls_status dataset_encode(const struct config *c, const char *saved_tokenizer, bo
 
     LS_TRY(open_tokenizer(c, saved_tokenizer, lines, &d->tokenizer));
     e.tokenizer = d->tokenizer;
+    token_buffer_open(&e.tokens, ls_tokenizer_vocab(d->tokenizer));
     ls_status st = documents_each(c->data.text, c->data.field, encode_document, &e, found);
-    if (st == LS_OK) st = tokens_from_ids(&e.ids, ls_tokenizer_vocab(d->tokenizer), &d->tokens);
+    if (st == LS_OK) st = token_buffer_take(&e.tokens, &d->tokens);
     if (st == LS_OK && ls_tokenizer_end(d->tokenizer) >= 0) st = ls_tokens_mark(d->tokens, ls_tokenizer_end(d->tokenizer));
-    mem_free(e.ids.at);
+    token_buffer_close(&e.tokens);
     return st;
 }
 
@@ -168,6 +171,10 @@ static void describe_order(const struct config *c, char *what, size_t room)
 ls_status dataset_open(const struct config *c, const char *saved_tokenizer, struct dataset *out)
 {
     struct dataset d = { 0 };
+    struct mem_stats before, after;
+
+    mem_reset_peak();
+    mem_read(&before);
     ls_status st = c->data.text[0] ? open_text(c, saved_tokenizer, &d) : open_tokens(c, &d);
 
     if (st == LS_OK) {
@@ -176,6 +183,9 @@ ls_status dataset_open(const struct config *c, const char *saved_tokenizer, stru
         st = ls_tokens_split(d.tokens, c->data.val_fraction, (size_t)c->data.seq_len, &d.train, &d.validation);
         if (st != LS_OK && c->data.text[0]) st = ls_fail_at(st, "%s", c->data.text);
     }
+    mem_read(&after);
+    d.held = after.total_now - before.total_now;
+    d.peak = after.total_peak - before.total_now;
     if (st == LS_OK) *out = d;
     else dataset_close(&d);
     return st;

@@ -10,6 +10,7 @@ struct dataset {
     ls_tokenizer *tokenizer;         /* NULL: a token file without one */
     ls_tokens    *tokens;
     size_t        vocab;             /* of the tokenizer; 0: unknown */
+    size_t        held, peak;        /* bytes: all of this; the most while it was opened */
     ls_range      train, validation; /* validation is empty for data.val_fraction=0 */
     char what[128]; /* "book.txt (4404412 bytes, 1b2c3d4e), 4404412 tokens, ..."; equal for equal samples */
 };

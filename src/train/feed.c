@@ -18,6 +18,8 @@ ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch,
     return LS_OK;
 }
 
+size_t feed_bytes(const struct feed *f) { return f->part ? f->batch * f->local * sizeof *f->part : 0; }
+
 void feed_close(struct feed *f)
 {
     mem_free(f->part);

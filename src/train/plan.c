@@ -6,10 +6,11 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "checkpoint/agree.h"
 #include "parallel/mesh.h"
 #include "parallel/partition.h"
+#include "data/loader.h"
 #include "program/store.h"
+#include "train/trace.h"
 
 static size_t total_of(const ls_cost *c)
 {
@@ -63,26 +64,46 @@ static int largest_share(const struct config *c, const struct step *s, int rank)
     return best;
 }
 
-/* What saving a checkpoint takes for a moment: a chunk of a parameter, and the file's buffer. */
-static size_t saving_bytes(const struct step *s)
+/* What saving or loading a checkpoint takes for a moment: a chunk of a parameter (two if its state is in a file), and the file's buffer. */
+static size_t checkpoint_scratch(const struct config *c, const struct step *s)
 {
-    enum { CHUNK = 4 << 20, BUFFER = 256 << 10 };
+    enum { SAVED = 4 << 20, LOADED = 2 << 20, BUFFER = 256 << 10 };
     size_t most = 0;
 
-    for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i) * sizeof(float));
-    return BUFFER + MIN((size_t)CHUNK, most);
+    for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i));
+    size_t saved = MIN((size_t)SAVED, most * sizeof(float)), loaded = MIN((size_t)LOADED, most * sizeof(double));
+    return (c->optim.offload == LS_OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
+}
+
+/* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
+static size_t sample_bytes(const struct config *c, const struct step *s)
+{
+    size_t micro = step_micro_bytes(s), evaluates = s->image || c->data.val_fraction > 0;
+
+    return s->accumulate * micro + evaluates * (micro + feed_bytes(&s->feed)) + (s->image ? 0 : loader_bytes(s->batch * s->seq_len));
+}
+
+/* What a run holds beyond the programs: tensors by name, a checkpoint's lists and manifest with the pieces of all ranks, and what was
+ * started. */
+static size_t run_bytes(const struct config *c, const struct step *s)
+{
+    enum { PARAMETER = 3 << 10, PIECE = 256 };
+    size_t lists = ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * PIECE);
+
+    return PLAN_START + lists + checkpoint_scratch(c, s) + sample_bytes(c, s) + (c->log.trace ? trace_bytes() : 0);
 }
 
 /* better: NULL, or the rank that it is to be compared with. */
-static ls_status plan_rank(const struct config *c, const ls_model *model, int rank, struct plan_bytes *out, int *better)
+static ls_status plan_rank(const struct config *given, const ls_model *model, int rank, struct plan_bytes *out, int *better)
 {
-    enum { TOKEN_COPIES = 4, TOKEN_BYTES = 8 };  /* of the step, of evaluation, and two that the loader has ready; token and target */
-    size_t saving = 0;
+    struct config at = *given, *c = &at;
+    size_t more = 0;
     struct plan_bytes found = { .rank = rank };
     struct mem_stats before, after;
     struct ranks ranks;
     struct step s;
 
+    at.run.dir = (char[]){ "" };  /* the plan of a run is the same in any folder */
     pulse();
     mem_reset_peak();
     mem_read(&before);
@@ -91,13 +112,12 @@ static ls_status plan_rank(const struct config *c, const ls_model *model, int ra
     if (st == LS_OK) {
         st = price(c, &s, &found);
         if (better) *better = largest_share(c, &s, rank);
-        saving = saving_bytes(&s);
+        more = run_bytes(c, &s);
         step_close(&s);
     }
     ranks_close(&ranks);
     mem_read(&after);
-    found.other = saving + after.peak[MEM_OTHER] - before.now[MEM_OTHER] +
-                  TOKEN_COPIES * TOKEN_BYTES * (size_t)c->train.accumulate * (size_t)c->train.micro_batch * (size_t)c->data.seq_len;
+    found.other = more + after.peak[MEM_OTHER] - before.now[MEM_OTHER];
     if (st == LS_OK) *out = found;
     return st;
 }
@@ -133,31 +153,68 @@ static int places_of_cp(const struct config *c, int out[PLACES])
     return count;
 }
 
-ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+/* The largest so far, and the most that total + other came to. */
+struct largest { struct plan_bytes best; size_t most; int looked; };
+
+static ls_status look_at(const struct config *c, const ls_model *model, int rank, struct largest *l, int *better)
+{
+    struct plan_bytes one;
+
+    LS_TRY(plan_rank(c, model, rank, &one, better));
+    if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
+    l->most = MAX(l->most, one.total + one.other);
+    l->looked++;
+    return LS_OK;
+}
+
+static void take_largest(const struct largest *l, struct plan_bytes *out, int *compiled)
+{
+    *out = l->best;
+    out->other = l->most - l->best.total;
+    if (compiled) *compiled = l->looked;
+}
+
+ls_status plan_of_places(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
 {
     ls_mesh_shape m = config_mesh(c);
-    int dp[PLACES], cp[PLACES], tp[PLACES], looked = 0;
+    int dp[PLACES], cp[PLACES], tp[PLACES];
     int ndp = places_of(m.dp, dp), ncp = places_of_cp(c, cp), ntp = places_of(m.tp, tp);
-    struct plan_bytes best = { .rank = -1 }, one;
+    struct largest l = { .best = { .rank = -1 } };
 
     for (int k = 0; k < m.pp * ndp * ncp * ntp; k++) {  /* in ascending order of ranks */
         int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
         int rank = ((p * m.dp + dp[d]) * m.cp + cp[s]) * m.tp + tp[t];
 
-        LS_TRY(plan_rank(c, model, rank, &one, &better));
-        if (best.rank < 0 || one.total > best.total) best = one;
-        looked++;
-        if (better == rank) continue;
-        LS_TRY(plan_rank(c, model, better, &one, NULL));
-        if (one.total > best.total) best = one;
-        looked++;
+        LS_TRY(look_at(c, model, rank, &l, &better));
+        if (better != rank) LS_TRY(look_at(c, model, better, &l, NULL));
     }
-    *out = best;
-    if (compiled) *compiled = looked;
+    take_largest(&l, out, compiled);
+    return LS_OK;
+}
+
+ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+{
+    enum { EVERY_RANK = 32 };  /* of so few ranks all are looked at */
+    struct largest l = { .best = { .rank = -1 } };
+
+    if (c->launch.ranks > EVERY_RANK) return plan_of_places(c, model, out, compiled);
+    for (int r = 0; r < c->launch.ranks; r++) LS_TRY(look_at(c, model, r, &l, NULL));
+    take_largest(&l, out, compiled);
     return LS_OK;
 }
 
 /* ---- before a run ---- */
+
+size_t plan_room(size_t limit, const struct dataset *data)
+{
+    return limit > data->peak + PLAN_START && limit > data->held ? limit - data->held : 0;
+}
+
+const char *plan_nothing_fits(size_t limit, const struct dataset *data)
+{
+    return data->held > 0 && (data->held > limit / 2 || plan_room(limit, data) == 0) ? PLAN_SMALLER_DATA :
+           "nothing that was tried fits: give it more machines, or a smaller model";
+}
 
 static const char *largest_part(const ls_cost *c, size_t *bytes)
 {
@@ -173,51 +230,59 @@ static const char *largest_part(const ls_cost *c, size_t *bytes)
     return part[most].name;
 }
 
-static void put_remedies(const struct config *c, const ls_model *model, size_t limit, struct text *out)
+/* What a rank would hold, and where: beside the step's own bytes those of the data, and of tables and the program itself. */
+struct need { struct plan_bytes own; const struct dataset *data; size_t held, limit; };
+
+static void put_remedies(const struct config *c, const ls_model *model, const struct need *n, struct text *out)
 {
     struct remedy remedy[REMEDIES];
     char size[16];
-    int n = 0;
+    int count = 0;
 
-    if (plan_remedies(c, model, limit, remedy, &n) < 0 || n == 0) {
-        text_put(out, "; nothing that was tried fits: give it more machines, or a smaller model");
+    if (plan_remedies(c, model, plan_room(n->limit, n->data), remedy, &count) < 0 || count == 0) {
+        text_put(out, "; %s", plan_nothing_fits(n->limit, n->data));
         return;
     }
     text_put(out, "; what fits: ");
-    for (int i = 0; i < n; i++) text_put(out, "%s%s (%s)", i ? ", or " : "", remedy[i].options, text_bytes(size, remedy[i].total));
+    for (int i = 0; i < count; i++) text_put(out, "%s%s (%s)", i ? ", or " : "", remedy[i].options, text_bytes(size, remedy[i].total));
 }
 
-static ls_status fail_memory(const struct config *c, const ls_model *model, const struct plan_bytes *own, size_t held, size_t limit)
+static ls_status fail_memory(const struct config *c, const ls_model *model, const struct need *n)
 {
     char need[16], have[16], room[16], part[16];
     struct text remedies = { 0 };
     size_t most;
-    const char *name = largest_part(&own->cost, &most);
+    const char *name = largest_part(&n->own.cost, &most);
 
-    put_remedies(c, model, limit > held ? limit - held : 0, &remedies);
-    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s", text_bytes(need, own->total),
-            text_bytes(have, held), text_bytes(room, limit), c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free",
+    put_remedies(c, model, n, &remedies);
+    if (n->held > most) name = "other", most = n->held;
+    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s", text_bytes(need, n->own.total),
+            text_bytes(have, n->held), text_bytes(room, n->limit), c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free",
             name, text_bytes(part, most), remedies.data ? remedies.data : "");
     text_free(&remedies);
     return LS_ENOMEM;
 }
 
-/* The rank with the largest excess tells it, the lowest of several; the others wait until it has. */
-ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks)
+static ls_status check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks, struct need *n)
 {
-    struct plan_bytes own = { 0 };
-    struct mem_stats now;
-    size_t limit = mem_limit();
-
-    LS_TRY(agree(ranks->comm, plan_of_rank(c, model, ranks->rank, &own)));
-    mem_read(&now);
-    double over = limit ? (double)own.total + (double)now.total_now - (double)limit : 0, most = over, first;
+    LS_TRY(ranks_settle(ranks, plan_of_rank(c, model, ranks->rank, &n->own)));
+    n->held = n->data->held + n->own.other;
+    double over = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = over, first;
     LS_TRY(ranks_most(ranks, &most, 1));
     if (most <= 0) return LS_OK;
     first = over == most ? ranks->size - ranks->rank : 0;
     LS_TRY(ranks_most(ranks, &first, 1));
-    int teller = ranks->size - (int)first;
-    bool tells = teller == ranks->rank;
-    ls_status st = agree(ranks->comm, tells ? fail_memory(c, model, &own, now.total_now, limit) : LS_OK);
-    return tells || st != LS_ENOMEM ? st : ls_fail(st, "stopped by rank %d, which says why", teller);
+    return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(c, model, n) : LS_OK);
+}
+
+/* The rank with the largest excess tells it, the lowest of several; the others wait until it has. What planning itself holds for a moment
+ * is not the run's: the suggestions are those of `lockstep plan`. */
+ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct dataset *data, const struct ranks *ranks)
+{
+    struct need n = { .data = data, .limit = mem_limit() };
+
+    mem_set_limit(0);
+    ls_status st = check_memory(c, model, ranks, &n);
+    mem_set_limit(n.limit);
+    return st;
 }

@@ -98,3 +98,20 @@ ls_status ranks_agree(const struct ranks *r, ls_status st)
     if (r->rank == 0 || said >= 0) return st;
     return ls_fail((ls_status)said, "stopped by rank 0, which says why");
 }
+
+ls_status ranks_settle(const struct ranks *r, ls_status st)
+{
+    double first = st < 0 ? r->size - r->rank : 0;
+    int64_t said = st;
+
+    if (!r->comm) return st;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", st < 0 ? ls_errmsg() : "");
+    ls_status told = ranks_most(r, &first, 1);
+    if (told < 0) return st < 0 ? ls_fail(st, "%s", why) : told;
+    if (first <= 0) return LS_OK;
+    int speaker = r->size - (int)first;
+    told = ls_broadcast(r->comm, &said, 1, LS_I64, speaker, NULL);
+    if (r->rank == speaker) return ls_fail(st, "%s", why);
+    return told < 0 ? told : ls_fail((ls_status)said, "stopped by rank %d, which says why", speaker);
+}

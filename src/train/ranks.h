@@ -34,5 +34,8 @@ ls_status ranks_sum_int(const struct ranks *r, int64_t *x, size_t count);
 ls_status ranks_most(const struct ranks *r, double *x, size_t count);       /* the largest */
 /* What rank 0 alone did ended with st: every rank gets that status; the others' message says that rank 0 explains it. */
 ls_status ranks_agree(const struct ranks *r, ls_status st);
+/* All ranks fail where one did: the lowest that failed keeps its status and message, the others have the status and a word on which that
+ * was. Collective; nothing is allocated. */
+ls_status ranks_settle(const struct ranks *r, ls_status st);
 
 #endif

@@ -75,6 +75,8 @@ size_t step_parameters(const struct step *s);  /* elements that learn */
 const char *step_unit(const struct step *s);   /* what `valid` counts: "tokens", "pictures" */
 /* Elements of a picture. */
 size_t step_pixels(const struct step *s);
+/* Bytes of one micro-batch as the step and the evaluation hold it: tokens or pixels, and targets. */
+size_t step_micro_bytes(const struct step *s);
 
 /* FLOPs of one step on all ranks: what the model needs (MFU counts it), and what is executed, recomputation and rows without
  * weight included (HFU). */

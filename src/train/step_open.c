@@ -154,6 +154,13 @@ static ls_status allocate_tokens(struct step *s)
     return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
 }
 
+size_t step_micro_bytes(const struct step *s)
+{
+    size_t of_sample = s->image ? step_pixels(s) * sizeof *s->pixels : s->seq_len * sizeof *s->tokens;
+
+    return s->batch * (of_sample + s->seq_len * sizeof *s->targets);
+}
+
 /* debug.plant: bugs of the step's own; the others are the passes'. "seed": every rank but 0 starts elsewhere. */
 static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
 {
@@ -255,8 +262,8 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
-    if (plan_only) return LS_OK;
     LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.context, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
+    if (plan_only) return LS_OK;
     return allocate_tokens(s);
 }
 

@@ -90,6 +90,8 @@ static void watch_programs(const struct trace *t, program_watch_fn *fn, void *ct
     for (int i = 0; (p = step_program(t->step, i)); i++) program_watch(p, fn, ctx);
 }
 
+size_t trace_bytes(void) { return sizeof(struct trace) + TRACE_MOST * sizeof(struct event); }
+
 ls_status trace_open(struct step *s, struct trace **out)
 {
     struct trace *t = mem_zalloc(MEM_OTHER, sizeof *t);

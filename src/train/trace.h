@@ -19,6 +19,7 @@ ls_status trace_open(struct step *s, struct trace **out);  /* collective; one at
 /* first: steps that were done before this start. Collective. */
 ls_status trace_write(struct trace *t, const struct ranks *ranks, const char *folder, uint64_t first);
 void      trace_forget(struct trace *t);  /* the events so far */
+size_t    trace_bytes(void);  /* that a trace holds */
 void      trace_close(struct trace **t);
 
 #endif

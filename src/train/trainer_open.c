@@ -234,13 +234,22 @@ static const char *learnt_tokenizer(const struct trainer *t)
     return t->resumed && strcmp(t->config->data.tokenizer, "bpe") == 0 ? t->resumed : NULL;
 }
 
+/* Memory ended while the data were opened, or in spite of the plan: because the system has less than it said. The data are in "other",
+ * which no layout makes smaller. */
+static ls_status advise(ls_status st)
+{
+    if (st != LS_ENOMEM) return st;
+    return ls_fail(st, "%s; %s", ls_errmsg(), mem_failed_largest() == MEM_OTHER ? PLAN_SMALLER_DATA :
+                   "recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: see 'lockstep plan'");
+}
+
 static ls_status open_image(struct trainer *t)
 {
     const struct config *c = t->config;
     ls_images *i = &t->step.images;
 
-    LS_TRY(plan_check_memory(c, NULL, &t->ranks));
-    LS_TRY(step_open(c, NULL, &t->ranks, false, &t->step));
+    LS_TRY(plan_check_memory(c, NULL, &t->data, &t->ranks));
+    LS_TRY(advise(step_open(c, NULL, &t->ranks, false, &t->step)));
     snprintf(t->data.what, sizeof t->data.what, "%llu drawn pictures %zux%zux%zu of %zu classes, seed %llu%s",
              (unsigned long long)i->samples, i->channels, i->height, i->width, i->classes, (unsigned long long)i->seed,
              i->shuffle ? ", shuffled" : "");
@@ -255,11 +264,11 @@ static ls_status open_model(struct trainer *t)
 
     if (config_image(c, &image)) return open_image(t);
     LS_TRY(check_tokenizer(c));
-    LS_TRY(dataset_open(c, learnt_tokenizer(t), &t->data));
+    LS_TRY(ranks_settle(&t->ranks, advise(dataset_open(c, learnt_tokenizer(t), &t->data))));
     LS_TRY(config_model(c, t->data.vocab, &model));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
-    LS_TRY(plan_check_memory(c, &model, &t->ranks));
-    LS_TRY(step_open(c, &model, &t->ranks, false, &t->step));
+    LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
+    LS_TRY(advise(step_open(c, &model, &t->ranks, false, &t->step)));
     config_put_model(c, &model);
     return LS_OK;
 }
@@ -400,10 +409,10 @@ static ls_status open_all(struct trainer *t)
     LS_TRY(find_checkpoint(t));
     LS_TRY(open_model(t));
     describe(t, &t->state);
-    LS_TRY(load(t));
+    LS_TRY(advise(load(t)));
     LS_TRY(trainer_probe_space(t));
     LS_TRY(find_peak(t));  /* ahead of the loader, whose thread would compete with it */
-    LS_TRY(open_samples(t));
+    LS_TRY(advise(open_samples(t)));
     LS_TRY(note_planned(t));
     LS_TRY(open_folder(t));
     log_peak(t);
@@ -411,18 +420,6 @@ static ls_status open_all(struct trainer *t)
     if (t->config->log.trace) LS_TRY(trace_open(&t->step, &t->trace));
     file_fail_at(t->config->debug.fail_write);
     return LS_OK;
-}
-
-/* Memory ended in spite of the plan: because of what is beside it, or because the system has less than it said. */
-static ls_status add_advice(ls_status st)
-{
-    char message[700];
-
-    snprintf(message, sizeof message, "%s", ls_errmsg());
-    if (strstr(message, "most is in other"))  /* the text and its tokens, which no layout makes smaller */
-        return ls_fail(st, "%s; raise run.memory_limit, or encode the text once with 'lockstep data prepare' and give --data.tokens=FILE", message);
-    return ls_fail(st, "%s; recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: "
-                   "see 'lockstep plan'", message);
 }
 
 ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out)
@@ -441,8 +438,6 @@ ls_status trainer_open(struct config *config, const struct options *options, str
         *out = t;
         return LS_OK;
     }
-    if (st == LS_ENOMEM && !strstr(ls_errmsg(), "what fits"))
-        st = add_advice(st);
     trainer_note_end(t, st);
     trainer_close(&t);
     return st;
