@@ -5,7 +5,7 @@
  * the processor: in the memory that this machine's ranks share, a sum is made by the cores that would compute. bench/overlap.py
  * measures it between two network namespaces with a slow link in between; here seconds are printed and not judged: in shared memory
  * they may well contradict the claim. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_train.h"
 
 enum { STEPS = 4, RANKS = 2 };
@@ -13,34 +13,34 @@ enum { STEPS = 4, RANKS = 2 };
 struct order { int buckets, early, waits_in_backward; double last, most, most_but_last, embedding; };
 
 /* Something is computed in backward behind line `at`. */
-static int work_behind(const struct lines *l, int at)
+static int work_behind(const struct instructions *l, int at)
 {
     for (int k = at + 1; k < l->n; k++)
-        if (l->at[k].segment == 'b' && l->at[k].ranks == 0 && !line_is(&l->at[k], "view")) return 1;
+        if (l->at[k].segment == LS_BACKWARD && l->at[k].ranks == 0 && !is_op(&l->at[k], "view")) return 1;
     return 0;
 }
 
 /* Prints when each bucket starts, by the share of the backward pass's work that is done. */
 static struct order order_of(const ls_program *p)
 {
-    struct lines l = lines_read(p);
+    struct instructions l = instructions_of(p);
     struct order o = { 0 };
-    double backward = line_flops(&l, 'b', l.n);
+    double backward = flops_before(&l, LS_BACKWARD, l.n);
 
     printf("%8s %12s %28s %24s\n", "bucket", "MB", "starts after, of backward", "is waited for in");
     for (int k = 0; k < l.n; k++) {
-        double share = line_flops(&l, 'b', k) / backward;
+        double share = flops_before(&l, LS_BACKWARD, k) / backward;
         int wait;
 
-        if (!line_is(&l.at[k], "all_reduce")) continue;
-        wait = line_wait(&l, k);
-        o.waits_in_backward += wait < 0 || l.at[wait].segment != 'o';
+        if (!is_op(&l.at[k], "all_reduce")) continue;
+        wait = wait_of(&l, k);
+        o.waits_in_backward += wait < 0 || l.at[wait].segment != LS_OPTIMIZER_STEP;
         o.early += work_behind(&l, k);
         o.last = 4 * l.at[k].elements;
         o.most_but_last = o.most;
         o.most = fmax(o.most, o.last);
         printf("%8d %12.1f %27.1f%% %24s\n", o.buckets++, o.last / 1e6, 100 * share,
-               wait >= 0 && l.at[wait].segment == 'o' ? "the update" : "backward");
+               wait >= 0 && l.at[wait].segment == LS_OPTIMIZER_STEP ? "the update" : "backward");
     }
     free(l.at);
     return o;

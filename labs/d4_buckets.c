@@ -4,7 +4,7 @@
  * would still be busy after a backward pass of half a second. The link takes one bucket at a time: 2.8 ms (the ring's 14 steps
  * of 0.2 ms), and 2 D (K-1)/K bytes at 1.25 GB/s. Then a small net is run with three sizes: seconds are printed, not held
  * against a claim (bench/overlap.py does that on a link that is really slow). */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_train.h"
 
 enum { RANKS = 2, STEPS = 4, SIZES_TRIED = 7, SIZES_RUN = 3 };
@@ -16,16 +16,16 @@ struct priced { size_t calls, bytes; double first, late, exposed; };
 /* Walks over the starts as the link would. */
 static void play(const ls_program *p, int n, struct priced *out)
 {
-    struct lines l = lines_read(p);
-    double backward = line_flops(&l, 'b', l.n), free_at = 0;
+    struct instructions l = instructions_of(p);
+    double backward = flops_before(&l, LS_BACKWARD, l.n), free_at = 0;
     int seen = 0;
 
     for (int k = 0; k < l.n; k++) {
-        double ready = line_flops(&l, 'b', k) / backward * BACKWARD;
+        double ready = flops_before(&l, LS_BACKWARD, k) / backward * BACKWARD;
 
-        if (!line_is(&l.at[k], "all_reduce")) continue;
+        if (!is_op(&l.at[k], "all_reduce")) continue;
         if (!seen++) out->first = ready / BACKWARD;
-        free_at = fmax(free_at, ready) + LATENCY + 2 * 4 * l.at[k].elements * (n - 1) / n / BANDWIDTH;
+        free_at = fmax(free_at, ready) + LATENCY + 2 * 4 * (double)l.at[k].elements * (n - 1) / n / BANDWIDTH;
     }
     out->exposed = free_at - BACKWARD;
     free(l.at);

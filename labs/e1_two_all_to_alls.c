@@ -5,7 +5,7 @@
  * few counts a layer, whose bytes are in the count too. How many rows go where is known at run time, from the routing: the bytes
  * that were counted are those of the loads that the routers of the ranks report, in both directions; with an even routing
  * they are what the program says, 4 (n-1)/n K b s d a layer. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_mesh.h"
 
 enum { MOST = 4, LAYERS = 2, EXPERTS = 8, CHOSEN = 2, STEPS = 2 };
@@ -37,14 +37,14 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + rank;
     struct net net = net_of(n), alone = net_of(1);
     struct spread s, one;
-    struct lines l;
+    struct instructions l;
     ls_comm *ep;
 
     spread_open(&net, comm, 0, &s);
     spread_open(&alone, NULL, 0, &one);
-    l = lines_read(s.program);
+    l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
-        if (line_is(&l.at[k], "shuffle")) *(l.at[k].segment == 'f' ? &f->forward : &f->backward) += 1;
+        if (is_op(&l.at[k], "shuffle")) *(l.at[k].segment == LS_FORWARD ? &f->forward : &f->backward) += 1;
     free(l.at);
     f->said = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
     for (int step = 0; step < STEPS; step++) {

@@ -4,43 +4,45 @@
  *
  * A block of GPT-2 over tp 4: what its program exchanges between one product and the next. Three column-parallel products with one
  * input (q, k, v) share their all-reduce: their gradients are added up before it. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_mesh.h"
 
 enum { TP = 4 };
 
-static int is_exchange(const struct line *l) { return l->ranks > 0 && strncmp(l->op, "wait", 4) != 0; }
-static int is_product(const struct line *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
+static int is_exchange(const ls_instruction *l) { return l->exchange == LS_EXCHANGE_START; }
+static int is_product(const ls_instruction *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
 
 /* All of a block in a segment: products by their weights' names, what is between them, exchanges with their elements. */
-static void print(const struct lines *l, char segment, const char *title)
+static void print(const struct instructions *l, int segment, const char *title)
 {
     printf("%s:\n", title);
     for (int k = 0; k < l->n; k++) {
-        const struct line *i = &l->at[k];
+        const ls_instruction *i = &l->at[k];
+        char weight[64];
 
         if (i->segment != segment || strcmp(i->block, "h.0") != 0) continue;
-        if (is_product(i) || strncmp(i->op, "unary", 5) == 0) printf("    %-16s %s\n", i->op, i->weight);
-        if (is_exchange(i)) printf("        %s over %s, %.0f elements\n", i->op, i->axis, i->elements);
+        if (is_product(i) || strncmp(i->op, "unary", 5) == 0) printf("    %-16s %s\n", i->op, weight_of(i, weight, sizeof weight));
+        if (is_exchange(i)) printf("        %s over %s, %zu elements\n", i->op, i->axis == LS_AXIS_TP ? "tp" : "another axis", i->elements);
     }
 }
 
-/* Exchanges behind the product `op` of weight `from` and in front of the next product that is no weight gradient. */
-static int behind(const struct lines *l, char segment, const char *op, const char *from)
+/* Exchanges after the product `op` of weight `from` and before the next product that is no weight gradient. */
+static int behind(const struct instructions *l, int segment, const char *op, const char *from)
 {
     int found = 0, on = 0;
 
     for (int k = 0; k < l->n; k++) {
-        const struct line *i = &l->at[k];
+        const ls_instruction *i = &l->at[k];
+        char weight[64];
 
         if (i->segment != segment || strcmp(i->block, "h.0") != 0) continue;
-        if (is_product(i) && strcmp(i->op, "linear_dw") != 0) on = strcmp(i->op, op) == 0 && strcmp(i->weight, from) == 0;
+        if (is_product(i) && strcmp(i->op, "linear_dw") != 0) on = is_op(i, op) && strcmp(weight_of(i, weight, sizeof weight), from) == 0;
         found += on && is_exchange(i);
     }
     return found;
 }
 
-static int within(const struct lines *l, char segment)
+static int within(const struct instructions *l, int segment)
 {
     int found = 0;
 
@@ -53,30 +55,30 @@ int main(void)
 {
     struct net n = net_gpt2(1, 8, 32);
     struct spread s;
-    struct lines l;
+    struct instructions l;
 
     n.shape.tp = TP;
     n.options.overlap = 0;
     spread_plan(&n, 1, TP, &s);
-    l = lines_read(s.program);
-    print(&l, 'f', "forward");
-    print(&l, 'b', "backward");
+    l = instructions_of(s.program);
+    print(&l, LS_FORWARD, "forward");
+    print(&l, LS_BACKWARD, "backward");
     printf("\n");
     lab_open("T1");
-    lab_equal("forward, all-reduces behind the column-parallel mlp.fc", 0, behind(&l, 'f', "linear", "h.0.mlp.fc"), 0);
-    lab_equal("        behind the row-parallel mlp.proj", 1, behind(&l, 'f', "linear", "h.0.mlp.proj"), 0);
+    lab_equal("forward, all-reduces behind the column-parallel mlp.fc", 0, behind(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
+    lab_equal("        behind the row-parallel mlp.proj", 1, behind(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
     lab_equal("        behind q, k, v (column) and attention", 0,
-              behind(&l, 'f', "linear", "h.0.attn.q") + behind(&l, 'f', "linear", "h.0.attn.k") + behind(&l, 'f', "linear", "h.0.attn.v") +
-                  behind(&l, 'f', "attention", ""), 0);
-    lab_equal("        behind attn.proj (row)", 1, behind(&l, 'f', "linear", "h.0.attn.proj"), 0);
-    lab_equal("        in the block, of 6 linears", 2, within(&l, 'f'), 0);
-    lab_equal("backward, behind the row-parallel mlp.proj", 0, behind(&l, 'b', "linear_dx", "h.0.mlp.proj"), 0);
-    lab_equal("        behind the column-parallel mlp.fc", 1, behind(&l, 'b', "linear_dx", "h.0.mlp.fc"), 0);
-    lab_equal("        behind attn.proj (row)", 0, behind(&l, 'b', "linear_dx", "h.0.attn.proj"), 0);
+              behind(&l, LS_FORWARD, "linear", "h.0.attn.q") + behind(&l, LS_FORWARD, "linear", "h.0.attn.k") + behind(&l, LS_FORWARD, "linear", "h.0.attn.v") +
+                  behind(&l, LS_FORWARD, "attention", ""), 0);
+    lab_equal("        behind attn.proj (row)", 1, behind(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
+    lab_equal("        in the block, of 6 linears", 2, within(&l, LS_FORWARD), 0);
+    lab_equal("backward, behind the row-parallel mlp.proj", 0, behind(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);
+    lab_equal("        behind the column-parallel mlp.fc", 1, behind(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.fc"), 0);
+    lab_equal("        behind attn.proj (row)", 0, behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.proj"), 0);
     lab_equal("        behind the last of q, k, v: one for the three", 1,
-              behind(&l, 'b', "linear_dx", "h.0.attn.q") + behind(&l, 'b', "linear_dx", "h.0.attn.k") +
-                  behind(&l, 'b', "linear_dx", "h.0.attn.v"), 0);
-    lab_equal("        in the block", 2, within(&l, 'b'), 0);
+              behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.q") + behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.k") +
+                  behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.v"), 0);
+    lab_equal("        in the block", 2, within(&l, LS_BACKWARD), 0);
     free(l.at);
     spread_close(&s);
     return lab_close();

@@ -4,7 +4,7 @@
  * Corrected as C6: those are the times in which the bytes pass a link once. An all-reduce of T ranks sends 2 (T-1)/T b s d from each: on 8
  * ranks 1.75 times as much. The formula is counted on real ranks with a small model, and in the program of the model of the claim, which
  * is priced; its embedding over the vocabulary adds one all-reduce to the 80. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_mesh.h"
 
 enum { MOST = 4, LAYERS = 40, T = 8 };
@@ -17,7 +17,7 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 16);
     struct spread s;
-    struct lines l;
+    struct instructions l;
     uint64_t before;
     ls_comm *tp;
 
@@ -27,9 +27,9 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     before = ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
     spread_step(&s, 0);
     f->bytes = (double)(ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes - before);
-    l = lines_read(s.program);
+    l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
-        if (line_is(&l.at[k], "all_reduce") && strcmp(l.at[k].axis, "tp") == 0) f->elements += l.at[k].elements;
+        if (is_op(&l.at[k], "all_reduce") && l.at[k].axis == LS_AXIS_TP) f->elements += (double)l.at[k].elements;
     free(l.at);
     spread_close(&s);
 }

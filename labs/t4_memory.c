@@ -8,7 +8,7 @@
  *
  * Starving: a product's operations are 1/T of the whole's, but its input or output is as wide as ever, so there are fewer operations a
  * byte. That number is the program's own; the speed of this machine is printed beside it and not judged. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_mesh.h"
 
 enum { T = 8, ROWS = 256, WIDTH = 1024, REPEATS = 10 };
@@ -53,7 +53,7 @@ static double whole(void) { return 8 * (4 + 2) * 512.0 + 2 * 512.0 + 1024 * 512.
 static double product(size_t t, double *per_byte)
 {
     double best = 1e9;
-    struct lines l;
+    struct instructions l;
     ls_program *p;
     ls_store *s;
     ls_value x, w;
@@ -64,9 +64,9 @@ static double product(size_t t, double *per_byte)
     w = ls_param(p, "w.weight", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(WIDTH / t, WIDTH));
     ls_output(p, "y", ls_linear(p, x, w, LS_NONE));
     TRY(ls_program_compile(p, NULL));
-    l = lines_read(p);
+    l = instructions_of(p);
     for (int k = 0; k < l.n; k++)
-        if (line_is(&l.at[k], "linear")) *per_byte = l.at[k].flops / l.at[k].bytes;
+        if (is_op(&l.at[k], "linear")) *per_byte = l.at[k].flops / (double)l.at[k].bytes;
     free(l.at);
     for (int k = 0; k < REPEATS; k++) {
         double from = seconds_now();

@@ -3,7 +3,7 @@
  *
  * Llama with 16 layers on 8 ranks, f32, priced. The units are the layers, the embedding, and the output projection. While
  * one unit computes the next is gathered; without overlap one is whole at a time. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_train.h"
 
 enum { LAYERS = 16, K = 8 };
@@ -15,7 +15,7 @@ static struct priced price(int zero, int overlap, int keep)
     struct job j = job_of(LAYERS, 64);
     struct priced out = { 0 };
     struct training t;
-    struct lines l;
+    struct instructions l;
     ls_comm *comm;
 
     j.data.zero = zero;
@@ -28,9 +28,9 @@ static struct priced price(int zero, int overlap, int keep)
     out.whole = 4 * out.elements;
     out.gathered = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_GATHER, &out.gathers);
     out.reduced = (double)ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_REDUCE_SCATTER, &out.reductions);
-    l = lines_read(t.program);
+    l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++)
-        if (line_is(&l.at[k], "all_gather")) out.largest = fmax(out.largest, 4 * l.at[k].elements);
+        if (is_op(&l.at[k], "all_gather")) out.largest = fmax(out.largest, 4 * (double)l.at[k].elements);
     free(l.at);
     training_close(&t);
     ls_comm_close(&comm);

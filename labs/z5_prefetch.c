@@ -4,25 +4,25 @@
  * first gather of forward and of backward has nothing to hide behind. A gradient's reduce-scatter goes on while the unit before
  * computes. The seconds, on ranks that share this machine's memory, are printed and not held against a claim: there the cores
  * that would compute copy the bytes (bench/overlap.py measures it on a slow link). */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_train.h"
 
 enum { LAYERS = 6, RANKS = 2, STEPS = 4 };
 
 struct order { int gathers, alone, reductions, reductions_alone; };
 
-static int computes_between(const struct lines *l, int from, int to)
+static int computes_between(const struct instructions *l, int from, int to)
 {
     int n = 0;
 
-    for (int k = from + 1; k < to; k++) n += l->at[k].ranks == 0 && !line_is(&l->at[k], "view");
+    for (int k = from + 1; k < to; k++) n += l->at[k].ranks == 0 && !is_op(&l->at[k], "view");
     return n;
 }
 
-static void print_line(const struct lines *l, int k, int wait)
+static void print_line(const struct instructions *l, int k, int wait)
 {
-    printf("   %-9s %-15s %-34s instructions until its wait: %d\n", l->at[k].segment == 'f' ? "forward" : "backward", l->at[k].op,
-           l->at[k].what, computes_between(l, k, wait));
+    printf("   %-9s %-15s %-34s instructions until its wait: %d\n", l->at[k].segment == LS_FORWARD ? "forward" : "backward", l->at[k].op,
+           l->at[k].out[0].name, computes_between(l, k, wait));
 }
 
 static struct order order_of(int overlap, int shown)
@@ -30,18 +30,18 @@ static struct order order_of(int overlap, int shown)
     struct job j = job_of(LAYERS, 64);
     struct order o = { 0 };
     struct training t;
-    struct lines l;
+    struct instructions l;
     ls_comm *comm;
 
     j.data.zero = 3;
     j.data.overlap = overlap;
     TRY(ls_comm_open("plan:", 0, 4, &comm));
     training_open(&j, comm, 1, &t);
-    l = lines_read(t.program);
+    l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++) {
-        int gather = line_is(&l.at[k], "all_gather"), wait = line_wait(&l, k);
+        int gather = is_op(&l.at[k], "all_gather"), wait = wait_of(&l, k);
 
-        if (!gather && !line_is(&l.at[k], "reduce_scatter")) continue;
+        if (!gather && !is_op(&l.at[k], "reduce_scatter")) continue;
         if (wait < 0) exit(1);
         *(gather ? &o.gathers : &o.reductions) += 1;
         *(gather ? &o.alone : &o.reductions_alone) += !computes_between(&l, k, wait);

@@ -4,7 +4,7 @@
  * Two nodes of four ranks, priced: every collective in the program's text says over how many ranks it goes. Then two nodes of
  * two, for real, both ways: the same training; and what goes to which peer, in the flat form counted in the run, in the hybrid
  * form by its collectives on groups of the lab's own. */
-#include "lab_text.h"
+#include "lab_program.h"
 #include "lab_train.h"
 
 enum { RANKS = 4, NODE = 2, STEPS = 3, N_MOST = 1 << 17 };
@@ -19,20 +19,20 @@ static struct priced price(int replicate)
     struct job j = job_of(4, 64);
     struct priced out = { 0 };
     struct training t;
-    struct lines l;
+    struct instructions l;
     ls_comm *comm;
 
     j.data.zero = 3;
     j.data.replicate = replicate;
     TRY(ls_comm_open("plan:", 0, 8, &comm));
     training_open(&j, comm, 1, &t);
-    l = lines_read(t.program);
+    l = instructions_of(t.program);
     for (int k = 0; k < l.n; k++) {
-        int sum = line_is(&l.at[k], "all_reduce"), n = l.at[k].ranks;
+        int sum = is_op(&l.at[k], "all_reduce"), n = l.at[k].ranks;
         double bytes;
 
-        if (!sum && !line_is(&l.at[k], "all_gather") && !line_is(&l.at[k], "reduce_scatter")) continue;
-        bytes = l.at[k].elements == 1 && sum ? 0 : (sum ? 2 : 1) * 4 * l.at[k].elements * (n - 1) / n;
+        if (!sum && !is_op(&l.at[k], "all_gather") && !is_op(&l.at[k], "reduce_scatter")) continue;
+        bytes = l.at[k].elements == 1 && sum ? 0 : (sum ? 2 : 1) * 4 * (double)l.at[k].elements * (n - 1) / n;
         *(n == 2 ? &out.across : &out.inside) += bytes;
     }
     out.all = (double)(ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_GATHER, NULL)

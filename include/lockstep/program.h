@@ -111,6 +111,56 @@ ls_status ls_program_select(ls_program *p, int slot);
 int       ls_program_has(const ls_program *p, const char *name);  /* an input, output or bound value of that name, in use */
 
 ls_cost   ls_program_cost(const ls_program *p);
+
+/* ---- instruction by instruction ---- */
+
+/* What a step's work is for: its own result, the same again for a backward that did not keep it, the input gradient (dgrad), the weight
+ * gradient (wgrad), the update, and what other ranks have. */
+typedef enum ls_phase {
+    LS_PHASE_FORWARD, LS_PHASE_RECOMPUTE, LS_PHASE_INPUT_GRADIENT, LS_PHASE_WEIGHT_GRADIENT, LS_PHASE_OPTIMIZER, LS_PHASE_COMMUNICATE
+} ls_phase;
+typedef enum ls_when { LS_WHEN_ALWAYS, LS_WHEN_LAST, LS_WHEN_NOT_LAST } ls_when;  /* in every micro-batch of a step, in the last alone, in all but it */
+typedef enum ls_exchange { LS_EXCHANGE_NONE, LS_EXCHANGE_START, LS_EXCHANGE_WAIT } ls_exchange;
+
+/* One operand as this rank has it. value.id is that of the program, the same in every instruction that touches the value. */
+typedef struct ls_operand {
+    ls_value            value;  /* LS_NONE: an optional operand that is absent; the rest is 0 then */
+    const char         *name;   /* "wte.weight"; of an activation: what made it, "h.0/linear" */
+    ls_role             role;
+    ls_dtype            dtype;
+    int                 ndim;
+    size_t              size[LS_DIMS], bytes;
+    const ls_placement *place;  /* [LS_AXES] */
+} ls_operand;
+
+enum { LS_OPERANDS = 8 };
+
+/* One instruction of a compiled program. Texts and placements belong to the program. */
+typedef struct ls_instruction {
+    int         segment;        /* LS_FORWARD, LS_BACKWARD, LS_WEIGHTS or LS_OPTIMIZER_STEP */
+    const char *op;             /* "linear"; of a collective "all_reduce", of its wait "wait all_reduce" */
+    const char *kernel;         /* "avx512"; of a collective its transport; "-": none */
+    const char *block;          /* "h.3"; "" outside of blocks */
+    ls_phase    phase;
+    ls_when     when;
+    int         nin, nout;
+    ls_operand  in[LS_OPERANDS], out[LS_OPERANDS];
+    double      flops;          /* of the kernel, recomputation inside it included */
+    size_t      bytes;          /* that it reads and writes */
+    size_t      live;           /* bytes of the arena in use while it runs */
+    /* of a collective; else zeroed */
+    ls_exchange exchange;       /* it starts, or is waited for */
+    int         collective;     /* ls_collective of comm.h */
+    ls_axis     axis;
+    int         ranks, root;    /* size of its group; root of a broadcast, peer of a send or receive */
+    int         id;             /* the same for a start and its wait */
+    size_t      elements;       /* of the whole buffer, over all ranks of the group */
+} ls_instruction;
+
+/* Instructions of all segments, in the order in which they run; 0 before compile. */
+int       ls_program_instructions(const ls_program *p);
+/* The i-th, 0 <= i < ls_program_instructions(p). */
+void      ls_program_instruction(const ls_program *p, int i, ls_instruction *out);
 /* The program as people read it: one line an instruction with shapes, bytes and FLOPs. Free with ls_free. */
 ls_status ls_program_text(const ls_program *p, char **text);
 void      ls_free(void *p);
