@@ -28,7 +28,7 @@ static const struct option rows[] = {
     OPTION_INT(struct config, seed, "train.seed", "-3", 0, 0, "", TRAIN, "of everything random: initial weights, dropout and the order of the data"),
     OPTION_INT(struct config, rest, "train.rest", "-1", -1, 64, "ranks", TRAIN | PLAN | BENCH, "ranks, -1: the rest"),
     OPTION_ENUM(struct config, name, "optim.name", "adamw", "adamw|sgd|off", TRAIN, "update rule"),
-    OPTION_REAL(struct config, lr, "optim.lr", "3e-4", 0, 1e18, "", TRAIN, "highest learning rate"),
+    OPTION_REAL(struct config, lr, "optim.lr", "3e-4", 0, 1e18, "", TRAIN, "highest learning rate", .alias = "train.rate"),
     OPTION_REAL(struct config, decay, "optim.decay", "1e-5", 0, 1, "a step", TRAIN, "weight decay"),
     OPTION_STRING(struct config, folder, "run.dir", "runs/new", TRAIN, "folder of the run"),
     OPTION_STRING(struct config, note, "run.note", "", TRAIN | PLAN, "free text"),
@@ -38,9 +38,8 @@ static const struct option rows[] = {
     OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank"),
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
-static const struct option_alias aliases[] = { { "train.rate", "optim.lr" } };
 static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
-static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases), hints, COUNT_OF(hints) };
+static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), hints, COUNT_OF(hints) };
 
 static struct config config;
 static struct options options;
@@ -128,6 +127,30 @@ static void another_name_is_the_same_option(void **state)
     assert_true(config.lr == 0.25);
     assert_string_equal(options_origin(&options, "optim.lr"), "command line");
     assert_string_equal(options_origin(&options, "train.rate"), "command line");
+    assert_int_equal(file_write("base_options.yaml", "train:\n  rate: 0.5\n", 19), LS_OK);
+    assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_OK);
+    unlink("base_options.yaml");
+    assert_true(config.lr == 0.5);
+}
+
+/* Help about the row names the other name; lists, files and documents have the row's own alone. */
+static void another_name_is_written_nowhere(void **state)
+{
+    struct text out = { 0 };
+
+    (void)state;
+    assert_int_equal(TAKE("--train.rate=0.25"), LS_OK);
+    options_put_yaml(&options, true, &out);
+    options_put_help(&table, 0, OPTIONS_ALL, &out);
+    options_put_markdown(&table, &out);
+    options_put_names(&table, 0, &out);
+    assert_int_equal(text_status(&out), LS_OK);
+    assert_null(strstr(out.data, "rate:"));
+    assert_null(strstr(out.data, "train.rate"));
+    assert_non_null(strstr(out.data, "  lr: 0.25"));
+    options_put_row(&table, options_find(&table, "train.rate"), &out);
+    assert_non_null(strstr(out.data, "also accepted as --train.rate\n"));
+    text_free(&out);
 }
 
 static void other_flags_are_not_ours(void **state)
@@ -403,7 +426,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_in_both_forms),
-        TEST(another_name_is_the_same_option), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
+        TEST(another_name_is_the_same_option), TEST(another_name_is_written_nowhere), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
         TEST(refusals_say_what_would_be_right), TEST(an_option_of_another_verb_is_refused),
         TEST(files_and_arguments_in_order),  TEST(a_bad_file_is_refused_with_its_line),
         TEST(the_resolved_config_shows_origins), TEST(the_printed_config_loads_back),

@@ -16,8 +16,8 @@ const struct option *options_find(const struct option_table *t, const char *name
 {
     for (size_t i = 0; i < t->count; i++)
         if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
-    for (size_t i = 0; i < t->alias_count; i++)
-        if (strcmp(t->aliases[i].name, name) == 0) return options_find(t, t->aliases[i].of);
+    for (size_t i = 0; i < t->count; i++)
+        if (t->rows[i].alias && strcmp(t->rows[i].alias, name) == 0) return &t->rows[i];
     return NULL;
 }
 
@@ -319,7 +319,7 @@ static void free_strings(const struct option_table *t, unsigned char *config)
     }
 }
 
-/* Names are "section.key", each once, and a section's rows stand together. */
+/* Names are "section.key", each once, and a section's rows stand together. An alias names one row. */
 static void check_names(const struct option_table *t)
 {
     for (size_t i = 0; i < t->count; i++) {
@@ -327,6 +327,7 @@ static void check_names(const struct option_table *t)
         bool left = false;
 
         ASSERT(dot && dot > name && dot[1] != '\0' && !strchr(dot + 1, '.'));
+        ASSERT(!t->rows[i].alias || options_find(t, t->rows[i].alias) == &t->rows[i]);
         for (size_t j = i + 1; j < t->count; j++) {
             bool same = strncmp(t->rows[j].name, name, (size_t)(dot + 1 - name)) == 0;
 

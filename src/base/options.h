@@ -49,10 +49,10 @@ struct option {
     const char *help;        /* one line, no full stop */
     const char *off;         /* value that turns off what the option sets; NULL: none does */
     unsigned common;         /* of `verbs`, those whose users need it most: help and completion list it first there */
+    const char *alias;       /* another name that is accepted wherever the row's is, and written nowhere; NULL: none */
 };
 
 struct option_note { const char *name; char text[64]; };  /* a comment for the row in a config file */
-struct option_alias { const char *name, *of; };  /* another name of a row */
 
 /* A word of other programs, in lower case with '_', the row that it means, and the value that it stands for (NULL: the user's own). */
 struct option_hint { const char *word, *of, *value; };
@@ -62,8 +62,6 @@ struct option_table {
     size_t count;
     const char *const *verb_names;  /* "train", ... for bits 0, 1, ... */
     size_t verb_count;
-    const struct option_alias *aliases;  /* NULL: none */
-    size_t alias_count;
     const struct option_hint *hints;     /* for the message about an unknown name; NULL: none */
     size_t hint_count;
 };

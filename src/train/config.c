@@ -93,9 +93,8 @@ static const struct option rows[] = {
     INT(train.micro_batch, "-1", -1, COUNT_MOST, "samples", STEP | E, "samples that a rank computes at once; -1: what global_batch and "
         "accumulate leave, "
         "at most 8 if accumulate is -1, too", .common = STEP | E),
-    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches per rank and step (also written parallel.accumulate); -1: what "
-        "global_batch and "
-        "micro_batch leave", .common = B | Q),
+    INT(train.accumulate, "-1", -1, COUNT_MOST, "", STEP, "micro-batches per rank and step; -1: what global_batch and micro_batch leave",
+        .common = B | Q, .alias = "parallel.accumulate"),
     INT(train.seed, "1", 0, COUNT_MOST, "", T | B | Q, "seed of the initial weights, the order of samples and dropout", .common = Q),
     ENUM(train.non_finite, "stop", "stop|skip", T, "what happens if a loss or gradient norm is NaN or infinite, before the update: stop "
          "and name the first "
@@ -214,13 +213,11 @@ static const struct option rows[] = {
         .off = "0"),
 };
 
-static const struct option_alias aliases[] = { { "parallel.accumulate", "train.accumulate" } };  /* a pipeline's micro-batches */
-
 static const char *const verbs[] = { "train", "plan", "bench train", "generate", "data", "parity", "eval", "bench comm", "bench gemm" };
 
 const struct option_table *config_table(void)
 {
-    static struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), aliases, COUNT_OF(aliases), NULL, 0 };
+    static struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), NULL, 0 };
 
     if (!table.hints) table.hints = config_hints(&table.hint_count);
     return &table;
