@@ -14,8 +14,29 @@
 extern "C" {
 #endif
 
-typedef enum ls_architecture { LS_GPT2, LS_LLAMA, LS_MIXTRAL, LS_QWEN3_MOE, LS_ARCHITECTURES } ls_architecture;
-/* Of GPT-2's MLP: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
+/* The families of language models: FAMILY(name in the enum, name in options and files). Everything else that is known about a family
+ * is in src/nn/NAME.c. */
+#define LS_FAMILY_MAP(FAMILY)    \
+    FAMILY(GPT2, gpt2)           \
+    FAMILY(LLAMA, llama)         \
+    FAMILY(MIXTRAL, mixtral)     \
+    FAMILY(QWEN3_MOE, qwen3_moe)
+
+#define LS_FAMILY_ENUM(upper, name) LS_##upper,
+typedef enum ls_architecture { LS_FAMILY_MAP(LS_FAMILY_ENUM) LS_ARCHITECTURES } ls_architecture;
+
+/* What distinguishes one family from another. */
+typedef struct ls_family {
+    const char *title;    /* "GPT-2" */
+    int grouped_heads;    /* kv_heads may be smaller than heads */
+    int rotary;           /* positions rotate queries and keys; 0: learnt positions */
+    int dropout;
+    int activation;       /* ls_model.activation is read; 0: the MLP is gated by SiLU (SwiGLU) */
+    int head_norms;       /* an RMS norm over each head of queries and keys */
+    int experts;          /* each MLP is a mixture of experts */
+} ls_family;
+
+/* Of the MLP where the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
 typedef enum ls_activation { LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED } ls_activation;
 typedef enum ls_router { LS_ROUTER_SOFTMAX, LS_ROUTER_SIGMOID } ls_router;
 typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
@@ -24,13 +45,13 @@ typedef struct ls_model {
     ls_architecture architecture;
     size_t  layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
     int     tied;          /* the output projection is the embedding */
-    ls_activation activation;  /* GPT-2 */
+    ls_activation activation;  /* families with a choice */
     double  norm_eps;
-    double  dropout;       /* GPT-2: after embedding, attention output and MLP; 0: none. Not read from HF files */
-    ls_rope rope;          /* Llama */
+    double  dropout;       /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF files */
+    ls_rope rope;          /* families with rotary positions */
     double  init_std;      /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
     uint64_t seed;         /* of dropout */
-    /* Mixtral, Qwen3-MoE: each token goes to experts_per_token of the experts, gated MLPs of expert_ffn. ffn is not used. */
+    /* Families with experts: each token goes to experts_per_token of the experts, gated MLPs of expert_ffn. ffn is not used. */
     size_t  experts, experts_per_token, expert_ffn;
     size_t  shared_ffn;    /* a gated MLP beside them that every token takes; 0: none */
     ls_router router;
@@ -44,20 +65,19 @@ typedef struct ls_model {
     double  balance;       /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
-const char *ls_architecture_name(ls_architecture a);  /* "gpt2", "llama", "mixtral", "qwen3_moe" */
-const char *ls_architecture_title(ls_architecture a); /* "GPT-2", "Llama", "Mixtral", "Qwen3-MoE" */
+const char *ls_architecture_name(ls_architecture a);  /* "gpt2" */
+const char *ls_architecture_title(ls_architecture a); /* "GPT-2" */
+const ls_family *ls_architecture_family(ls_architecture a);
 
-/* By name: "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b", "llama3-8b", "llama3.2-1b", "llama-tiny", "mixtral-8x7b",
- * "qwen3-30b-a3b", ... */
+/* By name: "gpt2-124m", "llama3-8b", ..; each family's file has its presets. */
 ls_status   ls_model_preset(const char *name, ls_model *out);
 const char *ls_model_preset_name(int i);  /* NULL past the last */
-/* From an HF config.json (or the folder that holds it): architectures GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM
- * and Qwen3MoeForCausalLM. What they
- * can't express here is refused with key and value. */
+/* From an HF config.json (or the folder that holds it) of any family. What can't be expressed here is refused with key and value. */
 ls_status   ls_model_read_hf(const char *path, ls_model *out);
 /* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. The functions below
  * that append ops check a copy themselves; the two counts want a model that passed. */
 ls_status   ls_model_check(ls_model *m);
+size_t      ls_model_default_ffn(const ls_model *m);        /* the family's usual ffn for the model's width */
 size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once; all experts */
 /* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product that it meets (the embedding lookup is
  * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in

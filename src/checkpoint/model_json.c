@@ -10,6 +10,8 @@
 enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
 struct field { const char *name; enum kind kind; size_t offset; };
 
+#define FAMILY_NAME(upper, name) ", " #name
+
 #define SIZE(name) { #name, KIND_SIZE, offsetof(ls_model, name) }
 #define FLAG(name) { #name, KIND_FLAG, offsetof(ls_model, name) }
 #define REAL(name) { #name, KIND_REAL, offsetof(ls_model, name) }
@@ -146,7 +148,7 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m)
     json_begin_object(j, key);
     json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     put_fields(j, m, fields, COUNT_OF(fields));
-    if (m->architecture == LS_GPT2)
+    if (ls_architecture_family(m->architecture)->activation)
         json_put_string(j, "activation", activations[m->activation]);
     if (m->experts) {
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
@@ -173,15 +175,16 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     while (a < LS_ARCHITECTURES && (!name || strcmp(name, ls_architecture_name((ls_architecture)a)) != 0))
         a++;
     if (a == LS_ARCHITECTURES)
-        return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is none of \"gpt2\", \"llama\", \"mixtral\", \"qwen3_moe\"", what);
+        return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is '%s'; expected one of%s", what, name ? name : "",
+                       &(LS_FAMILY_MAP(FAMILY_NAME))[1]);
     if (original < 0)
         return ls_fail(LS_EFORMAT, "%s: model: \"rope\" has no \"original_positions\"", what);
     m.architecture = (ls_architecture)a;
     m.rope.original_positions = original;
     LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
-    if (m.architecture == LS_GPT2)
+    if (ls_architecture_family(m.architecture)->activation)
         LS_TRY(get_activation(n, what, &m));
-    if (m.architecture == LS_MIXTRAL || m.architecture == LS_QWEN3_MOE)
+    if (ls_architecture_family(m.architecture)->experts)
         LS_TRY(get_experts(n, what, &m));
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));
     LS_TRY(json_get_u64(n, "seed", what, &m.seed));

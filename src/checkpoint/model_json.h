@@ -1,6 +1,6 @@
 /* model_json.h - a model's description as a JSON object, so that a checkpoint alone says what it is of.
  *
- * {"architecture": "gpt2" | "llama" | "mixtral" | "qwen3_moe", "layers": 2, ... every field of ls_model by its name ..., "rope": {...}}
+ * {"architecture": "gpt2" or another name of LS_FAMILY_MAP, "layers": 2, ... every field of ls_model by its name ..., "rope": {...}}
  * Sizes are integers, rates are reals, yes or no is a boolean, the seed is a text of decimal digits (JSON's integers
  * end at 2^63).
  */

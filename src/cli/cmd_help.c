@@ -45,6 +45,19 @@ static ls_status put_image_models(void)
     return LS_OK;
 }
 
+/* --model.architecture's values, and which of the model's options each has. */
+static void put_families(void)
+{
+    printf("\n%-14s %-9s has\n", "architecture", "family");
+    for (int i = 0; i < LS_ARCHITECTURES; i++) {
+        const ls_family *f = ls_architecture_family((ls_architecture)i);
+
+        printf("%-14s %-9s %s positions%s%s%s%s%s\n", ls_architecture_name((ls_architecture)i), f->title, f->rotary ? "rotary" : "learned",
+               f->grouped_heads ? ", grouped heads" : "", f->head_norms ? ", norms of heads" : "", f->experts ? ", experts" : "",
+               f->dropout ? ", dropout" : "", f->activation ? ", a choice of activation" : "");
+    }
+}
+
 static ls_status put_models(void)
 {
     printf("Presets of --model.preset; --model.layers and others change single sizes.\n\n%-14s %-9s %6s "
@@ -61,10 +74,11 @@ static ls_status put_models(void)
                m.layers, m.width, m.heads, m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions,
                text_count(count, (int64_t)ls_model_parameters(&m)));
     }
+    put_families();
     LS_TRY(put_image_models());
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab is larger. --model.hf=FOLDER takes shape and "
            "weights from a\n"
-           "Hugging Face folder (GPT-2, Llama, Mixtral, Qwen3-MoE), --model.hf=FOLDER/config.json the shape alone.\n"
+           "Hugging Face folder of one of these families, --model.hf=FOLDER/config.json the shape alone.\n"
            "\n"
            "Experts are balanced by --model.aux_loss=C: for each layer C * E * sum of f P over its E experts, f the share of a sequence's\n"
            "tokens that chose the expert, P the mean of its scores; the mean over the step's sequences. It depends on each sequence\n"
@@ -214,7 +228,7 @@ static const char layouts_page[] =
     "--parallel.cp=N               the sequence is sharded: --parallel.context=ring (keys and values are passed around) or all_to_all\n"
     "--parallel.pp=N               stages of layers; --parallel.schedule=1f1b, gpipe, interleaved, zb-h1, zb-v, file:PATH;\n"
     "                              --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 sets the layers of each\n"
-    "--parallel.ep=N               experts over N of the dp x cp ranks (Mixtral, Qwen3-MoE)\n"
+    "--parallel.ep=N               experts over N of the dp x cp ranks (families with experts: help models)\n"
     "\n"
     "Ranks are numbered with tp innermost and pp outermost: neighbours share layers, distant ranks are other stages. Sizes do not\n"
     "need to be divisible: heads, vocabulary, layers, experts, sequence and parameters are sharded as evenly as possible; what\n"

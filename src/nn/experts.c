@@ -94,7 +94,6 @@ static bool is_rate(double x) { return x >= 0 && x < 1e6; }
 
 ls_status llama_experts_check(const ls_model *m)
 {
-    LS_TRY(llama_check(m));
     if (m->experts < 1 || m->experts > 1 << 16)
         return ls_fail(LS_EINVAL, "model: experts is %zu; 1 to %d are possible", m->experts, 1 << 16);
     if (m->experts_per_token < 1 || m->experts_per_token > m->experts)
@@ -110,5 +109,13 @@ ls_status llama_experts_check(const ls_model *m)
     if (!is_rate(m->capacity) || !is_rate(m->aux_coef) || !is_rate(m->z_coef) || !is_rate(m->balance))
         return ls_fail(LS_EINVAL, "model: capacity %g, aux_coef %g, z_coef %g and balance %g must be 0 or more", m->capacity,
                        m->aux_coef, m->z_coef, m->balance);
+    return LS_OK;
+}
+
+ls_status llama_experts_check_hf(const ls_model *m)
+{
+    if (m->shared_ffn || m->router != LS_ROUTER_SOFTMAX || m->balance > 0)
+        return ls_fail(LS_EUNSUPPORTED, "%s at Hugging Face has no shared experts (shared_ffn %zu), no sigmoid router and no bias on "
+                       "scores (balance %g): this model can't be written so", model_family(m)->has.title, m->shared_ffn, m->balance);
     return LS_OK;
 }

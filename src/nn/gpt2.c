@@ -9,7 +9,9 @@
  */
 #include "nn/model.h"
 
+#include <string.h>
 #include "base/base.h"
+#include "nn/config_hf.h"
 
 #define CONV(ours, hfs, place, out, in, init, part, parts)                          \
     { ours ".weight", hfs ".weight", place, out, in, init, 1, 1, part, parts, 0 },     \
@@ -107,17 +109,102 @@ static ls_value final_norm(ls_program *p, const struct forward *f, ls_value x)
 
 static ls_status check(const ls_model *m)
 {
-    if (m->kv_heads != m->heads)
-        return ls_fail(LS_EINVAL, "model: GPT-2 has no grouped heads: kv_heads %zu must be heads %zu", m->kv_heads,
-                       m->heads);
     if (m->heads * m->head_size != m->width)
         return ls_fail(LS_EINVAL, "model: GPT-2 has head_size = width / heads: heads %zu * head_size %zu is not "
                        "width %zu", m->heads, m->head_size, m->width);
     return LS_OK;
 }
 
+static size_t default_ffn(size_t width) { return 4 * width; }
+
+/* ---- Hugging Face's config.json ---- */
+
+/* The first name of each is what is written. */
+static const struct { const char *name; ls_activation activation; } activations[] = {
+    { "gelu_new", LS_GELU_TANH }, { "gelu", LS_GELU_ERF }, { "relu2", LS_RELU_SQUARED },
+    { "gelu_pytorch_tanh", LS_GELU_TANH }, { "gelu_fast", LS_GELU_TANH },
+};
+
+static ls_status read_activation(const json_node *o, ls_activation *activation)
+{
+    const char *name = activations[0].name;
+
+    LS_TRY(hf_read_name(o, "activation_function", &name));
+    for (size_t i = 0; i < COUNT_OF(activations); i++)
+        if (strcmp(name, activations[i].name) == 0) {
+            *activation = activations[i].activation;
+            return LS_OK;
+        }
+    return ls_fail(LS_EUNSUPPORTED, "'activation_function' is '%s'; 'gelu_new', 'gelu' and 'relu2' are supported", name);
+}
+
+static const char *activation_name(ls_activation activation)
+{
+    size_t i = 0;
+
+    while (activations[i].activation != activation)
+        i++;
+    return activations[i].name;
+}
+
+static ls_status read_config(const json_node *o, ls_model *m)
+{
+    *m = (ls_model){ .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.02 };
+    LS_TRY(hf_read_size(o, "n_layer", &m->layers));
+    LS_TRY(hf_read_size(o, "n_embd", &m->width));
+    LS_TRY(hf_read_size(o, "n_head", &m->heads));
+    LS_TRY(hf_read_size(o, "vocab_size", &m->vocab));
+    LS_TRY(hf_read_size(o, "n_positions", &m->max_positions));
+    m->ffn = default_ffn(m->width);
+    LS_TRY(hf_read_size_or(o, "n_inner", &m->ffn));
+    LS_TRY(hf_read_real(o, "layer_norm_epsilon", &m->norm_eps));
+    LS_TRY(hf_read_real(o, "initializer_range", &m->init_std));
+    LS_TRY(hf_read_bool(o, "tie_word_embeddings", &m->tied));
+    LS_TRY(read_activation(o, &m->activation));
+    LS_TRY(hf_want_bool(o, "scale_attn_weights", 1));
+    LS_TRY(hf_want_bool(o, "scale_attn_by_inverse_layer_idx", 0));
+    return hf_want_bool(o, "add_cross_attention", 0);
+}
+
+static void write_config(struct json_out *j, const ls_model *m)
+{
+    json_put_string(j, "activation_function", activation_name(m->activation));
+    json_put_real(j, "attn_pdrop", 0);
+    json_put_real(j, "embd_pdrop", m->dropout);
+    json_put_real(j, "resid_pdrop", m->dropout);
+    json_put_real(j, "layer_norm_epsilon", m->norm_eps);
+    json_put_int(j, "n_ctx", (int64_t)m->max_positions);
+    json_put_int(j, "n_embd", (int64_t)m->width);
+    json_put_int(j, "n_head", (int64_t)m->heads);
+    json_put_int(j, "n_inner", (int64_t)m->ffn);
+    json_put_int(j, "n_layer", (int64_t)m->layers);
+    json_put_int(j, "n_positions", (int64_t)m->max_positions);
+    json_put_bool(j, "scale_attn_weights", 1);
+}
+
+/* ---- the family ---- */
+
+/* Radford et al. 2019, table 2. */
+#define SIZES(layers_, width_, heads_, vocab_, positions_)                                                 \
+    { .layers = layers_, .width = width_, .heads = heads_, .kv_heads = heads_, .head_size = (width_) / (heads_), \
+      .ffn = 4 * (width_), .vocab = vocab_, .max_positions = positions_, .tied = 1, .norm_eps = 1e-5,      \
+      .rope = LS_ROPE_DEFAULTS, .init_std = 0.02 }
+
+static const struct preset presets[] = {
+    { "gpt2-124m", SIZES(12, 768, 12, 50257, 1024) },
+    { "gpt2-350m", SIZES(24, 1024, 16, 50257, 1024) },
+    { "gpt2-774m", SIZES(36, 1280, 20, 50257, 1024) },
+    { "gpt2-1.5b", SIZES(48, 1600, 25, 50257, 1024) },
+    { "gpt2-tiny", SIZES(2, 64, 4, 256, 64) },
+};
+
+static const char *const hf_ignored[] = { ".attn.bias", ".attn.masked_bias", NULL };  /* causal masks */
+
 const struct family family_gpt2 = {
-    .name = "GPT-2", .hf_architecture = "GPT2LMHeadModel", .hf_type = "gpt2", .hf_prefix = "transformer.",
+    .has = { .title = "GPT-2", .dropout = 1, .activation = 1 },
+    .hf_architecture = "GPT2LMHeadModel", .hf_type = "gpt2", .hf_prefix = "transformer.",
     .layer = "h", .embedding = "wte.weight", .rows = rows, .nrows = COUNT_OF(rows),
-    .embed = embed, .layer_forward = layer_forward, .final_norm = final_norm, .check = check,
+    .embed = embed, .layer_forward = layer_forward, .final_norm = final_norm, .check = check, .default_ffn = default_ffn,
+    .presets = presets, .npresets = COUNT_OF(presets),
+    .read_config = read_config, .write_config = write_config, .hf_ignored = hf_ignored,
 };

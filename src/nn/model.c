@@ -6,19 +6,20 @@
 #include "base/mem.h"
 #include "program/program.h"
 
-static const struct { const char *name; const struct family *family; } families[LS_ARCHITECTURES] = {
-    [LS_GPT2] = { "gpt2", &family_gpt2 },          [LS_LLAMA] = { "llama", &family_llama },
-    [LS_MIXTRAL] = { "mixtral", &family_mixtral }, [LS_QWEN3_MOE] = { "qwen3_moe", &family_qwen3_moe },
-};
+#define FAMILY_ROW(upper, name) { #name, &family_##name },
+static const struct { const char *name; const struct family *family; } families[LS_ARCHITECTURES] = { LS_FAMILY_MAP(FAMILY_ROW) };
 
-const struct family *model_family(const ls_model *m)
+const struct family *family_of(ls_architecture a)
 {
-    ASSERT((unsigned)m->architecture < LS_ARCHITECTURES);
-    return families[m->architecture].family;
+    ASSERT((unsigned)a < LS_ARCHITECTURES);
+    return families[a].family;
 }
 
+const struct family *model_family(const ls_model *m) { return family_of(m->architecture); }
 const char *ls_architecture_name(ls_architecture a) { return families[a].name; }
-const char *ls_architecture_title(ls_architecture a) { return families[a].family->name; }
+const char *ls_architecture_title(ls_architecture a) { return family_of(a)->has.title; }
+const ls_family *ls_architecture_family(ls_architecture a) { return &family_of(a)->has; }
+size_t ls_model_default_ffn(const ls_model *m) { return model_family(m)->default_ffn(m->width); }
 
 /* ---- what is refused ---- */
 
@@ -27,7 +28,7 @@ static ls_status check_sizes(const ls_model *m)
     enum { MOST_LAYERS = 1 << 16 };
     const struct { const char *name; size_t value; } sizes[] = {
         { "layers", m->layers }, { "width", m->width }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
-        { "head_size", m->head_size }, { "ffn", model_family(m)->has_experts ? 1 : m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
+        { "head_size", m->head_size }, { "ffn", model_family(m)->has.experts ? 1 : m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
     };
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
@@ -39,6 +40,19 @@ static ls_status check_sizes(const ls_model *m)
     if (m->heads * m->head_size > INT32_MAX)
         return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size,
                        INT32_MAX);
+    return LS_OK;
+}
+
+static ls_status check_rotary(const ls_model *m)
+{
+    if (m->head_size % 2)
+        return ls_fail(LS_EINVAL, "model: rotary positions turn pairs: head_size %zu must be even", m->head_size);
+    if (!(m->rope.theta > 0) || !(m->rope.factor >= 1) || m->rope.original_positions < 1)
+        return ls_fail(LS_EINVAL, "model: rope theta %g must be positive, factor %g 1 or more, original positions %lld "
+                       "1 or more", m->rope.theta, m->rope.factor, (long long)m->rope.original_positions);
+    if (m->rope.factor != 1 && !(m->rope.high_freq_factor > m->rope.low_freq_factor && m->rope.low_freq_factor > 0))
+        return ls_fail(LS_EINVAL, "model: rope's high_freq_factor %g must be above low_freq_factor %g, and that above "
+                       "0", m->rope.high_freq_factor, m->rope.low_freq_factor);
     return LS_OK;
 }
 
@@ -65,9 +79,9 @@ ls_status ls_model_check(ls_model *m)
         c.head_size = c.heads ? c.width / c.heads : 0;
     }
     LS_TRY(check_sizes(&c));
-    if (!model_family(&c)->has_experts && (c.experts || c.experts_per_token || c.expert_ffn || c.shared_ffn))
+    if (!model_family(&c)->has.experts && (c.experts || c.experts_per_token || c.expert_ffn || c.shared_ffn))
         return ls_fail(LS_EINVAL, "model: %s has no experts: experts %zu, experts_per_token %zu, expert_ffn %zu and shared_ffn %zu must "
-                       "be 0", model_family(&c)->name, c.experts, c.experts_per_token, c.expert_ffn, c.shared_ffn);
+                       "be 0", model_family(&c)->has.title, c.experts, c.experts_per_token, c.expert_ffn, c.shared_ffn);
     if (c.heads % c.kv_heads)
         return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many "
                        "heads", c.heads, c.kv_heads);
@@ -77,7 +91,15 @@ ls_status ls_model_check(ls_model *m)
         return ls_fail(LS_EINVAL, "model: dropout %g must be 0 or more and below 1", c.dropout);
     if (!(c.init_std >= 0 && c.init_std < 1e3))
         return ls_fail(LS_EINVAL, "model: init_std %g must be 0 or more, and 0.02 is usual", c.init_std);
-    LS_TRY(model_family(&c)->check(&c));
+    if (!model_family(&c)->has.grouped_heads && c.kv_heads != c.heads)
+        return ls_fail(LS_EINVAL, "model: %s has no grouped heads: kv_heads %zu must be heads %zu", model_family(&c)->has.title, c.kv_heads,
+                       c.heads);
+    if (!model_family(&c)->has.dropout && c.dropout != 0)
+        return ls_fail(LS_EINVAL, "model: %s has no dropout: %g must be 0", model_family(&c)->has.title, c.dropout);
+    if (model_family(&c)->has.rotary)
+        LS_TRY(check_rotary(&c));
+    if (model_family(&c)->check)
+        LS_TRY(model_family(&c)->check(&c));
     LS_TRY(check_total(&c));
     *m = c;
     return LS_OK;
@@ -186,7 +208,7 @@ static ls_value run_layers(ls_program *p, struct forward *f, ls_value tokens)
     char name[64];
     ls_value x;
 
-    if (family->rotates)
+    if (family->has.rotary)
         f->rope = ls_rope_table(p, f->positions, f->m->head_size, &f->m->rope);
     x = family->embed(p, f, tokens);
     for (size_t i = 0; i < f->m->layers; i++) {

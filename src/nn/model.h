@@ -1,8 +1,9 @@
 /* model.h - what the families of models share inside: tables of weights, and the parts of a forward pass.
  *
- * A family (GPT-2, Llama) is one file: a table of its weights and the functions that append its ops. The table is read
- * by everybody who asks about weights: the forward pass declares parameters from it, the counts add it up, and Hugging
- * Face folders are read and written along it (hf.h). Rows stand in the order of declaration.
+ * A family (GPT-2, Llama) is one file and a row of LS_FAMILY_MAP: a table of its weights, the functions that append its ops, its
+ * presets, and how its config.json is read and written. The table is read by everybody who asks about weights: the forward pass
+ * declares parameters from it, the counts add it up, Hugging Face folders are read and written along it (hf.h). Rows stand in the
+ * order of declaration.
  */
 #ifndef LS_NN_MODEL_H
 #define LS_NN_MODEL_H
@@ -46,8 +47,13 @@ struct forward {
     bool      losses;            /* the routers' losses and loads are wanted */
 };
 
+struct preset { const char *name; ls_model model; };  /* architecture is filled in by ls_model_preset() */
+
+typedef struct json_node json_node;
+struct json_out;
+
 struct family {
-    const char *name;            /* "GPT-2" */
+    ls_family   has;
     const char *hf_architecture; /* "GPT2LMHeadModel" */
     const char *hf_type;         /* "gpt2" */
     const char *hf_prefix;       /* in front of all HF names of the table but the head's, when written */
@@ -58,14 +64,21 @@ struct family {
     ls_value  (*embed)(ls_program *p, const struct forward *f, ls_value tokens);             /* [B,T] -> [B,T,C] */
     ls_value  (*layer_forward)(ls_program *p, const struct forward *f, size_t layer, ls_value x); /* [B,T,C] -> same */
     ls_value  (*final_norm)(ls_program *p, const struct forward *f, ls_value x);
-    ls_status (*check)(const ls_model *m);
-    bool        rotates;         /* rotary positions */
-    bool        norms_heads;     /* an RMS norm over each head of q and k */
-    bool        has_experts;
+    ls_status (*check)(const ls_model *m);   /* what ls_model_check() does not check by `has`; NULL: nothing */
+    size_t    (*default_ffn)(size_t width);
+    const struct preset *presets;
+    int         npresets;
+    /* Hugging Face's config.json (config_hf.h): what is read replaces *m, whose architecture is filled in afterwards. */
+    ls_status (*read_config)(const json_node *o, ls_model *m);
+    void      (*write_config)(struct json_out *j, const ls_model *m);
+    ls_status (*check_hf)(const ls_model *m);  /* whether Hugging Face's model computes the same; NULL: always */
+    const char *const *hf_ignored;             /* ends of the names of tensors in HF folders that carry nothing; NULL ends the list */
 };
 
-extern const struct family family_gpt2, family_llama, family_mixtral, family_qwen3_moe;
+#define FAMILY_EXTERN(upper, name) extern const struct family family_##name;
+LS_FAMILY_MAP(FAMILY_EXTERN)
 const struct family *model_family(const ls_model *m);
+const struct family *family_of(ls_architecture a);
 
 enum { NO_LAYER = -1 };
 /* Elements of all weights, or of those that are factors of a token's products; exact up to 2^53, never out of range. */

@@ -188,7 +188,8 @@ int hf_name_is_ignored(const ls_model *m, const char *found)
 {
     if (m->tied && strcmp(found, "lm_head.weight") == 0)
         return 1;
-    if (m->architecture == LS_GPT2)
-        return ends_with(found, ".attn.bias") || ends_with(found, ".attn.masked_bias");
-    return ends_with(found, ".rotary_emb.inv_freq");
+    for (const char *const *tail = model_family(m)->hf_ignored; *tail; tail++)
+        if (ends_with(found, *tail))
+            return 1;
+    return 0;
 }

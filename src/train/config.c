@@ -11,6 +11,7 @@ enum {
 };
 
 #define COUNT_MOST 1e15
+#define FAMILY_CHOICE(upper, name) "|" #name
 
 /* In the order of enum config_plant. */
 #define PLANT_NAMES \
@@ -31,7 +32,7 @@ static const struct option rows[] = {
     STRING(model.preset, "llama-demo", STEP, "name of a model; 'lockstep help models' lists them", .common = STEP),
     STRING(model.hf, "", STEP, "Hugging Face folder (shape and weights) or config.json (shape alone), instead of a preset",
            .common = T | P | B),
-    ENUM(model.architecture, "preset", "preset|gpt2|llama|mixtral|qwen3_moe", STEP, "model family; preset: the preset's"),
+    ENUM(model.architecture, "preset", "preset" LS_FAMILY_MAP(FAMILY_CHOICE), STEP, "model family; preset: the preset's"),
     INT(model.layers, "0", 0, COUNT_MOST, "", STEP, "number of transformer blocks; 0 here and below: the preset's", .common = T | P | B),
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream", .common = T | P | B),
     INT(model.heads, "0", 0, COUNT_MOST, "", STEP, "number of query heads; must divide model.width"),
@@ -41,10 +42,11 @@ static const struct option rows[] = {
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding as the output projection, too"),
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence that the model can process"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of the rotary position embedding"),
-    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP, "activation function of the feed-forward layer (GPT-2); gelu is the exact one"),
-    REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training (GPT-2)", .off = "0"),
+    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP, "activation function of the feed-forward layer, in families that "
+         "leave a choice; gelu is the exact one"),
+    REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training, in families with dropout", .off = "0"),
 
-    INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer (Mixtral, Qwen3-MoE)"),
+    INT(model.experts, "0", 0, COUNT_MOST, "", STEP, "number of experts per layer, in families with experts"),
     INT(model.experts_per_token, "0", 0, COUNT_MOST, "", STEP, "number of experts that each token is routed to"),
     INT(model.expert_ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of an expert"),
     INT(model.shared_ffn, "-1", -1, COUNT_MOST, "", STEP, "inner width of the shared expert, through which every token passes; 0: no "

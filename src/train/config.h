@@ -23,7 +23,7 @@ enum {
     VERB_BENCH_COMM = 128, VERB_BENCH_GEMM = 256
 };
 
-enum config_architecture { ARCHITECTURE_PRESET, ARCHITECTURE_GPT2, ARCHITECTURE_LLAMA, ARCHITECTURE_MIXTRAL, ARCHITECTURE_QWEN3_MOE };
+enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST };  /* and the others, in the order of enum ls_architecture */
 enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
 enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
 enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
@@ -43,7 +43,7 @@ enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 struct config {
     struct {
         char   *preset, *hf;
-        int     architecture;  /* enum config_architecture */
+        int     architecture;  /* ARCHITECTURE_PRESET, or ARCHITECTURE_FIRST + enum ls_architecture */
         int64_t layers, width, heads, kv_heads, ffn, vocab, max_positions;  /* 0: from the preset or folder */
         int     tied;          /* enum config_switch */
         double  rope_theta;    /* 0: from the preset */

@@ -19,15 +19,15 @@ static bool take(int64_t given, size_t *size)
 /* Family, width and heads; what hangs on them is made anew, and may be given too. */
 static void take_shape(const struct config *c, ls_model *m)
 {
-    static const ls_architecture families[] = { LS_GPT2, LS_GPT2, LS_LLAMA, LS_MIXTRAL, LS_QWEN3_MOE };
-    ls_architecture family = c->model.architecture == ARCHITECTURE_PRESET ? m->architecture : families[c->model.architecture];
+    ls_architecture family = c->model.architecture == ARCHITECTURE_PRESET ? m->architecture
+                                                                          : (ls_architecture)(c->model.architecture - ARCHITECTURE_FIRST);
     bool other = family != m->architecture, wider = take(c->model.width, &m->width),
          heads = take(c->model.heads, &m->heads);
 
     m->architecture = family;
     if (other || heads) m->kv_heads = m->heads;
-    if (wider || heads) m->head_size = 0;
-    if (other || wider) m->ffn = family != LS_GPT2 ? (m->width * 8 / 3 + 31) / 32 * 32 : 4 * m->width;
+    if (other || wider || heads) m->head_size = 0;
+    if (other || wider) m->ffn = ls_model_default_ffn(m);
 }
 
 static void take_real(double given, double *value)
@@ -46,7 +46,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
         { c->model.aux_loss_scope != SCOPE_PRESET, "aux_loss_scope" },
         { c->model.z_loss > 0, "z_loss" }, { c->model.balance > 0, "balance" },
     };
-    bool has = m->architecture == LS_MIXTRAL || m->architecture == LS_QWEN3_MOE;
+    bool has = ls_architecture_family(m->architecture)->experts;
 
     for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
         if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
@@ -128,17 +128,19 @@ static const char *divisors_near(char *out, size_t room, size_t whole, size_t n)
 static ls_status check_heads(const ls_model *m)
 {
     size_t kv = m->kv_heads ? m->kv_heads : m->heads, size = m->head_size ? m->head_size : m->heads ? m->width / m->heads : 0;
+    const ls_family *family = ls_architecture_family(m->architecture);
     char near[48];
 
     if (m->heads && !m->head_size && m->width % m->heads)
         return ls_fail(LS_EINVAL, "model.width=%zu is not divisible by model.heads=%zu; use %s heads, or another width", m->width, m->heads,
                        divisors_near(near, sizeof near, m->width, m->heads));
-    if (m->architecture == LS_GPT2 && kv != m->heads)
-        return ls_fail(LS_EINVAL, "model.kv_heads=%zu: GPT-2 has no grouped heads; leave it out, or use the %zu of model.heads", kv, m->heads);
+    if (!family->grouped_heads && kv != m->heads)
+        return ls_fail(LS_EINVAL, "model.kv_heads=%zu: %s has no grouped heads; leave it out, or use the %zu of model.heads", kv,
+                       family->title, m->heads);
     if (kv && m->heads % kv)
         return ls_fail(LS_EINVAL, "model.heads=%zu is not divisible by model.kv_heads=%zu; use %s", m->heads, kv,
                        divisors_near(near, sizeof near, m->heads, kv));
-    if (m->architecture != LS_GPT2 && size % 2)
+    if (family->rotary && size % 2)
         return ls_fail(LS_EINVAL, "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary positions turn pairs of them; use "
                        "sizes whose ratio is even", m->width, m->heads, size);
     return LS_OK;
@@ -147,7 +149,7 @@ static ls_status check_heads(const ls_model *m)
 static ls_status check_options(const struct config *c, const ls_model *m)
 {
     LS_TRY(check_heads(m));
-    if (c->model.dropout > 0 && m->architecture != LS_GPT2)
+    if (c->model.dropout > 0 && !ls_architecture_family(m->architecture)->dropout)
         return ls_fail(LS_EINVAL, "model.dropout=%g does nothing here: %s has no dropout; leave it out", c->model.dropout,
                        ls_architecture_title(m->architecture));
     if (m->experts && m->experts_per_token > m->experts)
@@ -160,7 +162,7 @@ static ls_status take_activation(const struct config *c, ls_model *m)
     static const ls_activation activations[] = { LS_GELU_TANH, LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED };
 
     if (c->model.activation == ACTIVATION_PRESET) return LS_OK;
-    if (m->architecture != LS_GPT2)
+    if (!ls_architecture_family(m->architecture)->activation)
         return ls_fail(LS_EINVAL, "model.activation does nothing here: the feed-forward part of %s is SwiGLU", ls_architecture_title(m->architecture));
     m->activation = activations[c->model.activation];
     return LS_OK;
@@ -186,8 +188,8 @@ ls_status config_model(const struct config *c, size_t vocab, ls_model *out)
     take(c->model.vocab, &m.vocab);
     LS_TRY(take_experts(c, &m));
     take(c->model.ffn, &m.ffn);
-    if (c->model.rope_theta > 0 && m.architecture == LS_GPT2)
-        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: GPT-2 learns its positions");
+    if (c->model.rope_theta > 0 && !ls_architecture_family(m.architecture)->rotary)
+        return ls_fail(LS_EINVAL, "model.rope_theta does nothing here: %s learns its positions", ls_architecture_title(m.architecture));
     if (c->model.rope_theta > 0) m.rope.theta = c->model.rope_theta;
     LS_TRY(take_activation(c, &m));
     if (c->model.tied != SWITCH_PRESET) m.tied = c->model.tied == SWITCH_TRUE;
@@ -220,12 +222,11 @@ static void put_experts(struct config *c, const ls_model *m)
 
 void config_put_model(struct config *c, const ls_model *m)
 {
-    static const int names[LS_ARCHITECTURES] = { [LS_GPT2] = ARCHITECTURE_GPT2, [LS_LLAMA] = ARCHITECTURE_LLAMA,
-                                                 [LS_MIXTRAL] = ARCHITECTURE_MIXTRAL, [LS_QWEN3_MOE] = ARCHITECTURE_QWEN3_MOE };
+    const ls_family *family = ls_architecture_family(m->architecture);
     static const int activations[] = { [LS_GELU_TANH] = ACTIVATION_GELU_TANH, [LS_GELU_ERF] = ACTIVATION_GELU,
                                        [LS_RELU_SQUARED] = ACTIVATION_RELU_SQUARED };
 
-    c->model.architecture = names[m->architecture];
+    c->model.architecture = ARCHITECTURE_FIRST + (int)m->architecture;
     c->model.layers = (int64_t)m->layers;
     c->model.width = (int64_t)m->width;
     c->model.heads = (int64_t)m->heads;
@@ -234,7 +235,7 @@ void config_put_model(struct config *c, const ls_model *m)
     c->model.vocab = (int64_t)m->vocab;
     c->model.max_positions = (int64_t)m->max_positions;
     c->model.tied = m->tied ? SWITCH_TRUE : SWITCH_FALSE;
-    if (m->architecture == LS_GPT2) c->model.activation = activations[m->activation];
-    c->model.rope_theta = m->architecture != LS_GPT2 ? m->rope.theta : 0;
+    if (family->activation) c->model.activation = activations[m->activation];
+    c->model.rope_theta = family->rotary ? m->rope.theta : 0;
     if (m->experts) put_experts(c, m);
 }

@@ -22,7 +22,7 @@ static ls_status check(const struct config *c, const ls_model *m)
 {
     int64_t dp = c->parallel.dp, cp = c->parallel.cp, tp = c->parallel.tp, pp = c->parallel.pp, ep = c->parallel.ep, stages = pp * c->parallel.vpp;
     bool alone = c->launch.ranks <= 1, shared = dp * cp > 1, v = strcmp(c->parallel.schedule, "zb-v") == 0;
-    bool slices = c->parallel.sp || m->architecture == LS_QWEN3_MOE;  /* Qwen3's norms of heads are weights of all ranks' heads */
+    bool slices = c->parallel.sp || ls_architecture_family(m->architecture)->head_norms;  /* whose weights are those of all ranks' heads */
     const struct rule rules[] = {
         { PLANT_AVERAGE, !shared, unshared },
         { PLANT_SKIP_BUCKET, !shared, unshared },
