@@ -2,7 +2,8 @@
  *
  * A call of a group is open on a rank when it has begun there and is not done. A finding is a call that is open somewhere and
  * that some rank of its group has not come to, or in whose place some rank has called something else; of each group the first
- * such call. One that came and was stopped or killed in it keeps the others waiting just so. Findings whose blamed ranks wait for nobody come first: they are the causes, the others follow from them.
+ * such call. A rank that came and was stopped or killed in it keeps the others waiting just so. Findings whose blamed ranks wait for
+ * nobody come first: they are the causes, the others follow from them.
  */
 #ifndef LS_TRAIN_DOCTOR_H
 #define LS_TRAIN_DOCTOR_H

@@ -267,8 +267,8 @@ bool doctor_outcome(const struct doctor *d, struct text *out)
     } else {
         const struct calls_status *first = status_of(d, 0), *last = status_of(d, find_step(d, NULL, false));
 
-        text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", first && first->why[0] ? first->why : "finished", last ? last->step : 0,
-                 last ? last->steps : 0);
+        text_put(out, "%s at step %" PRIu64 " of %" PRIu64 ", exit 0", first && first->why[0] ? first->why : "finished",
+                 last ? last->step : 0, last ? last->steps : 0);
     }
     return true;
 }

@@ -1,7 +1,7 @@
 /* launch_report.c - which failure counts, and the one line that says so.
  *
- * What a rank itself told the others as the end of the job comes first, whatever became of that rank since: it is in the shared segment. Then
- * what the ranks' own reports say, then how they ended.
+ * What a rank itself told the others as the end of the job comes first, whatever became of that rank since: it is in the shared segment.
+ * Then what the ranks' own reports say, then how they ended.
  */
 #include "train/launch_job.h"
 
@@ -51,7 +51,8 @@ static void put_stopped(const struct job *j, char out[REPORT_ROOM])
         char said[48];
 
         snprintf(said, sizeof said, "rank %d was stopped by signal", i);
-        if (stopped && !strstr(out, said)) at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; %s %d (%s)", said, stopped, strsignal(stopped));
+        if (stopped && !strstr(out, said))
+            at += (size_t)snprintf(out + at, REPORT_ROOM - at, "; %s %d (%s)", said, stopped, strsignal(stopped));
     }
 }
 
@@ -134,7 +135,8 @@ static int settle_named(struct job *j, const char *line, int rank)
         ls_fail(LS_EPEER, "%s", line);
         return code;
     }
-    ls_fail(LS_EPEER, "%s; all ranks were killed: a second signal asked for the end, the first was %d (%s)", line, j->leave, strsignal(j->leave));
+    ls_fail(LS_EPEER, "%s; all ranks were killed: a second signal asked for the end, the first was %d (%s)", line, j->leave,
+            strsignal(j->leave));
     return 128 + j->leave;
 }
 

@@ -7,7 +7,11 @@
 #include <sys/types.h>
 
 /* A number is used again after its process has ended; a number with its start is one process. */
-struct process { pid_t parent; char state; uint64_t start; };  /* state: 'T' stopped by a signal, 't' by a debugger; start: ticks since boot */
+struct process {
+    pid_t    parent;
+    char     state;              /* 'T' stopped by a signal, 't' by a debugger */
+    uint64_t start;              /* ticks since boot */
+};
 
 bool    process_find(int64_t pid, struct process *out);     /* false: there is none */
 bool    process_lives(const struct process *p);             /* false: it has ended, and its parent has not asked how yet */
