@@ -3,7 +3,7 @@
  * The text is cut into tasks: added tokens, and stretches between them of about chunk_bytes. A stretch may end
  * only where all patterns that have a name would cut, whatever stands around: before a space with an ASCII letter
  * on both sides. Each task gives its own ids; tasks run on one thread or on the team, with the same result. A window of the text is
- * encoded at a time, and its ids are given away before the next one: what is held does not grow with the text.
+ * encoded at a time, and its ids are given away before the next one: what is held beside the tokens is a small part of them.
  */
 #include "data/pattern.h"
 #include "data/normalize.h"
@@ -212,7 +212,8 @@ static ls_status give_window(struct job *j)
     return LS_OK;
 }
 
-enum { WINDOW = 2 };  /* chunks of each thread whose ids are held at once */
+/* Ids are held of so many chunks of each thread at once, or of one part in PARTS of a long text: threads meet at the end of each window. */
+enum { WINDOW = 2, PARTS = 16 };
 
 static ls_status run_job(struct job *j, size_t text_bytes, bool threads)
 {
@@ -223,6 +224,7 @@ static ls_status run_job(struct job *j, size_t text_bytes, bool threads)
     if (!j->worker) return LS_ENOMEM;
     for (size_t i = 0; i < j->workers; i++) LS_TRY(worker_open(&j->worker[i], j->t, text_bytes, j->left.specials));
     if (!size_mul(WINDOW * j->workers, j->left.chunk, &most)) most = SIZE_MAX;
+    most = MAX(most, text_bytes / PARTS);
     for (find_stretch(j); ; free_window(j)) {
         LS_TRY(fill_window(j, most));
         if (j->count == 0) return LS_OK;
