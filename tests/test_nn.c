@@ -16,6 +16,7 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "nn/hf.h"
+#include "nn/model.h"
 
 #define TRY(call)                                             \
     do {                                                      \
@@ -340,6 +341,34 @@ static void test_hf_names(void **state)
     assert_string_equal(w.hf, "lm_head.weight");
 }
 
+/* Sharding goes by these dims. */
+static void test_weight_dims(void **state)
+{
+    enum model_dim dim[MODEL_WEIGHT_DIMS];
+    struct model_weight w;
+    ls_model m;
+
+    (void)state;
+    for (int i = 0; ls_model_preset_name(i); i++) {
+        m = preset(ls_model_preset_name(i));
+        if (m.experts)
+            m.shared_ffn = 40, m.balance = 0.1;
+        for (size_t k = 0; k < model_weight_count(&m); k++) {
+            model_weight_at(&m, k, &w);
+            assert_int_equal(model_weight_dims(&m, w.name, dim), w.ndim);
+            for (int d = 0; d < w.ndim; d++)
+                assert_int_equal(model_dim_size(&m, dim[d]), w.size[d]);
+            assert_true((dim[0] == DIM_STACK) == (w.stacked > 0));
+        }
+    }
+    m = preset("mixtral-tiny");
+    assert_int_equal(model_weight_dims(&m, "model.layers.1.mlp.gate.weight", dim), 2);
+    assert_int_equal(dim[0], DIM_EXPERTS);  /* the router is on all ranks */
+    assert_int_equal(model_weight_dims(&m, "model.layers.x.mlp.gate.weight", dim), 0);
+    assert_int_equal(model_weight_dims(&m, "model.layers.1.norm.weight", dim), 0);
+    assert_int_equal(model_weight_dims(&m, "mlp.gate.weight", dim), 0);
+}
+
 /* ---- gradients of whole models ---- */
 
 struct run { ls_store *s; ls_program *p; double loss; };
@@ -639,7 +668,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts), cmocka_unit_test(test_flops), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_tokens_refused), cmocka_unit_test(test_cache_refused), cmocka_unit_test(test_config_read),
-        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_config_written), cmocka_unit_test(test_hf_names),
+        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_config_written), cmocka_unit_test(test_hf_names), cmocka_unit_test(test_weight_dims),
         cmocka_unit_test(test_recompute), cmocka_unit_test(test_fused_loss), cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_initialisation), cmocka_unit_test(test_mlp),
         cmocka_unit_test(test_no_memory),

@@ -13,7 +13,8 @@
 
 enum model_dim {
     DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN,
-    DIM_HEAD, DIM_EXPERTS, DIM_EXPERT_FFN, DIM_SHARED_FFN, DIM_BALANCED /* experts, where they have a bias; else 0 */, MODEL_DIMS
+    DIM_HEAD, DIM_EXPERTS /* the router's outputs */, DIM_EXPERT_FFN, DIM_SHARED_FFN, DIM_BALANCED /* experts, where they have a bias; else 0 */,
+    DIM_STACK /* dim 0 of stacked weights */, MODEL_DIMS
 };
 enum weight_place { PLACE_BEFORE, PLACE_LAYER, PLACE_AFTER, PLACE_UNTIED /* the head of a model that isn't tied */ };
 enum weight_init {
@@ -84,6 +85,9 @@ enum { NO_LAYER = -1 };
 /* Elements of all weights, or of those that are factors of a token's products; exact up to 2^53, never out of range. */
 double model_elements(const ls_model *m, bool products_only);
 size_t model_dim_size(const ls_model *m, enum model_dim d);
+enum { MODEL_WEIGHT_DIMS = 3 };
+/* What the dims of the parameter `name` count, by which they are sharded, too; how many dims. 0: the model has no such weight. */
+int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS]);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
 /* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache when there is one, causal. */

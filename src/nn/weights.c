@@ -13,7 +13,7 @@ size_t model_dim_size(const ls_model *m, enum model_dim d)
     const size_t size[MODEL_DIMS] = {
         [DIM_NONE] = 1, [DIM_VOCAB] = m->vocab, [DIM_POSITIONS] = m->max_positions, [DIM_WIDTH] = m->width,
         [DIM_QUERY] = m->heads * m->head_size, [DIM_KEY] = m->kv_heads * m->head_size, [DIM_FFN] = m->ffn,
-        [DIM_HEAD] = m->head_size, [DIM_EXPERTS] = m->experts, [DIM_EXPERT_FFN] = m->expert_ffn, [DIM_SHARED_FFN] = m->shared_ffn,
+        [DIM_HEAD] = m->head_size, [DIM_EXPERTS] = m->experts, [DIM_STACK] = m->experts, [DIM_EXPERT_FFN] = m->expert_ffn, [DIM_SHARED_FFN] = m->shared_ffn,
         [DIM_BALANCED] = m->balance > 0 ? m->experts : 0,
     };
 
@@ -125,6 +125,39 @@ ls_value model_param(ls_program *p, const ls_model *m, const char *name, long la
         }
     ASSERT(!"a weight of the table");
     return LS_NONE;
+}
+
+/* A layer's weight without "LAYER.NUMBER.", or NULL. */
+static const char *name_in_layer(const struct family *f, const char *name)
+{
+    size_t n = strlen(f->layer);
+
+    if (strncmp(name, f->layer, n) != 0 || name[n] != '.')
+        return NULL;
+    size_t digits = strspn(name + n + 1, "0123456789");
+    return digits && name[n + 1 + digits] == '.' ? name + n + digits + 2 : NULL;
+}
+
+int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS])
+{
+    const struct family *f = model_family(m);
+    const char *in_layer = name_in_layer(f, name);
+    int n = 0;
+
+    for (int i = 0; i < f->nrows; i++) {
+        const struct weight_row *row = &f->rows[i];
+        const char *key = row->place == PLACE_LAYER ? in_layer : name;
+
+        if (!key || strcmp(row->name, key) != 0)
+            continue;
+        if (row->stacked)
+            out[n++] = DIM_STACK;
+        out[n++] = row->rows;
+        if (row->columns != DIM_NONE)
+            out[n++] = row->columns;
+        return n;
+    }
+    return 0;
 }
 
 /* How often a row of the table stands in the model. */

@@ -215,7 +215,7 @@ static ls_status cut_program(struct cutter *c)
         return ls_fail(LS_EINVAL, "partition: recompute within a budget of bytes with tp %d, cp %d, ep %d: each rank would decide by its "
                        "own bytes how many blocks exchange again; recompute selective, full or every k-th block", c->n[LS_AXIS_TP],
                        c->n[LS_AXIS_CP], c->n[LS_AXIS_EP]);
-    LS_TRY(names_cut(c));
+    LS_TRY(shard_parameters(c));
     c->p->local = true;
     find_time(c);
     if (c->p->list[SEG_FORWARD].n == 0)

@@ -1,6 +1,6 @@
 /* partition.h - the inside of the partition pass: a forward for one rank becomes this rank's part of it.
  *
- * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by name (names.c), the forward is
+ * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by their dims (param_sharding.c), the forward is
  * walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of moves.c), and checked
  * (partition_check.c). Over one axis a value is one of
  *
@@ -57,7 +57,7 @@ typedef void rule_fn(struct cutter *c, struct instruction *i);
 
 /* ---- the parts, in their order ---- */
 
-ls_status names_cut(struct cutter *c);         /* store: boxes, placements, speakers; the program's values of parameters */
+ls_status shard_parameters(struct cutter *c);  /* store: boxes, placements, speakers; the program's values of parameters */
 rule_fn  *rule_of(int op);                     /* NULL: the op wants R alone */
 ls_status partition_check(const struct cutter *c);
 
