@@ -81,5 +81,16 @@ else
     say "skipped: no file system may be mounted here, so none is too small"
 fi
 
+# ---- memory that cannot be had: every allocation of the start is one that the run ends by ----
+
+nth=1
+while [ $nth -le 60 ]; do
+    rm -rf starved
+    "$lockstep" train $tiny --run.dir=starved --debug.fail_alloc=$nth >out.txt 2>err.txt
+    [ $? -eq 1 ] || bad "allocation $nth of the start fails and is not reported: $(cat err.txt)"
+    grep -q "memory" err.txt || bad "allocation $nth of the start fails: $(cat err.txt)"
+    nth=$((nth + 1))
+done
+
 [ $failures -eq 0 ] && say "start: all is well"
 [ $failures -eq 0 ]

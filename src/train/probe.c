@@ -45,8 +45,8 @@ static ls_status try_file(const char *name, const char *folder)
     return st;
 }
 
-/* Length of the part of `path` that exists: 0 for a relative path of which nothing does. */
-static size_t existing(const char *path)
+/* *kept = length of the part of `path` that exists: 0 for a relative path of which nothing does. */
+static ls_status existing(const char *path, size_t *kept)
 {
     char *part = mem_strdup(path);
     size_t length = strlen(path);
@@ -55,12 +55,13 @@ static size_t existing(const char *path)
         while (length && part[length - 1] == '/') part[--length] = '\0';
         while (length && part[length - 1] != '/') part[--length] = '\0';
     }
+    *kept = length;
     mem_free(part);
-    return length;
+    return part ? LS_OK : LS_ENOMEM;
 }
 
 /* Removes the folders of `path` beyond its first `kept` bytes, the innermost first, as long as they are empty. */
-static void remove_made(const char *path, size_t kept)
+static ls_status remove_made(const char *path, size_t kept)
 {
     char *part = mem_strdup(path);
     size_t length = strlen(path);
@@ -71,28 +72,34 @@ static void remove_made(const char *path, size_t kept)
         while (length > kept && part[length - 1] != '/') part[--length] = '\0';
     }
     mem_free(part);
+    return part ? LS_OK : LS_ENOMEM;
 }
 
 ls_status probe_folder(const char *name, const char *path)
 {
-    size_t kept = existing(path);
+    size_t kept;
     ls_status st = LS_EIO;
 
+    LS_TRY(existing(path, &kept));
     for (int tries = 0; tries < 5 && st == LS_EIO; tries++) {  /* a probe of another machine may remove the folder in between */
         st = file_make_folders(path);
         st = st == LS_OK ? try_file(name, path) : ls_fail_at(st, "%s", name);
     }
+    if (st == LS_OK) return remove_made(path, kept);
     remove_made(path, kept);
     return st;
 }
 
 ls_status probe_space(const char *name, const char *path, size_t bytes, const char *what)
 {
-    size_t kept = existing(path);
-    char *folder = kept ? file_path("%.*s", (int)kept, path) : mem_strdup("."), need[16], have[16];
+    size_t kept;
+    char *folder, need[16], have[16];
     struct statvfs fs;
-    int failed = folder ? statvfs(folder, &fs) : -1;
 
+    LS_TRY(existing(path, &kept));
+    folder = kept ? file_path("%.*s", (int)kept, path) : mem_strdup(".");
+    if (!folder) return LS_ENOMEM;
+    int failed = statvfs(folder, &fs);
     mem_free(folder);
     if (failed) return fail(name, path, "ask for free space");
     double free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
