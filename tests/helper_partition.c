@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "helper_faults.h"
 #include "program/store.h"
 
 ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout)
@@ -55,6 +56,7 @@ ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bo
         build(s.program, c);
         st = ls_program_status(s.program);
     }
+    if (st == LS_OK && mesh) faults_give(s.program, mesh);
     if (st == LS_OK && mesh) st = ls_partition(s.program, mesh, &c->model, &c->options);
     if (st == LS_OK) st = ls_program_compile(s.program, &co);
     if (st == LS_OK) *out = s;

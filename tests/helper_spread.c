@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "helper_faults.h"
 #include "program/store.h"
 
 static const ls_model models[NETS] = {
@@ -77,6 +78,7 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
     cut.stage = *stage;
     build(p, b->l, b->s->batch);
     LS_TRY(ls_program_status(p));
+    faults_give(p, b->s->mesh);
     LS_TRY(ls_partition(p, b->s->mesh, &m, &cut));
     return ls_data_parallel_mesh(p, b->s->mesh, &b->l->data);
 }
@@ -101,6 +103,7 @@ static ls_status compile(const struct layout *l, ls_comm *comm, struct training 
     ls_model m = model_of(l);
 
     LS_TRY(ls_program_new(s->store, &s->program));
+    if (comm) faults_give(s->program, s->mesh);
     if (l->schedule)
         return compile_pipeline(l, s, co);
     build(s->program, l, s->batch);

@@ -35,7 +35,7 @@ static void go_wrong(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     if (f->algorithm) RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, f->algorithm));
     st = ls_barrier(c);  /* a rank may still be in it when the others find out */
-    if (mine && !order) comm_plant(c, f->what);
+    if (mine && !order) comm_inject(c, f->what);
     if (st >= 0 && mine && order) st = ls_all_gather(c, x, all, 64, LS_F32, NULL);
     began = base_now();
     if (st >= 0) st = ls_all_reduce(c, x, x, 64, LS_F32, LS_SUM, NULL);

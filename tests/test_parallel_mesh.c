@@ -1,5 +1,5 @@
 /* test_parallel_mesh.c - data parallelism beside the other axes of a mesh: zero 0 to 3 with tp, sp, cp, pipelines, against one rank
- * alone; planted bugs that only a mesh can have. */
+ * alone; injected faults that only a mesh can have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_parallel_pass.c - the data-parallel pass: what it refuses, what its types catch, what other programs of a store see, planted
- * bugs, and that memory does not grow with depth. */
+/* test_parallel_pass.c - the data-parallel pass: what it refuses, what its types catch, what other programs of a store see, injected
+ * faults, and that memory does not grow with depth. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_faults.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
 #include "parallel/data.h"
@@ -120,24 +121,24 @@ static void test_every_allocation_may_fail(void **state)
 /* A missing and a doubled reduction are errors when the program is made, with op and tensor. */
 static void test_types(void **state)
 {
-    static const struct { const char *bug; int zero; const char *says[2]; } cases[] = {
-        { "skip_bucket", 0, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
-        { "skip_bucket", 1, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
-        { "skip_bucket", 2, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
-        { "skip_bucket", 3, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
-        { "local_norm", 1, { "clip_factor reads", "still a partial sum over dp" } },
-        { "local_norm", 3, { "clip_factor reads", "still a partial sum over dp" } },
-        { "twice", 0, { "all_reduce of", "no partial sum" } },
+    static const struct { enum fault fault; int zero; const char *says[2]; } cases[] = {
+        { FAULT_SKIP_BUCKET, 0, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { FAULT_SKIP_BUCKET, 1, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { FAULT_SKIP_BUCKET, 2, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { FAULT_SKIP_BUCKET, 3, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
+        { FAULT_LOCAL_NORM, 1, { "clip_factor reads", "still a partial sum over dp" } },
+        { FAULT_LOCAL_NORM, 3, { "clip_factor reads", "still a partial sum over dp" } },
+        { FAULT_TWICE, 0, { "all_reduce of", "no partial sum" } },
     };
 
     (void)state;
+    if (!faults_built()) skip();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        TRY(data_plant(cases[i].bug, false));
+        faults_set(cases[i].fault, true);
         for (int k = 0; k < 2; k++)
             refuse(2, layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
     }
-    TRY(data_plant(NULL, false));
-    assert_int_equal(data_plant("typo", false), LS_EINVAL);
+    faults_set(FAULT_NONE, true);
 }
 
 /* ---- depth ---- */
@@ -186,11 +187,11 @@ static void test_depth(void **state)
     assert_true(cost_of_depth(12, &o).communication >= cost_of_depth(4, &o).communication + 8 * block);
 }
 
-/* ---- planted bugs ---- */
+/* ---- injected faults ---- */
 
-static void check_bugs(ls_comm *comm, void *ctx)
+static void check_faults(ls_comm *comm, void *ctx)
 {
-    static const char *const bugs[] = { "average", "skip_bucket", "twice", "local_norm", "boundary" };
+    static const enum fault faults[] = { FAULT_AVERAGE, FAULT_SKIP_BUCKET, FAULT_TWICE, FAULT_LOCAL_NORM, FAULT_BOUNDARY };
     static struct outcome one, right, wrong;
 
     (void)ctx;
@@ -201,24 +202,25 @@ static void check_bugs(ls_comm *comm, void *ctx)
         RANKS_TRY(spread_train(&l, NULL, &one));
         RANKS_TRY(spread_train(&l, comm, &right));
         RANKS_CHECK(!spread_differs(&l, &one, &right, 1e-5));
-        for (size_t b = 0; b < sizeof bugs / sizeof bugs[0]; b++) {
-            if (zero == 0 && strcmp(bugs[b], "local_norm") == 0)
+        for (size_t b = 0; b < sizeof faults / sizeof faults[0]; b++) {
+            if (zero == 0 && faults[b] == FAULT_LOCAL_NORM)
                 continue;  /* nothing is local */
-            RANKS_TRY(data_plant(bugs[b], true));
+            faults_set(faults[b], false);
             RANKS_TRY(spread_train(&l, comm, &wrong));
-            RANKS_TRY(data_plant(NULL, false));
+            faults_set(FAULT_NONE, true);
             if (!spread_differs(&l, &one, &wrong, 1e-5)) {
-                fprintf(stderr, "zero %d: nobody saw '%s'\n", zero, bugs[b]);
+                fprintf(stderr, "zero %d: '%s' changes nothing\n", zero, fault_name(faults[b]));
                 _Exit(1);
             }
         }
     }
 }
 
-static void test_planted_bugs(void **state)
+static void test_injected_faults(void **state)
 {
     (void)state;
-    forked_run(2, check_bugs, NULL);
+    if (!faults_built()) skip();
+    forked_run(2, check_faults, NULL);
 }
 
 /* ---- other programs of the store ---- */
@@ -371,7 +373,7 @@ static void test_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted_bugs), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(test_last),
+        cmocka_unit_test(test_injected_faults), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(test_last),
         cmocka_unit_test(test_every_allocation_may_fail), cmocka_unit_test(test_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
     };
 

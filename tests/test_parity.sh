@@ -134,7 +134,7 @@ head -c 1000 ours >cut
 refused 1 "cut: cut at byte" --a "" --against cut $gpt2 $fp32
 "$lockstep" parity --drift --a "" --b "parallel.dp=2" $gpt2 $fp32 --optim.name=adam --json >out.txt 2>err.txt &&
     grep -q '^{"drift":\[{"step":0,.*"step":2,' out.txt || bad "--drift: $(cat out.txt err.txt)"
-"$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.plant=twice" $gpt2 $fp32 --json >out.txt 2>err.txt || bad "--drift has a verdict: $(cat err.txt)"
+"$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.fault=twice" $gpt2 $fp32 --json >out.txt 2>err.txt || bad "--drift has a verdict: $(cat err.txt)"
 drifts() { grep -o "\"$1\":[^,]*" out.txt | sed 's/.*://'; }
 drifts gradient | awk '$1 > 0.1 { found = 1 } END { exit !found }' || bad "--drift does not show a gradient that is counted twice: $(cat out.txt)"
 

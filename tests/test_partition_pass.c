@@ -1,5 +1,5 @@
 /* test_partition_pass.c - the partition pass on ranks that are only planned: exchanges as exact numbers (claims T1 to T7), what is
- * refused, what other programs of a store see, and planted bugs: the check of placements names them, or the numbers do. */
+ * refused, what other programs of a store see, and injected faults: the check of placements names them, or the numbers do. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_faults.h"
 #include "helper_forked.h"
 #include "helper_partition.h"
 #include "lockstep/optim.h"
@@ -433,27 +434,27 @@ static void test_every_allocation_may_fail(void **state)
     }
 }
 
-/* ---- planted bugs ---- */
+/* ---- injected faults ---- */
 
-struct bug { const char *name; ls_mesh_shape shape; int sp; ls_context context; double dropout; size_t kv; const char *says[2]; };
+struct injected { enum fault fault; ls_mesh_shape shape; int sp; ls_context context; double dropout; size_t kv; const char *says[2]; };
 
 /* says: of the check; NULL: no type shows it, the numbers do. kv 0: GPT-2. */
-static const struct bug bugs[] = {
-    { "no_enter", { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "h.0: linear over tp: 'h.0/layer_norm'", "has to be entered" } },
-    { "no_reduce", { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "enter over tp: 'embedding.part'", "is a partial sum" } },
-    { "no_partial", { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "embedding over tp: 'wpe.weight'", "not marked" } },
-    { "no_partial", { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 4, { "rms_norm over tp: 'model.layers.0.input_layernorm.weight'", "not marked" } },
-    { "double_reduce", { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "reduce over tp: 'reduce'", "has been added up before" } },
-    { "double_reduce", { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "scatter over tp: 'reduce'", "has been added up before" } },
-    { "wrong_group", { 1, 2, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "reduce over tp: 'embedding.part'", "ranks of another axis" } },
-    { "mask", { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
-    { "mask", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
-    { "loss_twice", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0, 0, { NULL, NULL } },
-    { "ring_dkv", { 1, 1, 1, 3, 1, 1 }, 0, LS_CONTEXT_RING, 0, 2, { NULL, NULL } },
-    { "loss_mean", { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_ALL_TO_ALL, 0, 0, { NULL, NULL } },
+static const struct injected faults[] = {
+    { FAULT_NO_ENTER, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "h.0: linear over tp: 'h.0/layer_norm'", "has to be entered" } },
+    { FAULT_NO_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "enter over tp: 'embedding.part'", "is a partial sum" } },
+    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "embedding over tp: 'wpe.weight'", "not marked" } },
+    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 4, { "rms_norm over tp: 'model.layers.0.input_layernorm.weight'", "not marked" } },
+    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "reduce over tp: 'reduce'", "has been added up before" } },
+    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "scatter over tp: 'reduce'", "has been added up before" } },
+    { FAULT_WRONG_GROUP, { 1, 2, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "reduce over tp: 'embedding.part'", "ranks of another axis" } },
+    { FAULT_MASK, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
+    { FAULT_MASK, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
+    { FAULT_LOSS_TWICE, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0, 0, { NULL, NULL } },
+    { FAULT_RING_DKV, { 1, 1, 1, 3, 1, 1 }, 0, LS_CONTEXT_RING, 0, 2, { NULL, NULL } },
+    { FAULT_LOSS_MEAN, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_ALL_TO_ALL, 0, 0, { NULL, NULL } },
 };
 
-static struct partition_case case_of_bug(const struct bug *b)
+static struct partition_case case_of_fault(const struct injected *b)
 {
     ls_model m = b->kv ? partition_llama(4, b->kv, 20, 37, 0) : partition_gpt2(4, 24, 37, b->dropout);
     struct partition_case c = case_of(m, b->shape.tp, b->shape.cp, b->sp, b->context);
@@ -462,16 +463,17 @@ static struct partition_case case_of_bug(const struct bug *b)
     return c;
 }
 
-static void test_bugs_named(void **state)
+static void test_faults_named(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(bugs); k++) {
-        struct partition_case c = case_of_bug(&bugs[k]);
+    if (!faults_built()) skip();
+    for (size_t k = 0; k < COUNT_OF(faults); k++) {
+        struct partition_case c = case_of_fault(&faults[k]);
 
-        TRY(partition_plant(bugs[k].name, false));
-        if (bugs[k].says[0]) {
-            refuse(c, bugs[k].says[0]);
-            refuse(c, bugs[k].says[1]);
+        faults_set(faults[k].fault, true);
+        if (faults[k].says[0]) {
+            refuse(c, faults[k].says[0]);
+            refuse(c, faults[k].says[1]);
         } else {
             struct partitioned s;
             struct planned m;
@@ -480,38 +482,38 @@ static void test_bugs_named(void **state)
             partition_close(&s);
             plan_close(&m);
         }
-        TRY(partition_plant(NULL, false));
+        faults_set(FAULT_NONE, true);
     }
-    assert_true(partition_plant("typo", false) < 0);
 }
 
-static void run_bug(ls_comm *comm, void *ctx)
+static void run_fault(ls_comm *comm, void *ctx)
 {
-    const struct bug *b = ctx;
-    struct partition_case c = case_of_bug(b);
+    const struct injected *b = ctx;
+    struct partition_case c = case_of_fault(b);
     const char *wrong;
 
     threads_set(1);
-    RANKS_TRY(partition_plant(b->name, true));
+    faults_set(b->fault, false);
     wrong = partition_differs(&c, comm, 1e-5);
     if (!wrong)
-        ranks_fail("'%s' changes nothing", b->name);
+        ranks_fail("'%s' changes nothing", fault_name(b->fault));
     if (!strstr(wrong, "gradient of") && !strstr(wrong, "loss "))
-        ranks_fail("'%s': %s", b->name, wrong);
+        ranks_fail("'%s': %s", fault_name(b->fault), wrong);
 }
 
 /* Unchecked they run, and the numbers are wrong. */
-static void test_bugs_bite(void **state)
+static void test_faults_bite(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(bugs); k++)
-        forked_run(bugs[k].shape.dp * bugs[k].shape.cp * bugs[k].shape.tp, run_bug, (void *)&bugs[k]);
+    if (!faults_built()) skip();
+    for (size_t k = 0; k < COUNT_OF(faults); k++)
+        forked_run(faults[k].shape.dp * faults[k].shape.cp * faults[k].shape.tp, run_fault, (void *)&faults[k]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bugs_bite),
+        cmocka_unit_test(test_faults_bite),
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_sequence),
@@ -524,7 +526,7 @@ int main(void)
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_slices),
         cmocka_unit_test(test_every_allocation_may_fail),
-        cmocka_unit_test(test_bugs_named),
+        cmocka_unit_test(test_faults_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Pipeline schedules as data: every one of them for many sizes against its closed forms; the validator against planted mistakes;
+/* Pipeline schedules as data: every one of them for many sizes against its closed forms; the validator against injected mistakes;
  * files; uneven times by hand; blocks balanced against every cut there is. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,7 +198,7 @@ static void read_fails(const char *text, ls_status st, const char *words)
 
 #define TWO "stages 2 chunks 1 micro 2 order loop\n"
 
-static void planted(void **state)
+static void mistakes(void **state)
 {
     (void)state;
     read_fails(TWO "0: F0.0 F0.1 B0.0\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0 never takes B0.1");
@@ -566,7 +566,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_ones),   cmocka_unit_test(all_of_them),  cmocka_unit_test(quoted),
-        cmocka_unit_test(refused_sizes), cmocka_unit_test(planted),     cmocka_unit_test(out_of_range),
+        cmocka_unit_test(refused_sizes), cmocka_unit_test(mistakes),    cmocka_unit_test(out_of_range),
         cmocka_unit_test(neighbours_exchanged), cmocka_unit_test(there_and_back), cmocka_unit_test(malformed),
         cmocka_unit_test(by_hand),      cmocka_unit_test(the_dearest_is_the_pace), cmocka_unit_test(balanced),
         cmocka_unit_test(balanced_as_people_do), cmocka_unit_test(in_a_terminal), cmocka_unit_test(as_a_picture),

@@ -51,10 +51,6 @@ static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i,
     return LS_OK;
 }
 
-static bool forgetful;
-
-void load_plant(bool forgets) { forgetful = forgets; }
-
 static ls_dtype saved_type(const struct loader *l, size_t i)
 {
     size_t n;
@@ -75,7 +71,7 @@ static ls_status copy_parameter(const struct loader *l, size_t i)
 
         if (strcmp(kind, KIND_MASTER) == 0)
             LS_TRY(copy_tensor(l, truth, i, kind));
-        else if (l->flags & LS_LOAD_OPTIMIZER && !forgetful)
+        else if (l->flags & LS_LOAD_OPTIMIZER)
             LS_TRY(copy_tensor(l, kind, i, kind));
     }
     return LS_OK;

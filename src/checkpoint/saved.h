@@ -38,8 +38,6 @@ ls_status saved_check_all(const struct saved *s);
 /* saved_check.c: the checkpoint's parameters and the store's are the same in name and shape; with `optimizer` its states are too. */
 ls_status saved_check_store(const struct saved *s, const ls_store *store, bool optimizer);
 
-void      load_plant(bool forgets);  /* a planted bug, for tests: moments are not loaded */
-
 /* "[2,3]" */
 enum { SHAPE_ROOM = LS_DIMS * 24 };
 const char *shape_text(char out[SHAPE_ROOM], int ndim, const size_t *size);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/args.h"
 #include "lab_claims.h"
+#include "train/faults.h"
 
 static bool markdown;
 
@@ -269,6 +270,15 @@ static const char ranks_page[] =
     "counts as one that does not answer. 'lockstep doctor RUN' shows the last calls of every\n"
     "rank, also after a kill.\n";
 
+static ls_status put_faults(void)
+{
+    printf("--debug.fault=NAME injects a mistake of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
+           "find it. In layouts where it would change nothing it is refused.\n\n");
+    if (!faults_built()) return puts("This lockstep was built without them (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
+    for (int f = FAULT_NONE + 1; f < FAULTS; f++) printf("%-16s %s\n", fault_name((enum fault)f), fault_what((enum fault)f));
+    return LS_OK;
+}
+
 struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
 
 static const struct topic topics[] = {
@@ -282,6 +292,7 @@ static const struct topic topics[] = {
     { "ranks", "several ranks: how they start, what is sharded, what happens if one fails", ranks_page, NULL },
     { "layouts", "the model sharded over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
     { "labs", "claims about distributed training, and the programs that measure them", NULL, put_labs },
+    { "faults", "mistakes that --debug.fault injects, to see that they are found", NULL, put_faults },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 

@@ -132,8 +132,8 @@ static ls_status check_types(const struct config *a, const struct config *b)
 /* A mistake in loading wants something to be loaded. */
 static ls_status check_moments(const struct config *a, const struct config *b)
 {
-    if (a->debug.plant == PLANT_MOMENTS || (b->debug.plant == PLANT_MOMENTS && !checkpoint))
-        return ls_fail(LS_EINVAL, "debug.plant=moments does nothing here: it needs --b with --checkpoint, which loads one");
+    if (a->debug.fault == FAULT_MOMENTS || (b->debug.fault == FAULT_MOMENTS && !checkpoint))
+        return ls_fail(LS_EINVAL, "debug.fault=moments does nothing here: it needs --b with --checkpoint, which loads one");
     return LS_OK;
 }
 

@@ -250,7 +250,7 @@ void comm_name(ls_comm *c, const char *name)
     if (c->link) memcpy(link_base(c->link)->name, c->name, sizeof c->name);
 }
 
-void comm_plant(ls_comm *c, const char *what) { snprintf(c->plant, sizeof c->plant, "%s", what); }
+void comm_inject(ls_comm *c, const char *what) { snprintf(c->injected, sizeof c->injected, "%s", what); }
 
 /* ---- memory ---- */
 

@@ -33,9 +33,9 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 /* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends
  * at once, and every other rank's next look does. A comm of one rank: nothing. */
 void comm_fail(ls_comm *c, ls_status st);
-/* A planted fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
+/* A fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
  * skipped ("skip"). */
-void comm_plant(ls_comm *c, const char *what);
+void comm_inject(ls_comm *c, const char *what);
 
 /* Where this process stands in a world of ranks, by flags and the variables of a launcher (see environment.c). */
 enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };

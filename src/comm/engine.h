@@ -66,7 +66,7 @@ struct lane {
 struct ls_work {
     ls_comm    *comm;
     ls_work    *next;
-    ls_collective op;                    /* what the signature says may be a planted fault */
+    ls_collective op;                    /* what the signature says may be an injected fault */
     struct request request;
     size_t     *borders;                 /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
@@ -93,7 +93,7 @@ struct ls_comm {
     uint64_t    *pair_sequence;          /* [2 * n]: sends, receives */
     double       timeout;
     int          place;                  /* on the board; -1 */
-    char         plant[8];
+    char         injected[8];
     /* the engine's lock */
     struct queue posted;
     /* the driver's */

@@ -235,17 +235,17 @@ static void number(ls_work *w)
     s->sequence = message ? ++c->pair_sequence[(w->op == LS_COLLECTIVE_RECV ? c->n : 0) + w->request.root] : ++c->sequence;
 }
 
-/* A planted fault in the call that is about to go out; true: it is skipped. */
-static bool plant(ls_work *w)
+/* The injected fault of the call that is about to go out; true: it is skipped. */
+static bool inject(ls_work *w)
 {
     ls_comm *c = w->comm;
     struct signature *s = &w->request.signature;
-    bool skip = !strcmp(c->plant, "skip");
+    bool skip = !strcmp(c->injected, "skip");
 
-    if (!strcmp(c->plant, "count")) s->count++;
-    if (!strcmp(c->plant, "type")) s->type = s->type == LS_I32 ? LS_F32 : LS_I32;
-    if (!strcmp(c->plant, "op")) s->op = s->op == LS_COLLECTIVE_BARRIER ? LS_COLLECTIVE_ALL_REDUCE : LS_COLLECTIVE_BARRIER;
-    c->plant[0] = 0;
+    if (!strcmp(c->injected, "count")) s->count++;
+    if (!strcmp(c->injected, "type")) s->type = s->type == LS_I32 ? LS_F32 : LS_I32;
+    if (!strcmp(c->injected, "op")) s->op = s->op == LS_COLLECTIVE_BARRIER ? LS_COLLECTIVE_ALL_REDUCE : LS_COLLECTIVE_BARRIER;
+    c->injected[0] = 0;
     return skip;
 }
 
@@ -273,7 +273,7 @@ ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work)
         st = ls_fail(LS_EUNSUPPORTED, "%s: a comm of \"%s:\" moves nothing", call_name(a), c->transport->name);
         goto drop_work;
     }
-    if (c->plant[0] && !a->hidden && plant(w)) goto drop_work;
+    if (c->injected[0] && !a->hidden && inject(w)) goto drop_work;
     number(w);
     w->queued = base_now();
     w->call = calls_begin(&w->request.signature, c->name);

@@ -5,29 +5,6 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 
-/* ---- planted bugs ---- */
-
-static enum data_bug planted;
-static bool unchecked_run;
-
-ls_status data_plant(const char *bug, bool unchecked)
-{
-    static const char *const names[] = { "none", "average", "skip_bucket", "twice", "local_norm", "boundary", "expert_times_ep",
-                                         "norm_stages", "norm_experts", "tied_unsummed", "tp_unsummed", "tp_twice", "expert_group" };
-
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (strcmp(bug ? bug : "none", names[i]) == 0) {
-            planted = (enum data_bug)i;
-            unchecked_run = unchecked && i;
-            return LS_OK;
-        }
-    return ls_fail(LS_EINVAL, "no bug '%s' can be planted; average, skip_bucket, twice, local_norm, boundary, expert_times_ep, "
-                   "norm_stages, norm_experts, tied_unsummed, tp_unsummed, tp_twice, expert_group are there", bug);
-}
-
-bool data_has(enum data_bug bug) { return planted == bug; }
-bool data_unchecked(void) { return unchecked_run; }
-
 /* ---- the pass ---- */
 
 /* With several micro-batches in flight what collectives move can't last from one segment to another. */
@@ -51,7 +28,8 @@ static ls_status spread(struct pass *a)
     if (!data_is_spread(a))
         return LS_OK;
     LS_TRY(join_batch_norms(a));
-    return data_unchecked() ? LS_OK : check_placements(a);
+    LS_TRY(program_edit(a->p, AFTER_DATA_PARALLEL));
+    return a->p->edit.unchecked ? LS_OK : check_placements(a);
 }
 
 static ls_status run_pass(ls_program *p, void *ctx)

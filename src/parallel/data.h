@@ -121,18 +121,4 @@ void     value_set_place_on(ls_program *p, ls_value x, ls_axis axis, ls_placemen
 ls_value offload_state(struct pass *a, struct unit *u, const char *state);             /* loads it, when it isn't there */
 void     offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ctx, const char *state), const void *ctx);
 
-/* ---- planted bugs, for tests ---- */
-
-enum data_bug { BUG_NONE, BUG_AVERAGE, BUG_SKIP_BUCKET, BUG_TWICE, BUG_LOCAL_NORM, BUG_BOUNDARY,
-                BUG_EXPERT_TIMES_EP, BUG_NORM_STAGES, BUG_NORM_EXPERTS, BUG_TIED_UNSUMMED, BUG_TP_UNSUMMED, BUG_TP_TWICE, BUG_EXPERT_GROUP };
-/* "average": gradients averaged instead of added; "skip_bucket": the last one isn't reduced; "twice": the last one is reduced
- * (sharded: added) twice; "local_norm": of the own shard; "boundary": the update covers one element less; "expert_times_ep":
- * gradients of experts ep times; "norm_stages": only the first stage counts in the norm; "norm_experts": of the experts only those of
- * the first ep rank; "tied_unsummed", "tp_unsummed": a sum over the end stages, over tp is missing; "tp_twice": one over
- * tp is formed twice; "expert_group": gradients of experts are summed over all of data. NULL: none.
- * unchecked: placements aren't checked, so that the wrong program runs. */
-ls_status data_plant(const char *bug, bool unchecked);
-bool      data_has(enum data_bug bug);
-bool      data_unchecked(void);
-
 #endif

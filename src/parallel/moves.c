@@ -32,15 +32,6 @@ static void version_keep(struct cutter *c, ls_value x, enum move_kind kind, ls_a
     c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->block };
 }
 
-/* The ranks that a move goes over; a planted bug takes others. */
-static ls_comm *move_comm(const struct cutter *c, ls_axis a)
-{
-    ls_group other = a == LS_AXIS_TP ? (c->comm[LS_AXIS_CP] ? LS_GROUP_CP : LS_GROUP_DP) : LS_GROUP_TP;
-    ls_comm *wrong = partition_has(PART_WRONG_GROUP) ? ls_mesh_comm(c->d->mesh, other) : NULL;
-
-    return wrong ? wrong : c->comm[a];
-}
-
 static void emit_move(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, const struct move *m)
 {
     struct list *l = &c->p->list[c->p->segment];
@@ -51,7 +42,7 @@ static void emit_move(struct cutter *c, enum move_kind kind, ls_axis a, ls_value
     l->at[l->n - 1].move = *m;
     l->at[l->n - 1].move.kind = kind;
     l->at[l->n - 1].move.axis = a;
-    l->at[l->n - 1].move.comm = move_comm(c, a);
+    l->at[l->n - 1].move.comm = c->comm[a];
     l->at[l->n - 1].move.floating = c->d->o.overlap;
 }
 
@@ -160,7 +151,7 @@ ls_value want_entered(struct cutter *c, ls_value x, ls_axis a)
     }
     if (lies_cut(c, x, a))
         return moved(c, MOVE_GATHER, a, x, 0, (struct piece){ 0 });
-    if (!lies_learn(c, x) || partition_has(PART_NO_ENTER))
+    if (!lies_learn(c, x))
         return x;
     return moved(c, MOVE_ENTER, a, x, 0, (struct piece){ 0 });
 }
@@ -267,14 +258,6 @@ ls_value settle_partial(struct cutter *c, ls_value x, ls_value y)
 
     if (!y.id && program_ok(c->p))
         y = value_like(c, "sum", x);
-    if (partition_has(PART_NO_REDUCE) && !scatters) {
-        emit_move(c, MOVE_ENTER, a, x, y, &(struct move){ 0 });
-        lie_like(c, y, x);
-        place_of(c, y, a)->kind = LS_REPLICATE;
-        return y;
-    }
-    if (partition_has(PART_DOUBLE_REDUCE))
-        x = move_value(c, MOVE_REDUCE, a, x, 0, (struct piece){ 0 }, LS_NONE);
     if (scatters)
         return move_value(c, MOVE_SCATTER, a, x, 1, time_piece(c, a), y);
     return move_value(c, MOVE_REDUCE, a, x, 0, (struct piece){ 0 }, y);

@@ -6,29 +6,6 @@
 #include "parallel/stage.h"
 #include "program/across.h"
 
-/* ---- planted bugs ---- */
-
-static enum partition_bug planted;
-static bool unchecked_run;
-
-ls_status partition_plant(const char *bug, bool unchecked)
-{
-    static const char *const names[] = { "none", "no_enter", "no_reduce", "no_partial", "double_reduce", "wrong_group", "mask",
-                                         "loss_twice", "loss_mean", "ring_dkv" };
-
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (strcmp(bug ? bug : "none", names[i]) == 0) {
-            planted = (enum partition_bug)i;
-            unchecked_run = unchecked && i;
-            ring_plant(planted == PART_RING_DKV);
-            return LS_OK;
-        }
-    return ls_fail(LS_EINVAL, "no bug '%s' can be planted; no_enter, no_reduce, no_partial, double_reduce, wrong_group, mask, "
-                   "loss_twice, loss_mean, ring_dkv are there", bug);
-}
-
-bool partition_has(enum partition_bug bug) { return planted == bug; }
-
 /* ---- what can't be cut ---- */
 
 static ls_status check_model(const ls_model *m, const ls_partition_options *o, int tp, int cp, int ep)
@@ -226,7 +203,10 @@ static ls_status cut_program(struct cutter *c)
     LS_TRY(walk(c));
     LS_TRY(settle_stage(c));
     tell_store(c);
-    return unchecked_run ? LS_OK : partition_check(c);
+    LS_TRY(program_edit(c->p, AFTER_PARTITION));
+    lies_grow(c);
+    LS_TRY(ls_program_status(c->p));
+    return c->p->edit.unchecked ? LS_OK : partition_check(c);
 }
 
 static ls_status run_pass(ls_program *p, void *ctx)

@@ -112,15 +112,4 @@ void     cut_refuse(struct cutter *c, ls_axis a, ls_value v, const char *why);
 rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view;
 rule_fn rule_route, rule_route_rows, rule_route_load, rule_router_loss, rule_rows_spread, rule_rows_collect, rule_grouped_linear;  /* experts.c */
 
-/* ---- planted bugs, for tests ---- */
-
-enum partition_bug { PART_NONE, PART_NO_ENTER, PART_NO_REDUCE, PART_NO_PARTIAL, PART_DOUBLE_REDUCE, PART_WRONG_GROUP, PART_MASK,
-                     PART_LOSS_TWICE, PART_LOSS_MEAN, PART_RING_DKV };
-/* "no_enter": the gradient's all-reduce in front of column linears is missing; "no_reduce": the sum behind row linears; "no_partial":
- * gradients of weights that are replicated over tp and met slices are not added up; "double_reduce": sums are formed twice;
- * "wrong_group": moves use another axis' ranks; "mask": dropout by local index; "loss_twice": divided by cp once more; "loss_mean":
- * divided by the rank's own tokens; "ring_dkv": what ranks before have added to dk and dv is lost. NULL: none. unchecked: the wrong program runs. */
-ls_status partition_plant(const char *bug, bool unchecked);
-bool      partition_has(enum partition_bug bug);
-
 #endif

@@ -10,20 +10,6 @@ static const char *const end_names[ENDS] = { "stage.in", "stage.out", "stage.din
 
 static int stages_of(const ls_pipeline *l) { return l->schedule.stages * l->schedule.chunks; }
 
-/* ---- planted bugs ---- */
-
-static bool lost_layers, unchecked_run;
-
-ls_status pipeline_plant(const char *bug, bool unchecked)
-{
-    if (bug && strcmp(bug, "lost_layers") != 0)
-        return ls_fail(LS_EINVAL, "no bug '%s' can be planted; lost_layers is there", bug);
-    lost_layers = bug != NULL;
-    unchecked_run = bug && unchecked;
-    stage_lose_blocks(unchecked_run);
-    return LS_OK;
-}
-
 /* ---- where stages begin ---- */
 
 static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
@@ -48,10 +34,6 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int
         memcpy(l->begin, given, ((size_t)stages_of(l) + 1) * sizeof *given);
         return LS_OK;
     }
-    for (int s = 0; lost_layers && s <= stages_of(l); s++)
-        l->begin[s] = blocks / stages_of(l) * s;
-    if (lost_layers)
-        return unchecked_run ? LS_OK : check_begin(l, l->begin, blocks);
     if (blocks < stages_of(l))
         return ls_fail(LS_EINVAL, "pipeline: %d blocks for %d stages of %d chunk%s; every one has a block at least", blocks,
                        l->schedule.stages, l->schedule.chunks, l->schedule.chunks == 1 ? "" : "s");
@@ -90,8 +72,6 @@ static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *f
     int chunk;
 
     for (size_t i = 0; i < ls_store_count(store); i++) {
-        if (first[i] < 0 && lost_layers)
-            store_leave_out(store, i);
         if (first[i] < 0)
             continue;  /* of another program */
         if (!here[i] && store_is_here(store, i) && store_group_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))

@@ -33,9 +33,4 @@ struct ls_pipeline {
     ls_pipeline_spent spent;
 };
 
-/* ---- planted bugs, for tests ---- */
-
-/* "lost_layers": every stage has blocks / stages of them, and the rest is lost. NULL: none. unchecked: the wrong program runs. */
-ls_status pipeline_plant(const char *bug, bool unchecked);
-
 #endif

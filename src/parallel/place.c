@@ -156,7 +156,7 @@ void weight_beside(struct cutter *c, struct instruction *i, int k, ls_value x, l
     } else if (!lies_entered(c, w, a)) {
         if (program_value(c->p, w)->role != LS_ROLE_PARAMETER || lie_of(c, w)->used)
             i->in[k] = want_entered(c, w, a);
-        else if (!partition_has(PART_NO_PARTIAL))
+        else
             place_of(c, w, a)->partial_gradient = 1;
     }
 }

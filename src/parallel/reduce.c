@@ -86,11 +86,10 @@ static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, enum when 
 static void start(struct pass *a, struct unit *u)
 {
     const struct store_group *g = unit_group(a, u);
-    const struct over *over = data_has(BUG_EXPERT_GROUP) ? &a->d->over[OVER_DENSE] : u->over;
     bool scatter = unit_zero(a, u) > 0;
     struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP,
-                          .comm = scatter ? over->shard : over->all, .total = g->total,
-                          .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
+                          .comm = scatter ? u->over->shard : u->over->all, .total = g->total,
+                          .redop = LS_SUM };
     ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
 
     in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
@@ -105,7 +104,7 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
 {
     size_t count = unit_end(a, u) - unit_begin(a, u);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = replicas(a, u), .total = count,
-                          .redop = data_has(BUG_AVERAGE) ? LS_AVG : LS_SUM };
+                          .redop = LS_SUM };
     ls_value in = to_travel(a, u, x, once(a)), out = emit_part(a->p, in, 0, count, LS_SHARD);
 
     if (!out.id)
@@ -123,15 +122,13 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
 static void finish(struct pass *a, struct unit *u)
 {
     ls_value sum = u->reduced, kept = unit_gradient(a, u);
-    bool twice = data_has(BUG_TWICE) && u->group == a->order[0];
 
     emit_wait(a->p, &u->reduction);
     if (!kept.id)
         return;
     if (is_sharded(a, u)) {
         value_set_place(a->p, kept, after(a, u));
-        for (int k = 0; k < 1 + twice; k++)
-            emit_call(a->p, OP_ACCUMULATE, WHEN_ALWAYS, sum, kept);
+        emit_call(a->p, OP_ACCUMULATE, WHEN_ALWAYS, sum, kept);
     } else {
         kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
         if (a->d->o.reduce == LS_BF16)
@@ -194,32 +191,19 @@ static struct unit *settle(struct pass *a, struct unit *pending)
     return NULL;
 }
 
-/* A planted bug: the sum that has just been started is formed once more. */
-static void reduce_again(struct pass *a, struct unit *u)
-{
-    struct flight first = u->reduction;
-
-    emit_wait(a->p, &u->reduction);
-    first.x.counts = NULL;  /* the first one's */
-    emit_start(a->p, &u->reduction, &first.x, WHEN_LAST, unit_zero(a, u) ? first.in : first.out, first.out);
-}
-
 /* Behind instruction number `at`: starts what is final now. Returns the unit that is still to be finished. */
-static struct unit *after_instruction(struct pass *a, int at, int last, struct unit *pending)
+static struct unit *after_instruction(struct pass *a, int at, struct unit *pending)
 {
     for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
         struct unit *u = &a->unit[g];
 
-        if (u->last != at || !u->over->all || (is_put_off(a, u) && !is_sharded(a, u)) ||
-            (data_has(BUG_SKIP_BUCKET) && at == last))
+        if (u->last != at || !u->over->all || (is_put_off(a, u) && !is_sharded(a, u)))
             continue;
         pending = settle(a, pending);
         a->order[a->ordered++] = g;
         start(a, u);
         if (!is_in_place(a, u))
             pending = u;
-        if (data_has(BUG_TWICE) && is_in_place(a, u) && a->ordered == 1)
-            reduce_again(a, u);
         if (!a->d->o.overlap) {
             pending = settle(a, pending);
             emit_wait(a->p, &u->reduction);
@@ -228,8 +212,8 @@ static struct unit *after_instruction(struct pass *a, int at, int last, struct u
     return pending;
 }
 
-/* A segment whose instructions are numbered from `at`; last: the last that writes a gradient. */
-static void walk(struct pass *a, enum segment s, int at, int last)
+/* A segment whose instructions are numbered from `at`. */
+static void walk(struct pass *a, enum segment s, int at)
 {
     ls_program *p = a->p;
     struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
@@ -245,7 +229,7 @@ static void walk(struct pass *a, enum segment s, int at, int last)
         for (int o = 0; o < i.nout; o++)
             i.out[o] = target(a, i.out[o]);
         emit_same(p, &i);
-        pending = after_instruction(a, at, last, pending);
+        pending = after_instruction(a, at, pending);
     }
     settle(a, pending);
     for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++)
@@ -287,15 +271,13 @@ static ls_status check_whole(const struct pass *a)
 
 ls_status reduce_gradients(struct pass *a)
 {
-    int last = -1, split = a->p->list[SEG_BACKWARD].n;
+    int split = a->p->list[SEG_BACKWARD].n;
 
     LS_TRY(check_whole(a));
     find_writers(a);
-    for (int g = 0; g < a->nunits; g++)
-        last = MAX(last, a->unit[g].last);
     if (split)
-        walk(a, SEG_BACKWARD, 0, last);
+        walk(a, SEG_BACKWARD, 0);
     if (a->p->list[SEG_WEIGHTS].n)
-        walk(a, SEG_WEIGHTS, split, last);
+        walk(a, SEG_WEIGHTS, split);
     return ls_program_status(a->p);
 }

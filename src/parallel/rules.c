@@ -113,7 +113,7 @@ static void rule_dropout(struct cutter *c, struct instruction *i)
             cut_refuse(c, (ls_axis)a, i->in[0], "masks know slices along the sequence of [B,T,..]");
             return;
         }
-    if (cut && !partition_has(PART_MASK)) {
+    if (cut) {
         i->attr.dropout.whole = c->time;
         rows_of(c, i->in[0], i->attr.dropout.begin, i->attr.dropout.count);
     }

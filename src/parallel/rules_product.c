@@ -160,31 +160,18 @@ static void settle_loss(struct cutter *c, struct instruction *i)
 
     if (c->n[a] == 1 || !lies_cut(c, i->in[0], a))
         return;
-    if (!i->in[3].id && !partition_has(PART_LOSS_MEAN))
+    if (!i->in[3].id)
         cut_refuse(c, a, i->in[0], "the loss needs a denominator, the count of all ranks' tokens");
     if (!lies_cut(c, i->in[2], a))
         cut_refuse(c, a, i->in[2], "the targets are not cut with the rows");
-    if (partition_has(PART_LOSS_MEAN))
-        i->in[3] = LS_NONE;
     *place_of(c, i->out[0], a) = (ls_placement){ .kind = LS_PARTIAL };
     value_resize(c, i->out[1], 0, value_count(program_value(c->p, i->in[2])));
-}
-
-/* The planted bug: the loss divided once more. */
-static void divide_again(struct cutter *c, struct instruction *i, ls_value y)
-{
-    struct instruction scale = { .op = OP_SCALE, .nin = 1, .nout = 1, .in = { i->out[0] }, .out = { y }, .block = c->p->block,
-                                 .group = -1, .attr.scale = { 1.0 / c->n[LS_AXIS_CP] } };
-
-    lie_like(c, y, i->out[0]);
-    emit_cut(c, &scale);
 }
 
 void rule_linear_xent(struct cutter *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_TP;
-    bool cut = lies_cut_on(c, i->in[1], a, 0), twice = partition_has(PART_LOSS_TWICE);
-    ls_value y = i->out[0];
+    bool cut = lies_cut_on(c, i->in[1], a, 0);
 
     if (cut) {
         i->in[0] = want_entered(c, i->in[0], a);
@@ -197,12 +184,8 @@ void rule_linear_xent(struct cutter *c, struct instruction *i)
         weight_beside(c, i, 1, i->in[0], a);
     }
     weight_beside(c, i, 1, i->in[0], LS_AXIS_CP);
-    if (twice && program_ok(c->p))
-        i->out[0] = value_like(c, "loss.once", y);
     if (!program_ok(c->p))
         return;
     settle_loss(c, i);
     emit_cut(c, i);
-    if (twice)
-        divide_again(c, i, y);
 }

@@ -6,10 +6,6 @@
 #include "base/mem.h"
 #include "program/op_info.h"
 
-static bool losing;
-
-void stage_lose_blocks(bool on) { losing = on; }
-
 /* Where an instruction belongs, seen from the stage. SPREAD: a sum of shares of several sides. */
 enum side { BEFORE, MINE, BEHIND, ANYWHERE, SPREAD };
 
@@ -202,8 +198,6 @@ static ls_status check_operand(const struct cut *c, int n, ls_value v, int *in, 
                        c->p->values[root].name);
     if (maker == ANYWHERE || reader == ANYWHERE || reader == SPREAD || maker == reader)
         return LS_OK;
-    if (maker > reader && losing)
-        return LS_OK;
     if (maker > reader)
         return ls_fail(LS_EINVAL, "stage %d of %d: '%s' is made behind its reader's block; blocks must stand in their order",
                        c->stage.index, c->stage.stages, c->p->values[root].name);
@@ -241,7 +235,7 @@ static ls_status check_stage(const ls_program *p, const ls_stage *s)
 
     if (s->index < 0 || s->index >= s->stages)
         return ls_fail(LS_EINVAL, "stage %d of %d; 0 to %d are possible", s->index, s->stages, s->stages - 1);
-    if (s->begin < 0 || s->end <= s->begin || s->end > blocks || (first && s->begin) || (last && s->end != blocks && !losing))
+    if (s->begin < 0 || s->end <= s->begin || s->end > blocks || (first && s->begin) || (last && s->end != blocks))
         return ls_fail(LS_EINVAL, "stage %d of %d: blocks %d to %d of the model's %d; every stage has one or more, the first from 0, the "
                        "last to %d", s->index, s->stages, s->begin, s->end, blocks, blocks);
     return LS_OK;
@@ -395,20 +389,6 @@ static ls_status rebuild(struct cut *c, struct list *whole)
     return LS_OK;
 }
 
-/* Behind the lost blocks the value in front of them is read. */
-static void skip_lost(struct cut *c, int *out)
-{
-    struct list *l = &c->p->list[SEG_FORWARD];
-
-    if (!losing || c->stage.index != c->stage.stages - 1 || !*out)
-        return;
-    for (int n = 0; n < l->n; n++)
-        for (int k = 0; k < l->at[n].nin; k++)
-            if (l->at[n].in[k].id && side_of_value(c, l->at[n].in[k]) == BEHIND)
-                l->at[n].in[k].id = *out;
-    *out = 0;
-}
-
 static ls_status forget_unused(struct cut *c)
 {
     for (int v = 1; v < c->nvalues; v++) {
@@ -448,7 +428,6 @@ static ls_status apply(struct cut *c)
     if (in)
         c->used[in] = true;
     LS_TRY(rebuild(c, &whole));
-    skip_lost(c, &out);
     st = forget_unused(c);
     if (st == LS_OK)
         st = split_sums(c, whole.at);

@@ -22,7 +22,4 @@ ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads);
 /* Of a whole forward: FLOPs of each block, cost[nblocks - 1], in front of them and behind. */
 void      stage_costs(const ls_program *p, double *cost, double *before, double *behind);
 
-/* A planted bug, for tests: the last stage may end early, and reads past the blocks that are lost. */
-void      stage_lose_blocks(bool on);
-
 #endif

@@ -53,27 +53,8 @@ static void sum_class(struct pass *a, unsigned class, ls_axis axis, ls_group gro
     }
 }
 
-/* A planted bug: gradients of experts count ep times. */
-static void multiply_experts(struct pass *a)
-{
-    struct op_attr attr = { .scale = { ls_mesh_size(a->d->mesh, LS_GROUP_EP) } };
-
-    for (int g = 0; g < a->nunits; g++) {
-        ls_value x = a->unit[g].class & CLASS_EXPERT ? unit_reduced(a, &a->unit[g]) : LS_NONE;
-
-        if (!x.id || !value_count(program_value(a->p, x)))
-            continue;
-        emit_wait(a->p, &a->unit[g].reduction);
-        program_emit(a->p, OP_SCALE, &attr, 1, &x, 1, &x);
-    }
-}
-
 void sum_over_mesh(struct pass *a)
 {
-    for (int k = data_has(BUG_TP_UNSUMMED); k < 1 + data_has(BUG_TP_TWICE); k++)
-        sum_class(a, CLASS_TP, LS_AXIS_TP, LS_GROUP_TP);
-    if (!data_has(BUG_TIED_UNSUMMED))
-        sum_class(a, CLASS_ENDS, LS_AXIS_PP, LS_GROUP_ENDS);
-    if (data_has(BUG_EXPERT_TIMES_EP))
-        multiply_experts(a);
+    sum_class(a, CLASS_TP, LS_AXIS_TP, LS_GROUP_TP);
+    sum_class(a, CLASS_ENDS, LS_AXIS_PP, LS_GROUP_ENDS);
 }

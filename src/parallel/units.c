@@ -40,17 +40,11 @@ static int rank_in(const ls_comm *comm) { return comm ? ls_comm_rank(comm) : 0; 
 
 bool unit_counts(const struct pass *a, const struct unit *u)
 {
-    const ls_mesh *mesh = a->d->mesh;
-
     if (u->class & CLASS_SIGN)
         return false;
     if (!a->d->mixed)
         return true;
     if (u->class & CLASS_SILENT)
-        return false;
-    if (data_has(BUG_NORM_STAGES) && ls_mesh_index(mesh, LS_GROUP_PP) > 0)
-        return false;
-    if (data_has(BUG_NORM_EXPERTS) && (u->class & CLASS_EXPERT) && ls_mesh_index(mesh, LS_GROUP_EP) > 0)
         return false;
     return rank_in(unit_zero(a, u) ? u->over->replicas : u->over->all) == 0;
 }

@@ -70,8 +70,7 @@ static void emit_clip(struct update *w, struct instruction i)
 
     if (norm_ranks(a)) {
         value_set_place(a->p, i.in[0], LS_PARTIAL);
-        if (!data_has(BUG_LOCAL_NORM))
-            i.in[0] = emit_sum(a->p, norm_ranks(a), i.in[0]);
+        i.in[0] = emit_sum(a->p, norm_ranks(a), i.in[0]);
     }
     emit_same(a->p, &i);
 }
@@ -147,14 +146,12 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     ls_program *p = a->p;
     const struct store_group *g = unit_group(a, u);
     int param = param_of(p, &i), k = 0;
-    size_t lo, hi, end = unit_end(a, u);
+    size_t lo, hi;
 
     while (g->params[k] != param)
         k++;
-    if (data_has(BUG_BOUNDARY) && stage_of(&i) == OPTIMIZER_UPDATE && end > unit_begin(a, u))
-        end--;
     lo = MAX(g->at[k], unit_begin(a, u));
-    hi = MIN(g->at[k + 1], end);
+    hi = MIN(g->at[k + 1], unit_end(a, u));
     if (lo >= hi)
         return;
     if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {

@@ -13,6 +13,5 @@ void     vocab_xent_grad_lower(ls_program *p, const struct instruction *i);
 ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, const struct across *a);
 void     ring_lower(ls_program *p, const struct instruction *i);
 void     ring_grad_lower(ls_program *p, const struct instruction *i);
-void     ring_plant(bool forgets);  /* a planted bug, for tests: sums of dk and dv lose what ranks before have added */
 
 #endif

@@ -100,6 +100,8 @@ ls_status program_bind(ls_program *p)
     return LS_OK;
 }
 
+ls_status program_edit(ls_program *p, enum edit_after after) { return p->edit.edit ? p->edit.edit(p, after, p->edit.ctx) : LS_OK; }
+
 static ls_status passes(ls_program *p)
 {
     if (p->partition.pass) {
@@ -108,10 +110,13 @@ static ls_status passes(ls_program *p)
     }
     if (p->backward)
         LS_TRY(gradient_pass(p));
+    LS_TRY(program_edit(p, AFTER_GRADIENT));
     LS_TRY(recompute_pass(p));
+    LS_TRY(program_edit(p, AFTER_RECOMPUTE));
     if (p->options.split_backward)  /* before lowering: what a segment's values may be used for depends on it */
         LS_TRY(split_pass(p));
     LS_TRY(lower_pass(p));
+    LS_TRY(program_edit(p, AFTER_LOWER));
     if (p->spread.pass) {
         LS_TRY(p->spread.pass(p, p->spread.ctx));
         LS_TRY(ls_program_status(p));
@@ -139,6 +144,7 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
     if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: recompute without ls_backward; there is nothing to recompute for");
     st = passes(p);
+    p->edit = (struct edit){ 0 };
     if (st < 0 && program_ok(p)) {
         p->status = st;
         strncpy(p->message, ls_errmsg(), sizeof p->message - 1);

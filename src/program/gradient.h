@@ -35,6 +35,5 @@ gradient_rule_fn gradient_route, gradient_router_loss, gradient_rows_spread, gra
                  gradient_grouped_linear;  /* ops_experts.c */
 gradient_rule_fn gradient_move;            /* move.c */
 gradient_rule_fn gradient_shuffle;         /* shuffle.c */
-void     router_loss_plant(double factor);  /* a planted bug, for tests: gradients of routers' losses times this; 1: none */
 
 #endif

@@ -146,18 +146,11 @@ void gradient_route(struct gradient *g, const struct instruction *i, ls_value dy
         gradient_accumulate(g, OP_ROUTE_EXCESS, &excess, 1, &i->out[1], 1, &bias);
 }
 
-static double planted = 1;
-
-void router_loss_plant(double factor) { planted = factor; }
-
 void gradient_router_loss(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value in[] = { i->in[0], i->in[1], i->in[2], dy };
-    struct op_attr attr = i->attr;
 
-    attr.router_loss.aux *= planted;
-    attr.router_loss.z *= planted;
-    gradient_give(g, i->in[0], gradient_emit(g, OP_ROUTER_LOSS_GRAD, &attr, 4, in, "router_loss_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_ROUTER_LOSS_GRAD, &i->attr, 4, in, "router_loss_grad", i->in[0]));
 }
 
 /* ---- rows ---- */

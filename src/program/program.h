@@ -189,6 +189,15 @@ struct partition {
     void       *ctx;
 };
 
+/* Called by compile after each of these passes, and before the check of what the pass made: an edit of the program from outside, by which
+ * tests inject faults (train/faults.h). unchecked: the checks of placements are skipped, so that the wrong program runs. Zeroed: none. */
+enum edit_after { AFTER_PARTITION, AFTER_GRADIENT, AFTER_RECOMPUTE, AFTER_LOWER, AFTER_DATA_PARALLEL };
+struct edit {
+    ls_status (*edit)(ls_program *p, enum edit_after after, const void *ctx);
+    const void *ctx;
+    bool        unchecked;
+};
+
 /* A pipeline stage that is not the whole model. in, dout: inputs, "stage.in" and "stage.dout"; out, din: outputs, "stage.out" and
  * "stage.din". The gradient pass begins with dout at out (and with 1 at the loss, where there is one) and leaves in's gradient in
  * din. LS_NONE where the stage is the first or the last. Set by the partition pass (in and out), the gradient pass (dout and din). */
@@ -222,6 +231,7 @@ struct ls_program {
     /* several ranks */
     struct partition  partition;
     bool           local;              /* values of the store that are made from here on have this rank's sizes */
+    struct edit       edit;
     struct stage_ends stage;
     int            slot;               /* selected */
     struct slot_operand *slot_operands;  /* pointers that follow the selected slot */
@@ -296,7 +306,6 @@ bool     program_operand(ls_program *p, const char *op, const char *name, ls_val
 /* One pass a file */
 ls_status gradient_pass(ls_program *p);                /* gradient_pass.c: loss -> SEG_BACKWARD */
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
-void      recompute_plant(bool routes);                /* a planted bug, for tests: routing is made again, and is another one */
 ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */
 ls_status overlap_pass(ls_program *p);                 /* overlap.c: floating exchanges start early, are waited for late */
 ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKWARD_A into SEG_WEIGHTS */
@@ -307,6 +316,9 @@ ls_status bind_pass(ls_program *p);                    /* execute.c: arena, poin
 ls_status program_bind(ls_program *p);                 /* compile.c */
 void     *program_data(const ls_program *p, ls_value v);  /* execute.c: its first byte, in the slot selected */
 void      unbind(ls_program *p);
+
+/* compile.c: the program's edit, if it has one. Called by the passes of floor 5, and by compile after the others. */
+ls_status program_edit(ls_program *p, enum edit_after after);
 
 /* memory.c */
 int    program_slots(const ls_program *p);             /* options.slots, or 1 */

@@ -44,11 +44,7 @@ static bool moves_nothing(const struct instruction *i)
            (class == RECOMPUTE_MOVE && (i->move.kind == MOVE_ENTER || i->move.kind == MOVE_SLICE || i->move.kind == MOVE_PART));
 }
 
-static bool routes_again;
-
-void recompute_plant(bool routes) { routes_again = routes; }
-
-static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE && !(op == OP_ROUTE && routes_again); }
+static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
 
 /* The sum over ranks of what is computed once is computed once. */
 static bool never_again(const struct again *a, const struct instruction *i)
@@ -152,8 +148,6 @@ static ls_status clone_all(struct again *a, struct list *out)
             continue;
         a->p->block = i.block;
         i.phase = PHASE_RECOMPUTE;
-        if (i.op == OP_ROUTE)
-            i.attr.route.capacity = 1;  /* the planted bug: an expert takes one token now */
         for (int k = 0; k < i.nin; k++)
             i.in[k] = mapped(a, i.in[k]);
         for (int k = 0; k < i.nout; k++)

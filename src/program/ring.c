@@ -253,16 +253,12 @@ static struct grads differentiate(struct ring *z, const struct block *b, int s)
     return g;
 }
 
-static bool forgetful;
-
-void ring_plant(bool forgets) { forgetful = forgets; }
-
 /* Adds them to dq, and to the sums of rank b->j, which are in `sums` by now; the first step's are the beginning. */
 static void collect(struct ring *z, const struct block *b, int s, const struct grads *g, ls_value dq, ls_value sums)
 {
     emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dq, from_row(z, dq, 1, b->q0));
-    emit_to(z, s && !forgetful ? OP_ACCUMULATE : OP_COPY, g->dk, heads_in(z, sums, b->j, 0, b->s));
-    emit_to(z, s && !forgetful ? OP_ACCUMULATE : OP_COPY, g->dv, heads_in(z, sums, b->j, 1, b->s));
+    emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dk, heads_in(z, sums, b->j, 0, b->s));
+    emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dv, heads_in(z, sums, b->j, 1, b->s));
 }
 
 /* Step s: keys go on, sums of the step before go on, the block is computed, its shares are added. */

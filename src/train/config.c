@@ -13,12 +13,6 @@ enum {
 #define COUNT_MOST 1e15
 #define FAMILY_CHOICE(upper, name) "|" #name
 
-/* In the order of enum config_plant. */
-#define PLANT_NAMES \
-    "none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed|expert_times_ep|norm_stages|norm_experts|" \
-    "tied_unsummed|tp_unsummed|tp_twice|no_enter|no_reduce|no_partial|double_reduce|wrong_group|mask|loss_twice|loss_mean|" \
-    "ring_dkv|aux_dropped|aux_times_dp|lost_layers|moments|reroute|expert_group"
-
 #define INT(field, text, least, most, unit, verbs, ...) \
     OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, __VA_ARGS__)
 #define REAL(field, text, least, most, unit, verbs, ...) \
@@ -206,7 +200,8 @@ static const struct option rows[] = {
 
     BOOL(debug.check_finite, "false", T | B | Q, "look for NaN and infinity in the output of every operation and name the first (slow)",
          .off = "false"),
-    ENUM(debug.plant, "none", PLANT_NAMES, T | Q, "inject a fault, for tests of what detects it", .off = "none"),
+    ENUM(debug.fault, "none", FAULT_CHOICES, T | Q, "inject a fault, for tests of what detects it; 'lockstep help faults' says what each "
+         "does", .off = "none", .alias = "debug.plant"),
     STRING(debug.non_finite, "", T, "inject a NaN, for tests, as STEP:RANK:MICRO:NAME: into the gradient if NAME is PARAMETER.grad, "
            "else into the output of the "
            "first op that reads PARAMETER; STEP counts from 1, RANK and MICRO from 0", .off = ""),

@@ -16,6 +16,7 @@
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 #include "tensor/kernel.h"
+#include "train/fault_list.h"
 
 /* Commands that read an option: the masks of the table's rows. */
 enum {
@@ -31,12 +32,6 @@ enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
 enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
-enum config_plant {
-    PLANT_NONE, PLANT_AVERAGE, PLANT_SKIP_BUCKET, PLANT_TWICE, PLANT_LOCAL_NORM, PLANT_BOUNDARY, PLANT_MEAN_OF_MEANS, PLANT_SEED,
-    PLANT_EXPERT_TIMES_EP, PLANT_NORM_STAGES, PLANT_NORM_EXPERTS, PLANT_TIED_UNSUMMED, PLANT_TP_UNSUMMED, PLANT_TP_TWICE,
-    PLANT_NO_ENTER, PLANT_NO_REDUCE, PLANT_NO_PARTIAL, PLANT_DOUBLE_REDUCE, PLANT_WRONG_GROUP, PLANT_MASK, PLANT_LOSS_TWICE,
-    PLANT_LOSS_MEAN, PLANT_RING_DKV, PLANT_AUX_DROPPED, PLANT_AUX_TIMES_DP, PLANT_LOST_LAYERS, PLANT_MOMENTS, PLANT_REROUTE, PLANT_EXPERT_GROUP, PLANTS
-};
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
@@ -119,7 +114,7 @@ struct config {
         bool    check_finite;
         int64_t fail_alloc, fail_write;
         char   *non_finite;
-        int     plant;         /* enum config_plant */
+        int     fault;         /* enum fault */
     } debug;
 };
 
@@ -145,13 +140,13 @@ ls_status config_check_batch(struct config *c);
 ls_status config_check_fit(const struct config *c);
 /* The part of it that is about a given model over the ranks. */
 ls_status config_check_layout(const struct config *c, const ls_model *m);
-/* config_plant.c: the mistake of debug.plant can be made here, and debug.non_finite is a fault of this run. */
-ls_status config_check_plant(const struct config *c);
+/* config_fault.c: debug.fault changes something in this run, and debug.non_finite names a place in it. */
+ls_status config_check_faults(const struct config *c);
 /* The parameter of debug.non_finite is one of its rank's; plans that rank's step. Behind all other checks. */
-ls_status config_check_fault(const struct config *c);
-/* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_plant(). */
-struct config_fault { int64_t step, rank, micro; const char *name; };
-struct config_fault config_fault(const struct config *c);
+ls_status config_check_poison(const struct config *c);
+/* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_faults(). */
+struct config_poison { int64_t step, rank, micro; const char *name; };
+struct config_poison config_poison(const struct config *c);
 
 /* One of data.text and data.tokens is given, and the tokenizer fits it. */
 ls_status config_check_data(const struct config *c);

@@ -241,10 +241,10 @@ ls_status config_check(struct config *c, unsigned verb)
     LS_TRY(config_recompute(c->recompute.mode, &recompute));
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
-    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_plant(c));
+    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
     if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
     if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
-    if (verb & VERB_TRAIN) LS_TRY(config_check_fault(c));
+    if (verb & VERB_TRAIN) LS_TRY(config_check_poison(c));
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 

@@ -66,6 +66,7 @@ static ls_status load(struct side *s, uint64_t *next)
     if (state.samples != state.step * s->step.global || state.seed != s->step.seed)
         return ls_fail(LS_EINVAL, "%s: %" PRIu64 " steps of %" PRIu64 " samples in all, seed %" PRIu64 "; here a step has %zu samples, the seed is %" PRIu64,
                        s->run->load, state.step, state.samples, state.seed, s->step.global, s->step.seed);
+    LS_TRY(fault_restored(&s->step.injection, s->step.store));
     *next = state.step;
     return LS_OK;
 }

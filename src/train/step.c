@@ -129,7 +129,7 @@ ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *v
     LS_TRY(count_targets(s, &counted, &own));
     if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index + 1);
     ls_store_zero_grad(s->store);
-    a.denominator = (float)(s->mean_of_means ? own : counted);
+    a.denominator = (float)fault_count(&s->injection, counted, own);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);
     LS_TRY(run_all(&a));
     if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) {  /* all of tp have the same */
@@ -149,7 +149,7 @@ ls_status step_run_again(struct step *s, uint64_t index)
     int64_t counted, own;
 
     LS_TRY(count_targets(s, &counted, &own));
-    a.denominator = (float)(s->mean_of_means ? own : counted);
+    a.denominator = (float)fault_count(&s->injection, counted, own);
     ls_store_zero_grad(s->store);
     return run_all(&a);
 }

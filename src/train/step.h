@@ -15,6 +15,7 @@
 #define LS_TRAIN_STEP_H
 
 #include "lockstep/optim.h"
+#include "train/faults.h"
 #include "train/feed.h"
 
 /* debug.non_finite: a value of update `step` (1, 2, ...), micro-batch `micro`, made NaN on one rank. name NULL: none. */
@@ -33,9 +34,9 @@ struct step {
     struct ranks ranks;                 /* borrowed */
     struct feed  feed;
     double       executed;              /* FLOPs of a step, all ranks; of a plan: this rank's, times the ranks */
-    uint64_t seed;                      /* of the run; a planted bug gives the store another */
+    uint64_t seed;                      /* of the run */
     struct step_fault fault;
-    bool   mean_of_means;               /* a planted bug: each rank divides by its own count */
+    struct injection injection;         /* of debug.fault */
     size_t global;                      /* samples of a step, over all ranks */
     size_t begin, end;                  /* of them, this rank's share */
     size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */

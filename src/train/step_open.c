@@ -5,11 +5,6 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/saved.h"
-#include "parallel/data.h"
-#include "parallel/partition.h"
-#include "parallel/pipeline.h"
-#include "program/gradient.h"
 #include "program/non_finite.h"
 
 /* ---- the model ---- */
@@ -75,7 +70,8 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
     struct spreading how = spreading_of(m);
 
     build(m->s, p);
-    LS_TRY(ls_program_status(p));
+    LS_TRY(fault_appended(&m->s->injection, p));
+    fault_inject(p, &m->s->injection);
     return step_spread(&how, p, stage);
 }
 
@@ -89,7 +85,7 @@ static ls_status open_pipeline(struct making *m)
 
     if (!begin) return LS_ENOMEM;
     ls_status st = config_stages(m->config, s->model.layers, begin, &given);
-    if (st == LS_OK && given) o.begin = begin;
+    if (st == LS_OK && (given || fault_stages(&s->injection, s->model.layers, begin))) o.begin = begin;
     if (st == LS_OK) st = config_pipeline(m->config, &s->schedule);
     if (st == LS_OK) st = ls_pipeline_open(s->store, s->ranks.mesh, &o, &s->pipeline);
     mem_free(begin);
@@ -107,12 +103,14 @@ static ls_status compile(struct making *m)
     if (m->config->parallel.pp > 1) {
         LS_TRY(open_pipeline(m));
         LS_TRY(ls_program_new(s->store, &s->program));
+        fault_inject(s->program, &s->injection);
         LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
         LS_TRY(ls_data_parallel_mesh(s->program, s->ranks.mesh, &o));
         plain.plan_only = m->plan_only;
         return ls_program_compile(s->program, &plain);
     }
     LS_TRY(ls_program_new(s->store, &s->program));
+    fault_inject(s->program, &s->injection);
     build(s, s->program);
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
@@ -159,34 +157,6 @@ size_t step_micro_bytes(const struct step *s)
     size_t of_sample = s->image ? step_pixels(s) * sizeof *s->pixels : s->seq_len * sizeof *s->tokens;
 
     return s->batch * (of_sample + s->seq_len * sizeof *s->targets);
-}
-
-/* debug.plant: bugs of the step's own; the others are the passes'. "seed": every rank but 0 starts elsewhere. */
-static ls_status plant(const struct config *c, struct step *s, ls_store_options *o)
-{
-    static const char *const data[PLANTS] = {
-        [PLANT_AVERAGE] = "average", [PLANT_SKIP_BUCKET] = "skip_bucket", [PLANT_TWICE] = "twice", [PLANT_LOCAL_NORM] = "local_norm",
-        [PLANT_BOUNDARY] = "boundary", [PLANT_EXPERT_TIMES_EP] = "expert_times_ep", [PLANT_NORM_STAGES] = "norm_stages",
-        [PLANT_NORM_EXPERTS] = "norm_experts", [PLANT_TIED_UNSUMMED] = "tied_unsummed", [PLANT_TP_UNSUMMED] = "tp_unsummed",
-        [PLANT_TP_TWICE] = "tp_twice", [PLANT_EXPERT_GROUP] = "expert_group",
-    }, *const partition[PLANTS] = {
-        [PLANT_NO_ENTER] = "no_enter", [PLANT_NO_REDUCE] = "no_reduce", [PLANT_NO_PARTIAL] = "no_partial",
-        [PLANT_DOUBLE_REDUCE] = "double_reduce", [PLANT_WRONG_GROUP] = "wrong_group", [PLANT_MASK] = "mask",
-        [PLANT_LOSS_TWICE] = "loss_twice", [PLANT_LOSS_MEAN] = "loss_mean", [PLANT_RING_DKV] = "ring_dkv",
-    };
-    enum config_plant bug = (enum config_plant)c->debug.plant;
-
-    struct config_fault fault = config_fault(c);
-
-    s->fault = (struct step_fault){ fault.step, fault.rank, fault.micro, fault.name };
-    s->mean_of_means = bug == PLANT_MEAN_OF_MEANS;
-    if (bug == PLANT_SEED) o->seed += (uint64_t)s->ranks.rank;
-    router_loss_plant(bug == PLANT_AUX_DROPPED ? 0 : bug == PLANT_AUX_TIMES_DP ? (double)c->parallel.dp : 1);
-    recompute_plant(bug == PLANT_REROUTE);
-    load_plant(bug == PLANT_MOMENTS);
-    LS_TRY(pipeline_plant(bug == PLANT_LOST_LAYERS ? "lost_layers" : NULL, true));
-    LS_TRY(partition_plant(partition[bug], partition[bug] != NULL));
-    return data_plant(data[bug], bug != PLANT_NONE);
 }
 
 enum { NEAREST = 3 };
@@ -251,13 +221,14 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
 
     options.type = config_type(c);
     options.master = c->precision.master && options.type != LS_F32;
-    options.seed = s->seed;
+    struct config_poison poison = config_poison(c);
+    s->fault = (struct step_fault){ poison.step, poison.rank, poison.micro, poison.name };
     ranks_share(&s->ranks, s->global, &s->begin, &s->end);
     LS_TRY(config_recompute(c->recompute.mode, &m.compile));
-    m.compile.fuse_loss = c->debug.plant != PLANT_LOSS_TWICE;  /* whose loss is divided behind it */
+    m.compile.fuse_loss = 1;
     m.compile.plan_only = plan_only;
     m.compile.check_finite = c->debug.check_finite;
-    LS_TRY(plant(c, s, &options));
+    options.seed = fault_seed(&s->injection, s->ranks.rank, s->seed);
     LS_TRY(ls_store_new(&options, &s->store));
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
@@ -275,6 +246,8 @@ ls_status step_open(const struct config *c, const ls_model *model, const struct 
         .seed = (uint64_t)c->train.seed,
         .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
         .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
+        .injection = { .fault = (enum fault)c->debug.fault, .mesh = ranks->mesh,
+                       .stages = c->parallel.pp > 1 ? (int)(c->parallel.pp * c->parallel.vpp) : 0 },
     };
 
     s.image = config_image(c, &s.picture);

@@ -204,6 +204,7 @@ static ls_status load(struct trainer *t)
         return ls_hf_import(t->config->model.hf, &t->step.model, t->step.store);
     }
     LS_TRY(load_whole(t, &saved));
+    LS_TRY(fault_restored(&t->step.injection, t->step.store));
     LS_TRY(refuse_newer(t, saved.step));
     LS_TRY(keep_budget(t, &saved));
     LS_TRY(check_resumed(t, &saved));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_planted_mesh.sh LOCKSTEP TESTS - mistakes of meshes made on purpose (--debug.plant): `lockstep parity` sees each of them where it can
+# test_faults_mesh.sh LOCKSTEP TESTS - mistakes of meshes made on purpose (--debug.fault): `lockstep parity` sees each of them where it can
 # be made, and names the tensor, step and direction in which it shows first; where it can't be made it is refused. What the check of
 # placements says of the same mistakes stands in test_partition_pass, test_parallel_mesh, test_parallel_boxes and test_pipeline.
 set -u
@@ -17,7 +17,7 @@ qwen="--model.preset=qwen3-moe-tiny --train.global_batch=4 $plain"
 sees() {
     bug=$1 layout=$2 options=$3
     shift 3
-    "$lockstep" parity --a "" --b "$layout debug.plant=$bug" $options --json >out.txt 2>err.txt
+    "$lockstep" parity --a "" --b "$layout debug.fault=$bug" $options --json >out.txt 2>err.txt
     got=$?
     [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
@@ -31,7 +31,7 @@ sees() {
 
 # idle BUG LAYOUT OPTIONS WORDS: it does nothing there, which is said before anything starts; exit 2.
 idle() {
-    "$lockstep" parity --a "" --b "$2 debug.plant=$1" $3 >out.txt 2>err.txt
+    "$lockstep" parity --a "" --b "$2 debug.fault=$1" $3 >out.txt 2>err.txt
     got=$?
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$4" err.txt || bad "$1 in '$2' $3: exit $got: $(cat out.txt err.txt)"
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_planted.sh LOCKSTEP TESTS - mistakes made on purpose (--debug.plant): `lockstep parity` sees each of them, in every layout where it
+# test_faults.sh LOCKSTEP TESTS - mistakes made on purpose (--debug.fault): `lockstep parity` sees each of them, in every layout where it
 # can be made, and names the tensor, step and direction in which it shows first.
 set -u
 lockstep=$1
@@ -21,7 +21,7 @@ sees() {
     "parallel.dp=3 "*) a=train.micro_batch=2 widest_element=1e-6 ;;
     esac
     shift 3
-    "$lockstep" parity --a "$a" --b "$layout debug.plant=$bug" $options $common --json >out.txt 2>err.txt
+    "$lockstep" parity --a "$a" --b "$layout debug.fault=$bug" $options $common --json >out.txt 2>err.txt
     got=$?
     [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
@@ -66,7 +66,7 @@ widest=1e-3  # contributions are rounded to bf16
 sees average "parallel.dp=2 precision.reduce=bf16" "$gpt2" "step 0, gradient of 'wte.weight' (backward)"
 
 # The same in numbers for scripts.
-"$lockstep" parity --a "" --b "parallel.dp=2 debug.plant=average" $gpt2 $common --json >out.txt 2>err.txt && bad "--json: exit 0"
+"$lockstep" parity --a "" --b "parallel.dp=2 debug.fault=average" $gpt2 $common --json >out.txt 2>err.txt && bad "--json: exit 0"
 grep -q '^{"equal":false,.*"first":{"kind":"gradient","direction":"backward","step":0,"name":"wte.weight","element":[0-9]*,' out.txt ||
     bad "--json: $(cat out.txt)"
 
@@ -79,10 +79,10 @@ refused() {
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
 }
 refused "'typo' is none of none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed" \
-    parity --a "" --b "parallel.dp=2 debug.plant=typo" $gpt2
-refused "'typo' is none of none|average|" train -n 2 --debug.plant=typo $gpt2
-refused "debug.plant does nothing here" parity --a "" --b "debug.plant=twice" $gpt2
-refused "debug.plant does nothing here" parity --a "" --b "parallel.dp=2 debug.plant=local_norm" $gpt2
+    parity --a "" --b "parallel.dp=2 debug.fault=typo" $gpt2
+refused "'typo' is none of none|average|" train -n 2 --debug.fault=typo $gpt2
+refused "debug.fault does nothing here" parity --a "" --b "debug.fault=twice" $gpt2
+refused "debug.fault does nothing here" parity --a "" --b "parallel.dp=2 debug.fault=local_norm" $gpt2
 
 [ $failures -eq 0 ] && say "planted: $seen mistakes seen"
 exit $((failures > 0))
