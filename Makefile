@@ -3,7 +3,7 @@
 #   make            the command build/lockstep and the library
 #   make demo       train a small model on the King James Bible, sample from it, report
 #   make check      build and run all tests
-#   make nightly    the whole matrices, the suite again under sanitizers and with clang, a minute of each fuzz target
+#   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults, a minute of each fuzz target
 #   make labs       run every lab, write the verdicts to docs/labs.md
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
@@ -53,6 +53,7 @@ nightly:
 	$(MAKE) SANITIZE=address,undefined check
 	$(MAKE) CC=clang CMAKE_FLAGS=-DWERROR=ON check
 	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps' check
+	tools/faults_off.sh build-faults-off
 	$(MAKE) fuzz
 
 fuzz: deps

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_faults.sh LOCKSTEP TESTS - mistakes made on purpose (--debug.fault): `lockstep parity` sees each of them, in every layout where it
-# can be made, and names the tensor, step and direction in which it shows first.
+# test_faults.sh LOCKSTEP TESTS - injected faults (--debug.fault): `lockstep parity` finds each of them, in every layout where it
+# changes something, and names the tensor, step and direction in which it shows first.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -11,9 +11,9 @@ gpt2="--model.preset=gpt2-tiny --data.seq_len=6"
 llama="--model.preset=llama-tiny --data.seq_len=6"
 image="--model.preset=resnet-tiny"
 
-# sees BUG LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
+# sees FAULT LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
 sees() {
-    bug=$1 layout=$2 options=$3 a= widest_element=
+    fault=$1 layout=$2 options=$3 a= widest_element=
     # Against the same micro-batches bounds are narrower: parity_bounds.h. A batch norm sees all samples of a step.
     case "$layout:$options" in
     *resnet* | *reduce*) ;;
@@ -21,15 +21,15 @@ sees() {
     "parallel.dp=3 "*) a=train.micro_batch=2 widest_element=1e-6 ;;
     esac
     shift 3
-    "$lockstep" parity --a "$a" --b "$layout debug.fault=$bug" $options $common --json >out.txt 2>err.txt
+    "$lockstep" parity --a "$a" --b "$layout debug.fault=$fault" $options $common --json >out.txt 2>err.txt
     got=$?
-    [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
-    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
+    [ $got -eq 1 ] || bad "$fault in '$layout' $options: exit $got: $(cat out.txt err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$fault in '$layout' $options: not one line: $(cat err.txt)"
     for words in "$@"; do
-        grep -qF -e "$words" err.txt || bad "$bug in '$layout' $options: not '$words': $(cat err.txt)"
+        grep -qF -e "$words" err.txt || bad "$fault in '$layout' $options: not '$words': $(cat err.txt)"
     done
-    grep -q '^{"equal":false,' out.txt || bad "$bug in '$layout' $options: says equal"
-    found_within "$bug in '$layout' $options"
+    grep -q '^{"equal":false,' out.txt || bad "$fault in '$layout' $options: says equal"
+    found_within "$fault in '$layout' $options"
     seen=$((seen + 1))
 }
 
@@ -70,7 +70,7 @@ sees average "parallel.dp=2 precision.reduce=bf16" "$gpt2" "step 0, gradient of 
 grep -q '^{"equal":false,.*"first":{"kind":"gradient","direction":"backward","step":0,"name":"wte.weight","element":[0-9]*,' out.txt ||
     bad "--json: $(cat out.txt)"
 
-# What is no mistake that can be made here is refused before anything runs.
+# A fault that changes nothing here is refused before anything runs.
 refused() {
     words=$1
     shift
@@ -83,6 +83,14 @@ refused "'typo' is none of none|average|skip_bucket|twice|local_norm|boundary|me
 refused "'typo' is none of none|average|" train -n 2 --debug.fault=typo $gpt2
 refused "debug.fault does nothing here" parity --a "" --b "debug.fault=twice" $gpt2
 refused "debug.fault does nothing here" parity --a "" --b "parallel.dp=2 debug.fault=local_norm" $gpt2
+# The option's old name is accepted, and what is said names the new one.
+refused "debug.fault does nothing here" parity --a "" --b "debug.plant=twice" $gpt2
+"$lockstep" help --debug.plant | grep -q 'also accepted as --debug.plant' || bad "help --debug.plant: $("$lockstep" help --debug.plant)"
 
-[ $failures -eq 0 ] && say "planted: $seen mistakes seen"
+# Help says of every choice what it does.
+"$lockstep" help --debug.fault | sed -n 's/^ *--debug.fault=none|//p' | tr '|' '\n' | sort >choices.txt
+"$lockstep" help faults | sed -n 's/^\([a-z_]*\)  *[a-z].*/\1/p' | sort >described.txt
+[ "$(wc -l <choices.txt)" -ge 28 ] && cmp -s choices.txt described.txt || bad "help faults: $(diff choices.txt described.txt)"
+
+[ $failures -eq 0 ] && say "injected: $seen faults found"
 exit $((failures > 0))

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_faults_mesh.sh LOCKSTEP TESTS - mistakes of meshes made on purpose (--debug.fault): `lockstep parity` sees each of them where it can
-# be made, and names the tensor, step and direction in which it shows first; where it can't be made it is refused. What the check of
-# placements says of the same mistakes stands in test_partition_pass, test_parallel_mesh, test_parallel_boxes and test_pipeline.
+# test_faults_mesh.sh LOCKSTEP TESTS - faults of meshes (--debug.fault): `lockstep parity` finds each of them where it changes
+# something, and names the tensor, step and direction in which it shows first; elsewhere it is refused. What the check of
+# placements says of the same faults stands in test_partition_pass, test_parallel_mesh, test_parallel_boxes and test_pipeline.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -13,23 +13,23 @@ llama="--model.preset=llama-tiny --train.global_batch=8 $plain"
 mixtral="--model.preset=mixtral-tiny --train.global_batch=4 $plain"
 qwen="--model.preset=qwen3-moe-tiny --train.global_batch=4 $plain"
 
-# sees BUG LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
+# sees FAULT LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
 sees() {
-    bug=$1 layout=$2 options=$3
+    fault=$1 layout=$2 options=$3
     shift 3
-    "$lockstep" parity --a "" --b "$layout debug.fault=$bug" $options --json >out.txt 2>err.txt
+    "$lockstep" parity --a "" --b "$layout debug.fault=$fault" $options --json >out.txt 2>err.txt
     got=$?
-    [ $got -eq 1 ] || bad "$bug in '$layout' $options: exit $got: $(cat out.txt err.txt)"
-    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$bug in '$layout' $options: not one line: $(cat err.txt)"
+    [ $got -eq 1 ] || bad "$fault in '$layout' $options: exit $got: $(cat out.txt err.txt)"
+    [ "$(wc -l <err.txt)" -eq 1 ] || bad "$fault in '$layout' $options: not one line: $(cat err.txt)"
     for words in "the layouts differ first in" "$@"; do
-        grep -qF -e "$words" err.txt || bad "$bug in '$layout' $options: not '$words': $(cat err.txt)"
+        grep -qF -e "$words" err.txt || bad "$fault in '$layout' $options: not '$words': $(cat err.txt)"
     done
-    grep -q '^{"equal":false,' out.txt || bad "$bug in '$layout' $options: says equal"
-    found_within "$bug in '$layout' $options"
+    grep -q '^{"equal":false,' out.txt || bad "$fault in '$layout' $options: says equal"
+    found_within "$fault in '$layout' $options"
     seen=$((seen + 1))
 }
 
-# idle BUG LAYOUT OPTIONS WORDS: it does nothing there, which is said before anything starts; exit 2.
+# idle FAULT LAYOUT OPTIONS WORDS: it does nothing there, which is said before anything starts; exit 2.
 idle() {
     "$lockstep" parity --a "" --b "$2 debug.fault=$1" $3 >out.txt 2>err.txt
     got=$?
@@ -119,7 +119,7 @@ sees boundary "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 
 sees mean_of_means "parallel.dp=2 parallel.tp=2" "$gpt2" "$loss"
 sees seed "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 0, weight of 'model.embed_tokens.weight' (initialization)"
 
-# ---- where they can't be made ----
+# ---- where they change nothing ----
 idle tp_unsummed "parallel.tp=2" "$llama" "do the same work on all ranks"
 idle no_partial "parallel.dp=2" "$qwen" "do the same work on all ranks"
 idle no_enter "parallel.tp=2 parallel.sp" "$llama" "it needs parallel.tp without parallel.sp"
@@ -139,6 +139,8 @@ idle tied_unsummed "parallel.pp=2 parallel.schedule=zb-v" "$gpt2 --model.layers=
 idle expert_times_ep "parallel.dp=2" "$mixtral" "parallel.ep=1"
 idle norm_experts "parallel.tp=2" "$mixtral" "parallel.ep=1"
 idle expert_group "parallel.dp=2 parallel.ep=2" "$mixtral" "each expert is on one rank"
+idle expert_group "parallel.dp=4 parallel.ep=2 parallel.zero=1" "$mixtral" "sharded over their own ranks"
+idle lost_layers "parallel.pp=2" "$mixtral --model.layers=3" "needs a model without experts"
 idle aux_dropped "parallel.dp=2" "$llama" "the model's routers have no loss"
 idle aux_times_dp "parallel.tp=2" "$mixtral" "parallel.dp=1 is the right factor"
 idle reroute "parallel.dp=2 recompute.mode=selective" "$mixtral" "no router is recomputed"
@@ -148,5 +150,5 @@ idle moments "parallel.dp=2" "$llama --optim.momentum=0 --checkpoint" "has no mo
 idle average "parallel.tp=2" "$llama" "gradients are summed over parallel.dp and parallel.cp, which are 1"
 idle mean_of_means "parallel.cp=2" "$llama" "parallel.dp=1 has all samples"
 
-[ $failures -eq 0 ] && say "planted on meshes: $seen mistakes seen"
+[ $failures -eq 0 ] && say "injected on meshes: $seen faults found"
 exit $((failures > 0))
