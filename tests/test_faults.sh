@@ -89,7 +89,7 @@ refused "debug.fault does nothing here" parity --a "" --b "debug.plant=twice" $g
 
 # Help says of every choice what it does.
 "$lockstep" help --debug.fault | sed -n 's/^ *--debug.fault=none|//p' | tr '|' '\n' | sort >choices.txt
-"$lockstep" help faults | sed -n 's/^\([a-z_]*\)  *[a-z].*/\1/p' | sort >described.txt
+"$lockstep" help faults | sed -n 's/^\([a-z_]*\)   *[a-z].*/\1/p' | sort >described.txt
 [ "$(wc -l <choices.txt)" -ge 28 ] && cmp -s choices.txt described.txt || bad "help faults: $(diff choices.txt described.txt)"
 
 [ $failures -eq 0 ] && say "injected: $seen faults found"
