@@ -64,6 +64,7 @@ sees twice "parallel.dp=4 parallel.zero=2 parallel.replicate=2" "$llama" "step 0
 sees boundary "parallel.dp=2 parallel.zero=2 optim.offload=cpu" "$llama" "step 0, weight of 'model.embed_tokens.weight' (optimizer)"
 widest=1e-3  # contributions are rounded to bf16
 sees average "parallel.dp=2 precision.reduce=bf16" "$gpt2" "step 0, gradient of 'wte.weight' (backward)"
+sees twice "parallel.dp=2 parallel.zero=1 precision.reduce=bf16" "$llama" "step 0, gradient of 'model.embed_tokens.weight' (backward)"
 
 # The same in numbers for scripts.
 "$lockstep" parity --a "" --b "parallel.dp=2 debug.fault=average" $gpt2 $common --json >out.txt 2>err.txt && bad "--json: exit 0"

@@ -11,12 +11,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tiny="--model.preset=llama-tiny --data.seq_len=8 --train.steps=2 --log.tensorboard=false"
 cp README.md "$work/text.md"
-"$build/lockstep" train -n 2 $tiny --data.text="$work/text.md" --run.dir="$work/run" >"$work/out.txt" 2>&1 || fail "train: $(cat "$work/out.txt")"
+tiny="$tiny --data.text=$work/text.md"
+"$build/lockstep" train -n 2 $tiny --run.dir="$work/run" >"$work/out.txt" 2>&1 || fail "train: $(cat "$work/out.txt")"
 [ "$(wc -l <"$work/run/metrics.jsonl")" -ge 2 ] || fail "train wrote $(cat "$work/run/metrics.jsonl")"
 
 for fault in debug.fault debug.plant; do
     code=0
-    "$build/lockstep" train -n 2 $tiny --data.text="$work/text.md" --run.dir="$work/no" --$fault=average >"$work/out.txt" 2>"$work/err.txt" || code=$?
+    "$build/lockstep" train -n 2 $tiny --run.dir="$work/no" --$fault=average >"$work/out.txt" 2>"$work/err.txt" || code=$?
     [ $code -eq 2 ] && [ "$(wc -l <"$work/err.txt")" -eq 1 ] && grep -q 'built without injected faults' "$work/err.txt" ||
         fail "--$fault=average: exit $code: $(cat "$work/err.txt")"
 done

@@ -249,7 +249,10 @@ bool fault_stages(const struct injection *i, size_t layers, int *begin)
     return true;
 }
 
-static bool is_float_activation(const struct value *v) { return v->role == LS_ROLE_ACTIVATION && v->ndim >= 2 && ls_dtype_is_float(v->dtype); }
+static bool is_float_activation(const struct value *v)
+{
+    return v->role == LS_ROLE_ACTIVATION && v->ndim >= 2 && ls_dtype_is_float(v->dtype);
+}
 
 /* The value that the blocks from `first` on read of the block before them; LS_NONE: there is none. made: by value, the block + 1. */
 static ls_value find_stream(const ls_program *p, const int *made, int first)

@@ -7,7 +7,7 @@
  *              faults.c says what applies it
  *   edit       edit_NAME() in fault_forward.c or fault_sums.c
  *   idle       IDLE(condition, because): where the fault would change nothing it is refused, or it would be taken for one that goes
- *              unseen. Conditions read the names that fault_rules.c defines (dp, tp, m, c, ...); none for a fault that is possible everywhere
+ *              unseen. Conditions read the names that fault_rules.c defines (dp, tp, m, c, ...)
  *
  * The enum, the option's choices, `lockstep help faults` and the refusals are made of these rows.
  */
@@ -22,7 +22,8 @@
     X(TWICE, twice, "the first reduction of gradients is made twice, or its sum added twice to a shard", \
       DATA_PARALLEL, twice, IDLE(!shared, UNSHARED)) \
     X(LOCAL_NORM, local_norm, "the gradient norm is that of this rank's shards", \
-      DATA_PARALLEL, local_norm, IDLE(c->parallel.zero == 0, "with parallel.zero=0 gradients are not sharded, and their norm is not summed over ranks")) \
+      DATA_PARALLEL, local_norm, \
+      IDLE(c->parallel.zero == 0, "with parallel.zero=0 gradients are not sharded, and their norm is not summed over ranks")) \
     X(BOUNDARY, boundary, "the last element of each range of parameters that a rank updates is not updated", \
       DATA_PARALLEL, boundary, IDLE(alone, "one rank updates everything")) \
     X(MEAN_OF_MEANS, mean_of_means, "each rank divides its loss by its own count of tokens", \
