@@ -27,7 +27,7 @@ STAGED = ["--model.preset=gpt2-124m", "--model.layers=7", "--model.vocab=9216", 
 LONG = ["--model.preset=llama-demo", "--model.layers=4", "--model.max_positions=8192", "--data.seq_len=8192", "--train.micro_batch=1",
         "--train.accumulate=1"]
 SMALL = ["--model.preset=llama-demo", "--data.seq_len=256", "--train.micro_batch=4", "--train.accumulate=1"]
-TENSOR = {"tp=2": [], "tp=2 split 2": ["--parallel.split=2"], "tp=2 sp": ["--parallel.sp=true"]}
+TENSOR = {"tp=2": [], "tp=2 split 2": ["--parallel.tp_chunks=2"], "tp=2 sp": ["--parallel.sp=true"]}
 STAGES = {"1f1b": [], "gpipe": [], "interleaved": ["--parallel.vpp=2"], "zb-h1": []}
 LEAST_TENSOR, LEAST_1F1B, MOST_MEMORY, MOST_OVERHEAD = 0.85, 0.9, 1.1, "2%"
 
@@ -122,7 +122,7 @@ def show_context(o):
     for cp in (2, 4):
         for context in ("ring", "all_to_all"):
             rows[f"{cp} {context}"] = (cp, run(o, LONG, o.compute[0], ranks=cp, extra=["--bench.steps=1", f"--parallel.cp={cp}",
-                                                                                f"--parallel.context={context}"]))
+                                                                                f"--parallel.cp_method={context}"]))
     for name, (cp, r) in rows.items():
         print(f"{name:<18} {r['memory']['activations'] / 2**20:>15.1f} {r['memory']['communication'] / 2**20:>11.1f} "
               f"{cp * held(r) / held(alone):>8.3f} {MOST_MEMORY if 'ring' in name else '':>6} {rate(r):>8.0f}", flush=True)

@@ -363,7 +363,7 @@ const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME])
 
     int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",
                       nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
-                      l->data.accumulate_whole ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
+                      l->data.unsharded_accumulation ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
                       l->data.keep_gathered ? " keep" : "", (int)l->data.offload, l->split ? ", split" : "");
 
     if (l->meshed)

@@ -51,7 +51,7 @@ function mesh(most,    words, tp, cp, pp, dp, left, schedule, vpp) {
     left = int(left / pp)
     dp = 1 + draw(left)
     if (tp > 1) words = words " parallel.tp=" tp (chance(50) ? " parallel.sp" : "")
-    if (cp > 1) words = words " parallel.cp=2 parallel.context=" (tp == 1 && chance(50) ? "all_to_all" : "ring")
+    if (cp > 1) words = words " parallel.cp=2 parallel.cp_method=" (tp == 1 && chance(50) ? "all_to_all" : "ring")
     if (pp > 1) {
         schedule = pick("gpipe 1f1b interleaved zb-h1 zb-v")
         words = words " parallel.pp=2 parallel.schedule=" schedule (schedule == "interleaved" || schedule == "zb-v" ? " parallel.vpp=2" : "")

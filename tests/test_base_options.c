@@ -35,7 +35,7 @@ static const struct option rows[] = {
     OPTION_BYTES(struct config, limit, "memory.limit", "0", 0, 0, TRAIN | PLAN, "most bytes of a rank"),
     OPTION_BYTES(struct config, bucket, "memory.bucket", "25MiB", 4096, 1u << 30, TRAIN, "size of a gradient bucket"),
     OPTION_BOOL(struct config, verbose, "log.verbose", "off", TRAIN | BENCH, "say more"),
-    OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank"),
+    OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank", .alias = "log.joint", .alias_inverts = true),
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
 static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
@@ -131,6 +131,21 @@ static void another_name_is_the_same_option(void **state)
     assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_OK);
     unlink("base_options.yaml");
     assert_true(config.lr == 0.5);
+}
+
+/* A switch whose old name meant the contrary. */
+static void a_name_may_invert(void **state)
+{
+    (void)state;
+    assert_int_equal(TAKE("--log.joint"), LS_OK);
+    assert_false(config.per_rank);
+    assert_int_equal(TAKE("--log.joint=no"), LS_OK);
+    assert_true(config.per_rank);
+    assert_int_equal(TAKE("--log.joint=perhaps"), LS_EINVAL);
+    assert_int_equal(file_write("base_options.yaml", "log:\n  joint: true\n", 19), LS_OK);
+    assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_OK);
+    unlink("base_options.yaml");
+    assert_false(config.per_rank);
 }
 
 /* Help about the row names the other name; lists, files and documents have the row's own alone. */
@@ -426,7 +441,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_in_both_forms),
-        TEST(another_name_is_the_same_option), TEST(another_name_is_written_nowhere), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
+        TEST(another_name_is_the_same_option), TEST(another_name_is_written_nowhere), TEST(a_name_may_invert), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
         TEST(refusals_say_what_would_be_right), TEST(an_option_of_another_verb_is_refused),
         TEST(files_and_arguments_in_order),  TEST(a_bad_file_is_refused_with_its_line),
         TEST(the_resolved_config_shows_origins), TEST(the_printed_config_loads_back),

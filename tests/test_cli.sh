@@ -76,7 +76,7 @@ expect 2 "is not a whole number" "$lockstep" train --train.steps=many
 expect 2 "is out of range" "$lockstep" train --data.seq_len=0
 expect 2 "is none of sgd|adam" "$lockstep" train --optim.name=adamant
 expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
-expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust=1
+expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust_coefficient=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
     "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
 expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny --parallel.dp=4
@@ -102,7 +102,7 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lo
 --recompute.every=3|--recompute.mode=every:3
 --recompute.every|--recompute.mode=every:K
 --optim.sgd|--optim.name=sgd
---parallel.ring|--parallel.context=ring
+--parallel.ring|--parallel.cp_method=ring
 --log.dir=x|--run.dir=x
 --train.lr=1|--optim.lr=1
 --checkpoint.save=5|--checkpoint.every=5

@@ -64,7 +64,7 @@ sees double_reduce "parallel.tp=2 parallel.sp" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.dp=2" "$gpt2" "$loss"
 sees wrong_group "parallel.tp=2 parallel.cp=2" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2" "$llama" "$loss"
-for mesh in "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=2 parallel.context=all_to_all" "parallel.tp=2 parallel.sp parallel.cp=2"; do
+for mesh in "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=2 parallel.cp_method=all_to_all" "parallel.tp=2 parallel.sp parallel.cp=2"; do
     sees mask "$mesh" "$gpt2 --model.dropout=0.2" "$loss"
 done
 
@@ -75,8 +75,8 @@ for mesh in "parallel.cp=2" "parallel.cp=3" "parallel.dp=2 parallel.zero=2 paral
     sees loss_mean "$mesh" "$gpt2" "$loss"
 done
 sees ring_dkv "parallel.cp=2" "$gpt2" "$(gradient wte.weight)"
-sees loss_twice "parallel.cp=2 parallel.context=all_to_all" "$gpt2" "$loss" "5.00e-01 of its scale"
-sees loss_mean "parallel.cp=3 parallel.context=all_to_all" "$llama" "$loss"
+sees loss_twice "parallel.cp=2 parallel.cp_method=all_to_all" "$gpt2" "$loss" "5.00e-01 of its scale"
+sees loss_mean "parallel.cp=3 parallel.cp_method=all_to_all" "$llama" "$loss"
 
 # ---- pipelines ----
 lost="step 0, weight of 'model.layers.4.input_layernorm.weight' (initialization)"  # which no rank has
@@ -128,7 +128,7 @@ idle double_reduce "parallel.pp=2" "$llama" "with parallel.tp=1 nothing is reduc
 idle wrong_group "parallel.tp=2" "$llama" "there is no other group"
 idle mask "parallel.tp=2" "$gpt2 --model.dropout=0.2" "every rank has whole sequences"
 idle mask "parallel.cp=2" "$gpt2" "model.dropout=0 has no masks"
-idle ring_dkv "parallel.cp=2 parallel.context=all_to_all" "$llama" "no keys are passed around"
+idle ring_dkv "parallel.cp=2 parallel.cp_method=all_to_all" "$llama" "no keys are passed around"
 idle loss_twice "parallel.dp=2" "$llama" "parallel.cp=1 has the whole loss"
 idle loss_mean "parallel.tp=2" "$llama" "parallel.cp=1 has the whole loss"
 idle norm_stages "parallel.dp=2" "$llama" "parallel.pp=1 has one stage"

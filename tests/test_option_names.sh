@@ -7,7 +7,7 @@ source=$(dirname "$2")
 
 sections='model|data|train|optim|parallel|precision|recompute|checkpoint|launch|run|log|bench|debug'
 "$lockstep" help options --markdown | grep -oE "^\| \`($sections)\.[a-z0-9_]+" | sed 's/^| `//' | sort -u >names.txt
-echo parallel.accumulate >>names.txt  # another name of train.accumulate
+grep -ohE '\.alias = "[a-z_.]+"' "$source/src/train/config.c" | grep -oE '[a-z_]+\.[a-z_]+' >>names.txt  # also accepted
 [ "$(wc -l <names.txt)" -gt 80 ] || bad "no list of options: $(head -3 names.txt)"
 
 # ---- section.key: string literals of the sources, and what people read ----

@@ -165,7 +165,7 @@ static void test_switches(void **state)
         l = (struct layout){ .net = NET_GPT2, .optimizer = LS_ADAMW, .accumulate = 2, .data = small(zero) };
         for (int whole = 0; whole <= (zero >= 2); whole++)
             for (int overlap = 0; overlap < 2; overlap++) {
-                l.data.accumulate_whole = whole;
+                l.data.unsharded_accumulation = whole;
                 l.data.overlap = overlap;
                 add(&c, l);
             }
@@ -190,7 +190,7 @@ static void test_split_backward(void **state)
             struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = is_whole((enum net)net) ? 1 : 2, .split = true,
                                 .data = small(zero) };
 
-            l.data.accumulate_whole = 1;
+            l.data.unsharded_accumulation = 1;
             l.data.keep_gathered = net & 1;
             add(&c, l);
         }
@@ -210,7 +210,7 @@ static void test_replicas(void **state)
                                         .data = small(zero) };
 
                     l.data.replicate = 2;
-                    l.data.accumulate_whole = whole;
+                    l.data.unsharded_accumulation = whole;
                     add(&c, l);
                 }
     run_cases(&c, 4, 4);
@@ -250,7 +250,7 @@ static void test_bf16_reduction(void **state)
 
                     l.data.reduce = LS_BF16;
                     l.data.replicate = replicate;
-                    l.data.accumulate_whole = whole;
+                    l.data.unsharded_accumulation = whole;
                     add(&c, l);
                 }
     run_cases(&c, 4, 4);

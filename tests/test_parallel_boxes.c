@@ -258,11 +258,11 @@ static void check_one(ls_comm *comm, const struct one *x)
     RANKS_TRY(train(&single, NULL, &alone));
     if (train(x, comm, &got) < 0)
         ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
-                   m->ep, x->data.zero, x->data.accumulate_whole, (int)x->optimizer, ls_errmsg());
+                   m->ep, x->data.zero, x->data.unsharded_accumulation, (int)x->optimizer, ls_errmsg());
     wrong = differs(&alone, &got);
     if (wrong)
         ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
-                   m->ep, x->data.zero, x->data.accumulate_whole, (int)x->optimizer, wrong);
+                   m->ep, x->data.zero, x->data.unsharded_accumulation, (int)x->optimizer, wrong);
 }
 
 static void check_mesh(ls_comm *comm, void *ctx)
@@ -274,7 +274,7 @@ static void check_mesh(ls_comm *comm, void *ctx)
         for (int o = zero & 1; o < OPTIMIZERS; o += 1 + (ls_comm_size(comm) > 4)) {
             struct one x = one_of(*mesh, (ls_optimizer_kind)o, zero);
 
-            x.data.accumulate_whole = o & 1;
+            x.data.unsharded_accumulation = o & 1;
             x.data.overlap = o != LS_ADAMW;
             x.data.offload = o == LS_ADAM ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
             check_one(comm, &x);
@@ -338,7 +338,7 @@ static void check_bytes(const ls_mesh_shape *m, int zero)
     size_t *reduced = &want.sent[LS_COLLECTIVE_ALL_REDUCE], *scattered = &want.sent[LS_COLLECTIVE_REDUCE_SCATTER];
     size_t *gathered = &want.sent[LS_COLLECTIVE_ALL_GATHER];
 
-    x.data.accumulate_whole = 1;
+    x.data.unsharded_accumulation = 1;
     for (int r = 0; r < (int)W; r++)
         add_rank(&x, r, (int)W, &t);
     for (int k = 0; k < PARAMS; k++) {

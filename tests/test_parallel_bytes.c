@@ -154,7 +154,7 @@ static void test_sent_before_the_last(void **state)
             ls_comm *comm;
             size_t scattered, reduced, calls;
 
-            l.data.accumulate_whole = whole;
+            l.data.unsharded_accumulation = whole;
             TRY(ls_comm_open("plan:", 0, 2, &comm));
             TRY(spread_open(&l, comm, true, &s));
             scattered = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, &calls);

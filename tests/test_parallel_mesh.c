@@ -146,7 +146,7 @@ static void test_pipelines(void **state)
 
                 l.schedule = schedules[k];
                 l.accumulate = 4;
-                l.data.accumulate_whole = k == 2;
+                l.data.unsharded_accumulation = k == 2;
                 l.data.offload = k == 1 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
                 add(&c, l);
             }
@@ -167,7 +167,7 @@ static void test_chunks(void **state)
             l.chunks = 2;
             l.schedule = v ? "zb-v" : "interleaved";
             l.accumulate = 4;
-            l.data.accumulate_whole = v;
+            l.data.unsharded_accumulation = v;
             add(&c, l);
         }
     run_cases(&c, 4);
@@ -232,7 +232,7 @@ static void test_bf16_reduction(void **state)
             l.accumulate = 2;
             l.cut.sp = pp == 1;
             l.data.reduce = LS_BF16;
-            l.data.accumulate_whole = pp > 1;
+            l.data.unsharded_accumulation = pp > 1;
             add(&c, l);
         }
     run_cases(&c, 4);

@@ -72,7 +72,7 @@ static void test_refused(void **state)
     refuse(2, l, "without a folder");
     l = layout_of(NET_MLP, 2);
     l.split = true;
-    refuse(2, l, "accumulate_whole keeps them whole");
+    refuse(2, l, "unsharded_accumulation keeps them whole");
     l = layout_of(NET_GPT2, 3);
     l.data.keep_gathered = 1;
     l.meshed = true;

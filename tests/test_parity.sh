@@ -84,9 +84,9 @@ for zero in 1 2 3; do
     equal "" "parallel.dp=4 parallel.zero=$zero parallel.replicate=2" $gpt2 $fp32 $sgd --train.global_batch=8
     equal "" "parallel.dp=4 parallel.zero=$zero parallel.replicate=2" $tied $fp32 --optim.name=lamb --train.global_batch=6
 done
-equal "" "parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $tied $fp32 $sgd --train.global_batch=4
+equal "" "parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $tied $fp32 $sgd --train.global_batch=4
 for zero in 2 3; do
-    equal "" "parallel.dp=2 parallel.zero=$zero parallel.accumulate_whole train.accumulate=2" $gpt2 $fp32 $sgd --train.global_batch=8
+    equal "" "parallel.dp=2 parallel.zero=$zero parallel.unsharded_accumulation train.accumulate=2" $gpt2 $fp32 $sgd --train.global_batch=8
 done
 equal "optim.offload=file" "optim.offload=cpu" $gpt2 $fp32 --train.global_batch=2
 equal "parallel.dp=2 parallel.zero=2" "parallel.dp=3 parallel.zero=3" $untied $fp32 --train.global_batch=6 --steps 20

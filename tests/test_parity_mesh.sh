@@ -38,10 +38,10 @@ layouts() {
                             k++
                             printf "%s %d %d %d parallel.dp=%d", model[k % 3 + 1], dp, layers, micro, dp
                             if (zero) printf " parallel.zero=%d", zero
-                            if (whole) printf " parallel.accumulate_whole"
+                            if (whole) printf " parallel.unsharded_accumulation"
                             if (tp > 1) printf " parallel.tp=%d", tp
                             if (sp) printf " parallel.sp"
-                            if (cp > 1) printf " parallel.cp=%d parallel.context=%s", cp, context ? "all_to_all" : "ring"
+                            if (cp > 1) printf " parallel.cp=%d parallel.cp_method=%s", cp, context ? "all_to_all" : "ring"
                             if (pp > 1) printf " parallel.pp=%d parallel.schedule=%s", pp, name
                             if (vpp > 1) printf " parallel.vpp=%d", vpp
                             printf "\n"
@@ -67,7 +67,7 @@ experts() {
                     if (zero) printf " parallel.zero=%d", zero
                     if (tp > 1) printf " parallel.tp=%d", tp
                     if (sp) printf " parallel.sp"
-                    if (cp > 1) printf " parallel.cp=%d parallel.context=%s", cp, context && tp * cp <= 4 ? "all_to_all" : "ring"
+                    if (cp > 1) printf " parallel.cp=%d parallel.cp_method=%s", cp, context && tp * cp <= 4 ? "all_to_all" : "ring"
                     if (pp > 1) printf " parallel.pp=%d", pp
                     printf "\n"
                 }

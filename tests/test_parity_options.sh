@@ -24,7 +24,7 @@ cat >flat.txt <<'END'
 parallel.tp=2 parallel.sp
 parallel.dp=2 parallel.zero=2 parallel.tp=2
 parallel.cp=2 parallel.zero=3
-parallel.tp=2 parallel.cp=2 parallel.context=all_to_all
+parallel.tp=2 parallel.cp=2 parallel.cp_method=all_to_all
 parallel.dp=2 parallel.cp=2 parallel.tp=2 parallel.zero=1 parallel.sp
 END
 cat >staged.txt <<'END'
@@ -32,7 +32,7 @@ parallel.pp=2 parallel.schedule=zb-h1
 parallel.pp=2 parallel.vpp=2 parallel.tp=2 parallel.sp
 parallel.pp=3 parallel.dp=2 parallel.zero=1
 parallel.pp=2 parallel.cp=2 parallel.zero=2
-parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.accumulate_whole
+parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.unsharded_accumulation
 END
 cat flat.txt staged.txt >meshes.txt
 
@@ -70,9 +70,9 @@ some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.pp=2 parallel.overlap=false" $untied $fp32 $sgd $batch
-equal "" "parallel.tp=2 parallel.split=3" $untied $fp32 $sgd $batch
+equal "" "parallel.tp=2 parallel.tp_chunks=3" $untied $fp32 $sgd $batch
 equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tied $fp32 $sgd --train.global_batch=8 --train.accumulate=2
-equal "" "parallel.dp=2 parallel.tp=2 parallel.zero=3 parallel.keep_gathered" $tied $fp32 $sgd $batch
+equal "" "parallel.dp=2 parallel.tp=2 parallel.zero=3 parallel.reshard_after_forward=false" $tied $fp32 $sgd $batch
 equal "" "parallel.dp=2 parallel.cp=2 parallel.zero=2 parallel.bucket=4KiB parallel.first_bucket=1KiB" $untied $fp32 $sgd $batch
 equal "parallel.tp=4 parallel.sp" "parallel.pp=2 parallel.cp=2" $gpt2 $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.sp parallel.pp=2 recompute.mode=selective" $gpt2 --model.activation=relu_squared $fp32 $sgd $batch
@@ -80,7 +80,7 @@ equal "" "parallel.tp=2 parallel.sp parallel.pp=2 recompute.mode=selective" $gpt
 # ---- sizes that nothing divides ----
 odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19 --launch.threads=1"
 for family in gpt2-tiny llama-tiny; do
-    for mesh in "parallel.tp=2" "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=3" "parallel.cp=2 parallel.context=all_to_all" \
+    for mesh in "parallel.tp=2" "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=3" "parallel.cp=2 parallel.cp_method=all_to_all" \
                 "parallel.pp=2" "parallel.pp=3 parallel.tp=2 parallel.sp" "parallel.dp=2 parallel.zero=3 parallel.cp=2"; do
         equal "" "$mesh" --model.preset=$family $odd $fp32 $sgd --train.global_batch=7 --train.accumulate=2
     done
@@ -95,16 +95,16 @@ equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $
 
 # ---- experts: losses of each sequence, whatever the micro-batches; room in an expert for the tokens of a sequence over its ranks ----
 equal "" "parallel.dp=2 parallel.ep=2" --model.preset=mixtral-tiny $fp32 --data.seq_len=32 --launch.threads=1
-equal "train.accumulate=4" "train.accumulate=2" $mixtral $fp32 --train.global_batch=8 --model.z_loss=0.1 --model.balance=0.01
+equal "train.accumulate=4" "train.accumulate=2" $mixtral $fp32 --train.global_batch=8 --model.z_loss=0.1 --model.router_bias_rate=0.01
 equal "train.accumulate=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 train.micro_batch=1" $qwen $fp32 $sgd --train.global_batch=4 --model.aux_loss=0.5
 equal "" "parallel.cp=2 parallel.ep=2" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 --model.aux_loss=0.5
-equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.context=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
-    --model.drop=probability --model.balance=0.01 --data.seq_len=19
+equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.cp_method=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
+    --model.drop=probability --model.router_bias_rate=0.01 --data.seq_len=19
 
 # ---- experts in bf16: choices that tie may differ, are counted, and everything else is equal ----
 many="--model.preset=qwen3-moe-tiny --model.layers=6 --model.experts=16 --model.experts_per_token=4 --data.seq_len=64 --launch.threads=1"
 equal "" "parallel.tp=2" $mixtral --precision.compute=bf16 --train.global_batch=4
-equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 --model.balance=0.01
+equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 --model.router_bias_rate=0.01
 equal "" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.ep=2" $many --precision.compute=bf16 --train.global_batch=4 --steps 1
 grep -q "choices of experts were others than the reference's within rounding" out.txt || bad "bf16 experts: no count: $(cat out.txt)"
 equal "" "parallel.dp=2 train.micro_batch=1" $mixtral $fp32 --train.global_batch=2 --model.aux_loss_scope=micro_batch
@@ -182,15 +182,15 @@ refused "model.experts=4 cannot be spread over parallel.ep=8: every rank needs a
 refused "parallel.ep=2 does not divide parallel.dp / parallel.replicate * parallel.cp = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
 refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied --data.seq_len=7
-refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.context=all_to_all" $untied --data.seq_len=3
+refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.cp_method=all_to_all" $untied --data.seq_len=3
 refused "data.seq_len=3 over parallel.cp=1 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
-refused "parallel.context=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.context=all_to_all" --model.preset=gpt2-tiny $odd
+refused "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.cp_method=all_to_all" --model.preset=gpt2-tiny $odd
 refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every stage needs at least one layer" "parallel.pp=4" $gpt2 --model.layers=3
 refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every stage needs at least one layer" "parallel.pp=2 parallel.vpp=2" $gpt2 --model.layers=3
 refused "parallel.stages=1,2: expected 2 numbers that add up to 5" "parallel.pp=2 parallel.stages=1,2" $gpt2
 refused "parallel.stages=1,x: 'x' is not a number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
 refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
-refused "parallel.keep_gathered with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.keep_gathered" $gpt2 $batch
+refused "parallel.reshard_after_forward=false with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
 refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
 "$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt  # a file that can't be read: a failure, not usage
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"

@@ -68,7 +68,7 @@ static const struct { const char *layout; bool experts; } layouts[] = {
     { "parallel.tp=3 parallel.sp=true data.seq_len=31", false },
     { "parallel.cp=2 data.seq_len=29", false },
     { "parallel.cp=3 parallel.dp=2 parallel.zero=2 data.seq_len=31", false },
-    { "parallel.cp=2 parallel.context=all_to_all data.seq_len=31", false },
+    { "parallel.cp=2 parallel.cp_method=all_to_all data.seq_len=31", false },
     { "parallel.cp=4 data.seq_len=27", false },
     { "parallel.cp=3 parallel.tp=2 parallel.zero=3 data.seq_len=29", false },
     { "parallel.pp=2 parallel.dp=2 parallel.zero=1", false },
@@ -149,7 +149,7 @@ static void largest_rank_of_random_layouts_is_found(void **state)
         if (dp * cp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.zero=%d", r[7] % 4);
         if (tp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
         if (pp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.schedule=%s", schedules[r[9] % 3]);
-        if (cp > 1 && r[10] % 2) snprintf(layout + at, sizeof layout - (size_t)at, " parallel.context=all_to_all");
+        if (cp > 1 && r[10] % 2) snprintf(layout + at, sizeof layout - (size_t)at, " parallel.cp_method=all_to_all");
         if (try_setup(&s, models[r[11] % COUNT_OF(models)], layout) == LS_OK) {
             compare_with_all(&s, layout);
             seen++;

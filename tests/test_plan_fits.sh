@@ -63,7 +63,7 @@ exactly --model.preset=resnet-tiny -n 2
 if [ "$full" = full ]; then
     for options in "-n 2 --parallel.zero=3" "-n 4 --parallel.pp=2 --parallel.tp=2 --data.seq_len=16" "-n 4 --parallel.cp=2 --parallel.tp=2 --data.seq_len=32" \
                    "--train.accumulate=4 --data.seq_len=16 --train.micro_batch=1" "--data.val_fraction=0" "--optim.offload=cpu" "-n 2 --optim.offload=file" \
-                   "-n 2 --parallel.cp=2 --parallel.context=all_to_all" "-n 3 --parallel.pp=3 --model.layers=3 --parallel.schedule=zb-h1" \
+                   "-n 2 --parallel.cp=2 --parallel.cp_method=all_to_all" "-n 3 --parallel.pp=3 --model.layers=3 --parallel.schedule=zb-h1" \
                    "--launch.threads=2 --model.layers=1 --train.micro_batch=1 --data.seq_len=8"; do
         exactly text.txt $llama $options
     done

@@ -94,11 +94,11 @@ $tiny --optim.name=sgd --precision.compute=bf16
 $tiny --optim.name=lamb --optim.offload=file
 $tiny --model.dropout=0.2 --model.preset=gpt2-tiny
 $words --model.hf=hf --data.tokenizer=hf --train.global_batch=4
-$words --model.preset=mixtral-tiny --model.balance=0.1 --train.global_batch=4
+$words --model.preset=mixtral-tiny --model.router_bias_rate=0.1 --train.global_batch=4
 --model.preset=resnet-tiny --train.micro_batch=4 --train.eval_batches=1 --launch.threads=1 --run.measure_peak=off
 -n 2 $tiny --parallel.zero=1 --precision.compute=bf16
 -n 2 $tiny --parallel.zero=3
--n 2 $tiny --parallel.zero=3 --parallel.keep_gathered=true --optim.offload=cpu
+-n 2 $tiny --parallel.zero=3 --parallel.reshard_after_forward=false --optim.offload=cpu
 -n 2 $tiny --parallel.pp=2
 -n 2 $tiny --parallel.tp=2 --parallel.sp=true
 CELLS

@@ -48,7 +48,7 @@ typedef struct ls_data_options {
     ls_dtype    reduce;             /* gradients travel as f32 or bf16 */
     int         overlap;            /* start early, wait late; 0: wait at once */
     int         keep_gathered;      /* zero 3: a unit stays whole from its forward to its backward */
-    int         accumulate_whole;   /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
+    int         unsharded_accumulation;   /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
     int         sync_batch_norm;    /* batch norms use the statistics of all ranks */
     ls_offload  offload;            /* where optimizer state lives between steps */
     const char *offload_path;       /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
@@ -63,7 +63,7 @@ ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are addends
  * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program
  * without a backward may bear the optimizer of what others of the store have reduced (pipelines); it is compiled last. With
- * split_backward zero 2 and 3 want accumulate_whole; with slots there is no keep_gathered. `replicate` is the mesh's. */
+ * split_backward zero 2 and 3 want unsharded_accumulation; with slots there is no keep_gathered. `replicate` is the mesh's. */
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options);
 
 typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;

@@ -384,13 +384,22 @@ static ls_status set_row(struct options *o, const struct option *row, const char
     return LS_OK;
 }
 
+/* The row's value for one given under `name`. */
+static const char *value_for(const struct option *row, const char *name, const char *text)
+{
+    bool given;
+
+    if (!row->alias_inverts || strcmp(row->alias, name) != 0 || !read_bool(text, &given)) return text;
+    return given ? "false" : "true";
+}
+
 ls_status options_set(struct options *o, const char *name, const char *text, const char *where)
 {
     const struct option *row = options_find(o->table, name);
 
     if (!row) return fail_unknown(o->table, o->verb, name, text);
     if (o->verb && !(row->verbs & o->verb)) return fail_verb(o, row);
-    return set_row(o, row, text, where);
+    return set_row(o, row, value_for(row, name, text), where);
 }
 
 ls_status options_inherit(struct options *o, const struct options *from, const char *name)
@@ -468,7 +477,7 @@ static ls_status take_file_value(void *ctx, const char *key, const char *value, 
     if (!row) return fail_unknown(f->options->table, 0, key, value);
     char *where = file_path("%s:%d", f->path, line);
     if (!where) return LS_ENOMEM;
-    ls_status st = set_row(f->options, row, value, where);
+    ls_status st = set_row(f->options, row, value_for(row, key, value), where);
     mem_free(where);
     return st;
 }

@@ -50,6 +50,7 @@ struct option {
     const char *off;         /* value that turns off what the option sets; NULL: none does */
     unsigned common;         /* of `verbs`, those whose users need it most: help and completion list it first there */
     const char *alias;       /* another name that is accepted wherever the row's is, and written nowhere; NULL: none */
+    bool alias_inverts;      /* of a bool: true under that name is false under the row's */
 };
 
 struct option_note { const char *name; char text[64]; };  /* a comment for the row in a config file */

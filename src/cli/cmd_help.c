@@ -87,7 +87,7 @@ static ls_status put_models(void)
            "experts_per_token as coefficient; with one expert a token it is Switch's, a sequence being the batch.\n"
            "--model.aux_loss_scope=micro_batch takes f and P over a micro-batch of all data-parallel ranks, and so depends on both\n"
            "(Mixtral in transformers: over a batch, all layers together). --model.z_loss is a mean over the step's tokens; the bias of\n"
-           "--model.balance (DeepSeek-V3) moves by the loads of the whole step.\n");
+           "--model.router_bias_rate (DeepSeek-V3) moves by the loads of the whole step.\n");
     return LS_OK;
 }
 
@@ -225,8 +225,8 @@ static const char layouts_page[] =
     "--parallel.dp=N, --parallel.zero=0..3   ranks share the samples (help ranks)\n"
     "--parallel.tp=N               heads, inner widths and the vocabulary are sharded; two all-reduces per layer and direction\n"
     "--parallel.sp                 norms, dropout and residual sharded by sequence over tp: the same bytes sent, less memory\n"
-    "--parallel.split=K            row-parallel matmuls in K row chunks; each all-reduce overlaps the next chunk's matmul\n"
-    "--parallel.cp=N               the sequence is sharded: --parallel.context=ring (keys and values are passed around) or all_to_all\n"
+    "--parallel.tp_chunks=K            row-parallel matmuls in K row chunks; each all-reduce overlaps the next chunk's matmul\n"
+    "--parallel.cp=N               the sequence is sharded: --parallel.cp_method=ring (keys and values are passed around) or all_to_all\n"
     "--parallel.pp=N               stages of layers; --parallel.schedule=1f1b, gpipe, interleaved, zb-h1, zb-v, file:PATH;\n"
     "                              --parallel.vpp=2 for interleaved; --parallel.stages=3,4,4,1 sets the layers of each\n"
     "--parallel.ep=N               experts over N of the dp x cp ranks (families with experts: help models)\n"

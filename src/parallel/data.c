@@ -155,11 +155,11 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     if (d->world != comm || d->mesh != mesh)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store is spread over other ranks");
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload
-        || m->accumulate_whole != o->accumulate_whole)
+        || m->unsharded_accumulation != o->unsharded_accumulation)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store has zero %d, replicate %d, reduce %s, offload "
-                       "%d, accumulate_whole %d; this one %d, %d, %s, %d, %d", m->zero, m->replicate, ls_dtype_name(m->reduce),
-                       (int)m->offload, m->accumulate_whole, o->zero, o->replicate, ls_dtype_name(o->reduce), (int)o->offload,
-                       o->accumulate_whole);
+                       "%d, unsharded_accumulation %d; this one %d, %d, %s, %d, %d", m->zero, m->replicate, ls_dtype_name(m->reduce),
+                       (int)m->offload, m->unsharded_accumulation, o->zero, o->replicate, ls_dtype_name(o->reduce), (int)o->offload,
+                       o->unsharded_accumulation);
     return LS_OK;
 }
 

@@ -1,6 +1,6 @@
 /* reduce.c - gradients become sums over all ranks of their kind.
  *
- * Whole gradients (zero 0 and 1, accumulate_whole) lie in the store; a unit's reduction starts behind the instruction that adds
+ * Whole gradients (zero 0 and 1, unsharded_accumulation) lie in the store; a unit's reduction starts behind the instruction that adds
  * to it last, in the last micro-batch of a step, in place, and the optimizer waits for it: all-reduce, or with shards
  * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment.
  *
@@ -263,10 +263,10 @@ static ls_status check_whole(const struct pass *a)
 {
     const ls_data_options *o = &a->d->o;
 
-    if (!a->p->list[SEG_WEIGHTS].n || o->zero < 2 || o->accumulate_whole)
+    if (!a->p->list[SEG_WEIGHTS].n || o->zero < 2 || o->unsharded_accumulation)
         return LS_OK;
     return ls_fail(LS_EUNSUPPORTED, "data parallelism: zero %d with split_backward sums gradients of each micro-batch across segments "
-                   "between which others run; accumulate_whole keeps them whole until the last", o->zero);
+                   "between which others run; unsharded_accumulation keeps them whole until the last", o->zero);
 }
 
 ls_status reduce_gradients(struct pass *a)

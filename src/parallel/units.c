@@ -26,7 +26,7 @@ bool data_shards(const struct pass *a, const struct over *over, enum store_kind 
 
     if (!over->shard)
         return false;
-    return kind == STORE_STATE ? o->zero >= 1 : kind == STORE_GRAD ? o->zero >= 2 && !o->accumulate_whole : o->zero == 3;
+    return kind == STORE_STATE ? o->zero >= 1 : kind == STORE_GRAD ? o->zero >= 2 && !o->unsharded_accumulation : o->zero == 3;
 }
 
 size_t unit_begin(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? unit_group(a, u)->begin : 0; }

@@ -57,7 +57,8 @@ static const struct option rows[] = {
          "each sequence "
          "(independent of the layout), or a micro-batch of all data-parallel ranks (depends on dp and accumulation); preset: sequence"),
     REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small", .off = "0"),
-    REAL(model.balance, "-1", -1, 1e6, "", STEP, "update rate of a bias on the scores that balances the load without a loss", .off = "0"),
+    REAL(model.router_bias_rate, "-1", -1, 1e6, "", STEP, "update rate of a bias on the scores that balances the load without a loss", .off = "0",
+           .alias = "model.balance"),
 
     STRING(data.text, "", T | P | D | E, "UTF-8 text; .jsonl and .ndjson: one JSON object with a document per line; either may be "
            "compressed as .gz or .zst",
@@ -114,7 +115,8 @@ static const struct option rows[] = {
     REAL(optim.eps, "1e-8", 0, 1, "", T | B | Q, "term added to the root of the second moment (adam, adamw, lamb)"),
     REAL(optim.momentum, "0.9", 0, 0.999999, "", STEP, "momentum of sgd and lars; 0: no momentum and no state", .off = "0"),
     BOOL(optim.nesterov, "false", T | B | Q, "use Nesterov momentum (sgd)", .off = "false"),
-    REAL(optim.trust, "0.001", 0, 1e6, "", T | B | Q, "trust coefficient, the ratio of update to weights (lars)"),
+    REAL(optim.trust_coefficient, "0.001", 0, 1e6, "", T | B | Q, "trust coefficient, the ratio of update to weights (lars)",
+           .alias = "optim.trust"),
 
     ENUM(optim.offload, "none", "none|cpu|file", STEP, "where the optimizer state is kept between steps: with the parameters, elsewhere "
          "in memory, or in a "
@@ -128,13 +130,15 @@ static const struct option rows[] = {
         .common = T | Q | E),
     BOOL(parallel.sp, "false", STEP | E, "sequence parallel: shard norms, dropout and the residual stream by sequence over tp",
          .off = "false", .common = Q),
-    INT(parallel.split, "1", 1, 16, "chunks", STEP, "split row-parallel matmuls into this many row chunks; each chunk's all-reduce "
+    INT(parallel.tp_chunks, "1", 1, 16, "chunks", STEP, "split row-parallel matmuls into this many row chunks; each chunk's all-reduce "
         "overlaps the next chunk's matmul",
-        .off = "1"),
+        .off = "1",
+           .alias = "parallel.split"),
     INT(parallel.cp, "1", 1, 65536, "ranks", STEP | E, "context-parallel ranks, over which the sequence is sharded",
         .off = "1", .common = T | Q | E),
-    ENUM(parallel.context, "ring", "ring|all_to_all", STEP | E, "attention over cp: pass keys and values around a ring, or exchange "
-         "heads for tokens", .common = Q),
+    ENUM(parallel.cp_method, "ring", "ring|all_to_all", STEP | E, "attention over cp: pass keys and values around a ring, or exchange "
+         "heads for tokens", .common = Q,
+           .alias = "parallel.context"),
     INT(parallel.pp, "1", 1, 65536, "ranks", STEP | E, "pipeline stages, each with some of the layers", .off = "1", .common = T | Q | E),
     INT(parallel.vpp, "1", 1, 65536, "", STEP | E, "virtual stages per rank (schedules interleaved and zb-v)", .off = "1"),
     STRING(parallel.schedule, "auto", STEP, "pipeline schedule: auto (1f1b, or interleaved with vpp), gpipe, 1f1b, interleaved, zb-h1, "
@@ -149,10 +153,11 @@ static const struct option rows[] = {
     BYTES(parallel.bucket, "25MiB", STEP, "size of a bucket, whose gradients are reduced together (zero 0 to 2)"),
     BYTES(parallel.first_bucket, "1MiB", STEP, "size of the bucket that is ready first"),
     BOOL(parallel.overlap, "true", STEP, "communicate while computing; false: wait at once", .off = "false"),
-    BOOL(parallel.keep_gathered, "false", STEP, "keep gathered parameters from forward to backward (zero 3): more memory, a third less "
-         "traffic", .off = "false"),
-    BOOL(parallel.accumulate_whole, "false", STEP, "keep unsharded gradients until the last micro-batch (zero 2, 3): more memory, less "
-         "traffic", .off = "false"),
+    BOOL(parallel.reshard_after_forward, "true", STEP, "free gathered parameters after forward and gather them again for backward (zero 3); "
+         "false: more memory, a third less traffic", .off = "true", .alias = "parallel.keep_gathered", .alias_inverts = true),
+    BOOL(parallel.unsharded_accumulation, "false", STEP, "keep unsharded gradients until the last micro-batch (zero 2, 3): more memory, less "
+         "traffic", .off = "false",
+           .alias = "parallel.accumulate_whole"),
     BOOL(parallel.sync_batch_norm, "true", STEP, "compute the statistics of batch norms over all ranks", .off = "false"),
 
     ENUM(precision.compute, "auto", "auto|fp32|bf16", STEP | G | E, "type of arithmetic; auto: bf16 where the processor has it, else fp32",
@@ -174,7 +179,8 @@ static const struct option rows[] = {
     INT(launch.threads, "0", 0, 4096, "", RUNS | C | M | P | D, "threads per rank; 0: its share of the cores", .common = T | B | M | G),
     REAL(launch.timeout, "60", 0.1, 1e6, "seconds", T | B | C | Q | E, "how long a rank may show no progress before the run ends and "
          "names it", .common = C),
-    STRING(launch.choices, "", T | B | Q, "file that 'bench comm --tune' wrote: which algorithm is used for which size"),
+    STRING(launch.comm_table, "", T | B | Q, "file that 'bench comm --tune' wrote: which algorithm is used for which size",
+           .alias = "launch.choices"),
     BOOL(launch.bind, "true", T | B | C | Q | E, "bind each rank that is started here to its share of the cores",
          .off = "false", .common = C),
 

@@ -44,7 +44,7 @@ struct config {
         double  rope_theta;    /* 0: from the preset */
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;  /* shared_ffn -1: from the preset */
         int     router, drop, aux_loss_scope;  /* enum config_router, config_drop, config_scope */
-        double  capacity, aux_loss, z_loss, balance;                 /* -1: from the preset */
+        double  capacity, aux_loss, z_loss, router_bias_rate;        /* -1: from the preset */
         int     activation;    /* enum config_activation */
         double  dropout;
     } model;
@@ -66,7 +66,7 @@ struct config {
     struct {
         int     name;          /* ls_optimizer_kind */
         int     schedule;      /* ls_schedule_kind */
-        double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust;
+        double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust_coefficient;
         bool    nesterov;
         int64_t warmup, decay, lr_scale_batch;
         int     offload;       /* ls_offload */
@@ -74,12 +74,12 @@ struct config {
     struct {
         int64_t dp, replicate, zero;  /* dp -1: the rest */
         bool    dp_is_rest;           /* dp was -1; set by config_check() */
-        int64_t tp, split, cp, pp, vpp, ep;
+        int64_t tp, tp_chunks, cp, pp, vpp, ep;
         bool    sp;
-        int     context;              /* ls_context */
+        int     cp_method;            /* ls_context */
         char   *schedule, *stages;
         size_t  bucket, first_bucket;
-        bool    overlap, keep_gathered, accumulate_whole, sync_batch_norm;
+        bool    overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
     } parallel;
     struct {
         int  compute;          /* enum config_compute */
@@ -97,7 +97,7 @@ struct config {
         int64_t threads;
         double  timeout;
         bool    bind;
-        char   *choices;
+        char   *comm_table;
     } launch;
     struct {
         char  *dir;

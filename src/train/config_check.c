@@ -63,7 +63,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { !moments, "optim.eps", "it applies only to optim.name=adam, adamw and lamb" },
         { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it applies only to optim.name=sgd and lars" },
         { kind != LS_SGD, "optim.nesterov", "it applies only to optim.name=sgd" },
-        { kind != LS_LARS, "optim.trust", "it applies only to optim.name=lars" },
+        { kind != LS_LARS, "optim.trust_coefficient", "it applies only to optim.name=lars" },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
         { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
@@ -83,19 +83,19 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
-        { c->parallel.cp <= 1, "parallel.context", "with parallel.cp=1 every rank has the whole sequence" },
-        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.split", "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
+        { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has the whole sequence" },
+        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks", "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
         { c->parallel.tp <= 1, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over" },
         { alone, "parallel.overlap", "one rank sends nothing" },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
-        { alone, "launch.choices", "one rank sends nothing" },
+        { alone, "launch.comm_table", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
         { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block" },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
-        { zero != 3, "parallel.keep_gathered", "it applies only to parallel.zero=3" },
-        { zero < 2, "parallel.accumulate_whole", "it applies only to parallel.zero=2 and 3" },
+        { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3" },
+        { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3" },
         { image, "model.layers", "the image presets have their own shape" },
         { image, "model.width", "the image presets have their own shape" },
         { image, "model.activation", "image models use ReLU" },
@@ -208,8 +208,8 @@ static ls_status check_optimizer(const struct config *c)
     if (moments && c->optim.eps < 1e-38)
         return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
     if (moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
-    if (kind == LS_LARS && c->optim.trust <= 0)
-        return ls_fail(LS_EINVAL, "optim.trust=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual", c->optim.trust);
+    if (kind == LS_LARS && c->optim.trust_coefficient <= 0)
+        return ls_fail(LS_EINVAL, "optim.trust_coefficient=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual", c->optim.trust_coefficient);
     return LS_OK;
 }
 
@@ -300,7 +300,7 @@ ls_optimizer config_optimizer(const struct config *c)
 {
     return (ls_optimizer){
         .kind = (ls_optimizer_kind)c->optim.name, .beta1 = c->optim.beta1, .beta2 = c->optim.beta2, .eps = c->optim.eps,
-        .momentum = c->optim.momentum, .nesterov = c->optim.nesterov, .trust = c->optim.trust,
+        .momentum = c->optim.momentum, .nesterov = c->optim.nesterov, .trust = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay, .clip = c->optim.clip,
     };
 }
@@ -310,8 +310,8 @@ ls_data_options config_data_options(const struct config *c)
     return (ls_data_options){
         .zero = (int)c->parallel.zero, .replicate = (int)c->parallel.replicate, .bucket_bytes = c->parallel.bucket,
         .first_bucket_bytes = c->parallel.first_bucket, .reduce = c->precision.reduce ? LS_BF16 : LS_F32,
-        .overlap = c->parallel.overlap, .keep_gathered = c->parallel.keep_gathered,
-        .accumulate_whole = c->parallel.accumulate_whole, .sync_batch_norm = c->parallel.sync_batch_norm,
+        .overlap = c->parallel.overlap, .keep_gathered = !c->parallel.reshard_after_forward,
+        .unsharded_accumulation = c->parallel.unsharded_accumulation, .sync_batch_norm = c->parallel.sync_batch_norm,
         .offload = (ls_offload)c->optim.offload, .offload_path = c->run.dir[0] ? c->run.dir : ".",
     };
 }

@@ -33,7 +33,7 @@ static ls_status check_experts(const struct config *c, const ls_model *m)
 static ls_status check_sequence(const struct config *c, const ls_model *m)
 {
     int cp = (int)c->parallel.cp, tp = (int)c->parallel.tp;
-    bool ring = c->parallel.context == LS_CONTEXT_RING;
+    bool ring = c->parallel.cp_method == LS_CONTEXT_RING;
     size_t T = (size_t)c->data.seq_len, pieces = cp == 1 ? 1 : ring ? 2 * (size_t)cp : (size_t)cp, least = SIZE_MAX;
     size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, heads = units / (size_t)tp * (m->heads / units);
 
@@ -44,8 +44,8 @@ static ls_status check_sequence(const struct config *c, const ls_model *m)
         return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: every rank "
                        "needs at least one", T, cp, least, tp);
     if (cp > 1 && !ring && heads < (size_t)cp)
-        return ls_fail(LS_EINVAL, "parallel.context=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, enough for "
-                       "parallel.cp=%zu; parallel.context=ring has no such limit", cp, m->heads, tp, heads, heads);
+        return ls_fail(LS_EINVAL, "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, enough for "
+                       "parallel.cp=%zu; parallel.cp_method=ring has no such limit", cp, m->heads, tp, heads, heads);
     return LS_OK;
 }
 
@@ -75,12 +75,12 @@ static ls_status check_pipeline(const struct config *c, const ls_model *m)
     if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", c->parallel.schedule);
     bool split = schedule.split;
     ls_pipeline_schedule_free(&schedule);
-    if (split && c->parallel.zero >= 2 && !c->parallel.accumulate_whole)
+    if (split && c->parallel.zero >= 2 && !c->parallel.unsharded_accumulation)
         return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.zero=%" PRId64 ": weight gradients are computed later than input gradients and cannot be "
-                       "sharded in between; use parallel.accumulate_whole=true, which keeps them unsharded until the last micro-batch", c->parallel.schedule, c->parallel.zero);
-    if (c->parallel.keep_gathered && c->parallel.zero == 3)
-        return ls_fail(LS_EINVAL, "parallel.keep_gathered with parallel.pp=%" PRId64 ": several micro-batches are in flight between a forward pass and its "
-                       "backward pass, and each would keep the parameters; leave it out", c->parallel.pp);
+                       "sharded in between; use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch", c->parallel.schedule, c->parallel.zero);
+    if (!c->parallel.reshard_after_forward && c->parallel.zero == 3)
+        return ls_fail(LS_EINVAL, "parallel.reshard_after_forward=false with parallel.pp=%" PRId64 ": several micro-batches are in flight between a forward "
+                       "pass and its backward pass, and each would keep the parameters; leave it out", c->parallel.pp);
     return LS_OK;
 }
 

@@ -91,7 +91,7 @@ char *config_layout_text(const struct config *c, char *out, size_t room)
     out[0] = '\0';
     put_axis(out, room, "pp", c->parallel.pp, schedule_name(c));
     put_axis(out, room, "dp", c->parallel.dp, zero);
-    put_axis(out, room, "cp", c->parallel.cp, c->parallel.context == LS_CONTEXT_RING ? "ring" : "all-to-all");
+    put_axis(out, room, "cp", c->parallel.cp, c->parallel.cp_method == LS_CONTEXT_RING ? "ring" : "all-to-all");
     put_axis(out, room, "tp", c->parallel.tp, c->parallel.sp ? "sp" : "");
     snprintf(out + strlen(out), room - strlen(out), "%s", ep);
     return out;

@@ -83,7 +83,7 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
     if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
     e.batches = (e.samples + e.batch - 1) / e.batch;
     ls_status st = allocate(&e, s);
-    if (st == LS_OK) st = feed_open(&s->ranks, (ls_context)c->parallel.context, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
+    if (st == LS_OK) st = feed_open(&s->ranks, (ls_context)c->parallel.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
     if (st == LS_OK) st = build(c, &e, s, false);
     if (st == LS_OK) *out = e;
     else evaluation_close(&e);

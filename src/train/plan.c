@@ -143,7 +143,7 @@ static int places_of(int n, int out[PLACES])
 static int places_of_cp(const struct config *c, int out[PLACES])
 {
     int n = (int)c->parallel.cp, best = 0, count = 0;
-    bool ring = n > 1 && c->parallel.context == LS_CONTEXT_RING;
+    bool ring = n > 1 && c->parallel.cp_method == LS_CONTEXT_RING;
     size_t T = (size_t)c->data.seq_len;
 
     for (int r = 1; r < n; r++)

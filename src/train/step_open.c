@@ -48,8 +48,8 @@ ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *
     if (s->image)
         return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", s->config->model.preset);
     cut.sp = s->config->parallel.sp;
-    cut.context = (ls_context)s->config->parallel.context;
-    cut.overlap = s->config->parallel.overlap ? (int)s->config->parallel.split : 0;
+    cut.context = (ls_context)s->config->parallel.cp_method;
+    cut.overlap = s->config->parallel.overlap ? (int)s->config->parallel.tp_chunks : 0;
     if (stage) cut.stage = *stage;
     LS_TRY(ls_partition(p, s->ranks->mesh, s->model, &cut));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
@@ -233,7 +233,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
-    LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.context, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
+    LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.cp_method, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
     if (plan_only) return LS_OK;
     return allocate_tokens(s);
 }
