@@ -12,10 +12,11 @@ function language(    heads, kv, width, vocab) {
     layers = 4 + draw(2)
     vocab = 40 + draw(60)
     seq = 8 + draw(17)
-    model = pick("gpt2-tiny llama-tiny")
+    model = pick("gpt2-tiny llama-tiny qwen3-tiny")
     options = "--model.preset=" model " --model.layers=" layers " --model.heads=" heads " --model.width=" width " --model.ffn=" 24 + draw(60) \
         " --model.vocab=" vocab " --data.seq_len=" seq
-    if (model == "llama-tiny") options = options " --model.kv_heads=" kv " --model.tied=" pick("true false")
+    if (model == "qwen3-tiny") options = options " --model.head_size=" pick("6 12 32")
+    if (model != "gpt2-tiny") options = options " --model.kv_heads=" kv " --model.tied=" pick("true false")
     else if (chance(20)) options = options " --model.dropout=0.1"
 }
 

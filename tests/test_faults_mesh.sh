@@ -11,6 +11,7 @@ plain="--optim.name=sgd --optim.lr=0.1 --precision.compute=fp32 --launch.threads
 gpt2="--model.preset=gpt2-tiny --train.global_batch=8 $plain"
 llama="--model.preset=llama-tiny --train.global_batch=8 $plain"
 mixtral="--model.preset=mixtral-tiny --train.global_batch=4 $plain"
+qwen3="--model.preset=qwen3-tiny --train.global_batch=8 $plain"
 qwen="--model.preset=qwen3-moe-tiny --train.global_batch=4 $plain"
 
 # sees FAULT LAYOUT OPTIONS WORDS...: exit 1, and all the words in the one line that says what differs first.
@@ -51,6 +52,7 @@ sees no_partial "parallel.tp=2 parallel.sp" "$gpt2" "$(gradient wpe.weight)"
 sees no_partial "parallel.tp=2 parallel.sp" "$mixtral" "$(gradient model.layers.0.input_layernorm.weight)"
 sees no_partial "parallel.tp=2" "$qwen" "$(gradient model.layers.0.self_attn.q_norm.weight)"
 sees tp_unsummed "parallel.tp=2" "$qwen" "$(gradient model.layers.0.self_attn.q_norm.weight)"
+sees tp_unsummed "parallel.tp=2" "$qwen3" "$(gradient model.layers.0.self_attn.q_norm.weight)"
 sees tp_unsummed "parallel.tp=4" "$llama --model.heads=8 --model.kv_heads=2" "$(gradient model.layers.0.self_attn.k_proj.weight)"
 # Synchronised on the way back but not forward, and the reverse; twice; over other ranks.
 for mesh in "parallel.tp=2" "parallel.dp=2 parallel.zero=3 parallel.tp=2" "parallel.pp=2 parallel.tp=2"; do

@@ -49,6 +49,8 @@ static const struct { const char *model, *kind; ls_dtype type; double most; ls_c
     { "mixtral", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_FULL, .fuse_loss = 1 } },
     { "qwen3_moe", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
     { "qwen3_moe", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_SELECTIVE, .fuse_loss = 1 } },
+    { "qwen3", "fp32", LS_F32, 1e-5, LS_COMPILE_DEFAULTS },
+    { "qwen3", "fp32", LS_F32, 1e-5, { .recompute = LS_RECOMPUTE_FULL, .fuse_loss = 1 } },
 };
 
 static const ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -399,10 +401,11 @@ static void test_rule(void **state)
 int main(void)
 {
     enum { CASES = sizeof cases / sizeof cases[0], RULES = sizeof rules / sizeof rules[0] };
-    static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe" };
+    enum { MODELS = 7 };
+    static const char *const models[MODELS] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3" };
     static int index[CASES + RULES];
-    static char names[CASES][64], logits[6][64], decodes[6][64];
-    struct CMUnitTest tests[CASES + RULES + 12];
+    static char names[CASES][64], logits[MODELS][64], decodes[MODELS][64];
+    struct CMUnitTest tests[CASES + RULES + 2 * MODELS];
     int n = 0;
 
     for (int k = 0; k < CASES; k++) {
@@ -417,7 +420,7 @@ int main(void)
         tests[n] = (struct CMUnitTest){ rules[k].name, test_rule, NULL, NULL, &index[n] };
         n++;
     }
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < MODELS; k++) {
         snprintf(logits[k], sizeof logits[k], "logits of %s", models[k]);
         snprintf(decodes[k], sizeof decodes[k], "decoding with %s", models[k]);
         tests[n++] = (struct CMUnitTest){ logits[k], test_logits, NULL, NULL, (void *)(uintptr_t)models[k] };

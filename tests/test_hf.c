@@ -18,7 +18,7 @@
 #include "checkpoint/safetensors.h"
 #include "lockstep/program.h"
 
-static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe" };
+static const char *const models[] = { "gpt2", "llama", "llama_tied", "llama_scaled", "mixtral", "qwen3_moe", "qwen3" };
 
 static const char *golden(const char *model)
 {

@@ -48,7 +48,7 @@ static void test_counts(void **state)
     static const struct { const char *name; size_t parameters; } published[] = {
         { "gpt2-124m", 124439808 }, { "gpt2-350m", 354823168 }, { "gpt2-774m", 774030080 }, { "gpt2-1.5b", 1557611200 },
         { "llama3-8b", 8030261248 }, { "llama3.2-1b", 1235814400 }, { "mixtral-8x7b", 46702792704 },
-        { "qwen3-30b-a3b", 30532122624 },
+        { "qwen3-30b-a3b", 30532122624 }, { "qwen3-0.6b", 596049920 }, { "qwen3-1.7b", 1720574976 }, { "qwen3-8b", 8190735360 },
     };
     ls_model m;
 
@@ -204,7 +204,10 @@ static ls_status read_text(const char *text, ls_model *m)
 
 #define MIXTRAL "{\"architectures\":[\"MixtralForCausalLM\"],\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
                 "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
-#define QWEN3 "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
+#define QWEN3_MOE "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
+              "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
+
+#define QWEN3 "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4," \
               "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":11,\"max_position_embeddings\":16"
 
 static void test_config_read(void **state)
@@ -232,6 +235,10 @@ static void test_config_read(void **state)
     TRY(read_text(LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":7.0,\"rope_type\":\"default\"}}",
                   &m));
     assert_true(m.rope.theta == 7 && m.rope.factor == 1);
+    TRY(read_text(QWEN3 "}", &m));  /* transformers' own default of head_dim */
+    assert_true(m.architecture == LS_QWEN3 && m.ffn == 12 && m.kv_heads == 2 && m.head_size == 128 && !m.tied && m.norm_eps == 1e-6);
+    TRY(read_text(QWEN3 ",\"head_dim\":6,\"tie_word_embeddings\":true,\"sliding_window\":null,\"layer_types\":[\"full_attention\"]}", &m));
+    assert_true(m.head_size == 6 && m.tied);
 }
 
 static void test_config_refused(void **state)
@@ -275,9 +282,11 @@ static void test_config_refused(void **state)
         { MIXTRAL ",\"sliding_window\":4096}", "'sliding_window' is set" },
         { MIXTRAL ",\"router_jitter_noise\":0.1}", "'router_jitter_noise' is 0.1" },
         { MIXTRAL ",\"num_local_experts\":1}", "experts_per_token is 2; of 1 experts" },
-        { QWEN3 ",\"decoder_sparse_step\":2}", "'decoder_sparse_step' is 2" },
-        { QWEN3 ",\"mlp_only_layers\":[0]}", "'mlp_only_layers' lists 1 layers" },
+        { QWEN3_MOE ",\"decoder_sparse_step\":2}", "'decoder_sparse_step' is 2" },
+        { QWEN3_MOE ",\"mlp_only_layers\":[0]}", "'mlp_only_layers' lists 1 layers" },
+        { QWEN3_MOE ",\"use_sliding_window\":true}", "'use_sliding_window' is true" },
         { QWEN3 ",\"use_sliding_window\":true}", "'use_sliding_window' is true" },
+        { QWEN3 ",\"attention_bias\":true}", "'attention_bias' is true" },
     };
     ls_model m;
 

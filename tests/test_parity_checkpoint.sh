@@ -33,6 +33,7 @@ untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
 # A router's loss is of a micro-batch of all ranks: one a step, so that every layout has the same.
 mixtral="--model.preset=mixtral-tiny --model.layers=4 --train.accumulate=1"
 qwen="--model.preset=qwen3-moe-tiny --model.layers=4 --train.accumulate=1"
+qwen3="--model.preset=qwen3-tiny $shape --model.kv_heads=4 --model.head_size=6"
 sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
 common="--data.seq_len=20 --train.global_batch=8 --launch.threads=1"
 
@@ -63,7 +64,7 @@ while read -r a; do
             if [ $((k / stride % 2)) -eq 0 ]; then goes_on 1 "$a" "$b" $mixtral $sgd --precision.compute=fp32
             else goes_on 2 "$a" "$b" $qwen --optim.name=adamw --precision.compute=fp32; fi ;;
         *)
-            model=$(pick $((k % 3 + 1)) "$gpt2" "$tied" "$untied")
+            model=$(pick $((k % 4 + 1)) "$gpt2" "$tied" "$untied" "$qwen3")
             case $((k / stride % 4)) in
             0) goes_on 1 "$a" "$b" $model $sgd --precision.compute=fp32 ;;
             1) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=fp32 ;;

@@ -13,6 +13,7 @@ stride=${LOCKSTEP_STRIDE:-13}
 shape="--model.width=32 --model.heads=8 --model.ffn=44 --model.vocab=67 --data.seq_len=20 --launch.threads=1"
 gpt2="--model.preset=gpt2-tiny $shape"
 tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
+qwen3="--model.preset=qwen3-tiny $shape --model.kv_heads=4 --model.head_size=6"
 untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
 mixtral="--model.preset=mixtral-tiny --data.seq_len=20 --launch.threads=1"
 qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
@@ -22,7 +23,7 @@ fp32="--precision.compute=fp32"
 # ---- the generator: a line a layout, "model dp layers micro-batches words..." ----
 layouts() {
     awk 'BEGIN {
-        split("gpt2 tied untied", model); split("gpipe 1f1b interleaved zb-h1 zb-v", schedule)
+        split("gpt2 tied untied qwen3", model); split("gpipe 1f1b interleaved zb-h1 zb-v", schedule)
         for (n = 2; n <= 8; n++) for (pp = 1; pp <= n; pp++) for (tp = 1; tp <= n; tp++) for (cp = 1; cp <= n; cp++) {
             if (n % (pp * tp * cp)) continue
             dp = n / (pp * tp * cp)
@@ -36,7 +37,7 @@ layouts() {
                             layers = pp * vpp > 5 ? pp * vpp : 5
                             micro = pp > 1 ? 2 * pp : zero % 2 + 1
                             k++
-                            printf "%s %d %d %d parallel.dp=%d", model[k % 3 + 1], dp, layers, micro, dp
+                            printf "%s %d %d %d parallel.dp=%d", model[k % 4 + 1], dp, layers, micro, dp
                             if (zero) printf " parallel.zero=%d", zero
                             if (whole) printf " parallel.unsharded_accumulation"
                             if (tp > 1) printf " parallel.tp=%d", tp

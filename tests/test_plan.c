@@ -54,6 +54,7 @@ static const char *const models[] = {
     "model.preset=llama-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.ffn=101 model.vocab=257",
     "model.preset=gpt2-tiny model.layers=5 model.vocab=263",
     "model.preset=mixtral-tiny model.layers=5 model.experts=5 model.vocab=251",
+    "model.preset=qwen3-tiny model.layers=5 model.width=60 model.heads=5 model.kv_heads=5 model.head_size=6 model.ffn=101 model.vocab=257",
 };
 
 static const struct { const char *layout; bool experts; } layouts[] = {

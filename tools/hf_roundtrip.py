@@ -16,7 +16,8 @@ Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors 
         llama_scaled   rotary scaling, today's keys       llama_v4      the same, keys rope_theta and
         llama_bf16     weights in bf16                                  rope_scaling of transformers 4
         mixtral        experts                            mixtral_sharded  a layer's experts in several files
-        qwen3_moe      other experts, heads normalised
+        qwen3_moe      other experts, heads normalised    qwen3         tied head, heads normalised, of 12
+        gpt2_relu2     GPT-2 with another activation
 
     hf_roundtrip.py run FOLDER --lockstep build/lockstep
                                           both ways with the command: make, then for every folder import
@@ -36,7 +37,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from pytorch_ref import PLAIN, SCALED, fill, make_gpt2, make_llama, make_mixtral, make_qwen3_moe, to_bf16
+from pytorch_ref import PLAIN, SCALED, fill, make_gpt2, make_llama, make_mixtral, make_qwen3, make_qwen3_moe, to_bf16
 
 B, T = 2, 24
 
@@ -101,6 +102,8 @@ def make(root):
         "mixtral": (make_mixtral(), {}, None),
         "mixtral_sharded": (make_mixtral(), {"max_shard_size": "9KB"}, None),
         "qwen3_moe": (make_qwen3_moe(), {}, None),
+        "qwen3": (make_qwen3(), {}, None),
+        "gpt2_relu2": (make_gpt2("relu2"), {}, None),
     }
     for i, (name, (model, options, change)) in enumerate(cases.items()):
         folder = os.path.join(root, name)

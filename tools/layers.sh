@@ -1,5 +1,6 @@
 #!/bin/sh
-# The layer check: a file includes its own floor or a lower one, and a vendor's header stands in one named file.
+# The layer check: a file includes its own floor or a lower one, and a vendor's header stands in one named file. Outside
+# of src/nn no file names a family of models: what a family has is a fact of its row.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests -name '*.[ch]' | sort | xargs awk '
 function floor_of(path,    part) {
@@ -14,6 +15,11 @@ BEGIN {
     n = split("dnnl.h src/tensor/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c hwloc.h src/base/cores.c mpi.h src/comm/mpi/world.h", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
 }
+FILENAME == "include/lockstep/nn.h" && /^ *FAMILY\(/ { line = $0; sub(/.*FAMILY\(/, "", line); sub(/,.*/, "", line); family["LS_" line] = 1; families++ }
+FILENAME ~ /^src\// && FILENAME !~ /^src\/nn\// {
+    for (line = $0; match(line, /LS_[A-Z0-9_]+/); line = substr(line, RSTART + RLENGTH))
+        if (substr(line, RSTART, RLENGTH) in family) { print FILENAME ":" FNR ": names a family of models; ask ls_architecture_family() what it has"; bad = 1 }
+}
 /^[ \t]*#[ \t]*include/ {
     line = $0; sub(/^[^<"]*[<"]/, "", line); sub(/[>"].*$/, "", line)
     if (line in vendor && FILENAME != vendor[line]) { print FILENAME ":" FNR ": " line " belongs in " vendor[line] " alone"; bad = 1 }
@@ -25,4 +31,5 @@ BEGIN {
         else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": floor " mine " includes " line " of floor " its; bad = 1 }
     }
 }
-END { if (!bad) print "layers: every include points down"; exit bad }'
+END { if (!families) { print "no families in include/lockstep/nn.h"; bad = 1 }
+    if (!bad) print "layers: every include points down"; exit bad }'

@@ -4,7 +4,7 @@
 Packages: python3 -m venv V && V/bin/pip install torch transformers safetensors numpy
 Use:      V/bin/python tools/pytorch_ref.py [--out tests/golden]
 
-Models gpt2, llama, llama_tied, llama_scaled (rotary frequencies scaled as in Llama 3.1), mixtral and qwen3_moe, each a
+Models gpt2, llama, llama_tied, llama_scaled (rotary frequencies scaled as in Llama 3.1), mixtral, qwen3_moe and qwen3, each a
 folder with config.json and model.safetensors as transformers writes them (the initial weights,
 fp32) and golden.safetensors:
 
@@ -26,6 +26,8 @@ in the embedding's. One step:
 bf16: weights are kept in fp32; each step rounds them to a bf16 model, which does forward and
 backward; its gradients are widened to fp32, and clipping and AdamW work on the fp32 weights. Logits
 are widened to fp32 for the loss.
+
+qwen3: fp32 alone, since PyTorch's bf16 gradients of its norms of heads differ from its fp32 ones by about 2e-2, the bound of the others.
 
 Models with experts: fp32 alone, since in bf16 another rounding chooses other experts. What is trained is loss + the routers' losses,
 f32 [10,layers], a layer's being
@@ -66,7 +68,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 STEPS, VOCAB, IGNORED = 10, 97, -1
 BETAS, EPS, DECAY, RATE, CLIP = (0.9, 0.95), 1e-8, 0.1, 1e-3, 1.0
@@ -79,9 +81,9 @@ SCALED = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_facto
               high_freq_factor=4.0, original_max_position_embeddings=16)
 
 
-def make_gpt2():
+def make_gpt2(activation="gelu_new"):
     return GPT2LMHeadModel(GPT2Config(
-        n_layer=2, n_embd=32, n_head=4, n_positions=32, vocab_size=VOCAB, resid_pdrop=0.0,
+        n_layer=2, n_embd=32, n_head=4, n_positions=32, vocab_size=VOCAB, activation_function=activation, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0))
 
 
@@ -104,6 +106,10 @@ def make_qwen3_moe():
                                               norm_topk_prob=False))
 
 
+def make_qwen3():
+    return Qwen3ForCausalLM(Qwen3Config(**LLAMA, head_dim=12, tie_word_embeddings=True, rope_parameters=dict(PLAIN)))
+
+
 MODELS = {  # name: B, T, maker
     "gpt2": (3, 16, make_gpt2),
     "llama": (2, 24, lambda: make_llama(False, PLAIN)),
@@ -111,6 +117,7 @@ MODELS = {  # name: B, T, maker
     "llama_scaled": (2, 24, lambda: make_llama(False, SCALED)),
     "mixtral": (2, 16, make_mixtral),
     "qwen3_moe": (2, 16, make_qwen3_moe),
+    "qwen3": (3, 16, make_qwen3),
 }
 
 
@@ -245,7 +252,7 @@ def write_model(folder, B, T, make, seed):
         out = {"batch.x": x.int(), "batch.y": y.int(), "logits": master(input_ids=x[0]).logits}
 
     runs = {"fp32": (master, master)}
-    if not hasattr(master.config, "num_experts_per_tok"):
+    if not hasattr(master.config, "num_experts_per_tok") and master.config.model_type != "qwen3":
         runs["bf16"] = fill(make(), seed), to_bf16(make())
     for kind, (m, w) in runs.items():
         losses, norms, grads, final, extra = train(m, w, x, y)
@@ -430,6 +437,7 @@ losses, gradients, optimizers and Hugging Face import.
 | llama_scaled | as llama, rotary frequencies scaled (llama3: factor 8, low 1, high 4, original 16) | [2,24] |
 | mixtral | Mixtral, 2 layers, width 16, 4 heads, 2 kv heads, 4 experts of 12, 2 a token, 97 tokens | [2,16] |
 | qwen3_moe | Qwen3-MoE, 2 layers, width 16, 4 heads of 8, 2 kv heads, 5 experts of 8, 3 a token (not normalised), 97 tokens | [2,16] |
+| qwen3 | Qwen3, 2 layers, width 32, ffn 88, 4 heads of 12, 2 kv heads, 97 tokens, tied head | [3,16] |
 | resnet | residual network, 3 stages of 2 blocks, 4 filters, images 3 x 8 x 10, 5 classes | [6,3,8,10] |
 | optim | SGD, momentum, Nesterov, Adam, AdamW, LAMB, LARS on [6,5] and [5], 5 steps | - |
 """

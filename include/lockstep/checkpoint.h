@@ -117,7 +117,7 @@ ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out);
 void      ls_checkpoint_info_release(ls_checkpoint_info **info);
 
 /* Hugging Face folders: config.json, model.safetensors (or shards with an index), generation_config.json, and
- * tokenizer.json where there is one; GPT-2 and Llama. */
+ * tokenizer.json where there is one; models of every family. */
 typedef struct ls_hf_options {
     ls_dtype    type;         /* of the tensors written: f32, bf16, f16 */
     uint64_t    shard_bytes;  /* a file grows to at most this (or to one tensor); 0: one file */

@@ -20,6 +20,7 @@ extern "C" {
     FAMILY(GPT2, gpt2)           \
     FAMILY(LLAMA, llama)         \
     FAMILY(MIXTRAL, mixtral)     \
+    FAMILY(QWEN3, qwen3)         \
     FAMILY(QWEN3_MOE, qwen3_moe)
 
 #define LS_FAMILY_ENUM(upper, name) LS_##upper,

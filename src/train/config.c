@@ -31,6 +31,8 @@ static const struct option rows[] = {
     INT(model.width, "0", 0, COUNT_MOST, "", STEP, "channels of the residual stream", .common = T | P | B),
     INT(model.heads, "0", 0, COUNT_MOST, "", STEP, "number of query heads; must divide model.width"),
     INT(model.kv_heads, "0", 0, COUNT_MOST, "", STEP, "number of key and value heads; must divide model.heads"),
+    INT(model.head_size, "0", 0, COUNT_MOST, "", STEP, "channels of each head; 0: the preset's, or model.width / model.heads where one of "
+        "these is set"),
     INT(model.ffn, "0", 0, COUNT_MOST, "", STEP, "inner width of the feed-forward layer"),
     INT(model.vocab, "0", 0, COUNT_MOST, "tokens", STEP, "rows of the embedding; 0: the tokenizer's vocabulary", .common = P | B),
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding as the output projection, too"),

@@ -39,7 +39,7 @@ struct config {
     struct {
         char   *preset, *hf;
         int     architecture;  /* ARCHITECTURE_PRESET, or ARCHITECTURE_FIRST + enum ls_architecture */
-        int64_t layers, width, heads, kv_heads, ffn, vocab, max_positions;  /* 0: from the preset or folder */
+        int64_t layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;  /* 0: from the preset or folder */
         int     tied;          /* enum config_switch */
         double  rope_theta;    /* 0: from the preset */
         int64_t experts, experts_per_token, expert_ffn, shared_ffn;  /* shared_ffn -1: from the preset */

@@ -43,7 +43,7 @@ static const struct option_hint hints[] = {
     { "n_layer", "model.layers", NULL }, { "n_layers", "model.layers", NULL }, { "num_hidden_layers", "model.layers", NULL },
     { "hidden_size", "model.width", NULL }, { "n_embd", "model.width", NULL }, { "d_model", "model.width", NULL }, { "dim", "model.width", NULL },
     { "n_head", "model.heads", NULL }, { "n_heads", "model.heads", NULL }, { "num_attention_heads", "model.heads", NULL },
-    { "head_size", "model.heads", NULL }, { "head_dim", "model.heads", NULL }, { "n_kv_head", "model.kv_heads", NULL },
+    { "head_size", "model.head_size", NULL }, { "head_dim", "model.head_size", NULL }, { "n_kv_head", "model.kv_heads", NULL },
     { "num_key_value_heads", "model.kv_heads", NULL }, { "intermediate_size", "model.ffn", NULL }, { "ffn_hidden_size", "model.ffn", NULL },
     { "d_ff", "model.ffn", NULL }, { "num_experts", "model.experts", NULL }, { "num_experts_per_tok", "model.experts_per_token", NULL },
     { "moe_router_topk", "model.experts_per_token", NULL }, { "max_position_embeddings", "model.max_positions", NULL },

@@ -27,6 +27,7 @@ static void take_shape(const struct config *c, ls_model *m)
     m->architecture = family;
     if (other || heads) m->kv_heads = m->heads;
     if (other || wider || heads) m->head_size = 0;
+    take(c->model.head_size, &m->head_size);
     if (other || wider) m->ffn = ls_model_default_ffn(m);
 }
 
@@ -231,6 +232,7 @@ void config_put_model(struct config *c, const ls_model *m)
     c->model.width = (int64_t)m->width;
     c->model.heads = (int64_t)m->heads;
     c->model.kv_heads = (int64_t)m->kv_heads;
+    c->model.head_size = (int64_t)m->head_size;
     c->model.ffn = (int64_t)m->ffn;
     c->model.vocab = (int64_t)m->vocab;
     c->model.max_positions = (int64_t)m->max_positions;

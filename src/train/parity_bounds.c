@@ -31,6 +31,16 @@ static double through(double k)
     return sum;
 }
 
+/* What norms of heads add to the tensors that a branch keeps, on average over the two branches of a layer. The normed q or k is one more.
+ * What was rounded before it (the block's norm, q itself) counts relative to a head's root mean square, which gradients are divided by once
+ * more: of heads of D normal elements the mean of 1 / rms^4 is D / (D - 4) times that of 1 / rms^2. Below D = 6 there is no such mean. */
+static double head_norm_rounded(const ls_model *m)
+{
+    double head = fmax((double)m->head_size, 6);
+
+    return ls_architecture_family(m->architecture)->head_norms ? (1 + 2 * (head / (head - 4) - 1)) / 2 : 0;
+}
+
 static struct chain language_chain(const ls_model *m, double seq_len, double samples)
 {
     double width = (double)m->width, heads = (double)(m->heads * m->head_size), kv = (double)(m->kv_heads * m->head_size);
@@ -43,7 +53,7 @@ static struct chain language_chain(const ls_model *m, double seq_len, double sam
 
     return (struct chain){ .forward = depth * (attention + mlp) / 2 + 2 * width,
                            .backward = depth * (attention_back + mlp_back) / 2 + vocab + width,
-                           .rounded = depth * 6 + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab,
+                           .rounded = depth * (6 + head_norm_rounded(m)) + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab,
                            .uses = m->tied ? 2 : 1 };
 }
 
