@@ -39,7 +39,7 @@ static const struct option rows[] = {
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
 static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
-static const struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), hints, COUNT_OF(hints) };
+static const struct option_table table = { sizeof(struct config), rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), hints, COUNT_OF(hints) };
 
 static struct config config;
 static struct options options;

@@ -77,7 +77,9 @@ for layout in dp tp pp; do
 done
 
 # ---- a rank that has no memory left in start-up: the others lose it, and say nothing ----
-if command -v prlimit >/dev/null; then
+if grep -q __asan_init "$lockstep"; then
+    say "skipped: AddressSanitizer itself cannot be limited in memory"
+elif command -v prlimit >/dev/null; then
     for layout in dp tp pp; do
         run=memory$layout
         start $layout startup

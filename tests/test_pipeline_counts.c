@@ -309,6 +309,9 @@ static void check_bubble(ls_comm *world, void *ctx)
 static void test_bubble(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();  /* it takes times, and the sanitizer takes its own */
+#endif
     forked_run(4, check_bubble, NULL);
 }
 

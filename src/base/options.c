@@ -344,8 +344,7 @@ ls_status options_open(const struct option_table *table, void *config, unsigned 
 
     check_names(table);
     if (!origins) return LS_ENOMEM;
-    for (size_t i = 0; i < table->count; i++)
-        if (table->rows[i].kind == OPTION_KIND_STRING) memset((unsigned char *)config + table->rows[i].offset, 0, sizeof(char *));
+    memset(config, 0, table->bytes);
     for (size_t i = 0; st == LS_OK && i < table->count; i++) {
         st = assign(&table->rows[i], config, table->rows[i].text);
         ASSERT(st != LS_EINVAL);

@@ -59,6 +59,7 @@ struct option_note { const char *name; char text[64]; };  /* a comment for the r
 struct option_hint { const char *word, *of, *value; };
 
 struct option_table {
+    size_t bytes;                   /* of the struct that the rows are fields of: options_open() zeroes it, fields without a row too */
     const struct option *rows;
     size_t count;
     const char *const *verb_names;  /* "train", ... for bits 0, 1, ... */

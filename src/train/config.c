@@ -222,7 +222,7 @@ static const char *const verbs[] = { "train", "plan", "bench train", "generate",
 
 const struct option_table *config_table(void)
 {
-    static struct option_table table = { rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), NULL, 0 };
+    static struct option_table table = { sizeof(struct config), rows, COUNT_OF(rows), verbs, COUNT_OF(verbs), NULL, 0 };
 
     if (!table.hints) table.hints = config_hints(&table.hint_count);
     return &table;
