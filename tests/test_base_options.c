@@ -18,6 +18,7 @@ struct config {
     double lr, decay;
     enum update name;
     bool verbose, per_rank, all;
+    bool derived;  /* without an option */
     char *folder, *note;
     size_t limit, bucket;
 };
@@ -65,6 +66,7 @@ static int tear_down(void **state)
 static void defaults_are_set(void **state)
 {
     (void)state;
+    assert_false(config.derived);
     assert_int_equal(config.steps, 1000);
     assert_int_equal(config.seed, -3);
     assert_int_equal(config.rest, -1);
