@@ -37,12 +37,12 @@
 
 /* The experts' weights and the router's. hf: the name of the part in Hugging Face's files; gate, up and down of each expert, * its number. */
 #define WEIGHT_STACK(name, hf, out, in) { name, hf, PLACE_LAYER, out, in, INIT_NORMAL, 1, 0, 0, 1, 1 }
-#define LLAMA_EXPERTS(hf, gate, up, down)                                                                                                       \
+#define LLAMA_EXPERTS(hf, gate, up, down) \
     { "mlp.gate.weight", hf ".gate.weight", PLACE_LAYER, DIM_EXPERTS, DIM_WIDTH, INIT_NORMAL, 1, 0, 0, 1, 0 },                            \
     { "mlp.gate.bias", hf ".gate.bias", PLACE_LAYER, DIM_BALANCED, DIM_NONE, INIT_ZEROS, 0, 0, 0, 1, 0 },                                  \
-    WEIGHT_STACK("mlp.experts.gate_proj.weight", hf ".experts.*." gate ".weight", DIM_EXPERT_FFN, DIM_WIDTH),                                  \
-    WEIGHT_STACK("mlp.experts.up_proj.weight", hf ".experts.*." up ".weight", DIM_EXPERT_FFN, DIM_WIDTH),                                      \
-    WEIGHT_STACK("mlp.experts.down_proj.weight", hf ".experts.*." down ".weight", DIM_WIDTH, DIM_EXPERT_FFN),                                  \
+    WEIGHT_STACK("mlp.experts.gate_proj.weight", hf ".experts.*." gate ".weight", DIM_EXPERT_FFN, DIM_WIDTH), \
+    WEIGHT_STACK("mlp.experts.up_proj.weight", hf ".experts.*." up ".weight", DIM_EXPERT_FFN, DIM_WIDTH), \
+    WEIGHT_STACK("mlp.experts.down_proj.weight", hf ".experts.*." down ".weight", DIM_WIDTH, DIM_EXPERT_FFN), \
     WEIGHT_LINEAR("mlp.shared_experts.gate_proj.weight", PLACE_LAYER, DIM_SHARED_FFN, DIM_WIDTH),                                         \
     WEIGHT_LINEAR("mlp.shared_experts.up_proj.weight", PLACE_LAYER, DIM_SHARED_FFN, DIM_WIDTH),                                           \
     WEIGHT_LINEAR("mlp.shared_experts.down_proj.weight", PLACE_LAYER, DIM_WIDTH, DIM_SHARED_FFN)

@@ -40,8 +40,8 @@ static ls_status check_hf(const ls_model *m)
 {
     LS_TRY(llama_experts_check_hf(m));
     if (!m->norm_topk)
-        return ls_fail(LS_EUNSUPPORTED, "Mixtral at Hugging Face normalizes the weights of the chosen experts; this model, whose norm_topk is "
-                       "false, can't be written so");
+        return ls_fail(LS_EUNSUPPORTED, "Mixtral at Hugging Face normalizes the weights of the chosen experts; this model, whose "
+                       "norm_topk is false, can't be written so");
     return LS_OK;
 }
 

@@ -28,7 +28,8 @@ static ls_status check_sizes(const ls_model *m)
     enum { MOST_LAYERS = 1 << 16 };
     const struct { const char *name; size_t value; } sizes[] = {
         { "layers", m->layers }, { "width", m->width }, { "heads", m->heads }, { "kv_heads", m->kv_heads },
-        { "head_size", m->head_size }, { "ffn", model_family(m)->has.experts ? 1 : m->ffn }, { "vocab", m->vocab }, { "max_positions", m->max_positions },
+        { "head_size", m->head_size }, { "ffn", model_family(m)->has.experts ? 1 : m->ffn },
+        { "vocab", m->vocab }, { "max_positions", m->max_positions },
     };
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)

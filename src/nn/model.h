@@ -13,8 +13,8 @@
 
 enum model_dim {
     DIM_NONE, DIM_VOCAB, DIM_POSITIONS, DIM_WIDTH, DIM_QUERY, DIM_KEY, DIM_FFN,
-    DIM_HEAD, DIM_EXPERTS /* the router's outputs */, DIM_EXPERT_FFN, DIM_SHARED_FFN, DIM_BALANCED /* experts, where they have a bias; else 0 */,
-    DIM_STACK /* dim 0 of stacked weights */, MODEL_DIMS
+    DIM_HEAD, DIM_EXPERTS /* the router's outputs */, DIM_EXPERT_FFN, DIM_SHARED_FFN,
+    DIM_BALANCED /* experts, where they have a bias; else 0 */, DIM_STACK /* dim 0 of stacked weights */, MODEL_DIMS
 };
 enum weight_place { PLACE_BEFORE, PLACE_LAYER, PLACE_AFTER, PLACE_UNTIED /* the head of a model that isn't tied */ };
 enum weight_init {

@@ -13,7 +13,8 @@ size_t model_dim_size(const ls_model *m, enum model_dim d)
     const size_t size[MODEL_DIMS] = {
         [DIM_NONE] = 1, [DIM_VOCAB] = m->vocab, [DIM_POSITIONS] = m->max_positions, [DIM_WIDTH] = m->width,
         [DIM_QUERY] = m->heads * m->head_size, [DIM_KEY] = m->kv_heads * m->head_size, [DIM_FFN] = m->ffn,
-        [DIM_HEAD] = m->head_size, [DIM_EXPERTS] = m->experts, [DIM_STACK] = m->experts, [DIM_EXPERT_FFN] = m->expert_ffn, [DIM_SHARED_FFN] = m->shared_ffn,
+        [DIM_HEAD] = m->head_size, [DIM_EXPERTS] = m->experts, [DIM_STACK] = m->experts,
+        [DIM_EXPERT_FFN] = m->expert_ffn, [DIM_SHARED_FFN] = m->shared_ffn,
         [DIM_BALANCED] = m->balance > 0 ? m->experts : 0,
     };
 
