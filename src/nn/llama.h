@@ -35,7 +35,7 @@
     WEIGHT_NORM("model.norm.weight", PLACE_AFTER, DIM_WIDTH), \
     WEIGHT_LINEAR("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, DIM_WIDTH)
 
-/* The experts' weights and the router's. hf: the name of the part in Hugging Face's files; gate, up and down of each expert, * its number. */
+/* The experts' weights and the router's. hf: the part's name in Hugging Face's files; gate, up and down of each expert, * its number. */
 #define WEIGHT_STACK(name, hf, out, in) { name, hf, PLACE_LAYER, out, in, INIT_NORMAL, 1, 0, 0, 1, 1 }
 #define LLAMA_EXPERTS(hf, gate, up, down) \
     { "mlp.gate.weight", hf ".gate.weight", PLACE_LAYER, DIM_EXPERTS, DIM_WIDTH, INIT_NORMAL, 1, 0, 0, 1, 0 },                            \
