@@ -60,7 +60,8 @@ static double experts(const double *rows)
     counts = ls_input(p, "counts", LS_I32, SIZES(1, OWN));
     gate = ls_grouped_linear(p, x, ls_param(p, "gate", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
     up = ls_grouped_linear(p, x, ls_param(p, "up", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, F, C)), counts);
-    ls_output(p, "y", ls_grouped_linear(p, ls_mul(p, gate, up), ls_param(p, "down", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, C, F)), counts));
+    ls_output(p, "y",
+              ls_grouped_linear(p, ls_mul(p, gate, up), ls_param(p, "down", (ls_init){ LS_INIT_NORMAL, 0.1 }, SIZES(OWN, C, F)), counts));
     TRY(ls_program_compile(p, NULL));
     for (size_t i = 0; i < M * C; i++) data[i] = (float)(i % 7) - 3;
     for (int e = 0; e < OWN; e++) count[e] = (int32_t)rows[e];
@@ -90,11 +91,12 @@ static struct seen look(const struct shared *s)
             load[e] += s->load[r][e];
             out.rows[e / OWN] += s->load[r][e];
         }
-    printf("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert", "rows",
-           "its experts, ms", "waits in a step, ms");
+    printf("%s\n%6s %18s %8s %14s %26s\n", s->hot ? "one expert is everyone's choice" : "as the router chooses", "rank", "rows by expert",
+           "rows", "its experts, ms", "waits in a step, ms");
     for (int r = 0; r < RANKS; r++) {
         out.seconds[r] = experts(load + r * OWN);
-        printf("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r], 1e3 * s->waited[r]);
+        printf("%6d %11.0f %6.0f %8.0f %14.3f %26.3f\n", r, load[r * OWN], load[r * OWN + 1], out.rows[r], 1e3 * out.seconds[r],
+               1e3 * s->waited[r]);
         out.most = fmax(out.most, out.rows[r]);
         out.sum += out.rows[r];
     }

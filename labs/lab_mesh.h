@@ -28,7 +28,8 @@ static inline struct net net_gpt2(size_t layers, size_t heads, size_t time)
 {
     struct net n = { { .architecture = LS_GPT2, .layers = layers, .width = 8 * heads, .heads = heads, .ffn = 32 * heads, .vocab = VOCAB,
                        .max_positions = time, .norm_eps = 1e-5, .init_std = 0.1 },
-                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1, LS_RECOMPUTE_NONE };
+                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1,
+                     LS_RECOMPUTE_NONE };
 
     n.optimizer.clip = 0;
     return n;
@@ -106,7 +107,8 @@ static inline double spread_step(struct spread *s, int step)
 {
     const struct net *n = &s->net;
     size_t begin[2] = { 0, 0 }, end[2] = { n->time, 0 }, batch = net_batch(n), count = 0;
-    int runs = ls_context_slices(s->mesh, n->options.context, n->time, begin, end), first = ls_mesh_index(s->mesh, LS_GROUP_DP) * (int)batch;
+    int runs = ls_context_slices(s->mesh, n->options.context, n->time, begin, end),
+        first = ls_mesh_index(s->mesh, LS_GROUP_DP) * (int)batch;
     int32_t *x = malloc(2 * batch * n->time * sizeof *x), *y = x + batch * n->time;
     ls_comm *data = ls_mesh_comm(s->mesh, LS_GROUP_DATA);
     float tokens = (float)(n->samples * (int)n->time);

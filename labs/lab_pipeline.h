@@ -4,7 +4,9 @@
 
 #include "lab_mesh.h"
 
-struct line_of_stages { struct net net; ls_store *store; ls_mesh *mesh; ls_pipeline_schedule schedule; ls_pipeline *pipeline; double loss; };
+struct line_of_stages {
+    struct net net; ls_store *store; ls_mesh *mesh; ls_pipeline_schedule schedule; ls_pipeline *pipeline; double loss;
+};
 
 static inline ls_status stage_build(void *ctx, ls_program *p, const ls_stage *stage)
 {
@@ -12,7 +14,8 @@ static inline ls_status stage_build(void *ctx, ls_program *p, const ls_stage *st
     const struct net *n = &l->net;
     ls_partition_options o = n->options;
     size_t size[2] = { (size_t)(n->samples / l->schedule.micro), n->time };
-    ls_value x = ls_input(p, "x", LS_I32, 2, size), y = ls_input(p, "y", LS_I32, 2, size), tokens = ls_input(p, "tokens", LS_F32, 1, (size_t[]){ 1 });
+    ls_value x = ls_input(p, "x", LS_I32, 2, size), y = ls_input(p, "y", LS_I32, 2, size),
+             tokens = ls_input(p, "tokens", LS_F32, 1, (size_t[]){ 1 });
     ls_value loss = ls_output(p, "loss", ls_model_loss(p, &n->model, x, y, tokens, LS_NONE));
 
     if (l->schedule.backward) ls_backward(p, loss);

@@ -87,7 +87,8 @@ static void check(const struct shared *s, double message)
             own[1] += s->rank[r].back[to];
         }
         off += own[0] + own[1];
-        unsaid += fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
+        unsaid +=
+            fabs(own[0] + own[1] - s->rank[r].said) + fabs(s->rank[r].messages[0] + s->rank[r].messages[1] - s->rank[r].said_messages);
     }
     snprintf(what, sizeof what, "%s: bytes between ranks that are no neighbours", s->schedule);
     lab_equal(what, 0, astray(s, s->chunks > 1), 0);

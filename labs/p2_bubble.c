@@ -38,7 +38,8 @@ static void bubbles(void)
 {
     double gpipe, one, most = 0;
 
-    printf("share of the time in which nothing is done, F = 1, B = 2\n%4s %4s %12s %12s %12s\n", "P", "M", "(P-1)/(M+P-1)", "gpipe", "1f1b");
+    printf("share of the time in which nothing is done, F = 1, B = 2\n%4s %4s %12s %12s %12s\n", "P", "M", "(P-1)/(M+P-1)", "gpipe",
+           "1f1b");
     for (int P = 2; P <= 8; P *= 2)
         for (int M = 1; M <= 64; M *= 4) {
             double formula = (double)(P - 1) / (M + P - 1), x = bubble("gpipe", P, M, &gpipe), y = bubble("1f1b", P, M, &one);

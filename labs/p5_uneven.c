@@ -70,7 +70,8 @@ static double step(const int *begin, double *dearest)
 
 static void row(const char *name, const int *begin, double dearest, double seconds)
 {
-    printf("%-24s %3d %3d %3d %3d %14.3f %14.1f\n", name, begin[1], begin[2] - begin[1], begin[3] - begin[2], begin[4] - begin[3], dearest, seconds);
+    printf("%-24s %3d %3d %3d %3d %14.3f %14.1f\n", name, begin[1], begin[2] - begin[1], begin[3] - begin[2], begin[4] - begin[3], dearest,
+           seconds);
 }
 
 /* The fastest of all cuts. */

@@ -68,8 +68,9 @@ int main(void)
     lab_equal("forward, all-reduces behind the column-parallel mlp.fc", 0, behind(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
     lab_equal("        behind the row-parallel mlp.proj", 1, behind(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
     lab_equal("        behind q, k, v (column) and attention", 0,
-              behind(&l, LS_FORWARD, "linear", "h.0.attn.q") + behind(&l, LS_FORWARD, "linear", "h.0.attn.k") + behind(&l, LS_FORWARD, "linear", "h.0.attn.v") +
-                  behind(&l, LS_FORWARD, "attention", ""), 0);
+              behind(&l, LS_FORWARD, "linear", "h.0.attn.q") + behind(&l, LS_FORWARD, "linear", "h.0.attn.k") +
+                  behind(&l, LS_FORWARD, "linear", "h.0.attn.v") + behind(&l, LS_FORWARD, "attention", ""),
+              0);
     lab_equal("        behind attn.proj (row)", 1, behind(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
     lab_equal("        in the block, of 6 linears", 2, within(&l, LS_FORWARD), 0);
     lab_equal("backward, behind the row-parallel mlp.proj", 0, behind(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);

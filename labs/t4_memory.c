@@ -87,8 +87,8 @@ int main(void)
     double cut = (double)n - whole(), per_byte[9], previous = INFINITY, left = (cut / T + whole()) / (double)n;
     int fewer = 0, i = 0;
 
-    printf("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients", "optimizer",
-           "activations");
+    printf("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
+           "optimizer", "activations");
     row("one rank", &one);
     row("tp 8", &tensor);
     row("tp 8, sp", &sequence);

@@ -102,8 +102,8 @@ int main(void)
         tensor[k] = layer(T, 0, r) / bsd;
         sequence[k] = layer(T, 1, r) / bsd;
     }
-    printf("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank", "tp 4",
-           "tp 4 with sp");
+    printf("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank",
+           "tp 4", "tp 4 with sp");
     printf("%-32s %10.3f %10.3f %14.3f\n", "everything kept", one[0], tensor[0], sequence[0]);
     printf("%-32s %10.3f %10.3f %14.3f\n\n", "selective recomputation", one[1], tensor[1], sequence[1]);
     lab_below("less memory: tp 4 with sp / tp 4", 1, sequence[0] / tensor[0]);

@@ -74,8 +74,8 @@ static void balance(void)
     size_t part = TOKENS / RANKS, piece = part / 2;
     double sum[2] = { 0 }, most[2] = { 0 }, first = 0;
 
-    printf("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, RANKS, "rank",
-           "in order", "ms", "zigzag", "ms");
+    printf("%d tokens over %d ranks, one head group's attention: operations and ms of a rank\n%6s %14s %10s %14s %10s\n", TOKENS, RANKS,
+           "rank", "in order", "ms", "zigzag", "ms");
     for (size_t r = 0; r < RANKS; r++) {
         struct work order = attend(1, (struct slice[]){ { r * part, (r + 1) * part } });
         struct work zigzag = attend(2, (struct slice[]){ { r * piece, (r + 1) * piece },

@@ -76,8 +76,8 @@ static double beside(void)
     static const size_t heads[][2] = { { 8, 8 }, { 8, 2 }, { 16, 2 } };
     double off = 0;
 
-    printf("kB that a rank sends for a layer, 4 samples of 256 tokens in f32\n%4s %4s %4s %10s %10s %16s %10s %10s %10s\n", "H", "G", "cp", "ring",
-           "backward", "all-to-all", "backward", "formula", "formula");
+    printf("kB that a rank sends for a layer, 4 samples of 256 tokens in f32\n%4s %4s %4s %10s %10s %16s %10s %10s %10s\n", "H", "G", "cp",
+           "ring", "backward", "all-to-all", "backward", "formula", "formula");
     for (int h = 0; h < 3; h++)
         for (int cp = 2; cp <= 8; cp *= 2) {
             double H = (double)heads[h][0], G = (double)heads[h][1], slice = 4.0 * 4 * 256 / cp * SIZE;
@@ -86,8 +86,8 @@ static double beside(void)
             struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_RING);
             struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_ALL_TO_ALL);
 
-            printf("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3, a.forward / 1e3,
-                   a.backward / 1e3, ring / 1e3, exchange / 1e3);
+            printf("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3,
+                   a.forward / 1e3, a.backward / 1e3, ring / 1e3, exchange / 1e3);
             off = fmax(off, fmax(fabs(r.forward - ring), fabs(a.forward - exchange)));
             off = fmax(off, fmax(fabs(r.backward - ring * (2 * cp - 1) / (cp - 1)), fabs(a.backward - exchange)));
         }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The layer check: a file includes its own floor or a lower one, and a vendor's header stands in one named file. Outside
+# The layer check: a file includes its own floor or a lower one, a vendor's header stands in one named file, and no line is longer than
+# 140 columns (tests aside). Outside
 # of src/nn no file names a family of models: what a family has is a fact of its row.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests -name '*.[ch]' | sort | xargs awk '
@@ -20,6 +21,7 @@ FILENAME ~ /^src\// && FILENAME !~ /^src\/nn\// {
     for (line = $0; match(line, /LS_[A-Z0-9_]+/); line = substr(line, RSTART + RLENGTH))
         if (substr(line, RSTART, RLENGTH) in family) { print FILENAME ":" FNR ": names a family of models; ask ls_architecture_family() what it has"; bad = 1 }
 }
+FILENAME !~ /^tests/ && length($0) > 140 { print FILENAME ":" FNR ": " length($0) " columns; 140 are the limit"; bad = 1 }
 /^[ \t]*#[ \t]*include/ {
     line = $0; sub(/^[^<"]*[<"]/, "", line); sub(/[>"].*$/, "", line)
     if (line in vendor && FILENAME != vendor[line]) { print FILENAME ":" FNR ": " line " belongs in " vendor[line] " alone"; bad = 1 }

@@ -94,9 +94,9 @@ ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_v
 /* The output projection's weight [V,C]. */
 ls_value ls_model_head(ls_program *p, const ls_model *m);
 /* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. With experts, each layer's losses of its router (outputs
- * "LAYER.router_loss" where a coefficient is set) are losses of their own, and "LAYER.expert_load" [experts] is how many of this rank's tokens chose
- * each expert, LAYER as in ls_model_layer_name(). Where the program has an input "samples" (f32 [2], see ls_route), it says which
- * samples are padding and how much the micro-batch is of the step; otherwise all are real, and it is the step. */
+ * "LAYER.router_loss" where a coefficient is set) are losses of their own, and "LAYER.expert_load" [experts] is how many of this rank's
+ * tokens chose each expert, LAYER as in ls_model_layer_name(). Where the program has an input "samples" (f32 [2], see ls_route), it says
+ * which samples are padding and how much the micro-batch is of the step; otherwise all are real, and it is the step. */
 ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
                        ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */

@@ -70,14 +70,14 @@ typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
 typedef struct ls_partition_options {
     int        sp;        /* norms, dropout and residual on slices of the sequence over tp */
     ls_context context;   /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
-    int        overlap;   /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
-                           * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
+    int overlap; /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
+                  * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
     ls_stage   stage;     /* of a pipeline; stages 0 or 1: all of the model */
 } ls_partition_options;
 #define LS_PARTITION_DEFAULTS { 0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } }
 
-/* Before ls_program_compile() and ls_data_parallel_mesh(), behind the model. m: the model that was appended (copied). Inputs keep their batch
- * dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers where the model can't be
+/* Before ls_program_compile() and ls_data_parallel_mesh(), behind the model. m: the model that was appended (copied). Inputs keep their
+ * batch dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers where the model can't be
  * cut so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
 /* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */

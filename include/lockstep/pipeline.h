@@ -48,7 +48,8 @@ typedef struct ls_pipeline_schedule {
 const char *ls_pipeline_schedule_name(int i);   /* of the table above; NULL past the last */
 /* LS_EINVAL with the numbers where the schedule does not fit them (chunks, or M that it can't divide). */
 ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out);
-/* A file of lines "rank: F0.0 F0.1 B0.0 W0.0 .."  (kind, chunk, micro-batch), a first line "stages P chunks v micro M order loop|v"; # comments. */
+/* A file of lines "rank: F0.0 F0.1 B0.0 W0.0 .."  (kind, chunk, micro-batch), a first line "stages P chunks v micro M order loop|v"; #
+ * comments. */
 ls_status ls_pipeline_schedule_read(const char *path, ls_pipeline_schedule *out);
 ls_status ls_pipeline_schedule_write(const ls_pipeline_schedule *s, const char *path);
 void      ls_pipeline_schedule_free(ls_pipeline_schedule *s);
@@ -61,7 +62,11 @@ int       ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk)
 
 /* Plays a schedule: seconds of each action by virtual stage, and of a message between neighbours. */
 typedef struct ls_pipeline_times { const double *forward, *backward, *weights; double message; } ls_pipeline_times;  /* [stages*chunks] */
-typedef struct ls_pipeline_played { double seconds; double bubble; /* share of ranks x seconds in which nothing is done */ double **begin; /* [stages][count] */ } ls_pipeline_played;
+typedef struct ls_pipeline_played {
+    double seconds;
+    double bubble;  /* share of ranks x seconds in which nothing is done */
+    double **begin; /* [stages][count] */
+} ls_pipeline_played;
 ls_status ls_pipeline_play(const ls_pipeline_schedule *s, const ls_pipeline_times *t, ls_pipeline_played *out);
 void      ls_pipeline_played_free(const ls_pipeline_schedule *s, ls_pipeline_played *p);
 /* (P-1)/(vM+P-1), or what the table says; NaN where there is no closed form. */

@@ -119,7 +119,11 @@ ls_cost   ls_program_cost(const ls_program *p);
 typedef enum ls_phase {
     LS_PHASE_FORWARD, LS_PHASE_RECOMPUTE, LS_PHASE_INPUT_GRADIENT, LS_PHASE_WEIGHT_GRADIENT, LS_PHASE_OPTIMIZER, LS_PHASE_COMMUNICATE
 } ls_phase;
-typedef enum ls_when { LS_WHEN_ALWAYS, LS_WHEN_LAST, LS_WHEN_NOT_LAST } ls_when;  /* in every micro-batch of a step, in the last alone, in all but it */
+typedef enum ls_when {
+    LS_WHEN_ALWAYS,
+    LS_WHEN_LAST,
+    LS_WHEN_NOT_LAST
+} ls_when; /* in every micro-batch of a step, in the last alone, in all but it */
 typedef enum ls_exchange { LS_EXCHANGE_NONE, LS_EXCHANGE_START, LS_EXCHANGE_WAIT } ls_exchange;
 
 /* One operand as this rank has it. value.id is that of the program, the same in every instruction that touches the value. */

@@ -57,7 +57,10 @@ static size_t section_of(const char *name)
 
 static const char *key_of(const char *name) { return name + (strchr(name, '.') ? section_of(name) + 1 : 0); }
 
-static bool same_section(const char *a, const char *b) { return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0; }
+static bool same_section(const char *a, const char *b)
+{
+    return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0;
+}
 
 /* A row's name that is near, or NULL: its letters differ little, its key has another section, or the key begins with what was written.
  * Of two that are equally near the one in the same section. */
@@ -108,7 +111,8 @@ static const struct option_hint *find_hint(const struct option_table *t, unsigne
 }
 
 /* A value taken for a key, of the same section: of an enumeration one of its values, or what the row's help has a
- * capital letter for: "every" with 3 is recompute.mode=every:3, as that help says "every:K". Returns the row and what its value begins with. */
+ * capital letter for: "every" with 3 is recompute.mode=every:3, as that help says "every:K". Returns the row and what its value begins
+ * with. */
 static const struct option *find_value(const struct option_table *t, unsigned verb, const char *name, const char *value, char out[64])
 {
     const char *key = key_of(name);

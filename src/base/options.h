@@ -118,7 +118,7 @@ const struct option *options_find(const struct option_table *t, const char *name
 bool        options_is(const struct option *row, const void *config, const char *text);
 /* What someone who wrote name (without dashes, maybe without a section) meant, of the rows that a verb reads: "parallel.zero=3" into out.
  * value: what was written for it, or NULL. sure: only where the key or a hint is hit exactly. False when there is nothing. */
-bool      options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
+bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
 const char *options_nearest(const struct option_table *t, const char *name);  /* a row's name, or NULL when none is near */
 
 enum options_part { OPTIONS_ALL, OPTIONS_COMMON, OPTIONS_OTHERS };

@@ -125,7 +125,8 @@ void options_put_row(const struct option_table *t, const struct option *row, str
     text_put(out, "%*sread by", HELP_COLUMN, "");
     put_verbs(t, row, out);
     text_put(out, "\n");
-    if (row->alias) text_put(out, "%*salso accepted as --%s%s\n", HELP_COLUMN, "", row->alias, row->alias_inverts ? ", which means the opposite" : "");
+    if (row->alias)
+        text_put(out, "%*salso accepted as --%s%s\n", HELP_COLUMN, "", row->alias, row->alias_inverts ? ", which means the opposite" : "");
 }
 
 /* Code points that a YAML file may hold as they are. */

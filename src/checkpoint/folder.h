@@ -18,7 +18,8 @@ ls_status folder_sweep(const char *root);
 ls_status folder_publish(const char *tmp, const char *path);
 /* The manifest is sound, every file is there in its size, and those without tensors have their content. out may be NULL. */
 ls_status folder_check(const char *path, struct manifest **out);
-/* *older = the newest checkpoint of a lower step under the same root that folder_check accepts; NULL if there is no such checkpoint. Free with mem_free. */
+/* *older = the newest checkpoint of a lower step under the same root that folder_check accepts; NULL if there is no such checkpoint. Free
+ * with mem_free. */
 ls_status folder_before(const char *path, char **older);
 
 #endif

@@ -21,7 +21,8 @@ ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, siz
 
 /* Elements of what one tensor gives of w: all, or of a stacked one a slice. */
 size_t hf_part_count(const struct model_weight *w);
-/* Elements between w[size] as the store holds it (of a stacked one, the slice) and its place in the tensor hf[hf_size]; `esize` bytes each. */
+/* Elements between w[size] as the store holds it (of a stacked one, the slice) and its place in the tensor hf[hf_size]; `esize` bytes each.
+ */
 void hf_place(void *hf, const void *own, const struct model_weight *w, size_t esize);
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize);
 

@@ -5,10 +5,10 @@
  *              {"__metadata__": {text: text, ...},
  *               "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
  *   8+N ..     the data: little-endian, row-major; a tensor's is [8+N+begin, 8+N+end)
- * The tensors' ranges cover the data without hole or overlap; the values of "__metadata__" are texts (it may be null). What a reader here refuses beyond that: duplicate names,
- * names with control characters, more than LS_DIMS dims, types of less than a byte (F4, F6), a range that is not the shape's product
- * times the element's size. Names are looked up and printed; they never become paths. What we write is padded so that the data begins on a
- * multiple of 8 bytes, has "__metadata__" {"format": "pt"}, and the tensors in the order given.
+ * The tensors' ranges cover the data without hole or overlap; the values of "__metadata__" are texts (it may be null). What a reader here
+ * refuses beyond that: duplicate names, names with control characters, more than LS_DIMS dims, types of less than a byte (F4, F6), a range
+ * that is not the shape's product times the element's size. Names are looked up and printed; they never become paths. What we write is
+ * padded so that the data begins on a multiple of 8 bytes, has "__metadata__" {"format": "pt"}, and the tensors in the order given.
  */
 #ifndef LS_CHECKPOINT_SAFETENSORS_H
 #define LS_CHECKPOINT_SAFETENSORS_H

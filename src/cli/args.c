@@ -218,7 +218,8 @@ static ls_status fail_plain(const char *a, const struct invocation *in)
     char meant[160];
 
     if (c->plain && in->count > c->least)
-        return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[in->count - 1], a, c->plain);
+        return ls_fail(LS_EINVAL, "'%s' and '%s': %s takes one; put both into one file, or leave one out", in->arguments[in->count - 1], a,
+                       c->plain);
     if (c->meant && c->meant(a, meant, sizeof meant)) return ls_fail(LS_EINVAL, "unexpected argument '%s'; did you mean '%s'?", a, meant);
     return ls_fail(LS_EINVAL, "unexpected argument '%s'; usage: lockstep %s %s", a, c->name, c->arguments);
 }
@@ -322,7 +323,8 @@ static ls_status check_text(const struct invocation *in)
         config = file_path("%s/config.yaml", text);
         if (!config) return LS_ENOMEM;
         bool run = file_exists(config);
-        ls_status st = run && use ? ls_fail(LS_EINVAL, "%s is a run's folder, not a text; %s: lockstep %s --config %s", text, use, in->command->name, config)
+        ls_status st = run && use ? ls_fail(LS_EINVAL, "%s is a run's folder, not a text; %s: lockstep %s --config %s", text, use,
+                                            in->command->name, config)
                                   : ls_fail(LS_EINVAL, "%s is a %sfolder, not a text; name a file", text, run ? "run's " : "");
         mem_free(config);
         return st;

@@ -1,8 +1,8 @@
 /* args.h - what a command is called with: flags of its own, options of the table, and plain arguments.
  *
  *   lockstep COMMAND [FLAGS] [--config FILE]... [--section.key=value]... [ARGUMENTS]
- * A flag's value follows it or a '='. -n N is launch.ranks=N. Every command knows -h (short help), --help (all of it), -q, -v; those that read
- * options also --config and --print-config. "--" ends flags. Later wins, except that files come before options.
+ * A flag's value follows it or a '='. -n N is launch.ranks=N. Every command knows -h (short help), --help (all of it), -q, -v; those that
+ * read options also --config and --print-config. "--" ends flags. Later wins, except that files come before options.
  */
 #ifndef LS_CLI_ARGS_H
 #define LS_CLI_ARGS_H
@@ -34,7 +34,7 @@ struct command {
     const char         *summary;    /* one line, no full stop */
     unsigned            verb;       /* whose options of the table; 0: none */
     const char         *plain;      /* option that a plain argument after the first `least` sets, as --OPTION=ARGUMENT would; NULL: none */
-    bool              (*meant)(const char *argument, char *out, size_t room);  /* the flag that one argument too many was meant for; NULL: not known */
+    bool (*meant)(const char *argument, char *out, size_t room); /* the flag that one argument too many was meant for; NULL: not known */
     const char         *n_counts;   /* what -n counts, where that is not ranks alone; NULL */
     bool                dashes;     /* arguments may begin with dashes: `help --zero` */
     const struct flag  *flags;
@@ -42,7 +42,7 @@ struct command {
     const char         *about;      /* paragraphs of the long help, each line with its own line feed; NULL: none */
     const char         *examples;   /* lines, each with its own line feed */
     bool                several;    /* its options make more than one config: checked by the command's check alone */
-    ls_status         (*complete)(struct invocation *in);     /* fills options from what the arguments name, before any check; NULL: nothing to fill */
+    ls_status (*complete)(struct invocation *in); /* fills options from what the arguments name, before any check; NULL: nothing to fill */
     ls_status         (*check)(const struct invocation *in);  /* what is wrong with the usage; NULL: nothing more */
     ls_status         (*run)(struct invocation *in);
     ls_status         (*launch)(struct invocation *in);  /* instead of run, where launch.ranks are to be started: see launching.h;

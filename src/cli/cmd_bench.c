@@ -151,7 +151,8 @@ static void put_table(const struct step *s, const struct result *r)
     printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), step_unit(s));
     if (!isnan(r->peak_flops))
         printf("mfu         %.1f%% of %.0f GFLOP/s (%s); hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
-               r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached", 100 * step_executed_flops(s) / r->seconds / r->peak_flops);
+               r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached",
+               100 * step_executed_flops(s) / r->seconds / r->peak_flops);
     printf("memory      %s by the ledger", text_bytes(size, r->memory.total_peak));
     printf(", %s resident\n", text_bytes(size, machine_peak_rss()));
     for (int i = 0; i < MEM_CATEGORIES; i++)

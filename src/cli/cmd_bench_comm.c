@@ -43,7 +43,8 @@ static const struct flag flags[] = {
     { "nthreads", FLAG_INT, &threads, 1, 65536, "N", "with -g: ranks are N x G, as in nccl-tests [1]" },
     { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "use this algorithm, or \"whole\", the transport's own [chosen by size]" },
     { "choices", FLAG_STRING, &choices_path, 0, 0, "FILE", "choose algorithms by this file, which --tune --write wrote" },
-    { "memory", FLAG_STRING, &memory, 0, 0, "KIND", "where buffers are: comm: in the transport's memory; plain: in the process's own [comm]" },
+    { "memory", FLAG_STRING, &memory, 0, 0, "KIND",
+      "where buffers are: comm: in the transport's memory; plain: in the process's own [comm]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a file of choices" },
     { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the choices to this file" },
@@ -80,24 +81,32 @@ static ls_status complete(struct invocation *in)
     bool short_sizes = step_text || strcmp(min_text, "1KiB") != 0 || strcmp(max_text, "256MiB") != 0;
 
     if (in->earlier_ranks)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " and -n %" PRId64 " are both given: -n sets the ranks, and --iterations the calls that are timed; write "
-                       "-n %" PRId64 " --iterations %" PRId64, in->earlier_ranks, said, MIN(in->earlier_ranks, said), MAX(in->earlier_ranks, said));
+        return ls_fail(LS_EINVAL,
+                       "-n %" PRId64 " and -n %" PRId64
+                       " are both given: -n sets the ranks, and --iterations the calls that are timed; write "
+                       "-n %" PRId64 " --iterations %" PRId64,
+                       in->earlier_ranks, said, MIN(in->earlier_ranks, said), MAX(in->earlier_ranks, said));
     if (threads && !gpus) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs -g, which sets the ranks", args_typed(in, "nthreads"), threads);
     if (gpus && said && !in->short_ranks)
-        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and %s %" PRId64 " both set the ranks; leave one out", said, args_typed(in, "ngpus"), gpus);
+        return ls_fail(LS_EINVAL, "--launch.ranks=%" PRId64 " and %s %" PRId64 " both set the ranks; leave one out", said,
+                       args_typed(in, "ngpus"), gpus);
     if (gpus && said && iterations)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out", said,
-                       args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
+        return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out",
+                       said, args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
     if (gpus && said) iterations = said;
     if (!iterations) iterations = USUAL_ITERATIONS;
     if (gpus && (said || !started))
         in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
     if (!gpus && started && said > 0 && said != in->world.size)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64 ", or add -g 1, with "
-                       "which -n counts iterations as in nccl-tests", said, in->world.size, said);
+        return ls_fail(LS_EINVAL,
+                       "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64 ", or add -g 1, with "
+                       "which -n counts iterations as in nccl-tests",
+                       said, in->world.size, said);
     if (!gpus && short_sizes && said > NCCL_RANKS_MOST && !started)
-        return ls_fail(LS_EINVAL, "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64 ", or -g RANKS, with which -n "
-                       "counts iterations as in nccl-tests", said, said);
+        return ls_fail(LS_EINVAL,
+                       "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64 ", or -g RANKS, with which -n "
+                       "counts iterations as in nccl-tests",
+                       said, said);
     return LS_OK;
 }
 
@@ -109,7 +118,8 @@ static bool meant(const char *argument, char *out, size_t room)
     int64_t n;
 
     if (text_read_int(argument, &n) && n > 0) snprintf(out, room, "-n %" PRId64, n);
-    else if (strcmp(argument, "sendrecv") == 0 || comm_read_op("--op", argument, &op, &redop) == LS_OK) snprintf(out, room, "--op=%s", argument);
+    else if (strcmp(argument, "sendrecv") == 0 || comm_read_op("--op", argument, &op, &redop) == LS_OK)
+        snprintf(out, room, "--op=%s", argument);
     else return false;
     return true;
 }
@@ -134,7 +144,8 @@ static ls_status check_steps(const struct invocation *in, int ranks)
     if (!asked.algorithm) asked.algorithm = algorithm_choose(asked.op, (size_t)count * 4, ranks, false);
     if (!asked.algorithm) return ls_fail(LS_EINVAL, "--print-steps: %s is one message", print_steps);
     if (rank_shown >= ranks) return ls_fail(LS_EINVAL, "--rank %" PRId64 ": there are %d ranks, numbered from 0", rank_shown, ranks);
-    if (root >= ranks) return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %d ranks, numbered from 0", args_typed(in, "root"), root, ranks);
+    if (root >= ranks)
+        return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %d ranks, numbered from 0", args_typed(in, "root"), root, ranks);
     return LS_OK;
 }
 
@@ -163,7 +174,8 @@ static ls_status check_reduction(const struct invocation *in, int64_t ranks)
         return ls_fail(LS_EINVAL, "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 "
                        "ranks", op, ranks);
     if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
-    if (root >= ranks && ranks > 1) return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
+    if (root >= ranks && ranks > 1)
+        return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
     return LS_OK;
 }
 
@@ -184,7 +196,8 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
         return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
     bool half = asked.type == LS_BF16 || asked.type == LS_F16;
     if (half && sums() && asked.algorithm && !asked.algorithm->half)
-        return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name, type_name, type);
+        return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name,
+                       type_name, type);
     if (ranks < 2)
         return ls_fail(LS_EINVAL, "one rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm -n 2");
     return LS_OK;
@@ -354,7 +367,8 @@ static ls_status launch_comm(struct invocation *in) { return print_steps ? run_c
 const struct command command_bench_comm = {
     .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",
     .verb = VERB_BENCH_COMM, .flags = flags, .aliases = aliases, .complete = complete,
-    .meant = meant, .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)", .check = check_comm, .run = run_comm, .launch = launch_comm,
+    .meant = meant, .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)", .check = check_comm,
+    .run = run_comm, .launch = launch_comm,
     .examples =
         "  lockstep bench comm -n 4\n"
         "  lockstep bench comm -g 4 -b 8 -e 128M -f 2 -n 50 -w 5 -c 1 -o sum -d float      as nccl-tests' all_reduce_perf\n"

@@ -46,7 +46,8 @@ static ls_status root_of(const char *where, char **out)
     }
     mem_free(inside);
     if (!file_is_folder(where))
-        return ls_fail(LS_EIO, file_exists(where) ? "%s is a file; name the folder of a run or of its checkpoints" : "%s: no such folder", where);
+        return ls_fail(LS_EIO, file_exists(where) ? "%s is a file; name the folder of a run or of its checkpoints" : "%s: no such folder",
+                       where);
     *out = mem_strdup(where);
     return *out ? LS_OK : LS_ENOMEM;
 }
@@ -152,8 +153,10 @@ static void put_table(const struct entry *list, size_t n)
 
         snprintf(ranks, sizeof ranks, "%" PRId64, e->ranks);
         printf("%10" PRIu64 "  %-20s  %9s  %8s  %8s  %5s  %-8s  %s\n", e->step, stamp_of(e, stamp),
-               e->damage[0] ? "-" : text_bytes(size, e->bytes),
-               loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-", e->damage[0] ? "DAMAGED" : verify ? "verified" : "complete",
+               e->damage[0] ? "-" : text_bytes(size, e->bytes), loss_text(e->loss, a), loss_text(e->val_loss, b), e->ranks ? ranks : "-",
+               e->damage[0] ? "DAMAGED"
+               : verify     ? "verified"
+                            : "complete",
                e->layout[0] ? e->layout : "-");
         if (e->damage[0]) printf("%12s%s\n", "", e->damage);
     }

@@ -83,7 +83,8 @@ static ls_status put_people(const struct doctor *d)
         text_put(&out, "\n");
     }
     if (d->n == 0 && !over && d->ranks == 1) text_put(&out, "the run is not over\n");
-    else if (d->n == 0 && !over && !stopped) text_put(&out, "no rank is missing from a call; %d of %d ranks are running\n", count_running(d), d->ranks);
+    else if (d->n == 0 && !over && !stopped)
+        text_put(&out, "no rank is missing from a call; %d of %d ranks are running\n", count_running(d), d->ranks);
     ls_status st = text_status(&out);
     if (st == LS_OK) printf("\n%s", out.data);
     text_free(&out);

@@ -36,7 +36,8 @@ static char *found_path;  /* of the weights; kept until the process ends */
 
 static ls_status find_step(const char *run, char **out)
 {
-    char *inside = file_path("%s/checkpoints/step_%08" PRId64, run, step_wanted), *beside = file_path("%s/step_%08" PRId64, run, step_wanted);
+    char *inside = file_path("%s/checkpoints/step_%08" PRId64, run, step_wanted),
+         *beside = file_path("%s/step_%08" PRId64, run, step_wanted);
     ls_status st = inside && beside ? LS_OK : LS_ENOMEM;
 
     if (st == LS_OK && !file_is_folder(inside) && !file_is_folder(beside))
@@ -67,7 +68,8 @@ static bool given(const struct invocation *in, const char *name) { return strcmp
 /* Other data than the run's is evaluated as a whole, unless a part is asked for. */
 static ls_status inherit(struct invocation *in, const struct options *run)
 {
-    static const char *const of_data[] = { "data.text", "data.field", "data.tokens", "data.format", "data.val_fraction", "train.eval_batches" };
+    static const char *const of_data[] = { "data.text",   "data.field",        "data.tokens",
+                                           "data.format", "data.val_fraction", "train.eval_batches" };
     bool other = given(in, "data.text") || given(in, "data.tokens"), tokens = given(in, "data.tokens");
 
     for (int i = 0; inherited[i]; i++) {
@@ -130,8 +132,10 @@ static ls_status check(const struct invocation *in)
                        model.max_positions, model.max_positions);
     if (!image) LS_TRY(config_check_layout(c, &model));
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
-        return ls_fail(LS_EINVAL, "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
-                       "shards the parameters, or 0", c->parallel.zero);
+        return ls_fail(LS_EINVAL,
+                       "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
+                       "shards the parameters, or 0",
+                       c->parallel.zero);
     if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
     return ls_fail(LS_EINVAL, "%s does not say what it was trained on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);

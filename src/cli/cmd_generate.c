@@ -16,7 +16,8 @@ static double temperature = 0.8, top_p = 0.95;
 static const struct flag flags[] = {
     { "prompt", FLAG_STRING, &prompt, 0, 0, "TEXT", "text to continue" },
     { "ids", FLAG_STRING, &id_list, 0, 0, "1,2,3", "the same, as token ids" },
-    { "tokens", FLAG_INT, &count, -1, 1e9, "N", "number of tokens to generate at most; -1: 200, or as many as the model has positions for [-1]" },
+    { "tokens", FLAG_INT, &count, -1, 1e9, "N",
+      "number of tokens to generate at most; -1: 200, or as many as the model has positions for [-1]" },
     { "temperature", FLAG_REAL, &temperature, 0, 100, "X",
       "sampling temperature; 0: always the likeliest token; 1: the model's own probabilities [0.8]" },
     { "top-k", FLAG_INT, &top_k, 0, 1e9, "K", "sample from the K likeliest tokens; 0: from all [0]" },

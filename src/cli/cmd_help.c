@@ -272,8 +272,9 @@ static const char ranks_page[] =
 
 static ls_status put_faults(void)
 {
-    printf("--debug.fault=NAME injects a mistake of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
-           "find it. In layouts where it would change nothing it is refused.\n\n");
+    printf(
+        "--debug.fault=NAME injects a mistake of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
+        "find it. In layouts where it would change nothing it is refused.\n\n");
     if (!faults_built()) return puts("This lockstep was built without them (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
     for (int f = FAULT_NONE + 1; f < FAULTS; f++) printf("%-16s %s\n", fault_name((enum fault)f), fault_what((enum fault)f));
     return LS_OK;
@@ -391,7 +392,8 @@ static bool put_flags(const char *name)
     for (int i = 0; commands[i]; i++)
         for (const struct flag *f = commands[i]->flags; f && f->name; f++) {
             if (strcmp(f->name, name) != 0) continue;
-            printf("  lockstep %s --%s%s%s\n%30s%s\n", commands[i]->name, name, f->metavar ? " " : "", f->metavar ? f->metavar : "", "", f->help);
+            printf("  lockstep %s --%s%s%s\n%30s%s\n", commands[i]->name, name, f->metavar ? " " : "", f->metavar ? f->metavar : "", "",
+                   f->help);
             any = true;
         }
     return any;
@@ -411,8 +413,8 @@ static ls_status put_dashed(const char *word)
     meant[sure ? strcspn(meant, "=") : 0] = '\0';
     if (sure && (row = options_find(t, meant))) return put_option(row);
     const char *near = options_nearest(t, name);
-    return ls_fail(LS_EINVAL, "unknown option '--%s'; %s%s%s", name, near ? "did you mean '--" : "see 'lockstep help options'", near ? near : "",
-                   near ? "'?" : "");
+    return ls_fail(LS_EINVAL, "unknown option '--%s'; %s%s%s", name, near ? "did you mean '--" : "see 'lockstep help options'",
+                   near ? near : "", near ? "'?" : "");
 }
 
 static ls_status run(struct invocation *in)
@@ -430,7 +432,11 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_help = {
-    .name = "help", .arguments = "[TOPIC]", .most = 2, .summary = "pages about options, models, data, runs, exit codes; or whatever mentions a word",
+    .name = "help", .arguments = "[TOPIC]", .most = 2,
+    .summary = "pages about options, models, data, runs, exit codes; or whatever mentions a word",
     .flags = flags, .dashes = true, .check = check, .run = run,
-    .examples = "  lockstep help\n  lockstep help models\n  lockstep help fsdp                   whatever mentions it: pages, commands, flags, options\n  lockstep help --model.heads          an option\n  lockstep help bench train\n",
+    .examples = "  lockstep help\n  lockstep help models\n"
+                "  lockstep help fsdp                   whatever mentions it: pages, commands, flags, options\n"
+                "  lockstep help --model.heads          an option\n"
+                "  lockstep help bench train\n",
 };

@@ -164,7 +164,9 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     bool given[2];
     int64_t global[2], both;
 
-    if (against) return sides[1] ? ls_fail(LS_EINVAL, "--b and --against are both given; --a is compared with one of them") : open_side(in, 0, &s[0]);
+    if (against)
+        return sides[1] ? ls_fail(LS_EINVAL, "--b and --against are both given; --a is compared with one of them")
+                        : open_side(in, 0, &s[0]);
     for (int i = 0; i < 2; i++) {
         LS_TRY(open_side(in, i, &s[i]));
         given[i] = is_given(&s[i], "train.global_batch");
@@ -308,7 +310,8 @@ static ls_status check(const struct invocation *in)
     if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint needs --b, which resumes from it");
     if (own.save || own.load || own.follow)
         return ls_fail(LS_EINVAL, "--%s applies only to --write", own.save ? "save" : own.load ? "load" : "follow");
-    if (checkpoint && steps < 2) return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step after the --checkpoint; use 2 or more", steps);
+    if (checkpoint && steps < 2)
+        return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step after the --checkpoint; use 2 or more", steps);
     if (in->world.launcher != LAUNCHER_NONE)
         return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
                        launcher_name(in->world.launcher));

@@ -196,7 +196,8 @@ static void put_wire(const struct step *s)
     for (int op = 0; op < LS_COLLECTIVES; op++) {
         size_t calls, bytes = step_comm_bytes(s, (ls_collective)op, &calls);
 
-        if (calls) printf("  %-14s%12s  %14zu  in %zu calls\n", ls_collective_name((ls_collective)op), text_bytes(size, bytes), bytes, calls);
+        if (calls)
+            printf("  %-14s%12s  %14zu  in %zu calls\n", ls_collective_name((ls_collective)op), text_bytes(size, bytes), bytes, calls);
     }
 }
 
@@ -240,7 +241,9 @@ static void put_table(const struct picture *p)
     rows_of(&p->bytes.cost, rows);
     if (s->image)
         printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
-    else printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", ls_architecture_title(m->architecture), m->layers, m->width, m->vocab);
+    else
+        printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", ls_architecture_title(m->architecture), m->layers, m->width,
+               m->vocab);
     printf("%s parameters, %s\n", text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
     printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64
@@ -354,7 +357,8 @@ static ls_status check(const struct invocation *in)
 }
 
 const struct command command_plan = {
-    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "print the memory, work and communication of a training step without running it",
+    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text",
+    .summary = "print the memory, work and communication of a training step without running it",
     .verb = VERB_PLAN, .flags = flags, .check = check, .run = run,
     .about =
         "A text is read and encoded as train does it, so that its tokens count; without one, or with a token file, nothing is read.\n",

@@ -115,7 +115,8 @@ static ls_status launch(struct invocation *in)
 static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
 
 const struct command command_train = {
-    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text", .summary = "train a model on a text or on tokens, or resume a run",
+    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text",
+    .summary = "train a model on a text or on tokens, or resume a run",
     .verb = VERB_TRAIN, .flags = flags, .check = check, .run = run, .launch = launch,
     .examples =
         "  lockstep train book.txt                                          the same as --data.text=book.txt\n"

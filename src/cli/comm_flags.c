@@ -45,8 +45,8 @@ ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls
     for (size_t i = 0; i < COUNT_OF(absent) && redop; i++)
         if (strcmp(name, absent[i]) == 0)
             return ls_fail(LS_EINVAL, "%s: '%s' is not measured here; use sum, avg or max, one at a time", flag, name);
-    return ls_fail(LS_EINVAL, "%s: there is no operation '%s'; write all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag, name,
-                   redop ? " or sendrecv, or a reduction: sum, avg, max" : " or barrier");
+    return ls_fail(LS_EINVAL, "%s: there is no operation '%s'; write all_reduce, all_gather, reduce_scatter, broadcast, all_to_all%s", flag,
+                   name, redop ? " or sendrecv, or a reduction: sum, avg, max" : " or barrier");
 }
 
 /* 128M as nccl-tests takes it, in powers of 1024; 64KiB and 64KB as everywhere here. */

@@ -52,8 +52,8 @@ static void put_flag(const struct command *c, const struct flag *f)
     while (a && a->of && strcmp(a->of, f->name) != 0) a++;
     bool has = a && a->of;
     if (has && a->letter) snprintf(letter, sizeof letter, "-%c, ", a->letter);
-    snprintf(left, sizeof left, "%s--%s%s%s%s%s", letter, f->name, has && a->name ? ", --" : "", has && a->name ? a->name : "", f->metavar ? " " : "",
-             f->metavar ? f->metavar : "");
+    snprintf(left, sizeof left, "%s--%s%s%s%s%s", letter, f->name, has && a->name ? ", --" : "", has && a->name ? a->name : "",
+             f->metavar ? " " : "", f->metavar ? f->metavar : "");
     printf("  %-*s  %s\n", COLUMN - 4, left, f->help);
 }
 

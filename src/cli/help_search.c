@@ -106,7 +106,8 @@ static void search_options(struct search *s)
     char left[96];
 
     for (size_t i = 0; i < t->count; i++) {
-        if (!find_any(s, t->rows[i].name) && !find_any(s, t->rows[i].help) && !(t->rows[i].choices && find_any(s, t->rows[i].choices))) continue;
+        if (!find_any(s, t->rows[i].name) && !find_any(s, t->rows[i].help) && !(t->rows[i].choices && find_any(s, t->rows[i].choices)))
+            continue;
         snprintf(left, sizeof left, "--%s", t->rows[i].name);
         put(s, left, t->rows[i].help);
     }

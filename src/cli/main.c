@@ -21,9 +21,10 @@ extern const struct command command_train, command_plan, command_bench_train, co
     command_ckpt_list, command_version, command_eval;
 
 const struct command *const commands[] = {
-    &command_train, &command_plan, &command_parity, &command_doctor, &command_generate, &command_eval, &command_bench_train,
-    &command_bench_gemm, &command_bench_comm, &command_data_prepare, &command_data_inspect, &command_ckpt_list,
-    &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export, &command_ckpt_import, &command_help, &command_completion, &command_version, NULL,
+    &command_train,        &command_plan,        &command_parity,       &command_doctor,      &command_generate,
+    &command_eval,         &command_bench_train, &command_bench_gemm,   &command_bench_comm,  &command_data_prepare,
+    &command_data_inspect, &command_ckpt_list,   &command_ckpt_inspect, &command_ckpt_verify, &command_ckpt_export,
+    &command_ckpt_import,  &command_help,        &command_completion,   &command_version,     NULL,
 };
 
 static int fail(const char *name, enum exit_code code)
@@ -42,7 +43,8 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return fail(in->command->name, code);
 }
 
-/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is not a usage error. */
+/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is not a usage error.
+ */
 static enum exit_code exit_code_of(ls_status st, bool usage)
 {
     if (st >= 0) return EXIT_DONE;

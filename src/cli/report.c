@@ -137,7 +137,8 @@ static void put_skipped(const struct trainer *t)
 {
     if (t->all_skipped == 0) return;
     label("skipped");
-    printf("%" PRIu64 " update%s not finite; the last: %s\n", t->all_skipped, t->all_skipped == 1 ? ", which was" : "s, which were", t->non_finite);
+    printf("%" PRIu64 " update%s not finite; the last: %s\n", t->all_skipped, t->all_skipped == 1 ? ", which was" : "s, which were",
+           t->non_finite);
 }
 
 /* What MFU is a share of: on which processors, when, and whether that was a good moment. */
@@ -155,7 +156,8 @@ static void put_peak(const struct trainer *t, double hfu)
     printf("%s matmuls on %d of %d processors%s, measured %s UTC, %s%s\n", compute_name(t), p->threads, p->processors,
            p->machines ? " of each machine" : "", stamp, p->path[0] ? "cached in " : "not cached: ", p->path[0] ? p->path : p->note);
     if (p->busy > NOTABLE)
-        printf("%*sother processes used %.0f%% of the processors meanwhile; --run.measure_peak=again measures anew\n", LABEL, "", 100 * p->busy);
+        printf("%*sother processes used %.0f%% of the processors meanwhile; --run.measure_peak=again measures anew\n", LABEL, "",
+               100 * p->busy);
     else if (hfu > 1)
         printf("%*smore than the peak was reached: it is out of date; --run.measure_peak=again measures anew\n", LABEL, "");
 }

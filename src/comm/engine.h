@@ -75,7 +75,8 @@ struct ls_work {
     bool        begun, whole;
     uint64_t    call, bytes;             /* number in the ring of calls; payload that left this rank */
     double      queued, started, finished, exposed;  /* base_now(); exposed: a sum */
-    double      moved, looked, judged;   /* last sign of life; when the peers and the graph of waits were last looked at for the reason of its absence */
+    double moved, looked,
+        judged; /* last sign of life; when the peers and the graph of waits were last looked at for the reason of its absence */
     struct cached_list *list;
     int         step;
     bool        step_begun;

@@ -108,8 +108,8 @@ static ls_status find(const struct transport **out)
     for (size_t which = 0; which < COUNT_OF(names); which++)
         if ((wanted < 0 || (int)which == wanted) && mpi_module_find(which, path, sizeof path)) return load(path, out);
     find_folders(folders);
-    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*", folders[0].path,
-                   folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
+    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*",
+                   folders[0].path, folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
                    strcmp(folders[0].path, folders[2].path) ? folders[3].path : "");
 }
 

@@ -56,8 +56,8 @@ static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint
         LS_TRY(wait_idle(s, 0.01));
         if (rank_left(s, rank)) return wait_left(s, rank);
         if (base_now() >= deadline)
-            return ls_fail(LS_ETIMEOUT, "rank %d %shas not opened the comm within %g s", rank, rank_stopped(s, rank) ? "was stopped, and " : "",
-                           s->timeout);
+            return ls_fail(LS_ETIMEOUT, "rank %d %shas not opened the comm within %g s", rank,
+                           rank_stopped(s, rank) ? "was stopped, and " : "", s->timeout);
     }
     wait_moved(s);
     return LS_OK;

@@ -91,7 +91,8 @@ static const unsigned char *own(const struct link *l, const struct request *r, i
 {
     size_t e = ls_dtype_bytes(r->type), at = 0;
 
-    if (r->signature.op == LS_COLLECTIVE_ALL_TO_ALL || r->signature.op == LS_COLLECTIVE_REDUCE_SCATTER) at = move_border(r->at, r->count, i);
+    if (r->signature.op == LS_COLLECTIVE_ALL_TO_ALL || r->signature.op == LS_COLLECTIVE_REDUCE_SCATTER)
+        at = move_border(r->at, r->count, i);
     return (const unsigned char *)move_source(r) + (at + (size_t)k * l->now.piece) * e;
 }
 
@@ -148,7 +149,8 @@ static size_t take_block(struct link *l, const struct request *r, uint64_t k, ui
     size_t e = ls_dtype_bytes(r->type), len = piece_of(&l->now, move_border(r->at, r->count, me + 1) - move_border(r->at, r->count, me), k);
 
     for (int j = 0; j < l->base.n; j++) l->term[j] = j == me ? own(l, r, me, k) : sent(l, r, j, me, k, p);
-    if (len) reduce_many((unsigned char *)r->recv + (size_t)k * l->now.piece * e, l->term, l->base.n, len, r->type, r->redop, divide_by(l, r));
+    if (len)
+        reduce_many((unsigned char *)r->recv + (size_t)k * l->now.piece * e, l->term, l->base.n, len, r->type, r->redop, divide_by(l, r));
     return len * e * (size_t)l->base.n;
 }
 

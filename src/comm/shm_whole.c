@@ -43,7 +43,8 @@ static size_t bytes_sent(const struct link *l, const struct request *r)
     size_t e = ls_dtype_bytes(r->type), n = (size_t)l->base.n;
 
     switch (r->signature.op) {
-    case LS_COLLECTIVE_ALL_GATHER:     return e * (move_border(r->at, r->count, l->base.rank + 1) - move_border(r->at, r->count, l->base.rank));
+    case LS_COLLECTIVE_ALL_GATHER:
+        return e * (move_border(r->at, r->count, l->base.rank + 1) - move_border(r->at, r->count, l->base.rank));
     case LS_COLLECTIVE_REDUCE_SCATTER:
     case LS_COLLECTIVE_ALL_TO_ALL:     return e * move_border(r->at, r->count, (int)n);
     case LS_COLLECTIVE_BROADCAST:      return l->base.rank == r->root ? e * r->count : 0;

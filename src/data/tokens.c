@@ -112,7 +112,8 @@ ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t co
 {
     size_t need, size = token_type_bytes(b->type);
 
-    if (!size_add(b->count, count, &need) || !size_mul(need, size, &need)) return ls_fail(LS_ENOMEM, "out of memory: %zu more tokens", count);
+    if (!size_add(b->count, count, &need) || !size_mul(need, size, &need))
+        return ls_fail(LS_ENOMEM, "out of memory: %zu more tokens", count);
     if (need > b->bytes) LS_TRY(resize_buffer(b, MAX(need, b->bytes + b->bytes / 8 + GROW_LEAST)));
     if (b->type == TOKEN_I32 && count > 0) memcpy((int32_t *)b->at + b->count, ids, count * sizeof *ids);
     for (size_t i = 0; b->type == TOKEN_U16 && i < count; i++) ((uint16_t *)b->at)[b->count + i] = (uint16_t)ids[i];

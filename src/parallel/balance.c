@@ -49,7 +49,8 @@ static void even(struct cut *c, double most)
             double best = INFINITY;
 
             for (int i = k - 1; i < j; i++) {
-                double cost = stage_cost(c, k, i, j), share = most > 0 ? cost / most : 0, squares = c->squares[cell(c, k - 1, i)] + share * share;
+                double cost = stage_cost(c, k, i, j), share = most > 0 ? cost / most : 0,
+                       squares = c->squares[cell(c, k - 1, i)] + share * share;
 
                 if (cost > most || squares >= best) continue;
                 best = squares;
@@ -62,8 +63,9 @@ static void even(struct cut *c, double most)
 static ls_status costs_check(int blocks, const double *cost, double before, double behind, int stages)
 {
     if (stages < 1) return ls_fail(LS_EINVAL, "balance: %d stages: at least 1", stages);
-    if (blocks < stages) return ls_fail(LS_EINVAL, "balance: %d blocks over %d stages: every stage needs a block, so at most %d stages", blocks,
-                                        stages, blocks);
+    if (blocks < stages)
+        return ls_fail(LS_EINVAL, "balance: %d blocks over %d stages: every stage needs a block, so at most %d stages", blocks, stages,
+                       blocks);
     for (int i = 0; i < blocks; i++)
         if (!(cost[i] >= 0) || isinf(cost[i])) return ls_fail(LS_EINVAL, "balance: block %d costs %g: a number from 0 on", i, cost[i]);
     if (!(before >= 0) || isinf(before) || !(behind >= 0) || isinf(behind))

@@ -59,9 +59,10 @@ static ls_status put_head(struct text *t, const struct page *g, double width, do
     draw_title(&title, g->s);
     ls_status st = text_status(&title);
     if (st < 0) goto free_title;
-    text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-             "font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n", width, height, width,
-             height);
+    text_put(t,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
+             "font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
+             width, height, width, height);
     text_put(t, "<text x=\"16\" y=\"32\" font-size=\"18\" font-weight=\"bold\" fill=\"#1a1a1a\">");
     put_escaped(t, title.data);
     text_put(t, "</text>\n<text x=\"%.0f\" y=\"32\" font-size=\"18\" text-anchor=\"end\" fill=\"#1a1a1a\">", width - 16);
@@ -117,8 +118,8 @@ static void put_rank(struct text *t, const struct page *g, int rank)
     }
     text_put(t, "<rect x=\"%d\" y=\"%.0f\" width=\"%.0f\" height=\"%d\" fill=\"#f1f1f1\"/>\n", LEFT, y + 3, g->wide, BOX);
     for (int i = 0; i < g->s->count[rank]; i++) put_box(t, g, rank, i);
-    text_put(t, "<text x=\"%.0f\" y=\"%.0f\" font-size=\"11\" fill=\"#505050\">%d in flight, sends %d</text>\n", LEFT + g->wide + 10, y + 21,
-             schedule_in_flight(g->s, rank), schedule_messages(g->s, rank));
+    text_put(t, "<text x=\"%.0f\" y=\"%.0f\" font-size=\"11\" fill=\"#505050\">%d in flight, sends %d</text>\n", LEFT + g->wide + 10,
+             y + 21, schedule_in_flight(g->s, rank), schedule_messages(g->s, rank));
 }
 
 /* A swatch for each kind, and one for each chunk of it where there are several; returns where the next begins. */
@@ -141,7 +142,8 @@ static void put_legend(struct text *t, const struct page *g)
 {
     double y = TOP + ROW * g->s->stages + 18, x = put_swatch(t, g, 16, y, LS_ACTION_FORWARD, "forward") + 46;
 
-    if (g->s->backward) x = put_swatch(t, g, x, y, LS_ACTION_BACKWARD, g->s->split ? "backward: the error" : "backward") + (g->s->split ? 110 : 58);
+    if (g->s->backward)
+        x = put_swatch(t, g, x, y, LS_ACTION_BACKWARD, g->s->split ? "backward: the error" : "backward") + (g->s->split ? 110 : 58);
     if (g->s->split) x = put_swatch(t, g, x, y, LS_ACTION_WEIGHTS, "weight gradients") + 92;
     text_put(t, "<rect x=\"%.0f\" y=\"%.0f\" width=\"16\" height=\"14\" fill=\"#f1f1f1\" stroke=\"#d8d8d8\"/>"
              "<text x=\"%.0f\" y=\"%.0f\" font-size=\"12\" fill=\"#1a1a1a\">nothing to do%s</text>\n", x, y, x + 24, y + 11.5,

@@ -61,9 +61,9 @@ static ls_status check_dim(const struct cutter *c, size_t i, const struct sharde
     int n = c->n[row->axis];
 
     if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.whole)
-        return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)",
-                       ls_store_name(c->p->store, i), row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0,
-                       row->dim, piece.whole, count_name(row->counts));
+        return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)", ls_store_name(c->p->store, i),
+                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.whole,
+                       count_name(row->counts));
     if (units < (size_t)n)
         return ls_fail(LS_EINVAL, "partition: '%s' has %zu %s, fewer than the %d ranks of %s", ls_store_name(c->p->store, i), units,
                        count_name(row->counts), n, axis_name(row->axis));

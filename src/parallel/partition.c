@@ -15,8 +15,8 @@ static ls_status check_model(const ls_model *m, const ls_partition_options *o, i
     size_t heads = units / (size_t)tp * per_unit;  /* of the rank that has fewest */
 
     if (m->heads < (size_t)tp || ffn < (size_t)tp || m->vocab < (size_t)tp || (m->shared_ffn && m->shared_ffn < (size_t)tp))
-        return ls_fail(LS_EINVAL, "partition: heads %zu, %s %zu%s, vocab %zu over tp %d; every rank wants one of each at least",
-                       m->heads, m->experts ? "expert_ffn" : "ffn", ffn, m->shared_ffn && m->shared_ffn < (size_t)tp ? " (or the shared one)" : "",
+        return ls_fail(LS_EINVAL, "partition: heads %zu, %s %zu%s, vocab %zu over tp %d; every rank wants one of each at least", m->heads,
+                       m->experts ? "expert_ffn" : "ffn", ffn, m->shared_ffn && m->shared_ffn < (size_t)tp ? " (or the shared one)" : "",
                        m->vocab, tp);
     if (m->experts < (size_t)ep && ep > 1)
         return ls_fail(LS_EINVAL, "partition: %zu experts over ep %d; every rank wants one at least", m->experts, ep);

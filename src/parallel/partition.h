@@ -1,7 +1,7 @@
 /* partition.h - the inside of the partition pass: a forward for one rank becomes this rank's part of it.
  *
- * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by their dims (param_sharding.c), the forward is
- * walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of moves.c), and checked
+ * partition.c reads the order aloud: the stage is cut out (stage.c), parameters get placements by their dims (param_sharding.c), the
+ * forward is walked once and written anew, every instruction by the rule of its op (rules*.c, with the moves of moves.c), and checked
  * (partition_check.c). Over one axis a value is one of
  *
  *     R   the same on all ranks, and so is its gradient
@@ -110,6 +110,7 @@ void     cut_refuse(struct cutter *c, ls_axis a, ls_value v, const char *why);
 
 /* ---- rules in files of their own ---- */
 rule_fn rule_linear, rule_embedding, rule_linear_xent, rule_attention, rule_view;
-rule_fn rule_route, rule_route_rows, rule_route_load, rule_router_loss, rule_rows_spread, rule_rows_collect, rule_grouped_linear;  /* experts.c */
+rule_fn rule_route, rule_route_rows, rule_route_load, rule_router_loss, rule_rows_spread, rule_rows_collect,
+    rule_grouped_linear; /* experts.c */
 
 #endif

@@ -92,7 +92,8 @@ static ls_status together(const struct cutter *c, const struct instruction *i, l
     if (partial >= 0 && (same >= 0 || other >= 0))
         return wrong(c, i, a, i->in[partial], "it stands beside what is none");
     if (same >= 0 && other >= 0 && c->p->values[i->in[same].id].role == LS_ROLE_PARAMETER)
-        return wrong(c, i, a, i->in[same], "its gradient here is an addend of each rank's, and it is not marked so: nobody would add them up");
+        return wrong(c, i, a, i->in[same],
+                     "its gradient here is an addend of each rank's, and it is not marked so: nobody would add them up");
     if (same >= 0 && other >= 0)
         return wrong(c, i, a, i->in[same], "its gradient here is an addend of each rank's; it has to be entered, or the sum is missing");
     return LS_OK;
@@ -187,7 +188,8 @@ static ls_status check_grouped(const struct cutter *c, const struct instruction 
         return makes(c, i, a, CUT);
     }
     if (is_cut_on(c, w, a, 2))
-        return is_cut_on(c, x, a, 1) ? makes(c, i, a, PARTIAL) : wrong(c, i, a, x, "the experts' columns are cut, and it is not cut with them");
+        return is_cut_on(c, x, a, 1) ? makes(c, i, a, PARTIAL)
+                                     : wrong(c, i, a, x, "the experts' columns are cut, and it is not cut with them");
     return check_first(c, i, a, 2);
 }
 

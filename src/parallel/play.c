@@ -96,7 +96,8 @@ static bool rank_walk(struct walk *w, int rank)
 ls_status schedule_walk(const ls_pipeline_schedule *s, const ls_pipeline_times *t, double **begin, double *seconds, int *at)
 {
     size_t cells = 3 * (size_t)(s->stages * s->chunks) * (size_t)s->micro;
-    struct walk w = { s, t, mem_array(MEM_OTHER, cells, sizeof *w.end), mem_array(MEM_OTHER, (size_t)s->stages, sizeof *w.free_at), begin, at };
+    struct walk w = { s,     t, mem_array(MEM_OTHER, cells, sizeof *w.end), mem_array(MEM_OTHER, (size_t)s->stages, sizeof *w.free_at),
+                      begin, at };
     ls_status st = w.end && w.free_at ? LS_OK : LS_ENOMEM;
     double last = 0;
 
@@ -139,8 +140,8 @@ static ls_status times_check(const ls_pipeline_schedule *s, const ls_pipeline_ti
     for (int k = 0; k < 1 + s->backward + s->split; k++)
         for (int stage = 0; stage < s->stages * s->chunks; stage++)
             if (!of[k] || !(of[k][stage] >= 0) || isinf(of[k][stage]))
-                return ls_fail(LS_EINVAL, "schedule %s: seconds of %c on stage %d: a number from 0 on", s->name, schedule_letter((ls_action_kind)k),
-                               stage);
+                return ls_fail(LS_EINVAL, "schedule %s: seconds of %c on stage %d: a number from 0 on", s->name,
+                               schedule_letter((ls_action_kind)k), stage);
     if (!(t->message >= 0) || isinf(t->message)) return ls_fail(LS_EINVAL, "schedule %s: a message takes %g seconds", s->name, t->message);
     return LS_OK;
 }

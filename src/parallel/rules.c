@@ -151,7 +151,8 @@ static void rule_rows(struct cutter *c, struct instruction *i)
     if (!program_ok(c->p))
         return;
     lie_like(c, i->out[0], i->in[0]);
-    rows = value_count(program_value(c->p, i->in[0])) / MAX(program_value(c->p, i->in[0])->size[program_value(c->p, i->in[0])->ndim - 1], 1);
+    rows =
+        value_count(program_value(c->p, i->in[0])) / MAX(program_value(c->p, i->in[0])->size[program_value(c->p, i->in[0])->ndim - 1], 1);
     for (int k = 1; k < i->nout; k++)
         if (i->out[k].id)
             value_resize(c, i->out[k], 0, rows);

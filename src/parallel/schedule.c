@@ -37,8 +37,8 @@ static ls_status sizes(const char *name, int stages, int chunks, int micro)
     if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: at least 1", name, chunks);
     if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches: at least 1", name, micro);
     if ((int64_t)stages * chunks > SCHEDULE_MOST || (int64_t)stages * chunks * micro > SCHEDULE_MOST / 3)
-        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", name, stages, chunks,
-                       micro, SCHEDULE_MOST / 3);
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", name, stages,
+                       chunks, micro, SCHEDULE_MOST / 3);
     return LS_OK;
 }
 

@@ -24,10 +24,11 @@ static ls_status bad(const ls_pipeline_schedule *s, int rank, int i, const char 
 static ls_status sizes(const ls_pipeline_schedule *s)
 {
     if (s->stages < 1 || s->chunks < 1 || s->micro < 1 || !s->count || !s->list)
-        return ls_fail(LS_EINVAL, "schedule %s: %d stages, %d chunks, %d micro-batches: at least 1 each", s->name, s->stages, s->chunks, s->micro);
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages, %d chunks, %d micro-batches: at least 1 each", s->name, s->stages, s->chunks,
+                       s->micro);
     if ((int64_t)s->stages * s->chunks > SCHEDULE_MOST || (int64_t)s->stages * s->chunks * s->micro > SCHEDULE_MOST / 3)
-        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", s->name, s->stages,
-                       s->chunks, s->micro, SCHEDULE_MOST / 3);
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", s->name,
+                       s->stages, s->chunks, s->micro, SCHEDULE_MOST / 3);
     if (s->order == LS_STAGES_V && s->chunks != 2)
         return ls_fail(LS_EINVAL, "schedule %s: stages in a V have 2 chunks a rank, not %d", s->name, s->chunks);
     if (s->split && !s->backward) return ls_fail(LS_EINVAL, "schedule %s: weights without backwards", s->name);
@@ -41,11 +42,11 @@ static ls_status in_range(const ls_pipeline_schedule *s, int rank, int i)
     if ((unsigned)a->kind > LS_ACTION_WEIGHTS)
         return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d: no kind %d", s->name, rank, i, (int)a->kind);
     if (a->chunk < 0 || a->chunk >= s->chunks)
-        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): chunk %d of %d", s->name, rank, i, schedule_letter(a->kind), a->chunk,
-                       a->micro, a->chunk, s->chunks);
+        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): chunk %d of %d", s->name, rank, i, schedule_letter(a->kind),
+                       a->chunk, a->micro, a->chunk, s->chunks);
     if (a->micro < 0 || a->micro >= s->micro)
-        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): micro-batch %d of %d", s->name, rank, i, schedule_letter(a->kind),
-                       a->chunk, a->micro, a->micro, s->micro);
+        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): micro-batch %d of %d", s->name, rank, i,
+                       schedule_letter(a->kind), a->chunk, a->micro, a->micro, s->micro);
     if (a->kind == LS_ACTION_BACKWARD && !s->backward) return bad(s, rank, i, "a schedule of forwards has no backward");
     if (a->kind == LS_ACTION_WEIGHTS && !s->split) return bad(s, rank, i, "weights are not actions of their own in this schedule");
     return LS_OK;
@@ -102,9 +103,10 @@ static ls_status pair_check(const ls_pipeline_schedule *s, int from, int to, ls_
 
         ls_pipeline_rank(s, stage, &chunk);
         if (y->chunk == chunk && y->micro == x->micro) continue;
-        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d) takes a message out of turn: rank %d sends the one for %c%d.%d then "
-                       "(its action %d)", s->name, to, k - 1, schedule_letter(kind), y->chunk, y->micro, from, schedule_letter(kind), chunk,
-                       x->micro, i - 1);
+        return ls_fail(LS_EINVAL,
+                       "schedule %s: rank %d, action %d (%c%d.%d) takes a message out of turn: rank %d sends the one for %c%d.%d then "
+                       "(its action %d)",
+                       s->name, to, k - 1, schedule_letter(kind), y->chunk, y->micro, from, schedule_letter(kind), chunk, x->micro, i - 1);
     }
     return LS_OK;
 }

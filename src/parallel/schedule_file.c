@@ -41,7 +41,8 @@ static ls_status number_after(struct reader *r, const char *key, char **rest, in
 {
     const char *word = strsep(rest, " ");
 
-    if (!word || strcmp(word, key) != 0) return malformed(r, "the first line is \"stages P chunks v micro M order loop|v\"", word ? word : "");
+    if (!word || strcmp(word, key) != 0)
+        return malformed(r, "the first line is \"stages P chunks v micro M order loop|v\"", word ? word : "");
     word = strsep(rest, " ");
     if (!word || !whole_number(word, out) || *out < 1) return malformed(r, "a number from 1 on", word ? word : key);
     return LS_OK;
@@ -166,7 +167,8 @@ ls_status ls_pipeline_schedule_write(const ls_pipeline_schedule *s, const char *
     struct text t = { 0 };
 
     LS_TRY(ls_pipeline_schedule_check(s));
-    text_put(&t, "# %s\nstages %d chunks %d micro %d order %s\n", s->name, s->stages, s->chunks, s->micro, s->order == LS_STAGES_V ? "v" : "loop");
+    text_put(&t, "# %s\nstages %d chunks %d micro %d order %s\n", s->name, s->stages, s->chunks, s->micro,
+             s->order == LS_STAGES_V ? "v" : "loop");
     for (int r = 0; r < s->stages; r++) {
         text_put(&t, "%d:", r);
         for (int i = 0; i < s->count[r]; i++) {

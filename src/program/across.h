@@ -5,7 +5,8 @@
 #include "program/program.h"
 
 /* vocab_xent.c. w: this rank's rows [first, first + v) of the vocabulary of a->whole. Returns the loss, the same on all ranks. */
-ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first, const struct across *a);
+ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first,
+                            const struct across *a);
 void     vocab_xent_lower(ls_program *p, const struct instruction *i);
 void     vocab_xent_grad_lower(ls_program *p, const struct instruction *i);
 

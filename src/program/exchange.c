@@ -99,7 +99,10 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
     if (!program_ok(p) || !declare_kind(p, g, kind, state))
         return LS_NONE;
     group_name(p->store, g, name, sizeof name);
-    snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".", kind == STORE_VALUE ? "" : kind == STORE_GRAD ? "grad" : state);
+    snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
+             kind == STORE_VALUE  ? ""
+             : kind == STORE_GRAD ? "grad"
+                                  : state);
     v = flat_value(p, whole, role[kind], store_type(p->store, (enum store_kind)kind), part ? g->end - g->begin : g->total);
     if (!v.id)
         return LS_NONE;

@@ -199,7 +199,9 @@ static ls_status check_norm(const struct instruction *i)
     double norm;
 
     ls_convert(&norm, LS_F64, i->call->out[0].data, i->call->out[0].dtype, 1);
-    return isfinite(norm) ? LS_OK : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
+    return isfinite(norm)
+               ? LS_OK
+               : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
 }
 
 /* Where gradients become final. */
@@ -212,7 +214,8 @@ static ls_status check_order(ls_program *p, int segments)
     bool reduced = p->ran_last;
 
     if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
-        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is wanted", segments);
+        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is wanted",
+                       segments);
     for (int s = 0; s < SEGMENTS; s++) {
         bool empty = !p->list[s].n;
 

@@ -198,7 +198,8 @@ void gradient_unary(struct gradient *g, const struct instruction *i, ls_value dy
 
 void gradient_relu_squared(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    gradient_give(g, i->in[0], gradient_emit(g, OP_RELU_SQUARED_GRAD, NULL, 2, (ls_value[]){ i->in[0], dy }, "relu_squared_grad", i->in[0]));
+    gradient_give(g, i->in[0],
+                  gradient_emit(g, OP_RELU_SQUARED_GRAD, NULL, 2, (ls_value[]){ i->in[0], dy }, "relu_squared_grad", i->in[0]));
 }
 
 void gradient_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)

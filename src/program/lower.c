@@ -205,7 +205,10 @@ static void exchange(ls_program *p, const struct move *m, ls_collective op, size
     program_exchange_wait(p, &e, in, out);
 }
 
-static size_t piece_size(const struct cut *c, int k, int n) { return cut_at(c->whole, c->grain, k + 1, n) - cut_at(c->whole, c->grain, k, n); }
+static size_t piece_size(const struct cut *c, int k, int n)
+{
+    return cut_at(c->whole, c->grain, k + 1, n) - cut_at(c->whole, c->grain, k, n);
+}
 
 static size_t part(const struct cut *c, int r, int n)
 {

@@ -123,7 +123,8 @@ static bool can_take(const ls_program *p, const struct instruction *i, int k, in
         (out->role != LS_ROLE_ACTIVATION && out->role != LS_ROLE_OUTPUT))
         return false;
     if (root->role != LS_ROLE_ACTIVATION || root->tensor || root->keep || root->last != at || root->bytes != out->bytes ||
-        (root->arena != out->arena && root->arena != ARENA_SLOT) || in->dtype != out->dtype || in->offset || !value_is_contiguous(in) || value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
+        (root->arena != out->arena && root->arena != ARENA_SLOT) || in->dtype != out->dtype || in->offset || !value_is_contiguous(in) ||
+        value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
         return false;
     for (int j = 0; j < i->nin; j++)
         if (j != k && i->in[j].id && p->values[i->in[j].id].root == in->root)

@@ -181,7 +181,8 @@ ls_value ls_rows_spread(ls_program *p, ls_value x, const ls_routing *r)
     a = *program_value(p, x);
     b = *program_value(p, r->rows);
     if (a.ndim != 3 || a.size[0] != b.size[0] || a.size[1] != b.size[1])
-        return program_fail(p, "rows_spread: x is %s, rows are %s; [B,T,C] and [B,T,K] are wanted", value_shape(&a, xs), value_shape(&b, rs));
+        return program_fail(p, "rows_spread: x is %s, rows are %s; [B,T,C] and [B,T,K] are wanted", value_shape(&a, xs),
+                            value_shape(&b, rs));
     y = program_new_value(p, "rows_spread", a.dtype, 2, (size_t[]){ r->size, a.size[2] });
     return program_emit(p, OP_ROWS_SPREAD, NULL, 3, (ls_value[]){ x, r->rows, LS_NONE }, 1, &y);
 }

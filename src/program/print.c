@@ -100,7 +100,8 @@ static void put_freed(struct sink *s, const ls_program *p, const struct instruct
         ls_value x = k < i->nin ? i->in[k] : i->out[k - i->nin];
         const struct value *root = &p->values[p->values[x.id].root];
 
-        if (x.id && (root->role == LS_ROLE_ACTIVATION || root->role == LS_ROLE_COMMUNICATION) && root->last == at && p->values[i->out[0].id].shares != p->values[x.id].root) {
+        if (x.id && (root->role == LS_ROLE_ACTIVATION || root->role == LS_ROLE_COMMUNICATION) && root->last == at &&
+            p->values[i->out[0].id].shares != p->values[x.id].root) {
             if (root->role == LS_ROLE_COMMUNICATION)
                 put(s, "%s %s", lead, root->name);
             else

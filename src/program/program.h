@@ -69,7 +69,8 @@ struct move {
     int      dim, dim2;
     size_t   whole, whole2, grain, grain2;
     int      zigzag;                   /* SLICE and JOIN alone */
-    int      floating;                 /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product in front of it, in n parts */
+    int floating; /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product in front of it, in n
+                     parts */
 };
 /* comm NULL: one rank. back: from the experts to the tokens. */
 struct shuffle { ls_comm *comm; bool back; size_t expected; /* rows of the own tokens */ };
@@ -127,7 +128,7 @@ struct value {
     int          param;                /* store index of a parameter, gradient or optimizer value; else -1 */
     int          group;                /* store group whose flat buffer this is (param -1); else -1 */
     const char  *state;                /* optimizer: which */
-    int          flat;                 /* 1 + the store group whose parameters, or their gradients, stand here in its order for a while; 0: none */
+    int flat; /* 1 + the store group whose parameters, or their gradients, stand here in its order for a while; 0: none */
     bool         flat_gradient;        /* gradients */
     ls_placement place[LS_AXES];       /* all replicated on one rank */
     int          block;                /* 0: none */
@@ -294,7 +295,8 @@ ls_value program_expand(ls_program *p, ls_value x, int dim, int ndim, const size
 /* shuffle.c: there[n,e]; out, which shuffled rows go to. */
 ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts);
 ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, ls_value counts, ls_value there, ls_value out);
-size_t    shuffle_bytes(const ls_program *p, const struct instruction *i);  /* that this rank sends, if experts are loaded evenly and nothing is dropped */
+size_t shuffle_bytes(const ls_program *p,
+                     const struct instruction *i); /* that this rank sends, if experts are loaded evenly and nothing is dropped */
 ls_status shuffle_run(const struct instruction *i);
 /* ops_experts.c: the most rows that the experts of so many samples get. */
 size_t   program_route_rows(size_t samples, size_t tokens, size_t experts, size_t chosen, size_t capacity);

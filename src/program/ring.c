@@ -248,8 +248,9 @@ static struct grads differentiate(struct ring *z, const struct block *b, int s)
     ls_value lse = ls_contiguous(z->p, from_row(z, in[4], 2, b->q0));
     ls_value o = from_row(z, in[3], 1, b->q0), dout = from_row(z, in[5], 1, b->q0);
 
-    program_emit(z->p, OP_ATTENTION_GRAD, &attr, 6, (ls_value[]){ from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), o, lse, dout },
-                 3, (ls_value[]){ g.dq, g.dk, g.dv });
+    program_emit(z->p, OP_ATTENTION_GRAD, &attr, 6,
+                 (ls_value[]){ from_row(z, z->q, 1, b->q0), keys(z, b, s), values(z, b, s), o, lse, dout }, 3,
+                 (ls_value[]){ g.dq, g.dk, g.dv });
     return g;
 }
 
@@ -316,8 +317,8 @@ static bool is_heads(const ls_program *p, ls_value x, const struct value *q)
 {
     const struct value *v = &p->values[x.id];
 
-    return x.id && v->ndim == 4 && v->dtype == q->dtype && v->size[0] == q->size[0] && v->size[1] == q->size[1] && v->size[3] == q->size[3] &&
-           v->size[2] && q->size[2] % v->size[2] == 0 && (v->stride[3] == 1 || v->size[3] == 1);
+    return x.id && v->ndim == 4 && v->dtype == q->dtype && v->size[0] == q->size[0] && v->size[1] == q->size[1] &&
+           v->size[3] == q->size[3] && v->size[2] && q->size[2] % v->size[2] == 0 && (v->stride[3] == 1 || v->size[3] == 1);
 }
 
 ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int causal, const struct across *a)

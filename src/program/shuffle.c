@@ -109,7 +109,8 @@ static ls_status run_rows(const struct shuffle *s, const struct call *c)
 {
     const struct view *out = &c->out[0];
     const int32_t *counts = c->in[1].data, *there = c->in[2].data;
-    size_t E = c->in[1].size[1], own = c->in[2].size[1], C = view_last(out), used = 0, *here = c->scratch, bytes = ls_dtype_bytes(out->dtype);
+    size_t E = c->in[1].size[1], own = c->in[2].size[1], C = view_last(out), used = 0, *here = c->scratch,
+           bytes = ls_dtype_bytes(out->dtype);
     size_t *arrives = here + ranks_of(s);
     int n = ranks_of(s);
 

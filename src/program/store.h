@@ -59,7 +59,7 @@ bool      store_is_here(const ls_store *s, size_t i);
 size_t    store_local_size(const ls_store *s, size_t i, int dim);
 size_t    store_local_begin(const ls_store *s, size_t i, int dim);
 size_t    store_local_count(const ls_store *s, size_t i);                        /* 0 where it is left out */
-ls_placement *store_placement(const ls_store *s, size_t i);                      /* [LS_AXES], all replicated at first; the caller may change it */
+ls_placement *store_placement(const ls_store *s, size_t i); /* [LS_AXES], all replicated at first; the caller may change it */
 /* Where boxes are used: all ranks that share the parameters. ls_store_read() is then collective over it. */
 void      store_set_world(ls_store *s, ls_comm *world);
 ls_comm  *store_world(const ls_store *s);                                        /* NULL: none was set */
@@ -72,7 +72,8 @@ bool      store_speaks(const ls_store *s, size_t i);
  * whole too; *global: where the first of them does. */
 size_t    store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global);
 /* Elements [from, from + n) of the box, all of them held here. */
-ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host, ls_dtype type);
+ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host,
+                          ls_dtype type);
 ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
                            ls_dtype type);
 

@@ -173,7 +173,8 @@ ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, s
     return LS_OK;
 }
 
-ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host, ls_dtype type)
+ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host,
+                          ls_dtype type)
 {
     struct part p;
 

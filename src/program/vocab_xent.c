@@ -104,7 +104,9 @@ static void begin_chunk(struct xent *z, struct chunk *c)
         return;
     if (!p->spread.comm)
         p->spread.comm = z->i->across.comm;
-    c->e = (struct exchange){ .op = LS_COLLECTIVE_ALL_GATHER, .comm = z->i->across.comm, .total = (size_t)z->n * n * 3, .axis = z->i->across.axis };
+    c->e = (struct exchange){
+        .op = LS_COLLECTIVE_ALL_GATHER, .comm = z->i->across.comm, .total = (size_t)z->n * n * 3, .axis = z->i->across.axis
+    };
     program_exchange_start(p, &c->e, c->own, c->all);
 }
 
@@ -184,7 +186,8 @@ void vocab_xent_grad_lower(ls_program *p, const struct instruction *i)
     all_chunks(&z);
 }
 
-ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first, const struct across *a)
+ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first,
+                            const struct across *a)
 {
     const struct value *v;
     struct op_attr attr = { .embedding = { first } };
@@ -198,8 +201,8 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
     w = ls_contiguous(p, w);
     v = program_value(p, x);
     count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
-    if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] || first + program_value(p, w)->size[0] > a->whole ||
-        !targets.id || value_count(program_value(p, targets)) != count)
+    if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] ||
+        first + program_value(p, w)->size[0] > a->whole || !targets.id || value_count(program_value(p, targets)) != count)
         return program_fail(p, "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: w and targets don't fit", first,
                             program_value(p, w)->size[0], a->whole, count);
     exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;

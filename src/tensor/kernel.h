@@ -66,7 +66,9 @@ struct op_attr {
         struct { size_t height, width, stride, padding; } pool;   /* of the window */
         struct { int sigmoid, normalize, by_probability; size_t capacity; int share, shares; } route; /* capacity: tokens of a sample an
                                                                    * expert takes; 0: all. share, shares: of its ROUTE_EXCESS */
-        struct { int share, shares; } route_excess;               /* counts tokens [T*share/shares, T*(share+1)/shares) of a sample; shares 0: all */
+        struct {
+            int share, shares;
+        } route_excess; /* counts tokens [T*share/shares, T*(share+1)/shares) of a sample; shares 0: all */
         struct { int sigmoid; double aux, z; size_t chosen, tokens; } router_loss; /* chosen: K; tokens: of a whole sample, T */
         struct { double filled; } grouped;                        /* share of the M rows that is expected to be in use */
         struct { double eps, momentum; int fixed; } batch;        /* fixed: stats come from BATCH_RECALL */

@@ -10,9 +10,10 @@
 #include <string.h>
 #include "base/base.h"
 
-#define REFERENCE_PARTS(X) \
-    X(ref_product) X(ref_pointwise) X(ref_norm) X(ref_attention) X(ref_loss) X(ref_shape) X(ref_image) X(ref_batch) X(ref_route) X(ref_experts) \
-    X(ref_optim)
+#define REFERENCE_PARTS(X)                                                                                                                 \
+    X(ref_product)                                                                                                                         \
+    X(ref_pointwise) X(ref_norm) X(ref_attention) X(ref_loss) X(ref_shape) X(ref_image) X(ref_batch) X(ref_route) X(ref_experts)           \
+        X(ref_optim)
 
 #define VECTOR_PARTS(X, isa)                                                                            \
     X(pointwise_##isa) X(activation_##isa) X(softmax_##isa) X(layer_norm_##isa) X(rms_norm_##isa)       \

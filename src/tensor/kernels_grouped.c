@@ -36,7 +36,8 @@ static struct matrix transposed(struct matrix m) { return (struct matrix){ m.dat
 static struct product product_of(const struct call *c, size_t expert, size_t begin, size_t count)
 {
     size_t in = view_last(&c->in[0]), w = view_last(&c->in[1]), out = view_last(&c->out[0]);
-    struct matrix a = matrix(&c->in[0], begin, expert, in), b = matrix(&c->in[1], begin, expert, w), y = matrix(&c->out[0], begin, expert, out);
+    struct matrix a = matrix(&c->in[0], begin, expert, in), b = matrix(&c->in[1], begin, expert, w),
+                  y = matrix(&c->out[0], begin, expert, out);
 
     switch (c->op) {
     case OP_GROUPED_LINEAR:    return (struct product){ .m = count, .n = out, .k = in, .a = a, .b = transposed(b), .c = y };

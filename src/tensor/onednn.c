@@ -51,8 +51,11 @@ static bool library_usable(ls_dtype type)
     enum isa its;
 
     pthread_once(&once, library_open);
-    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx) ? ISA_AMX : has(dnnl_cpu_isa_avx512_core_bf16) ? ISA_AVX512_BF16 : has(dnnl_cpu_isa_avx512_core) ? ISA_AVX512
-        : has(dnnl_cpu_isa_avx2) ? ISA_AVX2 : ISA_ANY;
+    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx) ? ISA_AMX
+          : has(dnnl_cpu_isa_avx512_core_bf16)                 ? ISA_AVX512_BF16
+          : has(dnnl_cpu_isa_avx512_core)                      ? ISA_AVX512
+          : has(dnnl_cpu_isa_avx2)                             ? ISA_AVX2
+                                                               : ISA_ANY;
     return engine && its <= isa_best() && (type != LS_BF16 || its >= ISA_AVX512_BF16);
 }
 

@@ -38,7 +38,8 @@ static const struct option rows[] = {
     ENUM(model.tied, "preset", "preset|false|true", STEP, "use the embedding as the output projection, too"),
     INT(model.max_positions, "0", 0, COUNT_MOST, "tokens", STEP, "longest sequence that the model can process"),
     REAL(model.rope_theta, "0", 0, 1e12, "", STEP, "base of the rotary position embedding"),
-    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP, "activation function of the feed-forward layer, in families that "
+    ENUM(model.activation, "preset", "preset|gelu_tanh|gelu|relu_squared", STEP,
+         "activation function of the feed-forward layer, in families that "
          "leave a choice; gelu is the exact one"),
     REAL(model.dropout, "0", 0, 0.99, "", STEP, "share of activations dropped in training, in families with dropout", .off = "0"),
 
@@ -59,7 +60,8 @@ static const struct option rows[] = {
          "each sequence "
          "(independent of the layout), or a micro-batch of all data-parallel ranks (depends on dp and accumulation); preset: sequence"),
     REAL(model.z_loss, "-1", -1, 1e6, "", STEP, "coefficient of the loss that keeps the router's logits small", .off = "0"),
-    REAL(model.router_bias_rate, "-1", -1, 1e6, "", STEP, "update rate of a bias on the scores that balances the load without a loss", .off = "0",
+    REAL(model.router_bias_rate, "-1", -1, 1e6, "", STEP,
+         "update rate of a bias on the scores that balances the load without a loss", .off = "0",
            .alias = "model.balance"),
 
     STRING(data.text, "", T | P | D | E, "UTF-8 text; .jsonl and .ndjson: one JSON object with a document per line; either may be "
@@ -81,7 +83,8 @@ static const struct option rows[] = {
          .off = "0", .common = E),
     BOOL(data.shuffle, "true", T, "take samples in random order, a new one in each epoch", .off = "false"),
 
-    INT(train.steps, "-1", -1, COUNT_MOST, "steps", T | P, "number of optimizer updates; -1: 1000, or as many as train.time_budget has time "
+    INT(train.steps, "-1", -1, COUNT_MOST, "steps", T | P,
+         "number of optimizer updates; -1: 1000, or as many as train.time_budget has time "
         "for", .common = T | P),
     REAL(train.time_budget, "0", 0, 1e9, "seconds", T | P, "time that a run may take, with start-up, evaluations and checkpoints: a trial "
          "before the first step fixes the number of steps, at most train.steps; 0: no limit", .off = "0", .common = T),
@@ -155,9 +158,11 @@ static const struct option rows[] = {
     BYTES(parallel.bucket, "25MiB", STEP, "size of a bucket, whose gradients are reduced together (zero 0 to 2)"),
     BYTES(parallel.first_bucket, "1MiB", STEP, "size of the bucket that is ready first"),
     BOOL(parallel.overlap, "true", STEP, "communicate while computing; false: wait at once", .off = "false"),
-    BOOL(parallel.reshard_after_forward, "true", STEP, "free gathered parameters after forward and gather them again for backward (zero 3); "
+    BOOL(parallel.reshard_after_forward, "true", STEP,
+         "free gathered parameters after forward and gather them again for backward (zero 3); "
          "false: more memory, a third less traffic", .off = "true", .alias = "parallel.keep_gathered", .alias_inverts = true),
-    BOOL(parallel.unsharded_accumulation, "false", STEP, "keep unsharded gradients until the last micro-batch (zero 2, 3): more memory, less "
+    BOOL(parallel.unsharded_accumulation, "false", STEP,
+         "keep unsharded gradients until the last micro-batch (zero 2, 3): more memory, less "
          "traffic", .off = "false",
            .alias = "parallel.accumulate_whole"),
     BOOL(parallel.sync_batch_norm, "true", STEP, "compute the statistics of batch norms over all ranks", .off = "false"),

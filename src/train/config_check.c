@@ -71,20 +71,20 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text" },
         { !documents_are_lines(c->data.text), "data.field", "it applies only to JSON lines (.jsonl, .ndjson) in data.text" },
         { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it applies only to data.tokens" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every",
-          "data.val_fraction=0 leaves nothing to evaluate" },
-        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches",
-          "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate" },
         { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step" },
         { c->model.hf[0] != '\0', "model.preset", "model.hf selects the model" },
-        { !shared, "parallel.zero", alone ? "one rank has no others to shard over" : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over" },
+        { !shared, "parallel.zero",
+          alone ? "one rank has no others to shard over" : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over" },
         { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
         { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
         { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
         { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has the whole sequence" },
-        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks", "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
+        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
+          "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
         { c->parallel.tp <= 1, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over" },
         { alone, "parallel.overlap", "one rank sends nothing" },
         { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
@@ -122,8 +122,10 @@ static ls_status check_tokenizer(const struct config *c)
     const char *name = c->data.tokenizer;
 
     if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
-    return ls_fail(LS_EINVAL, "data.tokenizer: '%s' is not a tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
-                   "folder that exists", name);
+    return ls_fail(LS_EINVAL,
+                   "data.tokenizer: '%s' is not a tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
+                   "folder that exists",
+                   name);
 }
 
 ls_status config_check_data(const struct config *c)
@@ -153,7 +155,8 @@ static ls_status check_lengths(const struct config *c, int64_t steps)
                        " steps: the learning rate would never reach optim.lr; use fewer steps",
                        c->optim.warmup, steps);
     if (c->optim.decay > steps)
-        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps; use fewer", c->optim.decay, steps);
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps; use fewer", c->optim.decay,
+                       steps);
     return LS_OK;
 }
 
@@ -209,7 +212,9 @@ static ls_status check_optimizer(const struct config *c)
         return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
     if (moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
     if (kind == LS_LARS && c->optim.trust_coefficient <= 0)
-        return ls_fail(LS_EINVAL, "optim.trust_coefficient=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual", c->optim.trust_coefficient);
+        return ls_fail(LS_EINVAL,
+                       "optim.trust_coefficient=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual",
+                       c->optim.trust_coefficient);
     return LS_OK;
 }
 
@@ -219,8 +224,10 @@ static ls_status check_non_finite(const struct config *c)
     ls_image_model image;
 
     if (c->train.non_finite != NON_FINITE_SKIP || !config_image(c, &image)) return LS_OK;
-    return ls_fail(LS_EINVAL, "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step "
-                   "added; use train.non_finite=stop", c->model.preset);
+    return ls_fail(LS_EINVAL,
+                   "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step "
+                   "added; use train.non_finite=stop",
+                   c->model.preset);
 }
 
 enum { USUAL_STEPS = 1000 };

@@ -19,14 +19,16 @@ static ls_status check_tensor(const struct config *c, const ls_model *m)
 
     for (size_t i = 0; i < COUNT_OF(cut); i++)
         if (cut[i].n < (size_t)tp)
-            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%" PRId64 ": every rank needs at least one", cut[i].name, cut[i].n, tp);
+            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%" PRId64 ": every rank needs at least one",
+                           cut[i].name, cut[i].n, tp);
     return LS_OK;
 }
 
 static ls_status check_experts(const struct config *c, const ls_model *m)
 {
     if (c->parallel.ep > 1 && m->experts < (size_t)c->parallel.ep)
-        return ls_fail(LS_EINVAL, "model.experts=%zu cannot be spread over parallel.ep=%" PRId64 ": every rank needs at least one", m->experts, c->parallel.ep);
+        return ls_fail(LS_EINVAL, "model.experts=%zu cannot be spread over parallel.ep=%" PRId64 ": every rank needs at least one",
+                       m->experts, c->parallel.ep);
     return LS_OK;
 }
 
@@ -38,14 +40,21 @@ static ls_status check_sequence(const struct config *c, const ls_model *m)
     size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, heads = units / (size_t)tp * (m->heads / units);
 
     if (T < pieces)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, cp, ring ? " with two slices per rank" : "", pieces);
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, cp,
+                       ring ? " with two slices per rank" : "", pieces);
     for (int r = 0; r < cp; r++) least = MIN(least, part_size(T, 1, cp > 1 && ring, r, cp));
     if (c->parallel.sp && least < (size_t)tp)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: every rank "
-                       "needs at least one", T, cp, least, tp);
+        return ls_fail(
+            LS_EINVAL,
+            "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: every rank "
+            "needs at least one",
+            T, cp, least, tp);
     if (cp > 1 && !ring && heads < (size_t)cp)
-        return ls_fail(LS_EINVAL, "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, enough for "
-                       "parallel.cp=%zu; parallel.cp_method=ring has no such limit", cp, m->heads, tp, heads, heads);
+        return ls_fail(
+            LS_EINVAL,
+            "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, enough for "
+            "parallel.cp=%zu; parallel.cp_method=ring has no such limit",
+            cp, m->heads, tp, heads, heads);
     return LS_OK;
 }
 
@@ -56,7 +65,9 @@ static ls_status check_stages(const struct config *c, const ls_model *m)
     bool given;
 
     if (m->layers < (size_t)stages)
-        return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%" PRId64 " * parallel.vpp=%" PRId64 " stages: every stage needs at least one layer",
+        return ls_fail(LS_EINVAL,
+                       "model.layers=%zu in parallel.pp=%" PRId64 " * parallel.vpp=%" PRId64
+                       " stages: every stage needs at least one layer",
                        m->layers, c->parallel.pp, c->parallel.vpp);
     begin = mem_array(MEM_OTHER, (size_t)stages + 1, sizeof *begin);
     if (!begin) return LS_ENOMEM;
@@ -76,11 +87,17 @@ static ls_status check_pipeline(const struct config *c, const ls_model *m)
     bool split = schedule.split;
     ls_pipeline_schedule_free(&schedule);
     if (split && c->parallel.zero >= 2 && !c->parallel.unsharded_accumulation)
-        return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.zero=%" PRId64 ": weight gradients are computed later than input gradients and cannot be "
-                       "sharded in between; use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch", c->parallel.schedule, c->parallel.zero);
+        return ls_fail(
+            LS_EINVAL,
+            "parallel.schedule=%s with parallel.zero=%" PRId64 ": weight gradients are computed later than input gradients and cannot be "
+            "sharded in between; use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
+            c->parallel.schedule, c->parallel.zero);
     if (!c->parallel.reshard_after_forward && c->parallel.zero == 3)
-        return ls_fail(LS_EINVAL, "parallel.reshard_after_forward=false with parallel.pp=%" PRId64 ": several micro-batches are in flight between a forward "
-                       "pass and its backward pass, and each would keep the parameters; leave it out", c->parallel.pp);
+        return ls_fail(LS_EINVAL,
+                       "parallel.reshard_after_forward=false with parallel.pp=%" PRId64
+                       ": several micro-batches are in flight between a forward "
+                       "pass and its backward pass, and each would keep the parameters; leave it out",
+                       c->parallel.pp);
     return LS_OK;
 }
 
@@ -88,8 +105,10 @@ static ls_status check_pipeline(const struct config *c, const ls_model *m)
 static ls_status check_recompute(const struct config *c)
 {
     if (strncmp(c->recompute.mode, "budget:", 7) != 0 || (c->parallel.tp <= 1 && c->parallel.cp <= 1 && c->parallel.ep <= 1)) return LS_OK;
-    return ls_fail(LS_EINVAL, "recompute.mode=%s with parallel.tp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.ep=%" PRId64 ": ranks could choose "
-                   "different blocks; use selective, full or every:K, which are the same on all ranks", c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
+    return ls_fail(LS_EINVAL,
+                   "recompute.mode=%s with parallel.tp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.ep=%" PRId64 ": ranks could choose "
+                   "different blocks; use selective, full or every:K, which are the same on all ranks",
+                   c->recompute.mode, c->parallel.tp, c->parallel.cp, c->parallel.ep);
 }
 
 /* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */

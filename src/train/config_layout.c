@@ -57,8 +57,10 @@ ls_status config_check_ranks(struct config *c)
         return ls_fail(LS_EINVAL, "parallel.dp=%" PRId64 " is not a multiple of parallel.replicate=%" PRId64, c->parallel.dp,
                        c->parallel.replicate);
     if (c->parallel.dp / c->parallel.replicate * c->parallel.cp % c->parallel.ep != 0)
-        return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does not divide parallel.dp / parallel.replicate * parallel.cp = %" PRId64
-                       ", the ranks that the experts are spread over", c->parallel.ep, c->parallel.dp / c->parallel.replicate * c->parallel.cp);
+        return ls_fail(LS_EINVAL,
+                       "parallel.ep=%" PRId64 " does not divide parallel.dp / parallel.replicate * parallel.cp = %" PRId64
+                       ", the ranks that the experts are spread over",
+                       c->parallel.ep, c->parallel.dp / c->parallel.replicate * c->parallel.cp);
     shape = config_mesh(c);
     return ls_mesh_check(&shape, (int)ranks);
 }
@@ -86,7 +88,8 @@ char *config_layout_text(const struct config *c, char *out, size_t room)
     char zero[64], ep[48] = "";
 
     snprintf(zero, sizeof zero, "zero %" PRId64, c->parallel.zero);
-    if (c->parallel.replicate > 1) snprintf(zero, sizeof zero, "zero %" PRId64 ", %" PRId64 " replicas", c->parallel.zero, c->parallel.replicate);
+    if (c->parallel.replicate > 1)
+        snprintf(zero, sizeof zero, "zero %" PRId64 ", %" PRId64 " replicas", c->parallel.zero, c->parallel.replicate);
     if (c->parallel.ep > 1) snprintf(ep, sizeof ep, ", experts over %" PRId64, c->parallel.ep);
     out[0] = '\0';
     put_axis(out, room, "pp", c->parallel.pp, schedule_name(c));
@@ -125,7 +128,8 @@ ls_status config_stages(const struct config *c, size_t layers, int *begin, bool 
 
         if (length < sizeof word) memcpy(word, rest, length);
         if (!text_read_int(word, &count) || count < 1 || count > (int64_t)layers)
-            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", c->parallel.stages, (int)length, rest, layers);
+            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", c->parallel.stages, (int)length,
+                           rest, layers);
         begin[++k] = at += (int)count;
         rest += length + (rest[length] == ',');
     }

@@ -52,7 +52,9 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     for (size_t i = 0; i < COUNT_OF(said) && !has; i++)
         if (said[i].given) return ls_fail(LS_EINVAL, "model.%s does nothing here: the model has no experts", said[i].name);
     if (has && c->model.ffn > 0 && (size_t)c->model.ffn != m->ffn)
-        return ls_fail(LS_EINVAL, "model.ffn does nothing here: every feed-forward layer consists of experts; use model.expert_ffn or model.shared_ffn");
+        return ls_fail(
+            LS_EINVAL,
+            "model.ffn does nothing here: every feed-forward layer consists of experts; use model.expert_ffn or model.shared_ffn");
     if (c->parallel.ep > 1 && !has)
         return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
     if (!has) return LS_OK;
@@ -68,7 +70,8 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     take_real(c->model.z_loss, &m->z_coef);
     take_real(c->model.router_bias_rate, &m->balance);
     if (c->model.aux_loss_scope == SCOPE_MICRO_BATCH && m->aux_coef == 0)
-        return ls_fail(LS_EINVAL, "model.aux_loss_scope does nothing here: model.aux_loss=0 adds no loss; set a coefficient, 0.01 is usual");
+        return ls_fail(LS_EINVAL,
+                       "model.aux_loss_scope does nothing here: model.aux_loss=0 adds no loss; set a coefficient, 0.01 is usual");
     if (c->model.drop == DROP_PROBABILITY && m->capacity == 0)
         return ls_fail(LS_EINVAL, "model.drop does nothing here: model.capacity=0 drops no token; set a capacity, 1.25 is usual");
     return LS_OK;
@@ -142,8 +145,10 @@ static ls_status check_heads(const ls_model *m)
         return ls_fail(LS_EINVAL, "model.heads=%zu is not divisible by model.kv_heads=%zu; use %s", m->heads, kv,
                        divisors_near(near, sizeof near, m->heads, kv));
     if (family->rotary && size % 2)
-        return ls_fail(LS_EINVAL, "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary positions turn pairs of them; use "
-                       "sizes whose ratio is even", m->width, m->heads, size);
+        return ls_fail(LS_EINVAL,
+                       "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary positions turn pairs of them; use "
+                       "sizes whose ratio is even",
+                       m->width, m->heads, size);
     return LS_OK;
 }
 
@@ -154,7 +159,8 @@ static ls_status check_options(const struct config *c, const ls_model *m)
         return ls_fail(LS_EINVAL, "model.dropout=%g does nothing here: %s has no dropout; leave it out", c->model.dropout,
                        ls_architecture_title(m->architecture));
     if (m->experts && m->experts_per_token > m->experts)
-        return ls_fail(LS_EINVAL, "model.experts_per_token=%zu is more than model.experts=%zu; use 1 to %zu", m->experts_per_token, m->experts, m->experts);
+        return ls_fail(LS_EINVAL, "model.experts_per_token=%zu is more than model.experts=%zu; use 1 to %zu", m->experts_per_token,
+                       m->experts, m->experts);
     return LS_OK;
 }
 
@@ -164,7 +170,8 @@ static ls_status take_activation(const struct config *c, ls_model *m)
 
     if (c->model.activation == ACTIVATION_PRESET) return LS_OK;
     if (!ls_architecture_family(m->architecture)->activation)
-        return ls_fail(LS_EINVAL, "model.activation does nothing here: the feed-forward part of %s is SwiGLU", ls_architecture_title(m->architecture));
+        return ls_fail(LS_EINVAL, "model.activation does nothing here: the feed-forward part of %s is SwiGLU",
+                       ls_architecture_title(m->architecture));
     m->activation = activations[c->model.activation];
     return LS_OK;
 }

@@ -123,7 +123,8 @@ static ls_status open_tokenizer(const struct config *c, const char *saved_tokeni
     else if (strcmp(c->data.tokenizer, "bpe") == 0) LS_TRY(learn_tokenizer(c, out));
     else LS_TRY(dataset_tokenizer(c, NULL, 0, out));
     if (!lines || ls_tokenizer_end(*out) >= 0) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s: each document must be followed by an end-of-text token, which this tokenizer does not have", c->data.text);
+    return ls_fail(LS_EINVAL, "%s: each document must be followed by an end-of-text token, which this tokenizer does not have",
+                   c->data.text);
 }
 
 ls_status dataset_encode(const struct config *c, const char *saved_tokenizer, bool end, struct dataset *d, struct documents *found)

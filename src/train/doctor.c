@@ -221,7 +221,8 @@ static ls_status read_launch(const char *run, struct doctor *d)
     if (d->launcher && d->launcher_life == LIFE_RUNNING) LS_TRY(find_starting(d));
     if (d->ranks > 0) return LS_OK;
     if (d->launcher && d->launcher_life == LIFE_RUNNING)
-        return ls_fail(LS_EINVAL, "%s: no rank has started yet; the launcher, process %" PRId64 ", is running: ask again", run, d->launcher);
+        return ls_fail(LS_EINVAL, "%s: no rank has started yet; the launcher, process %" PRId64 ", is running: ask again", run,
+                       d->launcher);
     if (d->launcher && !rings)
         return ls_fail(LS_EINVAL, "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train: they never started; "
                        "see %s/log", run, d->launcher, run);

@@ -44,7 +44,9 @@ static ls_status build_pipeline(struct making *m, const ls_compile_options *comp
 {
     const struct step *s = m->s;
     struct evaluation *e = m->e;
-    ls_pipeline_options o = { .schedule = &e->schedule, .begin = ls_pipeline_begin(s->pipeline), .build = build_stage, .ctx = m, .compile = *compile };
+    ls_pipeline_options o = {
+        .schedule = &e->schedule, .begin = ls_pipeline_begin(s->pipeline), .build = build_stage, .ctx = m, .compile = *compile
+    };
 
     LS_TRY(ls_pipeline_schedule_make(s->schedule.order == LS_STAGES_V ? "forward-v" : "forward", s->schedule.stages,
                                      s->schedule.chunks, (int)turns(e), &e->schedule));
@@ -83,7 +85,8 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
     if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
     e.batches = (e.samples + e.batch - 1) / e.batch;
     ls_status st = allocate(&e, s);
-    if (st == LS_OK) st = feed_open(&s->ranks, (ls_context)c->parallel.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
+    if (st == LS_OK)
+        st = feed_open(&s->ranks, (ls_context)c->parallel.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
     if (st == LS_OK) st = build(c, &e, s, false);
     if (st == LS_OK) *out = e;
     else evaluation_close(&e);

@@ -25,7 +25,8 @@ struct evaluation {
     struct evaluate_watch watch;  /* set by the caller after evaluation_open() */
 };
 
-/* batches: of the step's global size, so that layouts evaluate the same; 0: the whole part. The same samples each time. sampler: not looked at for an image model. */
+/* batches: of the step's global size, so that layouts evaluate the same; 0: the whole part. The same samples each time. sampler: not looked
+ * at for an image model. */
 ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
 /* What an evaluation beside the step will hold, without making it: activations, communication. */
 ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);

@@ -83,7 +83,8 @@ static ls_status agree_on_path(struct evaluating *e)
 {
     bool fits = strlen(e->path) < sizeof e->chosen;
 
-    LS_TRY(ranks_agree(&e->ranks, fits ? LS_OK : ls_fail(LS_EINVAL, "%s: the path is longer than %zu bytes", e->path, sizeof e->chosen - 1)));
+    LS_TRY(
+        ranks_agree(&e->ranks, fits ? LS_OK : ls_fail(LS_EINVAL, "%s: the path is longer than %zu bytes", e->path, sizeof e->chosen - 1)));
     snprintf(e->chosen, sizeof e->chosen, "%s", fits ? e->path : "");
     if (e->ranks.comm) LS_TRY(ls_broadcast(e->ranks.comm, e->chosen, sizeof e->chosen, LS_U8, 0, NULL));
     e->path = e->chosen;

@@ -207,7 +207,8 @@ ls_status generate_room(const struct trained *t, size_t n, size_t *room)
     size_t positions = t->model.max_positions;
 
     if (n >= positions)
-        return ls_fail(LS_EINVAL, "a prompt of %zu tokens leaves no position for another: the model has %zu; shorten the prompt", n, positions);
+        return ls_fail(LS_EINVAL, "a prompt of %zu tokens leaves no position for another: the model has %zu; shorten the prompt", n,
+                       positions);
     *room = positions - n;
     return LS_OK;
 }
@@ -218,8 +219,8 @@ ls_status generate_check(const struct trained *t, size_t n, size_t count)
 
     if (count > 0 || n > t->model.max_positions) LS_TRY(generate_room(t, n, &room));
     if (count > room)
-        return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions; at most %zu more fit", n, count,
-                       t->model.max_positions, room);
+        return ls_fail(LS_EINVAL, "a prompt of %zu tokens and %zu more do not fit the model's %zu positions; at most %zu more fit", n,
+                       count, t->model.max_positions, room);
     return LS_OK;
 }
 

@@ -17,10 +17,9 @@
  *     time               {compute exposed bubble optimizer data other}: where step_seconds went, in seconds; their sum is step_seconds.
  *                        exposed: communication waited for; bubble: a pipeline's wait for other stages; other: the rest
  *     axis               {dp cp tp pp ep: seconds}: exposed communication by the axis of the mesh that it was over; those with ranks
- *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has nothing to do
- *     expert_load        of a model with experts: a list a layer of the tokens of this step that chose each
- *     skipped            true, of a step whose loss or grad_norm is not finite (null then) and train.non_finite=skip
- *     tokens_seen        valid tokens of all steps so far
+ *     bubble             of a pipeline: share of ranks x seconds, from the first forward to the last backward of any, in which a rank has
+ * nothing to do expert_load        of a model with experts: a list a layer of the tokens of this step that chose each skipped true, of a
+ * step whose loss or grad_norm is not finite (null then) and train.non_finite=skip tokens_seen        valid tokens of all steps so far
  *     val_loss           of the evaluation behind this step, where there was one
  *     run                of the first line of every start alone: {"hosts": [...]}, the machine of each rank
  * On several ranks loss, tokens and their rate are of all of them, memory, comm and axis each the largest rank's, step_seconds and time the

@@ -53,7 +53,10 @@ static struct chain language_chain(const ls_model *m, double seq_len, double sam
 
     return (struct chain){ .forward = depth * (attention + mlp) / 2 + 2 * width,
                            .backward = depth * (attention_back + mlp_back) / 2 + vocab + width,
-                           .rounded = depth * (6 + head_norm_rounded(m)) + 2, .terms = samples * seq_len, .targets = samples * seq_len, .classes = vocab,
+                           .rounded = depth * (6 + head_norm_rounded(m)) + 2,
+                           .terms = samples * seq_len,
+                           .targets = samples * seq_len,
+                           .classes = vocab,
                            .uses = m->tied ? 2 : 1 };
 }
 

@@ -361,8 +361,8 @@ static ls_status compare_files(struct comparison *c)
 
     LS_TRY(parity_file_match(a, b));
     if (a->steps != b->steps)
-        return ls_fail(LS_EINVAL, "%s holds %llu steps, %s %llu; give both the same --steps", a->path, (unsigned long long)a->steps, b->path,
-                       (unsigned long long)b->steps);
+        return ls_fail(LS_EINVAL, "%s holds %llu steps, %s %llu; give both the same --steps", a->path, (unsigned long long)a->steps,
+                       b->path, (unsigned long long)b->steps);
     c->step = MAX(a->first, b->first);
     c->result->loaded = c->step > 0;
     c->result->tensors = a->parameters;

@@ -71,8 +71,9 @@ static ls_status check_count(const struct parity_file *f, const struct head *h)
     bool number = h->record == RECORD_LOSS || h->record == RECORD_NORM || h->record == RECORD_COPIES || h->record == RECORD_TAKEN;
     uint64_t expected = number ? 1 : h->record == RECORD_GATES ? h->count : f->parameter[h->parameter].shape.elements;
 
-    return h->count == expected && h->step <= f->steps ? LS_OK : ls_fail(LS_EFORMAT, "%s: a record of step %u has %llu elements, not %llu", f->path,
-                                                  h->step, (unsigned long long)h->count, (unsigned long long)expected);
+    return h->count == expected && h->step <= f->steps ? LS_OK
+                                                       : ls_fail(LS_EFORMAT, "%s: a record of step %u has %llu elements, not %llu", f->path,
+                                                                 h->step, (unsigned long long)h->count, (unsigned long long)expected);
 }
 
 static ls_status find_records(struct parity_file *f)

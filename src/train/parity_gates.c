@@ -1,5 +1,5 @@
-/* parity_gates.c - gates are found and set where the input of a ReLU has its last writer before the ReLU's gradient reads it: in forward, or
- * where recomputation makes it again. A layer is numbered by its gradient's place in backward, which is the same in all layouts.
+/* parity_gates.c - gates are found and set where the input of a ReLU has its last writer before the ReLU's gradient reads it: in forward,
+ * or where recomputation makes it again. A layer is numbered by its gradient's place in backward, which is the same in all layouts.
  */
 #include "train/parity_gates.h"
 

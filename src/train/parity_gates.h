@@ -1,8 +1,8 @@
 /* parity_gates.h - ReLU inputs within rounding of zero.
  *
  * A ReLU whose input is 1e-9 in one layout and -1e-9 in another is right in both, but its sample's gradient flows through it in one and
- * stops in the other: a finite difference made by rounding. So the reference writes down its gates of that kind, and the side that follows it takes
- * their decisions as it takes the weights: such an input is set to the reference's side of zero before backward reads it. Only
+ * stops in the other: a finite difference made by rounding. So the reference writes down its gates of that kind, and the side that follows
+ * it takes their decisions as it takes the weights: such an input is set to the reference's side of zero before backward reads it. Only
  * inputs are set that both sides found within the threshold, and how many there were is reported. A mistake larger than rounding
  * moves inputs beyond the threshold, which are left alone, and shows in the gradients.
  */

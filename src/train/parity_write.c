@@ -48,7 +48,8 @@ static ls_status save(struct side *s)
     ls_train_state state = { .step = 1, .samples = s->step.global, .tokens = s->step.global * s->step.seq_len, .seed = s->step.seed };
 
     if (!s->run->save) return LS_OK;
-    ls_status st = ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, s->step.image ? NULL : &s->step.model, &state, NULL);
+    ls_status st =
+        ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, s->step.image ? NULL : &s->step.model, &state, NULL);
     return st;
 }
 
@@ -64,7 +65,9 @@ static ls_status load(struct side *s, uint64_t *next)
     ls_free(path);
     LS_TRY(st);
     if (state.samples != state.step * s->step.global || state.seed != s->step.seed)
-        return ls_fail(LS_EINVAL, "%s: %" PRIu64 " steps of %" PRIu64 " samples in all, seed %" PRIu64 "; here a step has %zu samples, the seed is %" PRIu64,
+        return ls_fail(LS_EINVAL,
+                       "%s: %" PRIu64 " steps of %" PRIu64 " samples in all, seed %" PRIu64
+                       "; here a step has %zu samples, the seed is %" PRIu64,
                        s->run->load, state.step, state.samples, state.seed, s->step.global, s->step.seed);
     LS_TRY(fault_restored(&s->step.injection, s->step.store));
     *next = state.step;

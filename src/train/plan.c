@@ -256,9 +256,10 @@ static ls_status fail_memory(const struct config *c, const ls_model *model, cons
 
     put_remedies(c, model, n, &remedies);
     if (n->held > most) name = "other", most = n->held;
-    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s", text_bytes(need, n->own.total),
-            text_bytes(have, n->held), text_bytes(room, n->limit), c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free",
-            name, text_bytes(part, most), remedies.data ? remedies.data : "");
+    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s",
+            text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit),
+            c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free", name, text_bytes(part, most),
+            remedies.data ? remedies.data : "");
     text_free(&remedies);
     return LS_ENOMEM;
 }

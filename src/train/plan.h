@@ -36,7 +36,8 @@ size_t plan_room(size_t limit, const struct dataset *data);
 /* What to do where there are no remedies. */
 const char *plan_nothing_fits(size_t limit, const struct dataset *data);
 
-/* Options that make the largest rank fit into `limit` bytes (plan_room()), each plan compiled; those that cost the least time come first. */
+/* Options that make the largest rank fit into `limit` bytes (plan_room()), each plan compiled; those that cost the least time come first.
+ */
 enum { REMEDIES = 4, REMEDY_ROOM = 200 };
 struct remedy { char options[REMEDY_ROOM]; size_t total; int ranks; };  /* ranks: of the layout; more than there are: more machines */
 ls_status plan_remedies(const struct config *c, const ls_model *model, size_t limit, struct remedy out[REMEDIES], int *count);

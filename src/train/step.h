@@ -42,7 +42,7 @@ struct step {
     size_t batch, seq_len, accumulate;  /* B, T, micro-batches of this rank */
     int32_t *tokens, *targets;          /* [accumulate,B,T] of the step that runs next; the caller fills them */
     float   *pixels;                    /* [accumulate,B,C,H,W] instead of tokens */
-    double  *load;                      /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
+    double *load; /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
 };
 
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on

@@ -88,9 +88,11 @@ static void note_comm(struct metrics *m, const ls_comm_count *before)
 /* Exposed seconds so far by axis; below 0: no ranks along it. A comm may serve several groups. */
 static void read_axes(const ls_mesh *mesh, double *out)
 {
-    static const struct { ls_group group; enum metrics_axis axis; } of[] = {
-        { LS_GROUP_TP, METRICS_TP }, { LS_GROUP_CP, METRICS_CP }, { LS_GROUP_PP, METRICS_PP }, { LS_GROUP_PP_BACK, METRICS_PP },
-        { LS_GROUP_ENDS, METRICS_PP }, { LS_GROUP_EP, METRICS_EP }, { LS_GROUP_DATA, METRICS_DP }, { LS_GROUP_DP, METRICS_DP }, { LS_GROUP_SHARD, METRICS_DP },
+    static const struct { ls_group group; enum metrics_axis axis;
+    } of[] = {
+        { LS_GROUP_TP, METRICS_TP },       { LS_GROUP_CP, METRICS_CP },          { LS_GROUP_PP, METRICS_PP },
+        { LS_GROUP_PP_BACK, METRICS_PP },  { LS_GROUP_ENDS, METRICS_PP },        { LS_GROUP_EP, METRICS_EP },
+        { LS_GROUP_DATA, METRICS_DP },     { LS_GROUP_DP, METRICS_DP },          { LS_GROUP_SHARD, METRICS_DP },
         { LS_GROUP_REPLICAS, METRICS_DP }, { LS_GROUP_EXPERT_DATA, METRICS_DP }, { LS_GROUP_EXPERT_SHARD, METRICS_DP },
     };
 
@@ -160,7 +162,8 @@ static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
     if (rank != t->ranks.rank) return take_cause(t, rank);
     if (t->skipped) snprintf(row, sizeof row, ", %d steps in a row", t->skipped);
     if (t->saved_step != UINT64_MAX) snprintf(kept, sizeof kept, ", the checkpoint of step %" PRIu64 " is intact", t->saved_step);
-    ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row, t->non_finite, kept);
+    ls_fail(st, "%s%s; first: %s; nothing was updated%s; a lower optim.lr or a longer optim.warmup helps most often", what, row,
+            t->non_finite, kept);
     return name_cause(t, st);
 }
 
@@ -236,7 +239,8 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
 /* Figures of one rank become the largest of any; what one was asked to do, all do. */
 static ls_status meet(struct trainer *t, struct metrics *m)
 {
-    enum { STOP, SAVE, PEAK, PIPELINE, MEMORY, AXES = MEMORY + MEM_CATEGORIES, COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
+    enum { STOP, SAVE, PEAK, PIPELINE, MEMORY, AXES = MEMORY + MEM_CATEGORIES,
+           COMM = AXES + METRICS_AXES, TOLD = COMM + 4 * LS_COLLECTIVES };
     double told[TOLD] = { [STOP] = stop_requested(), [SAVE] = !t->trial && stop_take_save(), [PEAK] = (double)m->memory.total_peak };
 
     if (t->step.pipeline) told[PIPELINE] = ls_pipeline_spent_last(t->step.pipeline).total;
@@ -315,7 +319,8 @@ ls_status trainer_write_checkpoint(struct trainer *t)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
 
-    return ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state, files);
+    return ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state,
+                                    files);
 }
 
 static ls_status save(struct trainer *t, const struct trainer_watch *w)

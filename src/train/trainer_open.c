@@ -240,8 +240,11 @@ static const char *learnt_tokenizer(const struct trainer *t)
 static ls_status advise(ls_status st)
 {
     if (st != LS_ENOMEM) return st;
-    return ls_fail(st, "%s; %s", ls_errmsg(), mem_failed_largest() == MEM_OTHER ? PLAN_SMALLER_DATA :
-                   "recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: see 'lockstep plan'");
+    return ls_fail(
+        st, "%s; %s", ls_errmsg(),
+        mem_failed_largest() == MEM_OTHER
+            ? PLAN_SMALLER_DATA
+            : "recompute.mode=selective or full, a smaller train.micro_batch or a higher parallel.zero needs less: see 'lockstep plan'");
 }
 
 static ls_status open_image(struct trainer *t)

@@ -64,7 +64,8 @@ static ls_status agree(const int *members, int n, int me, uint64_t group, double
         MPI_Irecv(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[0], TAG_SLOT, mpi.data, &r);
         LS_TRY(await(&r, deadline, members[0], doing));
     }
-    if (mpi.choice.slot < 0) return host->fail(LS_EUNSUPPORTED, "mpi: %d groups of ranks are open at once, there is no room for more", SLOTS);
+    if (mpi.choice.slot < 0)
+        return host->fail(LS_EUNSUPPORTED, "mpi: %d groups of ranks are open at once, there is no room for more", SLOTS);
     *slot = (int)mpi.choice.slot;
     return LS_OK;
 }

@@ -180,8 +180,10 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
     if (mpi.failed) return verdict();
     if (mpi.links) return host->fail(LS_EINVAL, "mpi: the world is open already in this process");
     if (rank != mpi.rank || n != mpi.n)
-        return host->fail(LS_EINVAL, "rank %d of %d is what the launcher's variables say, but MPI says rank %d of %d: mpirun and the "
-                          "module are of different MPI implementations, or a variable is wrong (see LOCKSTEP_MPI)", rank, n, mpi.rank, mpi.n);
+        return host->fail(LS_EINVAL,
+                          "rank %d of %d is what the launcher's variables say, but MPI says rank %d of %d: mpirun and the "
+                          "module are of different MPI implementations, or a variable is wrong (see LOCKSTEP_MPI)",
+                          rank, n, mpi.rank, mpi.n);
     LS_TRY(link_open(n, NULL, rank, 1, "world", timeout, &l));
     ls_status st = serve_open(l);
     if (st < 0) link_free(l);
