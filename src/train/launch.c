@@ -178,8 +178,11 @@ static ls_status signals_begin(struct job *j)
     sigset_t set;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < COUNT_OF(taken); i++)  /* a background job of a script ignores SIGINT, and so do we then */
-        if (taken[i] == SIGCHLD || sigaction(taken[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&set, taken[i]);
+    for (size_t i = 0; i < COUNT_OF(taken); i++) {  /* nohup ignores SIGHUP, a shell without job control SIGTSTP */
+        bool asks = taken[i] == SIGHUP || taken[i] == SIGTSTP;
+
+        if (!asks || sigaction(taken[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&set, taken[i]);
+    }
     j->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (j->signals < 0) return ls_fail(LS_EIO, "cannot watch for signals: %s", strerror(errno));
     sigprocmask(SIG_BLOCK, &set, &j->mask_before);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/base.h"
@@ -17,7 +18,8 @@ enum { TAKEN = 5 };
 static const int taken[TAKEN] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE };
 static struct sigaction before[TAKEN];
 static bool installed;
-static volatile sig_atomic_t leave, save, announce, terminal;
+static atomic_int leave;  /* lock-free, so a handler may change it */
+static volatile sig_atomic_t save, announce, terminal;
 
 const char *stop_name(int signal_number)
 {
@@ -41,14 +43,14 @@ static void put(const char *text)
 
 static void on_leave(int signal_number)
 {
-    int error = errno;
+    int error = errno, none = 0;
+    bool first = atomic_compare_exchange_strong(&leave, &none, signal_number);  /* two threads may each take one of two signals */
 
-    if (leave && signal_number != SIGHUP) _exit(128 + signal_number);  /* a closing terminal may send SIGHUP twice */
-    if (!leave && announce) {
-        if (terminal) put("\r\033[K");                                 /* takes the progress line away */
+    if (!first && signal_number != SIGHUP) _exit(128 + signal_number);          /* a closing terminal may send SIGHUP twice */
+    if (first && announce) {
+        if (terminal) put("\r\033[K");                                          /* takes the progress line away */
         put(stop_line(signal_number));
     }
-    if (!leave) leave = signal_number;
     errno = error;
 }
 
@@ -70,7 +72,8 @@ static void handle(int i, void (*handler)(int))
 
 void stop_install(bool announces)
 {
-    leave = save = 0;
+    leave = 0;
+    save = 0;
     announce = announces;
     terminal = isatty(STDERR_FILENO);
     if (installed) return;
