@@ -106,6 +106,8 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lo
 --log.dir=x|--run.dir=x
 --train.lr=1|--optim.lr=1
 --checkpoint.save=5|--checkpoint.every=5
+--model.top_k=2|--model.experts_per_token=2
+--model.capacity_factor=2|--model.capacity=2
 --sampel x|--sample
 -sample x|--sample
 END
@@ -123,6 +125,13 @@ for word in labs parity checkpoint fsdp ddp zero experts optim lr resume nccl ck
     expect 0 "" "$lockstep" help "$word"
     [ -s out.txt ] || bad "help $word says nothing"
 done
+expect 0 "lockstep help data" "$lockstep" help gzip
+expect 0 "lockstep help exit" "$lockstep" help ctrl-c
+expect 0 "lockstep help ranks" "$lockstep" help slurm
+expect 0 "lockstep doctor RUN" "$lockstep" help stuck
+expect 0 "lockstep help layouts" "$lockstep" help pipeline bubble
+expect 2 "unknown flag '--checkpoint'; the model is an argument without a flag: lockstep generate runs/book" "$lockstep" generate --checkpoint runs/book
+expect 2 "unknown flag '--ckpt'; the model is an argument without a flag: lockstep eval runs/book" "$lockstep" eval --ckpt=runs/book
 expect 0 "--parallel.zero=3" "$lockstep" help FSDP
 expect 0 "lockstep bench comm" "$lockstep" help nccl
 expect 0 "--optim.lr " "$lockstep" help lr
@@ -248,6 +257,9 @@ expect 0 '"gflops"' "$lockstep" bench gemm --m 64 --n 64 --k 64 --json
 expect 0 "format llmc" "$lockstep" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
 expect 0 "llmc, u16" "$lockstep" data inspect data/text.bin --vocab 300
 expect 1 "data/text.bin" "$lockstep" data inspect data/text.bin --vocab 257
+printf '{"text":"a"}\n' >lines.jsonl
+expect 1 "lines.jsonl: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text" \
+    "$lockstep" data inspect lines.jsonl
 expect 0 "step 1 of 1" "$lockstep" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
     --train.steps=1 --train.eval_batches=1 --run.dir=fromtokens
 sed 's/"id":1500/"id":70000/' "$source/tests/data/tokenizers/gpt2.json" >wide.json

@@ -50,6 +50,19 @@ static const char *nearest_flag(const struct flag *flags, const char *name, size
     return best;
 }
 
+/* --checkpoint runs/book, where the model is a plain argument. */
+static bool names_model(const struct command *c, const char *name)
+{
+    static const char *const words[] = {
+        "checkpoint", "ckpt", "load", "from", "run", "model", "model-path", "model_path", "model_name_or_path", "checkpoint-path",
+        "checkpoint_path", "ckpt_path", "run_dir", "out_dir",
+    };
+
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (strcmp(name, words[i]) == 0) return c->least > 0 && strncmp(c->arguments, "MODEL", 5) == 0;
+    return false;
+}
+
 /* Without a dot it may still be an option whose section was left out (--steps), or a word of another program (--batch_size). value: what
  * was written for it, or NULL. */
 static ls_status fail_unknown(const struct command *c, const char *name, const char *value)
@@ -57,6 +70,9 @@ static ls_status fail_unknown(const struct command *c, const char *name, const c
     const char *near = nearest_flag(c->flags, name, 1);
     char meant[160];
 
+    if (names_model(c, name))
+        return ls_fail(LS_EINVAL, "unknown flag '--%s'; the model is an argument without a flag: lockstep %s %s", name, c->name,
+                       value ? value : c->arguments);
     if (!near && c->verb && options_suggest(config_table(), c->verb, name, value, true, meant, sizeof meant)) near = meant;
     if (!near) near = nearest_flag(c->flags, name, 3);
     if (!near && c->verb && options_suggest(config_table(), c->verb, name, value, false, meant, sizeof meant)) near = meant;

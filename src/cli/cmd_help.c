@@ -134,8 +134,8 @@ static const char data_page[] =
     "    FILE.json        a Hugging Face tokenizer.json of the byte-level kind, or the folder that holds it\n"
     "    FILE.tiktoken    ranks; FILE.tiktoken:PATTERN names the pattern gpt2, r50k, p50k, cl100k or o200k\n"
     "                     FILE.jsonl (or .ndjson) holds one JSON object per line; --data.field names the member with the text\n"
-    "                     (text). Each line is a document, followed by the end-of-text token. FILE.gz and FILE.zst, of\n"
-    "                     either kind, are expanded while they are read.\n"
+    "                     (text). Each line is a document, followed by the end-of-text token. FILE.gz (gzip) and\n"
+    "                     FILE.zst (zstd), of either kind, are expanded while they are read.\n"
     "--data.special_tokens=auto   special tokens spelled out in a plain text (<|endoftext|> between documents) become their\n"
     "                     ids; in JSON lines they are text like any other, as nanoGPT and llm.c take them. parse and text\n"
     "                     say so for both. 'lockstep data inspect --data.tokenizer=..' counts documents and special tokens.\n"
@@ -190,8 +190,8 @@ static const char exit_page[] =
     "    2  usage: an option or argument is unknown or impossible\n"
     "    3  a peer was lost or did not answer in time; starting again may help\n"
     "\n"
-    "SIGINT, SIGTERM and SIGHUP (a closed terminal; not under nohup) save a checkpoint after the current step, then exit\n"
-    "with 0, and say so at once. A second SIGINT or SIGTERM exits at once, without saving, with 128 + its number. SIGUSR1\n"
+    "SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal; not under nohup) save a checkpoint after the current step, then\n"
+    "exit with 0, and say so at once. A second SIGINT or SIGTERM exits at once, without saving, with 128 + its number. SIGUSR1\n"
     "saves and continues. A file that reaches its size limit (ulimit -f) is reported like a full disk, with exit code 1.\n";
 
 static const char precision_page[] =
@@ -244,12 +244,13 @@ static const char layouts_page[] =
     "1 choice in 500 with 2 layers of 4 experts, 1 in 60 with 8 layers of 16. Parity counts them with their margins, lets side b\n"
     "take a's choices and compares everything else; a choice that rounding does not explain is named with layer, sample and token.\n"
     "A checkpoint can be resumed under any other layout. A pipeline needs several micro-batches per step\n"
-    "(--train.accumulate, or its other name --parallel.accumulate): with M of them (pp-1)/(M+pp-1) of the time is idle.\n";
+    "(--train.accumulate, or its other name --parallel.accumulate): with M of them (pp-1)/(M+pp-1) of the time is\n"
+    "idle: the pipeline bubble.\n";
 
 static const char ranks_page[] =
     "-n N (--launch.ranks=N) starts N ranks on this machine over shared memory: nothing to install, nothing left behind. Each\n"
-    "has its share of the cores. Started by mpirun, srun or torchrun a process joins the others instead; many machines need MPI\n"
-    "(Open MPI or MPICH, found when used).\n"
+    "has its share of the cores. Started by mpirun, srun (Slurm) or torchrun a process joins the others instead; many machines need\n"
+    "MPI (Open MPI or MPICH, found when used).\n"
     "\n"
     "--parallel.dp=N               ranks that share the samples of a step (-1: all there are)\n"
     "--parallel.zero=0             every rank holds everything; gradients are reduced in buckets during backward (DDP)\n"
@@ -267,8 +268,8 @@ static const char ranks_page[] =
     "one line that names the rank and the call, and with exit code 3. Progress is anything from a tokenized chunk to a written\n"
     "block of a checkpoint, so the timeout does not need to cover a whole phase of a run. Which rank waits for which is followed\n"
     "over all groups, so the line names the cause and not a rank that waits itself. A stopped rank on another machine (MPI)\n"
-    "counts as one that does not answer. 'lockstep doctor RUN' shows the last calls of every\n"
-    "rank, also after a kill.\n";
+    "counts as one that does not answer. 'lockstep doctor RUN' shows the last calls of every rank, while the run is stuck or\n"
+    "after it was killed.\n";
 
 static ls_status put_faults(void)
 {

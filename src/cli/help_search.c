@@ -12,8 +12,9 @@ static const struct { const char *word, *ours; } synonyms[] = {
     { "gpu", "ranks" },          { "gpus", "ranks" },          { "multi-node", "mpirun" },   { "distributed", "ranks" },
     { "checkpointing", "checkpoint" }, { "save", "checkpoint" }, { "batch", "micro_batch" }, { "batch_size", "global_batch" },
     { "huggingface", "Hugging Face" }, { "hf", "Hugging Face" }, { "transformers", "Hugging Face" }, { "error", "exit" },
-    { "errors", "exit" },        { "deadlock", "doctor" },     { "hang", "doctor" },         { "evaluate", "eval" },
-    { "perplexity", "eval" },    { "oom", "memory" },          { "wandb", "tensorboard" },   { "logging", "metrics" },
+    { "errors", "exit" },        { "deadlock", "doctor" },     { "hang", "doctor" },         { "stuck", "doctor" },
+    { "evaluate", "eval" },      { "perplexity", "eval" },    { "oom", "memory" },          { "wandb", "tensorboard" },
+    { "logging", "metrics" },
     { "sharding", "zero" },      { "parallelism", "parallel" }, { "mixed-precision", "bf16" }, { "inference", "generate" },
     { "lab", "labs" },           { "claims", "labs" },
 };

@@ -49,7 +49,8 @@ static const struct token_format *detect(const char *path, struct file_map map)
         return magic == 20240801 ? &token_format_llmc_llama3 : &token_format_llmc;
     }
     if (ends_in(path, ".bin")) return &token_format_nanogpt;
-    ls_fail(LS_EFORMAT, "%s: not a token file: no llm.c header, no .idx beside it, not named .bin", path);
+    ls_fail(LS_EFORMAT, "%s: not a token file: no llm.c header, no .idx beside it, not named .bin; "
+                        "'lockstep data prepare' makes one from a text", path);
     return NULL;
 }
 
