@@ -73,7 +73,10 @@ awk '/^ / && NF != 13 { exit 1 }' out.txt || bad "a row without 13 columns: $(ca
 expect 0 '"in_place":{"seconds":' -n 2 --json $sizes
 
 # ---- nccl-tests' flags; one rank; sendrecv ----
-for words in "" "$sizes" "-b 8 -e 1K" "-g 1"; do expect 2 "nothing to measure; start more, as in: lockstep bench comm -n 2" $words; done
+for words in "" "$sizes" "-b 8 -e 1K"; do expect 2 "nothing to measure; start more, as in: lockstep bench comm -n 2" $words; done
+for words in "-g 1" "-n 2 -b 4K -e 4K -g 1"; do
+    expect 2 "nothing to measure; start more, as in: lockstep bench comm -g 2 (with -g, -n counts iterations)" $words
+done
 expect 0 "# 3 calls in front, 4 timed" -g 2 -b 8 -e 8K -f 32 -n 4 -w 3 -c 1 -o sum -d half
 [ "$(awk '/^ / { printf "%s/%s/%s ", $1, $3, $4 }' out.txt)" = "8/half/sum 256/half/sum 8192/half/sum " ] || bad "not 8 to 8K by 32 in half: $(cat out.txt)"
 expect 0 " of 2 ranks " --ngpus 1 --nthreads 2 --minbytes 64 --maxbytes 64 --iters 2 --warmup_iters 0 --datatype float
@@ -111,6 +114,27 @@ expect 2 "unexpected argument 'x.txt'; usage: lockstep bench comm" x.txt
 expect 2 "-n needs a value: the number of ranks, as in -n 4 (with -g: of iterations)" -n
 expect 2 "-n needs a value: the number of ranks" -n --op sendrecv
 expect 2 "-n: 'sendrecv' is not a number; -n needs the number of ranks" -n sendrecv
+for words in "--op=reduce_scatter -o max" "-o max --op=reduce_scatter" "-o max -o reduce_scatter --op max"; do
+    expect 0 "lockstep bench comm: reduce_scatter of 2 ranks" -n 2 $words -b 4K -e 4K --iters 2
+    awk '/^ / && $4 == "max" { rows++ } END { exit rows != 1 }' out.txt || bad "$words: no row of the maximum: $(cat out.txt)"
+done
+expect 2 "--op reduce_scatter and -o all_gather are two operations; leave one out" -n 2 --op=reduce_scatter -o all_gather
+expect 2 "--op sendrecv and --op all_reduce are two operations; leave one out" -n 2 --op sendrecv --op all_reduce
+expect 2 "-o sum and -o max are two reductions; leave one out" -n 2 -o sum -o max
+expect 2 "-o: there is no operation 'sun'" -n 2 --op all_gather -o sun
+expect 2 "-o max: --op is given more than 4 times" -n 2 -o max -o max -o max -o max -o max
+for op in all_gather broadcast all_to_all sendrecv; do
+    expect 2 "-o sum applies only to all_reduce and reduce_scatter: $op reduces nothing; leave it out" -n 2 -o sum --op $op
+done
+
+# Ranks of a launcher: the first one of the machine prints a usage error, the others leave with its exit code.
+started() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$lockstep" $2 >out.txt 2>&1; }
+for words in "bench comm -b 8 -e 64K -f 8 -n 20" "bench comm --iterrs 2"; do
+    started 0 "$words"
+    [ $? -eq 2 ] && [ "$(grep -c lockstep out.txt)" -eq 1 ] || bad "rank 0 of 2: $words: $(cat out.txt)"
+    started 1 "$words"
+    [ $? -eq 2 ] && [ ! -s out.txt ] || bad "rank 1 of 2: $words: $(cat out.txt)"
+done
 expect 2 "use -c 0, or 2, 4, 8 ranks" -n 3 -o avg
 expect 2 "-r 1 needs --op broadcast" -n 2 -r 1
 expect 2 "--root 1 needs --op broadcast" -n 2 --root 1

@@ -79,6 +79,10 @@ for kind in openmpi mpich; do
     case $kind in openmpi) words="process rank 1 .* signal 9" ;; mpich) words="(signal 9)" ;; esac
     cat out.txt err.txt | grep -q -e "^test: rank [02]: rank 1 is lost" -e "$words" || bad "$kind: nobody says who died: $(cat out.txt err.txt)"
 
+    # A usage error is one line.
+    ranks 2 "$lockstep" bench comm -n 20
+    [ $got -eq 2 ] && [ "$(grep -c "lockstep bench comm: " err.txt)" -eq 1 ] || bad "$kind: exit $got, not 2 with one line: $(cat err.txt)"
+
     # Variables that contradict those of the launcher, on every rank (a rank that is refused alone leaves MPICH's others waiting).
     case $kind in openmpi) own=OMPI_COMM_WORLD_RANK ;; mpich) own=PMI_RANK ;; esac
     for command in "$folder/test_mpi row" "$lockstep train --model.preset=llama-tiny --train.steps=1"; do

@@ -106,6 +106,17 @@ static ls_status set_real(const struct flag *f, const char *typed, const char *t
     return LS_OK;
 }
 
+static ls_status add_string(const struct flag *f, const char *typed, const char *text)
+{
+    struct flag_strings *s = f->value;
+
+    if (s->count == STRINGS_MOST)
+        return ls_fail(LS_EINVAL, "%s %s: --%s is given more than %d times; leave some out", typed, text, f->name, STRINGS_MOST);
+    snprintf(s->typed[s->count], TYPED_ROOM, "%s", typed);
+    s->text[s->count++] = text;
+    return LS_OK;
+}
+
 static ls_status set_flag(struct invocation *in, const struct flag *f, const char *typed, const char *text)
 {
     snprintf(in->typed[f - in->command->flags], TYPED_ROOM, "%s", typed);
@@ -114,6 +125,7 @@ static ls_status set_flag(struct invocation *in, const struct flag *f, const cha
     case FLAG_INT:    return set_int(f, typed, text);
     case FLAG_REAL:   return set_real(f, typed, text);
     case FLAG_STRING: *(const char **)f->value = text; return LS_OK;
+    case FLAG_STRINGS: return add_string(f, typed, text);
     }
     return LS_EINVAL;
 }

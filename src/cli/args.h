@@ -11,12 +11,16 @@
 #include "comm/comm.h"
 #include "train/config.h"
 
-enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING };
+enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING, FLAG_STRINGS };
+enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 32, TYPED_ROOM = 24, STRINGS_MOST = 4 };
+
+/* A flag that may be given more than once: every value, each with the flag as it was written. */
+struct flag_strings { const char *text[STRINGS_MOST]; char typed[STRINGS_MOST][TYPED_ROOM]; int count; };
 
 struct flag {
     const char    *name;         /* "prompt", without dashes; NULL ends a list */
     enum flag_kind kind;
-    void          *value;        /* bool *, int64_t *, double *, const char **; holds the default */
+    void          *value;        /* bool *, int64_t *, double *, const char **, struct flag_strings *; holds the default */
     double         least, most;  /* inclusive, of INT and REAL */
     const char    *metavar;      /* "TEXT"; NULL for switches */
     const char    *help;
@@ -48,8 +52,6 @@ struct command {
     ls_status         (*launch)(struct invocation *in);  /* instead of run, where launch.ranks are to be started: see launching.h;
                                                             NULL: runs alone */
 };
-
-enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 32, TYPED_ROOM = 24 };
 
 struct invocation {
     const struct command *command;

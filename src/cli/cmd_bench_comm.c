@@ -17,17 +17,19 @@
 
 enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
-static const char *print_steps, *operation = "all_reduce", *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
+static const char *print_steps, *operation, *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
 static const char *algorithm_name, *memory = "comm", *choices_path, *write_path;
 static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
 static bool json, tune;
+static struct flag_strings op_words;
 
 /* What the words above stand for; set by check_comm(). */
 static struct { ls_collective op; ls_redop redop; ls_dtype type; size_t min, max, step; const struct algorithm *algorithm; } asked;
 
 static const struct flag flags[] = {
-    { "op", FLAG_STRING, &operation, 0, 0, "OP",
-      "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce]; or of a reduction: sum, avg, max [sum]" },
+    { "op", FLAG_STRINGS, &op_words, 0, 0, "OP",
+      "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce], or the reduction: "
+      "sum, avg or max [sum]; may be given once for each" },
     { "min", FLAG_STRING, &min_text, 0, 0, "BYTES", "smallest buffer; K, M and G are powers of 1024 [1KiB]" },
     { "max", FLAG_STRING, &max_text, 0, 0, "BYTES", "largest buffer [256MiB]" },
     { "factor", FLAG_INT, &factor, 2, 1024, "F", "factor from one size to the next [4]" },
@@ -165,14 +167,16 @@ static ls_status check_sizes(const struct invocation *in)
 
 static bool sums(void) { return asked.op == LS_COLLECTIVE_ALL_REDUCE || asked.op == LS_COLLECTIVE_REDUCE_SCATTER; }
 
-static ls_status check_reduction(const struct invocation *in, int64_t ranks)
+static ls_status check_reduction(const struct invocation *in, int64_t ranks, const struct comm_words *given)
 {
-    const char *op = args_typed(in, "op"), *of = args_typed(in, "root");
+    const char *of = args_typed(in, "root");
 
-    if (asked.redop != LS_SUM && !sums()) return ls_fail(LS_EINVAL, "%s %s needs a reduction: all_reduce or reduce_scatter", op, operation);
+    if (given->redop && !sums())
+        return ls_fail(LS_EINVAL, "%s %s applies only to all_reduce and reduce_scatter: %s reduces nothing; leave it out",
+                       given->redop_flag, given->redop, operation);
     if (asked.redop == LS_AVG && checks && (ranks & (ranks - 1)))
         return ls_fail(LS_EINVAL, "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 "
-                       "ranks", op, ranks);
+                       "ranks", given->redop_flag, ranks);
     if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
     if (root >= ranks && ranks > 1)
         return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
@@ -181,17 +185,21 @@ static ls_status check_reduction(const struct invocation *in, int64_t ranks)
 
 static ls_status check_times(const struct invocation *in, int64_t ranks)
 {
-    const char *op = args_typed(in, "op"), *type = args_typed(in, "type");
+    const char *type = args_typed(in, "type");
+    struct comm_words given;
 
+    LS_TRY(comm_sort_words(&op_words, &given));
+    operation = given.op ? given.op : "all_reduce";
     if (strcmp(operation, "sendrecv") == 0) asked.op = LS_COLLECTIVE_SEND;
-    else LS_TRY(comm_read_op(op, operation, &asked.op, &asked.redop));
+    else LS_TRY(comm_read_op(given.op_flag, operation, &asked.op, &asked.redop));
+    if (given.redop) LS_TRY(comm_read_op(given.redop_flag, given.redop, &asked.op, &asked.redop));
     if (strcmp(operation, "sendrecv") != 0 && (!comm_times_has(asked.op) || asked.op == LS_COLLECTIVE_SEND))
-        return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", op, operation,
+        return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", given.op_flag, operation,
                        asked.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
     LS_TRY(check_algorithm());
     LS_TRY(check_sizes(in));
     LS_TRY(comm_read_type(type, type_name, &asked.type));
-    LS_TRY(check_reduction(in, ranks));
+    LS_TRY(check_reduction(in, ranks, &given));
     if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)
         return ls_fail(LS_EINVAL, "--memory: '%s' is neither comm nor plain", memory);
     bool half = asked.type == LS_BF16 || asked.type == LS_F16;
@@ -199,7 +207,8 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
         return ls_fail(LS_EINVAL, "--algorithm %s rounds %s between its steps; use direct, which sums in f32, or %s f32", algorithm_name,
                        type_name, type);
     if (ranks < 2)
-        return ls_fail(LS_EINVAL, "one rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm -n 2");
+        return ls_fail(LS_EINVAL, "one rank sends nothing, so there is nothing to measure; start more, as in: lockstep bench comm %s",
+                       gpus ? "-g 2 (with -g, -n counts iterations)" : "-n 2");
     return LS_OK;
 }
 
@@ -372,6 +381,7 @@ const struct command command_bench_comm = {
     .examples =
         "  lockstep bench comm -n 4\n"
         "  lockstep bench comm -g 4 -b 8 -e 128M -f 2 -n 50 -w 5 -c 1 -o sum -d float      as nccl-tests' all_reduce_perf\n"
+        "  lockstep bench comm -n 2 --op reduce_scatter -o max\n"
         "  lockstep bench comm -n 2 --op sendrecv\n"
         "  lockstep bench comm -n 2 --op all_gather --min 1KiB --max 64MiB --type bf16 --json\n"
         "  lockstep bench comm --print-steps all_reduce -n 4 --algorithm ring\n"

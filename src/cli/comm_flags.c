@@ -49,6 +49,33 @@ ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls
                    name, redop ? " or sendrecv, or a reduction: sum, avg, max" : " or barrier");
 }
 
+static bool is_redop(const char *name)
+{
+    for (int i = 0; i < LS_REDOPS; i++)
+        if (strcmp(name, redops[i]) == 0) return true;
+    return false;
+}
+
+ls_status comm_sort_words(const struct flag_strings *given, struct comm_words *out)
+{
+    *out = (struct comm_words){ 0 };
+    for (int i = 0; i < given->count; i++) {
+        const char *name = given->text[i], *flag = given->typed[i];
+        bool reduction = is_redop(name);
+        const char **word = reduction ? &out->redop : &out->op, **word_flag = reduction ? &out->redop_flag : &out->op_flag;
+        ls_collective op;
+        ls_redop redop;
+
+        if (strcmp(name, "sendrecv") != 0) LS_TRY(comm_read_op(flag, name, &op, &redop));
+        if (*word && strcmp(*word, name) != 0)
+            return ls_fail(LS_EINVAL, "%s %s and %s %s are two %s; leave one out", *word_flag, *word, flag, name,
+                           reduction ? "reductions" : "operations");
+        *word = name;
+        *word_flag = flag;
+    }
+    return LS_OK;
+}
+
 /* 128M as nccl-tests takes it, in powers of 1024; 64KiB and 64KB as everywhere here. */
 ls_status comm_read_bytes(const char *flag, const char *text, size_t *out)
 {

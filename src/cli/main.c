@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/base.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -27,8 +28,23 @@ const struct command *const commands[] = {
     &command_ckpt_import,  &command_help,        &command_completion,   &command_version,     NULL,
 };
 
+/* Ranks that another launcher started on one machine have the same arguments: the first of them prints a usage error for all. */
+static bool prints_usage = true;
+
+static void find_place(void)
+{
+    struct world w;
+
+    if (world_find(&w) != LS_OK) return;  /* what the variables say differs by rank: each prints its own refusal */
+    prints_usage = w.launcher == LAUNCHER_NONE || w.launcher == LAUNCHER_OWN || w.local_rank == 0;
+}
+
 static int fail(const char *name, enum exit_code code)
 {
+    if (code == EXIT_USAGE && !prints_usage) {
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);  /* mpirun ends the others when one leaves: time for the first to print */
+        return code;
+    }
     fflush(stdout);
     fprintf(stderr, "lockstep%s%s: %s\n", name ? " " : "", name ? name : "", ls_errmsg());
     return code;
@@ -180,6 +196,7 @@ static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || st
 int main(int argc, char *argv[])
 {
     signal(SIGXFSZ, SIG_IGN);  /* a write beyond ulimit -f fails with EFBIG, and whoever wrote says so */
+    find_place();
     if (argc < 2) {
         ls_fail(LS_EINVAL, "nothing to do; see 'lockstep --help'");
         return fail(NULL, EXIT_USAGE);
