@@ -111,9 +111,10 @@ static void sizes_are_read(void **state)
     static const struct { const char *text; size_t bytes; } good[] = {
         { "0", 0 }, { "4096", 4096 }, { "64KiB", 65536 }, { "64 KiB", 65536 }, { "1.5GiB", 3ull << 29 }, { "10MB", 10000000 },
         { "2 B", 2 }, { "3KB", 3000 }, { "1e3", 1000 }, { "0.5 KB", 500 }, { "2GB", 2000000000 }, { "7 MiB", 7 << 20 },
-        { "9007199254740993", 9007199254740993 },
+        { "9007199254740993", 9007199254740993 }, { "9.1MiB", 9542041 }, { "0.3KiB", 307 }, { "0.29 KB", 290 }, { "1.001MB", 1001000 },
+        { "0.001KiB", 1 },
     };
-    static const char *const bad[] = { "", "-1", "1.5", "1 k", "1kib", "1  KiB", "KiB", "1TiB", "1e30", "0.3KiB", "nan", "1KiB " };
+    static const char *const bad[] = { "", "-1", "1.5", "1 k", "1kib", "1  KiB", "KiB", "1TiB", "1e30", "1.5 B", "0.0009KiB", "nan", "1KiB " };
     size_t bytes = 7;
 
     (void)state;

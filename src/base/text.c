@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -189,9 +190,11 @@ bool text_read_bytes(const char *text, size_t *out)
         return true;
     }
     if (*unit == ' ') unit++;
-    double value = read_number(text, length) * bytes_unit(unit);
-    if (bytes_unit(unit) == 0 || !(value < 0x1p63) || value != floor(value)) return false;
-    *out = (size_t)value;
+    double value = read_number(text, length) * bytes_unit(unit), whole = floor(value);
+    if (round(value) - value <= 4 * DBL_EPSILON * value) whole = round(value);  /* a product that was rounded, not a part of a byte */
+    if (bytes_unit(unit) == 0 || !(value < 0x1p63) || (bytes_unit(unit) == 1 && value != whole)) return false;
+    if (value > 0 && whole == 0) return false;  /* 0 often means "no limit", which nobody asked for */
+    *out = (size_t)whole;
     return true;
 }
 

@@ -30,7 +30,8 @@ char *text_real(char out[TEXT_NUMBER_ROOM], double value);
 /* Whole-string readers; false, and nothing written, when text is not exactly such a number or does not fit. */
 bool text_read_int(const char *text, int64_t *out);  /* [+-]digits */
 bool text_read_real(const char *text, double *out);  /* decimal only; a point, whatever the locale; finite */
-bool text_read_bytes(const char *text, size_t *out); /* "64", "1.5 GiB", "4KiB", "10 MB": a whole number of bytes */
+/* "64", "1.5 GiB", "4KiB", "10 MB". With a unit above bytes, "9.1MiB" is rounded down to whole bytes, but not to 0. */
+bool text_read_bytes(const char *text, size_t *out);
 
 /* Bytes of the UTF-8 sequence at s, with its code point in *code unless NULL; 0 when it is none (overlong forms,
  * surrogates and what is beyond U+10FFFF are none). NUL is a sequence of one. */
