@@ -39,6 +39,8 @@ done
 refused "damaged: bytes .*whole one before it: $ck/step_00000003\$" "$lockstep" ckpt verify $ck/step_00000006/
 refused "whole one before it: --checkpoint.resume=$ck/step_00000003\$" train --checkpoint.resume=$ck/step_00000006 --run.dir=other
 grep -q "damaged" err.txt || bad "not named: $(cat err.txt)"
+refused "whole one before it: lockstep generate $ck/step_00000003\$" "$lockstep" generate run --ids 1,2
+"$lockstep" generate $ck/step_00000003 --ids 1,2 --tokens 3 >out.txt 2>&1 || bad "the command that was named: $(cat out.txt)"
 [ ! -e hf ] || bad "an export of a damaged checkpoint is left behind"
 
 # resume=auto: from step 3, said once, to the end that the whole run had. One rank, and two of which one reads the damage.
@@ -58,6 +60,19 @@ cp -r copy/checkpoints/step_00000003 copy/checkpoints/step_00000004
 truncate -s 100 copy/checkpoints/step_00000004/manifest.json
 "$lockstep" train --config copy/config.yaml --run.dir=copy >out.txt 2>&1 || bad "two damaged: $(cat out.txt)"
 grep -q "skipped: .*step_00000006.*damaged: bytes" out.txt || bad "two damaged: the newest is not named: $(cat out.txt)"
+
+# The newest has a damaged manifest: readers say which checkpoint they use instead, and a check of the run fails.
+rm -rf copy
+cp -r run copy
+truncate -s 100 copy/checkpoints/step_00000006/manifest.json
+"$lockstep" generate copy --ids 1,2 --tokens 3 >out.txt 2>err.txt || bad "an older one is not used: $(cat err.txt)"
+grep -q "skipped: .*step_00000006/manifest.json.*; using copy/checkpoints/step_00000003\$" err.txt || bad "not said which is used: $(cat err.txt)"
+for reader in "ckpt verify copy" "ckpt verify copy/checkpoints" "ckpt verify copy/checkpoints/step_00000006"; do
+    refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" $reader
+done
+refused "whole one before it: lockstep generate copy/checkpoints/step_00000003\$" "$lockstep" generate copy/checkpoints/step_00000006 --ids 1
+rm copy/checkpoints/step_00000006/manifest.json
+refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" ckpt verify copy
 
 # Nothing whole is left: one line, and no checkpoint is touched.
 flip $ck/step_00000003/parameters_0000_of_0001.safetensors 2000

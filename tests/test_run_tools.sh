@@ -34,10 +34,11 @@ expect 0 '"whole":true,"verified":false,"bytes":' ckpt list run --json
 cp -r run damaged
 file=$(ls damaged/checkpoints/step_00000006/parameters*)
 head -c 100 "$file" >cut && cp cut "$file"
-expect 0 "DAMAGED" ckpt list damaged
+expect 1 "DAMAGED" ckpt list damaged
+grep -q "1 of 2 checkpoints damaged; the newest whole one: damaged/checkpoints/step_00000003" out.txt err.txt || bad "the whole one is not named: $(cat out.txt)"
 grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
 grep -q "^ *3 .* complete " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
-expect 0 '"whole":false,"verified":false,"damage":' ckpt list damaged --json
+expect 1 '"whole":false,"verified":false,"damage":' ckpt list damaged --json
 expect 1 "absent: no such folder" ckpt list absent
 expect 1 "no checkpoint here" ckpt list tmp
 

@@ -193,12 +193,12 @@ static void skip(struct skipped *s)
     s->n++;
 }
 
-static void warn_skipped(const struct skipped *s)
+static void warn_skipped(const struct skipped *s, const char *used)
 {
     for (char *line = s->lines.data, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
         *end = '\0';
-        log_line(LOG_WARN, "%s", line);
+        log_line(LOG_WARN, "%s; using %s", line, used);
     }
 }
 
@@ -234,7 +234,7 @@ ls_status ls_checkpoint_latest(const char *root, char **path)
         st = first_whole(root, &list, UINT64_MAX, &skipped, &found);
     mem_free(list.item);
     if (st == LS_OK && found)
-        warn_skipped(&skipped);
+        warn_skipped(&skipped, found);
     if (st == LS_OK && !found && skipped.n)
         st = ls_fail(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the newest: %s", root, skipped.n,
                      skipped.newest ? skipped.newest : "");
@@ -279,6 +279,39 @@ ls_status folder_before(const char *path, char **older)
     return st;
 }
 
+static ls_status fail_none(const char *where)
+{
+    return ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted", where);
+}
+
+/* *path = the folder of the highest step under root, whole or not; NULL: there is none. */
+static ls_status highest(const char *root, char **path)
+{
+    struct found_list list;
+    size_t i = 0;
+    ls_status st = scan(root, &list);
+
+    while (st == LS_OK && i < list.n && list.item[i].mark == MARK_TMP) i++;
+    *path = st == LS_OK && i < list.n ? path_of(root, list.item[i]) : NULL;
+    if (st == LS_OK && i < list.n && !*path) st = LS_ENOMEM;
+    mem_free(list.item);
+    return st;
+}
+
+ls_status folder_newest(const char *where, char **path)
+{
+    char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
+    ls_status st = manifest && root ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK && file_exists(manifest)) st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
+    else if (st == LS_OK) st = highest(file_is_folder(root) ? root : where, &found);
+    if (st == LS_OK && !found) st = fail_none(where);
+    if (st == LS_OK) *path = found;
+    mem_free(manifest);
+    mem_free(root);
+    return st;
+}
+
 ls_status ls_checkpoint_resolve(const char *where, char **path)
 {
     char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
@@ -289,9 +322,7 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
     else if (st == LS_OK)
         st = ls_checkpoint_latest(file_is_folder(root) ? root : where, &found);
     if (st == LS_OK && !found)
-        st = ls_fail(LS_EINVAL,
-                     "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted",
-                     where);
+        st = fail_none(where);
     if (st == LS_OK)
         *path = found;
     mem_free(manifest);

@@ -21,5 +21,7 @@ ls_status folder_check(const char *path, struct manifest **out);
 /* *older = the newest checkpoint of a lower step under the same root that folder_check accepts; NULL if there is no such checkpoint. Free
  * with mem_free. */
 ls_status folder_before(const char *path, char **older);
+/* As ls_checkpoint_resolve, but the newest one of a run or root even if it is damaged. Free with mem_free. */
+ls_status folder_newest(const char *where, char **path);
 
 #endif

@@ -2,13 +2,25 @@
 #include "checkpoint/verify.h"
 
 #include <stdio.h>
+#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
 
+/* A checkpoint's folder without a manifest is damage, not a file that cannot be read. */
+static ls_status open_saved(const char *path, struct saved *s)
+{
+    ls_status st = saved_open(path, s);
+    char *manifest = st == LS_EIO && file_is_folder(path) ? file_path("%s/" MANIFEST_NAME, path) : NULL;
+    bool missing = manifest && !file_exists(manifest);
+
+    mem_free(manifest);
+    return missing ? LS_EFORMAT : st;
+}
+
 static ls_status verify(const char *path, struct saved *s)
 {
-    LS_TRY(saved_open(path, s));
+    LS_TRY(open_saved(path, s));
     LS_TRY(saved_check_shards(s));
     return saved_check_all(s);
 }

@@ -4,7 +4,9 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/text.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/verify.h"
 #include "cli/args.h"
 #include "lockstep/checkpoint.h"
@@ -171,17 +173,21 @@ static ls_status run_verify(struct invocation *in)
     char *path, size[16];
     ls_checkpoint_info *info;
 
-    LS_TRY(open_info(in->arguments[0], &path, &info));
+    LS_TRY(folder_newest(in->arguments[0], &path));
     ls_status st = verify_advise(ls_checkpoint_verify(path), path, "");
-    if (st == LS_OK) printf("%s: %zu files, %s: all as written\n", path, info->nfiles, text_bytes(size, info->bytes));
-    ls_checkpoint_info_release(&info);
-    ls_free(path);
+    if (st == LS_OK) st = ls_checkpoint_inspect(path, &info);
+    if (st == LS_OK) {
+        printf("%s: %zu files, %s: all as written\n", path, info->nfiles, text_bytes(size, info->bytes));
+        ls_checkpoint_info_release(&info);
+    }
+    mem_free(path);
     return st;
 }
 
 const struct command command_ckpt_verify = {
     .name = "ckpt verify", .arguments = "PATH", .least = 1, .most = 1,
     .summary = "read every byte of a checkpoint and compare it with the hashes", .run = run_verify,
+    .about = "Of a run, the newest checkpoint is read. The exit code is 1 if it is damaged; the newest older one that is whole is named.\n",
     .examples = "  lockstep ckpt verify runs/book\n",
 };
 

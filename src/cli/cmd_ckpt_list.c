@@ -194,6 +194,21 @@ static ls_status put_json(const struct entry *list, size_t n)
 
 /* ---- the command ---- */
 
+/* The list is printed; one that is damaged is a failure all the same. */
+static ls_status check_damage(const char *root, const struct entry *list, size_t n)
+{
+    const char *whole = NULL;
+    size_t damaged = 0;
+
+    for (size_t i = 0; i < n; i++) {  /* ascending */
+        damaged += list[i].damage[0] != 0;
+        if (!list[i].damage[0]) whole = list[i].path;
+    }
+    if (damaged == 0) return LS_OK;
+    if (!whole) return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged: none is whole", root, damaged, n);
+    return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged; the newest whole one: %s", root, damaged, n, whole);
+}
+
 static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
 {
     struct entry *list = mem_zalloc(MEM_OTHER, MAX(n, (size_t)1) * sizeof *list);
@@ -203,6 +218,7 @@ static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
     if (st == LS_OK) st = read_losses(root, list, n);
     if (st == LS_OK && json) st = put_json(list, n);
     else if (st == LS_OK) put_table(list, n);
+    if (st == LS_OK) st = check_damage(root, list, n);
     for (size_t i = 0; i < n && list; i++) mem_free(list[i].path);
     mem_free(list);
     return st;
@@ -228,6 +244,7 @@ const struct command command_ckpt_list = {
     .name = "ckpt list", .arguments = "RUN", .least = 1, .most = 1,
     .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether its files are complete (--verify: and undamaged)",
     .flags = flags, .run = run,
+    .about = "The exit code is 1 if any of them is damaged.\n",
     .examples =
         "  lockstep ckpt list runs/book\n"
         "  lockstep ckpt list runs/book --verify                             every byte against the hashes\n"

@@ -57,7 +57,7 @@ static ls_status read_model(const char *path, ls_model *out)
     ls_checkpoint_info *info;
     ls_status st = LS_OK;
 
-    LS_TRY(ls_checkpoint_inspect(path, &info));
+    LS_TRY(verify_advise(ls_checkpoint_inspect(path, &info), path, "lockstep generate "));
     if (info->has_model) *out = info->model;
     else st = ls_fail(LS_EFORMAT, "%s: holds parameters of no known model", path);
     ls_checkpoint_info_release(&info);
@@ -74,7 +74,7 @@ static ls_status read_checkpoint(const char *where, ls_dtype type, struct traine
     if (!t->path) return LS_ENOMEM;
     LS_TRY(read_model(t->path, &t->model));
     LS_TRY(new_store(type, t));
-    return verify_advise(ls_checkpoint_load(t->path, t->store, 0, NULL), t->path, "");
+    return verify_advise(ls_checkpoint_load(t->path, t->store, 0, NULL), t->path, "lockstep generate ");
 }
 
 static ls_status read_tokenizer(const char *given, struct trained *t)
