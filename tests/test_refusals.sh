@@ -77,6 +77,8 @@ train -n 2 --model.heads=5|model.heads=5|use 4 or 8
 train -n 2 --model.preset=resnet-tiny --parallel.tp=2 --data.text=|model.preset=resnet-tiny|parallel.dp
 train --launch.ranks=x|launch.ranks|'x'
 train --precision.master=false --precision.compute=fp32|precision.master|fp32
+train --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|tokens, but the model's vocabulary only 270|use --model.vocab=
+train --run.memory_limit=1.5|run.memory_limit|'1.5'|1.5GiB
 END
 
 # ---- the same values in the other commands ----
@@ -90,6 +92,9 @@ plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one
 plan text.txt --data.text=text.txt|'text.txt' and --data.text are both given
 plan base.yaml|base.yaml is a config, not a text|--config base.yaml
+plan text.txt --model.preset=resnet-tiny|model.preset=resnet-tiny trains on drawn pictures|data.text
+plan text.txt --data.tokenizer=odd|data.tokenizer|'odd'|bytes, bpe
+plan --data.tokens=x.bin --data.tokenizer=bpe|data.tokenizer=bpe learns from data.text
 plan tmp|tmp is a folder, not a text
 train gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 eval absent text.txt text.txt|data.text takes one
@@ -123,6 +128,8 @@ END
 
 # ---- files that are not there or are no such thing are failures, not usage ----
 printf '{' >broken.json
+: >empty.txt
+echo short >short.txt
 refused 1 "--run.dir=bad" <<'END'
 train --data.text=absent.txt|absent.txt|cannot open
 train absent.txt|absent.txt|cannot open
@@ -130,11 +137,22 @@ train --data.text=text.txt --model.hf=absent|absent
 train --data.text=text.txt --model.hf=broken.json|broken.json
 train --data.text=text.txt --data.tokenizer=absent.json|absent.json
 train --data.tokens=absent.bin|absent.bin
+train --data.text=empty.txt|empty.txt: the text is empty
 train --data.text=text.txt --checkpoint.resume=absent|absent
+END
+
+# ---- what only the data show, on ranks that were started: their logs are in the run's folder ----
+refused 2 "--data.text=text.txt --run.dir=started" <<'END'
+train -n 2 --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|rank 0: the tokenizer has|vocabulary only 270|use --model.vocab=
+END
+refused 1 "--run.dir=started" <<'END'
+train -n 2 --data.text=short.txt|rank 0: short.txt|tokens, shorter than one sample
 END
 
 refused 1 "" <<'END'
 plan absent.txt|absent.txt|cannot open
+plan empty.txt|empty.txt: the text is empty
+plan short.txt|short.txt|tokens, shorter than one sample
 ckpt list text.txt|text.txt is a file|the folder of a run
 ckpt list absent|absent: no such folder
 END

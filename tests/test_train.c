@@ -112,9 +112,10 @@ static ls_status train(struct setup *s, const struct trainer_watch *watch, struc
 {
     static const struct trainer_watch nobody = { 0 };
     struct trainer *t;
+    bool refused;
 
     LS_TRY(config_check(&s->config, VERB_TRAIN));
-    LS_TRY(trainer_open(&s->config, &s->options, &t));
+    LS_TRY(trainer_open(&s->config, &s->options, &refused, &t));
     ls_status st = trainer_run(t, watch ? watch : &nobody);
     if (st == LS_OK && out) *out = t;
     else trainer_close(&t);

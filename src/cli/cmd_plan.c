@@ -353,7 +353,9 @@ static ls_status check(const struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule shows no machines; leave it out", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
-    return draws ? LS_OK : config_check_fit(&in->config);  /* pictures need no model that fits */
+    if (draws) return LS_OK;  /* drawings need no model that fits, and no data */
+    LS_TRY(config_check_data(&in->config, false));
+    return config_check_fit(&in->config);
 }
 
 const struct command command_plan = {

@@ -65,7 +65,7 @@ static ls_status run(struct invocation *in)
 {
     struct trainer *t;
 
-    LS_TRY(trainer_open(&in->config, &in->options, &t));
+    LS_TRY(trainer_open(&in->config, &in->options, &in->refused, &t));
     ls_status st = train(t, in->quiet);
     trainer_close(&t);
     return st;
@@ -112,7 +112,7 @@ static ls_status launch(struct invocation *in)
     return st;
 }
 
-static ls_status check(const struct invocation *in) { return config_check_data(&in->config); }
+static ls_status check(const struct invocation *in) { return config_check_data(&in->config, true); }
 
 const struct command command_train = {
     .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text",

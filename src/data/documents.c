@@ -155,7 +155,7 @@ ls_status documents_each(const char *path, const char *field, document_fn *fn, v
     file_map_close(&map);
     mem_free(r.kept);
     if (st != LS_OK) return strncmp(ls_errmsg(), path, strlen(path)) == 0 ? st : ls_fail_at(st, "%s", path);
-    if (found.bytes == 0) return ls_fail(LS_EINVAL, "%s: the text is empty", path);
+    if (found.bytes == 0) return ls_fail(LS_EFORMAT, "%s: the text is empty", path);
     *out = found;
     return LS_OK;
 }

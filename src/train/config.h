@@ -148,8 +148,8 @@ ls_status config_check_poison(const struct config *c);
 struct config_poison { int64_t step, rank, micro; const char *name; };
 struct config_poison config_poison(const struct config *c);
 
-/* One of data.text and data.tokens is given, and the tokenizer fits it. */
-ls_status config_check_data(const struct config *c);
+/* data.text and data.tokens are not both given, one of them is where data are needed, and the tokenizer and the model fit them. */
+ls_status config_check_data(const struct config *c, bool needed);
 
 /* Bytes that one of `local` ranks on this machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
 size_t config_memory_limit(const struct config *c, int local);

@@ -128,7 +128,7 @@ static ls_status check_tokenizer(const struct config *c)
                    name);
 }
 
-ls_status config_check_data(const struct config *c)
+ls_status config_check_data(const struct config *c, bool needed)
 {
     ls_image_model image;
 
@@ -137,7 +137,7 @@ ls_status config_check_data(const struct config *c)
     if (config_image(c, &image)) return LS_OK;
     if (c->data.text[0] && c->data.tokens[0])
         return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
-    if (!c->data.text[0] && !c->data.tokens[0])
+    if (needed && !c->data.text[0] && !c->data.tokens[0])
         return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
     if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
         return ls_fail(LS_EINVAL,

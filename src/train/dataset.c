@@ -182,6 +182,7 @@ ls_status dataset_open(const struct config *c, const char *saved_tokenizer, stru
         if (d.tokenizer) d.vocab = (size_t)ls_tokenizer_vocab(d.tokenizer);
         describe_order(c, d.what, sizeof d.what);
         st = ls_tokens_split(d.tokens, c->data.val_fraction, (size_t)c->data.seq_len, &d.train, &d.validation);
+        if (st == LS_EINVAL) st = LS_EFORMAT;  /* the options were checked: it is the data that are too short */
         if (st != LS_OK && c->data.text[0]) st = ls_fail_at(st, "%s", c->data.text);
     }
     mem_read(&after);

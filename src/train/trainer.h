@@ -1,6 +1,6 @@
 /* trainer.h - a training run: open, run, report.
  *
- *   LS_TRY(trainer_open(&config, &options, &t));    // data, model, checkpoint; the run's folder exists from here on
+ *   LS_TRY(trainer_open(&config, &options, &refused, &t));    // data, model, checkpoint; the run's folder exists from here on
  *   st = trainer_run(t, &watch);                    // until the last step, a failure, or a signal (see stop.h)
  *   trainer_report(t, &report);
  *   trainer_close(&t);
@@ -52,6 +52,7 @@ struct trainer {
     char              non_finite[NON_FINITE_ROOM];  /* why the last of them has none */
     int               stopped_by;    /* signal; 0: ran to its end */
     int               stop, save;    /* what any rank was asked to: the signal to leave by, a checkpoint */
+    bool              refused;       /* data or model could not be opened because of what the options ask for */
     bool              trial;         /* trainer_budget.c measures: a checkpoint that is asked for waits until the run begins */
 };
 
@@ -65,7 +66,8 @@ struct trainer_watch {
 };
 
 /* config and options are borrowed until trainer_close(). */
-ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out);
+/* *refused: LS_EINVAL is the options' fault: data and model, once opened, show that they are impossible. */
+ls_status trainer_open(struct config *config, const struct options *options, bool *refused, struct trainer **out);
 ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch);
 void      trainer_close(struct trainer **t);
 void      trainer_note_end(const struct trainer *t, ls_status st);  /* how it ended, with this thread's message, for the doctor */

@@ -260,7 +260,7 @@ static ls_status open_image(struct trainer *t)
     return LS_OK;
 }
 
-static ls_status open_model(struct trainer *t)
+static ls_status open_data_and_model(struct trainer *t)
 {
     struct config *c = t->config;
     ls_image_model image;
@@ -269,12 +269,20 @@ static ls_status open_model(struct trainer *t)
     if (config_image(c, &image)) return open_image(t);
     LS_TRY(check_tokenizer(c));
     LS_TRY(ranks_settle(&t->ranks, advise(dataset_open(c, learnt_tokenizer(t), &t->data))));
-    LS_TRY(config_model(c, t->data.vocab, &model));
+    LS_TRY(ranks_settle(&t->ranks, config_model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
     LS_TRY(advise(step_open(c, &model, &t->ranks, false, &t->step)));
     config_put_model(c, &model);
     return LS_OK;
+}
+
+static ls_status open_model(struct trainer *t)
+{
+    ls_status st = open_data_and_model(t);
+
+    t->refused = st == LS_EINVAL;
+    return st;
 }
 
 ls_status trainer_start_loader(struct trainer *t)
@@ -426,10 +434,11 @@ static ls_status open_all(struct trainer *t)
     return LS_OK;
 }
 
-ls_status trainer_open(struct config *config, const struct options *options, struct trainer **out)
+ls_status trainer_open(struct config *config, const struct options *options, bool *refused, struct trainer **out)
 {
     struct trainer *t = mem_zalloc(MEM_OTHER, sizeof *t);
 
+    *refused = false;
     if (!t) return LS_ENOMEM;
     t->config = config;
     t->options = options;
@@ -438,6 +447,7 @@ ls_status trainer_open(struct config *config, const struct options *options, str
     t->saved_step = UINT64_MAX;
     t->val_loss = NAN;
     ls_status st = open_all(t);
+    *refused = t->refused;
     if (st == LS_OK) {
         *out = t;
         return LS_OK;
