@@ -53,7 +53,7 @@ typedef ls_status ids_fn(void *ctx, const int32_t *ids, size_t count);
 /* ls_tokenizer_encode with tasks of about chunk_bytes, the ids given to fn piece by piece, in order. */
 ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
                                 size_t chunk_bytes, ids_fn *fn, void *ctx);
-/* The same into ids, behind what it has. */
+/* The same into ids, after what it has. */
 ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
                                size_t chunk_bytes, struct ids *out);
 

@@ -189,7 +189,7 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
     if (!lives && !doctor_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
 }
 
-/* "in step 13" of a rank that has 12 of them behind it and trains; "at step 12" where it saves or evaluates what that step made. */
+/* "in step 13" of a rank that has done 12 of them and trains; "at step 12" where it saves or evaluates what that step made. */
 static void put_step(const struct doctor *d, int rank, struct text *out)
 {
     const struct calls_status *s = status_of(d, rank);

@@ -5,7 +5,7 @@
 #include "lockstep/data.h"
 #include "train/step.h"
 
-/* Called before each turn of an evaluation: `done` of `all` samples are behind it. fn NULL: nobody. */
+/* Called before each turn of an evaluation: `done` of `all` samples have been evaluated. fn NULL: nobody. */
 struct evaluate_watch { void (*fn)(void *ctx, size_t done, size_t all); void *ctx; };
 
 struct evaluation {

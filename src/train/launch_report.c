@@ -31,7 +31,7 @@ void report_ends(const struct job *j)
     }
 }
 
-/* What a report says behind "lockstep COMMAND: ", without its own rank in front; NULL when there is none. */
+/* What a report says after "lockstep COMMAND: ", without its own rank before it; NULL: nothing. */
 static const char *report_of(const struct child *c)
 {
     const char *colon = c->voice.held[0] ? strstr(c->voice.held, ": ") : NULL;

@@ -44,7 +44,7 @@ double process_started(const struct process *p)
     return (double)p->start / (double)sysconf(_SC_CLK_TCK) - asleep;
 }
 
-/* Entries are NAME=VALUE, each with a NUL behind it; what is longer than an entry of a number is another one. */
+/* Entries are NAME=VALUE, each followed by a NUL; what is longer than an entry of a number is another one. */
 int64_t process_variable(pid_t pid, const char *name)
 {
     char path[64], entry[128];

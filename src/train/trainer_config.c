@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/text.h"
 
-/* Ends the text in front of its last section, debug: faults that were injected once are no part of a run. */
+/* Ends the text before its last section, debug: faults that were injected once are no part of a run. */
 static void leave_out_debug(char *yaml)
 {
     char *section = strstr(yaml, "\ndebug:\n");

@@ -22,7 +22,7 @@ static size_t checkpoint_bytes(const struct step *s)
     return bytes;
 }
 
-/* Checkpoints that the folder will hold at once beyond those that it has. Room is made for an old one behind writing a new one. */
+/* Checkpoints that the folder will hold at once beyond those that it has. Room is made for an old one after writing a new one. */
 static ls_status new_checkpoints(const struct trainer *t, size_t *out)
 {
     const struct config *c = t->config;
