@@ -83,7 +83,8 @@ stopped() {
     launcher=
     if doctor; then
         said "^rank 0  failed"
-        said "^rank 1  dead, process $victim on [^ ]*, was stopped by signal 19 (Stopped (signal)), then killed, step"
+        # stopped during start-up it may have no ring yet, which would tell its process and step
+        said "^rank 1  dead\\(, process $victim on [^ ]*\\)\\{0,1\\}, was stopped by signal 19 (Stopped (signal)), then killed"
         said "^failed [ai][tn] step [0-9]*: .*rank 1 was stopped by signal 19 (Stopped (signal))"
         not_said "rank 0 is dead\|rank 0 died"
     else

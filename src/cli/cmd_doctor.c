@@ -46,6 +46,7 @@ static ls_status put_rank(const struct doctor *d, int rank)
     printf("rank %d  %s", rank, doctor_state(d, rank));
     if (!p->calls && p->pid) printf(", process %" PRId64, p->pid);
     if (!p->calls) {
+        if (p->end[0]) printf(", %s", p->end);
         printf("%s%s\n", p->why[0] ? ": " : "", p->why);
         return LS_OK;
     }

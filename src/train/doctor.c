@@ -156,8 +156,12 @@ static void read_end(const char *run, struct doctor *d)
         d->launched = true;
         d->code = (int)json_int(json_get(root, "exit"), 1);
         snprintf(d->line, sizeof d->line, "%s", json_string(json_get(root, "line"), ""));
-        for (int i = 0; i < d->ranks; i++)
-            snprintf(d->patient[i].end, LAUNCH_END, "%s", json_string(json_at(json_get(root, "ranks"), (size_t)i), ""));
+        for (int i = 0; i < d->ranks; i++) {
+            struct patient *p = &d->patient[i];
+
+            snprintf(p->end, LAUNCH_END, "%s", json_string(json_at(json_get(root, "ranks"), (size_t)i), ""));
+            if (p->end[0] && !p->calls && p->life == LIFE_NONE) p->life = LIFE_DEAD;  /* it started, and ended before it had a ring */
+        }
         json_close(&root);
     }
     mem_free(path);

@@ -85,7 +85,7 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
 
     text_put(out, "; rank %d ", rank);
     if (!p->calls && !doctor_lives(d, rank)) {
-        text_put(out, p->why[0] ? "left no calls: %s" : "never started", p->why);
+        text_put(out, p->end[0] ? "%s" : p->why[0] ? "left no calls: %s" : "never started", p->end[0] ? p->end : p->why);
         return;
     }
     if (doctor_ended(d, rank)) text_put(out, "%s", doctor_state(d, rank));
