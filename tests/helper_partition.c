@@ -192,7 +192,7 @@ static const char *compare(const struct partition_case *c, const double *a, cons
 
         for (size_t e = at; e < at + whole_count(s.store, i); e++)
             norm += a[e] * a[e], apart += (a[e] - b[e]) * (a[e] - b[e]);
-        if (!(sqrt(apart) <= rounding * (sqrt(norm) + 0.01 * share))) {
+        if (!(sqrt(apart) <= rounding * (sqrt(norm) + 0.05 * share))) {
             snprintf(text, sizeof text, "gradient of %s: %.3g apart, its norm is %.3g", ls_store_name(s.store, i), sqrt(apart), sqrt(norm));
             found = text;
         }
