@@ -22,7 +22,7 @@ struct layout {
     ls_dtype          type;       /* of the parameters; bf16: with master copies */
     int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
     ls_recompute      recompute;
-    bool              split;      /* question A in a segment of its own */
+    bool              split;      /* weight gradients in a segment of their own */
     ls_data_options   data;
     /* on a mesh */
     bool              meshed;

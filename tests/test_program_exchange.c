@@ -168,6 +168,7 @@ static void update_little(ls_comm *c, void *ctx)
     float hyper[] = { 0.5f, 10, 1000, 1 }, got[3], factor = 1;
     double squares;
     ls_value g, w, acc, h, f, in[3], out[3];
+    struct cursor before;
 
     (void)ctx;
     RANKS_TRY(store_declare(s, "w", (ls_init){ LS_INIT_ONES, 1 }, 1, &three, &index));
@@ -185,11 +186,11 @@ static void update_little(ls_comm *c, void *ctx)
     out[0] = w;
     out[1] = program_group_value(p, group, STORE_STATE, "m");
     out[2] = program_group_value(p, group, STORE_STATE, "v");
-    p->segment = SEG_OPTIMIZER;
+    before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     program_emit(p, OP_ADAM, &attr, 3, in, 3, out);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
     program_emit(p, OP_ACCUMULATE, NULL, 1, &w, 1, &g);
-    p->segment = SEG_FORWARD;
+    program_cursor_end(p, before);
     RANKS_TRY(ls_program_compile(p, NULL));
     RANKS_TRY(ls_store_write(s, 0, "gradient", (float[]){ 1, -2, 3 }, LS_F32, 3));
     RANKS_TRY(ls_program_write(p, "hyper", hyper, LS_F32, 4));
@@ -222,14 +223,16 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = total };
     ls_value x = ls_input(p, "x", LS_F32, 1, &total), v = copied(p, x, program_comm_value(p, "v", LS_F32, total));
     float *data = calloc(total, sizeof *data);
+    struct cursor before;
 
     (void)ctx;
-    p->segment = SEG_BACKWARD;
+    before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_COMMUNICATE);
     program_exchange_start(p, &e, v, v);
-    p->segment = SEG_OPTIMIZER;
+    program_cursor_end(p, before);
+    before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_COMMUNICATE);
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", program_copy(p, v, LS_F32));
-    p->segment = SEG_FORWARD;
+    program_cursor_end(p, before);
     p->spread.comm = c;
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int k = 0; k < 3; k++) {
@@ -390,13 +393,14 @@ static void instructions_run_when_they_should(void **state)
 
     (void)state;
     for (int k = 0; k < 3; k++) {
+        struct cursor before;
         ls_value v;
 
         OK(ls_tensor_new("cpu", LS_F32, 1, &one, LS_OTHER, &t[k]));
         v = ls_bind(p, (const char *[]){ "a", "b", "c" }[k], t[k]);
-        p->when = (enum when)k;
+        before = program_cursor_when(p, (ls_when)k);
         program_emit(p, OP_ACCUMULATE, NULL, 1, &x, 1, &v);
-        p->when = WHEN_ALWAYS;
+        program_cursor_end(p, before);
     }
     OK(ls_program_compile(p, NULL));
     OK(ls_program_write(p, "x", &f, LS_F32, 1));
@@ -426,6 +430,7 @@ static void bytes_on_the_wire_are_counted(void **state)
     struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .comm = c, .total = total };
     struct exchange r = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = c, .redop = LS_SUM, .total = total };
     ls_value v = program_comm_value(p, "gathered", LS_BF16, total), b = own(p, c, v, total);
+    struct cursor before;
     char *text;
 
     (void)state;
@@ -433,10 +438,10 @@ static void bytes_on_the_wire_are_counted(void **state)
         counts[k] = block_at(total, k + 1, 4) - block_at(total, k, 4);
     program_exchange_start(p, &e, b, v);
     program_exchange_wait(p, &e, b, v);
-    p->when = WHEN_LAST;
+    before = program_cursor_when(p, LS_WHEN_LAST);
     program_exchange_start(p, &r, v, v);
     program_exchange_wait(p, &r, v, v);
-    p->when = WHEN_ALWAYS;
+    program_cursor_end(p, before);
     o.plan_only = 1;
     OK(ls_program_compile(p, &o));
     assert_int_equal(ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_ALL_GATHER, &calls),
@@ -528,15 +533,12 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 {
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .comm = ctx, .redop = LS_SUM, .total = store_group_at(p->store, 0)->total };
     ls_value g = program_group_value(p, 0, STORE_GRAD, NULL);
-
     enum segment final = p->options.split_backward ? SEG_WEIGHTS : SEG_BACKWARD;
+    struct cursor before = program_cursor_begin(p, (struct cursor){ .segment = final, .when = LS_WHEN_LAST });
 
-    p->segment = final;
-    p->when = WHEN_LAST;
     program_exchange_start(p, &e, g, g);
     program_exchange_wait(p, &e, g, g);
-    p->when = WHEN_ALWAYS;
-    p->segment = SEG_FORWARD;
+    program_cursor_end(p, before);
     for (int n = 0; n < p->list[final].n; n++) {  /* parameters' gradients become views of the group's */
         struct instruction *i = &p->list[final].at[n];
 
@@ -659,16 +661,17 @@ static void offloaded_state_comes_and_goes(void **state)
         ls_program *p = program_of(s);
         size_t n = store_group_at(s, 0)->total;
         ls_value x = program_new_value(p, "m", LS_F32, 1, &n), y, one;
+        struct cursor cursor;
         struct mem_stats before, after;
         float got[WIDTH];
         ls_cost cost;
 
-        p->segment = SEG_OPTIMIZER;
+        cursor = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
         program_load(p, 0, "m", x);
         one = ls_constant(p, LS_F32, 1, &n, 1.0);
         y = ls_add(p, ls_scale(p, x, 2), one);
         program_save(p, 0, "m", y);
-        p->segment = SEG_FORWARD;
+        program_cursor_end(p, cursor);
         OK(ls_program_compile(p, NULL));
         cost = ls_program_cost(p);
         assert_int_equal(cost.optimizer, 0);

@@ -355,7 +355,7 @@ static void run_layers(ls_program *p, const struct layers *o, double *loss)
     RANKS_TRY(ls_program_read(p, "loss", loss, LS_F64, 1));
 }
 
-/* Between the backward's sums over the ranks stand products of question A. */
+/* Between the backward's sums over the ranks stand weight gradients. */
 static void check_overlap(const ls_program *p)
 {
     const struct list *l = &p->list[SEG_BACKWARD];

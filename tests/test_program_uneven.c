@@ -58,7 +58,7 @@ static void run_uneven(ls_comm *c, void *ctx)
     size_t mine = uneven(r), total = 0, to = 0, from = 0, big = 70000, offset = 0;
     ls_store *s = store_of(LS_F32);
     ls_program *p = program_of(s);
-    size_t *gather = mem_array(MEM_OTHER, (size_t)n, sizeof *gather), *both = mem_array(MEM_OTHER, 2 * (size_t)n, sizeof *both);
+    size_t *gather = program_counts(p, n), *both = program_counts(p, 2 * n);
     float *data = calloc(big, sizeof *data);
     struct exchange e[4];
     ls_value x[4], y[4];
@@ -143,7 +143,7 @@ static void counts_that_do_not_fit_are_refused(void **state)
     ls_store *s = store_of(LS_F32);
     ls_program *p = program_of(s);
     ls_value x = ls_input(p, "x", LS_F32, 1, &five);
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_TO_ALL, .comm = c, .counts = mem_array(MEM_OTHER, 4, sizeof(size_t)) };
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_TO_ALL, .comm = c, .counts = program_counts(p, 4) };
     struct exchange m = { .op = LS_COLLECTIVE_SEND, .comm = c, .root = 0, .total = 4 };
 
     (void)state;
@@ -153,7 +153,6 @@ static void counts_that_do_not_fit_are_refused(void **state)
     e.recv_counts[0] = 4;
     program_exchange_start(p, &e, x, program_comm_value(p, "y", LS_F32, 5));
     REFUSED("all_to_all of 5 elements over 2 ranks: 5 go in and 5 come out; 5 and 4", ls_program_status(p));
-    assert_null(e.counts);
     ls_program_release(&p);
     p = program_of(s);
     program_exchange_start(p, &m, ls_input(p, "x", LS_F32, 1, &four), program_comm_value(p, "y", LS_F32, 4));

@@ -103,7 +103,7 @@ if command -v python3 >/dev/null; then
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
 for rank in (0, 1):
-    for tid, names in ((0, ("forward", "backward A", "backward B", "optimizer", "communicate")), (1, ("communication",))):
+    for tid, names in ((0, ("forward", "wgrad", "dgrad", "optimizer", "communicate")), (1, ("communication",))):
         own = [e for e in events if e["pid"] == rank and e["tid"] == tid and e["ph"] == "X"]
         assert set(names) <= {e["cat"] for e in own}, (rank, tid, {e["cat"] for e in own})
         assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in own), (rank, tid)

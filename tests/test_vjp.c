@@ -463,7 +463,7 @@ static void open_case(const struct gradient_case *c, ls_store **s, ls_program **
     ls_backward(*p, y);
 }
 
-/* With question A in a segment of its own the gradients are the same bits. */
+/* With weight gradients in a segment of their own the gradients are the same bits. */
 static void check_split(const struct gradient_case *c, ls_store *s)
 {
     ls_store *other = NULL;

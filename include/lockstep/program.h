@@ -46,8 +46,8 @@ typedef enum ls_role {
 /* Segments of a program, in the order in which they run. */
 enum {
     LS_FORWARD   = 1,
-    LS_BACKWARD  = 2,  /* questions A (weight gradients) and B (error passed down) */
-    LS_WEIGHTS   = 4,  /* question A alone, when compiled with split_backward */
+    LS_BACKWARD  = 2,  /* input gradients and weight gradients */
+    LS_WEIGHTS   = 4,  /* weight gradients alone, when compiled with split_backward */
     LS_OPTIMIZER_STEP = 8,
     LS_LAST      = 16  /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, gradients are reduced after it */
 };
@@ -64,7 +64,7 @@ typedef struct ls_compile_options {
     ls_recompute recompute;
     int          every;           /* k of LS_RECOMPUTE_EVERY, >= 1 */
     size_t       bytes;           /* of LS_RECOMPUTE_BUDGET */
-    int          split_backward;  /* question A into segment LS_WEIGHTS */
+    int          split_backward;  /* weight gradients into segment LS_WEIGHTS */
     int          fuse_loss;       /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
     int          plan_only;       /* price, don't allocate: ls_program_run is refused */
     int          check_finite;    /* after each instruction: the first inf or NaN is an error that names it */

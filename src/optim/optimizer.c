@@ -170,8 +170,7 @@ static void append_all(struct append *a)
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
 {
-    enum segment segment = p->segment;
-    enum phase phase = p->phase;
+    struct cursor before;
     struct append a = { .p = p, .o = o };
 
     LS_TRY(check(o));
@@ -179,12 +178,10 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
         return ls_fail(LS_EINVAL, "optimizer: this program has one already");
     if (ls_store_count(p->store) == 0)
         return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it behind the model");
-    p->segment = SEG_OPTIMIZER;
-    p->phase = PHASE_OPTIMIZER;
+    before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &kinds[o->kind];
     append_all(&a);
-    p->segment = segment;
-    p->phase = phase;
+    program_cursor_end(p, before);
     return ls_program_status(p);
 }
 

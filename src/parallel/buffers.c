@@ -50,24 +50,25 @@ static ls_value sum_of(struct pass *a, ls_value v)
 static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
 {
     ls_program *p = a->p;
-    struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
+    struct rewrite w = rewrite_begin(p, s, LS_PHASE_COMMUNICATE);
 
-    for (int k = 0; k < old.n && program_ok(p); k++) {
-        struct instruction i = old.at[k];
+    for (int k = 0; k < w.old.n && program_ok(p); k++) {
+        struct instruction i = w.old.at[k];
+        struct cursor before = program_cursor_block(p, i.block);
 
-        p->block = i.block;
         check_router_loss(a, &i);
         for (int o = 0; o < i.nin; o++)
             if (i.in[o].id && i.in[o].id < n && sum[i.in[o].id].id)
                 i.in[o] = sum[i.in[o].id];
-        emit_same(p, &i);
+        program_push(p, &i);
         for (int o = 0; o < i.nout; o++)
             if (is_marked(p, i.out[o]) && is_summed(a, &i))
                 sum[i.out[o].id] = sum_of(a, i.out[o]);
             else if (is_marked(p, i.out[o]))
                 value_set_place(p, i.out[o], LS_REPLICATE);
+        program_cursor_end(p, before);
     }
-    rewrite_end(p, &old);
+    rewrite_end(p, &w);
 }
 
 static void broadcast_buffer(struct pass *a, ls_value v)
@@ -77,7 +78,7 @@ static void broadcast_buffer(struct pass *a, ls_value v)
 
     e.total = value_count(program_value(a->p, v));
     v = emit_flat(a->p, v, LS_REPLICATE);
-    emit_start(a->p, &f, &e, WHEN_ALWAYS, LS_NONE, v);
+    emit_start(a->p, &f, &e, LS_WHEN_ALWAYS, LS_NONE, v);
     emit_wait(a->p, &f);
 }
 
@@ -86,9 +87,8 @@ static void broadcast_buffers(struct pass *a, bool *seen)
 {
     ls_program *p = a->p;
     const struct list *l = &p->list[SEG_FORWARD];
+    struct cursor before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_COMMUNICATE);
 
-    p->segment = SEG_OPTIMIZER;
-    p->phase = PHASE_COMMUNICATE;
     for (int k = 0; k < l->n; k++)
         for (int o = 0; o < l->at[k].nout; o++) {
             const struct value *root = &p->values[p->values[l->at[k].out[o].id].root];
@@ -98,8 +98,7 @@ static void broadcast_buffers(struct pass *a, bool *seen)
             seen[root->param] = true;
             broadcast_buffer(a, (ls_value){ p->values[l->at[k].out[o].id].root });
         }
-    p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
+    program_cursor_end(p, before);
 }
 
 ls_status join_batch_norms(struct pass *a)

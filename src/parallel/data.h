@@ -39,7 +39,7 @@ struct data {
 };
 
 /* A collective under way: what its wait repeats. */
-struct flight { struct exchange x; enum when when; ls_value in, out; bool open; };
+struct flight { struct exchange x; ls_when when; ls_value in, out; bool open; };
 
 /* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them; SIGN: they are
  * moved by the sign of what is no gradient, and count nowhere; JOINT: several programs add to their gradients. */
@@ -102,14 +102,14 @@ ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_d
 ls_value unit_reduced(struct pass *a, struct unit *u);
 
 /* emit.c: writing a segment anew. From begin to end everything that is emitted goes to a new list. */
-struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase);
-void     rewrite_end(ls_program *p, struct list *old);
-void     emit_same(ls_program *p, const struct instruction *i);
-void     emit_call(ls_program *p, int op, enum when when, ls_value in, ls_value out);  /* one in (or none), one out */
+struct rewrite { struct list old; struct cursor before; };
+struct rewrite rewrite_begin(ls_program *p, enum segment s, ls_phase phase);
+void     rewrite_end(ls_program *p, struct rewrite *w);
+void     emit_call(ls_program *p, int op, ls_when when, ls_value in, ls_value out);  /* one in (or none), one out */
 /* The bytes of x, elements [begin, begin + count) of a value of one dim, as a value of another placement. */
 ls_value emit_part(ls_program *p, ls_value x, size_t begin, size_t count, ls_placement_kind place);
 ls_value emit_flat(ls_program *p, ls_value x, ls_placement_kind place);                /* x, contiguous, as [count] */
-void     emit_start(ls_program *p, struct flight *f, const struct exchange *x, enum when when, ls_value in, ls_value out);
+void     emit_start(ls_program *p, struct flight *f, const struct exchange *x, ls_when when, ls_value in, ls_value out);
 void     emit_wait(ls_program *p, struct flight *f);
 /* Start and wait at once of a sum in place over `comm`: x as a value that is replicated. */
 ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x);

@@ -1,57 +1,23 @@
 /* emit.c - writing a segment anew: instructions kept, views with another placement, collectives in two halves. */
 #include "parallel/data.h"
 
-#include "base/mem.h"
-
-struct list rewrite_begin(ls_program *p, enum segment s, enum phase phase)
+struct rewrite rewrite_begin(ls_program *p, enum segment s, ls_phase phase)
 {
-    struct list old = p->list[s];
-
-    p->list[s] = (struct list){ 0 };
-    p->segment = s;
-    p->phase = phase;
-    return old;
+    return (struct rewrite){ program_take(p, s), program_cursor_segment(p, s, phase) };
 }
 
-static bool has_counts(const struct list *l, const size_t *counts)
+void rewrite_end(ls_program *p, struct rewrite *w)
 {
-    for (int n = 0; n < l->n; n++)
-        if (l->at[n].op == OP_COMM_START && l->at[n].exchange.counts == counts)
-            return true;
-    return false;
+    list_free(&w->old);
+    program_cursor_end(p, w->before);
 }
 
-/* A rewriting that failed half-way: what exchanges own and did not take along is nobody's. */
-static void drop_rest(const ls_program *p, const struct list *old)
+void emit_call(ls_program *p, int op, ls_when when, ls_value in, ls_value out)
 {
-    for (int n = 0; n < old->n; n++)
-        if (old->at[n].op == OP_COMM_START && !has_counts(&p->list[p->segment], old->at[n].exchange.counts))
-            mem_free(old->at[n].exchange.counts);
-}
+    struct cursor before = program_cursor_when(p, when);
 
-void rewrite_end(ls_program *p, struct list *old)
-{
-    if (!program_ok(p))
-        drop_rest(p, old);
-    list_free(old);
-    p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
-    p->block = 0;
-}
-
-void emit_same(ls_program *p, const struct instruction *i)
-{
-    ls_status st = program_ok(p) ? list_push(&p->list[p->segment], i) : LS_OK;
-
-    if (st < 0)
-        program_fail_by(p, st);
-}
-
-void emit_call(ls_program *p, int op, enum when when, ls_value in, ls_value out)
-{
-    p->when = when;
     program_emit(p, op, NULL, in.id ? 1 : 0, &in, 1, &out);
-    p->when = WHEN_ALWAYS;
+    program_cursor_end(p, before);
 }
 
 ls_placement_kind value_place(const ls_program *p, ls_value x) { return p->values[x.id].place[LS_AXIS_DP].kind; }
@@ -78,29 +44,24 @@ ls_value emit_flat(ls_program *p, ls_value x, ls_placement_kind place)
     return x.id ? emit_part(p, x, 0, value_count(program_value(p, x)), place) : LS_NONE;
 }
 
-void emit_start(ls_program *p, struct flight *f, const struct exchange *x, enum when when, ls_value in, ls_value out)
+void emit_start(ls_program *p, struct flight *f, const struct exchange *x, ls_when when, ls_value in, ls_value out)
 {
-    enum phase phase = p->phase;
+    struct cursor before = program_cursor_when(p, when);
 
     *f = (struct flight){ *x, when, in, out, true };
-    p->phase = PHASE_COMMUNICATE;
-    p->when = when;
     program_exchange_start(p, &f->x, in, out);
-    p->when = WHEN_ALWAYS;
-    p->phase = phase;
+    program_cursor_end(p, before);
 }
 
 void emit_wait(ls_program *p, struct flight *f)
 {
-    enum phase phase = p->phase;
+    struct cursor before;
 
     if (!f->open)
         return;
-    p->phase = PHASE_COMMUNICATE;
-    p->when = p->segment == SEG_OPTIMIZER ? WHEN_ALWAYS : f->when;
+    before = program_cursor_when(p, p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : f->when);
     program_exchange_wait(p, &f->x, f->in, f->out);
-    p->when = WHEN_ALWAYS;
-    p->phase = phase;
+    program_cursor_end(p, before);
     f->open = false;
 }
 
@@ -115,7 +76,7 @@ ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x)
     e.total = value_count(program_value(p, x));
     in = emit_flat(p, x, value_place(p, x));
     out = emit_flat(p, x, LS_REPLICATE);
-    emit_start(p, &f, &e, WHEN_ALWAYS, in, out);
+    emit_start(p, &f, &e, LS_WHEN_ALWAYS, in, out);
     emit_wait(p, &f);
     return out;
 }

@@ -2,7 +2,7 @@
  *
  *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
  *     backward   the same, in the order in which backward reads them; with keep_gathered only what forward didn't gather
- *     weights    likewise, where question A stands apart
+ *     weights    likewise, where weight gradients have a segment of their own
  *
  * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the
  * gathered buffer with the parameter's shape. The memory pass ends its life at the last reader.
@@ -51,7 +51,7 @@ static void start_gather(struct pass *a, struct unit *u)
     value_set_place(p, shard, LS_SHARD);
     u->whole = unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
     if (u->whole.id)
-        emit_start(p, &u->gather, &e, WHEN_ALWAYS, shard, u->whole);
+        emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->whole);
 }
 
 /* v through the gathered buffer: the same strides at the parameter's place in it. */
@@ -93,14 +93,15 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
 {
     ls_program *p = a->p;
     int n = order_of_use(a, &p->list[s], order), next = 0;
-    struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
+    struct rewrite w = rewrite_begin(p, s, LS_PHASE_COMMUNICATE);
 
-    for (int k = 0; k < old.n && program_ok(p); k++) {
-        struct instruction i = old.at[k];
+    for (int k = 0; k < w.old.n && program_ok(p); k++) {
+        struct instruction i = w.old.at[k];
+        struct cursor before;
 
         if (i.op == OP_VIEW && sharded_unit(a, i.in[0]))
             continue;  /* its readers get one of their own */
-        p->block = i.block;
+        before = program_cursor_block(p, i.block);
         make_whole(a, &i, order, n, &next);
         for (int o = 0; o < i.nin && program_ok(p); o++) {
             struct unit *u = sharded_unit(a, i.in[o]);
@@ -108,9 +109,10 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
             if (u)
                 i.in[o] = through(a, u, i.in[o]);
         }
-        emit_same(p, &i);
+        program_push(p, &i);
+        program_cursor_end(p, before);
     }
-    rewrite_end(p, &old);
+    rewrite_end(p, &w);
 }
 
 ls_status gather_parameters(struct pass *a)

@@ -10,7 +10,7 @@ static ls_value version_find(const struct cutter *c, ls_value x, enum move_kind 
     for (int k = c->nversions - 1; k >= 0; k--) {
         const struct version *v = &c->version[k];
 
-        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->block)
+        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->cursor.block)
             return (ls_value){ v->to };
     }
     return LS_NONE;
@@ -29,21 +29,20 @@ static void version_keep(struct cutter *c, ls_value x, enum move_kind kind, ls_a
         c->version = grown;
         c->versions_room = room;
     }
-    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->block };
+    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->cursor.block };
 }
 
 static void emit_move(struct cutter *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, const struct move *m)
 {
-    struct list *l = &c->p->list[c->p->segment];
+    struct instruction *i = program_append(c->p, OP_MOVE, NULL, 1, &x, 1, &y);
 
-    program_emit(c->p, OP_MOVE, NULL, 1, &x, 1, &y);
-    if (!program_ok(c->p))
+    if (!i)
         return;
-    l->at[l->n - 1].move = *m;
-    l->at[l->n - 1].move.kind = kind;
-    l->at[l->n - 1].move.axis = a;
-    l->at[l->n - 1].move.comm = c->comm[a];
-    l->at[l->n - 1].move.floating = c->d->o.overlap;
+    i->move = *m;
+    i->move.kind = kind;
+    i->move.axis = a;
+    i->move.comm = c->comm[a];
+    i->move.floating = c->d->o.overlap;
 }
 
 /* Local sizes and placement of y, which is x behind the move. */

@@ -9,7 +9,7 @@ ls_value offload_state(struct pass *a, struct unit *u, const char *state)
 {
     ls_program *p = a->p;
     ls_dtype type = ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32;
-    enum phase phase = p->phase;
+    struct cursor before;
     int k = 0;
 
     while (k < 4 && u->state[k].id && strcmp(program_value(p, u->state[k])->state, state) != 0)
@@ -22,17 +22,16 @@ ls_value offload_state(struct pass *a, struct unit *u, const char *state)
         return LS_NONE;
     program_value(p, u->state[k])->state = state;
     value_set_place(p, u->state[k], unit_zero(a, u) ? LS_SHARD : LS_REPLICATE);
-    p->phase = PHASE_COMMUNICATE;
+    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
     program_load(p, u->group, state, u->state[k]);
-    p->phase = phase;
+    program_cursor_end(p, before);
     return u->state[k];
 }
 
 void offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ctx, const char *state), const void *ctx)
 {
-    enum phase phase = a->p->phase;
+    struct cursor before = program_cursor_phase(a->p, LS_PHASE_COMMUNICATE);
 
-    a->p->phase = PHASE_COMMUNICATE;
     for (int k = 0; k < 4; k++) {
         const char *state = u->state[k].id ? program_value(a->p, u->state[k])->state : NULL;
 
@@ -40,5 +39,5 @@ void offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ct
             program_save(a->p, u->group, state, u->state[k]);
         u->state[k] = LS_NONE;
     }
-    a->p->phase = phase;
+    program_cursor_end(a->p, before);
 }

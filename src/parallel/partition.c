@@ -130,6 +130,7 @@ static void keep_whole(struct cutter *c, const struct instruction *i)
 static void cut_instruction(struct cutter *c, struct instruction *i)
 {
     rule_fn *rule = rule_of(i->op);
+    struct cursor before = program_cursor_block(c->p, i->block);
     bool learns = false;
 
     for (int k = 0; k < i->nin; k++)
@@ -137,7 +138,6 @@ static void cut_instruction(struct cutter *c, struct instruction *i)
     for (int k = 0; k < i->nout; k++)
         if (i->out[k].id && ls_dtype_is_float(program_value(c->p, i->out[k])->dtype))
             lie_of(c, i->out[k])->learns = learns;
-    c->p->block = i->block;
     c->now = i;
     if (rule)
         rule(c, i);
@@ -145,16 +145,13 @@ static void cut_instruction(struct cutter *c, struct instruction *i)
         keep_whole(c, i);
     lies_grow(c);
     c->now = NULL;
-    c->p->block = 0;
+    program_cursor_end(c->p, before);
 }
 
 static ls_status walk(struct cutter *c)
 {
-    struct list old = c->p->list[SEG_FORWARD];
+    struct list old = program_take(c->p, SEG_FORWARD);
 
-    c->p->list[SEG_FORWARD] = (struct list){ 0 };
-    c->p->segment = SEG_FORWARD;
-    c->p->phase = PHASE_FORWARD;
     for (int n = 0; n < old.n && program_ok(c->p); n++) {
         struct instruction i = old.at[n];
 

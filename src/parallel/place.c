@@ -189,14 +189,6 @@ void lie_alike(struct cutter *c, struct instruction *i, int n, ls_axis a)
 
 /* ---- writing ---- */
 
-static void push(struct cutter *c, const struct instruction *i)
-{
-    ls_status st = program_ok(c->p) ? list_push(&c->p->list[c->p->segment], i) : LS_OK;
-
-    if (st < 0)
-        program_fail_by(c->p, st);
-}
-
 void emit_cut(struct cutter *c, const struct instruction *i)
 {
     struct instruction own = *i;
@@ -209,7 +201,7 @@ void emit_cut(struct cutter *c, const struct instruction *i)
             continue;
         part[k] = own.out[k] = value_like(c, "part", y);
     }
-    push(c, &own);
+    program_push(c->p, &own);
     for (int k = 0; k < i->nout; k++)
         if (part[k].id)
             move_value(c, MOVE_JOIN, LS_AXIS_TP, part[k], 0, (struct piece){ 0 }, i->out[k]);

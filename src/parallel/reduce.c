@@ -6,7 +6,7 @@
  *
  * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication
  * value, zeros before its first writer, reduce-scattered in place behind its last; the own block is then added to the
- * store's, and the rest is free. With question A in a segment of its own this is refused: other micro-batches run in between.
+ * store's, and the rest is free. With weight gradients in a segment of their own this is refused: other micro-batches run in between.
  *
  * What several programs of the store add to (tied weights, of which a rank has both ends) is reduced in front of the optimizer; sharded
  * gradients are added up as they come.
@@ -41,9 +41,9 @@ static bool is_in_place(const struct pass *a, const struct unit *u)
 }
 
 /* Once a step: in the optimizer's segment, or in the last micro-batch. */
-static enum when once(const struct pass *a) { return a->p->segment == SEG_OPTIMIZER ? WHEN_ALWAYS : WHEN_LAST; }
+static ls_when once(const struct pass *a) { return a->p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
 
-static enum when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? WHEN_ALWAYS : once(a); }
+static ls_when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? LS_WHEN_ALWAYS : once(a); }
 
 /* Is what is done once a step left to the program that has the optimizer? */
 static bool is_put_off(const struct pass *a, const struct unit *u) { return (u->class & CLASS_JOINT) && !a->p->list[SEG_OPTIMIZER].n; }
@@ -66,11 +66,11 @@ static void begin(struct pass *a, struct unit *u)
     u->full = unit_value(a, u, "gradient", exact_type(a), unit_group(a, u)->total);
     value_set_place(a->p, u->full, LS_PARTIAL);
     unit_mark_sums(a->p, u, u->full);
-    emit_call(a->p, OP_FILL, WHEN_ALWAYS, LS_NONE, u->full);
+    emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
 }
 
 /* The rounded copy, or x itself. */
-static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, enum when when)
+static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, ls_when when)
 {
     ls_value copy;
 
@@ -128,7 +128,7 @@ static void finish(struct pass *a, struct unit *u)
         return;
     if (is_sharded(a, u)) {
         value_set_place(a->p, kept, after(a, u));
-        emit_call(a->p, OP_ACCUMULATE, WHEN_ALWAYS, sum, kept);
+        emit_call(a->p, OP_ACCUMULATE, LS_WHEN_ALWAYS, sum, kept);
     } else {
         kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
         if (a->d->o.reduce == LS_BF16)
@@ -216,25 +216,29 @@ static struct unit *after_instruction(struct pass *a, int at, struct unit *pendi
 static void walk(struct pass *a, enum segment s, int at)
 {
     ls_program *p = a->p;
-    struct list old = rewrite_begin(p, s, PHASE_COMMUNICATE);
+    struct rewrite w = rewrite_begin(p, s, LS_PHASE_COMMUNICATE);
     struct unit *pending = NULL;
+    struct cursor before;
 
-    for (int k = 0; k < old.n && program_ok(p); k++, at++) {
-        struct instruction i = old.at[k];
+    for (int k = 0; k < w.old.n && program_ok(p); k++, at++) {
+        struct instruction i = w.old.at[k];
 
-        p->block = i.block;
+        before = program_cursor_block(p, i.block);
         for (int g = 0; g < a->nunits; g++)
             if (a->unit[g].first == at && a->unit[g].over->all)
                 begin(a, &a->unit[g]);
         for (int o = 0; o < i.nout; o++)
             i.out[o] = target(a, i.out[o]);
-        emit_same(p, &i);
+        program_push(p, &i);
         pending = after_instruction(a, at, pending);
+        program_cursor_end(p, before);
     }
+    before = program_cursor_block(p, w.old.n ? w.old.at[w.old.n - 1].block : 0);
     settle(a, pending);
     for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++)
         emit_wait(p, &a->unit[a->order[k]].reduction);
-    rewrite_end(p, &old);
+    program_cursor_end(p, before);
+    rewrite_end(p, &w);
 }
 
 static void reduce_put_off(struct pass *a, struct unit *u)

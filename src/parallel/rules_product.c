@@ -69,7 +69,8 @@ static bool bring(struct cutter *c, struct instruction *i, ls_axis a)
 /* A bias behind the sum: once, beside what the sum has become. */
 static void add_bias(struct cutter *c, ls_value sum, ls_value bias, ls_value y)
 {
-    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->block, .group = -1 };
+    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y },
+                               .block = c->p->cursor.block, .group = -1 };
 
     lie_like(c, y, sum);
     weight_beside(c, &add, 1, sum, LS_AXIS_TP);

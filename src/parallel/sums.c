@@ -37,7 +37,7 @@ static void start(struct pass *a, struct unit *u, ls_axis axis, ls_comm *comm)
     out = emit_part(a->p, in, 0, e.total, value_place(a->p, in));
     value_set_place_on(a->p, out, axis, LS_REPLICATE);
     if (out.id && e.total)
-        emit_start(a->p, &u->reduction, &e, WHEN_ALWAYS, in, out);
+        emit_start(a->p, &u->reduction, &e, LS_WHEN_ALWAYS, in, out);
     u->reduced = out;
     if (!a->d->o.overlap)
         emit_wait(a->p, &u->reduction);

@@ -19,7 +19,7 @@
 /* One segment being rewritten. */
 struct update {
     struct pass *a;
-    struct list  old;
+    struct rewrite rewrite;
     ls_value     norms, summed;  /* [P,2] of LAMB and LARS, and the same over all shards; or none */
 };
 
@@ -72,7 +72,7 @@ static void emit_clip(struct update *w, struct instruction i)
         value_set_place(a->p, i.in[0], LS_PARTIAL);
         i.in[0] = emit_sum(a->p, norm_ranks(a), i.in[0]);
     }
-    emit_same(a->p, &i);
+    program_push(a->p, &i);
 }
 
 /* The last operand that lamb_moments and lars_norms write. */
@@ -80,8 +80,8 @@ static void sum_norms(struct update *w)
 {
     ls_program *p = w->a->p;
 
-    for (int n = 0; n < w->old.n; n++) {
-        const struct instruction *i = &w->old.at[n];
+    for (int n = 0; n < w->rewrite.old.n; n++) {
+        const struct instruction *i = &w->rewrite.old.at[n];
 
         if (stage_of(i) == OPTIMIZER_NORMS && i->out[i->nout - 1].id)
             w->norms.id = p->values[i->out[i->nout - 1].id].root;
@@ -165,7 +165,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     for (int o = 0; o < i.nout && program_ok(p); o++)
         if (i.out[o].id && is_of_store(root_of(p, i.out[o])))
             i.out[o] = slice(a, u, i.out[o], lo, hi);
-    emit_same(p, &i);
+    program_push(p, &i);
 }
 
 /* ---- one stage, unit by unit ---- */
@@ -175,7 +175,7 @@ static void emit_squares(struct update *w, struct unit *u, ls_value acc)
     struct pass *a = w->a;
 
     if (unit_end(a, u) > unit_begin(a, u) && unit_counts(a, u))
-        emit_call(a->p, OP_SUM_SQUARES, WHEN_ALWAYS, unit_reduced(a, u), acc);
+        emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS, unit_reduced(a, u), acc);
 }
 
 static void start_gather(struct pass *a, struct unit *u)
@@ -188,7 +188,7 @@ static void start_gather(struct pass *a, struct unit *u)
 
     if (!whole.id)
         return;
-    emit_start(a->p, &u->gather, &e, WHEN_ALWAYS, own, whole);
+    emit_start(a->p, &u->gather, &e, LS_WHEN_ALWAYS, own, whole);
     if (!a->d->o.overlap)
         emit_wait(a->p, &u->gather);
 }
@@ -211,8 +211,8 @@ static bool is_written(const void *ctx, const char *state)
     const struct stage_of_unit *s = ctx;
     const struct pass *a = s->w->a;
 
-    for (int n = 0; n < s->w->old.n; n++) {
-        const struct instruction *i = &s->w->old.at[n];
+    for (int n = 0; n < s->w->rewrite.old.n; n++) {
+        const struct instruction *i = &s->w->rewrite.old.at[n];
 
         if (stage_of(i) == s->stage && instruction_unit(a, i) == s->u && writes_state(a->p, i, state))
             return true;
@@ -237,9 +237,9 @@ static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value ac
         emit_wait(a->p, &u->reduction);
         if (stage == OPTIMIZER_SQUARES)
             emit_squares(w, u, acc);
-        for (int n = 0; n < w->old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
-            if (stage_of(&w->old.at[n]) == stage && instruction_unit(a, &w->old.at[n]) == u)
-                emit_slice(w, u, w->old.at[n]);
+        for (int n = 0; n < w->rewrite.old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
+            if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
+                emit_slice(w, u, w->rewrite.old.at[n]);
         offload_save(a, u, is_written, &ctx);
         if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->over, STORE_VALUE))
             start_gather(a, u);
@@ -253,17 +253,17 @@ static void rewrite(struct update *w)
     ls_program *p = w->a->p;
     unsigned done = 0;
 
-    for (int n = 0; n < w->old.n; n++)
-        if (w->old.at[n].op == OP_VIEW)
-            emit_same(p, &w->old.at[n]);
-    for (int n = 0; n < w->old.n && program_ok(p); n++) {
-        const struct instruction *i = &w->old.at[n];
+    for (int n = 0; n < w->rewrite.old.n; n++)
+        if (w->rewrite.old.at[n].op == OP_VIEW)
+            program_push(p, &w->rewrite.old.at[n]);
+    for (int n = 0; n < w->rewrite.old.n && program_ok(p); n++) {
+        const struct instruction *i = &w->rewrite.old.at[n];
         enum optimizer_stage stage = stage_of(i);
 
         if (i->op == OP_CLIP_FACTOR)
             emit_clip(w, *i);
         else if (stage == OPTIMIZER_NONE && i->op != OP_VIEW)
-            emit_same(p, i);
+            program_push(p, i);
         else if (i->op != OP_VIEW && !(done >> stage & 1)) {
             done |= 1u << stage;
             emit_stage(w, stage, stage == OPTIMIZER_SQUARES ? i->out[0] : LS_NONE);
@@ -293,8 +293,8 @@ ls_status update_shards(struct pass *a)
     if (!a->p->list[SEG_OPTIMIZER].n)
         return LS_OK;
     complete_order(a);
-    w.old = rewrite_begin(a->p, SEG_OPTIMIZER, PHASE_OPTIMIZER);
+    w.rewrite = rewrite_begin(a->p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     rewrite(&w);
-    rewrite_end(a->p, &w.old);
+    rewrite_end(a->p, &w.rewrite);
     return ls_program_status(a->p);
 }

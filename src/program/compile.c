@@ -5,11 +5,11 @@
 #include "base/mem.h"
 #include "tensor/op_shapes.h"
 
-/* Question A moves out of the backward segment into its own, order kept, and with it the exchanges of what it makes. */
+/* Weight gradients move out of the backward segment into their own, order kept, and with them the exchanges of what they make. */
 static bool belongs_to_weights(const ls_program *p, const struct instruction *i, const bool *made)
 {
-    if (i->phase != PHASE_COMMUNICATE)
-        return i->phase == PHASE_BACKWARD_A;
+    if (i->phase != LS_PHASE_COMMUNICATE)
+        return i->phase == LS_PHASE_WEIGHT_GRADIENT;
     for (int k = 0; k < i->nin; k++)
         if (made[p->values[i->in[k].id].root])
             return true;
@@ -102,28 +102,34 @@ ls_status program_bind(ls_program *p)
 
 ls_status program_edit(ls_program *p, enum edit_after after) { return p->edit.edit ? p->edit.edit(p, after, p->edit.ctx) : LS_OK; }
 
+/* Every pass leaves the cursor where it was: at the beginning of the only scope that compile has begun. */
+static ls_status pass_end(const ls_program *p, ls_status st)
+{
+    ASSERT(p->cursor.depth == 1 && p->cursor.segment == SEG_FORWARD && p->cursor.phase == LS_PHASE_FORWARD
+           && p->cursor.when == LS_WHEN_ALWAYS && !p->cursor.block);
+    return st < 0 ? st : ls_program_status(p);
+}
+
+static ls_status edit_after(ls_program *p, enum edit_after after) { return pass_end(p, program_edit(p, after)); }
+
 static ls_status passes(ls_program *p)
 {
-    if (p->partition.pass) {
-        LS_TRY(p->partition.pass(p, p->partition.ctx));
-        LS_TRY(ls_program_status(p));
-    }
+    if (p->partition.pass)
+        LS_TRY(pass_end(p, p->partition.pass(p, p->partition.ctx)));
     if (p->backward)
-        LS_TRY(gradient_pass(p));
-    LS_TRY(program_edit(p, AFTER_GRADIENT));
-    LS_TRY(recompute_pass(p));
-    LS_TRY(program_edit(p, AFTER_RECOMPUTE));
+        LS_TRY(pass_end(p, gradient_pass(p)));
+    LS_TRY(edit_after(p, AFTER_GRADIENT));
+    LS_TRY(pass_end(p, recompute_pass(p)));
+    LS_TRY(edit_after(p, AFTER_RECOMPUTE));
     if (p->options.split_backward)  /* before lowering: what a segment's values may be used for depends on it */
-        LS_TRY(split_pass(p));
-    LS_TRY(lower_pass(p));
-    LS_TRY(program_edit(p, AFTER_LOWER));
-    if (p->spread.pass) {
-        LS_TRY(p->spread.pass(p, p->spread.ctx));
-        LS_TRY(ls_program_status(p));
-    }
-    LS_TRY(kernels_pass(p));
-    LS_TRY(overlap_pass(p));
-    LS_TRY(memory_pass(p));
+        LS_TRY(pass_end(p, split_pass(p)));
+    LS_TRY(pass_end(p, lower_pass(p)));
+    LS_TRY(edit_after(p, AFTER_LOWER));
+    if (p->spread.pass)
+        LS_TRY(pass_end(p, p->spread.pass(p, p->spread.ctx)));
+    LS_TRY(pass_end(p, kernels_pass(p)));
+    LS_TRY(pass_end(p, overlap_pass(p)));
+    LS_TRY(pass_end(p, memory_pass(p)));
     LS_TRY(check_budget(p));
     return p->options.plan_only ? LS_OK : bind_pass(p);
 }
@@ -131,6 +137,7 @@ static ls_status passes(ls_program *p)
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
 {
     static const ls_compile_options defaults = LS_COMPILE_DEFAULTS;
+    struct cursor before;
     ls_status st;
 
     LS_TRY(ls_program_status(p));
@@ -143,7 +150,9 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
         return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
     if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: recompute without ls_backward; there is nothing to recompute for");
+    before = program_cursor_segment(p, SEG_FORWARD, LS_PHASE_FORWARD);
     st = passes(p);
+    program_cursor_end(p, before);
     p->edit = (struct edit){ 0 };
     if (st < 0 && program_ok(p)) {
         p->status = st;

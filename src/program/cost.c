@@ -198,7 +198,7 @@ ls_cost ls_program_cost(const ls_program *p)
     for (int s = 0; s < SEG_OPTIMIZER; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             const struct instruction *i = &p->list[s].at[n];
-            double model = i->phase == PHASE_RECOMPUTE ? 0.0 : flops_of_model(p, i);
+            double model = i->phase == LS_PHASE_RECOMPUTE ? 0.0 : flops_of_model(p, i);
 
             *(s == SEG_FORWARD ? &c.forward_flops : &c.backward_flops) += model;
             c.recompute_flops += flops_of(p, i) - model;

@@ -73,12 +73,10 @@ static ls_value find_group_value(const ls_program *p, int group, ls_role role, c
 
 static ls_value flat_value(ls_program *p, const char *name, ls_role role, ls_dtype type, size_t count)
 {
-    int block = p->block;
-    ls_value v;
+    struct cursor before = program_cursor_block(p, 0);  /* the name stands for itself */
+    ls_value v = program_new_value(p, name, type, 1, &count);
 
-    p->block = 0;  /* the name stands for itself */
-    v = program_new_value(p, name, type, 1, &count);
-    p->block = block;
+    program_cursor_end(p, before);
     if (v.id)
         program_value(p, v)->role = role;
     return v;
@@ -120,21 +118,9 @@ ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size
 
 /* ---- instructions ---- */
 
-static void append(ls_program *p, const struct instruction *i)
+static struct instruction *append(ls_program *p, int op, ls_value in, ls_value out)
 {
-    if (list_push(&p->list[p->segment], i) < 0)
-        program_fail_by(p, LS_ENOMEM);
-}
-
-static struct instruction fresh(const ls_program *p, int op, ls_value in, ls_value out)
-{
-    bool exchange = op == OP_COMM_START || op == OP_COMM_WAIT;
-    struct instruction i = { .op = op, .nin = in.id ? 1 : 0, .nout = out.id ? 1 : 0, .block = p->block,
-                             .phase = exchange ? PHASE_COMMUNICATE : p->phase, .when = p->when, .group = -1 };
-
-    i.in[0] = in;
-    i.out[0] = out;
-    return i;
+    return program_append(p, op, NULL, in.id ? 1 : 0, &in, out.id ? 1 : 0, &out);
 }
 
 static bool has_blocks(ls_collective op) { return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER; }
@@ -200,40 +186,35 @@ static bool complete_counts(ls_program *p, struct exchange *e)
     if (e->counts) {
         e->total = sum(e->counts, n);
     } else if (has_blocks(e->op)) {
-        e->counts = mem_array(MEM_OTHER, (size_t)n, sizeof *e->counts);
-        if (!e->counts) {
-            program_fail_by(p, LS_ENOMEM);
-            return false;
-        }
-        for (int r = 0; r < n; r++)
+        e->counts = program_counts(p, n);
+        for (int r = 0; e->counts && r < n; r++)
             e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
     }
-    return true;
+    return program_ok(p);
 }
 
 void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out)
 {
-    struct instruction i = fresh(p, OP_COMM_START, in, out);
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = NULL;
 
-    if (program_ok(p) && complete_counts(p, e) && check_sizes(p, e, in, out)) {
-        e->slot = p->slots++;
-        i.exchange = *e;
-        append(p, &i);
-    }
-    if (!program_ok(p)) {
-        mem_free(e->counts);
-        e->counts = e->recv_counts = NULL;
-    }
+    if (program_ok(p) && complete_counts(p, e) && check_sizes(p, e, in, out))
+        i = append(p, OP_COMM_START, in, out);
+    program_cursor_end(p, before);
+    if (!i)
+        return;
+    e->slot = p->slots++;
+    i->exchange = *e;
 }
 
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
 {
-    struct instruction i = fresh(p, OP_COMM_WAIT, in, out);
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = append(p, OP_COMM_WAIT, in, out);
 
-    if (!program_ok(p))
-        return;
-    i.exchange = *e;
-    append(p, &i);
+    program_cursor_end(p, before);
+    if (i)
+        i->exchange = *e;
 }
 
 /* LOAD and SAVE move all that this rank holds of the state. */
@@ -241,7 +222,7 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
 {
     const struct store_group *g = store_group_at(p->store, group);
     size_t held = g->sharded >> STORE_STATE & 1 ? g->end - g->begin : g->total;
-    struct instruction i = fresh(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
+    struct instruction *i;
 
     if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state))
         return;
@@ -251,9 +232,11 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
                      value_count(&p->values[x.id]), held);
         return;
     }
-    i.group = group;
-    i.state = state;
-    append(p, &i);
+    i = append(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
+    if (!i)
+        return;
+    i->group = group;
+    i->state = state;
 }
 
 void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, out); }
@@ -304,7 +287,7 @@ bool instruction_runs(const struct instruction *i, int segments)
 {
     bool last = segments & LS_LAST;
 
-    return i->when == WHEN_ALWAYS || (i->when == WHEN_LAST) == last;
+    return i->when == LS_WHEN_ALWAYS || (i->when == LS_WHEN_LAST) == last;
 }
 
 size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls)

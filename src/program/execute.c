@@ -181,7 +181,7 @@ ls_status bind_pass(ls_program *p)
 
             if (i->op == OP_VIEW)
                 continue;
-            p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == WHEN_LAST);
+            p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
             for (int k = 0; k < i->nin; k++)
                 LS_TRY(check_held(p, i->in[k]));
             for (int k = 0; k < i->nout; k++)

@@ -3,8 +3,8 @@
  * For an instruction y = op(x, ...) the rule gets dy and gives each operand that leads to a parameter its share:
  *   gradient_give()    a value that is added to what the operand has already (a residual stream has two readers)
  *   into()             a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
- * Question B (the error passed down, phase BACKWARD_B) and question A (the weight's gradient, phase BACKWARD_A) are
- * separate instructions wherever they are separate products. gradient_pass.c calls them.
+ * Input gradients (phase INPUT_GRADIENT) and weight gradients (phase WEIGHT_GRADIENT) are separate instructions wherever they are
+ * separate matmuls. gradient_pass.c calls the rules, in phase INPUT_GRADIENT.
  */
 #include "program/gradient.h"
 
@@ -31,11 +31,11 @@ void gradient_give(struct gradient *g, ls_value x, ls_value dx)
         return;
     if (is_param(g, x)) {
         ls_value target = program_grad_value(g->p, program_value(g->p, x)->param);
+        struct cursor before = program_cursor_phase(g->p, LS_PHASE_WEIGHT_GRADIENT);
 
-        g->p->phase = PHASE_BACKWARD_A;
         dx = ls_contiguous(g->p, dx);
         program_emit(g->p, OP_ACCUMULATE, NULL, 1, &dx, 1, &target);
-        g->p->phase = PHASE_BACKWARD_B;
+        program_cursor_end(g->p, before);
     } else if (!g->grad[x.id].id) {
         g->grad[x.id] = dx;
     } else {
@@ -68,11 +68,13 @@ void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *a
                   const ls_value *x)
 {
     ls_value target[2] = { LS_NONE, LS_NONE };
+    ls_phase phase = LS_PHASE_WEIGHT_GRADIENT;
+    struct cursor before;
 
-    g->p->phase = PHASE_BACKWARD_A;
     for (int k = 0; k < nout; k++)
         if (gradient_needs(g, x[k]) && !is_param(g, x[k]))
-            g->p->phase = PHASE_BACKWARD_B;
+            phase = LS_PHASE_INPUT_GRADIENT;
+    before = program_cursor_phase(g->p, phase);
     for (int k = 0; k < nout; k++)
         target[k] = into(g, x[k]);
     if (target[0].id || target[1].id) {
@@ -84,7 +86,7 @@ void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *a
             }
         program_emit(g->p, op, attr, nin, in, nout, target);
     }
-    g->p->phase = PHASE_BACKWARD_B;
+    program_cursor_end(g->p, before);
     for (int k = 0; k < nout; k++)
         if (gradient_needs(g, x[k]))
             land(g, x[k], target[k]);
@@ -121,15 +123,6 @@ void gradient_matmul(struct gradient *g, const struct instruction *i, ls_value d
         gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
 }
 
-/* What was emitted last goes over the ranks that i goes over. */
-static void spread_like(struct gradient *g, const struct instruction *i)
-{
-    struct list *l = &g->p->list[g->p->segment];
-
-    if (program_ok(g->p))
-        l->at[l->n - 1].across = i->across;
-}
-
 void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
@@ -137,14 +130,16 @@ void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_va
     int op = i->op == OP_VOCAB_XENT ? OP_VOCAB_XENT_GRAD : OP_LINEAR_XENT_GRAD;
     bool fuse = g->p->options.fuse_loss;
     struct value v = *program_value(g->p, x);
+    struct instruction *made;
 
     if (gradient_needs(g, x))
         dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
     dw = into(g, w);
     if (fuse)
         in[4] = LS_NONE;  /* no forward has run: the kernel makes statistics and loss itself */
-    program_emit(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
-    spread_like(g, i);
+    made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    if (made)
+        made->across = i->across;
     gradient_give(g, x, dx);
     land(g, w, dw);
 }
@@ -266,6 +261,8 @@ void gradient_attention(struct gradient *g, const struct instruction *i, ls_valu
 {
     ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
     static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
+    int op = i->op == OP_RING_ATTENTION ? OP_RING_ATTENTION_GRAD : OP_ATTENTION_GRAD;
+    struct instruction *made;
 
     if (i->in[3].id) {
         program_fail(g->p, "attention with a length has no gradient: caches are for generation");
@@ -276,8 +273,9 @@ void gradient_attention(struct gradient *g, const struct instruction *i, ls_valu
 
         out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
     }
-    program_emit(g->p, i->op == OP_RING_ATTENTION ? OP_RING_ATTENTION_GRAD : OP_ATTENTION_GRAD, &i->attr, 6, in, 3, out);
-    spread_like(g, i);
+    made = program_append(g->p, op, &i->attr, 6, in, 3, out);
+    if (made)
+        made->across = i->across;
     for (int k = 0; k < 3; k++)
         gradient_give(g, in[k], out[k]);
 }

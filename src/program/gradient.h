@@ -20,7 +20,7 @@ void     gradient_give(struct gradient *g, ls_value x, ls_value dx);
 /* Emits an op whose one output has the shape and type of `like`. */
 ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in,
                        const char *what, ls_value like);
-/* Emits a "+=" kernel with up to two targets, the gradients of x[nout]: question A, unless one of them is no parameter
+/* Emits a "+=" kernel with up to two targets, the gradients of x[nout]: weight gradients, unless one of them is no parameter
  * and is passed down. */
 void     gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
                       const ls_value *x);

@@ -39,27 +39,33 @@ static void mark_needed(struct gradient *g)
     }
 }
 
+static void apply_rule(struct gradient *g, const struct instruction *i)
+{
+    ls_value dy = g->grad[i->out[0].id];
+
+    if ((op_info(i->op)->traits & TRAIT_OWN_LOSS) && g->needed[i->out[0].id]) {
+        gradient_give(g, i->out[0], ls_constant(g->p, program_value(g->p, i->out[0])->dtype, 1, (size_t[]){ 1 }, 1.0));
+        dy = g->grad[i->out[0].id];
+    }
+    if (!dy.id || !g->needed[i->out[0].id])
+        return;
+    if (!has_rule(i)) {
+        program_fail(g->p, "%s has no gradient rule, and lies between a parameter and the loss", program_op_name(i->op));
+        return;
+    }
+    if (!(op_info(i->op)->traits & TRAIT_STRIDED_DY))
+        dy = ls_contiguous(g->p, dy);
+    op_info(i->op)->gradient(g, i, dy);
+}
+
 static void walk(struct gradient *g)
 {
     for (int n = g->p->list[SEG_FORWARD].n - 1; n >= 0 && program_ok(g->p); n--) {
         struct instruction i = g->p->list[SEG_FORWARD].at[n];
-        ls_value dy = g->grad[i.out[0].id];
+        struct cursor before = program_cursor_block(g->p, i.block);
 
-        if ((op_info(i.op)->traits & TRAIT_OWN_LOSS) && g->needed[i.out[0].id]) {
-            g->p->block = i.block;
-            gradient_give(g, i.out[0], ls_constant(g->p, program_value(g->p, i.out[0])->dtype, 1, (size_t[]){ 1 }, 1.0));
-            dy = g->grad[i.out[0].id];
-        }
-        if (!dy.id || !g->needed[i.out[0].id])
-            continue;
-        if (!has_rule(&i)) {
-            program_fail(g->p, "%s has no gradient rule, and lies between a parameter and the loss", program_op_name(i.op));
-            return;
-        }
-        g->p->block = i.block;
-        if (!(op_info(i.op)->traits & TRAIT_STRIDED_DY))
-            dy = ls_contiguous(g->p, dy);
-        op_info(i.op)->gradient(g, &i, dy);
+        apply_rule(g, &i);
+        program_cursor_end(g->p, before);
     }
 }
 
@@ -107,7 +113,6 @@ static void end_stage(struct gradient *g)
 {
     ls_value din = g->grad[g->p->stage.in.id];
 
-    g->p->block = 0;
     if (g->p->stage.in.id && !din.id)
         program_fail(g->p, "backward: nothing of this stage depends on what the stage before it sends");
     else if (din.id)
@@ -127,6 +132,7 @@ static ls_status check_loss(const ls_program *p)
 ls_status gradient_pass(ls_program *p)
 {
     struct gradient g = { .p = p, .n = p->nvalues };
+    struct cursor before;
 
     LS_TRY(check_loss(p));
     g.needed = mem_array(MEM_OTHER, (size_t)g.n, sizeof *g.needed);
@@ -137,15 +143,11 @@ ls_status gradient_pass(ls_program *p)
         return LS_ENOMEM;
     }
     mark_needed(&g);
-    p->segment = SEG_BACKWARD;
-    p->phase = PHASE_BACKWARD_B;
-    p->block = 0;
+    before = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
     seed(&g);
     walk(&g);
     end_stage(&g);
-    p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
-    p->block = 0;
+    program_cursor_end(p, before);
     mem_free(g.needed);
     mem_free(g.grad);
     LS_TRY(ls_program_status(p));

@@ -4,8 +4,6 @@
 #include <string.h>
 
 _Static_assert(LS_OPERANDS == CALL_OPERANDS, "an instruction's operands");
-_Static_assert((int)LS_PHASE_COMMUNICATE == (int)PHASE_COMMUNICATE && (int)LS_PHASE_INPUT_GRADIENT == (int)PHASE_BACKWARD_B, "phases");
-_Static_assert((int)LS_WHEN_NOT_LAST == (int)WHEN_NOT_LAST && (int)LS_WHEN_LAST == (int)WHEN_LAST, "whens");
 
 int ls_program_instructions(const ls_program *p)
 {
@@ -59,8 +57,8 @@ void ls_program_instruction(const ls_program *p, int number, ls_instruction *out
         number -= p->list[s].n;
     i = &p->list[s].at[number];
     *out = (ls_instruction){ .segment = segments[s], .op = instruction_name(i), .kernel = i->kernel ? i->kernel->name : "-",
-                             .block = p->blocks[i->block] ? p->blocks[i->block] : "", .phase = (ls_phase)i->phase,
-                             .when = (ls_when)i->when, .nin = i->nin, .nout = i->nout, .flops = i->flops,
+                             .block = p->blocks[i->block] ? p->blocks[i->block] : "", .phase = i->phase,
+                             .when = i->when, .nin = i->nin, .nout = i->nout, .flops = i->flops,
                              .bytes = instruction_bytes(p, i), .live = i->live };
     for (int k = 0; k < i->nin; k++)
         out->in[k] = operand_of(p, i->in[k]);

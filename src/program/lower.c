@@ -116,9 +116,10 @@ static void become_view(struct lower *l, ls_value y, ls_value x)
 
 static void emit_view(ls_program *p, ls_value y, ls_value x)
 {
-    program_emit(p, OP_VIEW, NULL, 1, &x, 1, &y);
-    if (program_ok(p))
-        p->list[p->segment].at[p->list[p->segment].n - 1].view = (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 };
+    struct instruction *i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
+
+    if (i)
+        i->view = (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 };
 }
 
 /* What is on the wire belongs to one segment. */
@@ -215,20 +216,10 @@ static size_t part(const struct cut *c, int r, int n)
     return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
 }
 
-/* counts[arrays * n]; NULL: no memory, and the program has failed. */
-static size_t *new_counts(ls_program *p, const struct move *m, int arrays)
-{
-    size_t *counts = program_ok(p) ? mem_array(MEM_OTHER, (size_t)(arrays * ls_comm_size(m->comm)), sizeof *counts) : NULL;
-
-    if (!counts)
-        program_fail_by(p, LS_ENOMEM);
-    return counts;
-}
-
 /* Elements of each rank's part of `whole`, which is cut along c. */
 static size_t *parts(ls_program *p, const struct move *m, const struct cut *c, ls_value whole)
 {
-    size_t *counts = new_counts(p, m, 1);
+    size_t *counts = program_counts(p, ls_comm_size(m->comm));
 
     for (int r = 0; counts && r < ls_comm_size(m->comm); r++)
         counts[r] = c->whole ? value_count(program_value(p, whole)) / c->whole * part(c, r, ls_comm_size(m->comm)) : 0;
@@ -262,7 +253,7 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
 /* x = linear(a, w), just written, comes about in `floating` parts, each with a sum of its own; false: it does not. */
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
-    struct list *list = &l->p->list[l->p->segment];
+    struct list *list = &l->p->list[l->p->cursor.segment];
     size_t n = (size_t)i->move.floating, rows = value_count(program_value(l->p, x));
     struct instruction product;
 
@@ -277,10 +268,10 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
     for (size_t k = 0; k < n && program_ok(l->p); k++) {
         ls_value in[] = { some_rows(l->p, product.in[0], rows * k / n, rows * (k + 1) / n), product.in[1], LS_NONE };
         ls_value y = some_rows(l->p, x, rows * k / n, rows * (k + 1) / n);
+        struct cursor before = program_cursor_phase(l->p, product.phase);
 
-        l->p->phase = product.phase;
         program_emit(l->p, OP_LINEAR, &product.attr, 3, in, 1, &y);
-        l->p->phase = PHASE_COMMUNICATE;
+        program_cursor_end(l->p, before);
         exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
     }
     return true;
@@ -381,7 +372,7 @@ static void swap(struct lower *l, const struct instruction *i)
     const struct move *m = &i->move;
     struct cut first = { m->dim, m->whole, m->grain, 0 }, second = { m->dim2, m->whole2, m->grain2, 0 };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
-    size_t *counts = new_counts(l->p, m, 2), rest;
+    size_t *counts = program_counts(l->p, 2 * n), rest;
     ls_value to, from;
 
     if (!counts)
@@ -419,43 +410,31 @@ static bool stands_for_several(int op) { return op == OP_MOVE || expansions[op];
 
 static void expand(struct lower *l, const struct instruction *i)
 {
-    ls_program *p = l->p;
+    struct cursor before = program_cursor_like(l->p, i), own;
 
-    p->block = i->block;
-    p->phase = i->op == OP_MOVE ? PHASE_COMMUNICATE : i->phase;
-    p->when = i->when;
-    if (i->op == OP_MOVE)
+    if (i->op == OP_MOVE) {
+        own = program_cursor_phase(l->p, LS_PHASE_COMMUNICATE);
         move(l, i);
-    else
-        expansions[i->op](p, i);
-}
-
-/* What an exchange owns goes along even when the program has failed. */
-static void keep(ls_program *p, const struct instruction *i)
-{
-    ls_status st = list_push(&p->list[p->segment], i);
-
-    if (st == LS_OK)
-        return;
-    if (i->op == OP_COMM_START)
-        mem_free(i->exchange.counts);
-    program_fail_by(p, st);
+        program_cursor_end(l->p, own);
+    } else {
+        expansions[i->op](l->p, i);
+    }
+    program_cursor_end(l->p, before);
 }
 
 static void lower_segment(struct lower *l, enum segment s)
 {
-    struct list old = l->p->list[s];
+    struct list old = program_take(l->p, s);
+    struct cursor before = program_cursor_segment(l->p, s, LS_PHASE_FORWARD);
 
-    l->p->list[s] = (struct list){ 0 };
-    l->p->segment = s;
     l->begin = l->at;
     l->end = l->at + old.n;
-    for (int n = 0; n < old.n; n++, l->at++) {
-        if (!stands_for_several(old.at[n].op))
-            keep(l->p, &old.at[n]);
-        else if (program_ok(l->p))
+    for (int n = 0; n < old.n && program_ok(l->p); n++, l->at++)
+        if (stands_for_several(old.at[n].op))
             expand(l, &old.at[n]);
-    }
+        else
+            program_push(l->p, &old.at[n]);
+    program_cursor_end(l->p, before);
     list_free(&old);
 }
 
@@ -478,10 +457,6 @@ ls_status lower_pass(ls_program *p)
     st = find_touched(&l);
     for (int s = 0; s < SEGMENTS && st == LS_OK; s++)
         lower_segment(&l, (enum segment)s);
-    p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
-    p->when = WHEN_ALWAYS;
-    p->block = 0;
     mem_free(l.first);
     mem_free(l.last);
     return st < 0 ? st : ls_program_status(p);

@@ -87,7 +87,8 @@ static ls_placement moved_place(const struct move *m)
 
 ls_value program_move(ls_program *p, const struct move *m, ls_value x)
 {
-    enum phase phase = p->phase;
+    struct instruction *i;
+    struct cursor before;
     struct value v;
     ls_value y;
 
@@ -102,11 +103,12 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
         return LS_NONE;
     memcpy(program_value(p, y)->place, v.place, sizeof v.place);
     program_value(p, y)->place[m->axis] = moved_place(m);
-    p->phase = PHASE_COMMUNICATE;
-    y = program_emit(p, OP_MOVE, NULL, 1, &x, 1, &y);
-    p->phase = phase;
-    if (y.id)
-        p->list[p->segment].at[p->list[p->segment].n - 1].move = *m;
+    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    i = program_append(p, OP_MOVE, NULL, 1, &x, 1, &y);
+    program_cursor_end(p, before);
+    if (!i)
+        return LS_NONE;
+    i->move = *m;
     return y;
 }
 

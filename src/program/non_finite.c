@@ -196,12 +196,12 @@ static int poison_output(const ls_program *p, const struct instruction *i, const
     size_t length = strlen(name);
     bool gradient = length > 5 && strcmp(name + length - 5, ".grad") == 0;
 
-    if (i->op >= OP_VIEW || i->nin == 0 || !i->nout || i->phase == PHASE_OPTIMIZER || i->phase == PHASE_COMMUNICATE)
+    if (i->op >= OP_VIEW || i->nin == 0 || !i->nout || i->phase == LS_PHASE_OPTIMIZER || i->phase == LS_PHASE_COMMUNICATE)
         return -1;
     for (int k = 0; gradient && k < i->nout; k++)
         if (is_named(p, i->out[k], name, true))
             return k;
-    for (int k = 0; !gradient && i->phase == PHASE_FORWARD && k < i->nin; k++)
+    for (int k = 0; !gradient && i->phase == LS_PHASE_FORWARD && k < i->nin; k++)
         if (is_named(p, i->in[k], name, false))
             return 0;
     return -1;

@@ -24,7 +24,7 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     ls_value v = find_store_value(p, role, param, state);
     size_t size[LS_DIMS];
     size_t i = (size_t)param;
-    int block = p->block;
+    struct cursor before;
     char name[256];
 
     if (v.id)
@@ -33,9 +33,9 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
         size[d] = p->local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
     snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "",
              state ? state : "");
-    p->block = 0;  /* the store's names stand for themselves */
+    before = program_cursor_block(p, 0);  /* the store's names stand for themselves */
     v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
-    p->block = block;
+    program_cursor_end(p, before);
     if (!v.id)
         return LS_NONE;
     program_value(p, v)->role = role;
@@ -85,16 +85,16 @@ ls_value program_find(const ls_program *p, const char *name)
 
 static ls_value named(ls_program *p, const char *name, ls_role role, ls_dtype type, int ndim, const size_t *size)
 {
-    int block = p->block;
+    struct cursor before;
     ls_value v;
 
     if (!program_ok(p))
         return LS_NONE;
     if (program_find(p, name).id)
         return program_fail(p, "'%s': an input, output or bound value of that name exists already", name);
-    p->block = 0;
+    before = program_cursor_block(p, 0);
     v = program_new_value(p, name, type, ndim, size);
-    p->block = block;
+    program_cursor_end(p, before);
     if (v.id) {
         program_value(p, v)->role = role;
         program_value(p, v)->keep = true;
@@ -169,7 +169,7 @@ void ls_block_begin(ls_program *p, const char *name)
 
     if (!program_ok(p))
         return;
-    if (p->block) {
+    if (p->cursor.block) {
         program_fail(p, "block '%s' begins inside another; blocks don't nest", name);
         return;
     }
@@ -182,10 +182,10 @@ void ls_block_begin(ls_program *p, const char *name)
         program_fail_by(p, LS_ENOMEM);
         return;
     }
-    p->block = p->nblocks++;
+    p->cursor.block = p->nblocks++;
 }
 
-void ls_block_end(ls_program *p) { p->block = 0; }
+void ls_block_end(ls_program *p) { p->cursor.block = 0; }
 
 int ls_value_ndim(const ls_program *p, ls_value x) { return x.id ? p->values[x.id].ndim : 0; }
 size_t ls_value_size(const ls_program *p, ls_value x, int dim) { return x.id ? p->values[x.id].size[dim] : 0; }

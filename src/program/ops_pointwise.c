@@ -113,7 +113,7 @@ ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probabil
     if (!step.id || program_value(p, step)->dtype != LS_I64 || program_value(p, step)->ndim != 1 ||
         value_count(program_value(p, step)) < 1 || value_count(program_value(p, step)) > 2)
         return program_fail(p, "dropout '%s': step must be i64 [1] or [2]", name);
-    snprintf(full, sizeof full, "%s/%s", p->block ? p->blocks[p->block] : "", name);
+    snprintf(full, sizeof full, "%s/%s", p->cursor.block ? p->blocks[p->cursor.block] : "", name);
     attr.dropout.stream = rng_stream(full);
     return pointwise(p, OP_DROPOUT, &attr, 2, (ls_value[]){ x, step });
 }

@@ -4,7 +4,7 @@
  * Within a segment, in this order:
  *   1. A floating start goes up to just behind the last instruction that it depends on, within its block: further would be
  *      prefetching, which costs memory.
- *   2. Weight gradients (question A) of its block in front of it, back to the exchange before, which nothing up to it needs, go
+ *   2. Weight gradients of its block in front of it, back to the exchange before, which nothing up to it needs, go
  *      behind it: in the backward of a column linear the products of A overlap with the sum of what B passes down (Narayanan et
  *      al. 2021, Megatron-LM's asynchronous all-reduce of a linear's backward).
  *   3. A floating wait goes down to just in front of the first instruction that depends on it.
@@ -119,7 +119,7 @@ static void put_off_weights(struct order *o, int start)
 
         if (i->op == OP_COMM_START || floats(i, OP_COMM_WAIT) || i->block != nth(o, start)->block)
             break;  /* those between a start and its wait overlap with that one */
-        if (i->op != OP_VIEW && i->phase == PHASE_BACKWARD_A && can_follow(o, k, start)) {
+        if (i->op != OP_VIEW && i->phase == LS_PHASE_WEIGHT_GRADIENT && can_follow(o, k, start)) {
             shift(o, k, start);  /* the start moves up by one */
             start--;
         }

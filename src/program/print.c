@@ -113,7 +113,7 @@ static void put_freed(struct sink *s, const ls_program *p, const struct instruct
 
 static const char *when_text(const struct instruction *i)
 {
-    return i->when == WHEN_LAST ? "   last micro-batch only" : i->when == WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
+    return i->when == LS_WHEN_LAST ? "   last micro-batch only" : i->when == LS_WHEN_NOT_LAST ? "   not in the last micro-batch" : "";
 }
 
 static bool is_exchange(const struct instruction *i) { return i->op == OP_COMM_START || i->op == OP_COMM_WAIT; }
@@ -218,7 +218,7 @@ ls_status ls_program_text(const ls_program *p, char **text)
 
 /* ---- profile ---- */
 
-struct row { const char *op; enum phase phase; const char *kernel; double seconds, flops, bytes; uint64_t runs; };
+struct row { const char *op; ls_phase phase; const char *kernel; double seconds, flops, bytes; uint64_t runs; };
 
 static int slower_first(const void *a, const void *b)
 {

@@ -37,12 +37,11 @@ void ls_program_release(ls_program **pp)
         p->partition.release(p->partition.ctx);
     if (p->spread.release)
         p->spread.release(p->spread.ctx);
-    for (int s = 0; s < SEGMENTS; s++) {
-        for (int n = 0; n < p->list[s].n; n++)
-            if (p->list[s].at[n].op == OP_COMM_START)
-                mem_free(p->list[s].at[n].exchange.counts);
+    for (int s = 0; s < SEGMENTS; s++)
         list_free(&p->list[s]);
-    }
+    for (int k = 0; k < p->ncounts; k++)
+        mem_free(p->counts[k]);
+    mem_free(p->counts);
     for (int v = 1; v < p->nvalues; v++) {
         mem_free(p->values[v].name);
         ls_tensor_release(&p->values[v].tensor);
@@ -88,8 +87,8 @@ ls_value program_fail(ls_program *p, const char *fmt, ...)
     int n = 0;
     va_list ap;
 
-    if (p->block)
-        n = snprintf(text, sizeof text, "%s: ", p->blocks[p->block]);
+    if (p->cursor.block)
+        n = snprintf(text, sizeof text, "%s: ", p->blocks[p->cursor.block]);
     va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
     va_end(ap);
@@ -163,13 +162,14 @@ static int grow_values(ls_program *p, const char *what)
     }
     v = &p->values[p->nvalues];
     memset(v, 0, sizeof *v);
-    snprintf(name, sizeof name, "%s%s%s", p->block ? p->blocks[p->block] : "", p->block ? "/" : "", what);
+    snprintf(name, sizeof name, "%s%s%s", p->cursor.block ? p->blocks[p->cursor.block] : "",
+             p->cursor.block ? "/" : "", what);
     v->name = mem_strdup(name);
     if (!v->name)
         return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
     v->group = -1;
-    v->block = p->block;
+    v->block = p->cursor.block;
     v->least = INT32_MIN;
     v->most = INT32_MAX;
     return p->nvalues++;
@@ -226,33 +226,10 @@ void list_free(struct list *l)
     *l = (struct list){ 0 };
 }
 
-ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
-                      const ls_value *out)
-{
-    struct instruction i = { .op = op, .nin = nin, .nout = nout, .block = p->block, .phase = p->phase,
-                             .when = p->when, .group = -1 };
-
-    if (!program_ok(p))
-        return LS_NONE;
-    if (p->compiled)
-        return program_fail(p, "%s: the program is compiled already; append before", program_op_name(op));
-    ASSERT(nin <= CALL_OPERANDS && nout <= CALL_OPERANDS);
-    if (attr)
-        i.attr = *attr;
-    for (int k = 0; k < nin; k++)
-        i.in[k] = in[k];
-    for (int k = 0; k < nout; k++)
-        i.out[k] = out[k];
-    if (list_push(&p->list[p->segment], &i) < 0)
-        return stick(p, LS_ENOMEM, ls_errmsg());
-    return out[0];
-}
-
 ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size,
                       const ptrdiff_t *stride, ptrdiff_t offset)
 {
-    struct instruction i = { .op = OP_VIEW, .nin = 1, .nout = 1, .block = p->block, .phase = p->phase,
-                             .when = p->when, .group = -1, .view = rule };
+    struct instruction *i;
     ls_value y = program_new_value(p, "view", program_value(p, x)->dtype, ndim, size);
     struct value *v;
     const struct value *from;
@@ -268,10 +245,10 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
     memcpy(v->place, from->place, sizeof v->place);
     for (int d = 0; d < ndim; d++)
         v->stride[d] = stride[d];
-    i.in[0] = x;
-    i.out[0] = y;
-    if (list_push(&p->list[p->segment], &i) < 0)
-        return stick(p, LS_ENOMEM, ls_errmsg());
+    i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
+    if (!i)
+        return LS_NONE;
+    i->view = rule;
     return y;
 }
 
@@ -292,11 +269,11 @@ const char *instruction_name(const struct instruction *i)
     return i->op == OP_COMM_WAIT ? waits[i->exchange.op] : program_op_name(i->op);
 }
 
-const char *phase_name(enum phase ph)
+const char *phase_name(ls_phase phase)
 {
-    static const char *const names[] = { "forward", "recompute", "backward B", "backward A", "optimizer", "communicate" };
+    static const char *const names[] = { "forward", "recompute", "dgrad", "wgrad", "optimizer", "communicate" };
 
-    return names[ph];
+    return names[phase];
 }
 
 const char *segment_name(enum segment s)

@@ -90,7 +90,7 @@ const char *axis_name(ls_axis axis);                                     /* "tp"
  *   broadcast       out[total] from root; no in
  *   all_to_all      in[sum of counts] -> out[sum of recv_counts]
  *   send, recv      in[total] to, out[total] from rank root of the comm
- * counts given by the caller (of mem.h, the instruction's from then on) cut unevenly instead, and say what total is. */
+ * counts given by the caller (of program_counts()) cut unevenly instead, and say what total is. */
 struct exchange {
     ls_collective op;
     ls_comm      *comm;
@@ -98,20 +98,20 @@ struct exchange {
     int           root;
     int           slot;                /* start and wait of one exchange share it: 0 .. p->slots - 1 */
     size_t        total;
-    size_t       *counts;              /* [n], of the _v forms; owned by the instruction that starts */
-    size_t       *recv_counts;         /* [n], of all_to_all: counts + n, one allocation */
+    size_t       *counts;              /* [n], of the _v forms */
+    size_t       *recv_counts;         /* [n], of all_to_all: counts + n */
     ls_axis       axis;                /* for prints and counts; LS_AXIS_PP, 0: not told */
     bool          floating;            /* the overlap pass may start it earlier and wait for it later */
 };
 
-/* Instructions of SEG_FORWARD and SEG_BACKWARD that belong to the last micro-batch of a step alone, or to all but it. */
-enum when { WHEN_ALWAYS, WHEN_LAST, WHEN_NOT_LAST };
-
-enum phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD_B, PHASE_BACKWARD_A, PHASE_OPTIMIZER, PHASE_COMMUNICATE };
 /* Values of role COMMUNICATION lie in the second. The third, with options.slots: what lasts from one segment to another, inputs and
  * outputs, once a slot. */
 enum arena { ARENA_ACTIVATIONS, ARENA_COMMUNICATION, ARENA_SLOT, ARENAS };
 enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS, SEG_OPTIMIZER, SEGMENTS };
+
+/* Where instructions are appended, and how they are marked. Zeroed: forward, in every micro-batch, outside of blocks. A pass moves it in
+ * scopes that nest: what begins one returns the cursor to which program_cursor_end() goes back. */
+struct cursor { enum segment segment; ls_phase phase; ls_when when; int block; int depth; /* of scopes */ };
 
 enum view_kind { VIEW_RESHAPE, VIEW_TRANSPOSE, VIEW_SLICE, VIEW_EXPAND, VIEW_STOP };
 struct view_rule { enum view_kind kind; int dim0, dim1; size_t begin; };  /* slice: dim0, begin */
@@ -143,6 +143,7 @@ struct value {
     size_t       bytes, at;            /* size, offset in the arena */
 };
 
+/* Plain data: a copy is another instruction, and what its pointers lead to belongs to the program. */
 struct instruction {
     int              op;
     int              nin, nout;
@@ -155,9 +156,9 @@ struct instruction {
     struct shuffle   shuffle;          /* of SHUFFLE_COUNTS, SHUFFLE */
     int              group;            /* of LOAD, SAVE: the store's group; state: which */
     const char      *state;
-    enum when        when;
+    ls_when          when;
     int              block;
-    enum phase       phase;
+    ls_phase         phase;
     double           flops;            /* of the operation, recomputation inside the kernel included */
     const struct kernel *kernel;       /* kernels pass; NULL for OP_VIEW */
     struct call     *call;             /* bound operands; NULL until compiled */
@@ -216,10 +217,7 @@ struct ls_program {
     struct list    list[SEGMENTS];
     char         **blocks;             /* names; [0] is "" */
     int            nblocks;
-    int            block;              /* where ops append now */
-    enum segment   segment;
-    enum phase     phase;
-    enum when      when;
+    struct cursor  cursor;             /* where ops append now */
     ls_value       loss;               /* of ls_backward; LS_NONE on a stage that has no share of it */
     bool           backward;           /* ls_backward has been called */
     bool           compiled, runnable;
@@ -238,6 +236,8 @@ struct ls_program {
     struct slot_operand *slot_operands;  /* pointers that follow the selected slot */
     int            nslot_operands;
     struct spread  spread;
+    size_t       **counts;             /* [ncounts], of exchanges */
+    int            ncounts;
     ls_work      **work;               /* [slots] exchanges in flight */
     int            slots;
     program_watch_fn *watch;
@@ -254,9 +254,29 @@ void program_tag(ls_program *p, int micro);
 /* program.c: building */
 struct value       *program_value(ls_program *p, ls_value v);  /* valid until the next value is made */
 ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int ndim, const size_t *size);
-/* Appends to the current segment. Null inputs are absent operands. Returns out[0]; LS_NONE once the program has failed. */
+/* Each begins a scope of the cursor: as given; in a segment, outside of blocks and in every micro-batch; in another phase, block or
+ * micro-batch; as instruction i is marked. Returns the cursor as it was, for the end of the scope. */
+struct cursor program_cursor_begin(ls_program *p, struct cursor to);
+struct cursor program_cursor_segment(ls_program *p, enum segment segment, ls_phase phase);
+struct cursor program_cursor_phase(ls_program *p, ls_phase phase);
+struct cursor program_cursor_block(ls_program *p, int block);
+struct cursor program_cursor_when(ls_program *p, ls_when when);
+struct cursor program_cursor_like(ls_program *p, const struct instruction *i);
+/* The innermost scope ends; `before` is what its beginning returned. */
+void     program_cursor_end(ls_program *p, struct cursor before);
+/* Appends an instruction at the cursor. Null inputs are absent operands. Valid until the next one is appended; NULL once the program has
+ * failed. */
+struct instruction *program_append(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                                   const ls_value *out);
+/* The same; returns out[0], or LS_NONE. */
 ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in,
                       int nout, const ls_value *out);
+/* Appends *i to the cursor's segment, marked as it is. */
+void     program_push(ls_program *p, const struct instruction *i);
+/* counts[n] of an exchange, zeroed, which last as long as the program; NULL once it has failed. */
+size_t  *program_counts(ls_program *p, int n);
+/* The instructions of a segment, which is empty now; the caller frees the list. */
+struct list program_take(ls_program *p, enum segment segment);
 ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim, const size_t *size,
                       const ptrdiff_t *stride, ptrdiff_t offset);
 ls_value program_param_value(ls_program *p, int param);                     /* of a declared parameter */
@@ -310,7 +330,7 @@ ls_status gradient_pass(ls_program *p);                /* gradient_pass.c: loss 
 ls_status recompute_pass(ls_program *p);               /* recompute.c */
 ls_status lower_pass(ls_program *p);                   /* lower.c: instructions that stand for several */
 ls_status overlap_pass(ls_program *p);                 /* overlap.c: floating exchanges start early, are waited for late */
-ls_status split_pass(ls_program *p);                   /* compile.c: PHASE_BACKWARD_A into SEG_WEIGHTS */
+ls_status split_pass(ls_program *p);                   /* compile.c: weight gradients into SEG_WEIGHTS */
 ls_status kernels_pass(ls_program *p);                 /* compile.c: chooses entries, asks for scratch */
 ls_status memory_pass(ls_program *p);                  /* memory.c: lifetimes, offsets, peak */
 ls_status bind_pass(ls_program *p);                    /* execute.c: arena, pointers, prepare() */
@@ -331,7 +351,7 @@ double flops_of(const ls_program *p, const struct instruction *i);        /* wha
 double flops_of_model(const ls_program *p, const struct instruction *i);  /* without recomputation inside it */
 size_t instruction_bytes(const ls_program *p, const struct instruction *i);        /* that it reads and writes */
 
-const char *phase_name(enum phase ph);
+const char *phase_name(ls_phase phase);
 const char *segment_name(enum segment s);
 const char *program_op_name(int op);
 const char *instruction_name(const struct instruction *i);                /* a collective by its own name */

@@ -143,18 +143,19 @@ static ls_status clone_all(struct again *a, struct list *out)
 
     for (int n = 0; n < l->n && program_ok(a->p); n++) {
         struct instruction i = l->at[n];
+        struct cursor before;
 
         if (!i.out[0].id || !in_unit(a, i.block) || !a->made[i.out[0].id])
             continue;
-        a->p->block = i.block;
-        i.phase = PHASE_RECOMPUTE;
+        before = program_cursor_block(a->p, i.block);
+        i.phase = LS_PHASE_RECOMPUTE;
         for (int k = 0; k < i.nin; k++)
             i.in[k] = mapped(a, i.in[k]);
         for (int k = 0; k < i.nout; k++)
             i.out[k] = i.out[k].id ? clone_value(a, i.out[k]) : LS_NONE;
+        program_cursor_end(a->p, before);
         LS_TRY(list_push(out, &i));
     }
-    a->p->block = 0;
     return ls_program_status(a->p);
 }
 

@@ -325,6 +325,7 @@ ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value 
 {
     const struct value *x;
     struct op_attr attr = { .attention = { causal, 0 } };
+    struct instruction *i;
     size_t size[4];
     ls_dtype type;
     ls_value o, lse;
@@ -339,8 +340,9 @@ ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value 
     attr.attention.scale = 1.0 / sqrt((double)size[3]);
     o = program_new_value(p, "ring_attention", type, 4, size);
     lse = program_new_value(p, "lse", type == LS_F64 ? LS_F64 : LS_F32, 3, (size_t[]){ size[0], size[2], size[1] });
-    program_emit(p, OP_RING_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, LS_NONE }, 2, (ls_value[]){ o, lse });
-    if (program_ok(p))
-        p->list[p->segment].at[p->list[p->segment].n - 1].across = *a;
-    return program_ok(p) ? o : LS_NONE;
+    i = program_append(p, OP_RING_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, LS_NONE }, 2, (ls_value[]){ o, lse });
+    if (!i)
+        return LS_NONE;
+    i->across = *a;
+    return o;
 }

@@ -23,17 +23,16 @@ static size_t experts_of(const struct shuffle *s, size_t experts)
 
 static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, const ls_value *in, ls_value out)
 {
-    enum phase phase = p->phase;
     struct instruction *i;
+    struct cursor before;
 
     if (!program_ok(p) || !out.id)
         return LS_NONE;
-    p->phase = PHASE_COMMUNICATE;
-    program_emit(p, op, NULL, nin, in, 1, &out);
-    p->phase = phase;
-    if (!program_ok(p))
+    before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    i = program_append(p, op, NULL, nin, in, 1, &out);
+    program_cursor_end(p, before);
+    if (!i)
         return LS_NONE;
-    i = &p->list[p->segment].at[p->list[p->segment].n - 1];
     i->shuffle = *s;
     i->scratch_bytes = 2 * (size_t)ranks_of(s) * sizeof(size_t);
     return out;

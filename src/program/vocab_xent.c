@@ -88,14 +88,13 @@ static void room_for_stats(struct xent *z, struct chunk *c)
 static void begin_chunk(struct xent *z, struct chunk *c)
 {
     ls_program *p = z->p;
-    enum phase phase = p->phase;
     size_t n = c->end - c->begin;
+    struct cursor before;
 
     c->logits = program_new_value(p, "logits", z->exact, 2, (size_t[]){ n, z->v });
-    if (z->again)
-        p->phase = PHASE_RECOMPUTE;
+    before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->cursor.phase);
     program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
-    p->phase = phase;
+    program_cursor_end(p, before);
     if (z->known)
         return;
     room_for_stats(z, c);
@@ -191,6 +190,7 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
 {
     const struct value *v;
     struct op_attr attr = { .embedding = { first } };
+    struct instruction *i;
     size_t count;
     ls_value loss, lse;
     ls_dtype exact;
@@ -209,8 +209,9 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
     program_bound(p, targets, INT32_MIN, (int64_t)a->whole - 1);
     loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
     lse = program_new_value(p, "lse", exact, 1, &count);
-    program_emit(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
-    if (program_ok(p))
-        p->list[p->segment].at[p->list[p->segment].n - 1].across = *a;
-    return program_ok(p) ? loss : LS_NONE;
+    i = program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
+    if (!i)
+        return LS_NONE;
+    i->across = *a;
+    return loss;
 }

@@ -250,7 +250,7 @@ static void forward_run(const struct call *c)
         threads_for(z.B, 1, forward_images, &z);
 }
 
-/* ---- question B ---- */
+/* ---- input gradient ---- */
 
 static struct room dx_room(const struct conv *z, char *base, size_t *bytes)
 {
@@ -315,7 +315,7 @@ static void dx_run(const struct call *c)
         threads_for(z.B, 1, dx_images, &z);
 }
 
-/* ---- question A ---- */
+/* ---- weight gradient ---- */
 
 static struct room dw_room(const struct conv *z, char *base, size_t *bytes)
 {

@@ -2,7 +2,6 @@
 #include "train/fault_edit.h"
 
 #include <string.h>
-#include "base/mem.h"
 
 const struct value *root_value(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
 
@@ -38,27 +37,15 @@ ls_value value_again(ls_program *p, const char *what, ls_value v)
     return y;
 }
 
-void program_append_at(ls_program *p, enum segment s, const struct instruction *i)
+struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i)
 {
-    p->segment = s;
-    p->phase = i->phase;
-    p->when = i->when;
-    p->block = i->block;
-}
-
-void program_at_rest(ls_program *p)
-{
-    p->segment = SEG_FORWARD;
-    p->phase = PHASE_FORWARD;
-    p->when = WHEN_ALWAYS;
-    p->block = 0;
+    return program_cursor_begin(p, (struct cursor){ s, i->phase, i->when, i->block, 0 });
 }
 
 void exchange_remove(ls_program *p, enum segment s, int at)
 {
     int slot = p->list[s].at[at].exchange.slot;
 
-    mem_free(p->list[s].at[at].exchange.counts);
     list_remove(&p->list[s], at);
     for (int k = 0; k < SEGMENTS; k++)
         for (int n = p->list[k].n - 1; n >= 0; n--)
@@ -69,11 +56,10 @@ void exchange_repeat(ls_program *p, enum segment s, int at)
 {
     struct instruction i = p->list[s].at[at];
     int end = p->list[s].n;
+    struct cursor before = cursor_in(p, s, &i);
 
-    i.exchange.counts = i.exchange.recv_counts = NULL;  /* the first one's; this one gets its own */
-    program_append_at(p, s, &i);
     program_exchange_start(p, &i.exchange, i.in[0], i.out[0]);
     program_exchange_wait(p, &i.exchange, i.in[0], i.out[0]);
-    program_at_rest(p);
+    program_cursor_end(p, before);
     if (program_ok(p)) list_move_tail(&p->list[s], end, at);
 }

@@ -23,9 +23,8 @@ void     list_remove(struct list *l, int at);
 void     list_move_tail(struct list *l, int from, int at);
 /* A new value of v's type, local size and placement. */
 ls_value value_again(ls_program *p, const char *what, ls_value v);
-/* What is appended from here on belongs to segment s and to what instruction i belongs to; ends with program_at_rest(). */
-void     program_append_at(ls_program *p, enum segment s, const struct instruction *i);
-void     program_at_rest(ls_program *p);
+/* Begins a scope of the cursor in segment s, marked as instruction i. */
+struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i);
 /* The start at list[s].at[at] and the wait of its slot, wherever that is, are gone. */
 void     exchange_remove(ls_program *p, enum segment s, int at);
 /* The same exchange is made just before the start at list[s].at[at]. */

@@ -60,11 +60,11 @@ ls_status edit_double_reduce(ls_program *p, const struct injection *i)
         int end = forward(p)->n;
 
         if ((!is_move(&once, MOVE_REDUCE) && !is_move(&once, MOVE_SCATTER)) || once.move.axis != LS_AXIS_TP) continue;
-        program_append_at(p, SEG_FORWARD, &once);
+        struct cursor before = cursor_in(p, SEG_FORWARD, &once);
         ls_value sum = value_again(p, "reduce", once.in[0]);
         if (sum.id) program_value(p, sum)->place[LS_AXIS_TP] = (ls_placement){ .kind = LS_REPLICATE };
         program_emit(p, OP_MOVE, NULL, 1, once.in, 1, &sum);
-        program_at_rest(p);
+        program_cursor_end(p, before);
         if (!program_ok(p)) break;
         forward(p)->at[end].move = once.move;
         forward(p)->at[end].move.kind = MOVE_REDUCE;
@@ -134,10 +134,10 @@ ls_status edit_loss_twice(ls_program *p, const struct injection *i)
         int end = forward(p)->n;
 
         if (!is_loss(p, &loss) || !loss.in[3].id) continue;
-        program_append_at(p, SEG_FORWARD, &loss);
+        struct cursor before = cursor_in(p, SEG_FORWARD, &loss);
         ls_value more = value_again(p, "denominator", loss.in[3]);
         program_emit(p, OP_SCALE, &attr, 1, &loss.in[3], 1, &more);
-        program_at_rest(p);
+        program_cursor_end(p, before);
         if (!program_ok(p)) break;
         forward(p)->at[n].in[3] = more;
         list_move_tail(forward(p), end, n);
@@ -199,7 +199,7 @@ static bool is_recomputed(const ls_program *p, int block)
     const struct list *l = &p->list[SEG_BACKWARD];
 
     for (int n = 0; n < l->n; n++)
-        if (l->at[n].phase == PHASE_RECOMPUTE && l->at[n].block == block) return true;
+        if (l->at[n].phase == LS_PHASE_RECOMPUTE && l->at[n].block == block) return true;
     return false;
 }
 
@@ -217,12 +217,12 @@ static void route_again(ls_program *p, struct instruction route)
 
     while (first < end && !reads_choices(&back->at[first], &route)) first++;
     if (first == end) return;
-    route.phase = PHASE_RECOMPUTE;
+    route.phase = LS_PHASE_RECOMPUTE;
     route.attr.route.capacity = 1;
-    program_append_at(p, SEG_BACKWARD, &route);
+    struct cursor before = cursor_in(p, SEG_BACKWARD, &route);
     for (int k = 0; k < 2; k++) route.out[k] = value_again(p, "again", old[k]);
     program_emit(p, OP_ROUTE, &route.attr, route.nin, route.in, 2, route.out);
-    program_at_rest(p);
+    program_cursor_end(p, before);
     if (!program_ok(p)) return;
     for (int n = first; n < end; n++)
         for (int k = 0; k < back->at[n].nin; k++)

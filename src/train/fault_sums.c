@@ -239,13 +239,13 @@ static void multiply(ls_program *p, int at, int group, double factor)
     struct list *l = &p->list[SEG_OPTIMIZER];
     int end = l->n;
 
-    program_append_at(p, SEG_OPTIMIZER, &l->at[at]);
+    struct cursor before = cursor_in(p, SEG_OPTIMIZER, &l->at[at]);
     ls_value all = program_group_value(p, group, STORE_GRAD, NULL);
     size_t count = all.id ? value_count(program_value(p, all)) : 0;
     ls_value x = all.id ? program_view(p, all, (struct view_rule){ VIEW_SLICE, 0, 0, 0 }, 1, &count, (ptrdiff_t[]){ 1 }, 0) : LS_NONE;
     for (int a = 0; x.id && a < LS_AXES; a++) program_value(p, x)->place[a] = (ls_placement){ .kind = LS_REPLICATE };
     if (x.id && count) program_emit(p, OP_SCALE, &attr, 1, &x, 1, &x);
-    program_at_rest(p);
+    program_cursor_end(p, before);
     if (program_ok(p)) list_move_tail(l, end, at);
 }
 
@@ -301,7 +301,7 @@ static void shorten(ls_program *p, int at, size_t count)
     int end = l->n;
     size_t fewer = count - 1;
 
-    program_append_at(p, SEG_OPTIMIZER, &i);
+    struct cursor before = cursor_in(p, SEG_OPTIMIZER, &i);
     for (int k = 0; k < i.nin + i.nout && program_ok(p); k++) {
         ls_value *v = k < i.nin ? &i.in[k] : &i.out[k - i.nin];
         const struct value *x = &p->values[v->id];
@@ -309,7 +309,7 @@ static void shorten(ls_program *p, int at, size_t count)
         if (v->id && x->ndim == 1 && x->size[0] == count)
             *v = program_view(p, *v, (struct view_rule){ VIEW_SLICE, 0, 0, 0 }, 1, &fewer, (ptrdiff_t[]){ 1 }, 0);
     }
-    program_at_rest(p);
+    program_cursor_end(p, before);
     if (!program_ok(p)) return;
     l->at[at] = i;
     list_move_tail(l, end, at);

@@ -229,7 +229,7 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
 
     (void)began;
     (void)ended;
-    for (size_t n = 0; i->op == OP_ROUTE && i->phase == PHASE_FORWARD && n < r->routers && r->status == LS_OK; n++)
+    for (size_t n = 0; i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD && n < r->routers && r->status == LS_OK; n++)
         if (r->seen[n].at == i) {
             struct routed m = { .c = i->call, .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1],
                                 .whole = i->attr.route.shares > 1 };
@@ -240,7 +240,7 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
 
 /* ---- from start to end ---- */
 
-static bool is_router(const struct instruction *i) { return i->op == OP_ROUTE && i->phase == PHASE_FORWARD; }
+static bool is_router(const struct instruction *i) { return i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD; }
 
 static void watch_programs(const struct parity_routes *r, program_watch_fn *fn, void *ctx)
 {

@@ -1,0 +1,138 @@
+/* test_program_build.c - what passes build programs with: the cursor's scopes. What is wrong here is a mistake of ours and stops. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "program/program.h"
+
+#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
+
+static ls_program *new_program(ls_store **s)
+{
+    ls_program *p;
+
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, s));
+    OK(ls_program_new(*s, &p));
+    return p;
+}
+
+static void release(ls_program *p, ls_store *s)
+{
+    ls_program_release(&p);
+    ls_store_release(&s);
+}
+
+/* fn stops with an assertion that says this. */
+static void stops(void (*fn)(ls_program *p), const char *assertion)
+{
+    int out[2], status;
+    char said[512] = "";
+    pid_t child;
+
+    assert_int_equal(pipe(out), 0);
+    child = fork();
+    if (child == 0) {
+        ls_store *s;
+
+        dup2(out[1], STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        fn(new_program(&s));
+        _exit(0);
+    }
+    close(out[1]);
+    assert_true(read(out[0], said, sizeof said - 1) > 0);
+    close(out[0]);
+    waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    if (!strstr(said, assertion))
+        fail_msg("%s is not in: %s", assertion, said);
+}
+
+/* ---- the cursor ---- */
+
+static ls_value one(ls_program *p) { return program_new_value(p, "x", LS_F32, 1, (size_t[]){ 1 }); }
+
+static const struct instruction *fill(ls_program *p) { return program_append(p, OP_FILL, NULL, 0, NULL, 1, (ls_value[]){ one(p) }); }
+
+static bool is_marked(const struct instruction *i, ls_phase phase, ls_when when, int block)
+{
+    return i->phase == phase && i->when == when && i->block == block;
+}
+
+static void scopes_nest_and_end_where_they_began(void **state)
+{
+    ls_store *s;
+    ls_program *p = new_program(&s);
+    struct cursor outer, inner, last;
+    struct instruction like;
+
+    (void)state;
+    assert_true(is_marked(fill(p), LS_PHASE_FORWARD, LS_WHEN_ALWAYS, 0));
+    ls_block_begin(p, "a");
+    assert_true(is_marked(fill(p), LS_PHASE_FORWARD, LS_WHEN_ALWAYS, 1));
+    outer = program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_INPUT_GRADIENT);
+    assert_true(is_marked(fill(p), LS_PHASE_INPUT_GRADIENT, LS_WHEN_ALWAYS, 0));
+    inner = program_cursor_phase(p, LS_PHASE_WEIGHT_GRADIENT);
+    last = program_cursor_when(p, LS_WHEN_LAST);
+    like = *fill(p);
+    assert_true(is_marked(&like, LS_PHASE_WEIGHT_GRADIENT, LS_WHEN_LAST, 0));
+    program_cursor_end(p, last);
+    last = program_cursor_block(p, 1);
+    assert_true(is_marked(fill(p), LS_PHASE_WEIGHT_GRADIENT, LS_WHEN_ALWAYS, 1));
+    program_cursor_end(p, last);
+    program_cursor_end(p, inner);
+    inner = program_cursor_like(p, &like);
+    assert_true(is_marked(fill(p), LS_PHASE_WEIGHT_GRADIENT, LS_WHEN_LAST, 0));
+    program_cursor_end(p, inner);
+    assert_true(is_marked(fill(p), LS_PHASE_INPUT_GRADIENT, LS_WHEN_ALWAYS, 0));
+    program_cursor_end(p, outer);
+    assert_true(is_marked(fill(p), LS_PHASE_FORWARD, LS_WHEN_ALWAYS, 1));
+    ls_block_end(p);
+    assert_int_equal(p->list[SEG_FORWARD].n, 3);
+    assert_int_equal(p->list[SEG_BACKWARD].n, 5);
+    release(p, s);
+}
+
+static void end_outer_first(ls_program *p)
+{
+    struct cursor outer = program_cursor_phase(p, LS_PHASE_RECOMPUTE);
+
+    program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    program_cursor_end(p, outer);
+}
+
+static ls_status begin_only(ls_program *p, void *ctx)
+{
+    (void)ctx;
+    program_cursor_segment(p, SEG_BACKWARD, LS_PHASE_COMMUNICATE);
+    return LS_OK;
+}
+
+static void compile_with_open_scope(ls_program *p)
+{
+    p->spread.pass = begin_only;
+    ls_program_compile(p, NULL);
+}
+
+static void unbalanced_scope_stops(void **state)
+{
+    (void)state;
+    stops(end_outer_first, "depth == before.depth + 1");
+    stops(compile_with_open_scope, "depth == 1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scopes_nest_and_end_where_they_began),
+        cmocka_unit_test(unbalanced_scope_stops),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
