@@ -52,27 +52,29 @@ static void test_refused(void **state)
     struct layout l = layout_of(NET_MLP, 4);
 
     (void)state;
-    refuse(2, l, "zero 4");
+    refuse(2, l, "parallel.zero=4 is out of range: 0 to 3");
     l = layout_of(NET_MLP, 1);
     l.data.replicate = 3;
-    refuse(4, l, "divisor of 4");
+    refuse(4, l, "parallel.dp=4 is not a multiple of parallel.replicate=3");
+    l.data.replicate = 0;
+    refuse(4, l, "parallel.replicate=0 is out of range");
     l.data.replicate = 4;
     refuse(4, l, "shards of one rank");
     l.data.replicate = 2;
     l.data.zero = 0;
-    refuse(4, l, "2 replicas with zero 0");
+    refuse(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");
     l = layout_of(NET_MLP, 0);
     l.data.reduce = LS_F16;
-    refuse(2, l, "not f16");
+    refuse(2, l, "precision.reduce=f16 is not possible: fp32 or bf16");
     l = layout_of(NET_MLP, 0);
     l.data.bucket_bytes = 0;
-    refuse(2, l, "buckets of 0 bytes");
+    refuse(2, l, "parallel.bucket=0");
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
     refuse(2, l, "without a folder");
     l = layout_of(NET_MLP, 2);
     l.split = true;
-    refuse(2, l, "unsharded_accumulation keeps them whole");
+    refuse(2, l, "a split backward with parallel.zero=2");
     l = layout_of(NET_GPT2, 3);
     l.data.keep_gathered = 1;
     l.meshed = true;
@@ -80,7 +82,7 @@ static void test_refused(void **state)
     l.cut = (ls_partition_options)LS_PARTITION_DEFAULTS;
     l.schedule = "1f1b";
     l.accumulate = 2;
-    refuse(4, l, "keep_gathered with 2 micro-batches in flight");
+    refuse(4, l, "parallel.reshard_after_forward=false with parallel.pp=2: several micro-batches are in flight");
 }
 
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */

@@ -178,8 +178,8 @@ refused "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at
 refused "model.vocab=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $gpt2 --model.vocab=3
 refused "model.ffn=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $untied --model.ffn=3
 refused "model.expert_ffn=1 cannot be sharded over parallel.tp=2: every rank needs at least one" "parallel.tp=2" $mixtral --model.expert_ffn=1
-refused "model.experts=4 cannot be spread over parallel.ep=8: every rank needs at least one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
-refused "parallel.ep=2 does not divide parallel.dp / parallel.replicate * parallel.cp = 3" "parallel.dp=3 parallel.ep=2" $mixtral
+refused "model.experts=4 cannot be sharded over parallel.ep=8: every rank needs at least one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
+refused "parallel.ep=2 does not divide parallel.dp=3 / parallel.replicate=1 * parallel.cp=1 = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
 refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied --data.seq_len=7
 refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.cp_method=all_to_all" $untied --data.seq_len=3
@@ -195,7 +195,7 @@ refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.sched
 "$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt  # a file that can't be read: a failure, not usage
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
 refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $batch
-refused "model.preset=resnet-tiny: image models support only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
+refused "parallel.tp=2: image models support only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
 "$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
 got=$?
 [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt || bad "6 ranks for tp=4: exit $got: $(cat err.txt)"

@@ -254,27 +254,27 @@ static void test_refused(void **state)
     struct partition_case c = case_of(partition_gpt2(3, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
 
     (void)state;
-    refuse(c, "heads 3, ffn 24, vocab 37 over tp 4");
+    refuse(c, "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one");
     c = case_of(partition_gpt2(4, 3, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
-    refuse(c, "ffn 3");
+    refuse(c, "model.ffn=3 cannot be sharded over parallel.tp=4");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 3, 0, LS_CONTEXT_ALL_TO_ALL);
-    refuse(c, "of 4 heads a rank of tp 2 has 2");
+    refuse(c, "parallel.cp=3: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2");
     c = case_of(partition_gpt2(4, 24, 37, 0), 1, 3, 0, LS_CONTEXT_RING);
     c.time = 5;
-    refuse(c, "5 tokens over cp 3, two slices a rank; 6 at least");
+    refuse(c, "data.seq_len=5 is too short for parallel.cp=3 with two slices per rank; use at least 6 tokens");
     c = case_of(partition_gpt2(4, 24, 37, 0), 4, 2, 1, LS_CONTEXT_ALL_TO_ALL);
     c.time = 7;
     c.shape.cp = 2;
     c.shape.tp = 4;
-    refuse(c, "cp 2 exchanges heads");
+    refuse(c, "parallel.cp_method=all_to_all with parallel.cp=2");
     c.options.context = LS_CONTEXT_RING;
     c.time = 6;
-    refuse(c, "slices of 3 tokens over tp 4 (sp)");
+    refuse(c, "data.seq_len=6 over parallel.cp=2 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CONTEXT_RING);
     c.recompute = LS_RECOMPUTE_BUDGET;
-    refuse(c, "within a budget of bytes with tp 2");
+    refuse(c, "recompute.mode=budget:0 with parallel.tp=2");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_context)7);
-    refuse(c, "context 7");
+    refuse(c, "parallel.cp_method: 7 does not exist: ring or all_to_all");
 }
 
 /* An op without a rule, and one that is cut where its rule wants it whole: op, axis, tensor. */

@@ -345,7 +345,7 @@ static void check_refusals(ls_comm *world, void *ctx)
     t.begin = NULL;
     t.schedule = "interleaved";
     t.chunks = 4;
-    refused(world, t, "9 blocks for 3 stages of 4 chunks");
+    refused(world, t, "model.layers=9 in parallel.pp=3 * parallel.vpp=4 stages: every stage needs at least one layer");
     t = (struct trial){ .schedule = "1f1b", .chunks = 1, .micro = 3, .net = NET_GPT2 };
     open_trial(world, &t, &open);
     RANKS_TRY(ls_pipeline_schedule_make("1f1b", 2, 1, 4, &s));

@@ -11,7 +11,7 @@ function floor_of(path,    part) {
 BEGIN {
     n = split("base 0 device 1 tensor 2 comm 2 program 3 nn 4 optim 4 data 4 parallel 5 checkpoint 5 plan 5 train 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
-    n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 checkpoint 5", w, " ")
+    n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
     n = split("dnnl.h src/tensor/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c hwloc.h src/base/cores.c mpi.h src/comm/mpi/world.h", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]

@@ -57,15 +57,16 @@ static ls_status root_of(const char *where, char **out)
 static ls_status read_layout(struct entry *e)
 {
     struct config c;
+    ls_layout layout;
     struct options options;
     char *path = file_path("%s/config.yaml", e->path);
 
     if (!path) return LS_ENOMEM;
     ls_status st = file_exists(path) ? options_open(config_table(), &c, 0, &options) : LS_BUSY;
     if (st == LS_OK) {
-        if (options_load_yaml(&options, path) == LS_OK && config_check_ranks(&c) == LS_OK) {
+        if (options_load_yaml(&options, path) == LS_OK && config_check_ranks(&c) == LS_OK && config_layout(&c, &layout) == LS_OK) {
             e->ranks = MAX(c.launch.ranks, 1);
-            config_layout_text(&c, e->layout, sizeof e->layout);
+            ls_layout_text(&layout, e->layout, sizeof e->layout);
         }
         options_close(&options);
     }

@@ -127,10 +127,7 @@ static ls_status check(const struct invocation *in)
         return ls_fail(LS_EFORMAT, "%s holds no language model, and no config.yaml that names an image preset", found_path);
     if (!image && config_image(c, &picture))
         return ls_fail(LS_EFORMAT, "%s holds a language model, but model.preset=%s names an image model", found_path, c->model.preset);
-    if (!image && c->data.seq_len > (int64_t)model.max_positions)
-        return ls_fail(LS_EINVAL, "data.seq_len=%" PRId64 ", but the model has %zu positions; use %zu or less", c->data.seq_len,
-                       model.max_positions, model.max_positions);
-    if (!image) LS_TRY(config_check_layout(c, &model));
+    LS_TRY(config_check_layout(c, image ? NULL : &model));
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL,
                        "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
@@ -172,14 +169,16 @@ static ls_status put_json(const struct config *c, const struct evaluated *e)
 
 static void put_table(const struct config *c, const struct evaluated *e)
 {
-    char count[32], layout[160];
+    char count[32], text[160];
+    ls_layout layout;
 
     printf("checkpoint  %s\n", found_path);
     printf("data        %s\n", e->data);
     if (e->image) printf("evaluated   %zu pictures", e->samples);
     else printf("evaluated   %s tokens in %zu samples", text_count(count, (int64_t)e->tokens), e->samples);
     printf(", %s", ls_dtype_name(config_type(c)));
-    if (c->launch.ranks > 1) printf(", %" PRId64 " ranks: %s", c->launch.ranks, config_layout_text(c, layout, sizeof layout));
+    if (c->launch.ranks > 1 && config_layout(c, &layout) == LS_OK)
+        printf(", %" PRId64 " ranks: %s", c->launch.ranks, ls_layout_text(&layout, text, sizeof text));
     printf("\n");
     if (e->left_over) printf("            the last %zu tokens do not fill a sample and are left out\n", e->left_over);
     printf("loss        %.4f nats per %s\n", e->loss, e->image ? "picture" : "token");

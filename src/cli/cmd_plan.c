@@ -139,7 +139,7 @@ static ls_status put_json(const struct picture *p)
 static void put_place(const struct picture *p)
 {
     static const char *const axis[5] = { "pp", "dp", "cp", "tp", "ep" };
-    ls_mesh_shape shape = config_mesh(p->config);
+    ls_mesh_shape shape = ls_layout_mesh(&p->step->layout);
     int place[5], size[5] = { shape.pp, shape.dp, shape.cp, shape.tp, shape.ep };
     const char *comma = "";
 
@@ -154,15 +154,14 @@ static void put_layout(const struct picture *p)
 {
     static const char *const sharded[] = { "nothing", "the optimizer's state", "optimizer's state and gradients",
                                            "optimizer's state, gradients and parameters" };
-    const struct config *c = p->config;
     const struct step *s = p->step;
     int over = ls_mesh_size(s->ranks.mesh, LS_GROUP_SHARD);
     char text[160];
 
-    printf("layout      %d ranks: %s; ", s->ranks.size, config_layout_text(c, text, sizeof text));
+    printf("layout      %d ranks: %s; ", s->ranks.size, ls_layout_text(&s->layout, text, sizeof text));
     put_place(p);
     printf("\n");
-    if (c->parallel.zero) printf("shards      %s, over %d ranks\n", sharded[c->parallel.zero], over);
+    if (s->layout.zero) printf("shards      %s, over %d ranks\n", sharded[s->layout.zero], over);
     for (int k = 0; s->pipeline && k < ls_pipeline_chunks(s->pipeline); k++) {
         ls_stage stage = ls_pipeline_stage_of(s->pipeline, k);
 

@@ -10,9 +10,12 @@
 
 ls_status plan_draw_mesh(const struct config *c, int machine)
 {
-    ls_mesh_shape shape = config_mesh(c);
+    ls_mesh_shape shape;
+    ls_layout layout;
     char *text;
 
+    LS_TRY(config_layout(c, &layout));
+    shape = ls_layout_mesh(&layout);
     LS_TRY(ls_mesh_text(&shape, machine, &text));
     fputs(text, stdout);
     ls_free(text);
@@ -32,9 +35,11 @@ static ls_status draw_into(const ls_pipeline_schedule *s, const char *path)
 ls_status plan_draw_schedule(const struct config *c, const char *svg)
 {
     ls_pipeline_schedule s;
+    ls_layout layout;
     char *text;
 
-    LS_TRY(config_pipeline(c, &s));
+    LS_TRY(config_layout(c, &layout));
+    LS_TRY(ls_layout_schedule(&layout, &s));
     ls_status st = ls_pipeline_text(&s, NULL, terminal_width(), terminal_style(STYLE_BOLD)[0] != '\0', &text);
     if (st >= 0) {
         fputs(text, stdout);

@@ -90,7 +90,7 @@ static void put_batch(const struct trainer *t)
     label("layout");
     char mesh[160];
 
-    printf("%d ranks over %s: %s\n", s->ranks.size, ls_comm_transport(s->ranks.comm), config_layout_text(t->config, mesh, sizeof mesh));
+    printf("%d ranks over %s: %s\n", s->ranks.size, ls_comm_transport(s->ranks.comm), ls_layout_text(&s->layout, mesh, sizeof mesh));
 }
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }

@@ -5,20 +5,33 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 
-/* ---- the pass ---- */
+/* ---- the layout ---- */
 
-/* With several micro-batches in flight what collectives move can't last from one segment to another. */
-static ls_status check_slots(const struct pass *a)
+static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
+
+/* mesh NULL: all ranks of comm have other samples. */
+static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
 {
-    if (a->p->options.slots > 0 && a->d->o.keep_gathered && a->d->o.zero == 3)
-        return ls_fail(LS_EUNSUPPORTED, "data parallelism: keep_gathered with %d micro-batches in flight; gathered parameters would last "
-                       "from a forward to a backward with others in between", a->p->options.slots);
-    return LS_OK;
+    ls_mesh_shape shape = ls_mesh_shape_of(mesh);
+
+    if (!mesh) {
+        shape.dp = ranks_of(comm);
+        shape.replicate = o->replicate;
+    }
+    return layout_of_data(&shape, o);
 }
+
+ls_layout data_layout(const struct data *d) { return layout_of_ranks(d->world, d->mesh, &d->o); }
+
+/* ---- the pass ---- */
 
 static ls_status spread(struct pass *a)
 {
-    LS_TRY(check_slots(a));
+    if (a->p->options.slots > 0) {
+        ls_layout l = data_layout(a->d);
+
+        LS_TRY(layout_check_in_flight(&l));
+    }
     LS_TRY(units_form(a));
     if (data_is_spread(a)) {
         LS_TRY(gather_parameters(a));
@@ -44,8 +57,6 @@ static ls_status run_pass(ls_program *p, void *ctx)
 }
 
 /* ---- what a store's programs share ---- */
-
-static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
 
 static void data_close(void *ctx)
 {
@@ -124,30 +135,6 @@ static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_opt
     return LS_OK;
 }
 
-static ls_status check(int n, const ls_data_options *o)
-{
-    if (o->zero < 0 || o->zero > 3)
-        return ls_fail(LS_EINVAL, "data parallelism: zero %d; 0 to 3 are possible", o->zero);
-    if (o->replicate < 1 || n % o->replicate)
-        return ls_fail(LS_EINVAL, "data parallelism: %d replicas of every shard over %d ranks; a divisor of %d is wanted",
-                       o->replicate, n, n);
-    if (o->replicate > 1 && o->zero == 0)
-        return ls_fail(LS_EINVAL, "data parallelism: %d replicas with zero 0; nothing is sharded, every rank is a replica",
-                       o->replicate);
-    if (o->replicate > 1 && o->replicate == n)
-        return ls_fail(LS_EINVAL, "data parallelism: %d replicas over %d ranks leave shards of one rank; that is zero 0 with 1",
-                       n, n);
-    if (o->reduce != LS_F32 && o->reduce != LS_BF16)
-        return ls_fail(LS_EINVAL, "data parallelism: gradients travel as f32 or bf16, not %s", ls_dtype_name(o->reduce));
-    if (o->bucket_bytes == 0 || o->first_bucket_bytes == 0)
-        return ls_fail(LS_EINVAL, "data parallelism: buckets of %zu bytes, the first of %zu; 1 or more are wanted",
-                       o->bucket_bytes, o->first_bucket_bytes);
-    if ((unsigned)o->offload > LS_OFFLOAD_FILE || (o->offload == LS_OFFLOAD_FILE && !o->offload_path))
-        return ls_fail(LS_EINVAL, "data parallelism: offload %d%s", (int)o->offload,
-                       o->offload == LS_OFFLOAD_FILE ? " to a file without a folder" : " does not exist");
-    return LS_OK;
-}
-
 static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
 {
     const ls_data_options *m = &d->asked;
@@ -163,13 +150,15 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     return LS_OK;
 }
 
-/* n: ranks with other samples. */
-static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, int n, const ls_data_options *o)
+static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
 {
     struct data *d = store_attached(p->store);
+    ls_layout l = layout_of_ranks(comm, mesh, o);
 
     LS_TRY(ls_program_status(p));
-    LS_TRY(check(n, o));
+    LS_TRY(layout_check_axes(&l));
+    LS_TRY(layout_check_groups(&l));
+    LS_TRY(layout_check_data(&l));
     if (p->compiled || p->spread.pass)
         return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "spread");
     if (d) {
@@ -187,7 +176,7 @@ static const ls_data_options defaults = LS_DATA_DEFAULTS;
 
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options)
 {
-    return mark(p, comm, NULL, ranks_of(comm), options ? options : &defaults);
+    return mark(p, comm, NULL, options ? options : &defaults);
 }
 
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options)
@@ -195,5 +184,5 @@ ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_dat
     ls_data_options o = options ? *options : defaults;
 
     o.replicate = ls_mesh_shape_of(mesh).replicate;
-    return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, ls_mesh_size(mesh, LS_GROUP_DATA), &o);
+    return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, &o);
 }

@@ -15,7 +15,7 @@
 #ifndef LS_PARALLEL_DATA_H
 #define LS_PARALLEL_DATA_H
 
-#include "lockstep/parallel.h"
+#include "parallel/layout.h"
 #include "program/program.h"
 #include "program/store.h"
 
@@ -68,6 +68,8 @@ struct pass {
     ls_value    *view;          /* by value id: through a gathered unit */
     int          nviews;
 };
+
+ls_layout data_layout(const struct data *d);  /* what is known of the layout */
 
 /* ---- the parts, in their order ---- */
 

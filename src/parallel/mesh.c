@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "parallel/layout.h"
 
 struct ls_mesh {
     ls_mesh_shape shape;
@@ -73,13 +74,6 @@ void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5])
 
 /* ---- checking ---- */
 
-enum { AXIS_MOST = 1 << 15 };      /* four of them multiply without overflow */
-
-static ls_status in_range(const char *axis, int n)
-{
-    return n >= 1 && n <= AXIS_MOST ? LS_OK : ls_fail(LS_EINVAL, "mesh: %s is %d: 1 to %d", axis, n, AXIS_MOST);
-}
-
 /* dp in the place of -1, and the product. */
 static ls_status multiply(ls_mesh_shape *m, int ranks)
 {
@@ -107,21 +101,14 @@ static ls_status multiply(ls_mesh_shape *m, int ranks)
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
 {
     ls_mesh_shape m = *shape;
+    ls_layout l = layout_of_mesh(&m);
 
-    if (m.dp != -1) LS_TRY(in_range("dp", m.dp));
-    LS_TRY(in_range("pp", m.pp));
-    LS_TRY(in_range("cp", m.cp));
-    LS_TRY(in_range("tp", m.tp));
-    LS_TRY(in_range("ep", m.ep));
-    LS_TRY(in_range("dp replicate", m.replicate));
+    if (m.dp == -1) l.dp = 1;
+    LS_TRY(layout_check_axes(&l));
     if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks: at least 1", ranks);
     LS_TRY(multiply(&m, ranks));
-    if (m.dp % m.replicate)
-        return ls_fail(LS_EINVAL, "mesh: dp = replicate * shard, but %d replicas do not divide dp %d", m.replicate, m.dp);
-    int copy = m.dp / m.replicate * m.cp;
-    if (copy % m.ep)
-        return ls_fail(LS_EINVAL, "mesh: ep %d lies inside dp %d / replicate %d * cp %d = %d ranks and has to divide them", m.ep, m.dp,
-                       m.replicate, m.cp, copy);
+    l.dp = m.dp;
+    LS_TRY(layout_check_groups(&l));
     *shape = m;
     return LS_OK;
 }

@@ -1,48 +1,36 @@
 /* partition.c - the partition of a forward: the public call, and the order of the pass. */
 #include "parallel/partition.h"
 
+#include <limits.h>
 #include <string.h>
 #include "base/mem.h"
+#include "parallel/layout.h"
 #include "parallel/stage.h"
 #include "program/across.h"
 
 /* ---- what can't be cut ---- */
 
-static ls_status check_model(const ls_model *m, const ls_partition_options *o, int tp, int cp, int ep)
+/* The part of a layout that the program was marked with; every rank decides on what all ranks know. */
+static ls_status check_layout(const struct cutter *c)
 {
-    size_t ffn = m->experts ? m->expert_ffn : m->ffn;
-    size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads, per_unit = m->heads / units;
-    size_t heads = units / (size_t)tp * per_unit;  /* of the rank that has fewest */
+    ls_mesh_shape shape = ls_mesh_shape_of(c->d->mesh);
+    ls_layout l = layout_of_partition(&shape, &c->d->o);
 
-    if (m->heads < (size_t)tp || ffn < (size_t)tp || m->vocab < (size_t)tp || (m->shared_ffn && m->shared_ffn < (size_t)tp))
-        return ls_fail(LS_EINVAL, "partition: heads %zu, %s %zu%s, vocab %zu over tp %d; every rank wants one of each at least", m->heads,
-                       m->experts ? "expert_ffn" : "ffn", ffn, m->shared_ffn && m->shared_ffn < (size_t)tp ? " (or the shared one)" : "",
-                       m->vocab, tp);
-    if (m->experts < (size_t)ep && ep > 1)
-        return ls_fail(LS_EINVAL, "partition: %zu experts over ep %d; every rank wants one at least", m->experts, ep);
-    if (cp > 1 && o->context == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)cp)
-        return ls_fail(LS_EINVAL, "partition: cp %d exchanges heads for tokens, but of %zu heads a rank of tp %d has %zu; %zu ranks of cp "
-                       "at most, or the ring", cp, m->heads, tp, heads, heads);
-    return LS_OK;
+    l.recompute = c->p->options.recompute;
+    l.every = c->p->options.every;
+    l.budget = c->p->options.bytes;
+    return layout_check_recompute(&l);
 }
 
-/* Every rank decides on what all ranks know. */
 static ls_status check_time(const struct cutter *c)
 {
-    int cp = c->n[LS_AXIS_CP], tp = c->n[LS_AXIS_TP];
-    bool ring = c->d->o.context == LS_CONTEXT_RING;
-    size_t pieces = cp == 1 ? 1 : ring ? 2 * (size_t)cp : (size_t)cp, least = SIZE_MAX;
+    ls_mesh_shape shape = ls_mesh_shape_of(c->d->mesh);
+    ls_layout l = layout_of_partition(&shape, &c->d->o);
 
-    if (cp > 1 && !c->time)
-        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program is tokens [B,T] of type i32", cp);
-    if (c->time < pieces && c->time)
-        return ls_fail(LS_EINVAL, "partition: %zu tokens over cp %d%s; %zu at least are wanted", c->time, cp,
-                       ring ? ", two slices a rank" : "", pieces);
-    for (int r = 0; r < cp; r++)
-        least = MIN(least, part_size(c->time, 1, cp > 1 && ring, r, cp));
-    if (c->d->o.sp && tp > 1 && c->time && least < (size_t)tp)
-        return ls_fail(LS_EINVAL, "partition: slices of %zu tokens over tp %d (sp); one token a rank at least is wanted", least, tp);
-    return LS_OK;
+    if (shape.cp > 1 && !c->time)
+        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program is tokens [B,T] of type i32", shape.cp);
+    l.seq_len = (int)MIN(c->time, (size_t)INT_MAX);
+    return c->time ? layout_check_sequence(&l) : LS_OK;
 }
 
 /* ---- leaves ---- */
@@ -185,10 +173,7 @@ static ls_status settle_stage(struct cutter *c)
 
 static ls_status cut_program(struct cutter *c)
 {
-    if (c->p->options.recompute == LS_RECOMPUTE_BUDGET && (c->comm[LS_AXIS_TP] || c->comm[LS_AXIS_CP] || c->comm[LS_AXIS_EP]))
-        return ls_fail(LS_EINVAL, "partition: recompute within a budget of bytes with tp %d, cp %d, ep %d: each rank would decide by its "
-                       "own bytes how many blocks exchange again; recompute selective, full or every k-th block", c->n[LS_AXIS_TP],
-                       c->n[LS_AXIS_CP], c->n[LS_AXIS_EP]);
+    LS_TRY(check_layout(c));
     LS_TRY(shard_parameters(c));
     c->p->local = true;
     find_time(c);
@@ -240,6 +225,8 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
 {
     static const ls_partition_options defaults = LS_PARTITION_DEFAULTS;
     const ls_partition_options *o = options ? options : &defaults;
+    ls_mesh_shape shape = ls_mesh_shape_of(mesh);
+    ls_layout l = layout_of_partition(&shape, o);
     struct mark *d;
     ls_model checked = *m;
 
@@ -247,10 +234,7 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
     LS_TRY(ls_model_check(&checked));
     if (p->compiled || p->partition.pass)
         return ls_fail(LS_EINVAL, "partition: the program is %s already", p->compiled ? "compiled" : "partitioned");
-    if ((unsigned)o->context > LS_CONTEXT_ALL_TO_ALL)
-        return ls_fail(LS_EINVAL, "partition: context %d does not exist", (int)o->context);
-    LS_TRY(check_model(&checked, o, ls_mesh_size(mesh, LS_GROUP_TP), ls_mesh_size(mesh, LS_GROUP_CP),
-                       ls_mesh_size(mesh, LS_GROUP_EP)));
+    LS_TRY(layout_check_model(&checked, &l));
     d = mem_zalloc(MEM_OTHER, sizeof *d);
     if (!d)
         return LS_ENOMEM;

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "parallel/layout.h"
 #include "parallel/stage.h"
 #include "program/store.h"
 
@@ -26,17 +27,18 @@ static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
 static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int *given)
 {
     int blocks = whole->nblocks - 1;
+    ls_layout layout = ls_layout_default();
     double *cost, before, behind;
     ls_status st;
 
+    layout.pp = l->schedule.stages;
+    layout.vpp = l->schedule.chunks;
     if (given) {
         LS_TRY(check_begin(l, given, blocks));
         memcpy(l->begin, given, ((size_t)stages_of(l) + 1) * sizeof *given);
         return LS_OK;
     }
-    if (blocks < stages_of(l))
-        return ls_fail(LS_EINVAL, "pipeline: %d blocks for %d stages of %d chunk%s; every one has a block at least", blocks,
-                       l->schedule.stages, l->schedule.chunks, l->schedule.chunks == 1 ? "" : "s");
+    LS_TRY(layout_check_stages((size_t)blocks, &layout));
     cost = mem_array(MEM_OTHER, (size_t)blocks, sizeof *cost);
     if (!cost)
         return LS_ENOMEM;

@@ -263,21 +263,18 @@ void reduce_joint(struct pass *a)
 }
 
 /* The buffer of a micro-batch's gradient can't last from one segment to another: other micro-batches come between them. */
-static ls_status check_whole(const struct pass *a)
+static ls_status check_split(const struct pass *a)
 {
-    const ls_data_options *o = &a->d->o;
+    ls_layout l = data_layout(a->d);
 
-    if (!a->p->list[SEG_WEIGHTS].n || o->zero < 2 || o->unsharded_accumulation)
-        return LS_OK;
-    return ls_fail(LS_EUNSUPPORTED, "data parallelism: zero %d with split_backward sums gradients of each micro-batch across segments "
-                   "between which others run; unsharded_accumulation keeps them whole until the last", o->zero);
+    return a->p->list[SEG_WEIGHTS].n ? layout_check_split(&l, NULL) : LS_OK;
 }
 
 ls_status reduce_gradients(struct pass *a)
 {
     int split = a->p->list[SEG_BACKWARD].n;
 
-    LS_TRY(check_whole(a));
+    LS_TRY(check_split(a));
     find_writers(a);
     if (split)
         walk(a, SEG_BACKWARD, 0);

@@ -78,10 +78,9 @@ void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
     *s = (ls_pipeline_schedule){ 0 };
 }
 
-ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out)
+/* The row of that name, which takes these sizes. */
+static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct row **out)
 {
-    ls_pipeline_schedule s;
-
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const struct row *row = &rows[i];
 
@@ -89,12 +88,32 @@ ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, in
         if (row->least == row->most && chunks != row->least)
             return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: it has %d%s", name, chunks, row->least,
                            row->most == 1 ? "; interleaved has several" : "");
-        LS_TRY(schedule_new(name, stages, chunks, micro, row->backward, row->split, row->order, &s));
-        row->make(&s);
-        *out = s;
-        return LS_OK;
+        *out = row;
+        return sizes(name, stages, chunks, micro);
     }
     return ls_fail(LS_EINVAL, "no schedule \"%s\": gpipe, 1f1b, interleaved, zb-h1, zb-v, or file:PATH", name);
+}
+
+ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split)
+{
+    const struct row *row;
+
+    LS_TRY(find_row(name, stages, chunks, micro, &row));
+    *backward = row->backward;
+    *split = row->split;
+    return LS_OK;
+}
+
+ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out)
+{
+    const struct row *row;
+    ls_pipeline_schedule s;
+
+    LS_TRY(find_row(name, stages, chunks, micro, &row));
+    LS_TRY(schedule_new(name, stages, chunks, micro, row->backward, row->split, row->order, &s));
+    row->make(&s);
+    *out = s;
+    return LS_OK;
 }
 
 /* ---- where stages lie ---- */

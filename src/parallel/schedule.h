@@ -9,6 +9,8 @@
 
 enum { SCHEDULE_MOST = 1 << 24 };                 /* actions of all ranks together */
 
+/* What a schedule of that name would be, without its lists; the failures of ls_pipeline_schedule_make(). */
+ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split);
 /* Room for every action, no action yet: count[] is 0. Sizes are checked. */
 ls_status schedule_new(const char *name, int stages, int chunks, int micro, bool backward, bool split, ls_stage_order order,
                        ls_pipeline_schedule *out);

@@ -14,7 +14,7 @@
 #include "lockstep/data.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
-#include "lockstep/parallel.h"
+#include "lockstep/layout.h"
 #include "tensor/kernel.h"
 #include "train/fault_list.h"
 
@@ -32,6 +32,9 @@ enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
 enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
 enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
 enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
+enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
+enum config_reduce { REDUCE_FP32, REDUCE_BF16 };
+enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
@@ -69,21 +72,21 @@ struct config {
         double  lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust_coefficient;
         bool    nesterov;
         int64_t warmup, decay, lr_scale_batch;
-        int     offload;       /* ls_offload */
+        int     offload;       /* enum config_offload */
     } optim;
     struct {
         int64_t dp, replicate, zero;  /* dp -1: the rest */
         bool    dp_is_rest;           /* dp was -1; set by config_check() */
         int64_t tp, tp_chunks, cp, pp, vpp, ep;
         bool    sp;
-        int     cp_method;            /* ls_context */
+        int     cp_method;            /* enum config_cp_method */
         char   *schedule, *stages;
         size_t  bucket, first_bucket;
         bool    overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
     } parallel;
     struct {
         int  compute;          /* enum config_compute */
-        int  reduce;           /* place in "fp32|bf16" */
+        int  reduce;           /* enum config_reduce */
         bool master;
         bool automatic;        /* compute was auto; set by config_check() */
     } precision;
@@ -136,9 +139,9 @@ ls_status config_fix_steps(struct config *c, int64_t steps);
 /* The parts of it that are about ranks and batches (config_layout.c). */
 ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
-/* config_fit.c: the layout is one that the model can be cut into. Behind the others. */
+/* config_fit.c: the model can be trained under the layout. After the others. */
 ls_status config_check_fit(const struct config *c);
-/* The part of it that is about a given model over the ranks. */
+/* The same of a given model; NULL: an image model. */
 ls_status config_check_layout(const struct config *c, const ls_model *m);
 /* config_fault.c: debug.fault changes something in this run, and debug.non_finite names a place in it. */
 ls_status config_check_faults(const struct config *c);
@@ -158,18 +161,10 @@ size_t config_memory_limit(const struct config *c, int local);
 void config_apply(const struct config *c, unsigned verb, int local);
 
 /* The parts of a config as the library's structs. */
-ls_status config_recompute(const char *mode,
-                           ls_compile_options *out); /* none | selective | full | every:K | budget:SIZE */
+/* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode; everything else is for ls_layout_check(). */
+ls_status config_layout(const struct config *c, ls_layout *out);
 ls_dtype  config_type(const struct config *c);                          /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
-ls_mesh_shape config_mesh(const struct config *c);
-/* "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp)" into out; returns it. */
-char     *config_layout_text(const struct config *c, char *out, size_t room);
-/* The schedule of parallel.{pp,vpp,schedule} for train.accumulate micro-batches; free with ls_pipeline_schedule_free. */
-ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out);
-/* First layers of the virtual stages by parallel.stages: begin[pp*vpp + 1]; *given false: it says nothing. */
-ls_status config_stages(const struct config *c, size_t layers, int *begin, bool *given);
-ls_data_options config_data_options(const struct config *c);            /* offload_path: run.dir, borrowed */
 ls_schedule  config_schedule(const struct config *c);
 const char  *config_format(const struct config *c);                     /* for ls_tokens_open: NULL is auto */
 /* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */

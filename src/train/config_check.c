@@ -91,7 +91,6 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { alone, "parallel.sync_batch_norm", "one rank has all samples" },
         { alone, "launch.comm_table", "one rank sends nothing" },
         { alone, "log.per_rank", "there is one rank" },
-        { zero == 0, "parallel.replicate", "parallel.zero=0 replicates everything" },
         { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block" },
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
         { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3" },
@@ -234,7 +233,7 @@ enum { USUAL_STEPS = 1000 };
 
 ls_status config_check(struct config *c, unsigned verb)
 {
-    ls_compile_options recompute;
+    ls_layout layout;
 
     c->parallel.dp_is_rest = c->parallel.dp_is_rest || c->parallel.dp < 0;
     c->train.accumulate_is_rest = c->train.accumulate_is_rest || c->train.accumulate < 0;
@@ -245,7 +244,7 @@ ls_status config_check(struct config *c, unsigned verb)
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
     LS_TRY(check_idle(c, verb));
     LS_TRY(check_optimizer(c));
-    LS_TRY(config_recompute(c->recompute.mode, &recompute));
+    LS_TRY(config_layout(c, &layout));  /* recompute.mode is a mode, whatever else the verb checks */
     if (row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
     if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
     if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
@@ -272,35 +271,6 @@ void config_apply(const struct config *c, unsigned verb, int local)
 
 /* ---- as the library's structs ---- */
 
-ls_status config_recompute(const char *mode, ls_compile_options *out)
-{
-    static const struct { const char *name; ls_recompute mode; } plain[] = {
-        { "none", LS_RECOMPUTE_NONE }, { "selective", LS_RECOMPUTE_SELECTIVE }, { "full", LS_RECOMPUTE_FULL },
-    };
-    ls_compile_options o = LS_COMPILE_DEFAULTS;
-    int64_t every;
-
-    for (size_t i = 0; i < COUNT_OF(plain); i++)
-        if (strcmp(mode, plain[i].name) == 0) {
-            o.recompute = plain[i].mode;
-            *out = o;
-            return LS_OK;
-        }
-    if (strncmp(mode, "every:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 1 && every <= INT32_MAX) {
-        o.recompute = LS_RECOMPUTE_EVERY;
-        o.every = (int)every;
-    } else if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &o.bytes) && o.bytes > 0) {
-        o.recompute = LS_RECOMPUTE_BUDGET;
-    } else {
-        return ls_fail(LS_EINVAL,
-                       "recompute.mode: '%s' is not a mode; write none, selective, full, every:K (such as every:2) or "
-                       "budget:SIZE (such as budget:2GiB)",
-                       mode);
-    }
-    *out = o;
-    return LS_OK;
-}
-
 ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
 
 ls_optimizer config_optimizer(const struct config *c)
@@ -309,17 +279,6 @@ ls_optimizer config_optimizer(const struct config *c)
         .kind = (ls_optimizer_kind)c->optim.name, .beta1 = c->optim.beta1, .beta2 = c->optim.beta2, .eps = c->optim.eps,
         .momentum = c->optim.momentum, .nesterov = c->optim.nesterov, .trust = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay, .clip = c->optim.clip,
-    };
-}
-
-ls_data_options config_data_options(const struct config *c)
-{
-    return (ls_data_options){
-        .zero = (int)c->parallel.zero, .replicate = (int)c->parallel.replicate, .bucket_bytes = c->parallel.bucket,
-        .first_bucket_bytes = c->parallel.first_bucket, .reduce = c->precision.reduce ? LS_BF16 : LS_F32,
-        .overlap = c->parallel.overlap, .keep_gathered = !c->parallel.reshard_after_forward,
-        .unsharded_accumulation = c->parallel.unsharded_accumulation, .sync_batch_norm = c->parallel.sync_batch_norm,
-        .offload = (ls_offload)c->optim.offload, .offload_path = c->run.dir[0] ? c->run.dir : ".",
     };
 }
 

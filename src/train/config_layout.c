@@ -1,4 +1,4 @@
-/* config_layout.c - ranks, mesh, pipeline and batch sizes: what the options come to. */
+/* config_layout.c - the layout that the options come to: ranks, batch sizes, and the library's struct of all of it. */
 #include "train/config.h"
 
 #include <inttypes.h>
@@ -24,12 +24,6 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
     return LS_OK;
 }
 
-ls_mesh_shape config_mesh(const struct config *c)
-{
-    return (ls_mesh_shape){ .pp = (int)c->parallel.pp, .dp = (int)c->parallel.dp, .replicate = (int)c->parallel.replicate,
-                            .cp = (int)c->parallel.cp, .tp = (int)c->parallel.tp, .ep = (int)c->parallel.ep };
-}
-
 /* Where the other axes divide the ranks, dp is what may be wrong: a config file of a run on another number of ranks may have set it. */
 static ls_status fail_ranks(const struct config *c)
 {
@@ -46,6 +40,7 @@ ls_status config_check_ranks(struct config *c)
 {
     int64_t ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
     ls_mesh_shape shape;
+    ls_layout layout;
 
     if (strcmp(c->parallel.schedule, "zb-v") == 0 && c->parallel.pp > 1) c->parallel.vpp = MAX(c->parallel.vpp, 2);
     if (others(c) > 65536 || ranks > 65536)
@@ -53,89 +48,84 @@ ls_status config_check_ranks(struct config *c)
                        " ranks; at most 65536 ranks are possible", c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
     if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
     if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
-    if (c->parallel.dp % c->parallel.replicate != 0)
-        return ls_fail(LS_EINVAL, "parallel.dp=%" PRId64 " is not a multiple of parallel.replicate=%" PRId64, c->parallel.dp,
-                       c->parallel.replicate);
-    if (c->parallel.dp / c->parallel.replicate * c->parallel.cp % c->parallel.ep != 0)
-        return ls_fail(LS_EINVAL,
-                       "parallel.ep=%" PRId64 " does not divide parallel.dp / parallel.replicate * parallel.cp = %" PRId64
-                       ", the ranks that the experts are spread over",
-                       c->parallel.ep, c->parallel.dp / c->parallel.replicate * c->parallel.cp);
-    shape = config_mesh(c);
+    LS_TRY(config_layout(c, &layout));
+    shape = ls_layout_mesh(&layout);
     return ls_mesh_check(&shape, (int)ranks);
 }
 
-/* ---- the pipeline ---- */
+/* ---- as the library's struct ---- */
 
-static bool is_auto(const struct config *c) { return strcmp(c->parallel.schedule, "auto") == 0; }
-
-static const char *schedule_name(const struct config *c)
+/* none | selective | full | every:K | budget:SIZE */
+static ls_status take_recompute(const char *mode, ls_layout *l)
 {
-    return !is_auto(c) ? c->parallel.schedule : c->parallel.vpp > 1 ? "interleaved" : "1f1b";
-}
+    static const struct { const char *name; ls_recompute mode; } plain[] = {
+        { "none", LS_RECOMPUTE_NONE }, { "selective", LS_RECOMPUTE_SELECTIVE }, { "full", LS_RECOMPUTE_FULL },
+    };
+    int64_t every;
 
-/* " x NAME N (ABOUT)" behind what is there. */
-static void put_axis(char *out, size_t room, const char *name, int64_t n, const char *about)
-{
-    size_t at = strlen(out);
-
-    if (n > 1 || strcmp(name, "dp") == 0)
-        snprintf(out + at, room - at, "%s%s %" PRId64 "%s%s%s", at ? " x " : "", name, n, about[0] ? " (" : "", about, about[0] ? ")" : "");
-}
-
-char *config_layout_text(const struct config *c, char *out, size_t room)
-{
-    char zero[64], ep[48] = "";
-
-    snprintf(zero, sizeof zero, "zero %" PRId64, c->parallel.zero);
-    if (c->parallel.replicate > 1)
-        snprintf(zero, sizeof zero, "zero %" PRId64 ", %" PRId64 " replicas", c->parallel.zero, c->parallel.replicate);
-    if (c->parallel.ep > 1) snprintf(ep, sizeof ep, ", experts over %" PRId64, c->parallel.ep);
-    out[0] = '\0';
-    put_axis(out, room, "pp", c->parallel.pp, schedule_name(c));
-    put_axis(out, room, "dp", c->parallel.dp, zero);
-    put_axis(out, room, "cp", c->parallel.cp, c->parallel.cp_method == LS_CONTEXT_RING ? "ring" : "all-to-all");
-    put_axis(out, room, "tp", c->parallel.tp, c->parallel.sp ? "sp" : "");
-    snprintf(out + strlen(out), room - strlen(out), "%s", ep);
-    return out;
-}
-
-ls_status config_pipeline(const struct config *c, ls_pipeline_schedule *out)
-{
-    const char *name = schedule_name(c);
-    int stages = (int)c->parallel.pp, chunks = (int)c->parallel.vpp, micro = (int)c->train.accumulate;
-
-    if (strncmp(name, "file:", 5) != 0) return ls_pipeline_schedule_make(name, stages, chunks, micro, out);
-    LS_TRY(ls_pipeline_schedule_read(name + 5, out));
-    if (out->stages == stages && out->micro == micro && out->chunks == chunks) return LS_OK;
-    ls_status st = ls_fail(LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; got parallel.pp=%d, parallel.vpp=%d, "
-                           "train.accumulate=%d", name + 5, out->stages, out->chunks, out->micro, stages, chunks, micro);
-    ls_pipeline_schedule_free(out);
-    return st;
-}
-
-ls_status config_stages(const struct config *c, size_t layers, int *begin, bool *given)
-{
-    int n = (int)(c->parallel.pp * c->parallel.vpp), at = 0, k = 0;
-    const char *rest = c->parallel.stages;
-
-    *given = rest[0] != '\0';
-    if (!*given) return LS_OK;
-    for (begin[0] = 0; k < n && *rest; ) {
-        size_t length = strcspn(rest, ",");
-        char word[16] = "";
-        int64_t count;
-
-        if (length < sizeof word) memcpy(word, rest, length);
-        if (!text_read_int(word, &count) || count < 1 || count > (int64_t)layers)
-            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", c->parallel.stages, (int)length,
-                           rest, layers);
-        begin[++k] = at += (int)count;
-        rest += length + (rest[length] == ',');
+    for (size_t i = 0; i < COUNT_OF(plain); i++)
+        if (strcmp(mode, plain[i].name) == 0) {
+            l->recompute = plain[i].mode;
+            return LS_OK;
+        }
+    if (strncmp(mode, "every:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 1 && every <= INT32_MAX) {
+        l->recompute = LS_RECOMPUTE_EVERY;
+        l->every = (int)every;
+        return LS_OK;
     }
-    if (k != n || *rest || (size_t)at != layers)
-        return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers that add up to %zu, the layers of each of the pp * vpp stages",
-                       c->parallel.stages, n, layers);
+    if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &l->budget) && l->budget > 0) {
+        l->recompute = LS_RECOMPUTE_BUDGET;
+        return LS_OK;
+    }
+    return ls_fail(LS_EINVAL, "recompute.mode: '%s' is not a mode; write none, selective, full, every:K (such as every:2) or budget:SIZE "
+                   "(such as budget:2GiB)", mode);
+}
+
+static int as_int(int64_t n) { return (int)MIN(n, (int64_t)INT32_MAX); }
+
+static void take_parallel(const struct config *c, ls_layout *l)
+{
+    static const ls_context methods[] = { [CP_METHOD_RING] = LS_CONTEXT_RING, [CP_METHOD_ALL_TO_ALL] = LS_CONTEXT_ALL_TO_ALL };
+
+    l->pp = as_int(c->parallel.pp);
+    l->vpp = as_int(c->parallel.vpp);
+    l->dp = as_int(c->parallel.dp);
+    l->cp = as_int(c->parallel.cp);
+    l->tp = as_int(c->parallel.tp);
+    l->ep = as_int(c->parallel.ep);
+    l->zero = as_int(c->parallel.zero);
+    l->replicate = as_int(c->parallel.replicate);
+    l->sp = c->parallel.sp;
+    l->cp_method = methods[c->parallel.cp_method];
+    l->tp_chunks = as_int(c->parallel.tp_chunks);
+    l->overlap = c->parallel.overlap;
+    l->reshard_after_forward = c->parallel.reshard_after_forward;
+    l->unsharded_accumulation = c->parallel.unsharded_accumulation;
+    l->sync_batch_norm = c->parallel.sync_batch_norm;
+    l->bucket_bytes = c->parallel.bucket;
+    l->first_bucket_bytes = c->parallel.first_bucket;
+    l->schedule = c->parallel.schedule;
+    l->stages = c->parallel.stages;
+}
+
+ls_status config_layout(const struct config *c, ls_layout *out)
+{
+    static const ls_dtype reduced[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
+    static const ls_offload places[] = { [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU,
+                                         [OFFLOAD_FILE] = LS_OFFLOAD_FILE };
+    ls_layout l = ls_layout_default();
+
+    take_parallel(c, &l);
+    l.micro_batch = as_int(c->train.micro_batch);
+    l.micro_batches = as_int(c->train.accumulate);
+    l.seq_len = as_int(c->data.seq_len);
+    l.compute = config_type(c);
+    l.master = c->precision.master;
+    l.reduce = reduced[c->precision.reduce];
+    l.offload = places[c->optim.offload];
+    l.offload_path = c->run.dir[0] ? c->run.dir : ".";
+    LS_TRY(take_recompute(c->recompute.mode, &l));
+    *out = l;
     return LS_OK;
 }
 

@@ -55,8 +55,6 @@ static ls_status take_experts(const struct config *c, ls_model *m)
         return ls_fail(
             LS_EINVAL,
             "model.ffn does nothing here: every feed-forward layer consists of experts; use model.expert_ffn or model.shared_ffn");
-    if (c->parallel.ep > 1 && !has)
-        return ls_fail(LS_EINVAL, "parallel.ep=%" PRId64 " does nothing here: the model has no experts", c->parallel.ep);
     if (!has) return LS_OK;
     take(c->model.experts, &m->experts);
     take(c->model.experts_per_token, &m->experts_per_token);

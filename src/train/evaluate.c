@@ -25,7 +25,7 @@ static ls_value build_loss(const struct making *m, ls_program *p)
 static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct making *m = ctx;
-    struct spreading how = { m->config, &m->s->ranks, &m->model, m->s->image };
+    struct spreading how = { &m->s->layout, &m->s->ranks, &m->model };
 
     ls_output(p, "loss", build_loss(m, p));
     LS_TRY(ls_program_status(p));
@@ -86,7 +86,7 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const ls
     e.batches = (e.samples + e.batch - 1) / e.batch;
     ls_status st = allocate(&e, s);
     if (st == LS_OK)
-        st = feed_open(&s->ranks, (ls_context)c->parallel.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
+        st = feed_open(&s->ranks, s->layout.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
     if (st == LS_OK) st = build(c, &e, s, false);
     if (st == LS_OK) *out = e;
     else evaluation_close(&e);

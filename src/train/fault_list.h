@@ -62,7 +62,7 @@
     X(LOSS_MEAN, loss_mean, "the loss is divided by the tokens of a rank's slice of the sequence", \
       PARTITION, loss_mean, IDLE(cp <= 1, WHOLE_LOSS)) \
     X(RING_DKV, ring_dkv, "a rank of the attention ring overwrites what ranks before it have added to dK and dV", \
-      LOWER, ring_dkv, IDLE(cp <= 1 || c->parallel.cp_method != LS_CONTEXT_RING, \
+      LOWER, ring_dkv, IDLE(cp <= 1 || c->parallel.cp_method != CP_METHOD_RING, \
                             "no keys are passed around; use parallel.cp with parallel.cp_method=ring")) \
     X(AUX_DROPPED, aux_dropped, "the routers' losses have no gradient", \
       GRADIENT, aux_dropped, IDLE(!router_loss, NO_ROUTER_LOSS)) \

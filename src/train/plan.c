@@ -46,9 +46,9 @@ static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int ran
 }
 
 /* Of the ranks that differ from `rank` in their samples alone, the one with the largest shares. */
-static int largest_share(const struct config *c, const struct step *s, int rank)
+static int largest_share(const struct step *s, int rank)
 {
-    ls_mesh_shape m = config_mesh(c);
+    ls_mesh_shape m = ls_layout_mesh(&s->layout);
     struct mesh_seat dp = mesh_seat_of(&m, LS_GROUP_DP, rank);
     int expert = mesh_seat_of(&m, LS_GROUP_EP, rank).index, best = rank;
     size_t most = share_of(s, &m, rank);
@@ -72,7 +72,7 @@ static size_t checkpoint_scratch(const struct config *c, const struct step *s)
 
     for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i));
     size_t saved = MIN((size_t)SAVED, most * sizeof(float)), loaded = MIN((size_t)LOADED, most * sizeof(double));
-    return (c->optim.offload == LS_OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
+    return (c->optim.offload == OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
 }
 
 /* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
@@ -111,7 +111,7 @@ static ls_status plan_rank(const struct config *given, const ls_model *model, in
     ls_status st = step_open(c, model, &ranks, true, &s);
     if (st == LS_OK) {
         st = price(c, &s, &found);
-        if (better) *better = largest_share(c, &s, rank);
+        if (better) *better = largest_share(&s, rank);
         more = run_bytes(c, &s);
         step_close(&s);
     }
@@ -140,11 +140,11 @@ static int places_of(int n, int out[PLACES])
 }
 
 /* Of cp the first ones, each of which sends and receives in another order, and the one with the longest part of the sequence. */
-static int places_of_cp(const struct config *c, int out[PLACES])
+static int places_of_cp(const ls_layout *l, int out[PLACES])
 {
-    int n = (int)c->parallel.cp, best = 0, count = 0;
-    bool ring = n > 1 && c->parallel.cp_method == LS_CONTEXT_RING;
-    size_t T = (size_t)c->data.seq_len;
+    int n = l->cp, best = 0, count = 0;
+    bool ring = n > 1 && l->cp_method == LS_CONTEXT_RING;
+    size_t T = (size_t)l->seq_len;
 
     for (int r = 1; r < n; r++)
         if (part_size(T, 1, ring, r, n) > part_size(T, 1, ring, best, n)) best = r;
@@ -176,11 +176,12 @@ static void take_largest(const struct largest *l, struct plan_bytes *out, int *c
 
 ls_status plan_of_places(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
 {
-    ls_mesh_shape m = config_mesh(c);
     int dp[PLACES], cp[PLACES], tp[PLACES];
-    int ndp = places_of(m.dp, dp), ncp = places_of_cp(c, cp), ntp = places_of(m.tp, tp);
     struct largest l = { .best = { .rank = -1 } };
+    ls_layout m;
 
+    LS_TRY(config_layout(c, &m));
+    int ndp = places_of(m.dp, dp), ncp = places_of_cp(&m, cp), ntp = places_of(m.tp, tp);
     for (int k = 0; k < m.pp * ndp * ncp * ntp; k++) {  /* in ascending order of ranks */
         int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
         int rank = ((p * m.dp + dp[d]) * m.cp + cp[s]) * m.tp + tp[t];

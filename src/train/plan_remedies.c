@@ -71,8 +71,8 @@ static bool more_pp(struct config *c) { return trade(c, &c->parallel.pp); }
 
 static bool offload_file(struct config *c)
 {
-    if (c->optim.offload == LS_OFFLOAD_FILE) return false;
-    c->optim.offload = LS_OFFLOAD_FILE;
+    if (c->optim.offload == OFFLOAD_FILE) return false;
+    c->optim.offload = OFFLOAD_FILE;
     return true;
 }
 

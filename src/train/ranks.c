@@ -7,8 +7,11 @@
 
 static ls_status open_mesh(const struct config *c, struct ranks *r)
 {
-    ls_mesh_shape shape = config_mesh(c);
+    ls_mesh_shape shape;
+    ls_layout layout;
 
+    LS_TRY(config_layout(c, &layout));
+    shape = ls_layout_mesh(&layout);
     return ls_mesh_open(r->comm, &shape, &r->mesh);
 }
 

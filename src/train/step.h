@@ -32,6 +32,7 @@ struct step {
     ls_pipeline_schedule schedule;      /* its */
     ls_optimizer optimizer;
     struct ranks ranks;                 /* borrowed */
+    ls_layout    layout;                /* its texts are the config's */
     struct feed  feed;
     double       executed;              /* FLOPs of a step, all ranks; of a plan: this rank's, times the ranks */
     uint64_t seed;                      /* of the run */
@@ -50,7 +51,7 @@ struct step {
 ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only,
                     struct step *out);
 /* What marks a program of the step's store (the step's own, evaluation) as spread over the ranks. stage NULL: the whole model. */
-struct spreading { const struct config *config; const struct ranks *ranks; const ls_model *model; bool image; };
+struct spreading { const ls_layout *layout; const struct ranks *ranks; const ls_model *model; };
 ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *stage);
 void      step_close(struct step *s);  /* of a zeroed struct a no-op */
 

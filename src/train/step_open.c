@@ -38,18 +38,13 @@ static void build(struct step *s, ls_program *p)
 
 ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *stage)
 {
-    ls_data_options o = config_data_options(s->config);
-    ls_partition_options cut = LS_PARTITION_DEFAULTS;
+    ls_data_options o = ls_layout_data(s->layout);
+    ls_partition_options cut = ls_layout_partition(s->layout);
 
-    if (!ranks_cut_model(s->ranks) && s->config->parallel.ep == 1) {
+    if (!ranks_cut_model(s->ranks) && s->layout->ep == 1) {
         if (!s->ranks->comm && o.offload == LS_OFFLOAD_NONE) return LS_OK;
         return ls_data_parallel(p, s->ranks->comm, &o);
     }
-    if (s->image)
-        return ls_fail(LS_EINVAL, "model.preset=%s: image models are spread by parallel.dp alone", s->config->model.preset);
-    cut.sp = s->config->parallel.sp;
-    cut.context = (ls_context)s->config->parallel.cp_method;
-    cut.overlap = s->config->parallel.overlap ? (int)s->config->parallel.tp_chunks : 0;
     if (stage) cut.stage = *stage;
     LS_TRY(ls_partition(p, s->ranks->mesh, s->model, &cut));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
@@ -57,11 +52,11 @@ ls_status step_spread(const struct spreading *s, ls_program *p, const ls_stage *
 
 /* ---- compiling ---- */
 
-struct making { const struct config *config; struct step *s; bool plan_only; ls_compile_options compile; };
+struct making { struct step *s; bool plan_only; ls_compile_options compile; };
 
 static struct spreading spreading_of(const struct making *m)
 {
-    return (struct spreading){ m->config, &m->s->ranks, &m->s->model, m->s->image };
+    return (struct spreading){ &m->s->layout, &m->s->ranks, &m->s->model };
 }
 
 static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
@@ -78,15 +73,13 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 static ls_status open_pipeline(struct making *m)
 {
     struct step *s = m->s;
-    int n = (int)(m->config->parallel.pp * m->config->parallel.vpp);
     ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = m, .compile = m->compile };
-    int *begin = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *begin);
-    bool given;
+    int *begin = mem_array(MEM_OTHER, (size_t)(s->layout.pp * s->layout.vpp) + 1, sizeof *begin), given;
 
     if (!begin) return LS_ENOMEM;
-    ls_status st = config_stages(m->config, s->model.layers, begin, &given);
+    ls_status st = ls_layout_stages(&s->layout, s->model.layers, begin, &given);
     if (st == LS_OK && (given || fault_stages(&s->injection, s->model.layers, begin))) o.begin = begin;
-    if (st == LS_OK) st = config_pipeline(m->config, &s->schedule);
+    if (st == LS_OK) st = ls_layout_schedule(&s->layout, &s->schedule);
     if (st == LS_OK) st = ls_pipeline_open(s->store, s->ranks.mesh, &o, &s->pipeline);
     mem_free(begin);
     return st;
@@ -97,10 +90,10 @@ static ls_status compile(struct making *m)
 {
     struct step *s = m->s;
     struct spreading how = spreading_of(m);
-    ls_data_options o = config_data_options(m->config);
+    ls_data_options o = ls_layout_data(&s->layout);
     ls_compile_options plain = LS_COMPILE_DEFAULTS;
 
-    if (m->config->parallel.pp > 1) {
+    if (s->layout.pp > 1) {
         LS_TRY(open_pipeline(m));
         LS_TRY(ls_program_new(s->store, &s->program));
         fault_inject(s->program, &s->injection);
@@ -216,15 +209,11 @@ static ls_status check_fault(const struct step *s)
 
 static ls_status open_step(const struct config *c, bool plan_only, struct step *s)
 {
-    struct making m = { .config = c, .s = s, .plan_only = plan_only };
-    ls_store_options options = LS_STORE_DEFAULTS;
-
-    options.type = config_type(c);
-    options.master = c->precision.master && options.type != LS_F32;
+    struct making m = { .s = s, .plan_only = plan_only, .compile = ls_layout_compile(&s->layout) };
+    ls_store_options options = ls_layout_store(&s->layout);
     struct config_poison poison = config_poison(c);
     s->fault = (struct step_fault){ poison.step, poison.rank, poison.micro, poison.name };
     ranks_share(&s->ranks, s->global, &s->begin, &s->end);
-    LS_TRY(config_recompute(c->recompute.mode, &m.compile));
     m.compile.fuse_loss = 1;
     m.compile.plan_only = plan_only;
     m.compile.check_finite = c->debug.check_finite;
@@ -233,7 +222,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
-    LS_TRY(feed_open(&s->ranks, (ls_context)c->parallel.cp_method, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
+    LS_TRY(feed_open(&s->ranks, s->layout.cp_method, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
     if (plan_only) return LS_OK;
     return allocate_tokens(s);
 }
@@ -246,21 +235,20 @@ ls_status step_open(const struct config *c, const ls_model *model, const struct 
         .seed = (uint64_t)c->train.seed,
         .global = (size_t)c->train.global_batch, .batch = (size_t)c->train.micro_batch,
         .seq_len = (size_t)c->data.seq_len, .accumulate = (size_t)c->train.accumulate,
-        .injection = { .fault = (enum fault)c->debug.fault, .mesh = ranks->mesh,
-                       .stages = c->parallel.pp > 1 ? (int)(c->parallel.pp * c->parallel.vpp) : 0 },
+        .injection = { .fault = (enum fault)c->debug.fault, .mesh = ranks->mesh },
     };
 
+    LS_TRY(config_layout(c, &s.layout));
+    if (s.layout.pp > 1) s.injection.stages = s.layout.pp * s.layout.vpp;
     s.image = config_image(c, &s.picture);
     if (s.image) {
         s.model = (ls_model){ 0 };
         s.images = config_images(c, &s.picture, false);
         s.seq_len = 1;
     }
-    if (!s.image && s.seq_len > model->max_positions)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu, but the model has %zu positions; raise model.max_positions",
-                       s.seq_len, model->max_positions);
+    LS_TRY(ls_layout_check(s.image ? NULL : model, &s.layout));
     ls_status st = LS_OK;
-    if (c->optim.offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(config_data_options(c).offload_path);
+    if (s.layout.offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(s.layout.offload_path);
     if (st == LS_OK) st = open_step(c, plan_only, &s);
     if (st == LS_OK) *out = s;
     else step_close(&s);

@@ -1,0 +1,259 @@
+/* layout.c - which layouts are possible: every rule once, in the words of the options. ls_layout_check() asks all of them; the passes ask
+ * theirs again (layout.h), because a program can be made without a layout. */
+#include "parallel/layout.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "parallel/partition.h"
+#include "parallel/schedule.h"
+
+/* Ranks that one copy of the parameters is sharded over. */
+static int copy_ranks(const ls_layout *l) { return l->dp / l->replicate * l->cp; }
+
+/* ZeRO has something to shard over: otherwise every stage is 0. */
+static bool is_sharded(const ls_layout *l) { return l->zero > 0 && copy_ranks(l) > 1; }
+
+/* ---- ranges ---- */
+
+enum { AXIS_MOST = 1 << 15, CHUNKS_MOST = 16 };  /* four axes multiply without overflow */
+
+static ls_status check_range(const char *name, int n, int least, int most)
+{
+    return n >= least && n <= most ? LS_OK : ls_fail(LS_EINVAL, "%s=%d is out of range: %d to %d", name, n, least, most);
+}
+
+static ls_status check_type(const char *name, ls_dtype type)
+{
+    if (type == LS_F32 || type == LS_BF16) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s=%s is not possible: fp32 or bf16", name, (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?");
+}
+
+static ls_status check_sizes(const ls_layout *l)
+{
+    LS_TRY(check_range("parallel.vpp", l->vpp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
+    LS_TRY(check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
+    LS_TRY(check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
+    return check_type("precision.compute", l->compute);
+}
+
+/* ---- ranks ---- */
+
+ls_status layout_check_axes(const ls_layout *l)
+{
+    LS_TRY(check_range("parallel.dp", l->dp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.pp", l->pp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.cp", l->cp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.tp", l->tp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.ep", l->ep, 1, AXIS_MOST));
+    return check_range("parallel.replicate", l->replicate, 1, AXIS_MOST);
+}
+
+ls_status layout_check_groups(const ls_layout *l)
+{
+    if (l->dp % l->replicate)
+        return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
+    if ((int64_t)copy_ranks(l) % l->ep)
+        return ls_fail(LS_EINVAL, "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks "
+                       "that the experts are sharded over", l->ep, l->dp, l->replicate, l->cp, copy_ranks(l));
+    return LS_OK;
+}
+
+/* What is no language model has no heads, no sequence and no blocks that the passes know. */
+static ls_status check_dp_alone(const ls_layout *l)
+{
+    const struct { const char *name; int n; } axes[] = { { "tp", l->tp }, { "cp", l->cp }, { "pp", l->pp }, { "ep", l->ep } };
+
+    for (size_t i = 0; i < COUNT_OF(axes); i++)
+        if (axes[i].n > 1)
+            return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp", axes[i].name, axes[i].n);
+    return LS_OK;
+}
+
+ls_status layout_check_data(const ls_layout *l)
+{
+    int ranks = l->dp * l->cp;
+
+    LS_TRY(check_range("parallel.zero", l->zero, 0, 3));
+    if (l->replicate > 1 && l->zero == 0)
+        return ls_fail(LS_EINVAL, "parallel.replicate=%d does nothing here: parallel.zero=0 replicates everything; use parallel.zero=1 "
+                       "to 3, or leave parallel.replicate out", l->replicate);
+    if (l->replicate > 1 && l->replicate == ranks)
+        return ls_fail(LS_EINVAL, "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks leaves shards of one rank; use "
+                       "parallel.zero=0 and leave parallel.replicate out", l->replicate, l->dp, l->cp);
+    LS_TRY(check_type("precision.reduce", l->reduce));
+    if (l->bucket_bytes == 0 || l->first_bucket_bytes == 0)
+        return ls_fail(LS_EINVAL, "parallel.bucket=%zu and parallel.first_bucket=%zu: use 1 byte or more", l->bucket_bytes,
+                       l->first_bucket_bytes);
+    if ((unsigned)l->offload > LS_OFFLOAD_FILE)
+        return ls_fail(LS_EINVAL, "optim.offload: %d does not exist: none, cpu or file", (int)l->offload);
+    if (l->offload == LS_OFFLOAD_FILE && !l->offload_path) return ls_fail(LS_EINVAL, "optim.offload=file without a folder (run.dir)");
+    return LS_OK;
+}
+
+/* ---- the model ---- */
+
+static ls_status check_tensor(const ls_model *m, const ls_layout *l)
+{
+    const struct { const char *name; size_t n; } sharded[] = {
+        { "heads", m->heads }, { m->experts ? "expert_ffn" : "ffn", m->experts ? m->expert_ffn : m->ffn },
+        { "shared_ffn", m->shared_ffn ? m->shared_ffn : SIZE_MAX }, { "vocab", m->vocab },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(sharded); i++)
+        if (sharded[i].n < (size_t)l->tp)
+            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%d: every rank needs at least one",
+                           sharded[i].name, sharded[i].n, l->tp);
+    return LS_OK;
+}
+
+static ls_status check_experts(const ls_model *m, const ls_layout *l)
+{
+    if (l->ep == 1 || m->experts >= (size_t)l->ep) return LS_OK;
+    if (m->experts == 0) return ls_fail(LS_EINVAL, "parallel.ep=%d does nothing here: the model has no experts", l->ep);
+    return ls_fail(LS_EINVAL, "model.experts=%zu cannot be sharded over parallel.ep=%d: every rank needs at least one", m->experts, l->ep);
+}
+
+/* Heads of the tp rank that has fewest. */
+static size_t least_heads(const ls_model *m, int tp)
+{
+    size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads;
+
+    return units / (size_t)tp * (m->heads / units);
+}
+
+ls_status layout_check_model(const ls_model *m, const ls_layout *l)
+{
+    size_t heads;
+
+    if ((unsigned)l->cp_method > LS_CONTEXT_ALL_TO_ALL)
+        return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist: ring or all_to_all", (int)l->cp_method);
+    LS_TRY(check_tensor(m, l));
+    LS_TRY(check_experts(m, l));
+    heads = least_heads(m, l->tp);
+    if (l->cp > 1 && l->cp_method == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)l->cp)
+        return ls_fail(LS_EINVAL, "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has "
+                       "%zu heads, enough for parallel.cp=%zu; parallel.cp_method=ring has no such limit", l->cp, m->heads, l->tp, heads,
+                       heads);
+    return LS_OK;
+}
+
+ls_status layout_check_sequence(const ls_layout *l)
+{
+    bool ring = l->cp > 1 && l->cp_method == LS_CONTEXT_RING;
+    size_t T = (size_t)l->seq_len, pieces = (size_t)l->cp * (ring ? 2 : 1), least = SIZE_MAX;
+
+    if (T < pieces)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu is too short for parallel.cp=%d%s; use at least %zu tokens", T, l->cp,
+                       ring ? " with two slices per rank" : "", pieces);
+    for (int r = 0; r < l->cp; r++) least = MIN(least, part_size(T, 1, ring, r, l->cp));
+    if (l->sp && least < (size_t)l->tp)
+        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over "
+                       "parallel.tp=%d: every rank needs at least one", T, l->cp, least, l->tp);
+    return LS_OK;
+}
+
+/* Under a budget each rank would decide by its own bytes how many blocks exchange again. */
+ls_status layout_check_recompute(const ls_layout *l)
+{
+    char size[32];
+
+    if ((unsigned)l->recompute > LS_RECOMPUTE_BUDGET)
+        return ls_fail(LS_EINVAL, "recompute.mode: %d does not exist: none, selective, full, every:K or budget:SIZE", (int)l->recompute);
+    if (l->recompute == LS_RECOMPUTE_EVERY && l->every < 1)
+        return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks is 1 or more", l->every);
+    if (l->recompute != LS_RECOMPUTE_BUDGET || (l->tp == 1 && l->cp == 1 && l->ep == 1)) return LS_OK;
+    return ls_fail(LS_EINVAL, "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different "
+                   "blocks; use selective, full or every:K, which are the same on all ranks", text_size(size, l->budget), l->tp, l->cp,
+                   l->ep);
+}
+
+/* ---- the pipeline ---- */
+
+ls_status layout_check_stages(size_t layers, const ls_layout *l)
+{
+    if (layers >= (size_t)l->pp * (size_t)l->vpp) return LS_OK;
+    return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer", layers,
+                   l->pp, l->vpp);
+}
+
+ls_status layout_check_split(const ls_layout *l, const char *schedule)
+{
+    if (l->zero < 2 || !is_sharded(l) || l->unsharded_accumulation) return LS_OK;
+    return ls_fail(LS_EINVAL, "%s%s with parallel.zero=%d: weight gradients are computed later than input gradients and cannot be "
+                   "sharded in between; use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
+                   schedule ? "parallel.schedule=" : "a split backward", schedule ? schedule : "", l->zero);
+}
+
+ls_status layout_check_in_flight(const ls_layout *l)
+{
+    if (l->reshard_after_forward || l->zero < 3 || !is_sharded(l)) return LS_OK;
+    return ls_fail(LS_EINVAL, "parallel.reshard_after_forward=false with parallel.pp=%d: several micro-batches are in flight between a "
+                   "forward pass and its backward pass, and each would keep the parameters; leave it out", l->pp);
+}
+
+/* Looked up where it has a name: a search checks many layouts. */
+static ls_status find_schedule(const ls_layout *l, bool *backward, bool *split)
+{
+    const char *name = layout_schedule_name(l);
+    ls_pipeline_schedule s;
+
+    if (strncmp(name, "file:", 5) != 0) return schedule_find(name, l->pp, l->vpp, l->micro_batches, backward, split);
+    LS_TRY(ls_layout_schedule(l, &s));
+    ls_status st = ls_pipeline_schedule_check(&s);
+    *backward = s.backward;
+    *split = s.split;
+    ls_pipeline_schedule_free(&s);
+    return st;
+}
+
+static ls_status check_begin(const ls_model *m, const ls_layout *l)
+{
+    int *begin = mem_array(MEM_OTHER, (size_t)l->pp * (size_t)l->vpp + 1, sizeof *begin), given;
+
+    if (!begin) return LS_ENOMEM;
+    ls_status st = ls_layout_stages(l, m->layers, begin, &given);
+    mem_free(begin);
+    return st;
+}
+
+static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
+{
+    bool backward, split;
+
+    if (l->pp == 1) return LS_OK;
+    LS_TRY(layout_check_stages(m->layers, l));
+    LS_TRY(check_begin(m, l));
+    ls_status st = find_schedule(l, &backward, &split);
+    if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", l->schedule);
+    if (!backward)
+        return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", l->schedule);
+    if (split) LS_TRY(layout_check_split(l, l->schedule));
+    return layout_check_in_flight(l);
+}
+
+/* ---- all of it ---- */
+
+ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
+{
+    ls_model checked;
+
+    LS_TRY(layout_check_axes(l));
+    LS_TRY(layout_check_groups(l));
+    LS_TRY(check_sizes(l));
+    LS_TRY(layout_check_data(l));
+    LS_TRY(layout_check_recompute(l));
+    if (!m) return check_dp_alone(l);
+    checked = *m;
+    LS_TRY(ls_model_check(&checked));
+    LS_TRY(check_range("data.seq_len", l->seq_len, 1, INT32_MAX));
+    if ((size_t)l->seq_len > checked.max_positions)
+        return ls_fail(LS_EINVAL, "data.seq_len=%d, but the model has %zu positions; use %zu or less, or raise model.max_positions",
+                       l->seq_len, checked.max_positions, checked.max_positions);
+    LS_TRY(layout_check_model(&checked, l));
+    LS_TRY(layout_check_sequence(l));
+    return check_pipeline(&checked, l);
+}

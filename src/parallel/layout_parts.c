@@ -1,0 +1,173 @@
+/* layout_parts.c - a layout's parts as other calls take them, and a layout of such parts. */
+#include "parallel/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/text.h"
+
+ls_layout ls_layout_default(void)
+{
+    static const ls_data_options data = LS_DATA_DEFAULTS;
+
+    return (ls_layout){
+        .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, .reshard_after_forward = 1,
+        .sync_batch_norm = 1, .bucket_bytes = data.bucket_bytes, .first_bucket_bytes = data.first_bucket_bytes, .schedule = "auto",
+        .stages = "", .micro_batch = 1, .micro_batches = 1, .seq_len = 1, .every = 1, .compute = LS_F32, .master = 1, .reduce = LS_F32,
+    };
+}
+
+int64_t ls_layout_ranks(const ls_layout *l) { return (int64_t)l->pp * l->dp * l->cp * l->tp; }
+
+/* ---- as options ---- */
+
+ls_mesh_shape ls_layout_mesh(const ls_layout *l)
+{
+    return (ls_mesh_shape){ .pp = l->pp, .dp = l->dp, .replicate = l->replicate, .cp = l->cp, .tp = l->tp, .ep = l->ep };
+}
+
+ls_partition_options ls_layout_partition(const ls_layout *l)
+{
+    return (ls_partition_options){ .sp = l->sp, .context = l->cp_method, .overlap = l->overlap ? l->tp_chunks : 0,
+                                   .stage = { .stages = 1 } };
+}
+
+ls_data_options ls_layout_data(const ls_layout *l)
+{
+    return (ls_data_options){
+        .zero = l->zero, .replicate = l->replicate, .bucket_bytes = l->bucket_bytes, .first_bucket_bytes = l->first_bucket_bytes,
+        .reduce = l->reduce, .overlap = l->overlap, .keep_gathered = !l->reshard_after_forward,
+        .unsharded_accumulation = l->unsharded_accumulation, .sync_batch_norm = l->sync_batch_norm, .offload = l->offload,
+        .offload_path = l->offload_path,
+    };
+}
+
+ls_compile_options ls_layout_compile(const ls_layout *l)
+{
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+
+    o.recompute = l->recompute;
+    o.every = l->every;
+    o.bytes = l->budget;
+    return o;
+}
+
+ls_store_options ls_layout_store(const ls_layout *l)
+{
+    ls_store_options o = LS_STORE_DEFAULTS;
+
+    o.type = l->compute;
+    o.master = l->master && l->compute != LS_F32;
+    return o;
+}
+
+/* ---- from options ---- */
+
+ls_layout layout_of_mesh(const ls_mesh_shape *shape)
+{
+    ls_layout l = ls_layout_default();
+
+    l.pp = shape->pp;
+    l.dp = shape->dp;
+    l.replicate = shape->replicate;
+    l.cp = shape->cp;
+    l.tp = shape->tp;
+    l.ep = shape->ep;
+    return l;
+}
+
+ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_options *o)
+{
+    ls_layout l = layout_of_mesh(shape);
+
+    l.sp = o->sp;
+    l.cp_method = o->context;
+    return l;
+}
+
+ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o)
+{
+    ls_layout l = layout_of_mesh(shape);
+
+    l.zero = o->zero;
+    l.bucket_bytes = o->bucket_bytes;
+    l.first_bucket_bytes = o->first_bucket_bytes;
+    l.reduce = o->reduce;
+    l.reshard_after_forward = !o->keep_gathered;
+    l.unsharded_accumulation = o->unsharded_accumulation;
+    l.offload = o->offload;
+    l.offload_path = o->offload_path;
+    return l;
+}
+
+/* ---- the pipeline ---- */
+
+const char *layout_schedule_name(const ls_layout *l)
+{
+    return strcmp(l->schedule, "auto") != 0 ? l->schedule : l->vpp > 1 ? "interleaved" : "1f1b";
+}
+
+ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out)
+{
+    const char *name = layout_schedule_name(l);
+
+    if (strncmp(name, "file:", 5) != 0) return ls_pipeline_schedule_make(name, l->pp, l->vpp, l->micro_batches, out);
+    LS_TRY(ls_pipeline_schedule_read(name + 5, out));
+    if (out->stages == l->pp && out->micro == l->micro_batches && out->chunks == l->vpp) return LS_OK;
+    ls_status st = ls_fail(LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; got parallel.pp=%d, parallel.vpp=%d, "
+                           "train.accumulate=%d", name + 5, out->stages, out->chunks, out->micro, l->pp, l->vpp, l->micro_batches);
+    ls_pipeline_schedule_free(out);
+    return st;
+}
+
+ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *given)
+{
+    int n = l->pp * l->vpp, at = 0, k = 0;
+    const char *rest = l->stages;
+
+    *given = rest[0] != '\0';
+    if (!*given) return LS_OK;
+    for (begin[0] = 0; k < n && *rest; ) {
+        size_t length = strcspn(rest, ",");
+        char word[16] = "";
+        int64_t count;
+
+        if (length < sizeof word) memcpy(word, rest, length);
+        if (!text_read_int(word, &count) || count < 1 || count > (int64_t)layers)
+            return ls_fail(LS_EINVAL, "parallel.stages=%s: '%.*s' is not a number of layers from 1 to %zu", l->stages, (int)length, rest,
+                           layers);
+        begin[++k] = at += (int)count;
+        rest += length + (rest[length] == ',');
+    }
+    if (k != n || *rest || (size_t)at != layers)
+        return ls_fail(LS_EINVAL, "parallel.stages=%s: expected %d numbers that add up to %zu, the layers of each of the pp * vpp stages",
+                       l->stages, n, layers);
+    return LS_OK;
+}
+
+/* ---- as text ---- */
+
+/* " x NAME N (ABOUT)" after what is there. */
+static void put_axis(char *out, size_t room, const char *name, int n, const char *about)
+{
+    size_t at = strlen(out);
+
+    if (n > 1 || strcmp(name, "dp") == 0)
+        snprintf(out + at, room - at, "%s%s %d%s%s%s", at ? " x " : "", name, n, about[0] ? " (" : "", about, about[0] ? ")" : "");
+}
+
+char *ls_layout_text(const ls_layout *l, char *out, size_t room)
+{
+    char zero[64], ep[48] = "";
+
+    snprintf(zero, sizeof zero, "zero %d", l->zero);
+    if (l->replicate > 1) snprintf(zero, sizeof zero, "zero %d, %d replicas", l->zero, l->replicate);
+    if (l->ep > 1) snprintf(ep, sizeof ep, ", experts over %d", l->ep);
+    out[0] = '\0';
+    put_axis(out, room, "pp", l->pp, layout_schedule_name(l));
+    put_axis(out, room, "dp", l->dp, zero);
+    put_axis(out, room, "cp", l->cp, l->cp_method == LS_CONTEXT_RING ? "ring" : "all-to-all");
+    put_axis(out, room, "tp", l->tp, l->sp ? "sp" : "");
+    snprintf(out + strlen(out), room - strlen(out), "%s", ep);
+    return out;
+}
