@@ -49,20 +49,20 @@ ls_store *small_store(ls_dtype type, int master, const char *states)
     ls_store *s;
     int index;
 
-    TRY(ls_store_new(&o, &s));
+    OK(ls_store_new(&o, &s));
     for (size_t i = 0; i < COUNT_OF(parameter); i++) {
-        TRY(store_declare(s, parameter[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, parameter[i].ndim, parameter[i].size,
+        OK(store_declare(s, parameter[i].name, (ls_init){ LS_INIT_NORMAL, 1 }, parameter[i].ndim, parameter[i].size,
                           &index));
         if (states && strchr(states, 'm'))
-            TRY(ls_store_add_state(s, i, "m"));
+            OK(ls_store_add_state(s, i, "m"));
         if (states && strchr(states, 'v'))
-            TRY(ls_store_add_state(s, i, "v"));
+            OK(ls_store_add_state(s, i, "v"));
     }
-    TRY(ls_store_allocate(s));
+    OK(ls_store_allocate(s));
     return s;
 }
 
-static void fill(ls_tensor *t, const char *name, const char *kind, uint64_t salt)
+static void tensor_fill(ls_tensor *t, const char *name, const char *kind, uint64_t salt)
 {
     uint64_t stream = rng_stream(name) ^ rng_stream(kind);
     double x[64];
@@ -76,15 +76,15 @@ static void fill(ls_tensor *t, const char *name, const char *kind, uint64_t salt
         x[2] = NAN;
         x[3] = 1e-40;  /* no normal f32 */
     }
-    TRY(ls_tensor_write(t, x, LS_F64, ls_tensor_count(t)));
+    OK(ls_tensor_write(t, x, LS_F64, ls_tensor_count(t)));
 }
 
 void small_fill(ls_store *s, uint64_t salt)
 {
     for (size_t i = 0; i < ls_store_count(s); i++) {
-        fill(ls_store_value(s, i), ls_store_name(s, i), "", salt);
+        tensor_fill(ls_store_value(s, i), ls_store_name(s, i), "", salt);
         for (int k = 0; k < ls_store_states(s, i); k++)
-            fill(ls_store_state(s, i, ls_store_state_name(s, i, k)), ls_store_name(s, i), ls_store_state_name(s, i, k),
+            tensor_fill(ls_store_state(s, i, ls_store_state_name(s, i, k)), ls_store_name(s, i), ls_store_state_name(s, i, k),
                  salt);
     }
 }

@@ -8,21 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "base/base.h"
+#include "helper_check.h"
 #include "lockstep/checkpoint.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
-
-/* The call is refused with this status, and the message (one line) holds this text. */
-#define REFUSED(status, text, call)                                                        \
-    do {                                                                                   \
-        ls_status refused_ = (call);                                                       \
-        if (refused_ != (status) || !strstr(ls_errmsg(), text) || strchr(ls_errmsg(), '\n')) \
-            fail_msg("%s: status %d, \"%s\"; wanted %d, \"...%s...\"", #call, (int)refused_, ls_errmsg(), (int)(status), text); \
-    } while (0)
 
 /* cmocka fixtures: a fresh folder for each test, and no fault left armed after it. */
 int         scratch_set_up(void **state);

@@ -37,7 +37,7 @@ static void cut(ls_store *s, size_t i, int dim, int rank, int n)
     store_cut(s, i, dim, begin, block_at(shapes[i].size[dim], rank + 1, n) - begin);
 }
 
-static void place(const struct layout *l, int rank, ls_store *s, size_t i)
+static void parameter_place(const struct layout *l, int rank, ls_store *s, size_t i)
 {
     int tp = rank % l->tp, dp = rank / l->tp % l->dp, pp = rank / l->tp / l->dp;
 
@@ -70,7 +70,7 @@ void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct l
             RANKS_TRY(ls_store_add_state(s, i, "m"));
             RANKS_TRY(ls_store_add_state(s, i, "v"));
         }
-        place(l, rank, s, i);
+        parameter_place(l, rank, s, i);
         if (store_is_here(s, i) && i != FROZEN && (i != EXPERTS || l->ep == 1))
             members[n++] = (int)i;
     }
@@ -99,7 +99,7 @@ static void bits_of(size_t i, const char *kind, size_t global, size_t esize, voi
 }
 
 /* host = elements [from, to) of the box. */
-static void make(const ls_store *s, size_t i, const char *kind, size_t esize, size_t from, size_t to, char *host)
+static void bytes_make(const ls_store *s, size_t i, const char *kind, size_t esize, size_t from, size_t to, char *host)
 {
     size_t local[3] = { 1, 1, 1 }, begin[3] = { 0 }, whole[3] = { 1, 1, 1 };
 
@@ -127,7 +127,7 @@ static void each(ls_store *s, bool fill)
             size_t begin, end, esize = ls_dtype_bytes(type);
 
             store_held(s, i, kind, &begin, &end);
-            make(s, i, name, esize, begin, end, want);
+            bytes_make(s, i, name, esize, begin, end, want);
             if (fill) {
                 RANKS_TRY(store_write_part(s, i, kind, name, begin, end - begin, want, type));
                 continue;

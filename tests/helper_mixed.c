@@ -43,7 +43,7 @@ static void pick(struct draw *d, const char *kind)
     put(d, json_string(json_at(list, below(d, (uint32_t)json_size(list))), ""));
 }
 
-static void run(struct draw *d)
+static void mixed_draw_run(struct draw *d)
 {
     static const char *const of[] = { "a", " ", "=", "ab", "\xc3\xa9", "\n", "0", "\xf0\x9f\x98\x80" };
     const char *what = of[below(d, 8)];
@@ -74,7 +74,7 @@ static void item(struct draw *d)
     case 16: pick(d, "code"); break;
     case 17: points(d, 0x21, 0x40, 4); break;
     case 18: points(d, 0x10000, 0x1ffff, 2); break;
-    default: run(d);
+    default: mixed_draw_run(d);
     }
 }
 

@@ -27,7 +27,7 @@ ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen
                        .experts_per_token = chosen, .expert_ffn = ffn, .shared_ffn = shared, .norm_topk = 1 };
 }
 
-static void build(ls_program *p, const struct partition_case *c)
+static void partition_build(ls_program *p, const struct partition_case *c)
 {
     size_t shape[2] = { c->batch, c->time };
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
@@ -53,7 +53,7 @@ ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bo
     LS_TRY(ls_store_new(&so, &s.store));
     st = ls_program_new(s.store, &s.program);
     if (st == LS_OK) {
-        build(s.program, c);
+        partition_build(s.program, c);
         st = ls_program_status(s.program);
     }
     if (st == LS_OK && mesh) faults_give(s.program, mesh);
@@ -90,7 +90,7 @@ static int32_t token(const struct partition_case *c, size_t b, size_t t, int whi
     return which && h % 5 == 0 ? -1 : (int32_t)(h / 8 % c->model.vocab);
 }
 
-static ls_status feed(const struct partition_case *c, const ls_mesh *mesh, struct partitioned *s)
+static ls_status partition_feed(const struct partition_case *c, const ls_mesh *mesh, struct partitioned *s)
 {
     size_t begin[2] = { 0, 0 }, end[2] = { c->time, 0 }, dp = mesh ? (size_t)ls_mesh_index(mesh, LS_GROUP_DP) : 0, n = 0;
     size_t ranks = mesh ? (size_t)ls_mesh_size(mesh, LS_GROUP_DP) : 1;
@@ -160,7 +160,7 @@ ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, dou
     LS_TRY(partition_open(c, mesh, false, &s));
     *count = ls_store_elements(s.store);
     all = calloc(*count, sizeof *all);
-    st = feed(c, mesh, &s);
+    st = partition_feed(c, mesh, &s);
     if (st == LS_OK) st = ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST);
     if (st == LS_OK) st = ls_program_read(s.program, "loss", loss, LS_F64, 1);
     for (size_t i = 0, at = 0; i < ls_store_count(s.store) && st == LS_OK; at += whole_count(s.store, i++))
@@ -177,7 +177,7 @@ ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, dou
 
 /* ---- against one rank ---- */
 
-static const char *compare(const struct partition_case *c, const double *a, const double *b, double rounding)
+static const char *partition_compare(const struct partition_case *c, const double *a, const double *b, double rounding)
 {
     static char text[400];
     struct partitioned s;
@@ -220,7 +220,7 @@ const char *partition_differs(const struct partition_case *c, ls_comm *world, do
         snprintf(text, sizeof text, "loss %.9g, one rank has %.9g", loss[1], loss[0]);
         found = text;
     }
-    if (!found) found = compare(&alone, gradient[0], gradient[1], rounding);
+    if (!found) found = partition_compare(&alone, gradient[0], gradient[1], rounding);
     ls_mesh_close(&mesh);
     free(gradient[0]);
     free(gradient[1]);

@@ -13,7 +13,7 @@ static ls_model model_of(const struct trial *t)
     return m;
 }
 
-static ls_status build(void *ctx, ls_program *p, const ls_stage *stage)
+static ls_status trial_build(void *ctx, ls_program *p, const ls_stage *stage)
 {
     struct setting *s = ctx;
     ls_partition_options o = LS_PARTITION_DEFAULTS;
@@ -84,7 +84,7 @@ ls_status trial_alone(const struct trial *t, ls_store **store, double *loss)
 
     LS_TRY(store_new(t, &s.store));
     LS_TRY(ls_program_new(s.store, &p));
-    LS_TRY(build(&s, p, NULL));
+    LS_TRY(trial_build(&s, p, NULL));
     LS_TRY(ls_program_compile(p, NULL));
     ls_store_zero_grad(s.store);
     for (int k = 0; k < t->micro; k++) {
@@ -100,7 +100,7 @@ ls_status trial_alone(const struct trial *t, ls_store **store, double *loss)
 
 static ls_status open_pipeline(struct setting *s, const struct trial *t)
 {
-    ls_pipeline_options o = { .schedule = &s->schedule, .begin = t->begin, .build = build, .ctx = s, .compile = LS_COMPILE_DEFAULTS };
+    ls_pipeline_options o = { .schedule = &s->schedule, .begin = t->begin, .build = trial_build, .ctx = s, .compile = LS_COMPILE_DEFAULTS };
 
     o.compile.recompute = t->recompute;
     o.compile.fuse_loss = t->fuse;

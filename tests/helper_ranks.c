@@ -82,7 +82,7 @@ static void note_gone(struct segment *s, int rank, const struct rank_end *e)
 }
 
 /* Waits for all of pid[n] until the deadline, then kills. */
-static void watch(int n, const pid_t *pid, double deadline, struct segment *gone, struct rank_end *ends)
+static void ranks_watch(int n, const pid_t *pid, double deadline, struct segment *gone, struct rank_end *ends)
 {
     int alive = n, status;
     bool over[RANKS_MOST] = { false };
@@ -127,7 +127,7 @@ void ranks_run(int n, const struct ranks_options *o, ranks_body *body, void *ctx
             fail_msg("fork of rank %d", i);
         }
     }
-    watch(n, pid, base_now() + o->seconds, o->gone ? s : NULL, ends);
+    ranks_watch(n, pid, base_now() + o->seconds, o->gone ? s : NULL, ends);
     for (int i = 0; i < n; i++) memcpy(ends[i].said, lines + (size_t)i * RANKS_LINE, RANKS_LINE);
     segment_close(&s);
     munmap(lines, bytes);

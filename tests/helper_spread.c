@@ -35,7 +35,7 @@ static ls_model model_of(const struct layout *l)
     return m;
 }
 
-static void build(ls_program *p, const struct layout *l, size_t batch)
+static void spread_build(ls_program *p, const struct layout *l, size_t batch)
 {
     ls_value loss, x, y, denominator;
     ls_model m = model_of(l);
@@ -76,7 +76,7 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
     ls_model m = model_of(b->l);
 
     cut.stage = *stage;
-    build(p, b->l, b->s->batch);
+    spread_build(p, b->l, b->s->batch);
     LS_TRY(ls_program_status(p));
     faults_give(p, b->s->mesh);
     LS_TRY(ls_partition(p, b->s->mesh, &m, &cut));
@@ -106,7 +106,7 @@ static ls_status compile(const struct layout *l, ls_comm *comm, struct training 
     if (comm) faults_give(s->program, s->mesh);
     if (l->schedule)
         return compile_pipeline(l, s, co);
-    build(s->program, l, s->batch);
+    spread_build(s->program, l, s->batch);
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
     if (l->meshed) {
@@ -247,7 +247,7 @@ static ls_status write_images(const struct training *s, int step, size_t first)
 
 struct feeding { struct training *s; const struct layout *l; int step; double sum; };
 
-static ls_status feed(void *ctx, ls_program *p, int chunk, int micro)
+static ls_status spread_feed(void *ctx, ls_program *p, int chunk, int micro)
 {
     const struct feeding *f = ctx;
 
@@ -299,7 +299,7 @@ ls_status spread_step(struct training *s, const struct layout *l, int step, doub
 
     ls_store_zero_grad(s->store);
     if (s->pipeline)
-        LS_TRY(ls_pipeline_run(s->pipeline, feed, take_loss, &f));
+        LS_TRY(ls_pipeline_run(s->pipeline, spread_feed, take_loss, &f));
     else
         LS_TRY(run_micro_batches(s, l, step, &f.sum));
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
@@ -327,7 +327,7 @@ static ls_status read_all(const ls_store *s, const char *kind, float *out)
     return LS_OK;
 }
 
-static ls_status train(struct training *s, const struct layout *l, struct outcome *out)
+static ls_status training_run(struct training *s, const struct layout *l, struct outcome *out)
 {
     out->count = ls_store_elements(s->store);
     if (out->count > sizeof out->weight / sizeof *out->weight)
@@ -349,7 +349,7 @@ ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *ou
 
     LS_TRY(spread_open(l, comm, false, &s));
     memset(out, 0, sizeof *out);
-    st = train(&s, l, out);
+    st = training_run(&s, l, out);
     spread_close(&s);
     return st;
 }
@@ -383,7 +383,7 @@ static double largest(const float *x, size_t n)
 }
 
 /* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
-static const char *compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
+static const char *spread_compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
 {
     static char text[200];
     double all = 0;
@@ -420,11 +420,11 @@ const char *spread_differs(const struct layout *l, const struct outcome *a, cons
     if (spread_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
         return ls_errmsg();
     if (!found)
-        found = compare(s.store, "first gradient", a->first, b->first, rounding);
+        found = spread_compare(s.store, "first gradient", a->first, b->first, rounding);
     if (!found)
-        found = compare(s.store, "last gradient", a->last, b->last, rounding);
+        found = spread_compare(s.store, "last gradient", a->last, b->last, rounding);
     if (!found)
-        found = compare(s.store, "weight", a->weight, b->weight, rounding);
+        found = spread_compare(s.store, "weight", a->weight, b->weight, rounding);
     spread_close(&s);
     return found;
 }

@@ -47,7 +47,7 @@ struct machine {
     unsigned seed;
 };
 
-static unsigned draw(struct machine *m, unsigned below)
+static unsigned machine_draw(struct machine *m, unsigned below)
 {
     m->seed = m->seed * 1664525u + 1013904223u;
     return (m->seed >> 8) % below;
@@ -60,7 +60,7 @@ static const struct step *current(const struct machine *m, int r)
     return m->step[r] < l->n ? &l->step[m->step[r]] : NULL;
 }
 
-static double *place(const struct machine *m, int r, struct span s)
+static double *machine_place(const struct machine *m, int r, struct span s)
 {
     const struct virtual_run *v = m->run;
     size_t room = s.in == IN_SEND ? v->sends[r] : s.in == IN_RECV ? v->recvs[r] : v->list[r].scratch;
@@ -80,7 +80,7 @@ static enum virtual_type type_of(const struct machine *m, int r, enum place in)
 
 static void store(const struct machine *m, int r, const struct step *s, const double *came)
 {
-    double *in = place(m, r, s->in);
+    double *in = machine_place(m, r, s->in);
     bool add = s->kind == STEP_REDUCE || s->kind == STEP_LOCAL_REDUCE;
     enum virtual_type t = type_of(m, r, s->in.in);
 
@@ -95,7 +95,7 @@ static void store(const struct machine *m, int r, const struct step *s, const do
 static const double *leaving(const struct machine *m, int r, const struct step *s)
 {
     WANT(!(s->out.in == IN_SCRATCH && m->run->list[r].wide), "rank %d sends from wide scratch", r);
-    return place(m, r, s->out);
+    return machine_place(m, r, s->out);
 }
 
 static bool advance_when_done(struct machine *m, int r)
@@ -113,7 +113,7 @@ static bool do_local(struct machine *m, int r)
     const struct step *s = current(m, r);
 
     if (!s || s->to >= 0 || s->from >= 0) return false;
-    store(m, r, s, place(m, r, s->out));
+    store(m, r, s, machine_place(m, r, s->out));
     return advance_when_done(m, r);
 }
 
@@ -173,19 +173,19 @@ static bool act(struct machine *m, int r)
 {
     if (do_local(m, r)) return true;
     if (m->c->mode == VIRTUAL_RENDEZVOUS) return send_rendezvous(m, r);
-    return draw(m, 2) ? send_eager(m, r) || receive_eager(m, r) : receive_eager(m, r) || send_eager(m, r);
+    return machine_draw(m, 2) ? send_eager(m, r) || receive_eager(m, r) : receive_eager(m, r) || send_eager(m, r);
 }
 
 /* From a random rank on, the first that can do something does it; now and then it keeps the turn. */
 static bool round_of_acts(struct machine *m)
 {
-    int n = m->c->n, start = (int)draw(m, (unsigned)n);
+    int n = m->c->n, start = (int)machine_draw(m, (unsigned)n);
 
     for (int i = 0; i < n; i++) {
         int r = (start + i) % n;
 
         if (!act(m, r)) continue;
-        while (draw(m, 3) && act(m, r)) {}
+        while (machine_draw(m, 3) && act(m, r)) {}
         return true;
     }
     return false;

@@ -19,14 +19,14 @@
 
 static char folder[64];  /* a fresh one for each test */
 
-static int set_up(void **state)
+static int folder_set_up(void **state)
 {
     (void)state;
     strcpy(folder, "base_file_XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int tear_down(void **state)
+static int folder_tear_down(void **state)
 {
     (void)state;
     file_fail_at(0);
@@ -403,7 +403,7 @@ static void names_and_paths(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(what_is_written_is_read),       TEST(pieces_of_any_size_add_up),
         TEST(abandoning_leaves_the_old_bytes), TEST(a_full_disk_at_every_write),

@@ -113,7 +113,7 @@ static void objects_of_any_size_are_searched(void **state)
     }
 }
 
-static void check_refused(const char *text, size_t bytes, const char *says)
+static void json_refused(const char *text, size_t bytes, const char *says)
 {
     json_node *root = NULL;
 
@@ -133,8 +133,8 @@ static void what_is_no_json_is_refused(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(cases); i++) check_refused(cases[i].text, strlen(cases[i].text), cases[i].says);
-    check_refused("[\0]", 3, "line 1");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) json_refused(cases[i].text, strlen(cases[i].text), cases[i].says);
+    json_refused("[\0]", 3, "line 1");
 }
 
 static void nest(char *text, int levels)
@@ -155,9 +155,9 @@ static void depth_is_limited(void **state)
     r = parse(text);
     json_close(&r);
     nest(text, 65);
-    check_refused(text, strlen(text), "deeper than 64");
+    json_refused(text, strlen(text), "deeper than 64");
     memset(text, '[', 20000);
-    check_refused(text, 20000, "line 1");
+    json_refused(text, 20000, "line 1");
 }
 
 static void any_value_may_be_the_root(void **state)

@@ -45,14 +45,14 @@ static const struct option_table table = { sizeof(struct config), rows, COUNT_OF
 static struct config config;
 static struct options options;
 
-static int set_up(void **state)
+static int options_set_up(void **state)
 {
     (void)state;
     memset(&config, 0xa5, sizeof config);
     return options_open(&table, &config, TRAIN, &options);
 }
 
-static int tear_down(void **state)
+static int options_tear_down(void **state)
 {
     struct mem_stats held;
 
@@ -192,7 +192,7 @@ static void every_word_of_a_switch(void **state)
     }
 }
 
-static void check_refused(const char *name, const char *text, const char *says)
+static void option_refused(const char *name, const char *text, const char *says)
 {
     struct config before = config;
 
@@ -204,29 +204,29 @@ static void check_refused(const char *name, const char *text, const char *says)
 static void refusals_say_what_would_be_right(void **state)
 {
     (void)state;
-    check_refused("train.stepz", "1", "unknown option 'train.stepz'; did you mean 'train.steps'?");
-    check_refused("optim.steps", "1", "did you mean '--train.steps=1'?");
-    check_refused("steps", "1", "did you mean '--train.steps=1'?");
-    check_refused("train.Iters", "5", "unknown option 'train.Iters'; did you mean '--train.steps=5'?");
-    check_refused("plain-sgd", "true", "did you mean '--optim.name=sgd'?");
-    check_refused("memory.bukcet", "1", "did you mean 'memory.bucket'?");
-    check_refused("something.else", "1", "unknown option 'something.else'; see --help");
-    check_refused("train.steps", "many", "train.steps: 'many' is not a whole number");
-    check_refused("train.steps", "1e6", "train.steps: '1e6' is not written as a whole number: write 1000000");
-    check_refused("train.steps", "", "train.steps: '' is not a whole number");
-    check_refused("train.steps", "0", "train.steps: 0 is out of range: at least 1, at most 1000000000 steps");
-    check_refused("train.steps", "99999999999999999999", "is not a whole number of 64 bits");
-    check_refused("train.rest", "-2", "at least -1, at most 64 ranks");
-    check_refused("optim.lr", "fast", "optim.lr: 'fast' is not a number such as 0.1");
-    check_refused("optim.lr", "nan", "is not a number");
-    check_refused("optim.decay", "1.5", "optim.decay: 1.5 is out of range: at least 0, at most 1 a step");
-    check_refused("optim.name", "adam", "optim.name: 'adam' is none of adamw|sgd|off");
-    check_refused("optim.name", "adamw|sgd", "is none of");
-    check_refused("optim.name", "", "is none of");
-    check_refused("log.verbose", "maybe", "log.verbose: 'maybe' is neither true");
-    check_refused("memory.limit", "lots", "memory.limit: 'lots' is not a number of bytes such as 4096, 64KiB");
-    check_refused("memory.bucket", "1KiB", "memory.bucket: 1KiB is out of range: at least 4KiB, at most 1GiB");
-    check_refused("run.note", "a\xff", "run.note: the text is not UTF-8 at byte 1");
+    option_refused("train.stepz", "1", "unknown option 'train.stepz'; did you mean 'train.steps'?");
+    option_refused("optim.steps", "1", "did you mean '--train.steps=1'?");
+    option_refused("steps", "1", "did you mean '--train.steps=1'?");
+    option_refused("train.Iters", "5", "unknown option 'train.Iters'; did you mean '--train.steps=5'?");
+    option_refused("plain-sgd", "true", "did you mean '--optim.name=sgd'?");
+    option_refused("memory.bukcet", "1", "did you mean 'memory.bucket'?");
+    option_refused("something.else", "1", "unknown option 'something.else'; see --help");
+    option_refused("train.steps", "many", "train.steps: 'many' is not a whole number");
+    option_refused("train.steps", "1e6", "train.steps: '1e6' is not written as a whole number: write 1000000");
+    option_refused("train.steps", "", "train.steps: '' is not a whole number");
+    option_refused("train.steps", "0", "train.steps: 0 is out of range: at least 1, at most 1000000000 steps");
+    option_refused("train.steps", "99999999999999999999", "is not a whole number of 64 bits");
+    option_refused("train.rest", "-2", "at least -1, at most 64 ranks");
+    option_refused("optim.lr", "fast", "optim.lr: 'fast' is not a number such as 0.1");
+    option_refused("optim.lr", "nan", "is not a number");
+    option_refused("optim.decay", "1.5", "optim.decay: 1.5 is out of range: at least 0, at most 1 a step");
+    option_refused("optim.name", "adam", "optim.name: 'adam' is none of adamw|sgd|off");
+    option_refused("optim.name", "adamw|sgd", "is none of");
+    option_refused("optim.name", "", "is none of");
+    option_refused("log.verbose", "maybe", "log.verbose: 'maybe' is neither true");
+    option_refused("memory.limit", "lots", "memory.limit: 'lots' is not a number of bytes such as 4096, 64KiB");
+    option_refused("memory.bucket", "1KiB", "memory.bucket: 1KiB is out of range: at least 4KiB, at most 1GiB");
+    option_refused("run.note", "a\xff", "run.note: the text is not UTF-8 at byte 1");
     assert_int_equal(TAKE("--train.steps"), LS_EINVAL);
     assert_string_equal(ls_errmsg(), "option 'train.steps' needs a value: --train.steps=...");
     assert_int_equal(TAKE("--train.steps", "--log.verbose"), LS_EINVAL);
@@ -240,7 +240,7 @@ static void an_option_of_another_verb_is_refused(void **state)
     options_close(&options);
     assert_int_equal(options_open(&table, &config, PLAN, &options), LS_OK);
     assert_int_equal(TAKE("--train.steps=5"), LS_OK);
-    check_refused("log.verbose", "1", "option 'log.verbose' does nothing in 'plan'; it applies to: train, bench");
+    option_refused("log.verbose", "1", "option 'log.verbose' does nothing in 'plan'; it applies to: train, bench");
     /* One file serves several verbs: its values for another verb are checked, not refused. */
     assert_int_equal(file_write("base_options.yaml", "log.verbose: on\n", 16), LS_OK);
     assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_OK);
@@ -440,7 +440,7 @@ static void no_memory_at_every_allocation(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, options_set_up, options_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_in_both_forms),
         TEST(another_name_is_the_same_option), TEST(another_name_is_written_nowhere), TEST(a_name_may_invert), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),

@@ -116,7 +116,7 @@ static void nested_calls_stay_on_the_caller(void **state)
     assert_int_equal(whole, 32);
 }
 
-static void add(void *ctx, size_t begin, size_t end, int thread)
+static void range_add(void *ctx, size_t begin, size_t end, int thread)
 {
     int64_t *sums = ctx;
 
@@ -131,8 +131,8 @@ static void the_join_orders_memory(void **state)
     (void)state;
     threads_set(4);
     for (int i = 0; i < 50; i++) {
-        threads_for(1000, 10, add, sums);
-        threads_each(1000, 10, add, sums);
+        threads_for(1000, 10, range_add, sums);
+        threads_each(1000, 10, range_add, sums);
     }
     for (int i = 0; i < 4; i++) sum += sums[i * 16];
     assert_int_equal(sum, 100 * 499500);
@@ -153,7 +153,7 @@ static void a_forked_child_works_alone(void **state)
 
     (void)state;
     threads_set(4);
-    threads_for(1000, 10, add, sums);
+    threads_for(1000, 10, range_add, sums);
     pid_t child = fork();
     if (child == 0) {
         int64_t mine[16 * 4] = { 0 };
@@ -161,7 +161,7 @@ static void a_forked_child_works_alone(void **state)
         alarm(60);
         log_set_console(LOG_ERROR);
         threads_set(4);
-        threads_for(1000, 10, add, mine);
+        threads_for(1000, 10, range_add, mine);
         _exit(mine[0] == 499500 && threads_count() == 1 ? 0 : 1);
     }
     waitpid(child, &status, 0);

@@ -44,7 +44,7 @@ static void what_configs_hold_is_taken(void **state)
     check_taken("\xef\xbb\xbf" "a.b: \xc3\xa9\r\nc.d: 2\r\n", "a.b=\xc3\xa9@1\nc.d=2@2\n");
 }
 
-static void check_refused(const char *yaml, const char *place, const char *says)
+static void yaml_refused(const char *yaml, const char *place, const char *says)
 {
     struct text seen = { 0 };
     ls_status st = yaml_parse(yaml, strlen(yaml), "f.yaml", note, &seen);
@@ -59,33 +59,33 @@ static void check_refused(const char *yaml, const char *place, const char *says)
 static void the_rest_is_refused_with_its_line(void **state)
 {
     (void)state;
-    check_refused("a:\n  b: &x 1\n", "f.yaml:2: ", "anchors");
-    check_refused("a: &x\n  b: 1\n", "f.yaml:1: ", "anchors");
-    check_refused("a:\n  b: *x\n", "f.yaml:2: ", "aliases");
-    check_refused("*x : 1\n", "f.yaml:1: ", "aliases");
-    check_refused("a:\n  b: !!int 1\n", "f.yaml:2: ", "tags");
-    check_refused("a: !x\n  b: 1\n", "f.yaml:1: ", "tags");
-    check_refused("a:\n  b: [1, 2]\n", "f.yaml:2: ", "lists");
-    check_refused("- a\n", "f.yaml:1: ", "lists");
-    check_refused("a:\n  - b\n", "f.yaml:2: ", "lists");
-    check_refused("a:\n  b:\n    c: 1\n", "f.yaml:3: ", "'a.b' holds a mapping");
-    check_refused("a.b:\n  c: 1\n", "f.yaml:2: ", "'a.b' holds a mapping");
-    check_refused("a:\n  b: 1\n  c: 2\n  b: 3\n", "f.yaml:4: ", "'a.b' stands twice: here and in line 2");
-    check_refused("a:\n  b: 1\na.b: 2\n", "f.yaml:3: ", "'a.b' stands twice");
-    check_refused("a:\n  b: 1\na:\n  c: 1\n", "f.yaml:4: ", "'a' stands twice");
-    check_refused("a:\n  b:\n", "f.yaml:2: ", "'a.b' has no value");
-    check_refused("a: 1\n", "f.yaml:1: ", "'a' is a section");
-    check_refused("a:\nb:\n  c: 1\n", "f.yaml:1: ", "'a' is a section");
-    check_refused("a:\n  b: |\n    x\n", "f.yaml:2: ", "block scalars");
-    check_refused("a:\n  b: \"x\\0y\"\n", "f.yaml:2: ", "NUL");
-    check_refused("just words\n", "f.yaml:1: ", "expected sections");
-    check_refused("a.b: 1\n---\na.b: 2\n", "f.yaml:2: ", "second document");
-    check_refused("{a: 1}: 2\n", "f.yaml:1: ", "a key must be a scalar");
-    check_refused("? [a]\n: 2\n", "f.yaml:1: ", "lists");
-    check_refused("a:\n  b: {c\n", "f.yaml:", "");
-    check_refused("a:\n\tb: 1\n", "f.yaml:2: ", "not YAML");
-    check_refused("a: \"x\n", "f.yaml:", "not YAML");
-    check_refused("a.b: \xff\n", "f.yaml:", "not YAML");
+    yaml_refused("a:\n  b: &x 1\n", "f.yaml:2: ", "anchors");
+    yaml_refused("a: &x\n  b: 1\n", "f.yaml:1: ", "anchors");
+    yaml_refused("a:\n  b: *x\n", "f.yaml:2: ", "aliases");
+    yaml_refused("*x : 1\n", "f.yaml:1: ", "aliases");
+    yaml_refused("a:\n  b: !!int 1\n", "f.yaml:2: ", "tags");
+    yaml_refused("a: !x\n  b: 1\n", "f.yaml:1: ", "tags");
+    yaml_refused("a:\n  b: [1, 2]\n", "f.yaml:2: ", "lists");
+    yaml_refused("- a\n", "f.yaml:1: ", "lists");
+    yaml_refused("a:\n  - b\n", "f.yaml:2: ", "lists");
+    yaml_refused("a:\n  b:\n    c: 1\n", "f.yaml:3: ", "'a.b' holds a mapping");
+    yaml_refused("a.b:\n  c: 1\n", "f.yaml:2: ", "'a.b' holds a mapping");
+    yaml_refused("a:\n  b: 1\n  c: 2\n  b: 3\n", "f.yaml:4: ", "'a.b' stands twice: here and in line 2");
+    yaml_refused("a:\n  b: 1\na.b: 2\n", "f.yaml:3: ", "'a.b' stands twice");
+    yaml_refused("a:\n  b: 1\na:\n  c: 1\n", "f.yaml:4: ", "'a' stands twice");
+    yaml_refused("a:\n  b:\n", "f.yaml:2: ", "'a.b' has no value");
+    yaml_refused("a: 1\n", "f.yaml:1: ", "'a' is a section");
+    yaml_refused("a:\nb:\n  c: 1\n", "f.yaml:1: ", "'a' is a section");
+    yaml_refused("a:\n  b: |\n    x\n", "f.yaml:2: ", "block scalars");
+    yaml_refused("a:\n  b: \"x\\0y\"\n", "f.yaml:2: ", "NUL");
+    yaml_refused("just words\n", "f.yaml:1: ", "expected sections");
+    yaml_refused("a.b: 1\n---\na.b: 2\n", "f.yaml:2: ", "second document");
+    yaml_refused("{a: 1}: 2\n", "f.yaml:1: ", "a key must be a scalar");
+    yaml_refused("? [a]\n: 2\n", "f.yaml:1: ", "lists");
+    yaml_refused("a:\n  b: {c\n", "f.yaml:", "");
+    yaml_refused("a:\n\tb: 1\n", "f.yaml:2: ", "not YAML");
+    yaml_refused("a: \"x\n", "f.yaml:", "not YAML");
+    yaml_refused("a.b: \xff\n", "f.yaml:", "not YAML");
 }
 
 static void the_callers_failure_gets_the_place(void **state)

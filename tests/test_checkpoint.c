@@ -16,7 +16,7 @@ static void save(const ls_store *s, uint64_t step)
 {
     ls_train_state state = small_state(step);
 
-    TRY(ls_checkpoint_save(scratch("ck"), s, NULL, &state, NULL));
+    OK(ls_checkpoint_save(scratch("ck"), s, NULL, &state, NULL));
 }
 
 static void the_bits_come_back(void **state)
@@ -36,7 +36,7 @@ static void the_bits_come_back(void **state)
         assert_false(small_same(a, b));
         save(a, 200);
         memset(&got, 0xa5, sizeof got);
-        TRY(ls_checkpoint_load(scratch("ck/step_00000200"), b, BOTH, &got));
+        OK(ls_checkpoint_load(scratch("ck/step_00000200"), b, BOTH, &got));
         assert_true(small_same(a, b));
         assert_memory_equal(&got, &want, sizeof got);
         ls_store_release(&a);
@@ -50,8 +50,8 @@ static void check_values(const ls_tensor *t, const ls_tensor *truth)
     unsigned char as_stored[64 * 8];
     size_t n = ls_tensor_count(t);
 
-    TRY(ls_tensor_read(truth, want, LS_F64, n));
-    TRY(ls_tensor_read(t, got, LS_F64, n));
+    OK(ls_tensor_read(truth, want, LS_F64, n));
+    OK(ls_tensor_read(t, got, LS_F64, n));
     ls_convert(as_stored, ls_tensor_dtype(t), want, LS_F64, n);
     ls_convert(rounded, LS_F64, as_stored, ls_tensor_dtype(t), n);
     assert_memory_equal(got, rounded, n * sizeof *got);
@@ -72,7 +72,7 @@ static void another_type_gets_the_truth(void **state)
 
         small_fill(a, i);
         save(a, 1);
-        TRY(ls_checkpoint_load(scratch("ck/step_00000001"), b, BOTH, NULL));
+        OK(ls_checkpoint_load(scratch("ck/step_00000001"), b, BOTH, NULL));
         for (size_t k = 0; k < ls_store_count(a); k++) {
             const ls_tensor *master = ls_store_state(a, k, "master"), *value = ls_store_value(a, k);
             const ls_tensor *truth = master ? master : value;
@@ -96,13 +96,13 @@ static void parameters_alone(void **state)
     (void)state;
     small_fill(a, 1);
     save(a, 3);
-    TRY(ls_checkpoint_load(scratch("ck/step_00000003"), b, 0, NULL));
-    TRY(ls_checkpoint_load(scratch("ck/step_00000003"), c, 0, NULL));
+    OK(ls_checkpoint_load(scratch("ck/step_00000003"), b, 0, NULL));
+    OK(ls_checkpoint_load(scratch("ck/step_00000003"), c, 0, NULL));
     for (size_t k = 0; k < ls_store_count(a); k++) {
         check_values(ls_store_value(b, k), ls_store_value(a, k));
         check_values(ls_store_value(c, k), ls_store_value(a, k));
     }
-    TRY(ls_tensor_read(ls_store_state(c, 0, "m"), m, LS_F32, COUNT_OF(m)));
+    OK(ls_tensor_read(ls_store_state(c, 0, "m"), m, LS_F32, COUNT_OF(m)));
     for (size_t k = 0; k < COUNT_OF(m); k++)
         assert_true(m[k] == 0);
     ls_store_release(&a);
@@ -119,16 +119,16 @@ static void manifests_tell_everything(void **state)
     char path[512];
 
     (void)state;
-    TRY(ls_model_preset("llama-tiny", &m));
+    OK(ls_model_preset("llama-tiny", &m));
     m.rope.factor = 8;
     m.norm_eps = 1e-5 / 3;
     m.seed = UINT64_MAX;
-    TRY(ls_model_check(&m));
-    TRY(file_write(scratch("tokenizer.json"), "{}", 2));
-    TRY(file_write(scratch("config.yaml"), "a: 1\n", 5));
-    TRY(ls_checkpoint_save(scratch("ck"), s, &m, &want,
+    OK(ls_model_check(&m));
+    OK(file_write(scratch("tokenizer.json"), "{}", 2));
+    OK(file_write(scratch("config.yaml"), "a: 1\n", 5));
+    OK(ls_checkpoint_save(scratch("ck"), s, &m, &want,
                            (const char *[]){ scratch("tokenizer.json"), scratch("config.yaml"), NULL }));
-    TRY(ls_checkpoint_inspect(scratch("ck/step_12345678"), &info));
+    OK(ls_checkpoint_inspect(scratch("ck/step_12345678"), &info));
     assert_int_equal(info->format, 1);
     assert_true(info->has_model);
     check_same_model(&info->model, &m);
@@ -150,7 +150,7 @@ static void manifests_tell_everything(void **state)
         struct file_map map;
 
         snprintf(path, sizeof path, "%s/%s", scratch("ck/step_12345678"), info->files[i].name);
-        TRY(file_map_open(path, &map));
+        OK(file_map_open(path, &map));
         assert_int_equal(map.bytes, info->files[i].bytes);
         info->bytes -= map.bytes;
         file_map_close(&map);
@@ -166,9 +166,9 @@ static ls_store *one_parameter_store(const char *name, int ndim, const size_t *s
     ls_store *s;
     int index;
 
-    TRY(ls_store_new(NULL, &s));
-    TRY(store_declare(s, name, (ls_init){ LS_INIT_ONES, 0 }, ndim, size, &index));
-    TRY(ls_store_allocate(s));
+    OK(ls_store_new(NULL, &s));
+    OK(store_declare(s, name, (ls_init){ LS_INIT_ONES, 0 }, ndim, size, &index));
+    OK(ls_store_allocate(s));
     return s;
 }
 
@@ -193,12 +193,12 @@ static void what_is_of_another_model_is_refused(void **state)
     REFUSED(LS_EINVAL, "its 'a.weight' is [7,5], this model's is [7,5,1]", ls_checkpoint_load(path, b, 0, NULL));
     ls_store_release(&b);
     b = one_parameter_store("a.weight", 2, size);
-    TRY(ls_tensor_read(ls_store_value(b, 0), before, LS_F32, 35));
+    OK(ls_tensor_read(ls_store_value(b, 0), before, LS_F32, 35));
     REFUSED(LS_EINVAL, "its parameter 'b.bias' [5] is none of this model's", ls_checkpoint_load(path, b, 0, NULL));
-    TRY(ls_tensor_read(ls_store_value(b, 0), after, LS_F32, 35));
+    OK(ls_tensor_read(ls_store_value(b, 0), after, LS_F32, 35));
     assert_memory_equal(before, after, sizeof before);
     ls_store_release(&b);
-    TRY(store_declare(same, "late", (ls_init){ LS_INIT_ONES, 0 }, 1, size, &index));
+    OK(store_declare(same, "late", (ls_init){ LS_INIT_ONES, 0 }, 1, size, &index));
     REFUSED(LS_EINVAL, "no parameter 'late'", ls_checkpoint_load(path, same, 0, NULL));
     ls_store_release(&same);
     ls_store_release(&a);
@@ -229,8 +229,8 @@ static void what_cannot_be_saved_is_refused(void **state)
     int index;
 
     (void)state;
-    TRY(ls_store_new(NULL, &empty));
-    TRY(store_declare(empty, "p", (ls_init){ LS_INIT_ONES, 0 }, 1, size, &index));
+    OK(ls_store_new(NULL, &empty));
+    OK(store_declare(empty, "p", (ls_init){ LS_INIT_ONES, 0 }, 1, size, &index));
     REFUSED(LS_EINVAL, "parameter of 'p' is not allocated", ls_checkpoint_save(root, empty, NULL, &state_of, NULL));
     ls_store_release(&empty);
     state_of.tokens = UINT64_MAX;
@@ -239,7 +239,7 @@ static void what_cannot_be_saved_is_refused(void **state)
     memset(state_of.isa, 'x', sizeof state_of.isa);
     REFUSED(LS_EINVAL, "isa does not end", ls_checkpoint_save(root, s, NULL, &state_of, NULL));
     state_of = small_state(1);
-    TRY(ls_model_preset("llama-tiny", &m));
+    OK(ls_model_preset("llama-tiny", &m));
     m.heads = 7;
     REFUSED(LS_EINVAL, "heads", ls_checkpoint_save(root, s, &m, &state_of, NULL));
     assert_false(file_exists(root));
@@ -249,7 +249,7 @@ static void what_cannot_be_saved_is_refused(void **state)
             ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ twice, twice, NULL }));
     REFUSED(LS_EINVAL, "copied along as 'manifest.json'",
             ls_checkpoint_save(root, s, NULL, &state_of, (const char *[]){ "manifest.json", NULL }));
-    TRY(file_write(scratch("file"), "x", 1));
+    OK(file_write(scratch("file"), "x", 1));
     REFUSED(LS_EIO, "file", ls_checkpoint_save(scratch("file"), s, NULL, &state_of, NULL));
     ls_store_release(&s);
 }
@@ -270,8 +270,8 @@ static void write_slices(const struct slice *slice, size_t n)
     char path[512], *text;
     size_t bytes;
 
-    TRY(file_remove_tree(scratch("ck")));
-    TRY(file_make_folders(scratch("ck/step_00000001")));
+    OK(file_remove_tree(scratch("ck")));
+    OK(file_make_folders(scratch("ck/step_00000001")));
     for (size_t k = 0; k < n; k++) {
         struct safetensor_spec spec = { NULL, LS_F32, 2, { slice[k].extent[0], slice[k].extent[1] } };
         struct safetensors_writer *w;
@@ -283,19 +283,19 @@ static void write_slices(const struct slice *slice, size_t n)
                                             { slice[k].offset[0], slice[k].offset[1] },
                                             { slice[k].extent[0], slice[k].extent[1] }, k, NULL };
         spec.name = key = manifest_key(&entries[k]);
-        TRY(safetensors_create(path, 1, &spec, &w));
+        OK(safetensors_create(path, 1, &spec, &w));
         mem_free(key);
         for (size_t i = 0; i < slice[k].extent[0]; i++)
             for (size_t j = 0; j < slice[k].extent[1]; j++) {
                 float x = (float)((slice[k].offset[0] + i) * 6 + slice[k].offset[1] + j);
 
-                TRY(safetensors_put(w, &x, sizeof x));
+                OK(safetensors_put(w, &x, sizeof x));
             }
-        TRY(safetensors_publish(&w, &files[k].bytes, files[k].hash));
+        OK(safetensors_publish(&w, &files[k].bytes, files[k].hash));
         files[k].name = names[k];
     }
-    TRY(manifest_format(&info, &text, &bytes));
-    TRY(file_write(scratch("ck/step_00000001/manifest.json"), text, bytes));
+    OK(manifest_format(&info, &text, &bytes));
+    OK(file_write(scratch("ck/step_00000001/manifest.json"), text, bytes));
     mem_free(text);
 }
 
@@ -322,8 +322,8 @@ static void slices_make_a_whole(void **state)
         if (cases[i].message) {
             REFUSED(LS_EFORMAT, cases[i].message, ls_checkpoint_load(scratch("ck/step_00000001"), s, BOTH, NULL));
         } else {
-            TRY(ls_checkpoint_load(scratch("ck/step_00000001"), s, BOTH, NULL));
-            TRY(ls_tensor_read(ls_store_value(s, 0), x, LS_F32, 24));
+            OK(ls_checkpoint_load(scratch("ck/step_00000001"), s, BOTH, NULL));
+            OK(ls_tensor_read(ls_store_value(s, 0), x, LS_F32, 24));
             for (int k = 0; k < 24; k++)
                 assert_true(x[k] == (float)k);
         }
@@ -336,9 +336,9 @@ static void states_are_compared(void **state)
     ls_train_state a = small_state(1), b = a;
 
     (void)state;
-    TRY(ls_train_state_same_bits(&a, &b));
+    OK(ls_train_state_same_bits(&a, &b));
     b.step = 5;  /* where a run stands may differ */
-    TRY(ls_train_state_same_bits(&a, &b));
+    OK(ls_train_state_same_bits(&a, &b));
     b.threads = 3;
     REFUSED(LS_EINVAL, "threads were 2, are 3", ls_train_state_same_bits(&a, &b));
     strcpy(b.isa, "avx2");

@@ -18,11 +18,11 @@ static ls_status try_save(const ls_store *s, uint64_t step)
 {
     ls_train_state state = small_state(step);
 
-    TRY(file_write(scratch("tokenizer.json"), "{}", 2));
+    OK(file_write(scratch("tokenizer.json"), "{}", 2));
     return ls_checkpoint_save(scratch("ck"), s, NULL, &state, (const char *[]){ scratch("tokenizer.json"), NULL });
 }
 
-static void save(const ls_store *s, uint64_t step) { TRY(try_save(s, step)); }
+static void save(const ls_store *s, uint64_t step) { OK(try_save(s, step)); }
 
 static void damage(const char *path, const char *how)
 {
@@ -30,15 +30,15 @@ static void damage(const char *path, const char *how)
     size_t bytes;
 
     if (strcmp(how, "missing") == 0) {
-        TRY(file_remove_tree(path));
+        OK(file_remove_tree(path));
         return;
     }
-    TRY(file_read(path, &text, &bytes));
+    OK(file_read(path, &text, &bytes));
     if (strcmp(how, "cut") == 0)
         bytes--;
     else
         text[bytes / 2] ^= 1;
-    TRY(file_write(path, text, bytes));
+    OK(file_write(path, text, bytes));
     mem_free(text);
 }
 
@@ -46,7 +46,7 @@ static void check_latest(const char *want)
 {
     char *path = NULL;
 
-    TRY(ls_checkpoint_latest(scratch("ck"), &path));
+    OK(ls_checkpoint_latest(scratch("ck"), &path));
     if (want)
         assert_string_equal(path, want);
     else
@@ -59,7 +59,7 @@ static void check_steps(size_t n, const uint64_t *want)
     uint64_t *steps;
     size_t count;
 
-    TRY(ls_checkpoint_list(scratch("ck"), &steps, &count));
+    OK(ls_checkpoint_list(scratch("ck"), &steps, &count));
     assert_int_equal(count, n);
     assert_memory_equal(steps, want, n * sizeof *want);
     ls_free(steps);
@@ -77,9 +77,9 @@ static void the_latest_whole_one_is_found(void **state)
     for (uint64_t step = 98; step <= 102; step++)
         save(s, step);
     save(s, 100000000);
-    TRY(file_make_folders(scratch("ck/step_103")));         /* names that are none of ours */
-    TRY(file_make_folders(scratch("ck/step_00000104.tmp")));
-    TRY(file_make_folders(scratch("ck/step_00000105x")));
+    OK(file_make_folders(scratch("ck/step_103")));         /* names that are none of ours */
+    OK(file_make_folders(scratch("ck/step_00000104.tmp")));
+    OK(file_make_folders(scratch("ck/step_00000105x")));
     check_steps(6, (uint64_t[]){ 98, 99, 100, 101, 102, 100000000 });
     check_latest(scratch("ck/step_100000000"));
     damage(scratch("ck/step_100000000/manifest.json"), "flip");
@@ -90,15 +90,15 @@ static void the_latest_whole_one_is_found(void **state)
     check_latest(scratch("ck/step_00000100"));
     damage(scratch("ck/step_00000100/manifest.json"), "cut");
     check_latest(scratch("ck/step_00000099"));
-    TRY(ls_checkpoint_resolve(scratch("ck/step_00000098"), &path));
+    OK(ls_checkpoint_resolve(scratch("ck/step_00000098"), &path));
     assert_string_equal(path, scratch("ck/step_00000098"));
     ls_free(path);
-    TRY(file_make_folders(scratch("run")));
+    OK(file_make_folders(scratch("run")));
     assert_int_equal(rename(scratch("ck"), scratch("run/checkpoints")), 0);
-    TRY(ls_checkpoint_resolve(scratch("run"), &path));
+    OK(ls_checkpoint_resolve(scratch("run"), &path));
     assert_string_equal(path, scratch("run/checkpoints/step_00000099"));
     ls_free(path);
-    TRY(ls_checkpoint_resolve(scratch("run/checkpoints"), &path));
+    OK(ls_checkpoint_resolve(scratch("run/checkpoints"), &path));
     ls_free(path);
     REFUSED(LS_EINVAL, "no checkpoint here", ls_checkpoint_resolve(scratch("run/checkpoints/step_103"), &path));
     REFUSED(LS_EINVAL, "no checkpoint here", ls_checkpoint_resolve(scratch("nowhere"), &path));
@@ -119,13 +119,13 @@ static void old_ones_are_pruned(void **state)
     damage(scratch("ck/step_00000005/manifest.json"), "flip");
     damage(scratch("ck/step_00000002/manifest.json"), "flip");
     REFUSED(LS_EINVAL, "at least one", ls_checkpoint_prune(scratch("ck"), 0));
-    TRY(ls_checkpoint_prune(scratch("ck"), 9));
+    OK(ls_checkpoint_prune(scratch("ck"), 9));
     check_steps(6, (uint64_t[]){ 1, 2, 3, 4, 5, 6 });
-    TRY(ls_checkpoint_prune(scratch("ck"), 3));
+    OK(ls_checkpoint_prune(scratch("ck"), 3));
     check_steps(4, (uint64_t[]){ 3, 4, 5, 6 });
-    TRY(ls_checkpoint_prune(scratch("ck"), 1));
+    OK(ls_checkpoint_prune(scratch("ck"), 1));
     check_steps(1, (uint64_t[]){ 6 });
-    TRY(ls_checkpoint_prune(scratch("nowhere"), 1));
+    OK(ls_checkpoint_prune(scratch("nowhere"), 1));
     ls_store_release(&s);
 }
 
@@ -137,18 +137,18 @@ static void leavings_are_swept(void **state)
     (void)state;
     save(s, 1);
     save(s, 2);
-    TRY(file_make_folders(scratch("ck/step_00000003.tmp/x")));
+    OK(file_make_folders(scratch("ck/step_00000003.tmp/x")));
     assert_int_equal(rename(scratch("ck/step_00000002"), scratch("ck/step_00000002.old")), 0);
     check_latest(scratch("ck/step_00000002.old"));
     save(s, 4);
     check_steps(3, (uint64_t[]){ 1, 2, 4 });
     assert_false(file_exists(scratch("ck/step_00000002.old")));
     assert_false(file_exists(scratch("ck/step_00000003.tmp")));
-    TRY(file_make_folders(scratch("ck/step_00000002.old/x")));
+    OK(file_make_folders(scratch("ck/step_00000002.old/x")));
     save(s, 4);
     assert_false(file_exists(scratch("ck/step_00000002.old")));
     check_steps(3, (uint64_t[]){ 1, 2, 4 });
-    TRY(ls_checkpoint_verify(scratch("ck/step_00000002")));
+    OK(ls_checkpoint_verify(scratch("ck/step_00000002")));
     ls_store_release(&s);
 }
 
@@ -161,7 +161,7 @@ static void check_holds(uint64_t step, const ls_store *s, ls_store *room)
 
     snprintf(name, sizeof name, "ck/step_%08llu", (unsigned long long)step);
     small_fill(room, 77);
-    TRY(ls_checkpoint_load(scratch(name), room, BOTH, NULL));
+    OK(ls_checkpoint_load(scratch(name), room, BOTH, NULL));
     assert_true(small_same(s, room));
 }
 
@@ -201,7 +201,7 @@ static void a_full_disk_at_every_write(void **state)
         }
         assert_true(failures >= 4);  /* two shards, the tokenizer, the manifest */
         check_holds(st[i].step, new, room);
-        TRY(file_remove_tree(scratch("ck/step_00000002")));
+        OK(file_remove_tree(scratch("ck/step_00000002")));
     }
     free((char *)files[0]);
     ls_store_release(&old);
@@ -296,9 +296,9 @@ static void every_allocation_that_fails(void **state)
     small_fill(s.old, 1);
     small_fill(s.new, 2);
     save(s.old, 1);
-    TRY(file_write("tokenizer_of_the_test.json", "{}", 2));
+    OK(file_write("tokenizer_of_the_test.json", "{}", 2));
     assert_true(fail_every_allocation(save_new, &s, old_is_there) > 20);
-    TRY(file_remove_tree("tokenizer_of_the_test.json"));
+    OK(file_remove_tree("tokenizer_of_the_test.json"));
     assert_true(fail_every_allocation(load_it, &s, NULL) > 20);
     assert_true(fail_every_allocation(find_it, &s, NULL) > 5);
     assert_true(fail_every_allocation(list_them, &s, NULL) >= 2);
@@ -347,10 +347,10 @@ static int which_is_there(const struct stores *s)
 {
     char *path;
 
-    TRY(ls_checkpoint_latest(scratch("ck"), &path));
+    OK(ls_checkpoint_latest(scratch("ck"), &path));
     assert_non_null(path);
     small_fill(s->room, 77);
-    TRY(ls_checkpoint_load(path, s->room, BOTH, NULL));
+    OK(ls_checkpoint_load(path, s->room, BOTH, NULL));
     ls_free(path);
     if (small_same(s->room, s->old))
         return 0;
@@ -370,7 +370,7 @@ static void death_at_every_system_call(void **state)
         int died = 1, seen[2] = { 0, 0 };
 
         for (int nth = 2; died == 1; nth += 2) { /* the return of each call: the next one's entry finds the same disk */
-            TRY(file_remove_tree(scratch("ck")));
+            OK(file_remove_tree(scratch("ck")));
             save(s.old, 1);
             died = save_and_kill(s.new, steps[i], nth);
             if (died < 0)

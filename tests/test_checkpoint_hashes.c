@@ -67,7 +67,7 @@ static void load_damaged(ls_comm *world, void *ctx)
     layout_close(&laid);
 }
 
-static void check_refused(const struct job *of, const struct layout *reader, const char *file, size_t at, const char *named)
+static void damage_refused(const struct job *of, const struct layout *reader, const char *file, size_t at, const char *named)
 {
     struct job j = *of;
 
@@ -86,7 +86,7 @@ static size_t data_of(const char *file)
     struct safetensors *f;
     size_t bytes;
 
-    TRY(safetensors_open(file, &f));
+    OK(safetensors_open(file, &f));
     safetensors_start(f, &bytes);
     safetensors_close(&f);
     return bytes;
@@ -99,10 +99,10 @@ static void damage_all(const struct layout *writer, struct job *j)
     size_t which = 0;
     char file[700];
 
-    TRY(ls_checkpoint_inspect(j->path, &info));
+    OK(ls_checkpoint_inspect(j->path, &info));
     assert_int_equal(info->piece_bytes, PIECE_BYTES);
     snprintf(file, sizeof file, "%s/manifest.json", j->path);
-    check_refused(j, writer, file, 40, "manifest.json");
+    damage_refused(j, writer, file, 40, "manifest.json");
     for (size_t e = 0, at = 0; e < info->nentries; e++) {
         const ls_checkpoint_entry *t = &info->entries[e];
         size_t bytes = ls_dtype_bytes(t->type);
@@ -113,10 +113,10 @@ static void damage_all(const struct layout *writer, struct job *j)
         snprintf(file, sizeof file, "%s/%s", j->path, info->files[t->file].name);
         if (e == 0 || info->entries[e - 1].file != t->file) {
             at = data_of(file);
-            check_refused(j, &layouts[readers[which++ % COUNT_OF(readers)]], file, 20, info->files[t->file].name);
+            damage_refused(j, &layouts[readers[which++ % COUNT_OF(readers)]], file, 20, info->files[t->file].name);
         }
         if (bytes && e % 3 == 0)
-            check_refused(j, &layouts[readers[which++ % COUNT_OF(readers)]], file, at + bytes * (e % 7) / 7, key);
+            damage_refused(j, &layouts[readers[which++ % COUNT_OF(readers)]], file, at + bytes * (e % 7) / 7, key);
         at += bytes;
         mem_free(key);
     }
@@ -154,9 +154,9 @@ static void copy_folder(const char *from, const ls_checkpoint_info *info)
         const char *name = i < info->nfiles ? info->files[i].name : "manifest.json";
 
         snprintf(path, sizeof path, "%s/%s", from, name);
-        TRY(file_read(path, &text, &bytes));
+        OK(file_read(path, &text, &bytes));
         snprintf(path, sizeof path, "%s/%s", scratch("old"), name);
-        TRY(file_write(path, text, bytes));
+        OK(file_write(path, text, bytes));
         mem_free(text);
     }
 }
@@ -170,11 +170,11 @@ static void damage_in_the_first_format_is_refused(void **state)
     (void)state;
     for (size_t r = 0; r < COUNT_OF(runs); r++) {
         snprintf(from, sizeof from, "%s/data/runs/%s/checkpoints/step_00000003", TEST_DIR, runs[r]);
-        TRY(ls_checkpoint_inspect(from, &info));
+        OK(ls_checkpoint_inspect(from, &info));
         assert_int_equal(info->piece_bytes, 0);
-        TRY(file_make_folders(scratch("old")));
+        OK(file_make_folders(scratch("old")));
         copy_folder(from, info);
-        TRY(ls_checkpoint_verify(scratch("old")));
+        OK(ls_checkpoint_verify(scratch("old")));
         for (size_t i = 0; i < info->nfiles; i++)
             for (size_t at = 3; at < info->files[i].bytes; at += 97) {
                 bool optimizer = strncmp(info->files[i].name, "optimizer", 9) == 0;
@@ -187,9 +187,9 @@ static void damage_in_the_first_format_is_refused(void **state)
                 assert_false(file_exists(scratch("hf")));
                 flip(file, at);
             }
-        TRY(ls_checkpoint_export(scratch("old"), scratch("hf"), NULL));
-        TRY(file_remove_tree(scratch("hf")));
-        TRY(file_remove_tree(scratch("old")));
+        OK(ls_checkpoint_export(scratch("old"), scratch("hf"), NULL));
+        OK(file_remove_tree(scratch("hf")));
+        OK(file_remove_tree(scratch("old")));
         ls_checkpoint_info_release(&info);
     }
 }
@@ -204,10 +204,10 @@ static void save_large(const char *root, uint64_t step)
     ls_store *s;
     int index;
 
-    TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
-    TRY(store_declare(s, "w", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ ROWS, COLUMNS }, &index));
-    TRY(ls_store_allocate(s));
-    TRY(ls_checkpoint_save(root, s, NULL, &state, NULL));
+    OK(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s));
+    OK(store_declare(s, "w", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ ROWS, COLUMNS }, &index));
+    OK(ls_store_allocate(s));
+    OK(ls_checkpoint_save(root, s, NULL, &state, NULL));
     ls_store_release(&s);
 }
 
@@ -239,13 +239,13 @@ static void a_reader_hashes_what_it_reads(void **state)
 
     (void)state;
     save_large(scratch("ck"), 1);
-    TRY(read_box(path, 0, ROWS, COLUMNS, &hashed));
+    OK(read_box(path, 0, ROWS, COLUMNS, &hashed));
     assert_int_equal(hashed, BYTES);
-    TRY(read_box(path, ROWS / 4, ROWS / 4, COLUMNS, &hashed));  /* one of four ranks that have its rows */
+    OK(read_box(path, ROWS / 4, ROWS / 4, COLUMNS, &hashed));  /* one of four ranks that have its rows */
     assert_int_equal(hashed, PIECE_BYTES);
-    TRY(read_box(path, 100, ROWS / 4, COLUMNS, &hashed));
+    OK(read_box(path, 100, ROWS / 4, COLUMNS, &hashed));
     assert_int_equal(hashed, 2 * PIECE_BYTES);
-    TRY(read_box(path, 0, ROWS, 1, &hashed));  /* a column goes through all pieces */
+    OK(read_box(path, 0, ROWS, 1, &hashed));  /* a column goes through all pieces */
     assert_int_equal(hashed, BYTES);
     data = data_of(file);
     for (size_t piece = 0; piece < 4; piece++) {
@@ -254,11 +254,11 @@ static void a_reader_hashes_what_it_reads(void **state)
             if (quarter == piece)
                 REFUSED(LS_EFORMAT, "tensor 'w': damaged: bytes", read_box(path, quarter * ROWS / 4, ROWS / 4, COLUMNS, &hashed));
             else
-                TRY(read_box(path, quarter * ROWS / 4, ROWS / 4, COLUMNS, &hashed));
+                OK(read_box(path, quarter * ROWS / 4, ROWS / 4, COLUMNS, &hashed));
         REFUSED(LS_EFORMAT, "tensor 'w': damaged: bytes", read_box(path, 0, ROWS, 1, &hashed));
         flip(file, data + piece * PIECE_BYTES + 77);
     }
-    TRY(ls_checkpoint_verify(path));
+    OK(ls_checkpoint_verify(path));
 }
 
 /* ---- which older one is whole ---- */

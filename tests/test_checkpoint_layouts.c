@@ -91,8 +91,8 @@ static void nothing_is_saved_twice(void **state)
     snprintf(j.root, sizeof j.root, "%s", scratch("once"));
     forked_run(layout_ranks(j.layout), save_as, &j);
     sprintf(path, "%s/step_%08d", folder_of(&j, j.layout, root), STEP);
-    TRY(ls_checkpoint_verify(path));
-    TRY(ls_checkpoint_inspect(path, &info));
+    OK(ls_checkpoint_verify(path));
+    OK(ls_checkpoint_inspect(path, &info));
     assert_int_equal(info->nfiles, 16);
     for (size_t i = 0; i < info->nentries; i++) {
         size_t n = 1;
@@ -115,7 +115,7 @@ static void change(const char *path, int what)
     char file[440], *text;
     size_t bytes, i = 0;
 
-    TRY(manifest_read(path, &m));
+    OK(manifest_read(path, &m));
     while (strcmp(m->info.entries[i].name, "a") != 0 || m->info.entries[i].offset[0] == 0)
         i++;
     switch (what) {
@@ -125,9 +125,9 @@ static void change(const char *path, int what)
     case 3: m->info.entries[i].size[0]++; break;                              /* other than the rest */
     case 4: strcpy(m->info.entries[i].name, "b"); break;
     }
-    TRY(manifest_format(&m->info, &text, &bytes));
+    OK(manifest_format(&m->info, &text, &bytes));
     sprintf(file, "%s/manifest.json", path);
-    TRY(file_write(file, text, bytes));
+    OK(file_write(file, text, bytes));
     mem_free(text);
     manifest_release(&m);
 }
@@ -247,9 +247,9 @@ static void a_model_in_slices_is_exported(void **state)
         forked_run(k ? 3 : 1, save_model, path[k]);
         strcat(path[k], "/step_00000001");
         snprintf(path[2], sizeof path[2], "%s", scratch(k ? "hf_slices" : "hf_whole"));
-        TRY(ls_checkpoint_export(path[k], path[2], NULL));
+        OK(ls_checkpoint_export(path[k], path[2], NULL));
         strcat(path[2], "/model.safetensors");
-        TRY(file_read(path[2], &text[k], &bytes[k]));
+        OK(file_read(path[2], &text[k], &bytes[k]));
     }
     assert_true(bytes[0] > 10000 && bytes[0] == bytes[1]);
     assert_memory_equal(text[0], text[1], bytes[0]);
@@ -293,13 +293,13 @@ static void memory_is_a_chunk(void **state)
     int index;
 
     (void)state;
-    TRY(ls_store_new(NULL, &s));
-    TRY(store_declare(s, "large", (ls_init){ LS_INIT_ZEROS, 0 }, 2, size, &index));
-    TRY(ls_store_allocate(s));
+    OK(ls_store_new(NULL, &s));
+    OK(store_declare(s, "large", (ls_init){ LS_INIT_ZEROS, 0 }, 2, size, &index));
+    OK(ls_store_allocate(s));
     mem_reset_peak();
     mem_read(&before);
-    TRY(ls_checkpoint_save(scratch("ck"), s, NULL, &state_of, NULL));
-    TRY(ls_checkpoint_load(scratch("ck/step_00000001"), s, 0, NULL));
+    OK(ls_checkpoint_save(scratch("ck"), s, NULL, &state_of, NULL));
+    OK(ls_checkpoint_load(scratch("ck/step_00000001"), s, 0, NULL));
     mem_read(&after);
     assert_true(after.total_peak - before.total_now < most);
     ls_store_release(&s);

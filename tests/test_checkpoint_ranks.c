@@ -122,8 +122,8 @@ static void check_same_files(const char *a, const char *b)
 
         snprintf(x, sizeof x, "%s/step_%08d/%s", a, STEP, names[k]);
         snprintf(y, sizeof y, "%s/step_%08d/%s", b, STEP, names[k]);
-        TRY(file_read(x, &p, &n));
-        TRY(file_read(y, &q, &m));
+        OK(file_read(x, &p, &n));
+        OK(file_read(y, &q, &m));
         assert_int_equal(n, m);
         assert_memory_equal(p, q, n);
         mem_free(p);
@@ -139,8 +139,8 @@ static void check_shards(const char *root, unsigned sharded)
     size_t parameters = sharded & 1u << STORE_VALUE ? 3 : 1, i;
 
     snprintf(path, sizeof path, "%s/step_%08d", root, STEP);
-    TRY(ls_checkpoint_verify(path));
-    TRY(ls_checkpoint_inspect(path, &info));
+    OK(ls_checkpoint_verify(path));
+    OK(ls_checkpoint_inspect(path, &info));
     assert_int_equal(info->nfiles, parameters + 3);
     for (i = 0; i < info->nfiles; i++) {
         bool first = i < parameters;

@@ -17,14 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "helper_check.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 #define WITHIN(have, want, most)                                                                     \
     do {                                                                                             \
         double have_ = (double)(have), want_ = (double)(want), most_ = (double)(most);               \
@@ -50,26 +46,26 @@ static struct measured step(struct shape z, ls_dtype type, ls_compile_options op
     ls_program *p;
     ls_value x, y;
 
-    TRY(ls_model_preset("llama-tiny", &m));
+    OK(ls_model_preset("llama-tiny", &m));
     m.layers = z.layers;
     m.vocab = z.vocab;
     m.max_positions = z.time;
     mem_reset_peak();
     mem_read(&before);
-    TRY(ls_store_new(&so, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(&so, &s));
+    OK(ls_program_new(s, &p));
     x = ls_input(p, "x", LS_I32, 2, (size_t[]){ z.batch, z.time });
     y = ls_input(p, "y", LS_I32, 2, (size_t[]){ z.batch, z.time });
     ls_backward(p, ls_model_loss(p, &m, x, y, LS_NONE, LS_NONE));
-    TRY(ls_optimizer_append(p, &adamw));
-    TRY(ls_program_compile(p, &options));
+    OK(ls_optimizer_append(p, &adamw));
+    OK(ls_program_compile(p, &options));
     for (size_t i = 0; i < n; i++)
         tokens[i] = (int32_t)(i % z.vocab);
-    TRY(ls_program_write(p, "x", tokens, LS_I32, n));
-    TRY(ls_program_write(p, "y", tokens, LS_I32, n));
-    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-    TRY(ls_optimizer_set(p, &adamw, 1e-3, 1));
-    TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+    OK(ls_program_write(p, "x", tokens, LS_I32, n));
+    OK(ls_program_write(p, "y", tokens, LS_I32, n));
+    OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_optimizer_set(p, &adamw, 1e-3, 1));
+    OK(ls_program_run(p, LS_OPTIMIZER_STEP));
     mem_read(&after);
     out.cost = ls_program_cost(p);
     for (int c = 0; c < MEM_CATEGORIES; c++)
@@ -169,7 +165,7 @@ static void test_s3(void **state)
     ls_model m;
 
     (void)state;
-    TRY(ls_model_preset("llama-tiny", &m));
+    OK(ls_model_preset("llama-tiny", &m));
     m.layers = z.layers;
     m.vocab = z.vocab;
     assert_true(none.cost.recompute_flops < 0.05 * none.cost.model_flops);  /* inside kernels: scores, logits */

@@ -24,7 +24,7 @@ static const double PATIENCE = 120;
 
 /* ---- buffers of any type ---- */
 
-static void set(ls_dtype t, void *p, size_t i, double x)
+static void element_set(ls_dtype t, void *p, size_t i, double x)
 {
     float f = (float)x;
 
@@ -167,7 +167,7 @@ static void check(const struct run *r, const unsigned char *recv, const unsigned
     for (size_t i = 0; i < r->recv_n; i++) {
         unsigned char want[8];
 
-        set(r->k->type, want, 0, wanted(r, i));
+        element_set(r->k->type, want, 0, wanted(r, i));
         if (memcmp(want, recv + i * r->size, r->size))
             ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", case_text(r->k), r->rank, r->n, i, r->recv_n);
     }
@@ -186,7 +186,7 @@ static void run_case(ls_comm *c, const struct kase *k)
     if (one && r.send_n < r.recv_n) send = a + r.own * r.size;
     if (one && r.recv_n < r.send_n) recv = a + r.own * r.size;
     if (k->op != LS_COLLECTIVE_BROADCAST || k->root == r.rank)
-        for (size_t i = 0; i < r.send_n; i++) set(k->type, send, i, value(r.rank, i));
+        for (size_t i = 0; i < r.send_n; i++) element_set(k->type, send, i, value(r.rank, i));
     if (call(&r, send, recv, k->flying ? &w : NULL) < 0 || ls_work_wait(&w) < 0)
         ranks_fail("%s: rank %d: %s", case_text(k), r.rank, ls_errmsg());
     check(&r, recv, one ? a + big * r.size : b + r.recv_n * r.size);
@@ -321,7 +321,7 @@ static void repeats(ls_comm *c)
 
             for (size_t i = 0; i < COUNT; i++) {
                 seed = seed * 1664525u + 1013904223u;
-                set(types[t], x, i, (double)(seed >> 8) / 4e6 - 2);
+                element_set(types[t], x, i, (double)(seed >> 8) / 4e6 - 2);
             }
             RANKS_TRY(ls_all_reduce(c, x, x, COUNT, types[t], LS_AVG, NULL));
             if (turn) RANKS_CHECK(memcmp(x, once, bytes) == 0);
@@ -360,7 +360,7 @@ static void splits(ls_comm *c)
     ls_comm_close(&odd);
 }
 
-static void refused(ls_status st, const char *text)
+static void call_refused(ls_status st, const char *text)
 {
     if (st != LS_EINVAL || !strstr(ls_errmsg(), text)) ranks_fail("status %d, \"%s\"; wanted \"...%s...\"", (int)st, ls_errmsg(), text);
 }
@@ -372,20 +372,20 @@ static void nonsense(ls_comm *c)
     size_t counts[RANKS_MOST] = { SIZE_MAX, SIZE_MAX };
     int n = ls_comm_size(c), rank = ls_comm_rank(c);
 
-    refused(ls_all_reduce(c, x, x + 1, 2, LS_F32, LS_SUM, NULL), "all_reduce: send [");
-    refused(ls_all_reduce(c, k, k, 4, LS_I32, LS_AVG, NULL), "all_reduce: an average of i32");
-    refused(ls_all_reduce(c, x, x, 4, LS_F32, (ls_redop)9, NULL), "operator 9");
-    refused(ls_all_reduce(c, x, x, 4, (ls_dtype)77, LS_SUM, NULL), "type 77");
-    refused(ls_all_reduce(c, NULL, x, 4, LS_F32, LS_SUM, NULL), "NULL for 16 bytes");
-    refused(ls_all_gather(c, x, x + 32, SIZE_MAX / 8, LS_F64, NULL), "do not fit a size");
-    refused(ls_all_gather_v(c, x, x + 32, NULL, LS_F32, NULL), "all_gather_v: counts is NULL");
+    call_refused(ls_all_reduce(c, x, x + 1, 2, LS_F32, LS_SUM, NULL), "all_reduce: send [");
+    call_refused(ls_all_reduce(c, k, k, 4, LS_I32, LS_AVG, NULL), "all_reduce: an average of i32");
+    call_refused(ls_all_reduce(c, x, x, 4, LS_F32, (ls_redop)9, NULL), "operator 9");
+    call_refused(ls_all_reduce(c, x, x, 4, (ls_dtype)77, LS_SUM, NULL), "type 77");
+    call_refused(ls_all_reduce(c, NULL, x, 4, LS_F32, LS_SUM, NULL), "NULL for 16 bytes");
+    call_refused(ls_all_gather(c, x, x + 32, SIZE_MAX / 8, LS_F64, NULL), "do not fit a size");
+    call_refused(ls_all_gather_v(c, x, x + 32, NULL, LS_F32, NULL), "all_gather_v: counts is NULL");
     if (n > 1) {
-        refused(ls_all_gather_v(c, x, x + 32, counts, LS_F32, NULL), "all_gather_v");
-        refused(ls_all_gather(c, x + 20, x + 16, 8, LS_F32, NULL), "overlap");
-        refused(ls_send(c, x, 1, LS_F32, n, NULL), "of a comm of");
+        call_refused(ls_all_gather_v(c, x, x + 32, counts, LS_F32, NULL), "all_gather_v");
+        call_refused(ls_all_gather(c, x + 20, x + 16, 8, LS_F32, NULL), "overlap");
+        call_refused(ls_send(c, x, 1, LS_F32, n, NULL), "of a comm of");
     }
-    refused(ls_send(c, x, 1, LS_F32, rank, NULL), "to itself");
-    refused(ls_broadcast(c, x, 1, LS_F32, -1, NULL), "rank -1 of a comm");
+    call_refused(ls_send(c, x, 1, LS_F32, rank, NULL), "to itself");
+    call_refused(ls_broadcast(c, x, 1, LS_F32, -1, NULL), "rank -1 of a comm");
     RANKS_TRY(ls_work_wait(NULL));
 }
 
@@ -459,7 +459,7 @@ static void count_one(ls_comm *c, const struct kase *k, const char *how)
 /* Operations told, and how often their times were in no order. */
 struct watched { uint64_t calls[LS_COLLECTIVES], bytes[LS_COLLECTIVES]; int wrong; };
 
-static void watch(void *ctx, const struct comm_seen *e)
+static void call_watch(void *ctx, const struct comm_seen *e)
 {
     struct watched *w = ctx;
     bool message = e->op == LS_COLLECTIVE_SEND || e->op == LS_COLLECTIVE_RECV;
@@ -479,7 +479,7 @@ static void counters(int rank, int n, const char *where, void *ctx)
 
     (void)ctx;
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
-    comm_watch(watch, &seen);
+    comm_watch(call_watch, &seen);
     for (int i = -1; i < 0 || (a = algorithm_at(i)); i++) {
         if (i >= 0 && a->op == LS_COLLECTIVE_BARRIER) continue;
         if (i >= 0) RANKS_TRY(algorithm_force(a->op, a->name));

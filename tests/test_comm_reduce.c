@@ -58,7 +58,7 @@ static void reference(unsigned char *dst, unsigned char *const *src, int k, size
 }
 
 /* Any bits for integers; numbers of all sizes, infinities and NaN for the others. */
-static void fill(ls_dtype t, void *p, size_t i)
+static void element_fill(ls_dtype t, void *p, size_t i)
 {
     static const float special[] = { 0.0f, -0.0f, INFINITY, -INFINITY, NAN, 65504.0f, 1e-7f, 6e-8f, 65519.0f };
     float f = next() % 16 ? ldexpf((float)(int32_t)next(), (int)(next() % 40) - 50) : special[next() % COUNT_OF(special)];
@@ -90,7 +90,7 @@ static void check_many(ls_dtype t, ls_redop op, int k, size_t count, int divide)
 
     for (int s = 0; s < k; s++) {
         src[s] = mem_alloc(MEM_OTHER, count * size);
-        for (size_t i = 0; i < count; i++) fill(t, src[s], i);
+        for (size_t i = 0; i < count; i++) element_fill(t, src[s], i);
     }
     memset(dst, 0x5a, count * size + 64);
     reduce_many(dst, (const void *const *)src, k, count, t, op, divide);
@@ -199,7 +199,7 @@ static void wide_sums_round_once(void **state)
 
                 reduce_at_most((enum reduce_isa)isa);
                 for (int s = 0; s < 3; s++)
-                    for (size_t i = 0; i < MOST; i++) fill(halves[h], src[s], i);
+                    for (size_t i = 0; i < MOST; i++) element_fill(halves[h], src[s], i);
                 reduce_widen(wide, src[0], MOST, halves[h]);
                 reduce_wide(wide, src[1], MOST, halves[h], (ls_redop)op);
                 reduce_wide(wide, src[2], MOST, halves[h], (ls_redop)op);

@@ -17,7 +17,7 @@ static const char *const contexts[] = {
 
 static const char *const verbs[] = { "train", "plan", "bench train", "generate", "data", "parity", "eval", "bench comm", "bench gemm" };
 
-static void set(struct options *o, const char *name, const char *value)
+static void option_set(struct options *o, const char *name, const char *value)
 {
     const struct option *row = options_find(config_table(), name);
 
@@ -34,7 +34,7 @@ static void set_context(struct options *o, const char *words)
         char *equals = strchr(word, '=');
 
         *equals = '\0';
-        set(o, word, equals + 1);
+        option_set(o, word, equals + 1);
     }
 }
 
@@ -46,10 +46,10 @@ static ls_status check_with(unsigned verb, const char *context, const char *name
     struct config c;
 
     assert_int_equal(options_open(config_table(), &c, verb, &o), LS_OK);
-    set(&o, "data.text", "text.txt");
-    if (!strstr(context, "resnet")) set(&o, "data.seq_len", "16");
+    option_set(&o, "data.text", "text.txt");
+    if (!strstr(context, "resnet")) option_set(&o, "data.seq_len", "16");
     set_context(&o, context);
-    if (name) set(&o, name, value);
+    if (name) option_set(&o, name, value);
     if (strstr(context, "=2") && c.launch.ranks == 0) c.launch.ranks = 2;
     ls_status st = config_ranks(&c, verb, &world);
     if (st == LS_OK) st = config_check(&c, verb);

@@ -11,31 +11,31 @@
 
 enum { VOCAB = 1000 };
 
-static ls_tokens *make(size_t count)  /* token i is i */
+static ls_tokens *tokens_make(size_t count)  /* token i is i */
 {
     struct ids ids = { 0 };
     ls_tokens *t;
 
-    for (size_t i = 0; i < count; i++) TRY(ids_push(&ids, (int32_t)i));
-    TRY(tokens_from_ids(&ids, VOCAB, &t));
+    for (size_t i = 0; i < count; i++) OK(ids_push(&ids, (int32_t)i));
+    OK(tokens_from_ids(&ids, VOCAB, &t));
     mem_free(ids.at);
     return t;
 }
 
 static void test_each_window_once_an_epoch(void **state)
 {
-    ls_tokens *t = make(VOCAB);
+    ls_tokens *t = tokens_make(VOCAB);
     ls_sampler s;
     int32_t x[7], y[7];
 
     (void)state;
-    TRY(ls_sampler_init(&s, t, (ls_range){ 100, 823 }, 7, VOCAB, 42, 1));
+    OK(ls_sampler_init(&s, t, (ls_range){ 100, 823 }, 7, VOCAB, 42, 1));
     assert_int_equal(s.samples, (723 - 1) / 7);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
         unsigned char seen[200] = { 0 };
 
         for (uint64_t i = 0; i < s.samples; i++) {
-            TRY(ls_sampler_get(&s, epoch * s.samples + i, x, y));
+            OK(ls_sampler_get(&s, epoch * s.samples + i, x, y));
             assert_int_equal((x[0] - 100) % 7, 0);
             assert_true(x[0] >= 100 && y[6] < 823);
             assert_int_equal(seen[(x[0] - 100) / 7]++, 0);
@@ -56,15 +56,15 @@ static size_t count_same(const ls_sampler *a, const ls_sampler *b, uint64_t shif
 
 static void test_order_follows_seed_and_epoch(void **state)
 {
-    ls_tokens *t = make(VOCAB);
+    ls_tokens *t = tokens_make(VOCAB);
     const ls_range all = { 0, VOCAB };
     ls_sampler a, b, other, straight;
 
     (void)state;
-    TRY(ls_sampler_init(&a, t, all, 5, VOCAB, 1, 1));
-    TRY(ls_sampler_init(&b, t, all, 5, VOCAB, 1, 1));
-    TRY(ls_sampler_init(&other, t, all, 5, VOCAB, 2, 1));
-    TRY(ls_sampler_init(&straight, t, all, 5, VOCAB, 1, 0));
+    OK(ls_sampler_init(&a, t, all, 5, VOCAB, 1, 1));
+    OK(ls_sampler_init(&b, t, all, 5, VOCAB, 1, 1));
+    OK(ls_sampler_init(&other, t, all, 5, VOCAB, 2, 1));
+    OK(ls_sampler_init(&straight, t, all, 5, VOCAB, 1, 0));
     assert_int_equal(a.samples, 199);
     assert_int_equal(count_same(&a, &b, 0), 199);
     assert_true(count_same(&a, &other, 0) < 12);       /* a random permutation agrees in one place on average */
@@ -76,7 +76,7 @@ static void test_order_follows_seed_and_epoch(void **state)
 
 static void test_sampler_refused(void **state)
 {
-    ls_tokens *t = make(100);
+    ls_tokens *t = tokens_make(100);
     ls_sampler s;
     int32_t x[10], y[10];
 
@@ -86,11 +86,11 @@ static void test_sampler_refused(void **state)
     REFUSED(LS_EINVAL, "tokens 50 .. 101, 100 there", ls_sampler_init(&s, t, (ls_range){ 50, 101 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "tokens 60 .. 50", ls_sampler_init(&s, t, (ls_range){ 60, 50 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "seq_len is 0", ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 0, VOCAB, 0, 1));
-    TRY(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
+    OK(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
     assert_int_equal(s.samples, 9);
-    TRY(ls_sampler_get(&s, 2, x, y));
+    OK(ls_sampler_get(&s, 2, x, y));
     REFUSED(LS_EFORMAT, "text: token 35 at position 35 is not in the vocabulary of 35", ls_sampler_get(&s, 3, x, y));
-    TRY(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 99, VOCAB, 0, 1));
+    OK(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 99, VOCAB, 0, 1));
     assert_int_equal(s.samples, 1);
     ls_tokens_close(&t);
 }
@@ -103,11 +103,11 @@ static void check_loader(const ls_sampler *s, const ls_batches *b, uint64_t per_
     ls_loader *l;
 
     assert_true(s->seq_len <= 8);
-    TRY(ls_loader_open(s, b, &l));
+    OK(ls_loader_open(s, b, &l));
     for (uint64_t k = 0; k < batches; k++) {
-        TRY(ls_loader_next(l, &x, &y));
+        OK(ls_loader_next(l, &x, &y));
         for (size_t row = 0; row < b->batch; row++) {
-            TRY(ls_sampler_get(s, b->first + k / per_step * step + b->offset + k % per_step * b->batch + row, ex, ey));
+            OK(ls_sampler_get(s, b->first + k / per_step * step + b->offset + k % per_step * b->batch + row, ex, ey));
             assert_memory_equal(x + row * s->seq_len, ex, s->seq_len * sizeof *ex);
             assert_memory_equal(y + row * s->seq_len, ey, s->seq_len * sizeof *ey);
         }
@@ -118,11 +118,11 @@ static void check_loader(const ls_sampler *s, const ls_batches *b, uint64_t per_
 
 static void test_loader_gives_the_sampler_s_samples(void **state)
 {
-    ls_tokens *t = make(VOCAB);
+    ls_tokens *t = tokens_make(VOCAB);
     ls_sampler s;
 
     (void)state;
-    TRY(ls_sampler_init(&s, t, (ls_range){ 3, VOCAB }, 8, VOCAB, 5, 1));
+    OK(ls_sampler_init(&s, t, (ls_range){ 3, VOCAB }, 8, VOCAB, 5, 1));
     check_loader(&s, &(ls_batches){ .batch = 3 }, 1, 3, 200);
     check_loader(&s, &(ls_batches){ .batch = 1, .first = 12345, .depth = 1 }, 1, 1, 50);
     check_loader(&s, &(ls_batches){ .batch = 2, .per_step = 3 }, 3, 6, 50);
@@ -137,18 +137,18 @@ static void test_loader_gives_the_sampler_s_samples(void **state)
 static void test_ranks_cover_the_step(void **state)
 {
     unsigned char seen[64] = { 0 };
-    ls_tokens *t = make(VOCAB);
+    ls_tokens *t = tokens_make(VOCAB);
     ls_sampler s;
     const int32_t *x, *y;
 
     (void)state;
-    TRY(ls_sampler_init(&s, t, (ls_range){ 0, VOCAB }, 4, VOCAB, 5, 0));
+    OK(ls_sampler_init(&s, t, (ls_range){ 0, VOCAB }, 4, VOCAB, 5, 0));
     for (uint64_t rank = 0; rank < 4; rank++) {
         ls_loader *l;
 
-        TRY(ls_loader_open(&s, &(ls_batches){ .batch = 2, .per_step = 2, .step = 16, .offset = 4 * rank }, &l));
+        OK(ls_loader_open(&s, &(ls_batches){ .batch = 2, .per_step = 2, .step = 16, .offset = 4 * rank }, &l));
         for (int k = 0; k < 8; k++) {
-            TRY(ls_loader_next(l, &x, &y));
+            OK(ls_loader_next(l, &x, &y));
             for (int row = 0; row < 2; row++) assert_int_equal(seen[x[row * 4] / 4]++, 0);
         }
         ls_loader_close(&l);
@@ -159,21 +159,21 @@ static void test_ranks_cover_the_step(void **state)
 
 static void test_loader_failures(void **state)
 {
-    ls_tokens *t = make(100);
+    ls_tokens *t = tokens_make(100);
     ls_sampler s;
     ls_loader *l = NULL;
     const int32_t *x, *y;
 
     (void)state;
-    TRY(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
+    OK(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
     REFUSED(LS_EINVAL, "batches of no samples", ls_loader_open(&s, &(ls_batches){ 0 }, &l));
     REFUSED(LS_EINVAL, "6 samples from 3 on do not fit a step of 8",
             ls_loader_open(&s, &(ls_batches){ .batch = 3, .per_step = 2, .step = 8, .offset = 3 }, &l));
     assert_null(l);
     ls_loader_close(&l);
-    TRY(ls_loader_open(&s, &(ls_batches){ .batch = 1, .depth = 16 }, &l));
+    OK(ls_loader_open(&s, &(ls_batches){ .batch = 1, .depth = 16 }, &l));
     for (int k = 0; k < 3; k++) {  /* the batches before the bad one come first */
-        TRY(ls_loader_next(l, &x, &y));
+        OK(ls_loader_next(l, &x, &y));
         assert_int_equal(x[0], 10 * k);
     }
     for (int k = 0; k < 2; k++) REFUSED(LS_EFORMAT, "text: token 35 at position 35", ls_loader_next(l, &x, &y));

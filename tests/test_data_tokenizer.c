@@ -35,7 +35,7 @@ static struct ids encode(const ls_tokenizer *t, const char *s, size_t bytes, ls_
 {
     struct ids ids = { 0 };
 
-    TRY(tokenizer_encode_ids(t, s, bytes, &o, chunk, &ids));
+    OK(tokenizer_encode_ids(t, s, bytes, &o, chunk, &ids));
     return ids;
 }
 
@@ -46,7 +46,7 @@ static void check_decodes(const ls_tokenizer *t, const struct ids *ids, const ch
     size_t n;
 
     if (t->nfc) return;
-    TRY(ls_tokenizer_decode(t, ids->at, ids->count, back, sizeof back, &n));
+    OK(ls_tokenizer_decode(t, ids->at, ids->count, back, sizeof back, &n));
     assert_int_equal(n, bytes);
     assert_memory_equal(back, s, n);
 }
@@ -112,7 +112,7 @@ static ls_tokenizer *open_named(const json_node *n)
     ls_tokenizer *t;
 
     snprintf(spec, sizeof spec, FOLDER "/%s", json_string(json_get(n, "file"), ""));
-    TRY(ls_tokenizer_open(spec, &t));
+    OK(ls_tokenizer_open(spec, &t));
     return t;
 }
 
@@ -145,7 +145,7 @@ static void test_chunks_and_threads_change_nothing(void **state)
     for (size_t i = 0; i < COUNT_OF(specs); i++) {
         ls_tokenizer *t;
 
-        TRY(ls_tokenizer_open(specs[i], &t));
+        OK(ls_tokenizer_open(specs[i], &t));
         struct ids whole = encode(t, text, bytes, (ls_encode_options){ .specials = 1 }, WHOLE);
         for (int threads = 0; threads < 2; threads++) {
             for (size_t chunk = 1; chunk < 5000; chunk = chunk * 3 + 1) {
@@ -171,21 +171,21 @@ static void test_bytes(void **state)
     ls_tokens *tokens;
 
     (void)state;
-    TRY(ls_tokenizer_open("bytes", &t));
+    OK(ls_tokenizer_open("bytes", &t));
     assert_int_equal(ls_tokenizer_vocab(t), 257);
     assert_int_equal(ls_tokenizer_end(t), 256);
     assert_int_equal(ls_tokenizer_begin(t), -1);
-    TRY(ls_tokenizer_encode(t, s, strlen(s), NULL, &tokens));
+    OK(ls_tokenizer_encode(t, s, strlen(s), NULL, &tokens));
     assert_int_equal(ls_tokens_count(tokens), strlen(s));
-    TRY(ls_tokens_read(tokens, 0, strlen(s), 257, ids));
+    OK(ls_tokens_read(tokens, 0, strlen(s), 257, ids));
     for (size_t i = 0; i < strlen(s); i++) assert_int_equal(ids[i], (unsigned char)s[i]);
     ls_tokens_close(&tokens);
-    TRY(ls_tokenizer_encode(t, s, strlen(s), &(ls_encode_options){ .specials = 1, .end = 1 }, &tokens));
+    OK(ls_tokenizer_encode(t, s, strlen(s), &(ls_encode_options){ .specials = 1, .end = 1 }, &tokens));
     assert_int_equal(ls_tokens_count(tokens), 5);
-    TRY(ls_tokens_read(tokens, 0, 5, 257, ids));
+    OK(ls_tokens_read(tokens, 0, 5, 257, ids));
     assert_memory_equal(ids, ((int32_t[]){ 'A', 0xc3, 0xa9, 256, 256 }), 20);
     ls_tokens_close(&tokens);
-    TRY(ls_tokenizer_encode(t, "", 0, NULL, &tokens));
+    OK(ls_tokenizer_encode(t, "", 0, NULL, &tokens));
     assert_int_equal(ls_tokens_count(tokens), 0);
     ls_tokens_close(&tokens);
     REFUSED(LS_EFORMAT, "byte 0xff at offset 2, line 1", ls_tokenizer_encode(t, "ab\xff", 3, NULL, &tokens));
@@ -202,8 +202,8 @@ static void test_asking(void **state)
     int32_t ids[] = { 256, 'h', 'i' };
 
     (void)state;
-    TRY(ls_tokenizer_open("bytes", &t));
-    TRY(ls_tokenizer_decode(t, ids, 3, small, sizeof small, &bytes));
+    OK(ls_tokenizer_open("bytes", &t));
+    OK(ls_tokenizer_decode(t, ids, 3, small, sizeof small, &bytes));
     assert_int_equal(bytes, 15);
     assert_memory_equal(small, "<|e", 3);
     ids[1] = 257;
@@ -216,11 +216,11 @@ static void test_asking(void **state)
     assert_int_equal(ls_tokenizer_find(t, "zz", 2), -1);
     ls_tokenizer_close(&t);
 
-    TRY(ls_tokenizer_open(FOLDER "/llama3.json", &t));
+    OK(ls_tokenizer_open(FOLDER "/llama3.json", &t));
     assert_int_equal(ls_tokenizer_begin(t), 0);
     assert_int_equal(ls_tokenizer_end(t), 0);
     ls_tokenizer_close(&t);
-    TRY(ls_tokenizer_open(FOLDER "/mixed.tiktoken:cl100k", &t));
+    OK(ls_tokenizer_open(FOLDER "/mixed.tiktoken:cl100k", &t));
     assert_int_equal(ls_tokenizer_vocab(t), 100277);
     assert_int_equal(ls_tokenizer_end(t), 100257);
     assert_null(ls_tokenizer_token(t, 100256, &bytes));
@@ -238,10 +238,10 @@ static void test_save_and_open(void **state)
         ls_tokenizer *a, *b;
         const char *folder = scratch(i == 0 ? "a" : i == 1 ? "b" : "c");
 
-        TRY(file_make_folders(folder));
-        TRY(ls_tokenizer_open(specs[i], &a));
-        TRY(ls_tokenizer_save(a, folder));
-        TRY(ls_tokenizer_open(folder, &b));
+        OK(file_make_folders(folder));
+        OK(ls_tokenizer_open(specs[i], &a));
+        OK(ls_tokenizer_save(a, folder));
+        OK(ls_tokenizer_open(folder, &b));
         struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, WHOLE);
         struct ids y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
         assert_int_equal(x.count, y.count);
@@ -267,7 +267,7 @@ static void test_not_there(void **state)
     REFUSED(LS_EIO, "no tokenizer.json and no PATTERN.tiktoken", ls_tokenizer_open(TEST_DIR, &t));
 }
 
-static ls_status train(const char *s, int32_t vocab, const char *pattern, ls_tokenizer **t)
+static ls_status tokenizer_train(const char *s, int32_t vocab, const char *pattern, ls_tokenizer **t)
 {
     return ls_tokenizer_train(s, strlen(s), &(ls_bpe_options){ vocab, pattern }, t);
 }
@@ -281,7 +281,7 @@ static void test_train_by_hand(void **state)
     size_t bytes;
 
     (void)state;
-    TRY(train("low lower lowest", 262, "gpt2", &t));
+    OK(tokenizer_train("low lower lowest", 262, "gpt2", &t));
     assert_int_equal(ls_tokenizer_vocab(t), 262);
     assert_int_equal(ls_tokenizer_end(t), 261);
     for (int i = 0; i < 5; i++) {
@@ -291,13 +291,13 @@ static void test_train_by_hand(void **state)
     }
     assert_int_equal(*ls_tokenizer_token(t, 0, &bytes), '!');
     ls_tokenizer_close(&t);
-    TRY(train("ab", 9000, "cl100k", &t));  /* one pair, then none */
+    OK(tokenizer_train("ab", 9000, "cl100k", &t));  /* one pair, then none */
     assert_int_equal(ls_tokenizer_vocab(t), 258);
     ls_tokenizer_close(&t);
-    REFUSED(LS_EINVAL, "is empty", train("", 300, "gpt2", &t));
-    REFUSED(LS_EINVAL, "a vocabulary of 256", train("ab", 256, "gpt2", &t));
-    REFUSED(LS_EINVAL, "pattern 'x'", train("ab", 300, "x", &t));
-    REFUSED(LS_EFORMAT, "text: not UTF-8: byte 0xfe at offset 3, line 2", train("ab\n\xfe", 300, "gpt2", &t));
+    REFUSED(LS_EINVAL, "is empty", tokenizer_train("", 300, "gpt2", &t));
+    REFUSED(LS_EINVAL, "a vocabulary of 256", tokenizer_train("ab", 256, "gpt2", &t));
+    REFUSED(LS_EINVAL, "pattern 'x'", tokenizer_train("ab", 300, "x", &t));
+    REFUSED(LS_EFORMAT, "text: not UTF-8: byte 0xfe at offset 3, line 2", tokenizer_train("ab\n\xfe", 300, "gpt2", &t));
 }
 
 /* The tokenizers package's ids of single bytes are ours: its trainer sorts the same alphabet. */
@@ -316,7 +316,7 @@ static void test_train_as_the_package(void **state)
         struct mixed_hash h;
         char got[17];
 
-        TRY(ls_tokenizer_train(text, bytes, &o, &t));
+        OK(ls_tokenizer_train(text, bytes, &o, &t));
         mixed_hash_start(&h);
         assert_int_equal(t->bpe.merges, json_int(json_get(n, "merges"), -1));
         for (uint32_t rank = 0; rank < t->bpe.merges; rank++) {
@@ -340,9 +340,9 @@ static void test_trained_saves(void **state)
 
     (void)state;
     for (uint64_t n = 100; n < 200; n++) bytes += mixed_line(json_get(expected, "fragments"), n, text + bytes);
-    TRY(ls_tokenizer_train(text, bytes, &(ls_bpe_options){ 700, "o200k" }, &a));
-    TRY(ls_tokenizer_save(a, scratch(".")));
-    TRY(ls_tokenizer_open(scratch("tokenizer.json"), &b));
+    OK(ls_tokenizer_train(text, bytes, &(ls_bpe_options){ 700, "o200k" }, &a));
+    OK(ls_tokenizer_save(a, scratch(".")));
+    OK(ls_tokenizer_open(scratch("tokenizer.json"), &b));
     struct ids x = encode(a, text, bytes, (ls_encode_options){ 0 }, 1000);
     struct ids y = encode(b, text, bytes, (ls_encode_options){ 0 }, WHOLE);
     assert_int_equal(x.count, y.count);
@@ -362,7 +362,7 @@ static void test_long_pieces(void **state)
     ls_tokenizer *t;
 
     (void)state;
-    TRY(ls_tokenizer_open(FOLDER "/gpt2.json", &t));
+    OK(ls_tokenizer_open(FOLDER "/gpt2.json", &t));
     for (size_t n = 1; n < 400; n += 1 + n / 7) {
         for (size_t i = 0; i < n; i++) text[i] = "aaabthe"[(i * i / 3 + i) % 7];
         struct ids got = encode(t, text, n, (ls_encode_options){ 0 }, WHOLE), slow = { 0 };
@@ -401,7 +401,7 @@ static void encoding_holds_little_beside_the_tokens(void **state)
     (void)state;
     assert_non_null(s);
     for (size_t i = 0; i < MOST; i++) s[i] = i % 7 == 6 ? ' ' : (char)('a' + i * 31 % 26);
-    TRY(ls_tokenizer_open("bytes", &t));
+    OK(ls_tokenizer_open("bytes", &t));
     for (int k = 0; k < 2; k++) {
         struct mem_stats before, after;
         ls_tokens *tokens;
@@ -409,7 +409,7 @@ static void encoding_holds_little_beside_the_tokens(void **state)
 
         mem_reset_peak();
         mem_read(&before);
-        TRY(ls_tokenizer_encode(t, s, bytes, NULL, &tokens));
+        OK(ls_tokenizer_encode(t, s, bytes, NULL, &tokens));
         mem_read(&after);
         assert_int_equal(ls_tokens_count(tokens), bytes);
         beyond[k] = after.total_peak - before.total_now - 2 * bytes - 2 * bytes / 8;

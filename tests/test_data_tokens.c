@@ -10,13 +10,13 @@
 #include "helper_checkpoint.h"
 
 /* Tokens first, first + step, ... modulo vocab. */
-static ls_tokens *make(size_t count, int32_t first, int32_t step, int32_t vocab)
+static ls_tokens *tokens_make(size_t count, int32_t first, int32_t step, int32_t vocab)
 {
     struct ids ids = { 0 };
     ls_tokens *t;
 
-    for (size_t i = 0; i < count; i++) TRY(ids_push(&ids, (int32_t)((first + (int64_t)i * step) % vocab)));
-    TRY(tokens_from_ids(&ids, vocab, &t));
+    for (size_t i = 0; i < count; i++) OK(ids_push(&ids, (int32_t)((first + (int64_t)i * step) % vocab)));
+    OK(tokens_from_ids(&ids, vocab, &t));
     mem_free(ids.at);
     return t;
 }
@@ -29,8 +29,8 @@ static void check_same(const ls_tokens *a, const ls_tokens *b, int32_t vocab)
     for (size_t at = 0; at < ls_tokens_count(a); at += 64) {
         size_t n = MIN((size_t)64, ls_tokens_count(a) - at);
 
-        TRY(ls_tokens_read(a, at, n, vocab, x));
-        TRY(ls_tokens_read(b, at, n, vocab, y));
+        OK(ls_tokens_read(a, at, n, vocab, x));
+        OK(ls_tokens_read(b, at, n, vocab, y));
         assert_memory_equal(x, y, n * sizeof *x);
     }
 }
@@ -40,7 +40,7 @@ static void check_file(const char *path, const void *wanted, size_t bytes)
     char *got;
     size_t n;
 
-    TRY(file_read(path, &got, &n));
+    OK(file_read(path, &got, &n));
     assert_int_equal(n, bytes);
     assert_memory_equal(got, wanted, bytes);
     mem_free(got);
@@ -58,12 +58,12 @@ static void test_write_and_read(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (size_t count = 0; count < 9000; count = count * 5 + 1) {
-            ls_tokens *t = make(count, 7, 4099, cases[i].vocab), *back, *named;
+            ls_tokens *t = tokens_make(count, 7, 4099, cases[i].vocab), *back, *named;
 
-            if (count > 100) TRY(ls_tokens_mark(t, 7));
-            TRY(ls_tokens_save(t, scratch(cases[i].file), cases[i].format, cases[i].vocab));
-            TRY(ls_tokens_open(scratch(cases[i].file), NULL, &back));
-            TRY(ls_tokens_open(scratch(cases[i].file), cases[i].format, &named));
+            if (count > 100) OK(ls_tokens_mark(t, 7));
+            OK(ls_tokens_save(t, scratch(cases[i].file), cases[i].format, cases[i].vocab));
+            OK(ls_tokens_open(scratch(cases[i].file), NULL, &back));
+            OK(ls_tokens_open(scratch(cases[i].file), cases[i].format, &named));
             assert_string_equal(ls_tokens_format(back), cases[i].format);
             assert_string_equal(ls_tokens_type(back), cases[i].type);
             check_same(t, back, cases[i].vocab);
@@ -97,17 +97,17 @@ static void test_bytes_of_files(void **state)
     ls_tokens *t;
 
     (void)state;
-    for (int i = 0; i < 4; i++) TRY(ids_push(&ids, ((int[]){ 5, 257, 9, 5 })[i]));
-    TRY(tokens_from_ids(&ids, 300, &t));
+    for (int i = 0; i < 4; i++) OK(ids_push(&ids, ((int[]){ 5, 257, 9, 5 })[i]));
+    OK(tokens_from_ids(&ids, 300, &t));
     mem_free(ids.at);
-    TRY(ls_tokens_save(t, scratch("n.bin"), "nanogpt", 300));
+    OK(ls_tokens_save(t, scratch("n.bin"), "nanogpt", 300));
     check_file(scratch("n.bin"), four, sizeof four);
     memcpy(header, (int32_t[]){ 20240520, 1, 4 }, 12);
     memcpy(header + 1024, four, 8);
-    TRY(ls_tokens_save(t, scratch("l.bin"), "llmc", 300));
+    OK(ls_tokens_save(t, scratch("l.bin"), "llmc", 300));
     check_file(scratch("l.bin"), header, sizeof header);
-    TRY(ls_tokens_mark(t, 9));
-    TRY(ls_tokens_save(t, scratch("m.bin"), "megatron", 300));
+    OK(ls_tokens_mark(t, 9));
+    OK(ls_tokens_save(t, scratch("m.bin"), "megatron", 300));
     check_file(scratch("m.bin"), four, sizeof four);
     check_file(scratch("m.idx"), index_of_two, sizeof index_of_two);
     ls_tokens_close(&t);
@@ -115,7 +115,7 @@ static void test_bytes_of_files(void **state)
 
 static void test_vocabulary(void **state)
 {
-    ls_tokens *t = make(100, 0, 1, 1000), *back;
+    ls_tokens *t = tokens_make(100, 0, 1, 1000), *back;
     int32_t ids[100];
 
     (void)state;
@@ -128,9 +128,9 @@ static void test_vocabulary(void **state)
             ls_tokens_save(t, scratch("a.bin"), "nanogpt", 50));
     assert_false(file_exists(scratch("a.bin")) || file_exists(scratch("a.bin.tmp")));
     REFUSED(LS_EFORMAT, "token 99 at position 99", ls_tokens_check(t, 99));
-    TRY(ls_tokens_check(t, 100));
-    TRY(ls_tokens_save(t, scratch("a.bin"), "nanogpt", 100));
-    TRY(ls_tokens_open(scratch("a.bin"), NULL, &back));
+    OK(ls_tokens_check(t, 100));
+    OK(ls_tokens_save(t, scratch("a.bin"), "nanogpt", 100));
+    OK(ls_tokens_open(scratch("a.bin"), NULL, &back));
     REFUSED(LS_EFORMAT, "a.bin: token 10 at position 10 is not in the vocabulary of 10",
             ls_tokens_read(back, 5, 20, 10, ids));
     REFUSED(LS_EINVAL, "tokens 90 .. 101 asked for, 100 there", ls_tokens_read(back, 90, 11, 100, ids));
@@ -147,27 +147,27 @@ static void test_flat_refused(void **state)
     ls_tokens *t;
 
     (void)state;
-    TRY(file_write(scratch("odd.bin"), "abc", 3));
+    OK(file_write(scratch("odd.bin"), "abc", 3));
     REFUSED(LS_EFORMAT, "odd.bin: 3 bytes: an odd number", ls_tokens_open(scratch("odd.bin"), NULL, &t));
     REFUSED(LS_EFORMAT, "odd.bin: 3 bytes, shorter than llm.c's header",
             ls_tokens_open(scratch("odd.bin"), "llmc", &t));
-    TRY(file_write(scratch("notes.txt"), "abcd", 4));
+    OK(file_write(scratch("notes.txt"), "abcd", 4));
     REFUSED(LS_EFORMAT, "notes.txt: not a token file", ls_tokens_open(scratch("notes.txt"), NULL, &t));
     REFUSED(LS_EIO, "none.bin", ls_tokens_open(scratch("none.bin"), NULL, &t));
 
     header[2] = 5;
-    TRY(file_write(scratch("l.bin"), header, sizeof header));
+    OK(file_write(scratch("l.bin"), header, sizeof header));
     REFUSED(LS_EFORMAT, "1032 bytes, but the header says 5 tokens of 2 bytes",
             ls_tokens_open(scratch("l.bin"), NULL, &t));
     header[2] = -1;
-    TRY(file_write(scratch("l.bin"), header, sizeof header));
+    OK(file_write(scratch("l.bin"), header, sizeof header));
     REFUSED(LS_EFORMAT, "says -1 tokens", ls_tokens_open(scratch("l.bin"), NULL, &t));
     header[1] = 2;
-    TRY(file_write(scratch("l.bin"), header, sizeof header));
+    OK(file_write(scratch("l.bin"), header, sizeof header));
     REFUSED(LS_EFORMAT, "version 2, expected 1", ls_tokens_open(scratch("l.bin"), NULL, &t));
     REFUSED(LS_EFORMAT, "magic 20240520, expected 20240801", ls_tokens_open(scratch("l.bin"), "llmc-llama3", &t));
     header[0] = 20240326;
-    TRY(file_write(scratch("l.bin"), header, sizeof header));
+    OK(file_write(scratch("l.bin"), header, sizeof header));
     REFUSED(LS_EFORMAT, "llm.c's GPT-2 weights, not tokens", ls_tokens_open(scratch("l.bin"), NULL, &t));
 }
 
@@ -201,19 +201,19 @@ static void test_megatron_refused(void **state)
     ls_tokens *t;
 
     (void)state;
-    TRY(file_write(scratch("m.bin"), "\5\0\1\1\11\0\5", 8));
+    OK(file_write(scratch("m.bin"), "\5\0\1\1\11\0\5", 8));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         memcpy(idx, index_of_two, sizeof idx);
         idx[cases[i].at] = cases[i].byte;
-        TRY(file_write(scratch("m.idx"), idx, sizeof idx));
+        OK(file_write(scratch("m.idx"), idx, sizeof idx));
         REFUSED(LS_EFORMAT, cases[i].message, ls_tokens_open(scratch("m.bin"), NULL, &t));
     }
     for (size_t bytes = 0; bytes < sizeof idx; bytes++) {
-        TRY(file_write(scratch("m.idx"), index_of_two, bytes));
+        OK(file_write(scratch("m.idx"), index_of_two, bytes));
         REFUSED(LS_EFORMAT, "index: ", ls_tokens_open(scratch("m"), NULL, &t));
     }
-    TRY(file_write(scratch("m.idx"), index_of_two, sizeof idx));
-    TRY(ls_tokens_open(scratch("m.idx"), NULL, &t));
+    OK(file_write(scratch("m.idx"), index_of_two, sizeof idx));
+    OK(ls_tokens_open(scratch("m.idx"), NULL, &t));
     assert_int_equal(ls_tokens_documents(t), 2);
     assert_int_equal(ls_tokens_document(t, 1).begin, 3);
     REFUSED(LS_EINVAL, "its 2 documents are known already", ls_tokens_mark(t, 0));
@@ -243,8 +243,8 @@ static void test_types(void **state)
         idx[54] = 1;
         for (size_t k = 0; k < 3; k++) bin[k * types[i].bytes] = (unsigned char)(k + 100);
         struct file_map b = { bin, 3 * types[i].bytes }, x = { idx, sizeof idx };
-        TRY(tokens_from_memory(&token_format_megatron, b, x, "m", &t));
-        TRY(ls_tokens_read(t, 0, 3, 103, ids));
+        OK(tokens_from_memory(&token_format_megatron, b, x, "m", &t));
+        OK(ls_tokens_read(t, 0, 3, 103, ids));
         assert_memory_equal(ids, ((int32_t[]){ 100, 101, 102 }), 12);
         bin[3 * types[i].bytes - 1] = 0xff;
         ls_status st = ls_tokens_read(t, 0, 3, INT32_MAX, ids);
@@ -255,12 +255,12 @@ static void test_types(void **state)
 
 static void test_documents(void **state)
 {
-    ls_tokens *t = make(20, 0, 1, 8);  /* 0..7 0..7 0..3 */
+    ls_tokens *t = tokens_make(20, 0, 1, 8);  /* 0..7 0..7 0..3 */
 
     (void)state;
     assert_int_equal(ls_tokens_documents(t), 1);
     assert_int_equal(ls_tokens_document(t, 0).end, 20);
-    TRY(ls_tokens_mark(t, 3));
+    OK(ls_tokens_mark(t, 3));
     assert_int_equal(ls_tokens_documents(t), 3);
     assert_int_equal(ls_tokens_document(t, 0).end, 4);
     assert_int_equal(ls_tokens_document(t, 1).begin, 4);
@@ -273,7 +273,7 @@ static void check_split(ls_tokens *t, double fraction, size_t seq_len, size_t cu
 {
     ls_range train, validation;
 
-    TRY(ls_tokens_split(t, fraction, seq_len, &train, &validation));
+    OK(ls_tokens_split(t, fraction, seq_len, &train, &validation));
     assert_int_equal(train.begin, 0);
     assert_int_equal(train.end, cut);
     assert_int_equal(validation.begin, cut);
@@ -282,7 +282,7 @@ static void check_split(ls_tokens *t, double fraction, size_t seq_len, size_t cu
 
 static void test_split(void **state)
 {
-    ls_tokens *t = make(1000, 0, 1, 400), *empty = make(0, 0, 1, 2);  /* 399 at 399 and 799 */
+    ls_tokens *t = tokens_make(1000, 0, 1, 400), *empty = tokens_make(0, 0, 1, 2);  /* 399 at 399 and 799 */
     ls_range a, b;
 
     (void)state;
@@ -291,7 +291,7 @@ static void test_split(void **state)
     check_split(t, 0.05, 48, 912);           /* a multiple of 48 */
     check_split(t, 0.001, 64, 896);          /* at least one sample: from 935 down */
     check_split(t, 0.5, 400, 500);           /* a border at 400 would leave no sample before it: the very place */
-    TRY(ls_tokens_mark(t, 399));
+    OK(ls_tokens_mark(t, 399));
     check_split(t, 0.25, 10, 800);           /* the document border at 800 is near 750 */
     check_split(t, 0.05, 10, 950);           /* but not near 950 */
     REFUSED(LS_EINVAL, "1000 tokens, shorter than one sample of 1000 + 1", ls_tokens_split(t, 0.1, 1000, &a, &b));
@@ -308,15 +308,15 @@ static void test_split(void **state)
 /* A disk that is full at the Nth write: refused, nothing half-written, and the old file stays. */
 static void test_full_disk(void **state)
 {
-    ls_tokens *old = make(10, 0, 1, 100), *t = make(300000, 0, 1, 70000), *back;
+    ls_tokens *old = tokens_make(10, 0, 1, 100), *t = tokens_make(300000, 0, 1, 70000), *back;
 
     (void)state;
-    TRY(ls_tokens_save(old, scratch("a.bin"), "megatron", 100));
+    OK(ls_tokens_save(old, scratch("a.bin"), "megatron", 100));
     for (int n = 1; n < 4; n++) {
         file_fail_at(n);
         REFUSED(LS_EIO, "No space left", ls_tokens_save(t, scratch("a.bin"), "megatron", 70000));
         file_fail_at(0);
-        TRY(ls_tokens_open(scratch("a.bin"), NULL, &back));
+        OK(ls_tokens_open(scratch("a.bin"), NULL, &back));
         check_same(old, back, 100);
         ls_tokens_close(&back);
     }

@@ -22,7 +22,7 @@ static struct calls *ring[RANKS];
 
 static char *ring_path(int rank) { return file_path("%s/calls/rank_%04d", folder, rank); }
 
-static int set_up(void **state)
+static int doctor_set_up(void **state)
 {
     (void)state;
     strcpy(folder + strlen(folder) - 6, "XXXXXX");
@@ -38,7 +38,7 @@ static int set_up(void **state)
     return st;
 }
 
-static int tear_down(void **state)
+static int doctor_tear_down(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) calls_close(&ring[i]);
@@ -313,8 +313,8 @@ static void the_cause_comes_before_what_follows(void **state)
     assert_int_equal(d.n, 2);
     doctor_close(&d);
 
-    tear_down(NULL);
-    assert_int_equal(set_up(NULL), 0);
+    doctor_tear_down(NULL);
+    assert_int_equal(doctor_set_up(NULL), 0);
     for (int i = 2; i < RANKS; i++) call_of(i, SHARD, LS_COLLECTIVE_ALL_GATHER, 1, 8, CALL_DONE);
     reduce(0, 1, CALL_RUNNING);
     reduce(1, 1, CALL_RUNNING);
@@ -438,7 +438,7 @@ static void another_folder_is_refused(void **state)
     assert_non_null(strstr(ls_errmsg(), "/proc: no calls/rank_NNNN in it"));
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, doctor_set_up, doctor_tear_down)
 
 int main(void)
 {

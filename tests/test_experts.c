@@ -12,15 +12,10 @@
 #include <string.h>
 #include "base/json.h"
 #include "checkpoint/model_json.h"
+#include "helper_check.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "program/program.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 /* ---- models ---- */
 
@@ -28,7 +23,7 @@ static ls_model small_model(void)
 {
     ls_model m;
 
-    TRY(ls_model_preset("mixtral-tiny", &m));
+    OK(ls_model_preset("mixtral-tiny", &m));
     m.width = 16;
     m.head_size = 4;
     m.vocab = 31;
@@ -46,15 +41,15 @@ static void open_net(struct net *n, const ls_model *m, ls_dtype type, size_t b, 
     ls_value tokens, targets, denominator;
 
     *n = (struct net){ .o = LS_OPTIMIZER_DEFAULTS, .m = *m, .b = b, .t = t };
-    TRY(ls_store_new(&so, &n->s));
-    TRY(ls_program_new(n->s, &n->p));
+    OK(ls_store_new(&so, &n->s));
+    OK(ls_program_new(n->s, &n->p));
     tokens = ls_input(n->p, "tokens", LS_I32, 2, (size_t[]){ b, t });
     targets = ls_input(n->p, "targets", LS_I32, 2, (size_t[]){ b, t });
     denominator = ls_input(n->p, "denominator", LS_F32, 1, (size_t[]){ 1 });
     ls_input(n->p, "samples", LS_F32, 1, (size_t[]){ 2 });
     ls_backward(n->p, ls_output(n->p, "loss", ls_model_loss(n->p, m, tokens, targets, denominator, LS_NONE)));
-    TRY(ls_optimizer_append(n->p, &n->o));
-    TRY(ls_program_compile(n->p, co));
+    OK(ls_optimizer_append(n->p, &n->o));
+    OK(ls_program_compile(n->p, co));
 }
 
 static void close_net(struct net *n)
@@ -77,16 +72,16 @@ static double micro_batch(struct net *n, size_t first, size_t real, size_t all)
         targets[i] = i < real * n->t ? (int32_t)((at * at + 3) % n->m.vocab) : -1;
         tokens[i] = i < real * n->t ? (int32_t)((at * 7 + at * at / 5) % n->m.vocab) : (int32_t)(i % 3);
     }
-    TRY(ls_program_write(n->p, "tokens", tokens, LS_I32, n->b * n->t));
-    TRY(ls_program_write(n->p, "targets", targets, LS_I32, n->b * n->t));
-    TRY(ls_program_write(n->p, "samples", samples, LS_F32, 2));
-    TRY(ls_program_write(n->p, "denominator", &denominator, LS_F32, 1));
-    TRY(ls_program_run(n->p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_program_write(n->p, "tokens", tokens, LS_I32, n->b * n->t));
+    OK(ls_program_write(n->p, "targets", targets, LS_I32, n->b * n->t));
+    OK(ls_program_write(n->p, "samples", samples, LS_F32, 2));
+    OK(ls_program_write(n->p, "denominator", &denominator, LS_F32, 1));
+    OK(ls_program_run(n->p, LS_FORWARD | LS_BACKWARD));
     for (size_t i = 0; i < n->m.layers && (n->m.aux_coef > 0 || n->m.z_coef > 0); i++) {
         char name[64];
 
         snprintf(name, sizeof name, "model.layers.%zu.router_loss", i);
-        TRY(ls_program_read(n->p, name, &part, LS_F64, 1));
+        OK(ls_program_read(n->p, name, &part, LS_F64, 1));
         sum += part;
     }
     return sum;
@@ -98,7 +93,7 @@ static void load_of(const struct net *n, size_t layer, double *load)
     char name[64];
 
     snprintf(name, sizeof name, "model.layers.%zu.expert_load", layer);
-    TRY(ls_program_read(n->p, name, load, LS_F64, n->m.experts));
+    OK(ls_program_read(n->p, name, load, LS_F64, n->m.experts));
 }
 
 static double grad_distance(const ls_store *a, const ls_store *b)
@@ -206,8 +201,8 @@ static void spreads(const ls_model *m, double *first, double *last)
         *last = spread_of(load, m->experts);
         if (t == 1)
             *first = *last;
-        TRY(ls_optimizer_set(n.p, &n.o, 3e-3, t));
-        TRY(ls_program_run(n.p, LS_OPTIMIZER_STEP));
+        OK(ls_optimizer_set(n.p, &n.o, 3e-3, t));
+        OK(ls_program_run(n.p, LS_OPTIMIZER_STEP));
     }
     close_net(&n);
 }
@@ -251,10 +246,10 @@ static void test_bias(void **state)
             sum[e] += load[e];
     }
     mean = (sum[0] + sum[1] + sum[2] + sum[3]) / 4;
-    TRY(ls_optimizer_set(n.p, &n.o, 1e-3, 1));
-    TRY(ls_optimizer_set(without.p, &without.o, 1e-3, 1));
-    TRY(ls_program_run(n.p, LS_OPTIMIZER_STEP));
-    TRY(ls_program_run(without.p, LS_OPTIMIZER_STEP));
+    OK(ls_optimizer_set(n.p, &n.o, 1e-3, 1));
+    OK(ls_optimizer_set(without.p, &without.o, 1e-3, 1));
+    OK(ls_program_run(n.p, LS_OPTIMIZER_STEP));
+    OK(ls_program_run(without.p, LS_OPTIMIZER_STEP));
     assert_true(ls_optimizer_norm(n.p) == ls_optimizer_norm(without.p));
     at = ls_store_find(n.s, "model.layers.1.mlp.gate.bias");
     assert_true(at >= 0 && ls_store_find(without.s, "model.layers.1.mlp.gate.bias") < 0);
@@ -312,12 +307,12 @@ static void test_half_types(void **state)
     open_net(&half, &m, LS_BF16, 2, 9, NULL);
     micro_batch(&exact, 0, 2, 2);
     micro_batch(&half, 0, 2, 2);
-    TRY(ls_program_read(exact.p, "loss", &loss[0], LS_F64, 1));
-    TRY(ls_program_read(half.p, "loss", &loss[1], LS_F64, 1));
+    OK(ls_program_read(exact.p, "loss", &loss[0], LS_F64, 1));
+    OK(ls_program_read(half.p, "loss", &loss[1], LS_F64, 1));
     assert_true(fabs(loss[0] - loss[1]) < 0.02 * loss[0]);
     assert_true(grad_distance(exact.s, half.s) < 0.2);
-    TRY(ls_optimizer_set(half.p, &half.o, 1e-3, 1));
-    TRY(ls_program_run(half.p, LS_OPTIMIZER_STEP));
+    OK(ls_optimizer_set(half.p, &half.o, 1e-3, 1));
+    OK(ls_program_run(half.p, LS_OPTIMIZER_STEP));
     close_net(&exact);
     close_net(&half);
 }
@@ -340,15 +335,15 @@ static void test_model_json(void **state)
     json_begin_object(&j, NULL);
     model_json_put(&j, "model", &m);
     json_end_object(&j);
-    TRY(json_out_status(&j));
-    TRY(json_parse(j.text, j.bytes, "text", &root));
-    TRY(model_json_get(json_get(root, "model"), "text", &back));
+    OK(json_out_status(&j));
+    OK(json_parse(j.text, j.bytes, "text", &root));
+    OK(model_json_get(json_get(root, "model"), "text", &back));
     assert_memory_equal(&m, &back, sizeof m);
     json_close(&root);
     json_out_free(&j);
 }
 
-static void refused(ls_program *p, const char *says)
+static void routing_refused(ls_program *p, const char *says)
 {
     if (ls_program_status(p) != LS_EINVAL || !strstr(ls_errmsg(), says))
         fail_msg("'%s' lacks '%s'", ls_errmsg(), says);
@@ -369,8 +364,8 @@ static void test_refused(void **state)
         ls_value logits, bias, samples, x;
         ls_routing r;
 
-        TRY(ls_store_new(NULL, &s));
-        TRY(ls_program_new(s, &p));
+        OK(ls_store_new(NULL, &s));
+        OK(ls_program_new(s, &p));
         logits = ls_input(p, "logits", k == 0 ? LS_BF16 : LS_F32, k == 1 ? 2 : 3, k == 1 ? (size_t[]){ 2, 3 } : (size_t[]){ 2, 4, 5 });
         bias = ls_input(p, "bias", LS_F32, 1, (size_t[]){ k == 3 ? 4 : 5 });
         samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ k == 4 ? 1 : 2 });
@@ -380,7 +375,7 @@ static void test_refused(void **state)
         ls_grouped_linear(p, x, ls_input(p, "w", LS_F32, 3, (size_t[]){ 5, 6, k == 6 ? 3 : 4 }), r.counts);
         if (k == 7)
             ls_balance_bias(p, "b", 5, 0);
-        refused(p, says[k]);
+        routing_refused(p, says[k]);
         ls_program_release(&p);
         ls_store_release(&s);
     }

@@ -12,7 +12,7 @@
 enum { MOST = 32 };
 struct cases { struct partition_case at[MOST]; int n; };
 
-static struct partition_case *add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
+static struct partition_case *cases_add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
@@ -20,7 +20,7 @@ static struct partition_case *add(struct cases *c, const char *name, ls_model m,
     return &c->at[c->n++];
 }
 
-static void check_cases(ls_comm *comm, void *ctx)
+static void experts_check_cases(ls_comm *comm, void *ctx)
 {
     const struct cases *c = ctx;
 
@@ -43,18 +43,18 @@ static void test_expert_parallel(void **state)
         struct cases c = { .n = 0 };
         ls_model m = partition_experts(LS_MIXTRAL, 4, 2, 8, 0);
 
-        add(&c, "mixtral, 4 experts", m, shape, 0);
-        add(&c, "qwen3, 5 experts", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 0), shape, 0);
-        add(&c, "shared expert", partition_experts(LS_QWEN3_MOE, 6, 2, 5, 6), shape, 0);
+        cases_add(&c, "mixtral, 4 experts", m, shape, 0);
+        cases_add(&c, "qwen3, 5 experts", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 0), shape, 0);
+        cases_add(&c, "shared expert", partition_experts(LS_QWEN3_MOE, 6, 2, 5, 6), shape, 0);
         m.router = LS_ROUTER_SIGMOID;
-        add(&c, "sigmoid", m, shape, 0);
+        cases_add(&c, "sigmoid", m, shape, 0);
         m.capacity = 0.8;
-        add(&c, "capacity by position", m, shape, 0);
+        cases_add(&c, "capacity by position", m, shape, 0);
         m.drop = LS_DROP_PROBABILITY;
-        add(&c, "capacity by probability", m, shape, 0);
+        cases_add(&c, "capacity by probability", m, shape, 0);
         for (int mode = LS_RECOMPUTE_SELECTIVE; mode <= LS_RECOMPUTE_EVERY; mode++)
-            add(&c, "recomputed", m, shape, 0)->recompute = (ls_recompute)mode;
-        forked_run(ep, check_cases, &c);
+            cases_add(&c, "recomputed", m, shape, 0)->recompute = (ls_recompute)mode;
+        forked_run(ep, experts_check_cases, &c);
     }
 }
 
@@ -66,11 +66,11 @@ static void test_tensor_parallel(void **state)
         struct cases c = { .n = 0 };
 
         for (int sp = 0; sp < 2; sp++) {
-            add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shape, sp);
-            add(&c, "qwen3, shared expert", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp);
-            add(&c, "qwen3, recomputed", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp)->recompute = LS_RECOMPUTE_FULL;
+            cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shape, sp);
+            cases_add(&c, "qwen3, shared expert", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp);
+            cases_add(&c, "qwen3, recomputed", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp)->recompute = LS_RECOMPUTE_FULL;
         }
-        forked_run(tp, check_cases, &c);
+        forked_run(tp, experts_check_cases, &c);
     }
 }
 
@@ -89,11 +89,11 @@ static void test_together(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int sp = 0; sp < (shapes[i].tp > 1 ? 2 : 1); sp++) {
-            add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
-            add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
+            cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
+            cases_add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
                 shapes[i].cp * shapes[i].tp <= 2 ? LS_CONTEXT_ALL_TO_ALL : LS_CONTEXT_RING;
         }
-    forked_run(4, check_cases, &c);
+    forked_run(4, experts_check_cases, &c);
 }
 
 /* Losses and biases of routers are functions of each sequence, wherever its slices, the other samples and the experts are. */
@@ -110,7 +110,7 @@ static void test_router_losses(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
-            struct partition_case *p = add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
+            struct partition_case *p = cases_add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
 
             p->model.aux_coef = 0.5;
             p->model.z_coef = 0.1;
@@ -118,7 +118,7 @@ static void test_router_losses(void **state)
             p->model.router = k == 3 ? LS_ROUTER_SIGMOID : LS_ROUTER_SOFTMAX;
             p->recompute = k == 2 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
         }
-    forked_run(4, check_cases, &c);
+    forked_run(4, experts_check_cases, &c);
 }
 
 /* Tokens compete for room within their sequence, also where its slices are on several ranks, in either order. */
@@ -130,7 +130,7 @@ static void test_capacity_of_slices(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
-            struct partition_case *p = add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
+            struct partition_case *p = cases_add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
                                            partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], k / 2);
 
             p->model.capacity = 0.7;
@@ -140,7 +140,7 @@ static void test_capacity_of_slices(void **state)
             if (k / 2 && shapes[i].cp * shapes[i].tp <= 2)
                 p->options.context = LS_CONTEXT_ALL_TO_ALL;
         }
-    forked_run(4, check_cases, &c);
+    forked_run(4, experts_check_cases, &c);
 }
 
 /* A layer's forward sends rows twice, its backward twice; with all experts loaded alike a rank sends (n - 1) / n of its rows. */
@@ -169,7 +169,7 @@ static void test_counts(void **state)
     struct cases c = { .n = 0 };
 
     (void)state;
-    add(&c, "counts", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 2 }, 0);
+    cases_add(&c, "counts", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 2 }, 0);
     forked_run(2, check_counts, &c.at[0]);
 }
 
@@ -203,7 +203,7 @@ static void test_samples(void **state)
 }
 
 /* What can't be is said before anything starts. */
-static void check_refused(ls_comm *comm, void *ctx)
+static void one_expert_refused(ls_comm *comm, void *ctx)
 {
     struct partition_case c = *(const struct partition_case *)ctx;
     struct partitioned s;
@@ -228,8 +228,8 @@ static void test_refused(void **state)
     struct cases c = { .n = 0 };
 
     (void)state;
-    add(&c, "refused", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 0);
-    forked_run(2, check_refused, &c.at[0]);
+    cases_add(&c, "refused", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 0);
+    forked_run(2, one_expert_refused, &c.at[0]);
 }
 
 int main(void)

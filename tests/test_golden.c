@@ -13,15 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "helper_check.h"
 #include "helper_golden.h"
 #include "lockstep/optim.h"
 #include "tensor/kernel.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 enum { STEPS = 10 };
 
@@ -68,14 +63,14 @@ static void open_run(struct run *r, const char *model, const char *kind, ls_dtyp
     r->kind = kind;
     r->b = x->size[1];
     r->t = x->size[2];
-    TRY(ls_store_new(&so, &r->s));
-    TRY(ls_program_new(r->s, &r->p));
+    OK(ls_store_new(&so, &r->s));
+    OK(ls_program_new(r->s, &r->p));
     tokens = ls_input(r->p, "tokens", LS_I32, 2, (size_t[]){ r->b, r->t });
     targets = ls_input(r->p, "targets", LS_I32, 2, (size_t[]){ r->b, r->t });
     loss = ls_output(r->p, "loss", ls_model_loss(r->p, &r->g.model, tokens, targets, LS_NONE, LS_NONE));
     ls_backward(r->p, loss);
-    TRY(ls_optimizer_append(r->p, &adamw));
-    TRY(ls_program_compile(r->p, options));
+    OK(ls_optimizer_append(r->p, &adamw));
+    OK(ls_program_compile(r->p, options));
     golden_fill(&r->g, r->s);
 }
 
@@ -94,7 +89,7 @@ static void write_batch(ls_program *p, const char *input, const struct safetenso
     int32_t *batch = malloc(bytes);
 
     memcpy(batch, x->data + (size_t)n * bytes, bytes);
-    TRY(ls_program_write(p, input, batch, LS_I32, count));
+    OK(ls_program_write(p, input, batch, LS_I32, count));
     free(batch);
 }
 
@@ -105,8 +100,8 @@ static double step(struct run *r, int n)
     write_batch(r->p, "tokens", r->g.numbers, "batch.x", n);
     write_batch(r->p, "targets", r->g.numbers, "batch.y", n);
     ls_store_zero_grad(r->s);
-    TRY(ls_program_run(r->p, LS_FORWARD | LS_BACKWARD));
-    TRY(ls_program_read(r->p, "loss", &loss, LS_F64, 1));
+    OK(ls_program_run(r->p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_program_read(r->p, "loss", &loss, LS_F64, 1));
     return loss;
 }
 
@@ -133,7 +128,7 @@ static void check_tensor(const struct run *r, size_t i, const char *what, const 
     if (!want)
         fail_msg("no golden %s%s", prefix, w.hf);
     have = malloc(n * sizeof *have);
-    TRY(ls_tensor_read(mine, have, LS_F32, n));
+    OK(ls_tensor_read(mine, have, LS_F32, n));
     off = distance(have, want, n);
     norm = norm_of(want, n);
     if (is_key_bias(w.name))
@@ -166,7 +161,7 @@ static void check_router_losses(const struct run *r, int s, double most)
         double loss;
 
         snprintf(name, sizeof name, "model.layers.%zu.router_loss", i);
-        TRY(ls_program_read(r->p, name, &loss, LS_F64, 1));
+        OK(ls_program_read(r->p, name, &loss, LS_F64, 1));
         check_close(name, s, loss, want[(size_t)s * r->g.model.layers + i], most);
     }
     free(want);
@@ -191,8 +186,8 @@ static void ten_steps(int k)
         check_router_losses(&r, s, most);
         for (size_t i = 0; s == 0 && i < ls_store_count(r.s); i++)
             check_tensor(&r, i, "grad", ls_store_grad(r.s, i), most);
-        TRY(ls_optimizer_set(r.p, &adamw, 1e-3, (uint64_t)s + 1));
-        TRY(ls_program_run(r.p, LS_OPTIMIZER_STEP));
+        OK(ls_optimizer_set(r.p, &adamw, 1e-3, (uint64_t)s + 1));
+        OK(ls_program_run(r.p, LS_OPTIMIZER_STEP));
         check_close("norm", s, ls_optimizer_norm(r.p), norm[s], most);
     }
     for (size_t i = 0; cases[k].type == LS_F32 && i < ls_store_count(r.s); i++)
@@ -232,16 +227,16 @@ static void test_logits(void **state)
     b = safetensors_find(g.numbers, "batch.x")->size[1];
     t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_int_equal(n, b * t * g.model.vocab);
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ b, t });
     ls_output(p, "logits", ls_model_logits(p, &g.model, tokens));
-    TRY(ls_program_compile(p, NULL));
+    OK(ls_program_compile(p, NULL));
     golden_fill(&g, s);
     write_batch(p, "tokens", g.numbers, "batch.x", 0);
-    TRY(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_run(p, LS_FORWARD));
     have = malloc(n * sizeof *have);
-    TRY(ls_program_read(p, "logits", have, LS_F32, n));
+    OK(ls_program_read(p, "logits", have, LS_F32, n));
     for (size_t i = 0; i < n; i++)
         assert_true(fabsf(have[i] - want[i]) < 1e-4f);
     assert_true(distance(have, want, n) <= 1e-5 * norm_of(want, n));
@@ -258,14 +253,14 @@ static ls_program *decoder(ls_store *s, const ls_model *m, ls_cache *c, size_t t
     ls_program *p;
     ls_value in[5];
 
-    TRY(ls_program_new(s, &p));
+    OK(ls_program_new(s, &p));
     in[0] = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, t });
     in[1] = ls_input(p, "positions", LS_I32, 1, (size_t[]){ t });
     in[2] = ls_input(p, "position", LS_I32, 1, (size_t[]){ 1 });
     in[3] = ls_input(p, "length", LS_I32, 1, (size_t[]){ 1 });
     in[4] = ls_input(p, "last", LS_I32, 1, (size_t[]){ 1 });
     ls_output(p, "logits", ls_model_decode(p, m, c, in[0], in[1], in[2], in[3], in[4]));
-    TRY(ls_program_compile(p, NULL));
+    OK(ls_program_compile(p, NULL));
     return p;
 }
 
@@ -277,13 +272,13 @@ static void decode(ls_program *p, const int32_t *x, int32_t at, int32_t t, const
 
     for (int32_t i = 0; i < t; i++)
         positions[i] = at + i;
-    TRY(ls_program_write(p, "tokens", x + at, LS_I32, (size_t)t));
-    TRY(ls_program_write(p, "positions", positions, LS_I32, (size_t)t));
-    TRY(ls_program_write(p, "position", &at, LS_I32, 1));
-    TRY(ls_program_write(p, "length", &length, LS_I32, 1));
-    TRY(ls_program_write(p, "last", &last, LS_I32, 1));
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "logits", have, LS_F32, v));
+    OK(ls_program_write(p, "tokens", x + at, LS_I32, (size_t)t));
+    OK(ls_program_write(p, "positions", positions, LS_I32, (size_t)t));
+    OK(ls_program_write(p, "position", &at, LS_I32, 1));
+    OK(ls_program_write(p, "length", &length, LS_I32, 1));
+    OK(ls_program_write(p, "last", &last, LS_I32, 1));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "logits", have, LS_F32, v));
     if (!(distance(have, want, v) <= 1e-5 * norm_of(want, v)))
         fail_msg("decoding at %d: logits off by %g of their norm", (int)at, distance(have, want, v) / norm_of(want, v));
     free(have);
@@ -306,8 +301,8 @@ static void test_decode(void **state)
     t = safetensors_find(g.numbers, "batch.x")->size[2];
     assert_true(t <= 64);
     memcpy(x, safetensors_find(g.numbers, "batch.x")->data, t * sizeof *x);
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_cache_new(&g.model, LS_F32, 1, t, &c));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_cache_new(&g.model, LS_F32, 1, t, &c));
     prompt = decoder(s, &g.model, c, PROMPT);
     next = decoder(s, &g.model, c, 1);
     ls_cache_release(&c);
@@ -341,7 +336,7 @@ static void put_row(ls_tensor *t, const struct safetensors *f, const char *name,
     float *x = golden_numbers(f, name, &n);
 
     assert_true(n >= (size_t)(row + 1) * count);
-    TRY(ls_tensor_write(t, x + (size_t)row * count, LS_F32, count));
+    OK(ls_tensor_write(t, x + (size_t)row * count, LS_F32, count));
     free(x);
 }
 
@@ -353,7 +348,7 @@ static void check_row(const ls_tensor *t, const struct safetensors *f, const cha
 
     snprintf(full, sizeof full, "%s.%s", rule, name);
     x = golden_numbers(f, full, &n);
-    TRY(ls_tensor_read(t, have, LS_F32, count));
+    OK(ls_tensor_read(t, have, LS_F32, count));
     if (!(distance(have, x + (size_t)row * count, count) <= 1e-5 * norm_of(x + (size_t)row * count, count)))
         fail_msg("%s, step %d: off by %g of its norm", full, row + 1,
                  distance(have, x + (size_t)row * count, count) / norm_of(x + (size_t)row * count, count));
@@ -372,14 +367,14 @@ static void test_rule(void **state)
     size_t n;
     char name[32];
 
-    TRY(safetensors_open(TEST_DIR "/golden/optim/golden.safetensors", &f));
+    OK(safetensors_open(TEST_DIR "/golden/optim/golden.safetensors", &f));
     lr = golden_numbers(f, "lr", &n);
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     ls_param(p, "w", (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ 6, 5 });
     ls_param(p, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 5 });
-    TRY(ls_optimizer_append(p, &rules[k].o));
-    TRY(ls_program_compile(p, NULL));
+    OK(ls_optimizer_append(p, &rules[k].o));
+    OK(ls_program_compile(p, NULL));
     put_row(ls_store_value(s, 0), f, "param.w", 0);
     put_row(ls_store_value(s, 1), f, "param.b", 0);
     for (int step_ = 0; step_ < (int)n; step_++) {
@@ -387,8 +382,8 @@ static void test_rule(void **state)
             snprintf(name, sizeof name, "grad.%s", names[i]);
             put_row(ls_store_grad(s, i), f, name, step_);
         }
-        TRY(ls_optimizer_set(p, &rules[k].o, lr[step_], (uint64_t)step_ + 1));
-        TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
+        OK(ls_optimizer_set(p, &rules[k].o, lr[step_], (uint64_t)step_ + 1));
+        OK(ls_program_run(p, LS_OPTIMIZER_STEP));
         for (size_t i = 0; i < 2; i++)
             check_row(ls_store_value(s, i), f, rules[k].name, names[i], step_);
     }

@@ -45,8 +45,8 @@ static ls_store *model_store(const ls_model *m, ls_dtype type, int master)
     ls_store_options o = { "cpu", type, master, 0 };
     ls_store *s;
 
-    TRY(ls_store_new(&o, &s));
-    TRY(hf_declare(s, m));
+    OK(ls_store_new(&o, &s));
+    OK(hf_declare(s, m));
     return s;
 }
 
@@ -54,9 +54,9 @@ static ls_store *import(const char *folder, ls_dtype type, int master, ls_model 
 {
     ls_store *s;
 
-    TRY(ls_model_read_hf(folder, m));
+    OK(ls_model_read_hf(folder, m));
     s = model_store(m, type, master);
-    TRY(ls_hf_import(folder, m, s));
+    OK(ls_hf_import(folder, m, s));
     return s;
 }
 
@@ -67,12 +67,12 @@ static float *logits_of(const ls_model *m, ls_store *s, const int32_t *ids, size
     ls_program *p;
 
     assert_non_null(logits);
-    TRY(ls_program_new(s, &p));
+    OK(ls_program_new(s, &p));
     ls_output(p, "logits", ls_model_logits(p, m, ls_input(p, "ids", LS_I32, 2, (size_t[]){ b, t })));
-    TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_write(p, "ids", ids, LS_I32, b * t));
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "logits", logits, LS_F32, b * t * m->vocab));
+    OK(ls_program_compile(p, NULL));
+    OK(ls_program_write(p, "ids", ids, LS_I32, b * t));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "logits", logits, LS_F32, b * t * m->vocab));
     ls_program_release(&p);
     return logits;
 }
@@ -85,7 +85,7 @@ static void their_logits_come_out(void **state)
         ls_model m;
         ls_store *s = import(golden(models[i]), LS_F32, 0, &m);
 
-        TRY(safetensors_open(join(golden(models[i]), "golden.safetensors"), &f));
+        OK(safetensors_open(join(golden(models[i]), "golden.safetensors"), &f));
         const struct safetensor *ids = safetensors_find(f, "batch.x"), *want = safetensors_find(f, "logits");
         assert_non_null(ids);
         assert_non_null(want);
@@ -108,8 +108,8 @@ static void check_same_tensors(const char *a, const char *b)
 {
     struct safetensors *x, *y;
 
-    TRY(safetensors_open(a, &x));
-    TRY(safetensors_open(b, &y));
+    OK(safetensors_open(a, &x));
+    OK(safetensors_open(b, &y));
     assert_int_equal(safetensors_count(x), safetensors_count(y));
     for (size_t i = 0; i < safetensors_count(x); i++) {
         const struct safetensor *t = safetensors_at(x, i), *u = safetensors_find(y, t->name);
@@ -134,9 +134,9 @@ static void what_they_wrote_is_written_back(void **state)
         char out[512];
 
         snprintf(out, sizeof out, "%s/%s", scratch("hf"), models[i]);
-        TRY(ls_hf_export(out, &m, s, NULL));
+        OK(ls_hf_export(out, &m, s, NULL));
         check_same_tensors(join(out, "model.safetensors"), join(golden(models[i]), "model.safetensors"));
-        TRY(ls_model_read_hf(out, &again));
+        OK(ls_model_read_hf(out, &again));
         check_same_model(&m, &again);
         assert_true(file_exists(join(out, "generation_config.json")));
         assert_false(file_exists(join(out, "tokenizer.json")));
@@ -152,8 +152,8 @@ static bool same_values(const ls_store *a, const ls_store *b)
         size_t n = ls_tensor_count(ls_store_value(a, i));
         float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
 
-        TRY(ls_tensor_read(ls_store_value(a, i), x, LS_F32, n));
-        TRY(ls_tensor_read(ls_store_value(b, i), y, LS_F32, n));
+        OK(ls_tensor_read(ls_store_value(a, i), x, LS_F32, n));
+        OK(ls_tensor_read(ls_store_value(b, i), y, LS_F32, n));
         same = memcmp(x, y, n * sizeof *x) == 0;
         free(x);
         free(y);
@@ -178,7 +178,7 @@ static void sharded_folders(void **state)
 
         snprintf(name, sizeof name, "hf%zu", i);
         o.shard_bytes = limits[i];
-        TRY(ls_hf_export(scratch(name), &m, s, &o));
+        OK(ls_hf_export(scratch(name), &m, s, &o));
         back = import(scratch(name), LS_F32, 0, &again);
         assert_true(same_values(s, back));
         ls_store_release(&back);
@@ -186,15 +186,15 @@ static void sharded_folders(void **state)
             assert_false(file_exists(join(scratch(name), HF_INDEX_NAME)));
             continue;
         }
-        TRY(file_read(join(scratch(name), HF_INDEX_NAME), &text, &bytes));
-        TRY(hf_index_parse(text, bytes, "index", &x));
+        OK(file_read(join(scratch(name), HF_INDEX_NAME), &text, &bytes));
+        OK(hf_index_parse(text, bytes, "index", &x));
         assert_true(x.nfiles > 1);
         assert_int_equal(json_int(json_get(json_get(x.root, "metadata"), "total_size"), 0),
                          4 * ls_model_parameters(&m));
         for (size_t k = 0; k < x.nfiles; k++) {
             struct safetensors *f;
 
-            TRY(safetensors_open(join(scratch(name), x.file[k]), &f));
+            OK(safetensors_open(join(scratch(name), x.file[k]), &f));
             size_t last = safetensors_count(f) - 1, data = 0;
             for (size_t t = 0; t <= last; t++)
                 data += safetensors_at(f, t)->bytes;
@@ -215,9 +215,9 @@ static void types_of_export(void **state)
     ls_hf_options o = { LS_BF16, 0, NULL };
 
     (void)state;
-    TRY(ls_hf_export(scratch("exact"), &m, s, NULL));
+    OK(ls_hf_export(scratch("exact"), &m, s, NULL));
     check_same_tensors(scratch("exact/model.safetensors"), join(golden("llama"), "model.safetensors"));
-    TRY(ls_hf_export(scratch("bf16"), &m, s, &o));
+    OK(ls_hf_export(scratch("bf16"), &m, s, &o));
     back = import(scratch("bf16"), LS_F32, 0, &again);
     assert_true(same_values(rounded, back));
     ls_store_release(&back);
@@ -239,21 +239,21 @@ static void by_way_of_a_checkpoint(void **state)
     ls_store *s = import(golden("gpt2"), LS_F32, 0, &m);
 
     (void)state;
-    TRY(file_write(scratch("tokenizer.json"), tokenizer, strlen(tokenizer)));
+    OK(file_write(scratch("tokenizer.json"), tokenizer, strlen(tokenizer)));
     o.tokenizer = scratch("tokenizer.json");
-    TRY(ls_hf_export(scratch("one"), &m, s, &o));
-    TRY(ls_checkpoint_import(scratch("one"), scratch("ck"), LS_F32));
-    TRY(ls_checkpoint_verify(scratch("ck/step_00000000")));
-    TRY(ls_checkpoint_inspect(scratch("ck/step_00000000"), &info));
+    OK(ls_hf_export(scratch("one"), &m, s, &o));
+    OK(ls_checkpoint_import(scratch("one"), scratch("ck"), LS_F32));
+    OK(ls_checkpoint_verify(scratch("ck/step_00000000")));
+    OK(ls_checkpoint_inspect(scratch("ck/step_00000000"), &info));
     check_same_model(&info->model, &m);
     assert_int_equal(info->parameters, ls_model_parameters(&m));
     ls_checkpoint_info_release(&info);
-    TRY(ls_checkpoint_export(scratch("ck/step_00000000"), scratch("two"), NULL));
+    OK(ls_checkpoint_export(scratch("ck/step_00000000"), scratch("two"), NULL));
     check_same_tensors(scratch("two/model.safetensors"), join(golden("gpt2"), "model.safetensors"));
-    TRY(json_read(scratch("two/generation_config.json"), &root));
+    OK(json_read(scratch("two/generation_config.json"), &root));
     assert_int_equal(json_int(json_get(root, "eos_token_id"), -1), 96);
     json_close(&root);
-    TRY(json_read(scratch("two/tokenizer_config.json"), &root));
+    OK(json_read(scratch("two/tokenizer_config.json"), &root));
     assert_string_equal(json_string(json_get(root, "eos_token"), ""), "<|endoftext|>");
     json_close(&root);
     assert_true(file_exists(scratch("two/tokenizer.json")));
@@ -268,12 +268,12 @@ static void checkpoints_of_runs(void **state)
     ls_train_state st = small_state(9);
 
     (void)state;
-    TRY(ls_checkpoint_save(scratch("ck"), s, &m, &st, NULL));
-    TRY(ls_checkpoint_export(scratch("ck/step_00000009"), scratch("hf"), NULL));
+    OK(ls_checkpoint_save(scratch("ck"), s, &m, &st, NULL));
+    OK(ls_checkpoint_export(scratch("ck/step_00000009"), scratch("hf"), NULL));
     check_same_tensors(scratch("hf/model.safetensors"), join(golden("llama_tied"), "model.safetensors"));
     back = import(scratch("hf"), LS_BF16, 1, &again);
     assert_true(small_same(s, back));
-    TRY(ls_checkpoint_save(scratch("other"), small, NULL, &st, NULL));
+    OK(ls_checkpoint_save(scratch("other"), small, NULL, &st, NULL));
     REFUSED(LS_EUNSUPPORTED, "of no model", ls_checkpoint_export(scratch("other/step_00000009"), scratch("x"), NULL));
     assert_false(file_exists(scratch("x")));
     ls_store_release(&back);
@@ -295,11 +295,11 @@ static void write_changed(const char *out, const char *(*change)(const char *), 
     char hash[HASH_ROOM], *text;
     static const unsigned char zeros[65536];
 
-    TRY(file_make_folders(out));
-    TRY(file_read(join(golden("gpt2"), "config.json"), &text, &bytes));
-    TRY(file_write(join(out, "config.json"), text, bytes));
+    OK(file_make_folders(out));
+    OK(file_read(join(golden("gpt2"), "config.json"), &text, &bytes));
+    OK(file_write(join(out, "config.json"), text, bytes));
     mem_free(text);
-    TRY(safetensors_open(join(golden("gpt2"), "model.safetensors"), &f));
+    OK(safetensors_open(join(golden("gpt2"), "model.safetensors"), &f));
     for (size_t i = 0; i < safetensors_count(f); i++) {
         const struct safetensor *t = kept[n] = safetensors_at(f, i);
 
@@ -309,12 +309,12 @@ static void write_changed(const char *out, const char *(*change)(const char *), 
     }
     if (more)
         spec[n] = *more;
-    TRY(safetensors_create(join(out, "model.safetensors"), n + (more != NULL), spec, &w));
+    OK(safetensors_create(join(out, "model.safetensors"), n + (more != NULL), spec, &w));
     for (size_t i = 0; i < n; i++)
-        TRY(safetensors_put(w, kept[i]->data, kept[i]->bytes));
+        OK(safetensors_put(w, kept[i]->data, kept[i]->bytes));
     if (more)
-        TRY(safetensors_put(w, zeros, safetensor_spec_bytes(more)));
-    TRY(safetensors_publish(&w, &size, hash));
+        OK(safetensors_put(w, zeros, safetensor_spec_bytes(more)));
+    OK(safetensors_publish(&w, &size, hash));
     safetensors_close(&f);
 }
 
@@ -362,13 +362,13 @@ static void folders_of_other_models_are_refused(void **state)
     ls_store *s;
 
     (void)state;
-    TRY(ls_model_read_hf(golden("gpt2"), &m));
+    OK(ls_model_read_hf(golden("gpt2"), &m));
     s = model_store(&m, LS_F32, 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         write_changed(scratch("x"), cases[i].change, cases[i].more.name ? &cases[i].more : NULL);
         REFUSED(cases[i].status, cases[i].message, ls_hf_import(scratch("x"), &m, s));
         assert_null(ls_store_value(s, 0));  /* nothing was written, or even allocated */
-        TRY(file_remove_tree(scratch("x")));
+        OK(file_remove_tree(scratch("x")));
     }
     REFUSED(LS_EIO, "model.safetensors", ls_hf_import(scratch("x"), &m, s));
     ls_store_release(&s);
@@ -406,18 +406,18 @@ static void indexes_are_checked(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         REFUSED(LS_EFORMAT, cases[i].message, hf_index_parse(cases[i].text, strlen(cases[i].text), "index", &x));
-    TRY(hf_index_parse(good, strlen(good), "index", &x));
+    OK(hf_index_parse(good, strlen(good), "index", &x));
     assert_int_equal(x.nfiles, 2);
     assert_string_equal(x.file[0], "x");
     assert_string_equal(x.file[1], "y");
     hf_index_free(&x);
     /* an index that says something else than its files */
-    TRY(ls_hf_export(scratch("hf"), &m, s, &o));
-    TRY(file_read(scratch("hf/" HF_INDEX_NAME), &text, &bytes));
+    OK(ls_hf_export(scratch("hf"), &m, s, &o));
+    OK(file_read(scratch("hf/" HF_INDEX_NAME), &text, &bytes));
     memcpy(strstr(text, "model-00002"), "model-00001", 11);
-    TRY(file_write(scratch("hf/" HF_INDEX_NAME), text, bytes));
+    OK(file_write(scratch("hf/" HF_INDEX_NAME), text, bytes));
     REFUSED(LS_EFORMAT, "the index says model-00001", ls_hf_import(scratch("hf"), &m, s));
-    TRY(file_remove_tree(scratch("hf/model-00001-of-00004.safetensors")));
+    OK(file_remove_tree(scratch("hf/model-00001-of-00004.safetensors")));
     REFUSED(LS_EIO, "model-00001-of-0000", ls_hf_import(scratch("hf"), &m, s));
     mem_free(text);
     ls_store_release(&s);
@@ -493,7 +493,7 @@ static void imports_without_memory(void **state)
     size_t before;
 
     (void)state;
-    TRY(ls_hf_export(scratch("hf"), &m, s, &o));
+    OK(ls_hf_export(scratch("hf"), &m, s, &o));
     before = held();
     for (int nth = 1;; nth++) {
         mem_fail_at(nth);
@@ -521,10 +521,10 @@ static void write_logits(const char *path, const ls_model *m, ls_store *s, const
     uint64_t bytes;
     char hash[HASH_ROOM];
 
-    TRY(safetensors_create(path, 2, spec, &w));
-    TRY(safetensors_put(w, logits, safetensor_spec_bytes(&spec[0])));
-    TRY(safetensors_put(w, ids->data, ids->bytes));
-    TRY(safetensors_publish(&w, &bytes, hash));
+    OK(safetensors_create(path, 2, spec, &w));
+    OK(safetensors_put(w, logits, safetensor_spec_bytes(&spec[0])));
+    OK(safetensors_put(w, ids->data, ids->bytes));
+    OK(safetensors_publish(&w, &bytes, hash));
     free(logits);
     mem_free(copy);
 }
@@ -540,10 +540,10 @@ static void round_trip(void **state)
     const struct safetensor *ids;
 
     (void)state;
-    TRY(safetensors_open(join(in, "logits.safetensors"), &f));
+    OK(safetensors_open(join(in, "logits.safetensors"), &f));
     ids = safetensors_find(f, "input_ids");
     assert_true(ids && ids->type == LS_I32 && ids->ndim == 2);
-    TRY(ls_hf_export(out, &m, s, NULL));
+    OK(ls_hf_export(out, &m, s, NULL));
     write_logits(join(out, "logits.safetensors"), &m, s, ids);
     safetensors_close(&f);
     ls_store_release(&s);

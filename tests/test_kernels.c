@@ -177,7 +177,7 @@ static void check_in_place(const struct kernel *k, struct kernel_case *c, const 
 
 struct walk { unsigned runs[MOST_ENTRIES]; };
 
-static void check_case(void *ctx, struct kernel_case *c)
+static void entries_check_case(void *ctx, struct kernel_case *c)
 {
     struct walk *w = ctx;
     struct pristine p;
@@ -215,7 +215,7 @@ static void test_every_entry(void **state)
     (void)state;
     threads_set(3);
     for (int op = 0; op < OPS; op++)
-        if (kernel_cases((enum op)op, check_case, &w) == 0)
+        if (kernel_cases((enum op)op, entries_check_case, &w) == 0)
             fail_msg("%s has no case", op_name((enum op)op));
     for (int i = 0; (k = kernel_at(i)); i++)
         if (k->isa <= isa_best() && w.runs[i] == 0)

@@ -15,7 +15,7 @@
 
 static struct view vector(double *data, size_t n) { return view_of(data, LS_F64, 1, &n); }
 
-static void run(enum op op, struct call *c)
+static void reference_run(enum op op, struct call *c)
 {
     c->op = op;
     kernel_run(kernel_reference(op), c, 0xff, op_name(op));
@@ -37,7 +37,7 @@ static void check_updates(enum op op, struct optimizer_attr a, int moments, cons
         c.out[0] = vector(p, 3);
         c.out[1] = vector(m, 3);
         c.out[2] = vector(v, 3);
-        run(op, &c);
+        reference_run(op, &c);
     }
     for (int i = 0; i < 3; i++)
         CHECK_NEAR(p[i], want[i], 1e-6);
@@ -76,10 +76,10 @@ static void test_lamb_by_hand(void **state)
     c.out[0] = d.in[0] = vector(m, 2);
     c.out[1] = d.in[1] = vector(v, 2);
     c.out[2] = d.in[3] = vector(norms, 2);
-    run(OP_LAMB_MOMENTS, &c);
+    reference_run(OP_LAMB_MOMENTS, &c);
     CHECK_NEAR(norms[0], 25, 1e-12);
     CHECK_NEAR(norms[1], 7.25, 1e-9);
-    run(OP_LAMB, &d);
+    reference_run(OP_LAMB, &d);
     CHECK_NEAR(p[0], 3 - 0.1 * 5 / sqrt(7.25) * 2.5, 1e-9);
     CHECK_NEAR(p[1], 4 - 0.1 * 5 / sqrt(7.25), 1e-9);
 }
@@ -98,10 +98,10 @@ static void test_lars_by_hand(void **state)
     c.in[2] = d.in[1] = vector(&factor, 1);
     c.in[3] = d.out[0] = vector(norms, 2);
     c.out[0] = d.in[2] = vector(p, 2);
-    run(OP_LARS_NORMS, &d);
+    reference_run(OP_LARS_NORMS, &d);
     CHECK_NEAR(norms[0], 25, 1e-12);
     CHECK_NEAR(norms[1], 1, 1e-12);
-    run(OP_LARS, &c);
+    reference_run(OP_LARS, &c);
     CHECK_NEAR(p[0], 2.97, 1e-8);
     CHECK_NEAR(p[1], 3.96, 1e-8);
 }
@@ -124,7 +124,7 @@ static void test_master_copy(void **state)
         if (!with_master)
             c.out[2].ndim = VIEW_ABSENT;
         for (int t = 0; t < 100; t++)
-            run(OP_SGD, &c);
+            reference_run(OP_SGD, &c);
         if (with_master)
             CHECK_NEAR(ls_bf16_to_f32(p), 0.9, 4e-3);
         else
@@ -148,7 +148,7 @@ static void test_llama3_frequencies(void **state)
     (void)state;
     c.in[0] = view_of(&pos, LS_I32, 1, &one);
     c.out[0] = view_of(table, LS_F64, 2, (size_t[]){ 1, 64 });
-    run(OP_ROPE_TABLE, &c);
+    reference_run(OP_ROPE_TABLE, &c);
     for (size_t k = 0; k < COUNT_OF(known); k++) {
         double angle = atan2(table[32 + known[k].i], table[known[k].i]);
 
@@ -171,11 +171,11 @@ static void test_edges(void **state)
     c.in[3].ndim = VIEW_ABSENT;
     c.out[0] = vector(&loss, 1);
     c.out[1] = vector(lse, 2);
-    run(OP_LINEAR_XENT, &c);
+    reference_run(OP_LINEAR_XENT, &c);
     assert_true(loss == 0);
     CHECK_NEAR(lse[0], log(exp(1) + exp(2) + exp(3)), 1e-12);
     y[1] = 2;  /* the row (3, 4): logits 3, 4, 7 */
-    run(OP_LINEAR_XENT, &c);
+    reference_run(OP_LINEAR_XENT, &c);
     CHECK_NEAR(loss, log(exp(3) + exp(4) + exp(7)) - 7, 1e-12);
     /* T = 2, S = 1, causal: query 0 comes before every key */
     c = (struct call){ .nin = 3, .nout = 2, .attr.attention = { 1, 1 } };
@@ -183,7 +183,7 @@ static void test_edges(void **state)
     c.in[1] = c.in[2] = view_of(w, LS_F64, 4, (size_t[]){ 1, 1, 1, 2 });
     c.out[0] = view_of(o, LS_F64, 4, (size_t[]){ 1, 2, 1, 2 });
     c.out[1] = view_of(attended, LS_F64, 3, (size_t[]){ 1, 1, 2 });
-    run(OP_ATTENTION, &c);
+    reference_run(OP_ATTENTION, &c);
     assert_true(o[0] == 0 && o[1] == 0 && attended[0] == -INFINITY);
     assert_true(o[2] == 1 && o[3] == 0);
     CHECK_NEAR(attended[1], 3, 1e-12);

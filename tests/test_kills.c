@@ -117,7 +117,7 @@ static uint64_t next_random(void)
 static int below(int n) { return (int)(next_random() % (uint64_t)n); }
 
 /* A stop takes its deadline and the launcher's second: one in five. */
-static struct trial draw(void)
+static struct trial trial_draw(void)
 {
     int ranks = 2 + below(3), kind = below(5), sync = below(2);
 
@@ -168,7 +168,7 @@ static void the_right_rank_is_named_and_nothing_is_left(void **state)
     (void)state;
     print_message("%d trials, seed %llu\n", trials, (unsigned long long)seed);
     for (int i = 0; i < trials; i++) {
-        struct trial t = draw();
+        struct trial t = trial_draw();
         bad += !run_trial(i, &t);
     }
     assert_int_equal(bad, 0);

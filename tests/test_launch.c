@@ -173,7 +173,7 @@ static pid_t launch(int ranks, const char *what, const char *who, bool bind)
     return case_launch(ranks, argv, bind);
 }
 
-static int run(int ranks, const char *what, const char *who)
+static int case_run(int ranks, const char *what, const char *who)
 {
     int code = case_finish(launch(ranks, what, who, false));
 
@@ -204,7 +204,7 @@ static void ranks_find_their_place(void **state)
     (void)state;
     setenv("OMP_NUM_THREADS", "5", 1);
     setenv("RANK", "77", 1);
-    assert_int_equal(run(3, "env", "0"), 0);
+    assert_int_equal(case_run(3, "env", "0"), 0);
     unsetenv("OMP_NUM_THREADS");
     unsetenv("RANK");
     for (int i = 0; i < 3; i++) {
@@ -240,7 +240,7 @@ static void ranks_are_bound_to_their_shares(void **state)
 static void all_well_is_silent(void **state)
 {
     (void)state;
-    assert_int_equal(run(4, "zero", "0"), 0);
+    assert_int_equal(case_run(4, "zero", "0"), 0);
     assert_err("");
     assert_int_equal(case_entries(case_folder, "log"), 0);
 }
@@ -248,7 +248,7 @@ static void all_well_is_silent(void **state)
 static void rank_0_keeps_standard_output(void **state)
 {
     (void)state;
-    assert_int_equal(run(2, "out0", "0"), 0);
+    assert_int_equal(case_run(2, "out0", "0"), 0);
     char *out = case_read("out");
     assert_string_equal(out, "{\"json\":1}\n");
     mem_free(out);
@@ -259,7 +259,7 @@ static void a_failure_ends_all_and_is_said_last(void **state)
 {
     (void)state;
     double began = base_now();
-    assert_int_equal(run(4, "exit", "2"), 7);
+    assert_int_equal(case_run(4, "exit", "2"), 7);
     assert_true(base_now() - began >= 0.9);  /* the others had their second */
     assert_err("[rank 2] working\nlockstep probe: rank 2: the disk is full\n");
     char *log = case_read("log/rank_0002.err");
@@ -270,28 +270,28 @@ static void a_failure_ends_all_and_is_said_last(void **state)
 static void a_kill_names_the_signal(void **state)
 {
     (void)state;
-    assert_int_equal(run(3, "kill", "1"), 3);
+    assert_int_equal(case_run(3, "kill", "1"), 3);
     assert_err("lockstep probe: rank 1 was killed by signal 9 (Killed)\n");
-    assert_int_equal(run(2, "abort", "0"), 3);
+    assert_int_equal(case_run(2, "abort", "0"), 3);
     assert_err("lockstep probe: rank 0 was killed by signal 6 (Aborted)\n");
 }
 
 static void one_cause_is_said_once(void **state)
 {
     (void)state;
-    assert_int_equal(run(4, "both", "0"), 1);
+    assert_int_equal(case_run(4, "both", "0"), 1);
     char *err = case_read("err");
     assert_int_equal(lines(err), 1);
     assert_non_null(strstr(err, ": the text is not there\n"));
     mem_free(err);
-    assert_int_equal(run(3, "threes", "0"), 3);
+    assert_int_equal(case_run(3, "threes", "0"), 3);
     assert_err("lockstep probe: rank 1 never came\n");
 }
 
 static void blame_counts_less_than_a_failure(void **state)
 {
     (void)state;
-    assert_int_equal(run(3, "blame", "0"), 1);
+    assert_int_equal(case_run(3, "blame", "0"), 1);
     assert_err("lockstep probe: rank 1: the disk is full\n");
     assert_true(case_contains("log/rank_0000.err", "never came"));
 }
@@ -299,9 +299,9 @@ static void blame_counts_less_than_a_failure(void **state)
 static void a_named_cause_outlives_the_rank_that_named_it(void **state)
 {
     (void)state;
-    assert_int_equal(run(3, "name", "1"), 1);
+    assert_int_equal(case_run(3, "name", "1"), 1);
     assert_err("lockstep probe: rank 1: the gradient is NaN\n");
-    assert_int_equal(run(3, "name-stay", "0"), 1);
+    assert_int_equal(case_run(3, "name-stay", "0"), 1);
     assert_err("lockstep probe: rank 0: the gradient is NaN\n");
 }
 
@@ -310,7 +310,7 @@ static void lines_are_prefixed_and_kept(void **state)
     char want[6000];
 
     (void)state;
-    assert_int_equal(run(2, "lines", "1"), 0);
+    assert_int_equal(case_run(2, "lines", "1"), 0);
     char *err = case_read("err"), *log = case_read("log/rank_0001.err");
     const char *const lines_of_1[] = { "one", "", "[three]", "lockstep probe: held, but not the end", "no end", "said aloud" };
     for (size_t i = 0; i < COUNT_OF(lines_of_1); i++) {
@@ -335,7 +335,7 @@ static void a_flood_never_mixes_lines(void **state)
     int next[RANKS] = { 0 }, next_out[RANKS] = { 0 };
 
     (void)state;
-    assert_int_equal(run(RANKS, "flood", "0"), 0);
+    assert_int_equal(case_run(RANKS, "flood", "0"), 0);
     char *err = case_read("err");
     for (char *line = err, *end; (end = strchr(line, '\n')); line = end + 1) {
         int prefix, i, rank;
@@ -360,8 +360,8 @@ static void a_flood_never_mixes_lines(void **state)
 static void processes_of_ranks_go_with_them(void **state)
 {
     (void)state;
-    assert_int_equal(run(2, "family", "0"), 0);
-    assert_int_equal(run(3, "family-exit", "1"), 7);
+    assert_int_equal(case_run(2, "family", "0"), 0);
+    assert_int_equal(case_run(3, "family-exit", "1"), 7);
 }
 
 static void the_death_of_the_launcher_ends_the_ranks(void **state)

@@ -89,7 +89,7 @@ static struct view moved(const struct kernel_case *c, unsigned char *block)
 }
 
 /* Near the reference, the same bits again, and nothing but the output written. */
-static void check_case(struct kernel_case *c)
+static void onednn_check_case(struct kernel_case *c)
 {
     const struct kernel *k = row_for(&c->call);
     struct block *b = &c->out[0];
@@ -135,7 +135,7 @@ static void test_linear(void **state)
                     struct kernel_case c;
 
                     case_open(&c, &p);
-                    check_case(&c);
+                    onednn_check_case(&c);
                     case_close(&c);
                 }
 }
@@ -158,7 +158,7 @@ static void test_packed(void **state)
                     case_open(&c, &p);
                     if (!less)
                         assert_true(row_for(&c.call)->scratch(&c.call) >= view_bytes(&c.call.in[1]));
-                    check_case(&c);
+                    onednn_check_case(&c);
                     case_close(&c);
                 }
 }
@@ -188,7 +188,7 @@ static void test_matmul(void **state)
             c.call.in[0] = filled(&c.in[0], types[t], n, a, cases[i].layout, 1);
             c.call.in[1] = filled(&c.in[1], types[t], n, b, cases[i].layout, 2);
             c.call.out[0] = filled(&c.out[0], types[t], n, y, 0, 4);
-            check_case(&c);
+            onednn_check_case(&c);
             case_close(&c);
         }
 }

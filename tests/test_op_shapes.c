@@ -54,7 +54,7 @@ static const struct shape_case cases[] = {
     { OP_FILL, 0, 1, { { .ndim = 0 } }, { { LS_F32, SIZES(7) } }, NULL },
 };
 
-static void set(struct view *v, const struct operand *o)
+static void view_set(struct view *v, const struct operand *o)
 {
     if (o->ndim == ABSENT)
         v->ndim = VIEW_ABSENT;
@@ -72,9 +72,9 @@ static void test_cases(void **state)
         bool fits;
 
         for (int i = 0; i < s->nin; i++)
-            set(&c.in[i], &s->in[i]);
+            view_set(&c.in[i], &s->in[i]);
         for (int i = 0; i < s->nout; i++)
-            set(&c.out[i], &s->out[i]);
+            view_set(&c.out[i], &s->out[i]);
         fits = op_shapes_fit(&c, why, sizeof why);
         if (fits != !s->why || (s->why && strcmp(why, s->why) != 0))
             fail_msg("case %zu, %s: %s", k, op_name(s->op), fits ? "fits" : why);

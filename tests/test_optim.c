@@ -7,14 +7,10 @@
 
 #include <math.h>
 #include <string.h>
+#include "helper_check.h"
 #include "lockstep/ops.h"
 #include "lockstep/optim.h"
 
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 #define NEAR(have, want, most)                                                                                   \
     do {                                                                                                         \
         double have_ = (have), want_ = (want);                                                                   \
@@ -79,12 +75,12 @@ static struct pair open_pair(ls_dtype type, int master, const ls_optimizer *o)
     ls_store_options so = { "cpu", type, master, 0 };
     struct pair x;
 
-    TRY(ls_store_new(&so, &x.s));
-    TRY(ls_program_new(x.s, &x.p));
+    OK(ls_store_new(&so, &x.s));
+    OK(ls_program_new(x.s, &x.p));
     ls_param(x.p, "w", (ls_init){ LS_INIT_ONES, 0 }, 2, (size_t[]){ 2, 2 });
     ls_param(x.p, "b", (ls_init){ LS_INIT_ONES, 0 }, 1, (size_t[]){ 2 });
-    TRY(ls_optimizer_append(x.p, o));
-    TRY(ls_program_compile(x.p, NULL));
+    OK(ls_optimizer_append(x.p, o));
+    OK(ls_program_compile(x.p, NULL));
     return x;
 }
 
@@ -98,21 +94,21 @@ static void set_grad(struct pair *x, size_t i, double value)
 {
     double g[4] = { value, value, value, value };
 
-    TRY(ls_tensor_write(ls_store_grad(x->s, i), g, LS_F64, ls_tensor_count(ls_store_grad(x->s, i))));
+    OK(ls_tensor_write(ls_store_grad(x->s, i), g, LS_F64, ls_tensor_count(ls_store_grad(x->s, i))));
 }
 
 static double first(const ls_tensor *t)
 {
     double x[4];
 
-    TRY(ls_tensor_read(t, x, LS_F64, ls_tensor_count(t)));
+    OK(ls_tensor_read(t, x, LS_F64, ls_tensor_count(t)));
     return x[0];
 }
 
 static void step(struct pair *x, const ls_optimizer *o, double lr, uint64_t t)
 {
-    TRY(ls_optimizer_set(x->p, o, lr, t));
-    TRY(ls_program_run(x->p, LS_OPTIMIZER_STEP));
+    OK(ls_optimizer_set(x->p, o, lr, t));
+    OK(ls_program_run(x->p, LS_OPTIMIZER_STEP));
 }
 
 /* A gradient that is NaN or infinite in one element is refused before anything is written, with clipping and without, by every rule. */
@@ -135,7 +131,7 @@ static void test_not_finite(void **state)
             step(&x, &all[k], 0.5, 1);
             double w = first(ls_store_value(x.s, 0)), first_m = m ? first(m) : 0, first_v = v ? first(v) : 0;
             set_grad(&x, 1, bad[b]);
-            TRY(ls_optimizer_set(x.p, &all[k], 0.5, 2));
+            OK(ls_optimizer_set(x.p, &all[k], 0.5, 2));
             assert_int_equal(ls_program_run(x.p, LS_OPTIMIZER_STEP), LS_EINVAL);
             assert_non_null(strstr(ls_errmsg(), "no parameter was updated"));
             assert_false(isfinite(ls_optimizer_norm(x.p)));
@@ -232,13 +228,13 @@ static void test_frozen(void **state)
     struct pair x;
 
     (void)state;
-    TRY(ls_store_new(NULL, &x.s));
-    TRY(ls_program_new(x.s, &x.p));
+    OK(ls_store_new(NULL, &x.s));
+    OK(ls_program_new(x.s, &x.p));
     ls_param(x.p, "w", (ls_init){ LS_INIT_ONES, 0 }, 2, (size_t[]){ 2, 2 });
     ls_param(x.p, "b", (ls_init){ LS_INIT_ONES, 0 }, 1, (size_t[]){ 2 });
-    TRY(ls_store_freeze(x.s, 0));
-    TRY(ls_optimizer_append(x.p, &o));
-    TRY(ls_program_compile(x.p, NULL));
+    OK(ls_store_freeze(x.s, 0));
+    OK(ls_optimizer_append(x.p, &o));
+    OK(ls_program_compile(x.p, NULL));
     assert_null(ls_store_grad(x.s, 0));
     set_grad(&x, 1, 1.0);
     step(&x, &o, 0.25, 1);
@@ -265,8 +261,8 @@ static void test_refused(void **state)
     ls_program *p;
 
     (void)state;
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     ls_param(p, "w", (ls_init){ LS_INIT_ONES, 0 }, 1, (size_t[]){ 2 });
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(ls_optimizer_append(p, &cases[i].o), LS_EINVAL);
@@ -274,9 +270,9 @@ static void test_refused(void **state)
             fail_msg("'%s' lacks '%s'", ls_errmsg(), cases[i].says);
     }
     assert_true(isnan(ls_optimizer_norm(p)));
-    TRY(ls_optimizer_append(p, &(ls_optimizer){ .kind = LS_SGD }));
+    OK(ls_optimizer_append(p, &(ls_optimizer){ .kind = LS_SGD }));
     assert_int_equal(ls_optimizer_append(p, &(ls_optimizer){ .kind = LS_SGD }), LS_EINVAL);
-    TRY(ls_program_compile(p, NULL));
+    OK(ls_program_compile(p, NULL));
     assert_int_equal(ls_optimizer_set(p, &(ls_optimizer){ .kind = LS_SGD }, -1, 1), LS_EINVAL);
     assert_int_equal(ls_optimizer_set(p, &(ls_optimizer){ .kind = LS_SGD }, 1, 0), LS_EINVAL);
     ls_program_release(&p);

@@ -89,7 +89,7 @@ static ls_status declare(ls_store *s, const ls_mesh *m)
 }
 
 /* Every third parameter in a block of its own; where several are read the last first, as in a backward. */
-static void build(ls_program *p, const ls_mesh *m)
+static void box_build(ls_program *p, const ls_mesh *m)
 {
     ls_value loss = LS_NONE;
 
@@ -184,7 +184,7 @@ static ls_status open_program(const struct one *x, const ls_mesh *m, ls_store *s
     LS_TRY(ls_program_new(s, p));
     (*p)->local = true;
     if (m) faults_give(*p, m);
-    build(*p, m);
+    box_build(*p, m);
     LS_TRY(ls_program_status(*p));
     LS_TRY(ls_optimizer_append(*p, o));
     LS_TRY(ls_data_parallel_mesh(*p, m, &x->data));
@@ -200,7 +200,7 @@ static ls_optimizer optimizer_of(const struct one *x)
     return o;
 }
 
-static ls_status train(const struct one *x, ls_comm *comm, struct outcome *out)
+static ls_status box_train(const struct one *x, ls_comm *comm, struct outcome *out)
 {
     ls_optimizer o = optimizer_of(x);
     ls_mesh *m = NULL;
@@ -255,8 +255,8 @@ static void check_one(ls_comm *comm, const struct one *x)
     const char *wrong;
 
     single.mesh = (ls_mesh_shape){ 1, 1, 1, 1, 1, 1 };
-    RANKS_TRY(train(&single, NULL, &alone));
-    if (train(x, comm, &got) < 0)
+    RANKS_TRY(box_train(&single, NULL, &alone));
+    if (box_train(x, comm, &got) < 0)
         ranks_fail("pp %d dp %d replicate %d cp %d tp %d ep %d zero %d whole %d optimizer %d: %s", m->pp, m->dp, m->replicate, m->cp, m->tp,
                    m->ep, x->data.zero, x->data.unsharded_accumulation, (int)x->optimizer, ls_errmsg());
     wrong = differs(&alone, &got);
@@ -392,14 +392,14 @@ static void check_fault(ls_comm *comm, void *ctx)
     for (int zero = 0; zero < 4; zero++) {
         struct one x = one_of(b->mesh, LS_ADAMW, zero), single = one_of((ls_mesh_shape){ 1, 1, 1, 1, 1, 1 }, LS_ADAMW, zero);
 
-        RANKS_TRY(train(&single, NULL, &alone));
+        RANKS_TRY(box_train(&single, NULL, &alone));
         faults_set(b->fault, false);
-        RANKS_TRY(train(&x, comm, &wrong));
+        RANKS_TRY(box_train(&x, comm, &wrong));
         if (!differs(&alone, &wrong))
             ranks_fail("zero %d: '%s' changes nothing", zero, fault_name(b->fault));
         faults_set(b->fault, true);
         if (b->says) {
-            RANKS_CHECK(train(&x, comm, &wrong) == LS_EINVAL);
+            RANKS_CHECK(box_train(&x, comm, &wrong) == LS_EINVAL);
             if (!strstr(ls_errmsg(), b->says))
                 ranks_fail("'%s' lacks '%s'", ls_errmsg(), b->says);
         }

@@ -13,14 +13,9 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_check.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 static ls_data_options small(int zero)
 {
@@ -50,8 +45,8 @@ static struct total plan_all(const struct layout *l, int n)
         ls_comm *comm;
         ls_cost c;
 
-        TRY(ls_comm_open("plan:", r, n, &comm));
-        TRY(spread_open(l, comm, true, &s));
+        OK(ls_comm_open("plan:", r, n, &comm));
+        OK(spread_open(l, comm, true, &s));
         c = ls_program_cost(s.program);
         t.parameters += c.parameters;
         t.gradients += c.gradients;
@@ -155,8 +150,8 @@ static void test_sent_before_the_last(void **state)
             size_t scattered, reduced, calls;
 
             l.data.unsharded_accumulation = whole;
-            TRY(ls_comm_open("plan:", 0, 2, &comm));
-            TRY(spread_open(&l, comm, true, &s));
+            OK(ls_comm_open("plan:", 0, 2, &comm));
+            OK(spread_open(&l, comm, true, &s));
             scattered = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, &calls);
             reduced = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, NULL);
             assert_int_equal(reduced, 0);

@@ -35,7 +35,7 @@ static void make_references(ls_comm *comm, void *ctx)
         }
 }
 
-static int set_up(void **state)
+static int mesh_set_up(void **state)
 {
     size_t bytes = sizeof *reference * NETS * OPTIMIZERS;
 
@@ -61,13 +61,13 @@ static struct layout layout(enum net net, ls_optimizer_kind optimizer, int zero,
 
 struct cases { struct layout at[MOST]; int n; double rounding; /* 0: that of f32 */ };
 
-static void add(struct cases *c, struct layout l)
+static void cases_add(struct cases *c, struct layout l)
 {
     assert_true(c->n < MOST);
     c->at[c->n++] = l;
 }
 
-static void check_case(ls_comm *comm, const struct layout *l, double rounding)
+static void layout_check_case(ls_comm *comm, const struct layout *l, double rounding)
 {
     static struct outcome got, alone;
     char name[SPREAD_NAME];
@@ -82,18 +82,18 @@ static void check_case(ls_comm *comm, const struct layout *l, double rounding)
         ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), wrong);
 }
 
-static void check_cases(ls_comm *comm, void *ctx)
+static void layout_check_cases(ls_comm *comm, void *ctx)
 {
     const struct cases *c = ctx;
 
     threads_set(1);
     for (int i = 0; i < c->n; i++)
-        check_case(comm, &c->at[i], c->rounding);
+        layout_check_case(comm, &c->at[i], c->rounding);
 }
 
 static void run_cases(struct cases *c, int n)
 {
-    forked_run(n, check_cases, c);
+    forked_run(n, layout_check_cases, c);
 }
 
 /* ---- tests ---- */
@@ -108,7 +108,7 @@ static void test_tp_alone(void **state)
             struct layout l = layout((enum net)net, sp ? LS_LAMB : LS_ADAMW, 0, (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 });
 
             l.cut.sp = sp;
-            add(&c, l);
+            cases_add(&c, l);
         }
     run_cases(&c, 2);
 }
@@ -126,7 +126,7 @@ static void test_tp_and_dp(void **state)
 
                 l.cut.sp = sp;
                 l.accumulate = 1 + (zero & 1);
-                add(&c, l);
+                cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -148,7 +148,7 @@ static void test_pipelines(void **state)
                 l.accumulate = 4;
                 l.data.unsharded_accumulation = k == 2;
                 l.data.offload = k == 1 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
-                add(&c, l);
+                cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -168,7 +168,7 @@ static void test_chunks(void **state)
             l.schedule = v ? "zb-v" : "interleaved";
             l.accumulate = 4;
             l.data.unsharded_accumulation = v;
-            add(&c, l);
+            cases_add(&c, l);
         }
     run_cases(&c, 4);
 }
@@ -193,7 +193,7 @@ static void test_joint(void **state)
             l.chunks = 2;
             l.schedule = path;
             l.accumulate = 2;
-            add(&c[replicate - 1], l);
+            cases_add(&c[replicate - 1], l);
         }
     run_cases(&c[0], 4);
     run_cases(&c[1], 8);
@@ -213,7 +213,7 @@ static void test_context(void **state)
                                          (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
 
                 l.cut.context = (ls_context)context;
-                add(&c, l);
+                cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -233,7 +233,7 @@ static void test_bf16_reduction(void **state)
             l.cut.sp = pp == 1;
             l.data.reduce = LS_BF16;
             l.data.unsharded_accumulation = pp > 1;
-            add(&c, l);
+            cases_add(&c, l);
         }
     run_cases(&c, 4);
 }
@@ -294,7 +294,7 @@ static void test_experts(void **state)
                 l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
                 l.accumulate = net == NET_EVEN ? 1 : 2;
                 l.cut.sp = l.mesh.tp > 1 && zero & 1;
-                add(&c, l);
+                cases_add(&c, l);
             }
         run_cases(&c, meshes[k].n);
     }
@@ -321,7 +321,7 @@ static void test_everything(void **state)
             l.cut.sp = zero & 1;
             l.accumulate = 2;
             l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
-            add(&c, l);
+            cases_add(&c, l);
         }
         run_cases(&c, meshes[k].n);
     }
@@ -342,5 +342,5 @@ int main(void)
         cmocka_unit_test(test_bf16_reduction),
     };
 
-    return cmocka_run_group_tests(tests, set_up, NULL);
+    return cmocka_run_group_tests(tests, mesh_set_up, NULL);
 }

@@ -11,16 +11,11 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_check.h"
 #include "helper_faults.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
 #include "parallel/data.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 static struct layout layout_of(enum net net, int zero)
 {
@@ -34,12 +29,12 @@ static struct layout layout_of(enum net net, int zero)
 
 /* ---- refused ---- */
 
-static void refuse(int n, struct layout l, const char *says)
+static void layout_refused(int n, struct layout l, const char *says)
 {
     struct training s;
     ls_comm *comm;
 
-    TRY(ls_comm_open("plan:", 0, n, &comm));
+    OK(ls_comm_open("plan:", 0, n, &comm));
     if (spread_open(&l, comm, true, &s) == LS_OK)
         fail_msg("'%s' was let through", says);
     if (!strstr(ls_errmsg(), says))
@@ -52,29 +47,29 @@ static void test_refused(void **state)
     struct layout l = layout_of(NET_MLP, 4);
 
     (void)state;
-    refuse(2, l, "parallel.zero=4 is out of range: 0 to 3");
+    layout_refused(2, l, "parallel.zero=4 is out of range: 0 to 3");
     l = layout_of(NET_MLP, 1);
     l.data.replicate = 3;
-    refuse(4, l, "parallel.dp=4 is not a multiple of parallel.replicate=3");
+    layout_refused(4, l, "parallel.dp=4 is not a multiple of parallel.replicate=3");
     l.data.replicate = 0;
-    refuse(4, l, "parallel.replicate=0 is out of range");
+    layout_refused(4, l, "parallel.replicate=0 is out of range");
     l.data.replicate = 4;
-    refuse(4, l, "shards of one rank");
+    layout_refused(4, l, "shards of one rank");
     l.data.replicate = 2;
     l.data.zero = 0;
-    refuse(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");
+    layout_refused(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");
     l = layout_of(NET_MLP, 0);
     l.data.reduce = LS_F16;
-    refuse(2, l, "precision.reduce=f16 is not possible: fp32 or bf16");
+    layout_refused(2, l, "precision.reduce=f16 is not possible: fp32 or bf16");
     l = layout_of(NET_MLP, 0);
     l.data.bucket_bytes = 0;
-    refuse(2, l, "parallel.bucket=0");
+    layout_refused(2, l, "parallel.bucket=0");
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
-    refuse(2, l, "without a folder");
+    layout_refused(2, l, "without a folder");
     l = layout_of(NET_MLP, 2);
     l.split = true;
-    refuse(2, l, "a split backward with parallel.zero=2");
+    layout_refused(2, l, "a split backward with parallel.zero=2");
     l = layout_of(NET_GPT2, 3);
     l.data.keep_gathered = 1;
     l.meshed = true;
@@ -82,7 +77,7 @@ static void test_refused(void **state)
     l.cut = (ls_partition_options)LS_PARTITION_DEFAULTS;
     l.schedule = "1f1b";
     l.accumulate = 2;
-    refuse(4, l, "parallel.reshard_after_forward=false with parallel.pp=2: several micro-batches are in flight");
+    layout_refused(4, l, "parallel.reshard_after_forward=false with parallel.pp=2: several micro-batches are in flight");
 }
 
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */
@@ -99,7 +94,7 @@ static void test_every_allocation_may_fail(void **state)
         l.data.reduce = LS_BF16;
         l.data.replicate = zero ? 2 : 1;
         l.data.offload = LS_OFFLOAD_CPU;
-        TRY(ls_comm_open("plan:", 1, 4, &comm));
+        OK(ls_comm_open("plan:", 1, 4, &comm));
         for (int64_t nth = 1; st < 0; nth += 1 + nth / 100) {
             struct mem_stats before, after;
 
@@ -138,7 +133,7 @@ static void test_types(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         faults_set(cases[i].fault, true);
         for (int k = 0; k < 2; k++)
-            refuse(2, layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
+            layout_refused(2, layout_of(NET_MLP, cases[i].zero), cases[i].says[k]);
     }
     faults_set(FAULT_NONE, true);
 }
@@ -159,15 +154,15 @@ static ls_cost cost_of_depth(size_t layers, const ls_data_options *o)
 
     m.layers = layers;
     co.plan_only = 1;
-    TRY(ls_comm_open("plan:", 1, 4, &comm));
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_comm_open("plan:", 1, 4, &comm));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     tokens = ls_input(p, "tokens", LS_I32, 2, size);
     targets = ls_input(p, "targets", LS_I32, 2, size);
     ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &m, tokens, targets, LS_NONE, LS_NONE)));
-    TRY(ls_optimizer_append(p, &optimizer));
-    TRY(ls_data_parallel(p, comm, o));
-    TRY(ls_program_compile(p, &co));
+    OK(ls_optimizer_append(p, &optimizer));
+    OK(ls_data_parallel(p, comm, o));
+    OK(ls_program_compile(p, &co));
     c = ls_program_cost(p);
     ls_program_release(&p);
     ls_store_release(&s);

@@ -13,11 +13,10 @@
 
 #include "base/base.h"
 #include "base/mem.h"
+#include "helper_check.h"
 #include "train/parity_gates.h"
 #include "train/parity_update.h"
 #include "train/random_tokens.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 enum { SIZE = 8 * 3 * 3 * 3 };  /* of conv1.weight */
 

@@ -13,14 +13,9 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "helper_check.h"
 #include "train/parity_routes.h"
 #include "train/random_tokens.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 enum { LAYERS = 2, SAMPLES = 4, TIME = 8, CHOSEN = 2, WIDTH = PARITY_ROUTE_HEAD + CHOSEN, ROWS = LAYERS * SAMPLES * TIME };
 
@@ -52,21 +47,21 @@ static double side(const char *path, const char *follow, double threshold, const
     double loss, sum = 0;
     size_t valid;
 
-    TRY(options_open(config_table(), &c, VERB_PARITY, &o));
+    OK(options_open(config_table(), &c, VERB_PARITY, &o));
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
-        TRY(options_set(&o, said[i][0], said[i][1], "test"));
+        OK(options_set(&o, said[i][0], said[i][1], "test"));
     if (extra)
-        TRY(options_set(&o, "model.capacity", extra, "test"));
-    TRY(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
-    TRY(config_check(&c, VERB_PARITY));
-    TRY(config_model(&c, 0, &m));
-    TRY(step_open(&c, &m, &alone, false, &s));
-    TRY(parity_routes_open(&s, threshold, path, follow, &r));
+        OK(options_set(&o, "model.capacity", extra, "test"));
+    OK(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
+    OK(config_check(&c, VERB_PARITY));
+    OK(config_model(&c, 0, &m));
+    OK(step_open(&c, &m, &alone, false, &s));
+    OK(parity_routes_open(&s, threshold, path, follow, &r));
     assert_non_null(r);
     random_tokens(&s, 0, 0);
-    TRY(parity_routes_begin(r, 0));
-    TRY(step_gradients(&s, 0, &loss, &valid));
-    TRY(parity_routes_end(r, 0));
+    OK(parity_routes_begin(r, 0));
+    OK(step_gradients(&s, 0, &loss, &valid));
+    OK(parity_routes_end(r, 0));
     for (size_t i = 0; i < ls_store_count(s.store); i++)
         for (size_t e = 0; e < ls_tensor_count(ls_store_grad(s.store, i)); e++) {
             double g = ((const float *)ls_tensor_data(ls_store_grad(s.store, i)))[e];
@@ -86,7 +81,7 @@ static void change_rows(const char *path, size_t row, int count)
     int32_t *at;
     size_t bytes;
 
-    TRY(file_read(name, &data, &bytes));
+    OK(file_read(name, &data, &bytes));
     assert_int_equal(bytes, sizeof(struct parity_routes_head) + ROWS * WIDTH * sizeof *at);
     for (int k = 0; k < count; k++) {
         int32_t chosen[2];
@@ -97,7 +92,7 @@ static void change_rows(const char *path, size_t row, int count)
             if (e != chosen[0] && e != chosen[1])
                 at[n++] = e;
     }
-    TRY(file_write(name, data, bytes));
+    OK(file_write(name, data, bytes));
     mem_free(data);
     mem_free(name);
 }
@@ -109,7 +104,7 @@ static void test_same(void **state)
 
     (void)state;
     assert_true(plain == same);
-    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.tokens == ROWS && e.taken == 0 && e.beyond == 0 && e.dropped == 0 && e.layer == -1);
 }
 
@@ -123,7 +118,7 @@ static void test_taken(void **state)
     change_rows(in_folder("a"), row, 1);
     other = side(in_folder("b"), in_folder("a"), 1e6, NULL);
     assert_true(other != plain);
-    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.taken == 1 && e.beyond == 0 && e.layer == 1 && e.sample == 2 && e.token == 5 && e.margin > 0);
     /* whoever follows the one who took it takes nothing else */
     assert_true(side(in_folder("b"), in_folder("a"), e.margin * 1.001, NULL) == other);
@@ -137,7 +132,7 @@ static void test_beyond(void **state)
     (void)state;
     change_rows(in_folder("a"), TIME + 3, 2);
     assert_true(side(in_folder("b"), in_folder("a"), 1e-6, NULL) == plain);
-    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.taken == 0 && e.beyond == 2 && e.step == 0 && e.layer == 0 && e.sample == 1 && e.token == 3 && e.margin > 1e-6);
     assert_non_null(strstr(e.text, " in place of "));
 }
@@ -152,18 +147,18 @@ static void test_drops(void **state)
 
     (void)state;
     side(in_folder("a"), NULL, 0, "0.6");
-    TRY(file_read(name, &data, &bytes));
+    OK(file_read(name, &data, &bytes));
     at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head));
     while (k < ROWS && at[k * WIDTH + PARITY_ROUTE_HEAD] >= 0) k++;
     assert_true(k < ROWS);
     at[k * WIDTH + PARITY_ROUTE_HEAD] = ~at[k * WIDTH + PARITY_ROUTE_HEAD];  /* it had room */
-    TRY(file_write(name, data, bytes));
+    OK(file_write(name, data, bytes));
     side(in_folder("b"), in_folder("a"), 1e6, "0.6");
-    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.beyond == 1 && e.taken == 0 && e.dropped == 0);
     change_rows(in_folder("a"), k / TIME * TIME, 1);  /* its sample's first token went elsewhere */
     side(in_folder("b"), in_folder("a"), 1e6, "0.6");
-    TRY(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
+    OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.beyond == 0 && e.taken == 1 && (k % TIME == 0 || e.dropped == 1));
     mem_free(data);
     mem_free(name);
@@ -178,21 +173,21 @@ static void test_cut(void **state)
     (void)state;
     side(in_folder("a"), NULL, 0, NULL);
     side(in_folder("b"), in_folder("a"), 0, NULL);
-    TRY(file_read(name, &data, &bytes));
-    TRY(file_write(name, data, bytes - 4));
+    OK(file_read(name, &data, &bytes));
+    OK(file_write(name, data, bytes - 4));
     assert_int_equal(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e), LS_EFORMAT);
     assert_non_null(strstr(ls_errmsg(), "not a list of choices"));
     mem_free(data);
     mem_free(name);
 }
 
-static int set_up(void **state)
+static int routes_set_up(void **state)
 {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int tear_down(void **state)
+static int routes_tear_down(void **state)
 {
     (void)state;
     return file_remove_tree(folder) == LS_OK ? 0 : -1;
@@ -205,5 +200,5 @@ int main(void)
         cmocka_unit_test(test_drops), cmocka_unit_test(test_cut),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, routes_set_up, routes_tear_down);
 }

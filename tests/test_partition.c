@@ -14,7 +14,7 @@
 enum { MOST = 64 };
 struct cases { struct partition_case at[MOST]; int n; };
 
-static struct partition_case *add(struct cases *c, const char *name, ls_model m, int tp, int sp)
+static struct partition_case *cases_add(struct cases *c, const char *name, ls_model m, int tp, int sp)
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 }, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
@@ -24,7 +24,7 @@ static struct partition_case *add(struct cases *c, const char *name, ls_model m,
 
 static void add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
 {
-    struct partition_case *k = add(c, name, m, tp, sp);
+    struct partition_case *k = cases_add(c, name, m, tp, sp);
 
     k->shape.cp = cp;
     k->options.context = context;
@@ -33,7 +33,7 @@ static void add_context(struct cases *c, const char *name, ls_model m, int cp, i
 
 /* ---- drawn layouts ---- */
 
-static unsigned draw(unsigned *state, unsigned n)
+static unsigned case_draw(unsigned *state, unsigned n)
 {
     *state = *state * 1664525u + 1013904223u;
     return (*state >> 8) % n;
@@ -41,29 +41,29 @@ static unsigned draw(unsigned *state, unsigned n)
 
 static ls_model draw_model(unsigned *s)
 {
-    size_t kv = 1 + draw(s, 4), heads = kv * (1 + draw(s, 3)), ffn = 5 + draw(s, 20), vocab = 9 + draw(s, 40);
-    ls_model m = draw(s, 2) ? partition_llama(heads, kv, ffn, vocab, (int)draw(s, 2)) : partition_gpt2(heads, ffn, vocab, draw(s, 2) ? 0.2 : 0);
+    size_t kv = 1 + case_draw(s, 4), heads = kv * (1 + case_draw(s, 3)), ffn = 5 + case_draw(s, 20), vocab = 9 + case_draw(s, 40);
+    ls_model m = case_draw(s, 2) ? partition_llama(heads, kv, ffn, vocab, (int)case_draw(s, 2)) : partition_gpt2(heads, ffn, vocab, case_draw(s, 2) ? 0.2 : 0);
 
-    m.tied = (int)draw(s, 2);
-    m.layers = 1 + draw(s, 3);
+    m.tied = (int)case_draw(s, 2);
+    m.layers = 1 + case_draw(s, 3);
     return m;
 }
 
 static struct partition_case draw_case(unsigned *s, int ranks)
 {
-    int tp = 1 + (int)draw(s, (unsigned)ranks), cp;
-    struct partition_case c = { .name = "drawn", .type = LS_F64, .batch = 1 + draw(s, 3), .time = 3 + draw(s, 22) };
+    int tp = 1 + (int)case_draw(s, (unsigned)ranks), cp;
+    struct partition_case c = { .name = "drawn", .type = LS_F64, .batch = 1 + case_draw(s, 3), .time = 3 + case_draw(s, 22) };
 
     while (ranks % tp || tp > 4)
         tp--;
-    cp = 1 + (int)draw(s, (unsigned)(ranks / tp));
+    cp = 1 + (int)case_draw(s, (unsigned)(ranks / tp));
     while (ranks / tp % cp)
         cp--;
     c.shape = (ls_mesh_shape){ 1, ranks / tp / cp, 1, cp, tp, 1 };
     c.model = draw_model(s);
-    c.options = (ls_partition_options){ (int)draw(s, 2), (ls_context)draw(s, 2), (int)draw(s, 3), { 0, 1, 0, 0 } };
-    c.recompute = (ls_recompute)draw(s, LS_RECOMPUTE_EVERY + 1);
-    c.fuse_loss = (int)draw(s, 2);
+    c.options = (ls_partition_options){ (int)case_draw(s, 2), (ls_context)case_draw(s, 2), (int)case_draw(s, 3), { 0, 1, 0, 0 } };
+    c.recompute = (ls_recompute)case_draw(s, LS_RECOMPUTE_EVERY + 1);
+    c.fuse_loss = (int)case_draw(s, 2);
     return c;
 }
 
@@ -108,7 +108,7 @@ static void test_drawn(void **state)
         forked_run(n, check_drawn, &(struct drawn){ 1000u + (unsigned)n, n < 5 ? 12 : 5 });
 }
 
-static void check_cases(ls_comm *comm, void *ctx)
+static void partition_check_cases(ls_comm *comm, void *ctx)
 {
     const struct cases *c = ctx;
 
@@ -129,16 +129,16 @@ static void test_tensor(void **state)
         struct cases c = { .n = 0 };
 
         for (int sp = 0; sp < 2; sp++) {
-            add(&c, "gpt2", partition_gpt2(4, 24, 37, 0), tp, sp);
-            add(&c, "gpt2, 5 heads, odd ffn", partition_gpt2(5, 23, 38, 0), tp, sp);
-            add(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), tp, sp);
-            add(&c, "llama, 4 of 4 heads", partition_llama(4, 4, 20, 37, 0), tp, sp);
-            add(&c, "llama, tied, 4 of 2", partition_llama(4, 2, 21, 37, 1), tp, sp);
-            add(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 0), tp, sp);
-            add(&c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), tp, sp);
-            add(&c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 0), tp, sp);
+            cases_add(&c, "gpt2", partition_gpt2(4, 24, 37, 0), tp, sp);
+            cases_add(&c, "gpt2, 5 heads, odd ffn", partition_gpt2(5, 23, 38, 0), tp, sp);
+            cases_add(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), tp, sp);
+            cases_add(&c, "llama, 4 of 4 heads", partition_llama(4, 4, 20, 37, 0), tp, sp);
+            cases_add(&c, "llama, tied, 4 of 2", partition_llama(4, 2, 21, 37, 1), tp, sp);
+            cases_add(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 0), tp, sp);
+            cases_add(&c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), tp, sp);
+            cases_add(&c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 0), tp, sp);
         }
-        forked_run(tp, check_cases, &c);
+        forked_run(tp, partition_check_cases, &c);
     }
 }
 
@@ -158,7 +158,7 @@ static void test_all_to_all(void **state)
         struct cases c = { .n = 0 };
 
         context_cases(&c, LS_CONTEXT_ALL_TO_ALL, cp);
-        forked_run(cp, check_cases, &c);
+        forked_run(cp, partition_check_cases, &c);
     }
 }
 
@@ -169,7 +169,7 @@ static void test_ring(void **state)
         struct cases c = { .n = 0 };
 
         context_cases(&c, LS_CONTEXT_RING, cp);
-        forked_run(cp, check_cases, &c);
+        forked_run(cp, partition_check_cases, &c);
     }
 }
 
@@ -184,10 +184,10 @@ static void test_together(void **state)
             add_context(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), 2, 2, sp, (ls_context)context);
             add_context(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 1), 2, 2, sp, (ls_context)context);
             add_context(&c, "llama, 10 of 5", partition_llama(10, 5, 20, 37, 0), 2, 2, sp, (ls_context)context);
-            add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
+            cases_add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
             add_context(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, 1, 0, (ls_context)context);
         }
-    forked_run(4, check_cases, &c);
+    forked_run(4, partition_check_cases, &c);
 }
 
 /* Recomputation repeats moves, and a loss that is made with its gradient is the same. */
@@ -207,7 +207,7 @@ static void test_compiled_otherwise(void **state)
                 k->recompute = (ls_recompute)mode;
                 k->fuse_loss = 1;
             }
-    forked_run(4, check_cases, &c);
+    forked_run(4, partition_check_cases, &c);
 }
 
 /* Products in several parts of their rows, and exchanges that are waited for at once. */
@@ -219,12 +219,12 @@ static void test_overlap(void **state)
     for (int overlap = 0; overlap < 4; overlap++)
         for (int sp = 0; sp < 2; sp++)
             for (int llama = 0; llama < 2; llama++) {
-                struct partition_case *k = add(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
+                struct partition_case *k = cases_add(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
 
                 k->options.overlap = overlap;
                 k->recompute = overlap == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
             }
-    forked_run(2, check_cases, &c);
+    forked_run(2, partition_check_cases, &c);
 }
 
 int main(void)

@@ -9,17 +9,12 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_check.h"
 #include "helper_faults.h"
 #include "helper_forked.h"
 #include "helper_partition.h"
 #include "lockstep/optim.h"
 #include "parallel/partition.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 static struct partition_case case_of(ls_model m, int tp, int cp, int sp, ls_context context)
 {
@@ -34,8 +29,8 @@ static struct planned plan_mesh(const ls_mesh_shape *shape, int rank)
 {
     struct planned m = { NULL, NULL };
 
-    TRY(ls_comm_open("plan:", rank, shape->pp * shape->cp * shape->tp * (shape->dp > 0 ? shape->dp : 1), &m.world));
-    TRY(ls_mesh_open(m.world, shape, &m.mesh));
+    OK(ls_comm_open("plan:", rank, shape->pp * shape->cp * shape->tp * (shape->dp > 0 ? shape->dp : 1), &m.world));
+    OK(ls_mesh_open(m.world, shape, &m.mesh));
     return m;
 }
 
@@ -48,7 +43,7 @@ static void plan_close(struct planned *m)
 static void open_planned(const struct partition_case *c, int rank, struct planned *m, struct partitioned *s)
 {
     *m = plan_mesh(&c->shape, rank);
-    TRY(partition_open(c, m->mesh, true, s));
+    OK(partition_open(c, m->mesh, true, s));
 }
 
 /* ---- T1, T2: what a layer exchanges ---- */
@@ -171,7 +166,7 @@ static void test_memory(void **state)
     struct planned m;
 
     (void)state;
-    TRY(partition_open(&c, NULL, true, &s));
+    OK(partition_open(&c, NULL, true, &s));
     assert_int_equal(ls_program_cost(s.program).parameters, 4 * (cut + norms));
     activations = ls_program_cost(s.program).activations;
     partition_close(&s);
@@ -237,7 +232,7 @@ static void test_context_memory(void **state)
 
 /* ---- refused ---- */
 
-static void refuse(struct partition_case c, const char *says)
+static void partition_refused(struct partition_case c, const char *says)
 {
     struct planned m = plan_mesh(&c.shape, 0);
     struct partitioned s;
@@ -254,27 +249,27 @@ static void test_refused(void **state)
     struct partition_case c = case_of(partition_gpt2(3, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
 
     (void)state;
-    refuse(c, "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one");
+    partition_refused(c, "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one");
     c = case_of(partition_gpt2(4, 3, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
-    refuse(c, "model.ffn=3 cannot be sharded over parallel.tp=4");
+    partition_refused(c, "model.ffn=3 cannot be sharded over parallel.tp=4");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 3, 0, LS_CONTEXT_ALL_TO_ALL);
-    refuse(c, "parallel.cp=3: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2");
+    partition_refused(c, "parallel.cp=3: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2");
     c = case_of(partition_gpt2(4, 24, 37, 0), 1, 3, 0, LS_CONTEXT_RING);
     c.time = 5;
-    refuse(c, "data.seq_len=5 is too short for parallel.cp=3 with two slices per rank; use at least 6 tokens");
+    partition_refused(c, "data.seq_len=5 is too short for parallel.cp=3 with two slices per rank; use at least 6 tokens");
     c = case_of(partition_gpt2(4, 24, 37, 0), 4, 2, 1, LS_CONTEXT_ALL_TO_ALL);
     c.time = 7;
     c.shape.cp = 2;
     c.shape.tp = 4;
-    refuse(c, "parallel.cp_method=all_to_all with parallel.cp=2");
+    partition_refused(c, "parallel.cp_method=all_to_all with parallel.cp=2");
     c.options.context = LS_CONTEXT_RING;
     c.time = 6;
-    refuse(c, "data.seq_len=6 over parallel.cp=2 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4");
+    partition_refused(c, "data.seq_len=6 over parallel.cp=2 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CONTEXT_RING);
     c.recompute = LS_RECOMPUTE_BUDGET;
-    refuse(c, "recompute.mode=budget:0 with parallel.tp=2");
+    partition_refused(c, "recompute.mode=budget:0 with parallel.tp=2");
     c = case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_context)7);
-    refuse(c, "parallel.cp_method: 7 does not exist: ring or all_to_all");
+    partition_refused(c, "parallel.cp_method: 7 does not exist: ring or all_to_all");
 }
 
 /* An op without a rule, and one that is cut where its rule wants it whole: op, axis, tensor. */
@@ -285,10 +280,10 @@ static void refuse_graph(void (*build)(ls_program *p, const ls_model *m), const 
     ls_store *store;
     ls_program *p;
 
-    TRY(ls_store_new(NULL, &store));
-    TRY(ls_program_new(store, &p));
+    OK(ls_store_new(NULL, &store));
+    OK(ls_program_new(store, &p));
     build(p, &c.model);
-    TRY(ls_partition(p, m.mesh, &c.model, &c.options));
+    OK(ls_partition(p, m.mesh, &c.model, &c.options));
     assert_true(ls_program_compile(p, NULL) < 0);
     for (int k = 0; k < 4 && says[k]; k++)
         if (!strstr(ls_errmsg(), says[k]))
@@ -334,11 +329,11 @@ static void test_second_program(void **state)
 
     (void)state;
     open_planned(&c, 1, &m, &s);
-    TRY(ls_program_new(s.store, &p));
+    OK(ls_program_new(s.store, &p));
     tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, c.time });
     logits = ls_output(p, "logits", ls_model_logits(p, &c.model, tokens));
-    TRY(ls_partition(p, m.mesh, &c.model, &c.options));
-    TRY(ls_program_compile(p, &(ls_compile_options){ .plan_only = 1 }));
+    OK(ls_partition(p, m.mesh, &c.model, &c.options));
+    OK(ls_program_compile(p, &(ls_compile_options){ .plan_only = 1 }));
     assert_int_equal(ls_value_size(p, logits, 1), c.time);
     assert_int_equal(ls_value_size(p, logits, 2), 37);
     assert_int_equal(ls_value_size(p, program_find(p, "tokens"), 1), c.time);
@@ -359,10 +354,10 @@ static void test_optimizer(void **state)
 
     (void)state;
     open_planned(&c, 0, &m, &s);
-    TRY(ls_program_new(s.store, &p));
-    TRY(ls_optimizer_append(p, &o));
-    TRY(ls_partition(p, m.mesh, &c.model, &c.options));
-    TRY(ls_program_compile(p, &(ls_compile_options){ .plan_only = 1 }));
+    OK(ls_program_new(s.store, &p));
+    OK(ls_optimizer_append(p, &o));
+    OK(ls_partition(p, m.mesh, &c.model, &c.options));
+    OK(ls_program_compile(p, &(ls_compile_options){ .plan_only = 1 }));
     for (int v = 1; v < p->nvalues; v++) {
         const struct value *x = &p->values[v];
 
@@ -472,8 +467,8 @@ static void test_faults_named(void **state)
 
         faults_set(faults[k].fault, true);
         if (faults[k].says[0]) {
-            refuse(c, faults[k].says[0]);
-            refuse(c, faults[k].says[1]);
+            partition_refused(c, faults[k].says[0]);
+            partition_refused(c, faults[k].says[1]);
         } else {
             struct partitioned s;
             struct planned m;

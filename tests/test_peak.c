@@ -16,11 +16,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_check.h"
 #include "train/machine.h"
 #include "train/peak.h"
 #include "train/peak_cache.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 static char folder[64];
 static int measured, team;

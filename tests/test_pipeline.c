@@ -76,7 +76,7 @@ static void check_loss(const struct trial *t, const struct setting *s, double wa
         ranks_fail("%s: loss %.9g of %g micro-batches, one rank has %.9g", trial_name(t, ls_comm_size(s->world)), sum[0], sum[1], want);
 }
 
-static void run(const struct trial *t, struct setting *s, double want)
+static void trial_run(const struct trial *t, struct setting *s, double want)
 {
     s->loss = s->losses = 0;
     if (ls_pipeline_run(s->pipeline, trial_before, trial_after, s) < 0)
@@ -101,7 +101,7 @@ static void check_trial(ls_comm *world, const struct trial *t)
     check_places(&s);
     for (int again = 0; again < 2; again++) {  /* a run leaves nothing behind but gradients */
         ls_store_zero_grad(s.store);
-        run(t, &s, loss);
+        trial_run(t, &s, loss);
     }
     for (size_t i = 0; s.schedule.backward && i < ls_store_count(s.store); i++)
         if (store_is_here(s.store, i))
@@ -121,7 +121,7 @@ static void check_trials(ls_comm *world, void *ctx)
         check_trial(world, &c->at[i]);
 }
 
-static void add(struct trials *c, struct trial t)
+static void trials_add(struct trials *c, struct trial t)
 {
     assert_true(c->n < MOST);
     c->at[c->n++] = t;
@@ -146,7 +146,7 @@ static void test_every_schedule(void **state)
                     if (ls_pipeline_schedule_make(name, stages, chunks, micro, &s) < 0)
                         continue;
                     ls_pipeline_schedule_free(&s);
-                    add(&c, (struct trial){ .schedule = name, .chunks = chunks, .micro = micro, .net = (enum net)((micro + i) % 3) });
+                    trials_add(&c, (struct trial){ .schedule = name, .chunks = chunks, .micro = micro, .net = (enum net)((micro + i) % 3) });
                 }
         assert_true(c.n > 30);
         forked_run(stages, check_trials, &c);
@@ -164,11 +164,11 @@ static void test_switches(void **state)
     for (int i = 0; i < 3; i++)
         for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_FULL; mode++)
             for (int fuse = 0; fuse < 2; fuse++)
-                add(&c, (struct trial){ .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4, .net = (enum net)((mode + i) % 3),
+                trials_add(&c, (struct trial){ .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4, .net = (enum net)((mode + i) % 3),
                                         .recompute = (ls_recompute)mode, .fuse = fuse });
     for (int i = 0; i < 2; i++) {
-        add(&c, (struct trial){ .schedule = names[i], .chunks = 1, .micro = 4, .net = NET_LLAMA_TIED, .begin = uneven });
-        add(&c, (struct trial){ .schedule = names[i], .chunks = 1, .micro = 4, .net = NET_GPT2, .type = LS_BF16, .fuse = i });
+        trials_add(&c, (struct trial){ .schedule = names[i], .chunks = 1, .micro = 4, .net = NET_LLAMA_TIED, .begin = uneven });
+        trials_add(&c, (struct trial){ .schedule = names[i], .chunks = 1, .micro = 4, .net = NET_GPT2, .type = LS_BF16, .fuse = i });
     }
     forked_run(3, check_trials, &c);
 }
@@ -192,9 +192,9 @@ static void test_models(void **state)
             struct trial t = { .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4, .recompute = (ls_recompute)mode };
 
             t.model = &experts;
-            add(&c, t);
+            trials_add(&c, t);
             t.model = &dropout;
-            add(&c, t);
+            trials_add(&c, t);
         }
     forked_run(3, check_trials, &c);
 }
@@ -215,9 +215,9 @@ static void evaluate(ls_comm *world, void *ctx)
     open_trial(world, &train, &s);
     RANKS_TRY(trial_open_beside(&s, &look, &e));
     ls_store_zero_grad(s.store);
-    run(&look, &e, loss);
-    run(&train, &s, loss);
-    run(&look, &e, loss);
+    trial_run(&look, &e, loss);
+    trial_run(&train, &s, loss);
+    trial_run(&look, &e, loss);
     for (size_t i = 0; i < ls_store_count(s.store); i++)
         if (store_is_here(s.store, i))
             check_gradient(&train, &s, alone, i);

@@ -24,7 +24,7 @@ static void open_trial(ls_comm *world, const struct trial *t, struct setting *s)
         ranks_fail("%s: %s", trial_name(t, ls_comm_size(world)), ls_errmsg());
 }
 
-static void run(struct setting *s)
+static void setting_run(struct setting *s)
 {
     ls_store_zero_grad(s->store);
     if (ls_pipeline_run(s->pipeline, trial_before, trial_after, s) < 0)
@@ -33,7 +33,7 @@ static void run(struct setting *s)
 
 /* ---- memory ---- */
 
-static size_t held(enum mem_category c)
+static size_t category_held(enum mem_category c)
 {
     struct mem_stats now;
 
@@ -51,7 +51,7 @@ static void check_memory(ls_comm *world, void *ctx)
     for (int k = 0; k < 2; k++) {
         struct trial t = { .schedule = k ? "1f1b" : "gpipe", .chunks = 1, .micro = MICRO, .net = NET_LLAMA };
         int want = k ? MIN(MICRO, ls_comm_size(world) - ls_comm_rank(world)) : MICRO;
-        size_t nothing = held(MEM_ACTIVATIONS);
+        size_t nothing = category_held(MEM_ACTIVATIONS);
         const ls_program *p;
         struct setting s;
 
@@ -59,12 +59,12 @@ static void check_memory(ls_comm *world, void *ctx)
         p = ls_pipeline_program(s.pipeline, 0);
         slot[k] = p->arena_bytes[ARENA_SLOT];
         shared[k] = p->arena_bytes[ARENA_ACTIVATIONS];
-        bytes[k] = held(MEM_ACTIVATIONS) - nothing;
+        bytes[k] = category_held(MEM_ACTIVATIONS) - nothing;
         RANKS_CHECK(p->options.slots == want && slot[k] > 0);
         RANKS_CHECK(bytes[k] == shared[k] + (size_t)want * slot[k]);
         RANKS_CHECK(ls_program_cost(p).activations == bytes[k]);
-        run(&s);
-        RANKS_CHECK(held(MEM_ACTIVATIONS) - nothing == bytes[k]);
+        setting_run(&s);
+        RANKS_CHECK(category_held(MEM_ACTIVATIONS) - nothing == bytes[k]);
         trial_close(&s);
     }
     RANKS_CHECK(slot[0] == slot[1] && shared[0] == shared[1]);
@@ -86,11 +86,11 @@ static void check_steady(ls_comm *world, void *ctx)
 
     (void)ctx;
     open_trial(world, &t, &s);
-    run(&s);
+    setting_run(&s);
     for (int k = 0; k < 3; k++) {
         RANKS_TRY(ls_barrier(world));
         mem_read(&at[k]);
-        run(&s);
+        setting_run(&s);
     }
     RANKS_CHECK(at[1].calls == at[0].calls && at[2].calls == at[0].calls);
     RANKS_CHECK(at[2].total_now == at[0].total_now && at[2].total_peak == at[0].total_peak);
@@ -140,10 +140,10 @@ static void check_messages_of(ls_comm *world, const struct trial *t)
         back[from] += from == me || !s.schedule.backward ? 0 : (uint64_t)t->micro * MESSAGE;
         messages += (to != me) * t->micro + (from != me && s.schedule.backward) * t->micro;
     }
-    run(&s);
+    setting_run(&s);
     RANKS_TRY(ls_barrier(world));
     was = count(&s);
-    run(&s);
+    setting_run(&s);
     RANKS_TRY(ls_barrier(world));
     now = count(&s);
     for (int q = 0; q < n; q++)
@@ -195,7 +195,7 @@ static void sleep_for(double milliseconds)
 
 /* One block a stage: its attention sleeps for the forward, attention's gradient for what is passed down, the two norms' for the
  * weights. */
-static void watch(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
+static void action_watch(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
     (void)ctx;
     (void)p;
@@ -206,7 +206,6 @@ static void watch(void *ctx, const ls_program *p, const struct instruction *i, d
     else if (i->op == OP_RMS_NORM_DW && i->block)
         sleep_for(UNIT / 2.0);
 }
-
 
 static ls_status build_sleeper(void *ctx, ls_program *p, const ls_stage *stage)
 {
@@ -285,7 +284,7 @@ static void sleep_through(ls_comm *world, const char *schedule, int chunks, int 
     RANKS_TRY(ls_pipeline_schedule_make(schedule, shape.pp, chunks, micro, &s.schedule));
     RANKS_TRY(ls_pipeline_open(s.store, s.mesh, &o, &s.pipeline));
     for (int c = 0; c < chunks; c++)
-        program_watch(ls_pipeline_program(s.pipeline, c), watch, NULL);
+        program_watch(ls_pipeline_program(s.pipeline, c), action_watch, NULL);
     want = played(&s.schedule);
     for (int k = 0; k < 5 && !near; k++) {  /* another process may hold the cores; all ranks decide alike */
         got = measure(world, &s);
@@ -317,7 +316,7 @@ static void test_bubble(void **state)
 
 /* ---- what is refused ---- */
 
-static void refused(ls_comm *world, struct trial t, const char *why)
+static void trial_refused(ls_comm *world, struct trial t, const char *why)
 {
     struct setting s;
 
@@ -337,15 +336,15 @@ static void check_refusals(ls_comm *world, void *ctx)
 
     (void)ctx;
     t.begin = gap;
-    refused(world, t, "stage 1 of 3 has blocks 4 to 4 of the model's 9");
+    trial_refused(world, t, "stage 1 of 3 has blocks 4 to 4 of the model's 9");
     t.begin = late;
-    refused(world, t, "the first from block 0");
+    trial_refused(world, t, "the first from block 0");
     t.begin = few;
-    refused(world, t, "the last to 9");
+    trial_refused(world, t, "the last to 9");
     t.begin = NULL;
     t.schedule = "interleaved";
     t.chunks = 4;
-    refused(world, t, "model.layers=9 in parallel.pp=3 * parallel.vpp=4 stages: every stage needs at least one layer");
+    trial_refused(world, t, "model.layers=9 in parallel.pp=3 * parallel.vpp=4 stages: every stage needs at least one layer");
     t = (struct trial){ .schedule = "1f1b", .chunks = 1, .micro = 3, .net = NET_GPT2 };
     open_trial(world, &t, &open);
     RANKS_TRY(ls_pipeline_schedule_make("1f1b", 2, 1, 4, &s));

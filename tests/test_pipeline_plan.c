@@ -191,7 +191,7 @@ struct game {
     bool       done[3][RANKS * CHUNKS][SLOTS];  /* by kind, stage, micro-batch */
 };
 
-static unsigned draw(struct game *g, unsigned n)
+static unsigned game_draw(struct game *g, unsigned n)
 {
     g->random = g->random * 6364136223846793005u + 1442695040888963407u;
     return (unsigned)(g->random >> 33) % n;
@@ -238,7 +238,7 @@ static bool move(struct game *g, int r)
                     open[n++] = a;
             }
     if (n)
-        take(g, r, open[draw(g, n)]);
+        take(g, r, open[game_draw(g, n)]);
     return n > 0;
 }
 
@@ -251,15 +251,15 @@ static void play_random(uint64_t seed)
 
     memset(&g, 0, sizeof g);
     g.random = seed;
-    stages = 1 + (int)draw(&g, 4), chunks = 1 + (int)draw(&g, 3), split = draw(&g, 2);
-    turned = chunks == 2 && draw(&g, 2);
-    assert_int_equal(schedule_new("random", stages, chunks, 1 + (int)draw(&g, 6), true, split, turned ? LS_STAGES_V : LS_STAGES_LOOP, &s),
+    stages = 1 + (int)game_draw(&g, 4), chunks = 1 + (int)game_draw(&g, 3), split = game_draw(&g, 2);
+    turned = chunks == 2 && game_draw(&g, 2);
+    assert_int_equal(schedule_new("random", stages, chunks, 1 + (int)game_draw(&g, 6), true, split, turned ? LS_STAGES_V : LS_STAGES_LOOP, &s),
                      LS_OK);
     g.s = &s;
     for (int k = 0; k < 2 * RANKS * RANKS; k++)
         g.queue[k / RANKS / RANKS][k / RANKS % RANKS][k % RANKS] = calloc((size_t)schedule_room(&s), sizeof(ls_action));
     for (left = stages * schedule_room(&s); left; )
-        left -= move(&g, (int)draw(&g, (unsigned)stages));
+        left -= move(&g, (int)game_draw(&g, (unsigned)stages));
     check_schedule(&s, false);
     for (int k = 0; k < 2 * RANKS * RANKS; k++)
         free(g.queue[k / RANKS / RANKS][k / RANKS % RANKS][k % RANKS]);

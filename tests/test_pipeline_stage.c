@@ -126,21 +126,21 @@ static void test_one_stage_is_the_whole(void **state)
 
 /* ---- what it computes ---- */
 
-static void fill(int32_t *x, int n, int modulus)
+static void ids_fill(int32_t *x, int n, int modulus)
 {
     for (int i = 0; i < n; i++)
         x[i] = i * 7 % modulus;
 }
 
-static void feed(ls_program *p)
+static void stage_feed(ls_program *p)
 {
     int32_t x[BATCH * TIME];
     float valid = BATCH * TIME;
 
-    fill(x, BATCH * TIME, 31);
+    ids_fill(x, BATCH * TIME, 31);
     if (has(p, "tokens"))
         assert_int_equal(ls_program_write(p, "tokens", x, LS_I32, BATCH * TIME), LS_OK);
-    fill(x, BATCH * TIME, 23);
+    ids_fill(x, BATCH * TIME, 23);
     if (has(p, "targets"))
         assert_int_equal(ls_program_write(p, "targets", x, LS_I32, BATCH * TIME), LS_OK);
     if (has(p, "denominator"))
@@ -153,7 +153,7 @@ static float run_stage(ls_program *p, float *carried)
     size_t n = BATCH * TIME * WIDTH;
 
     assert_int_equal(ls_program_compile(p, NULL), LS_OK);
-    feed(p);
+    stage_feed(p);
     if (has(p, "stage.in"))
         assert_int_equal(ls_program_write(p, "stage.in", carried, LS_F32, n), LS_OK);
     assert_int_equal(ls_program_run(p, LS_FORWARD), LS_OK);
@@ -290,7 +290,7 @@ static void test_loss_is_the_share(void **state)
 
 /* ---- what is refused ---- */
 
-static void refused(ls_program *p, ls_stage stage, const char *why)
+static void stage_refused(ls_program *p, ls_stage stage, const char *why)
 {
     assert_int_equal(stage_cut(p, &stage), LS_EINVAL);
     if (!strstr(ls_errmsg(), why))
@@ -305,10 +305,10 @@ static void test_refusals(void **state)
     ls_value x, y, skip;
 
     (void)state;
-    refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2: blocks 2 to 2 of the model's 3");
-    refused(whole_model(s, NET_GPT2), (ls_stage){ 0, 2, 1, 2 }, "the first from 0");
-    refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 1, 2 }, "the last to 3");
-    refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2; 0 to 1");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2: blocks 2 to 2 of the model's 3");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 0, 2, 1, 2 }, "the first from 0");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 1, 2 }, "the last to 3");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2; 0 to 1");
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);
     x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 });
@@ -320,7 +320,7 @@ static void test_refusals(void **state)
     y = ls_add(p, x, skip);
     ls_block_end(p);
     ls_output(p, "y", y);
-    refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary in front of b");
+    stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary in front of b");
     ls_store_release(&s);
 }
 

@@ -11,9 +11,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/threads.h"
+#include "helper_check.h"
 #include "train/plan.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 struct setup { struct config config; struct options options; ls_model model; };
 

@@ -12,15 +12,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "helper_check.h"
 #include "train/probe.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
-#define FAILS(call, words) \
-    do { \
-        assert_int_equal((call), LS_EIO); \
-        if (!strstr(ls_errmsg(), words)) fail_msg("'%s' is not in: %s", words, ls_errmsg()); \
-        assert_null(strchr(ls_errmsg(), '\n')); \
-    } while (0)
 
 static char folder[64];
 
@@ -99,9 +92,9 @@ static void file_in_the_way_is_named(void **state)
 
     (void)state;
     OK(file_write(file, "x", 1));
-    FAILS(probe_folder("checkpoint.dir", path), "checkpoint.dir: ");
-    FAILS(probe_folder("checkpoint.dir", path), file);
-    FAILS(probe_folder("checkpoint.dir", file), "checkpoint.dir: ");
+    REFUSED(LS_EIO, "checkpoint.dir: ", probe_folder("checkpoint.dir", path));
+    REFUSED(LS_EIO, file, probe_folder("checkpoint.dir", path));
+    REFUSED(LS_EIO, "checkpoint.dir: ", probe_folder("checkpoint.dir", file));
     assert_true(file_exists(file));
     mem_free(file);
     mem_free(path);
@@ -114,8 +107,8 @@ static void too_little_space_is_told(void **state)
     (void)state;
     OK(probe_space("checkpoint.dir", path, 0, "nothing"));
     OK(probe_space("checkpoint.dir", path, 1, "a byte"));
-    FAILS(probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"), "not enough space: a checkpoint needs ");
-    FAILS(probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"), "are free");
+    REFUSED(LS_EIO, "not enough space: a checkpoint needs ", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
+    REFUSED(LS_EIO, "are free", probe_space("checkpoint.dir", path, SIZE_MAX / 2, "a checkpoint"));
     assert_false(file_exists(path));
     mem_free(path);
 }

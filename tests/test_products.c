@@ -177,7 +177,7 @@ static struct view operand(ls_dtype type, int ndim, const size_t *size, uint64_t
     return v;
 }
 
-static void compare(const struct view *got, const struct view *want, double tol, const char *what)
+static void view_compare(const struct view *got, const struct view *want, double tol, const char *what)
 {
     double most = 1e-2;
 
@@ -208,7 +208,7 @@ static void check_call(struct call *c, double tol, const char *what)
     run_call(c, true);
     for (int i = 0; i < c->nout; i++) {
         assert_memory_equal(best.out[i].data, again.out[i].data, view_bytes(&c->out[i]));
-        compare(&best.out[i], &c->out[i], tol, what);
+        view_compare(&best.out[i], &c->out[i], tol, what);
         free(best.out[i].data);
         free(again.out[i].data);
     }

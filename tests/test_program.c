@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "helper_check.h"
 #include "lockstep/ops.h"
 #include "program/program.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 enum { B = 8, IN = 3, HIDDEN = 16, OUT = 2 };
 
@@ -36,7 +35,7 @@ static ls_value layer(ls_program *p, const char *name, ls_value x, size_t in, si
 }
 
 /* Three blocks of linear and GELU with a residual, a mean-square loss. */
-static void build(ls_program *p, ls_dtype type)
+static void layers_build(ls_program *p, ls_dtype type)
 {
     ls_value x = ls_input(p, "x", type, 2, (size_t[]){ B, IN }), y = ls_input(p, "y", type, 2, (size_t[]){ B, OUT });
     ls_value h = layer(p, "in", x, IN, HIDDEN);
@@ -54,13 +53,13 @@ static void build(ls_program *p, ls_dtype type)
     ls_backward(p, ls_output(p, "loss", ls_mse(p, layer(p, "out", h, HIDDEN, OUT), y)));
 }
 
-static ls_program *make(ls_store *s, ls_dtype type, const ls_compile_options *o)
+static ls_program *layers_program(ls_store *s, ls_dtype type, const ls_compile_options *o)
 {
     double x[B * IN], y[B * OUT];
     ls_program *p;
 
     OK(ls_program_new(s, &p));
-    build(p, type);
+    layers_build(p, type);
     OK(ls_program_compile(p, o));
     for (int i = 0; i < B * IN; i++)
         x[i] = sin(i * 1.7);
@@ -83,7 +82,7 @@ static double loss_of(ls_program *p)
 static void gradients_are_finite_differences(void **state)
 {
     ls_store *s = new_store(LS_F64);
-    ls_program *p = make(s, LS_F64, NULL);
+    ls_program *p = layers_program(s, LS_F64, NULL);
 
     (void)state;
     loss_of(p);
@@ -111,7 +110,7 @@ static void gradients_are_finite_differences(void **state)
 static float *gradients(const ls_compile_options *o, size_t *count, ls_cost *cost)
 {
     ls_store *s = new_store(LS_F32);
-    ls_program *p = make(s, LS_F32, o);
+    ls_program *p = layers_program(s, LS_F32, o);
     float *all = malloc(ls_store_elements(s) * sizeof *all);
     size_t at = 0;
 
@@ -221,7 +220,7 @@ static void recompute_keeps_what_leaves_a_block(void **state)
 static void runs_out_of_order_are_refused(void **state)
 {
     ls_store *s = new_store(LS_F32);
-    ls_program *p = make(s, LS_F32, NULL);
+    ls_program *p = layers_program(s, LS_F32, NULL);
 
     (void)state;
     assert_int_equal(ls_program_run(p, LS_BACKWARD), LS_EINVAL);
@@ -263,7 +262,7 @@ static void indices_are_checked_where_they_enter(void **state)
 static void backward_adds_and_zero_clears(void **state)
 {
     ls_store *s = new_store(LS_F64);
-    ls_program *p = make(s, LS_F64, NULL);
+    ls_program *p = layers_program(s, LS_F64, NULL);
     double once;
     double *g;
 
@@ -291,7 +290,7 @@ static void ledger_shows_what_was_planned(void **state)
     (void)state;
     mem_read(&before);
     s = new_store(LS_F32);
-    p = make(s, LS_F32, NULL);
+    p = layers_program(s, LS_F32, NULL);
     c = ls_program_cost(p);
     mem_read(&after);
     assert_int_equal(after.now[MEM_PARAMETERS] - before.now[MEM_PARAMETERS], c.parameters);
@@ -351,7 +350,7 @@ static void a_budget_out_of_reach_is_refused(void **state)
     o.bytes = 1000;
     for (o.split_backward = 0; o.split_backward < 2; o.split_backward++) {
         OK(ls_program_new(s, &p));
-        build(p, LS_F32);
+        layers_build(p, LS_F32);
         assert_int_equal(ls_program_compile(p, &o), LS_EINVAL);
         assert_non_null(strstr(ls_errmsg(), "a budget of 1000 bytes can't be met"));
         ls_program_release(&p);
@@ -407,7 +406,7 @@ static void frozen_parameters_have_no_gradient(void **state)
 
     (void)state;
     OK(ls_program_new(s, &p));
-    build(p, LS_F32);
+    layers_build(p, LS_F32);
     w = ls_store_find(s, "a.up.weight");
     OK(ls_store_freeze(s, (size_t)w));
     OK(ls_program_compile(p, NULL));
@@ -426,7 +425,7 @@ static void frozen_parameters_have_no_master(void **state)
     (void)state;
     OK(ls_store_new(&(ls_store_options){ "cpu", LS_BF16, 1, 7 }, &s));
     OK(ls_program_new(s, &p));
-    build(p, LS_BF16);
+    layers_build(p, LS_BF16);
     OK(ls_store_freeze(s, 0));
     OK(ls_program_compile(p, NULL));
     assert_null(ls_store_state(s, 0, "master"));
@@ -453,7 +452,7 @@ static void every_allocation_may_fail(void **state)
         if (st == LS_OK)
             st = ls_program_new(s, &p);
         if (st == LS_OK) {
-            build(p, LS_F32);
+            layers_build(p, LS_F32);
             st = ls_program_compile(p, &(ls_compile_options){ .recompute = LS_RECOMPUTE_FULL, .every = 1 });
         }
         mem_fail_at(0);
@@ -472,7 +471,7 @@ static void every_allocation_may_fail(void **state)
 static void the_text_names_every_segment(void **state)
 {
     ls_store *s = new_store(LS_F32);
-    ls_program *p = make(s, LS_F32, NULL);
+    ls_program *p = layers_program(s, LS_F32, NULL);
     char *text;
 
     (void)state;

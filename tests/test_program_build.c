@@ -9,9 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "helper_check.h"
 #include "program/program.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 static ls_program *new_program(ls_store **s)
 {

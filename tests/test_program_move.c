@@ -310,12 +310,12 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
 static double weight(int which, int k, size_t i) { return 0.2 * sin(1.3 * (double)i + 10 * which + k); }
 
 static size_t first_of(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c), ls_comm_size(c)) : 0; }
-static size_t held(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
+static size_t rows_held(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
 
 /* Index in the whole of element i of what this rank has of up [F,C] (which 1) or down [C,F] (2). */
-static size_t place(ls_comm *c, int which, size_t i)
+static size_t element_place(ls_comm *c, int which, size_t i)
 {
-    size_t f = held(c);
+    size_t f = rows_held(c);
 
     return which == 0 ? i : which == 1 ? first_of(c) * C + i : i / f * F + first_of(c) + i % f;
 }
@@ -326,10 +326,10 @@ static void write_weights(ls_store *s, ls_comm *c)
 
     for (size_t j = 0; j < 3 * LAYERS; j++) {
         int which = (int)j % 3, k = (int)j / 3;
-        size_t n = which ? held(c) * C : C;
+        size_t n = which ? rows_held(c) * C : C;
 
         for (size_t i = 0; i < n; i++)
-            data[i] = (which == 0) + weight(which, k, place(c, which, i));
+            data[i] = (which == 0) + weight(which, k, element_place(c, which, i));
         RANKS_TRY(ls_store_write(s, j, "parameter", data, LS_F64, n));
     }
 }
@@ -410,7 +410,7 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     y = ls_input(p, "y", LS_F32, 3, (size_t[]){ B, T, C });
     h = o->sp ? moved(p, c, o, MOVE_SLICE, h) : h;
     for (int k = 0; k < LAYERS; k++)
-        h = one_layer(p, c, o, k, h, held(c));
+        h = one_layer(p, c, o, k, h, rows_held(c));
     h = o->sp ? moved(p, c, o, MOVE_JOIN, h) : h;
     ls_backward(p, ls_output(p, "loss", ls_mse(p, h, y)));
     RANKS_TRY(ls_program_compile(p, &options));
@@ -426,14 +426,14 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     run_layers(p, o, &out->loss);
     for (size_t j = 0; j < 3 * LAYERS; j++) {
         int which = (int)j % 3, k = (int)j / 3;
-        size_t n = which ? held(c) * C : C;
+        size_t n = which ? rows_held(c) * C : C;
         float *to = which == 0 ? out->norm[k] : which == 1 ? out->up[k] : out->down[k];
 
         RANKS_TRY(ls_store_read(s, j, "gradient", data, LS_F32, n));
         if (c && o->sp && which == 0)
             RANKS_TRY(ls_all_reduce(c, data, data, n, LS_F32, LS_SUM, NULL));
         for (size_t i = 0; i < n; i++)
-            to[place(c, which, i)] = data[i];
+            to[element_place(c, which, i)] = data[i];
     }
     ls_program_release(&p);
     ls_store_release(&s);
@@ -445,8 +445,8 @@ static void close_to(const char *what, ls_comm *c, int which, const float *got, 
 
     for (size_t i = 0; i < n; i++)
         most = fmax(most, fabs(want[i]));
-    for (size_t i = 0; i < (which ? held(c) * C : C); i++)
-        apart = fmax(apart, fabs(got[place(c, which, i)] - want[place(c, which, i)]));
+    for (size_t i = 0; i < (which ? rows_held(c) * C : C); i++)
+        apart = fmax(apart, fabs(got[element_place(c, which, i)] - want[element_place(c, which, i)]));
     if (!(apart <= 1e-5 * most))
         ranks_fail("%s: %g apart of %g", what, apart, most);
 }

@@ -75,7 +75,7 @@ static double *elements(const struct variant *m, const struct slice *s, const ch
     return x;
 }
 
-static void build(struct side *z, const struct variant *m, const struct across *a, size_t t)
+static void ring_build(struct side *z, const struct variant *m, const struct across *a, size_t t)
 {
     ls_program *p = z->program;
     ls_init init = { LS_INIT_UNIFORM, 1.0 };
@@ -125,7 +125,7 @@ static void run_side(struct side *z, const struct variant *m, const struct acros
     *z = (struct side){ 0 };
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m->type, 0, 7 }, &z->store));
     RANKS_TRY(ls_program_new(z->store, &z->program));
-    build(z, m, a, length_of(s));
+    ring_build(z, m, a, length_of(s));
     options.split_backward = m->mode == SPLIT;
     options.recompute = m->mode == RECOMPUTE ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
     options.slots = m->mode == SLOTS ? 2 : 0;
@@ -171,14 +171,14 @@ static void close_side(struct side *z)
 }
 
 /* The whole's element that is element i of this rank's. */
-static size_t place(const struct variant *m, const struct slice *s, int k, size_t i)
+static size_t ring_place(const struct variant *m, const struct slice *s, int k, size_t i)
 {
     size_t t = length_of(s), rest = (k == Q || k == O ? m->H : m->G) * m->D;
 
     return k == LSE ? i / t * m->T + token(s, i % t) : (i / rest / t * m->T + token(s, i / rest % t)) * rest + i % rest;
 }
 
-static void compare(const struct variant *m, const struct slice *s, const struct side *part, const struct side *whole)
+static void ring_compare(const struct variant *m, const struct slice *s, const struct side *part, const struct side *whole)
 {
     static const char *const names[] = { "dq", "dk", "dv", "o", "lse" };
 
@@ -186,7 +186,7 @@ static void compare(const struct variant *m, const struct slice *s, const struct
         double wrong = 0, norm = 0;
 
         for (size_t i = 0; i < part->count[k]; i++) {
-            double want = whole->got[k][place(m, s, k, i)], off = part->got[k][i] - want;
+            double want = whole->got[k][ring_place(m, s, k, i)], off = part->got[k][i] - want;
 
             wrong += off * off;
             norm += want * want;
@@ -255,7 +255,7 @@ static void in_slices(ls_comm *comm, void *ctx)
 
     run_side(&whole, m, NULL, &all);
     run_side(&part, m, &a, &mine);
-    compare(m, &mine, &part, &whole);
+    ring_compare(m, &mine, &part, &whole);
     compare_work(m, comm, &part, &whole);
     check_wire(m, comm, &part);
     check_kernels(m, part.program);
@@ -285,7 +285,7 @@ static size_t memory_of(int n)
     RANKS_TRY(ls_comm_open("plan:", 0, n, &a.comm));
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", m.type, 0, 7 }, &z.store));
     RANKS_TRY(ls_program_new(z.store, &z.program));
-    build(&z, &m, &a, length_of(&mine));
+    ring_build(&z, &m, &a, length_of(&mine));
     RANKS_TRY(ls_program_compile(z.program, &options));
     cost = ls_program_cost(z.program);
     close_side(&z);
@@ -312,7 +312,7 @@ static void test_refused(void **state)
     RANKS_TRY(ls_comm_open("plan:", 1, 4, &a.comm));
     RANKS_TRY(ls_store_new(NULL, &z.store));
     RANKS_TRY(ls_program_new(z.store, &z.program));
-    build(&z, &m, &a, 11);
+    ring_build(&z, &m, &a, 11);
     assert_int_equal(ls_program_compile(z.program, NULL), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "rank 1 of 4 has 11 queries and 11 keys of 40 tokens; 10 are its slice"));
     close_side(&z);

@@ -9,15 +9,10 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include "helper_check.h"
 #include "lockstep/dtype.h"
 #include "lockstep/ops.h"
 #include "tensor/route.h"
-
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
 
 /* ---- choices ---- */
 
@@ -37,8 +32,8 @@ static void run_route(const float *logits, const float *samples, const ls_route_
 
     for (int i = 0; i < B * T; i++)
         x[i] = (float)(i + 1);
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
     real = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     tokens = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, 1 });
@@ -49,17 +44,17 @@ static void run_route(const float *logits, const float *samples, const ls_route_
     ls_output(p, "counts", r.counts);
     ls_output(p, "weight", r.weight);
     ls_output(p, "load", ls_route_load(p, &r, 0));
-    TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_write(p, "logits", logits, LS_F32, B * T * E));
-    TRY(ls_program_write(p, "samples", samples ? samples : (float[]){ 0, 0 }, LS_F32, 2));
-    TRY(ls_program_write(p, "x", x, LS_F32, B * T));
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "index", out->index, LS_I32, B * T * K));
-    TRY(ls_program_read(p, "rows", out->rows, LS_I32, B * T * K));
-    TRY(ls_program_read(p, "counts", out->counts, LS_I32, E));
-    TRY(ls_program_read(p, "weight", out->weight, LS_F32, B * T * K));
-    TRY(ls_program_read(p, "load", out->load, LS_F32, E));
-    TRY(ls_program_read(p, "out", out->out, LS_F32, B * T));
+    OK(ls_program_compile(p, NULL));
+    OK(ls_program_write(p, "logits", logits, LS_F32, B * T * E));
+    OK(ls_program_write(p, "samples", samples ? samples : (float[]){ 0, 0 }, LS_F32, 2));
+    OK(ls_program_write(p, "x", x, LS_F32, B * T));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "index", out->index, LS_I32, B * T * K));
+    OK(ls_program_read(p, "rows", out->rows, LS_I32, B * T * K));
+    OK(ls_program_read(p, "counts", out->counts, LS_I32, E));
+    OK(ls_program_read(p, "weight", out->weight, LS_F32, B * T * K));
+    OK(ls_program_read(p, "load", out->load, LS_F32, E));
+    OK(ls_program_read(p, "out", out->out, LS_F32, B * T));
     ls_program_release(&p);
     ls_store_release(&s);
 }
@@ -195,17 +190,17 @@ static double router_loss_of(const float *logits, const ls_router_loss_options *
     ls_routing r;
     double loss;
 
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     in = ls_input(p, "logits", LS_F32, 3, (size_t[]){ B, T, E });
     samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     r = ls_route(p, in, LS_NONE, samples, &(ls_route_options){ .chosen = chosen, .sigmoid = o->sigmoid });
     ls_output(p, "loss", ls_router_loss(p, in, &r, samples, o));
-    TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_write(p, "logits", logits, LS_F32, B * T * E));
-    TRY(ls_program_write(p, "samples", (float[]){ real, all }, LS_F32, 2));
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "loss", &loss, LS_F64, 1));
+    OK(ls_program_compile(p, NULL));
+    OK(ls_program_write(p, "logits", logits, LS_F32, B * T * E));
+    OK(ls_program_write(p, "samples", (float[]){ real, all }, LS_F32, 2));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "loss", &loss, LS_F64, 1));
     ls_program_release(&p);
     ls_store_release(&s);
     return loss;

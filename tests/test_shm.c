@@ -75,7 +75,7 @@ static void finish(struct job *j)
     assert_int_equal(failed, 0);
 }
 
-static void run(int n, rank_fn *fn)
+static void shm_run(int n, rank_fn *fn)
 {
     struct job j = { 0 };
 
@@ -152,7 +152,7 @@ static void join_and_leave(int rank, int n, const char *where)
 static void ranks_meet_by_descriptor(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 5; n++) run(n, join_and_leave);
+    for (int n = 1; n <= 5; n++) shm_run(n, join_and_leave);
 }
 
 static char *unique_name(char *out, size_t bytes)
@@ -193,7 +193,7 @@ static void another_number_of_ranks_is_refused(void **state)
     (void)state;
     start_at(&j, 3, unique_name(name, sizeof name), come_with_other_sizes);
     finish(&j);
-    run(3, come_with_other_sizes);
+    shm_run(3, come_with_other_sizes);
 }
 
 static void hold_name(int rank, int n, const char *where)
@@ -250,7 +250,7 @@ static void come_alone(int rank, int n, const char *where)
 static void who_does_not_come_is_named(void **state)
 {
     (void)state;
-    run(3, come_alone);
+    shm_run(3, come_alone);
 }
 
 /* Under limits there is less heap, or a clear refusal; never a crash. */
@@ -325,7 +325,7 @@ static void exchange_sizes(int rank, int n, const char *where)
 static void messages_of_all_sizes_pass_both_ways(void **state)
 {
     (void)state;
-    run(2, exchange_sizes);
+    shm_run(2, exchange_sizes);
 }
 
 /* Many sends are started before the peer receives any; they come in order. */
@@ -353,7 +353,7 @@ static void send_ahead(int rank, int n, const char *where)
 static void messages_keep_their_order(void **state)
 {
     (void)state;
-    run(2, send_ahead);
+    shm_run(2, send_ahead);
 }
 
 static void expect_another_type(int rank, int n, const char *where)
@@ -375,7 +375,7 @@ static void expect_another_type(int rank, int n, const char *where)
 static void a_message_of_another_type_ends_the_job(void **state)
 {
     (void)state;
-    run(2, expect_another_type);
+    shm_run(2, expect_another_type);
 }
 
 /* ---- whole collectives ---- */
@@ -385,7 +385,7 @@ static const size_t COUNTS[] = { 0, 1, 3, 1000, 2049, 70001, 300007 };
 /* Small whole numbers: their sums are exact in every type, in any order. */
 static float number_at(int rank, size_t i) { return (float)((i * 13 + (size_t)rank * 5) % 23) - 7.0f; }
 
-static void fill(float *x, size_t count, int rank)
+static void numbers_fill(float *x, size_t count, int rank)
 {
     for (size_t i = 0; i < count; i++) x[i] = number_at(rank, i);
 }
@@ -427,7 +427,7 @@ static void all_reduces(struct link *l, size_t count, enum backing b)
     for (int op = 0; op < LS_REDOPS; op++)
         for (int in_place = 0; in_place < 2; in_place++) {
             float *to = in_place ? send : recv;
-            fill(send, count, l->base.rank);
+            numbers_fill(send, count, l->base.rank);
             struct request r = request_of(LS_COLLECTIVE_ALL_REDUCE, send, to, count, LS_F32, (ls_redop)op);
             OK(drive(l, &r));
             for (size_t i = 0; i < count; i++) CHECK(to[i] == reduced_at(l->base.n, i, (ls_redop)op));
@@ -454,7 +454,7 @@ static void all_gathers(struct link *l, size_t count, enum backing b, bool uneve
     for (int in_place = 0; in_place < 2; in_place++) {
         float *from = in_place ? recv + at[me] : send;
         memset(recv, 0, at[n] * sizeof *recv);
-        fill(from, at[me + 1] - at[me], me);
+        numbers_fill(from, at[me + 1] - at[me], me);
         struct request r = request_of(LS_COLLECTIVE_ALL_GATHER, from, recv, count, LS_F32, LS_SUM);
         r.at = uneven ? at : NULL;
         OK(drive(l, &r));
@@ -475,7 +475,7 @@ static void reduce_scatters(struct link *l, size_t count, enum backing b, bool u
     float *send = buffer(l, at[n], shared), *recv = buffer(l, at[me + 1] - at[me], false);
     for (int in_place = 0; in_place < 2; in_place++) {
         float *to = in_place ? send + at[me] : recv;
-        fill(send, at[n], me);
+        numbers_fill(send, at[n], me);
         struct request r = request_of(LS_COLLECTIVE_REDUCE_SCATTER, send, to, count, LS_F32, LS_AVG);
         r.at = uneven ? at : NULL;
         OK(drive(l, &r));
@@ -493,7 +493,7 @@ static void all_to_alls(struct link *l, size_t count, enum backing b)
 
     for (int in_place = 0; in_place < 2; in_place++) {
         float *to = in_place ? send : recv;
-        fill(send, (size_t)n * count, me);
+        numbers_fill(send, (size_t)n * count, me);
         struct request r = request_of(LS_COLLECTIVE_ALL_TO_ALL, send, to, count, LS_F32, LS_SUM);
         OK(drive(l, &r));
         for (int j = 0; j < n; j++)
@@ -517,7 +517,7 @@ static void uneven_all_to_alls(struct link *l, size_t count, enum backing b)
         recv_at[j + 1] = recv_at[j] + sent_to(count, j, me);
     }
     float *send = buffer(l, at[n], shared), *recv = buffer(l, recv_at[n], false);
-    fill(send, at[n], me);
+    numbers_fill(send, at[n], me);
     struct request r = request_of(LS_COLLECTIVE_ALL_TO_ALL, send, recv, 0, LS_F32, LS_SUM);
     r.at = at;
     r.recv_at = recv_at;
@@ -537,7 +537,7 @@ static void broadcasts(struct link *l, size_t count, enum backing b)
     float *x = buffer(l, count, shared);
 
     for (int root = 0; root < l->base.n; root++) {
-        fill(x, count, l->base.rank);
+        numbers_fill(x, count, l->base.rank);
         struct request r = request_of(LS_COLLECTIVE_BROADCAST, NULL, x, count, LS_F32, LS_SUM);
         r.root = r.signature.root = root;
         OK(drive(l, &r));
@@ -568,7 +568,7 @@ static void run_collectives(int rank, int n, const char *where)
 static void collectives_equal_plain_loops(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 5; n++) run(n, run_collectives);
+    for (int n = 1; n <= 5; n++) shm_run(n, run_collectives);
 }
 
 /* The same bits from every way, on every rank: sums of numbers whose rounding shows the order. */
@@ -609,7 +609,7 @@ static void sum_in_every_way(int rank, int n, const char *where)
 static void every_way_gives_the_same_bits(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 5; n++) run(n, sum_in_every_way);
+    for (int n = 2; n <= 5; n++) shm_run(n, sum_in_every_way);
 }
 
 static void call_different_things(int rank, int n, const char *where)
@@ -633,7 +633,7 @@ static void call_different_things(int rank, int n, const char *where)
 static void a_mismatch_ends_the_job_on_every_rank(void **state)
 {
     (void)state;
-    for (int n = 2; n <= 4; n++) run(n, call_different_things);
+    for (int n = 2; n <= 4; n++) shm_run(n, call_different_things);
 }
 
 /* ---- splits ---- */
@@ -668,7 +668,7 @@ static void split_often(int rank, int n, const char *where)
 static void links_are_split_and_closed(void **state)
 {
     (void)state;
-    run(5, split_often);
+    shm_run(5, split_often);
 }
 
 /* ---- heaps ---- */
@@ -838,7 +838,7 @@ static void need_one_who_left(int rank, int n, const char *where)
 static void who_leaves_too_early_is_named(void **state)
 {
     (void)state;
-    run(3, need_one_who_left);
+    shm_run(3, need_one_who_left);
 }
 
 static void fail_on_one(int rank, int n, const char *where)
@@ -857,7 +857,7 @@ static void fail_on_one(int rank, int n, const char *where)
 static void the_first_verdict_stays(void **state)
 {
     (void)state;
-    run(4, fail_on_one);
+    shm_run(4, fail_on_one);
 }
 
 static void look_at_records(int rank, int n, const char *where)
@@ -880,7 +880,7 @@ static void look_at_records(int rank, int n, const char *where)
 static void latest_calls_are_seen_by_others(void **state)
 {
     (void)state;
-    run(3, look_at_records);
+    shm_run(3, look_at_records);
 }
 
 int main(void)

@@ -16,14 +16,9 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/steps.h"
+#include "helper_check.h"
 #include "helper_forked.h"
 #include "program/store.h"
-
-#define OK(call) do { ls_status ok_ = (call); if (ok_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
-#define REFUSED(text, call)                                                                       \
-    do {                                                                                          \
-        if ((call) != LS_EINVAL || !strstr(ls_errmsg(), text)) fail_msg("%s: \"%s\"", #call, ls_errmsg()); \
-    } while (0)
 
 enum { PARAMETERS = 5, MOST = 64 };
 static const struct { const char *name; int ndim; size_t size[3], count; ls_init_kind init; } shapes[PARAMETERS] = {
@@ -80,14 +75,14 @@ static void groups_are_refused(void **state)
     int group, twice[] = { 1, 1 }, far[] = { PARAMETERS }, one[] = { 1 }, both[] = { 0, 1 };
 
     (void)state;
-    REFUSED("twice", store_group(s, 2, twice, NULL, &plain, &group));
-    REFUSED("there are 5", store_group(s, 1, far, NULL, &plain, &group));
-    REFUSED("group of 0", store_group(s, 0, one, NULL, &plain, &group));
-    REFUSED("wants a folder", store_group(s, 1, one, NULL, &file, &group));
+    REFUSED(LS_EINVAL, "twice", store_group(s, 2, twice, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "there are 5", store_group(s, 1, far, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "group of 0", store_group(s, 0, one, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "wants a folder", store_group(s, 1, one, NULL, &file, &group));
     OK(store_group(s, 1, one, NULL, &plain, &group));
-    REFUSED("'h.0.b' is in group 0 already", store_group(s, 2, both, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "'h.0.b' is in group 0 already", store_group(s, 2, both, NULL, &plain, &group));
     OK(ls_store_allocate(s));
-    REFUSED("too late", store_group(s, 1, (int[]){ 0 }, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "too late", store_group(s, 1, (int[]){ 0 }, NULL, &plain, &group));
     assert_int_equal(store_groups(s), 1);
     assert_int_equal(store_group_of(s, 0), -1);
     assert_int_equal(store_group_of(s, 1), 0);
@@ -279,7 +274,7 @@ static void offloaded_state_is_loaded_and_saved(void **state)
             x[i] = ((float *)ls_tensor_data(ls_store_state(one, (size_t)members[k], "master")))[g->begin + i - g->at[k]];
         }
         assert_memory_equal(x, y, n * sizeof *x);
-        REFUSED("no state 'v'", store_load(s, 0, "v", y));
+        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, 0, "v", y));
         free(x);
         free(y);
         ls_store_release(&s);
@@ -326,12 +321,12 @@ static void reads_are_refused(void **state)
     float x[35];
 
     (void)state;
-    REFUSED("not allocated", ls_store_read(s, 0, "parameter", x, LS_F32, 35));
+    REFUSED(LS_EINVAL, "not allocated", ls_store_read(s, 0, "parameter", x, LS_F32, 35));
     OK(ls_store_allocate(s));
-    REFUSED("35 elements, 34 were given", ls_store_read(s, 0, "parameter", x, LS_F32, 34));
-    REFUSED("no v", ls_store_read(s, 0, "v", x, LS_F32, 35));
-    REFUSED("no master", ls_store_write(s, 0, "master", x, LS_F32, 35));
-    REFUSED("parameter 9 of 5", ls_store_read(s, 9, "parameter", x, LS_F32, 35));
+    REFUSED(LS_EINVAL, "35 elements, 34 were given", ls_store_read(s, 0, "parameter", x, LS_F32, 34));
+    REFUSED(LS_EINVAL, "no v", ls_store_read(s, 0, "v", x, LS_F32, 35));
+    REFUSED(LS_EINVAL, "no master", ls_store_write(s, 0, "master", x, LS_F32, 35));
+    REFUSED(LS_EINVAL, "parameter 9 of 5", ls_store_read(s, 9, "parameter", x, LS_F32, 35));
     ls_store_release(&s);
 }
 

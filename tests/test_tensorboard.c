@@ -16,9 +16,8 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "helper_check.h"
 #include "train/run_folder.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
 
 enum { STEPS = 8, TAGS = 16 };
 

@@ -19,18 +19,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "helper_check.h"
 #include "train/generate.h"
 #include "train/sample.h"
 #include "train/tb_events.h"
 #include "train/trainer.h"
-
-#define OK(call) do { ls_status st_ = (call); if (st_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); } while (0)
-#define FAILS(call, words) \
-    do { \
-        assert_true((call) < 0); \
-        if (!strstr(ls_errmsg(), words)) fail_msg("'%s' is not in: %s", words, ls_errmsg()); \
-        assert_null(strchr(ls_errmsg(), '\n')); \
-    } while (0)
 
 static char folder[64];
 
@@ -77,38 +70,38 @@ static int remove_folder(void **state)
 
 struct setup { struct config config; struct options options; };
 
-static void set(struct setup *s, const char *name, const char *value)
+static void setup_set(struct setup *s, const char *name, const char *value)
 {
     OK(options_set(&s->options, name, value, "test"));
 }
 
-static void set_path(struct setup *s, const char *name, const char *value)
+static void setup_set_path(struct setup *s, const char *name, const char *value)
 {
     char *path = in_folder(value);
 
-    set(s, name, path);
+    setup_set(s, name, path);
     mem_free(path);
 }
 
 static void open_setup(struct setup *s, const char *run)
 {
     OK(options_open(config_table(), &s->config, VERB_TRAIN, &s->options));
-    set_path(s, "data.text", "text.txt");
-    set_path(s, "run.dir", run);
-    set(s, "model.preset", "llama-tiny");
-    set(s, "model.layers", "1");
-    set(s, "data.seq_len", "16");
-    set(s, "train.micro_batch", "2");
-    set(s, "train.accumulate", "2");
-    set(s, "train.steps", "6");
-    set(s, "train.schedule_steps", "6");
-    set(s, "train.eval_every", "3");
-    set(s, "train.eval_batches", "2");
-    set(s, "optim.warmup", "2");
-    set(s, "precision.compute", "fp32");
+    setup_set_path(s, "data.text", "text.txt");
+    setup_set_path(s, "run.dir", run);
+    setup_set(s, "model.preset", "llama-tiny");
+    setup_set(s, "model.layers", "1");
+    setup_set(s, "data.seq_len", "16");
+    setup_set(s, "train.micro_batch", "2");
+    setup_set(s, "train.accumulate", "2");
+    setup_set(s, "train.steps", "6");
+    setup_set(s, "train.schedule_steps", "6");
+    setup_set(s, "train.eval_every", "3");
+    setup_set(s, "train.eval_batches", "2");
+    setup_set(s, "optim.warmup", "2");
+    setup_set(s, "precision.compute", "fp32");
 }
 
-static ls_status train(struct setup *s, const struct trainer_watch *watch, struct trainer **out)
+static ls_status setup_train(struct setup *s, const struct trainer_watch *watch, struct trainer **out)
 {
     static const struct trainer_watch nobody = { 0 };
     struct trainer *t;
@@ -238,12 +231,11 @@ static void check_batch(const char *global, const char *micro, const char *accum
     struct setup s;
 
     open_setup(&s, "none");
-    set(&s, "train.global_batch", global);
-    set(&s, "train.micro_batch", micro);
-    set(&s, "train.accumulate", accumulate);
+    setup_set(&s, "train.global_batch", global);
+    setup_set(&s, "train.micro_batch", micro);
+    setup_set(&s, "train.accumulate", accumulate);
     if (g == 0) {
-        FAILS(config_check(&s.config, VERB_TRAIN),
-              "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold");
+        REFUSED(LS_EINVAL, "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold", config_check(&s.config, VERB_TRAIN));
     } else {
         OK(config_check(&s.config, VERB_TRAIN));
         assert_int_equal(s.config.train.global_batch, g);
@@ -273,14 +265,14 @@ static void test_batch_sizes(void **state)
     check_batch("-1", "1000000000000", "1000000000000", 0, 0, 0);
 }
 
-static void refuse(const char *name, const char *value, const char *with, const char *its, const char *words)
+static void option_refused(const char *name, const char *value, const char *with, const char *its, const char *words)
 {
     struct setup s;
 
     open_setup(&s, "none");
-    set(&s, with, its);
-    set(&s, name, value);
-    FAILS(config_check(&s.config, VERB_TRAIN), words);
+    setup_set(&s, with, its);
+    setup_set(&s, name, value);
+    REFUSED(LS_EINVAL, words, config_check(&s.config, VERB_TRAIN));
     options_close(&s.options);
 }
 
@@ -294,8 +286,8 @@ static void test_warmup(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         open_setup(&s, "none");
-        set(&s, "optim.warmup", "-1");
-        set(&s, "train.schedule_steps", cases[i].steps);
+        setup_set(&s, "optim.warmup", "-1");
+        setup_set(&s, "train.schedule_steps", cases[i].steps);
         OK(config_check(&s.config, VERB_TRAIN));
         assert_int_equal(s.config.optim.warmup, cases[i].warmup);
         options_close(&s.options);
@@ -305,19 +297,19 @@ static void test_warmup(void **state)
 static void test_options_without_effect(void **state)
 {
     (void)state;
-    refuse("optim.momentum", "0.5", "optim.name", "adamw", "optim.momentum does nothing here");
-    refuse("optim.beta2", "0.5", "optim.name", "sgd", "optim.beta2 does nothing here");
-    refuse("optim.decay", "2", "optim.schedule", "cosine", "optim.decay does nothing here");
-    refuse("precision.master", "false", "precision.compute", "fp32", "precision.master does nothing here");
+    option_refused("optim.momentum", "0.5", "optim.name", "adamw", "optim.momentum does nothing here");
+    option_refused("optim.beta2", "0.5", "optim.name", "sgd", "optim.beta2 does nothing here");
+    option_refused("optim.decay", "2", "optim.schedule", "cosine", "optim.decay does nothing here");
+    option_refused("precision.master", "false", "precision.compute", "fp32", "precision.master does nothing here");
     isa_cap(ISA_ANY);
-    refuse("precision.master", "false", "precision.compute", "auto", "precision.master does nothing here");
+    option_refused("precision.master", "false", "precision.compute", "auto", "precision.master does nothing here");
     isa_cap(ISA_AVX512_BF16);
-    refuse("optim.warmup", "7", "train.schedule_steps", "6", "optim.warmup=7 is longer than the schedule of 6 steps");
-    refuse("data.vocab_size", "500", "data.tokenizer", "bytes", "data.vocab_size does nothing here");
-    refuse("train.eval_every", "2", "data.val_fraction", "0", "train.eval_every does nothing here");
-    refuse("recompute.mode", "every:0", "optim.name", "adamw", "every:K");
-    refuse("recompute.mode", "sometimes", "optim.name", "adamw", "'sometimes' is not a mode");
-    refuse("optim.min_lr", "1", "optim.lr", "0.1", "optim.min_lr=1 is greater than optim.lr=0.1");
+    option_refused("optim.warmup", "7", "train.schedule_steps", "6", "optim.warmup=7 is longer than the schedule of 6 steps");
+    option_refused("data.vocab_size", "500", "data.tokenizer", "bytes", "data.vocab_size does nothing here");
+    option_refused("train.eval_every", "2", "data.val_fraction", "0", "train.eval_every does nothing here");
+    option_refused("recompute.mode", "every:0", "optim.name", "adamw", "every:K");
+    option_refused("recompute.mode", "sometimes", "optim.name", "adamw", "'sometimes' is not a mode");
+    option_refused("optim.min_lr", "1", "optim.lr", "0.1", "optim.min_lr=1 is greater than optim.lr=0.1");
 }
 
 /* ---- a run ---- */
@@ -335,7 +327,7 @@ static void test_metrics_and_folder(void **state)
 
     (void)state;
     open_setup(&s, "metrics");
-    OK(train(&s, NULL, &t));
+    OK(setup_train(&s, NULL, &t));
     path = in_folder("metrics/metrics.jsonl");
     OK(file_read(path, &text, NULL));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
@@ -388,10 +380,10 @@ static void test_memory(void **state)
 
         snprintf(name, sizeof name, "memory%zu", i);
         open_setup(&s, name);
-        set(&s, "recompute.mode", modes[i]);
-        set(&s, "precision.compute", i % 2 ? "bf16" : "fp32");
-        set(&s, "train.eval_every", "0");
-        OK(train(&s, &(struct trainer_watch){ .ctx = &a, .stepped = note_calls }, &t));
+        setup_set(&s, "recompute.mode", modes[i]);
+        setup_set(&s, "precision.compute", i % 2 ? "bf16" : "fp32");
+        setup_set(&s, "train.eval_every", "0");
+        OK(setup_train(&s, &(struct trainer_watch){ .ctx = &a, .stepped = note_calls }, &t));
         const ls_cost planned = t->planned;
         assert_int_equal(t->most.peak[MEM_PARAMETERS], planned.parameters);
         assert_int_equal(t->most.peak[MEM_GRADIENTS], planned.gradients);
@@ -412,8 +404,8 @@ static void test_recomputed_work(void **state)
 
     (void)state;
     open_setup(&s, "twice");
-    set(&s, "recompute.mode", "full");
-    OK(train(&s, NULL, NULL));
+    setup_set(&s, "recompute.mode", "full");
+    OK(setup_train(&s, NULL, NULL));
     OK(file_read(path, &text, NULL));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++) {
         json_node *root;
@@ -436,11 +428,11 @@ static void test_learns(void **state)
 
     (void)state;
     open_setup(&s, "learns");
-    set(&s, "train.steps", "60");
-    set(&s, "train.schedule_steps", "60");
-    set(&s, "train.eval_every", "0");
-    set(&s, "optim.lr", "0.01");
-    OK(train(&s, NULL, &t));
+    setup_set(&s, "train.steps", "60");
+    setup_set(&s, "train.schedule_steps", "60");
+    setup_set(&s, "train.eval_every", "0");
+    setup_set(&s, "optim.lr", "0.01");
+    OK(setup_train(&s, NULL, &t));
     assert_true(t->val_loss < 3.0);  /* log(257) = 5.55 is where it starts */
     trainer_close(&t);
     options_close(&s.options);
@@ -455,10 +447,10 @@ static void resumes(const char *prefix, const char *name, const char *value, con
     snprintf(parts, sizeof parts, "%s_parts", prefix);
     for (int i = 0; i < 3; i++) {
         open_setup(&s, i == 0 ? straight : parts);
-        set(&s, name, value);
-        set(&s, name2, value2);
-        if (i == 1) set(&s, "train.steps", "3");
-        OK(train(&s, NULL, NULL));
+        setup_set(&s, name, value);
+        setup_set(&s, name2, value2);
+        if (i == 1) setup_set(&s, "train.steps", "3");
+        OK(setup_train(&s, NULL, NULL));
         options_close(&s.options);
     }
     same_bits(straight, parts);
@@ -504,21 +496,21 @@ static void test_signals(void **state)
 
     (void)state;
     open_setup(&s, "signal");
-    OK(train(&s, &(struct trainer_watch){ .ctx = &(int){ SIGTERM }, .stepped = raise_at_three }, &t));
+    OK(setup_train(&s, &(struct trainer_watch){ .ctx = &(int){ SIGTERM }, .stepped = raise_at_three }, &t));
     assert_int_equal(t->stopped_by, SIGTERM);
     assert_int_equal(t->saved_step, 3);
     trainer_close(&t);
     options_close(&s.options);
 
     open_setup(&s, "signal");
-    OK(train(&s, NULL, &t));
+    OK(setup_train(&s, NULL, &t));
     assert_int_equal(t->first_step, 3);
     assert_int_equal(t->state.step, 6);
     trainer_close(&t);
     options_close(&s.options);
 
     open_setup(&s, "usr1");
-    OK(train(&s, &(struct trainer_watch){ .ctx = &(int){ SIGUSR1 }, .stepped = raise_at_three }, &t));
+    OK(setup_train(&s, &(struct trainer_watch){ .ctx = &(int){ SIGUSR1 }, .stepped = raise_at_three }, &t));
     assert_int_equal(t->state.step, 6);
     trainer_close(&t);
     options_close(&s.options);
@@ -541,10 +533,10 @@ static void test_full_disk(void **state)
         snprintf(number, sizeof number, "%d", nth);
         snprintf(name, sizeof name, "full%d", nth);
         open_setup(&s, name);
-        set(&s, "checkpoint.every", "2");
-        set(&s, "checkpoint.keep", "9");
-        set(&s, "debug.fail_write", number);
-        OK(train(&s, NULL, &t));
+        setup_set(&s, "checkpoint.every", "2");
+        setup_set(&s, "checkpoint.keep", "9");
+        setup_set(&s, "debug.fail_write", number);
+        OK(setup_train(&s, NULL, &t));
         assert_int_equal(t->state.step, 6);
         OK(ls_checkpoint_list(t->folder.checkpoints, &steps, &count));
         assert_int_equal(count, 2);
@@ -565,10 +557,10 @@ static void fails_with(const char *run, const char *name, const char *value, con
     struct setup s;
 
     open_setup(&s, run);
-    if (strncmp(name, "data.text", 9) == 0 || strncmp(name, "data.tokens", 11) == 0) set_path(&s, name, value);
-    else set(&s, name, value);
-    if (strcmp(name, "data.tokens") == 0) set(&s, "data.text", "");
-    FAILS(train(&s, NULL, NULL), words);
+    if (strncmp(name, "data.text", 9) == 0 || strncmp(name, "data.tokens", 11) == 0) setup_set_path(&s, name, value);
+    else setup_set(&s, name, value);
+    if (strcmp(name, "data.tokens") == 0) setup_set(&s, "data.text", "");
+    FAILS(words, setup_train(&s, NULL, NULL));
     options_close(&s.options);
 }
 
@@ -613,7 +605,7 @@ static void test_bad_input(void **state)
     mem_free(odd);
 
     open_setup(&s, "mine");
-    OK(train(&s, NULL, NULL));
+    OK(setup_train(&s, NULL, NULL));
     options_close(&s.options);
     fails_with("mine", "model.width", "32", "embed_tokens");          /* a checkpoint of another model */
     fails_with("mine", "train.seed", "2", "train.seed=1, not 2");
@@ -632,7 +624,7 @@ static void test_no_memory(void **state)
     open_setup(&s, "memory_limit");
     mem_read(&now);
     mem_set_limit(now.total_now + (1 << 20));
-    FAILS(train(&s, NULL, NULL), "out of memory");
+    REFUSED(LS_ENOMEM, "out of memory", setup_train(&s, NULL, NULL));
     assert_non_null(strstr(ls_errmsg(), "limit"));
     assert_non_null(strstr(ls_errmsg(), "most is in"));
     mem_set_limit(0);
@@ -655,7 +647,7 @@ static void test_locked_folder(void **state)
     fails_with("locked", "data.seq_len", "16", "process 4321 runs in this folder");
     close(fd);
     open_setup(&s, "locked");
-    OK(train(&s, NULL, NULL));
+    OK(setup_train(&s, NULL, NULL));
     options_close(&s.options);
     mem_free(path);
     mem_free(lock);
@@ -678,9 +670,9 @@ static void test_prune(void **state)
 
     (void)state;
     open_setup(&s, "prune");
-    set(&s, "checkpoint.every", "2");
-    set(&s, "checkpoint.keep", "1");
-    OK(train(&s, &(struct trainer_watch){ .stepped = later_checkpoint }, NULL));
+    setup_set(&s, "checkpoint.every", "2");
+    setup_set(&s, "checkpoint.keep", "1");
+    OK(setup_train(&s, &(struct trainer_watch){ .stepped = later_checkpoint }, NULL));
     options_close(&s.options);
     OK(ls_checkpoint_verify(path));
     assert_false(file_exists(dropped));
@@ -707,9 +699,8 @@ static void test_not_a_number(void **state)
 
     (void)state;
     open_setup(&s, "nan");
-    set(&s, "checkpoint.every", "2");
-    FAILS(train(&s, &(struct trainer_watch){ .stepped = poison }, NULL),
-          "step 5: the loss is NaN; first: element 0 of parameter 'model.embed_tokens.weight' is NaN already (embedding, forward");
+    setup_set(&s, "checkpoint.every", "2");
+    REFUSED(LS_EINVAL, "step 5: the loss is NaN; first: element 0 of parameter 'model.embed_tokens.weight' is NaN already (embedding, forward", setup_train(&s, &(struct trainer_watch){ .stepped = poison }, NULL));
     options_close(&s.options);
     OK(ls_checkpoint_resolve(path, &found));
     OK(ls_checkpoint_verify(found));
@@ -742,7 +733,7 @@ static void test_generate(void **state)
 
     (void)state;
     open_setup(&s, "generate");
-    OK(train(&s, NULL, NULL));
+    OK(setup_train(&s, NULL, NULL));
     options_close(&s.options);
     OK(trained_open(path, LS_F32, NULL, &t));
     memcpy(h.ids, prompt, sizeof prompt);
@@ -753,7 +744,7 @@ static void test_generate(void **state)
     for (int i = 4; i < h.n; i++)
         assert_int_equal(sample_next(logits + (size_t)(i - 1) * t.model.vocab, t.model.vocab, &greedy, 0, NULL),
                          h.ids[i]);
-    FAILS(generate(&t, prompt, 4, 1000, &greedy, hear, &h), "do not fit the model's 128 positions");
+    REFUSED(LS_EINVAL, "do not fit the model's 128 positions", generate(&t, prompt, 4, 1000, &greedy, hear, &h));
     mem_free(logits);
     trained_close(&t);
     mem_free(path);

@@ -15,17 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/rng.h"
+#include "helper_check.h"
 #include "program/across.h"
 #include "program/op_info.h"
 
 #define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
 #define PARAM(name, ...) ls_param(p, name, (ls_init){ LS_INIT_UNIFORM, 1.0 }, SIZES(__VA_ARGS__))
-#define TRY(call)                                             \
-    do {                                                      \
-        ls_status try_ = (call);                              \
-        if (try_ < 0) fail_msg("%s: %s", #call, ls_errmsg()); \
-    } while (0)
-
 struct gradient_case { const char *name; ls_value (*build)(ls_program *p); double step, most; };
 
 static bool covered[PROGRAM_OPS], covered_unary[4], covered_view[5];
@@ -66,7 +61,7 @@ static ls_value matmul_square(ls_program *p)
 
 /* ---- pointwise ---- */
 
-static ls_value add(ls_program *p) { return ls_add(p, PARAM("a", 3, 5), PARAM("b", 3, 5)); }
+static ls_value add_same(ls_program *p) { return ls_add(p, PARAM("a", 3, 5), PARAM("b", 3, 5)); }
 static ls_value add_bias(ls_program *p) { return ls_add(p, PARAM("a", 2, 3, 5), PARAM("b", 5)); }
 static ls_value add_rows(ls_program *p) { return ls_add(p, PARAM("a", 2, 3, 5), PARAM("b", 3, 5)); }
 static ls_value add_one(ls_program *p) { return ls_add(p, PARAM("a", 2, 3), PARAM("b", 1)); }
@@ -319,7 +314,7 @@ static ls_value moves(ls_program *p)
     ls_value x = PARAM("x", 2, 3, 5);
 
     if (!alone)
-        TRY(ls_comm_open("plan:", 0, 1, &alone));
+        OK(ls_comm_open("plan:", 0, 1, &alone));
     for (enum move_kind k = MOVE_ENTER; k <= MOVE_SWAP; k++) {
         struct move m = { .kind = k, .axis = LS_AXIS_TP, .comm = alone, .dim = 1, .whole = 3, .dim2 = 2, .whole2 = 5 };
 
@@ -358,7 +353,7 @@ static ls_value mean_all(ls_program *p)
 #define CASE(name) { #name, name, 1e-5, 1e-6 }
 static const struct gradient_case cases[] = {
     CASE(linear), CASE(linear_row), CASE(linear_views), CASE(linear_twice), CASE(linear_computed), CASE(matmul),
-    CASE(matmul_views), CASE(matmul_square), CASE(add), CASE(add_bias), CASE(add_rows), CASE(add_one),
+    CASE(matmul_views), CASE(matmul_square), CASE(add_same), CASE(add_bias), CASE(add_rows), CASE(add_one),
     CASE(add_one_computed), CASE(add_itself), CASE(mul), CASE(mul_itself), CASE(scale), CASE(relu), CASE(gelu_tanh),
     CASE(gelu_erf), CASE(silu), CASE(relu_squared), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
@@ -408,7 +403,7 @@ static void write_inputs(ls_program *p)
         if (strcmp(p->values[v].name, "positions") == 0)
             data[0] = 6;
         ls_convert(own, type, data, LS_F64, n);
-        TRY(ls_program_write(p, p->values[v].name, own, type, n));
+        OK(ls_program_write(p, p->values[v].name, own, type, n));
     }
 }
 
@@ -416,8 +411,8 @@ static double loss_of(ls_program *p)
 {
     double loss;
 
-    TRY(ls_program_run(p, LS_FORWARD));
-    TRY(ls_program_read(p, "loss", &loss, LS_F64, 1));
+    OK(ls_program_run(p, LS_FORWARD));
+    OK(ls_program_read(p, "loss", &loss, LS_F64, 1));
     return loss;
 }
 
@@ -452,10 +447,10 @@ static void open_case(const struct gradient_case *c, ls_store **s, ls_program **
 
     options.type = LS_F64;
     options.seed = 3;
-    TRY(ls_store_new(&options, s));
-    TRY(ls_program_new(*s, p));
+    OK(ls_store_new(&options, s));
+    OK(ls_program_new(*s, p));
     y = c->build(*p);
-    TRY(ls_program_status(*p));
+    OK(ls_program_status(*p));
     for (int d = 0; d < ls_value_ndim(*p, y); d++)
         size[d] = ls_value_size(*p, y, d);
     w = ls_input(*p, "c", LS_F64, ls_value_ndim(*p, y), size);
@@ -470,9 +465,9 @@ static void check_split(const struct gradient_case *c, ls_store *s)
     ls_program *p = NULL;
 
     open_case(c, &other, &p);
-    TRY(ls_program_compile(p, &(ls_compile_options){ .split_backward = 1 }));
+    OK(ls_program_compile(p, &(ls_compile_options){ .split_backward = 1 }));
     write_inputs(p);
-    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_WEIGHTS));
+    OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_WEIGHTS));
     for (size_t i = 0; i < ls_store_count(s); i++)
         assert_memory_equal(ls_tensor_data(ls_store_grad(s, i)), ls_tensor_data(ls_store_grad(other, i)),
                             ls_tensor_count(ls_store_grad(s, i)) * sizeof(double));
@@ -491,7 +486,7 @@ static void test_case(void **state)
     if (ls_program_compile(p, NULL) < 0)
         fail_msg("%s: %s", c->name, ls_errmsg());
     write_inputs(p);
-    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     for (size_t i = 0; i < ls_store_count(s); i++)
         check_param(c, p, s, i);
     check_split(c, s);
@@ -509,13 +504,13 @@ static void test_stop_gradient(void **state)
     const double *value, *grad;
 
     (void)state;
-    TRY(ls_store_new(&options, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(&options, &s));
+    OK(ls_program_new(s, &p));
     x = PARAM("x", 3, 4);
     ls_backward(p, ls_sum(p, ls_mul(p, x, ls_stop_gradient(p, x)), -1));
     note_coverage(p);
-    TRY(ls_program_compile(p, NULL));
-    TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+    OK(ls_program_compile(p, NULL));
+    OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
     value = ls_tensor_data(ls_store_value(s, 0));
     grad = ls_tensor_data(ls_store_grad(s, 0));
     for (int i = 0; i < 12; i++)
@@ -537,28 +532,28 @@ static void test_router_loss(void **state)
         ls_value logits, samples;
 
         (void)state;
-        TRY(ls_store_new(&options, &s));
-        TRY(ls_program_new(s, &p));
+        OK(ls_store_new(&options, &s));
+        OK(ls_program_new(s, &p));
         samples = k % 2 ? ls_input(p, "samples", LS_F32, SIZES(2)) : LS_NONE;
         logits = ls_scale(p, PARAM("logits", 3, 2, 5), 2);
         r = routing(p, logits, o.sigmoid, 1, 0, samples);
         ls_output(p, "own", ls_router_loss(p, logits, &r, samples, &o));
         ls_backward(p, ls_output(p, "loss", ls_sum(p, ls_mul(p, r.weight, r.weight), -1)));
         note_coverage(p);
-        TRY(ls_program_compile(p, NULL));
+        OK(ls_program_compile(p, NULL));
         if (k % 2)
-            TRY(ls_program_write(p, "samples", (float[]){ 2, 5 }, LS_F32, 2));
-        TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
+            OK(ls_program_write(p, "samples", (float[]){ 2, 5 }, LS_F32, 2));
+        OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
         x = ls_tensor_data(ls_store_value(s, 0));
         g = ls_tensor_data(ls_store_grad(s, 0));
         for (int e = 0; e < 30; e++) {
             old = x[e];
             x[e] = old + 1e-5;
             up[0] = loss_of(p);
-            TRY(ls_program_read(p, "own", &up[1], LS_F64, 1));
+            OK(ls_program_read(p, "own", &up[1], LS_F64, 1));
             x[e] = old - 1e-5;
             down[0] = loss_of(p);
-            TRY(ls_program_read(p, "own", &down[1], LS_F64, 1));
+            OK(ls_program_read(p, "own", &down[1], LS_F64, 1));
             x[e] = old;
             if (fabs((up[0] + up[1] - down[0] - down[1]) / 2e-5 - g[e]) > 1e-8)
                 fail_msg("kind %d, logit %d: %g, not %g", k, e, g[e], (up[0] + up[1] - down[0] - down[1]) / 2e-5);
@@ -575,8 +570,8 @@ static void test_no_rule(void **state)
     ls_program *p;
 
     (void)state;
-    TRY(ls_store_new(NULL, &s));
-    TRY(ls_program_new(s, &p));
+    OK(ls_store_new(NULL, &s));
+    OK(ls_program_new(s, &p));
     ls_backward(p, ls_sum(p, ls_linear_backward_input(p, PARAM("dy", 2, 3), PARAM("w", 3, 4)), -1));
     assert_int_equal(ls_program_compile(p, NULL), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "linear_dx has no gradient rule"));

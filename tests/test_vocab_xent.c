@@ -100,7 +100,7 @@ static void close_side(struct side *z)
     ls_store_release(&z->store);
 }
 
-static void compare(const struct variant *m, const char *what, const double *got, const double *want, size_t n)
+static void xent_compare(const struct variant *m, const char *what, const double *got, const double *want, size_t n)
 {
     double wrong = 0, norm = 0;
 
@@ -149,9 +149,9 @@ static void in_parts(ls_comm *comm, void *ctx)
     RANKS_TRY(ls_all_reduce(comm, &part.loss, &most, 1, LS_F64, LS_MAX, NULL));
     if (most != part.loss)
         ranks_fail("%s: the loss is %.17g here and %.17g on another rank", m->name, part.loss, most);
-    compare(m, "loss", &part.loss, &whole.loss, 1);
-    compare(m, "dx", part.dx, whole.dx, R * C);
-    compare(m, "dw", part.dw, whole.dw + first * C, rows * C);
+    xent_compare(m, "loss", &part.loss, &whole.loss, 1);
+    xent_compare(m, "dx", part.dx, whole.dx, R * C);
+    xent_compare(m, "dw", part.dw, whole.dw + first * C, rows * C);
     same_flops(m, &whole, &part, comm);
     bytes = ls_program_comm_bytes(part.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_GATHER, &calls);
     if (calls != 3 || bytes == 0)
@@ -177,9 +177,9 @@ static void test_one(void **state)
     (void)state;
     run_side(&whole, &variants[0], NULL, 0, V);
     run_side(&part, &variants[0], &alone, 0, V);
-    compare(&variants[0], "loss", &part.loss, &whole.loss, 1);
-    compare(&variants[0], "dx", part.dx, whole.dx, R * C);
-    compare(&variants[0], "dw", part.dw, whole.dw, V * C);
+    xent_compare(&variants[0], "loss", &part.loss, &whole.loss, 1);
+    xent_compare(&variants[0], "dx", part.dx, whole.dx, R * C);
+    xent_compare(&variants[0], "dw", part.dw, whole.dw, V * C);
     close_side(&whole);
     close_side(&part);
 }
