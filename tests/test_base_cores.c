@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "base/cores.h"
 
-static void what_may_be_used_is_within_the_mask(void **state)
+static void usable_cores_are_within_the_mask(void **state)
 {
     cpu_set_t before, one;
 
@@ -66,7 +66,7 @@ static void quotas_are_rounded_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_may_be_used_is_within_the_mask),
+        cmocka_unit_test(usable_cores_are_within_the_mask),
         cmocka_unit_test(shares_cover_the_mask_once),
         cmocka_unit_test(quotas_are_rounded_up),
     };

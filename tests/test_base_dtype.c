@@ -39,7 +39,7 @@ static uint16_t half_round(double x, int exponent_bits, int mantissa_bits)
 static uint16_t bf16_round(double x) { return half_round(x, 8, 7); }
 static uint16_t f16_round(double x) { return half_round(x, 5, 10); }
 
-static void the_table_is_right(void **state)
+static void type_table_is_right(void **state)
 {
     ls_dtype t = LS_U8;
 
@@ -62,7 +62,7 @@ static void the_table_is_right(void **state)
 }
 
 /* All 65536 of each: the right value, and back to the same bits (NaN to a quiet NaN). */
-static void every_half_value(void **state)
+static void every_half_value_converts(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
@@ -166,7 +166,7 @@ static void integers_saturate_and_truncate(void **state)
 }
 
 /* Small whole numbers pass through every pair of types unchanged; no byte after the last is touched. */
-static void every_pair(void **state)
+static void every_pair_of_types_converts(void **state)
 {
     static const double values[] = { 0, 1, 2, 3, 5, 100, 127, 128 };
     enum { N = COUNT_OF(values) };
@@ -187,7 +187,7 @@ static void every_pair(void **state)
     ls_convert(NULL, LS_F32, NULL, LS_BF16, 0);
 }
 
-static void loops_agree_with_single_conversions(void **state)
+static void bulk_conversions_equal_single_ones(void **state)
 {
     float from[1000], back[1000];
     uint16_t half[1000];
@@ -205,10 +205,10 @@ static void loops_agree_with_single_conversions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_is_right),      cmocka_unit_test(every_half_value),
+        cmocka_unit_test(type_table_is_right),      cmocka_unit_test(every_half_value_converts),
         cmocka_unit_test(rounding_is_to_nearest_even), cmocka_unit_test(conversions_round_once),
-        cmocka_unit_test(integers_saturate_and_truncate), cmocka_unit_test(every_pair),
-        cmocka_unit_test(loops_agree_with_single_conversions),
+        cmocka_unit_test(integers_saturate_and_truncate), cmocka_unit_test(every_pair_of_types_converts),
+        cmocka_unit_test(bulk_conversions_equal_single_ones),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static void check_holds(const char *path, const char *wanted)
     mem_free(text);
 }
 
-static void what_is_written_is_read(void **state)
+static void written_bytes_are_read_back(void **state)
 {
     static const size_t sizes[] = { 0, 1, 65535, 65536, 65537, 262143, 262144, 262145, 1000000 };
 
@@ -85,7 +85,7 @@ static void what_is_written_is_read(void **state)
     assert_false(file_exists(in("f.tmp")));
 }
 
-static void pieces_of_any_size_add_up(void **state)
+static void writes_of_any_size_add_up(void **state)
 {
     char *text, all[5000];
     file_writer *w;
@@ -110,7 +110,7 @@ static void pieces_of_any_size_add_up(void **state)
     mem_free(big);
 }
 
-static void abandoning_leaves_the_old_bytes(void **state)
+static void abandoned_write_keeps_old_file(void **state)
 {
     file_writer *w;
 
@@ -159,7 +159,7 @@ static char whole(const char *path, size_t old_bytes, size_t new_bytes)
     return first;
 }
 
-static void a_full_disk_at_every_write(void **state)
+static void full_disk_at_every_write(void **state)
 {
     int64_t nth = 1;
 
@@ -180,7 +180,7 @@ static void a_full_disk_at_every_write(void **state)
     assert_int_equal(whole(in("f"), 1000, 900000), 'n');
 }
 
-static void a_failed_put_is_not_published(void **state)
+static void failed_write_is_not_published(void **state)
 {
     char *big = mem_zalloc(MEM_OTHER, 300000);
     file_writer *w;
@@ -197,7 +197,7 @@ static void a_failed_put_is_not_published(void **state)
     mem_free(big);
 }
 
-static void no_memory_at_every_allocation(void **state)
+static void file_calls_fail_cleanly_without_memory(void **state)
 {
     int64_t nth = 1;
 
@@ -228,7 +228,7 @@ static void no_memory_at_every_allocation(void **state)
 }
 
 /* SIGXFSZ kills the writer at the write that crosses `most` bytes: a kill inside the data. */
-static void death_at_any_size(void **state)
+static void kill_at_any_size_leaves_old_or_new(void **state)
 {
     (void)state;
     assert_int_equal(write_in_pieces(in("f"), 'o', 1000), LS_OK);
@@ -281,7 +281,7 @@ static int kill_at_stop(const char *path, int nth)
     return 1;
 }
 
-static void death_at_every_system_call(void **state)
+static void kill_at_every_system_call_leaves_old_or_new(void **state)
 {
     int died = 1, nth = 1, old = 0, new = 0;
 
@@ -384,7 +384,7 @@ static void files_without_a_size_are_read(void **state)
     mem_free(text);
 }
 
-static void names_and_paths(void **state)
+static void paths_are_joined_and_split(void **state)
 {
     static const char *const bad[] = { "", ".", "..", "a/b", "/", "a\n", "\x7f", "\x01" };
     static const char *const good[] = { "a", "...", ".hidden", "a b", "model-00001.safetensors", "\xc3\xa9" };
@@ -405,13 +405,13 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, folder_set_up, folder_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_written_is_read),       TEST(pieces_of_any_size_add_up),
-        TEST(abandoning_leaves_the_old_bytes), TEST(a_full_disk_at_every_write),
-        TEST(a_failed_put_is_not_published), TEST(no_memory_at_every_allocation),
-        TEST(death_at_any_size),             TEST(death_at_every_system_call),
+        TEST(written_bytes_are_read_back),       TEST(writes_of_any_size_add_up),
+        TEST(abandoned_write_keeps_old_file), TEST(full_disk_at_every_write),
+        TEST(failed_write_is_not_published), TEST(file_calls_fail_cleanly_without_memory),
+        TEST(kill_at_any_size_leaves_old_or_new),             TEST(kill_at_every_system_call_leaves_old_or_new),
         TEST(folders_are_made_and_removed),  TEST(folders_are_published),
         TEST(failures_name_the_path),        TEST(leftovers_are_replaced_not_followed),
-        TEST(files_without_a_size_are_read), TEST(names_and_paths),
+        TEST(files_without_a_size_are_read), TEST(paths_are_joined_and_split),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

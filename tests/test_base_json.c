@@ -19,7 +19,7 @@ static json_node *parse(const char *text)
     return root;
 }
 
-static void every_kind_is_read(void **state)
+static void every_type_is_read(void **state)
 {
     json_node *r = parse(" {\"n\": null, \"t\": true, \"f\": false, \"i\": -9007199254740993, \"r\": 2.5e-3,"
                          " \"s\": \"a\\u00e9\\n\", \"a\": [1, [], {}], \"o\": {\"x\": 1}} ");
@@ -48,7 +48,7 @@ static void every_kind_is_read(void **state)
     json_close(&r);
 }
 
-static void absent_things_give_the_fallback(void **state)
+static void absent_members_give_the_fallback(void **state)
 {
     json_node *r = parse("{\"s\": \"x\", \"r\": 1.5, \"i\": 3}");
     const char *key = "untouched";
@@ -123,7 +123,7 @@ static void json_refused(const char *text, size_t bytes, const char *says)
     if (!strstr(ls_errmsg(), says)) fail_msg("'%s' does not say '%s'", ls_errmsg(), says);
 }
 
-static void what_is_no_json_is_refused(void **state)
+static void invalid_json_is_refused(void **state)
 {
     static const struct { const char *text, *says; } cases[] = {
         { "", "line" },           { "{", "line 1" },          { "{\"a\":1,}", "line 1" },  { "\n\n[1 2]", "line 3" },
@@ -160,7 +160,7 @@ static void depth_is_limited(void **state)
     json_refused(text, 20000, "line 1");
 }
 
-static void any_value_may_be_the_root(void **state)
+static void root_can_be_any_value(void **state)
 {
     json_node *r = parse("-0.0");
 
@@ -190,7 +190,7 @@ static void reals_read_back_to_the_same_bits(void **state)
     }
 }
 
-static void texts_are_built(void **state)
+static void json_text_is_built(void **state)
 {
     struct json_out j = { 0 };
 
@@ -235,7 +235,7 @@ static ls_status build_and_read(void)
     return st;
 }
 
-static void no_memory_at_every_allocation(void **state)
+static void json_calls_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     int64_t nth = 1;
@@ -274,11 +274,11 @@ static void files_are_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_read),       cmocka_unit_test(absent_things_give_the_fallback),
+        cmocka_unit_test(every_type_is_read),       cmocka_unit_test(absent_members_give_the_fallback),
         cmocka_unit_test(members_keep_the_order_of_the_file), cmocka_unit_test(objects_of_any_size_are_searched),
-        cmocka_unit_test(what_is_no_json_is_refused), cmocka_unit_test(depth_is_limited),
-        cmocka_unit_test(any_value_may_be_the_root), cmocka_unit_test(reals_read_back_to_the_same_bits),
-        cmocka_unit_test(texts_are_built),          cmocka_unit_test(no_memory_at_every_allocation),
+        cmocka_unit_test(invalid_json_is_refused), cmocka_unit_test(depth_is_limited),
+        cmocka_unit_test(root_can_be_any_value), cmocka_unit_test(reals_read_back_to_the_same_bits),
+        cmocka_unit_test(json_text_is_built),          cmocka_unit_test(json_calls_fail_cleanly_without_memory),
         cmocka_unit_test(files_are_read),
     };
 

@@ -35,7 +35,7 @@ static char *caught_stderr(void)  /* mem_free() it */
     return text;
 }
 
-static void the_console_filters_by_level(void **state)
+static void console_filters_by_level(void **state)
 {
     (void)state;
     catch_stderr();
@@ -52,7 +52,7 @@ static void the_console_filters_by_level(void **state)
     mem_free(text);
 }
 
-static void the_file_holds_every_level_with_a_stamp(void **state)
+static void file_has_every_level_with_a_timestamp(void **state)
 {
     char *text, *line;
     int year, month, day, hour, minute, second, thousandth, used = 0;
@@ -77,7 +77,7 @@ static void the_file_holds_every_level_with_a_stamp(void **state)
     unlink(log_path);
 }
 
-static void long_lines_are_cut(void **state)
+static void long_lines_are_truncated(void **state)
 {
     char big[10000], *text;
 
@@ -92,7 +92,7 @@ static void long_lines_are_cut(void **state)
     mem_free(text);
 }
 
-static void a_bad_path_is_refused(void **state)
+static void bad_path_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(log_open("base_log_none/x.log"), LS_EIO);
@@ -131,8 +131,8 @@ static void lines_of_threads_do_not_mix(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_console_filters_by_level), cmocka_unit_test(the_file_holds_every_level_with_a_stamp),
-        cmocka_unit_test(long_lines_are_cut),           cmocka_unit_test(a_bad_path_is_refused),
+        cmocka_unit_test(console_filters_by_level), cmocka_unit_test(file_has_every_level_with_a_timestamp),
+        cmocka_unit_test(long_lines_are_truncated),           cmocka_unit_test(bad_path_is_refused),
         cmocka_unit_test(lines_of_threads_do_not_mix),
     };
 

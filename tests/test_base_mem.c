@@ -36,7 +36,7 @@ static void blocks_are_aligned_and_counted(void **state)
     mem_free(NULL);
 }
 
-static void peaks_follow_the_sum(void **state)
+static void peak_follows_the_sum(void **state)
 {
     (void)state;
     mem_reset_peak();
@@ -96,7 +96,7 @@ static void resizing_keeps_contents_and_category(void **state)
     mem_free(p);
 }
 
-static void the_limit_is_a_clean_failure(void **state)
+static void allocation_beyond_the_limit_fails_cleanly(void **state)
 {
     (void)state;
     void *most = mem_alloc(MEM_ACTIVATIONS, 1 << 20);
@@ -115,7 +115,7 @@ static void the_limit_is_a_clean_failure(void **state)
     mem_free(most);
 }
 
-static void tests_choose_the_call_that_fails(void **state)
+static void chosen_allocation_fails(void **state)
 {
     (void)state;
     mem_fail_at(3);
@@ -127,7 +127,7 @@ static void tests_choose_the_call_that_fails(void **state)
     mem_free(a), mem_free(b), mem_free(d);
 }
 
-static void the_names_are_those_of_metrics(void **state)
+static void category_names_are_those_of_metrics(void **state)
 {
     static const char *const names[] = { "parameters", "gradients", "optimizer", "activations", "communication", "offload", "other" };
 
@@ -136,7 +136,7 @@ static void the_names_are_those_of_metrics(void **state)
     for (int i = 0; i < MEM_CATEGORIES; i++) assert_string_equal(mem_category_name((enum mem_category)i), names[i]);
 }
 
-static void foreign_bytes_are_counted_and_limited(void **state)
+static void external_bytes_are_counted_and_limited(void **state)
 {
     struct mem_stats before = now();
 
@@ -170,7 +170,7 @@ static void *churn(void *arg)
     return NULL;
 }
 
-static void threads_count_exactly(void **state)
+static void counts_are_exact_across_threads(void **state)
 {
     enum mem_category c[4] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER, MEM_PARAMETERS };
     pthread_t t[4];
@@ -217,10 +217,10 @@ static void pages_grow_within_the_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_aligned_and_counted),   cmocka_unit_test(peaks_follow_the_sum),
+        cmocka_unit_test(blocks_are_aligned_and_counted),   cmocka_unit_test(peak_follows_the_sum),
         cmocka_unit_test(arrays_are_zero_and_do_not_overflow), cmocka_unit_test(resizing_keeps_contents_and_category),
-        cmocka_unit_test(the_limit_is_a_clean_failure),     cmocka_unit_test(tests_choose_the_call_that_fails),
-        cmocka_unit_test(the_names_are_those_of_metrics), cmocka_unit_test(foreign_bytes_are_counted_and_limited),   cmocka_unit_test(threads_count_exactly),
+        cmocka_unit_test(allocation_beyond_the_limit_fails_cleanly),     cmocka_unit_test(chosen_allocation_fails),
+        cmocka_unit_test(category_names_are_those_of_metrics), cmocka_unit_test(external_bytes_are_counted_and_limited),   cmocka_unit_test(counts_are_exact_across_threads),
         cmocka_unit_test(pages_grow_within_the_limit),
     };
 

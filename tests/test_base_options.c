@@ -97,7 +97,7 @@ static ls_status take(const char *const *arguments, int count)
 }
 #define TAKE(...) take((const char *const[]){ __VA_ARGS__ }, (int)COUNT_OF(((const char *const[]){ __VA_ARGS__ })))
 
-static void arguments_in_both_forms(void **state)
+static void arguments_are_read_in_both_forms(void **state)
 {
     (void)state;
     assert_int_equal(TAKE("--train.steps=5", "--optim.lr", "0.25", "--train.seed", "-9", "--run.note=a=b --c", "--log.verbose",
@@ -120,7 +120,7 @@ static void arguments_in_both_forms(void **state)
     assert_true(config.verbose);
 }
 
-static void another_name_is_the_same_option(void **state)
+static void alias_sets_the_same_option(void **state)
 {
     const char *const arguments[] = { "--train.rate=0.25" };
 
@@ -136,7 +136,7 @@ static void another_name_is_the_same_option(void **state)
 }
 
 /* A switch whose old name meant the contrary. */
-static void a_name_may_invert(void **state)
+static void alias_can_invert(void **state)
 {
     (void)state;
     assert_int_equal(TAKE("--log.joint"), LS_OK);
@@ -151,7 +151,7 @@ static void a_name_may_invert(void **state)
 }
 
 /* Help about the row names the other name; lists, files and documents have the row's own alone. */
-static void another_name_is_written_nowhere(void **state)
+static void alias_is_never_written(void **state)
 {
     struct text out = { 0 };
 
@@ -170,7 +170,7 @@ static void another_name_is_written_nowhere(void **state)
     text_free(&out);
 }
 
-static void other_flags_are_not_ours(void **state)
+static void other_flags_are_left_to_the_caller(void **state)
 {
     (void)state;
     assert_false(options_is_argument("--help"));
@@ -181,7 +181,7 @@ static void other_flags_are_not_ours(void **state)
     assert_true(options_is_argument("--a.b"));
 }
 
-static void every_word_of_a_switch(void **state)
+static void every_boolean_word_is_read(void **state)
 {
     static const char *const words[] = { "false", "true", "no", "yes", "off", "on", "0", "1" };
 
@@ -201,7 +201,7 @@ static void option_refused(const char *name, const char *text, const char *says)
     assert_memory_equal(&config, &before, sizeof config);
 }
 
-static void refusals_say_what_would_be_right(void **state)
+static void refusals_suggest_a_correct_value(void **state)
 {
     (void)state;
     option_refused("train.stepz", "1", "unknown option 'train.stepz'; did you mean 'train.steps'?");
@@ -234,7 +234,7 @@ static void refusals_say_what_would_be_right(void **state)
     assert_non_null(strstr(ls_errmsg(), "did you mean 'train.steps'?"));
 }
 
-static void an_option_of_another_verb_is_refused(void **state)
+static void option_of_another_command_is_refused(void **state)
 {
     (void)state;
     options_close(&options);
@@ -252,7 +252,7 @@ static void an_option_of_another_verb_is_refused(void **state)
     assert_int_equal(TAKE("--log.verbose"), LS_OK);
 }
 
-static void files_and_arguments_in_order(void **state)
+static void files_and_arguments_apply_in_order(void **state)
 {
     static const char yaml[] = "train:\n  steps: 7\n  seed: 8\nrun:\n  note: no\noptim.lr: 1\nlog:\n  verbose: yes\n";
 
@@ -272,7 +272,7 @@ static void files_and_arguments_in_order(void **state)
     assert_string_equal(options_origin(&options, "log.verbose"), "base_options.yaml:8");
 }
 
-static void a_bad_file_is_refused_with_its_line(void **state)
+static void bad_file_is_refused_with_its_line(void **state)
 {
     static const struct { const char *yaml, *message; } cases[] = {
         { "train:\n  stepz: 7\n", "base_options.yaml:2: unknown option 'train.stepz'; did you mean 'train.steps'?" },
@@ -291,7 +291,7 @@ static void a_bad_file_is_refused_with_its_line(void **state)
     assert_int_equal(options_load_yaml(&options, "base_options.yaml"), LS_EIO);
 }
 
-static void the_resolved_config_shows_origins(void **state)
+static void resolved_config_shows_origins(void **state)
 {
     struct text out = { 0 };
 
@@ -323,7 +323,7 @@ static void the_resolved_config_shows_origins(void **state)
 }
 
 /* What is printed loads back to the same values, to the bit. */
-static void the_printed_config_loads_back(void **state)
+static void printed_config_loads_back(void **state)
 {
     struct text out = { 0 }, again = { 0 };
 
@@ -374,7 +374,7 @@ static void help_fits_a_terminal(void **state)
     text_free(&out);
 }
 
-static void the_manual_page_has_every_row(void **state)
+static void manual_page_has_every_row(void **state)
 {
     struct text out = { 0 };
 
@@ -416,7 +416,7 @@ static ls_status whole_life(void)
     return st;
 }
 
-static void no_memory_at_every_allocation(void **state)
+static void option_calls_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     int64_t nth = 1;
@@ -442,13 +442,13 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, options_set_up, options_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(defaults_are_set),              TEST(arguments_in_both_forms),
-        TEST(another_name_is_the_same_option), TEST(another_name_is_written_nowhere), TEST(a_name_may_invert), TEST(other_flags_are_not_ours),      TEST(every_word_of_a_switch),
-        TEST(refusals_say_what_would_be_right), TEST(an_option_of_another_verb_is_refused),
-        TEST(files_and_arguments_in_order),  TEST(a_bad_file_is_refused_with_its_line),
-        TEST(the_resolved_config_shows_origins), TEST(the_printed_config_loads_back),
-        TEST(help_fits_a_terminal),          TEST(the_manual_page_has_every_row),
-        TEST(no_memory_at_every_allocation),
+        TEST(defaults_are_set),              TEST(arguments_are_read_in_both_forms),
+        TEST(alias_sets_the_same_option), TEST(alias_is_never_written), TEST(alias_can_invert), TEST(other_flags_are_left_to_the_caller),      TEST(every_boolean_word_is_read),
+        TEST(refusals_suggest_a_correct_value), TEST(option_of_another_command_is_refused),
+        TEST(files_and_arguments_apply_in_order),  TEST(bad_file_is_refused_with_its_line),
+        TEST(resolved_config_shows_origins), TEST(printed_config_loads_back),
+        TEST(help_fits_a_terminal),          TEST(manual_page_has_every_row),
+        TEST(option_calls_fail_cleanly_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

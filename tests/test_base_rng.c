@@ -9,7 +9,7 @@
 #include "base/rng.h"
 
 /* Random123's known answers for philox4x32 with 10 rounds. */
-static void philox_gives_the_published_words(void **state)
+static void philox_matches_published_vectors(void **state)
 {
     static const struct { uint32_t counter[4], key[2], out[4]; } cases[] = {
         { { 0 }, { 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
@@ -27,7 +27,7 @@ static void philox_gives_the_published_words(void **state)
     }
 }
 
-static void streams_are_fnv1a(void **state)
+static void stream_ids_are_fnv1a(void **state)
 {
     (void)state;
     assert_true(rng_stream("") == 0xcbf29ce484222325u);
@@ -35,7 +35,7 @@ static void streams_are_fnv1a(void **state)
     assert_true(rng_stream("foobar") == 0x85944171f73967e8u);
 }
 
-static void numbers_lie_where_the_layout_says(void **state)
+static void numbers_follow_the_counter_layout(void **state)
 {
     const uint64_t seed = 0x1122334455667788u, stream = 0x99aabbccddeeff00u, block = 0x500000003u;
     const uint32_t counter[4] = { 3, 5, 0xddeeff00u, 0x99aabbccu }, key[2] = { 0x55667788u, 0x11223344u };
@@ -55,7 +55,7 @@ static void numbers_lie_where_the_layout_says(void **state)
     assert_true(fabs(atan2(y, x) - (v <= 0.5 ? v : v - 1) * 2 * acos(-1)) < 1e-12);
 }
 
-static void moments_are_right(void **state)
+static void mean_and_variance_are_right(void **state)
 {
     enum { N = 200000 };
     double u1 = 0, u2 = 0, n1 = 0, n2 = 0, n4 = 0;
@@ -105,7 +105,7 @@ static void permutations_are_bijections(void **state)
 }
 
 /* Huge sets: distinct images inside the set, up to all 64 bits. */
-static void permutations_of_huge_sets(void **state)
+static void huge_permutations_are_bijections(void **state)
 {
     static const uint64_t sizes[] = { 1ull << 32, (1ull << 40) + 1, 1ull << 62, (1ull << 63) + 5, UINT64_MAX };
 
@@ -146,7 +146,7 @@ static void permutations_are_uniform(void **state)
 }
 
 /* The order of data is part of a run's identity: these numbers may never change. */
-static void the_order_is_frozen(void **state)
+static void permutation_never_changes(void **state)
 {
     static const uint64_t expected[8] = { 36, 774, 614, 7, 299, 541, 974, 914 };
 
@@ -154,7 +154,7 @@ static void the_order_is_frozen(void **state)
     for (uint64_t i = 0; i < 8; i++) assert_int_equal(rng_permute(42, rng_stream("data"), i, 1000), expected[i]);
 }
 
-static void many_normals_are_the_single_ones(void **state)
+static void bulk_normals_equal_single_ones(void **state)
 {
     double out[9];
 
@@ -170,12 +170,12 @@ static void many_normals_are_the_single_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_normals_are_the_single_ones),
-        cmocka_unit_test(philox_gives_the_published_words), cmocka_unit_test(streams_are_fnv1a),
-        cmocka_unit_test(numbers_lie_where_the_layout_says), cmocka_unit_test(moments_are_right),
+        cmocka_unit_test(bulk_normals_equal_single_ones),
+        cmocka_unit_test(philox_matches_published_vectors), cmocka_unit_test(stream_ids_are_fnv1a),
+        cmocka_unit_test(numbers_follow_the_counter_layout), cmocka_unit_test(mean_and_variance_are_right),
         cmocka_unit_test(seeds_and_streams_differ),         cmocka_unit_test(permutations_are_bijections),
-        cmocka_unit_test(permutations_of_huge_sets),        cmocka_unit_test(permutations_are_uniform),
-        cmocka_unit_test(the_order_is_frozen),
+        cmocka_unit_test(huge_permutations_are_bijections),        cmocka_unit_test(permutations_are_uniform),
+        cmocka_unit_test(permutation_never_changes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

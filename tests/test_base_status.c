@@ -34,7 +34,7 @@ static void messages_are_set_and_prefixed(void **state)
     assert_string_equal(ls_errmsg(), "again (file:7: 3 of x)");
 }
 
-static void long_messages_say_that_they_are_cut(void **state)
+static void long_messages_are_marked_as_truncated(void **state)
 {
     char big[5000];
 
@@ -78,7 +78,7 @@ static ls_status tries(ls_status inner, int *passed)
     return LS_OK;
 }
 
-static void try_returns_failures_only(void **state)
+static void ls_try_returns_only_on_failure(void **state)
 {
     int passed = 0;
 
@@ -89,7 +89,7 @@ static void try_returns_failures_only(void **state)
     assert_int_equal(passed, 1);
 }
 
-static void a_failed_assertion_names_the_place_and_aborts(void **state)
+static void failed_assertion_names_the_line_and_aborts(void **state)
 {
     int out[2], status;
     char said[512] = "";
@@ -112,7 +112,7 @@ static void a_failed_assertion_names_the_place_and_aborts(void **state)
     assert_non_null(strstr(said, "1 + 1 == 3"));
 }
 
-static void the_clock_goes_forward(void **state)
+static void clock_is_monotonic(void **state)
 {
     double before = base_now(), after = before;
 
@@ -121,7 +121,7 @@ static void the_clock_goes_forward(void **state)
     assert_true(after > before);
 }
 
-static void sizes_do_not_wrap(void **state)
+static void size_overflow_is_detected(void **state)
 {
     size_t out = 0;
 
@@ -137,9 +137,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_a_text),   cmocka_unit_test(messages_are_set_and_prefixed),
-        cmocka_unit_test(long_messages_say_that_they_are_cut), cmocka_unit_test(messages_are_per_thread),
-        cmocka_unit_test(try_returns_failures_only), cmocka_unit_test(a_failed_assertion_names_the_place_and_aborts),
-        cmocka_unit_test(the_clock_goes_forward),    cmocka_unit_test(sizes_do_not_wrap),
+        cmocka_unit_test(long_messages_are_marked_as_truncated), cmocka_unit_test(messages_are_per_thread),
+        cmocka_unit_test(ls_try_returns_only_on_failure), cmocka_unit_test(failed_assertion_names_the_line_and_aborts),
+        cmocka_unit_test(clock_is_monotonic),    cmocka_unit_test(size_overflow_is_detected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void buffers_grow(void **state)
     text_free(&t);
 }
 
-static void bytes_for_people(void **state)
+static void bytes_are_formatted(void **state)
 {
     static const struct { size_t bytes; const char *text; } cases[] = {
         { 0, "0 B" }, { 17, "17 B" }, { 999, "999 B" }, { 1000, "0.98 KiB" }, { 1024, "1.00 KiB" }, { 1536, "1.50 KiB" },
@@ -54,7 +54,7 @@ static void bytes_for_people(void **state)
     assert_string_equal(text_size(exact, 1ull << 50), "1048576GiB");
 }
 
-static void counts_for_people(void **state)
+static void counts_are_formatted(void **state)
 {
     char out[32];
 
@@ -87,7 +87,7 @@ static void reals_read_back(void **state)
     }
 }
 
-static void numbers_are_read_whole_or_not_at_all(void **state)
+static void trailing_characters_of_numbers_are_refused(void **state)
 {
     static const char *const no_int[] = { "", "-", "+", "1.0", "1e3", " 1", "1 ", "0x10", "--1", "9223372036854775808", "1_000", "-+1" };
     static const char *const no_real[] = { "", ".", "-", "e5", "1e", "1e+", "nan", "inf", "0x1p3", "1,5", " 1", "1 ", "1e999", "1.2.3" };
@@ -106,7 +106,7 @@ static void numbers_are_read_whole_or_not_at_all(void **state)
     assert_true(r == -3e-4);
 }
 
-static void sizes_are_read(void **state)
+static void byte_sizes_are_read(void **state)
 {
     static const struct { const char *text; size_t bytes; } good[] = {
         { "0", 0 }, { "4096", 4096 }, { "64KiB", 65536 }, { "64 KiB", 65536 }, { "1.5GiB", 3ull << 29 }, { "10MB", 10000000 },
@@ -159,7 +159,7 @@ static void utf8_is_decoded_strictly(void **state)
     for (size_t i = 0; i < COUNT_OF(bad); i++) assert_int_equal(text_utf8(bad[i], &code), 0);
 }
 
-static void distances(void **state)
+static void edit_distances_are_right(void **state)
 {
     static const struct { const char *a, *b; size_t distance; } cases[] = {
         { "", "", 0 }, { "", "abc", 3 }, { "steps", "steps", 0 }, { "stepz", "steps", 1 }, { "step", "steps", 1 },
@@ -178,7 +178,7 @@ static void distances(void **state)
 }
 
 /* XXH3_128bits with seed 0, as xxhsum -H2 prints it. */
-static void hashes_are_xxh3(void **state)
+static void hash_is_xxh3(void **state)
 {
     char hex[HASH_ROOM], pieces[HASH_ROOM], data[3000];
     hash_state *h = NULL;
@@ -207,7 +207,7 @@ static void hashes_are_xxh3(void **state)
     assert_null(h);
 }
 
-static void crcs_are_those_of_records(void **state)
+static void crc_is_that_of_tensorboard_records(void **state)
 {
     /* From event files: the eight bytes of the length, then the data. */
     static const unsigned char length1[8] = { 24 }, length2[8] = { 26 };
@@ -227,12 +227,12 @@ static void crcs_are_those_of_records(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(buffers_grow),          cmocka_unit_test(bytes_for_people),
-        cmocka_unit_test(counts_for_people),     cmocka_unit_test(reals_read_back),
-        cmocka_unit_test(numbers_are_read_whole_or_not_at_all), cmocka_unit_test(sizes_are_read),
+        cmocka_unit_test(buffers_grow),          cmocka_unit_test(bytes_are_formatted),
+        cmocka_unit_test(counts_are_formatted),     cmocka_unit_test(reals_read_back),
+        cmocka_unit_test(trailing_characters_of_numbers_are_refused), cmocka_unit_test(byte_sizes_are_read),
         cmocka_unit_test(locales_do_not_matter), cmocka_unit_test(utf8_is_decoded_strictly),
-        cmocka_unit_test(distances),             cmocka_unit_test(hashes_are_xxh3),
-        cmocka_unit_test(crcs_are_those_of_records),
+        cmocka_unit_test(edit_distances_are_right),             cmocka_unit_test(hash_is_xxh3),
+        cmocka_unit_test(crc_is_that_of_tensorboard_records),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void check_cover(struct cover *c)
     for (size_t i = 0; i < c->n; i++) assert_int_equal(c->hits[i], 1);
 }
 
-static void ranges_cover_exactly(void **state)
+static void ranges_cover_every_index_once(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= 5; threads++) {
@@ -66,7 +66,7 @@ static void note(void *ctx, size_t begin, size_t end, int thread)
     s->end[thread] = end;
 }
 
-static void the_split_repeats(void **state)
+static void split_is_deterministic(void **state)
 {
     struct split first = { 0 };
 
@@ -106,7 +106,7 @@ static void outer(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-static void nested_calls_stay_on_the_caller(void **state)
+static void nested_calls_run_on_the_caller(void **state)
 {
     atomic_int whole = 0;
 
@@ -124,7 +124,7 @@ static void range_add(void *ctx, size_t begin, size_t end, int thread)
 }
 
 /* Plain memory, written by one loop and read by the next: the join orders it (ThreadSanitizer watches). */
-static void the_join_orders_memory(void **state)
+static void join_orders_memory(void **state)
 {
     int64_t sums[16 * 4] = { 0 }, sum = 0;
 
@@ -138,7 +138,7 @@ static void the_join_orders_memory(void **state)
     assert_int_equal(sum, 100 * 499500);
 }
 
-static void zero_means_all_cores(void **state)
+static void zero_threads_means_all_cores(void **state)
 {
     (void)state;
     threads_set(0);
@@ -146,7 +146,7 @@ static void zero_means_all_cores(void **state)
 }
 
 /* The child of a process whose team was at work computes, on one thread, instead of waiting for ever. */
-static void a_forked_child_works_alone(void **state)
+static void forked_child_runs_on_one_thread(void **state)
 {
     int64_t sums[16 * 4] = { 0 };
     int status;
@@ -172,9 +172,9 @@ static void a_forked_child_works_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_cover_exactly),   cmocka_unit_test(the_split_repeats),
-        cmocka_unit_test(nested_calls_stay_on_the_caller), cmocka_unit_test(the_join_orders_memory),
-        cmocka_unit_test(zero_means_all_cores),   cmocka_unit_test(a_forked_child_works_alone),
+        cmocka_unit_test(ranges_cover_every_index_once),   cmocka_unit_test(split_is_deterministic),
+        cmocka_unit_test(nested_calls_run_on_the_caller), cmocka_unit_test(join_orders_memory),
+        cmocka_unit_test(zero_threads_means_all_cores),   cmocka_unit_test(forked_child_runs_on_one_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

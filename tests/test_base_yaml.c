@@ -30,7 +30,7 @@ static void check_taken(const char *yaml, const char *wanted)
     text_free(&seen);
 }
 
-static void what_configs_hold_is_taken(void **state)
+static void yaml_of_configs_is_read(void **state)
 {
     (void)state;
     check_taken("", "");
@@ -56,7 +56,7 @@ static void yaml_refused(const char *yaml, const char *place, const char *says)
     assert_null(strchr(ls_errmsg(), '\n'));
 }
 
-static void the_rest_is_refused_with_its_line(void **state)
+static void other_yaml_is_refused_with_its_line(void **state)
 {
     (void)state;
     yaml_refused("a:\n  b: &x 1\n", "f.yaml:2: ", "anchors");
@@ -88,7 +88,7 @@ static void the_rest_is_refused_with_its_line(void **state)
     yaml_refused("a.b: \xff\n", "f.yaml:", "not YAML");
 }
 
-static void the_callers_failure_gets_the_place(void **state)
+static void callback_failure_gets_file_and_line(void **state)
 {
     struct text seen = { 0 };
     const char *yaml = "a:\n  b: 1\n  c: stop\n  d: 2\n";
@@ -136,7 +136,7 @@ static void files_are_read(void **state)
     text_free(&seen);
 }
 
-static void no_memory_at_every_allocation(void **state)
+static void yaml_calls_fail_cleanly_without_memory(void **state)
 {
     const char *yaml = "a:\n  b: 1\n  c: 2\nd.e: 3\n";
     struct mem_stats before, after;
@@ -163,9 +163,9 @@ static void no_memory_at_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_configs_hold_is_taken), cmocka_unit_test(the_rest_is_refused_with_its_line),
-        cmocka_unit_test(the_callers_failure_gets_the_place), cmocka_unit_test(sizes_are_limited),
-        cmocka_unit_test(files_are_read),             cmocka_unit_test(no_memory_at_every_allocation),
+        cmocka_unit_test(yaml_of_configs_is_read), cmocka_unit_test(other_yaml_is_refused_with_its_line),
+        cmocka_unit_test(callback_failure_gets_file_and_line), cmocka_unit_test(sizes_are_limited),
+        cmocka_unit_test(files_are_read),             cmocka_unit_test(yaml_calls_fail_cleanly_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static void save(const ls_store *s, uint64_t step)
     OK(ls_checkpoint_save(scratch("ck"), s, NULL, &state, NULL));
 }
 
-static void the_bits_come_back(void **state)
+static void checkpoint_restores_every_bit(void **state)
 {
     static const struct { ls_dtype type; int master; const char *states; } cases[] = {
         { LS_F32, 0, "m v" }, { LS_BF16, 1, "m v" }, { LS_BF16, 0, "m" }, { LS_F16, 1, NULL }, { LS_F64, 0, "m v" },
@@ -58,7 +58,7 @@ static void check_values(const ls_tensor *t, const ls_tensor *truth)
 }
 
 /* Rule 3 of checkpoint.h: the master is the truth where there is one. */
-static void another_type_gets_the_truth(void **state)
+static void other_type_loads_from_the_masters(void **state)
 {
     static const struct { ls_dtype from; int from_master; ls_dtype to; int to_master; } cases[] = {
         { LS_BF16, 1, LS_F32, 0 }, { LS_F32, 0, LS_BF16, 1 }, { LS_BF16, 0, LS_F32, 0 }, { LS_BF16, 1, LS_F16, 1 },
@@ -88,7 +88,7 @@ static void another_type_gets_the_truth(void **state)
 }
 
 /* To generate text from a training run: parameters only, the store's own states untouched. */
-static void parameters_alone(void **state)
+static void parameters_load_without_state(void **state)
 {
     ls_store *a = small_store(LS_F32, 0, "m v"), *b = small_store(LS_F32, 0, NULL), *c = small_store(LS_F32, 0, "m");
     float m[35];
@@ -110,7 +110,7 @@ static void parameters_alone(void **state)
     ls_store_release(&c);
 }
 
-static void manifests_tell_everything(void **state)
+static void manifest_lists_everything(void **state)
 {
     ls_store *s = small_store(LS_BF16, 1, "m v");
     ls_train_state want = small_state(12345678);
@@ -172,7 +172,7 @@ static ls_store *one_parameter_store(const char *name, int ndim, const size_t *s
     return s;
 }
 
-static void what_is_of_another_model_is_refused(void **state)
+static void checkpoint_of_another_model_is_refused(void **state)
 {
     ls_store *a = small_store(LS_F32, 0, NULL), *same = small_store(LS_F32, 0, NULL), *b;
     const char *path = scratch("ck/step_00000005");
@@ -204,7 +204,7 @@ static void what_is_of_another_model_is_refused(void **state)
     ls_store_release(&a);
 }
 
-static void another_optimizer_is_refused(void **state)
+static void checkpoint_of_another_optimizer_is_refused(void **state)
 {
     ls_store *adam = small_store(LS_F32, 0, "m v"), *sgd = small_store(LS_F32, 0, "m");
 
@@ -219,7 +219,7 @@ static void another_optimizer_is_refused(void **state)
     ls_store_release(&sgd);
 }
 
-static void what_cannot_be_saved_is_refused(void **state)
+static void unsaveable_state_is_refused(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, NULL), *empty;
     ls_train_state state_of = small_state(1);
@@ -299,7 +299,7 @@ static void write_slices(const struct slice *slice, size_t n)
     mem_free(text);
 }
 
-static void slices_make_a_whole(void **state)
+static void slices_are_assembled(void **state)
 {
     static const struct { size_t n; struct slice slice[4]; const char *message; } cases[] = {
         { 1, { { { 0, 0 }, { 4, 6 } } }, NULL },
@@ -331,7 +331,7 @@ static void slices_make_a_whole(void **state)
     }
 }
 
-static void states_are_compared(void **state)
+static void different_state_is_detected(void **state)
 {
     ls_train_state a = small_state(1), b = a;
 
@@ -353,15 +353,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
-        TEST(the_bits_come_back),
-        TEST(another_type_gets_the_truth),
-        TEST(parameters_alone),
-        TEST(manifests_tell_everything),
-        TEST(what_is_of_another_model_is_refused),
-        TEST(another_optimizer_is_refused),
-        TEST(what_cannot_be_saved_is_refused),
-        TEST(slices_make_a_whole),
-        TEST(states_are_compared),
+        TEST(checkpoint_restores_every_bit),
+        TEST(other_type_loads_from_the_masters),
+        TEST(parameters_load_without_state),
+        TEST(manifest_lists_everything),
+        TEST(checkpoint_of_another_model_is_refused),
+        TEST(checkpoint_of_another_optimizer_is_refused),
+        TEST(unsaveable_state_is_refused),
+        TEST(slices_are_assembled),
+        TEST(different_state_is_detected),
 #undef TEST
     };
 

@@ -11,7 +11,7 @@
 #include "checkpoint/manifest.h"
 
 /* Each byte of each file, changed alone, is found, and the message names the file. */
-static void every_changed_byte_is_found(void **state)
+static void every_changed_byte_is_detected(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, "m");
     ls_train_state state_of = small_state(1);
@@ -164,7 +164,7 @@ static void every_field_is_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_changed_byte_is_found, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(every_changed_byte_is_detected, scratch_set_up, scratch_tear_down),
         cmocka_unit_test_setup_teardown(every_field_is_checked, scratch_set_up, scratch_tear_down),
     };
 

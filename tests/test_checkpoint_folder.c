@@ -65,7 +65,7 @@ static void check_steps(size_t n, const uint64_t *want)
     ls_free(steps);
 }
 
-static void the_latest_whole_one_is_found(void **state)
+static void latest_complete_checkpoint_is_found(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, "m");
     char *path;
@@ -109,7 +109,7 @@ static void the_latest_whole_one_is_found(void **state)
     ls_store_release(&s);
 }
 
-static void old_ones_are_pruned(void **state)
+static void old_checkpoints_are_pruned(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, NULL);
 
@@ -130,7 +130,7 @@ static void old_ones_are_pruned(void **state)
 }
 
 /* What a stop may leave behind: half folders go, a checkpoint that was moved aside counts and is put back. */
-static void leavings_are_swept(void **state)
+static void temporary_folders_are_removed(void **state)
 {
     ls_store *s = small_store(LS_F32, 0, NULL);
 
@@ -175,7 +175,7 @@ static void check_untouched(const ls_store *old, ls_store *room)
     check_holds(1, old, room);
 }
 
-static void a_full_disk_at_every_write(void **state)
+static void save_fails_cleanly_on_full_disk(void **state)
 {
     ls_store *old = small_store(LS_BF16, 1, "m v"), *new = small_store(LS_BF16, 1, "m v"),
              *room = small_store(LS_BF16, 1, "m v");
@@ -288,7 +288,7 @@ static ls_status prune_them(void *ctx)
     return ls_checkpoint_prune(scratch("ck"), 1);
 }
 
-static void every_allocation_that_fails(void **state)
+static void save_and_load_fail_cleanly_without_memory(void **state)
 {
     struct stores s = { small_store(LS_F32, 0, "m"), small_store(LS_F32, 0, "m"), small_store(LS_F32, 0, "m") };
 
@@ -358,7 +358,7 @@ static int which_is_there(const struct stores *s)
     return 1;
 }
 
-static void death_at_every_system_call(void **state)
+static void kill_at_every_system_call_leaves_old_or_new(void **state)
 {
     static const uint64_t steps[2] = { 2, 1 };  /* the new one beside the old one, and in its place */
     struct stores s = { small_store(LS_F32, 0, "m"), small_store(LS_F32, 0, "m"), small_store(LS_F32, 0, "m") };
@@ -391,12 +391,12 @@ static void death_at_every_system_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_latest_whole_one_is_found, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(old_ones_are_pruned, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(leavings_are_swept, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(a_full_disk_at_every_write, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(every_allocation_that_fails, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(death_at_every_system_call, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(latest_complete_checkpoint_is_found, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(old_checkpoints_are_pruned, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(temporary_folders_are_removed, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(save_fails_cleanly_on_full_disk, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(save_and_load_fail_cleanly_without_memory, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(kill_at_every_system_call_leaves_old_or_new, scratch_set_up, scratch_tear_down),
     };
 
     return cmocka_run_group_tests_name("checkpoint folders", tests, NULL, NULL);

@@ -231,7 +231,7 @@ static ls_status read_box(const char *path, size_t from, size_t rows, size_t col
     return st;
 }
 
-static void a_reader_hashes_what_it_reads(void **state)
+static void reader_hashes_what_it_reads(void **state)
 {
     const char *path = scratch("ck/step_00000001"), *file = scratch("ck/step_00000001/parameters_0000_of_0001.safetensors");
     uint64_t hashed;
@@ -263,7 +263,7 @@ static void a_reader_hashes_what_it_reads(void **state)
 
 /* ---- which older one is whole ---- */
 
-static void the_next_whole_one_is_named(void **state)
+static void next_complete_checkpoint_is_named(void **state)
 {
     char newest[600], middle[600], oldest[600], name[700];
 
@@ -289,8 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(damage_anywhere_is_refused_by_readers_of_other_layouts, scratch_set_up, scratch_tear_down),
         cmocka_unit_test_setup_teardown(damage_in_the_first_format_is_refused, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(a_reader_hashes_what_it_reads, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test_setup_teardown(the_next_whole_one_is_named, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(reader_hashes_what_it_reads, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(next_complete_checkpoint_is_named, scratch_set_up, scratch_tear_down),
     };
 
     return cmocka_run_group_tests_name("checkpoint hashes", tests, NULL, NULL);

@@ -177,7 +177,7 @@ static void leave_a_hole(ls_comm *world, void *ctx)
     layout_close(&laid);
 }
 
-static void what_nobody_speaks_for_is_named(void **state)
+static void tensor_without_owner_is_named(void **state)
 {
     struct job j = { &layouts[5], LS_F32, "" };
 
@@ -236,7 +236,7 @@ static void save_model(ls_comm *world, void *ctx)
     ls_store_release(&s);
 }
 
-static void a_model_in_slices_is_exported(void **state)
+static void sliced_checkpoint_is_exported(void **state)
 {
     char path[3][400], *text[2];
     size_t bytes[2];
@@ -259,7 +259,7 @@ static void a_model_in_slices_is_exported(void **state)
 
 /* ---- slices, memory ---- */
 
-static void ranges_are_few_boxes_in_order(void **state)
+static void ranges_become_few_boxes_in_order(void **state)
 {
     const struct slice box = { { 1, 2, 3 }, { 3, 4, 5 } };
     struct slice s[SLICES_OF_RANGE];
@@ -284,7 +284,7 @@ static void ranges_are_few_boxes_in_order(void **state)
 }
 
 /* 64 MiB are saved and loaded with less than 8 beside them. */
-static void memory_is_a_chunk(void **state)
+static void load_needs_one_chunk_of_memory(void **state)
 {
     const size_t size[2] = { 4096, 4096 }, most = 8u << 20;
     struct mem_stats before, after;
@@ -311,11 +311,11 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
         TEST(every_layout_loads_every_other),
         TEST(nothing_is_saved_twice),
-        TEST(what_nobody_speaks_for_is_named),
+        TEST(tensor_without_owner_is_named),
         TEST(damaged_slices_are_refused),
-        TEST(a_model_in_slices_is_exported),
-        TEST(ranges_are_few_boxes_in_order),
-        TEST(memory_is_a_chunk),
+        TEST(sliced_checkpoint_is_exported),
+        TEST(ranges_become_few_boxes_in_order),
+        TEST(load_needs_one_chunk_of_memory),
 #undef TEST
     };
 

@@ -213,7 +213,7 @@ static void fail_together(ls_comm *comm, void *ctx)
     ls_store_release(&s);
 }
 
-static void a_full_disk_fails_on_all_ranks(void **state)
+static void full_disk_fails_on_all_ranks(void **state)
 {
     struct job job = { .root = scratch("full") };
 
@@ -246,7 +246,7 @@ static void forget_together(ls_comm *comm, void *ctx)
     ls_store_release(&s);
 }
 
-static void no_memory_fails_on_all_ranks(void **state)
+static void lack_of_memory_fails_on_all_ranks(void **state)
 {
     struct job job = { .root = scratch("memory") };
 
@@ -274,7 +274,7 @@ static void one_is_not_ready(ls_comm *comm, void *ctx)
     ls_store_release(&s);
 }
 
-static void one_that_is_not_ready_stops_all(void **state)
+static void unready_rank_stops_all(void **state)
 {
     struct job job = { .root = scratch("never") };
 
@@ -287,9 +287,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
         TEST(any_ranks_save_and_any_ranks_load),
-        TEST(a_full_disk_fails_on_all_ranks),
-        TEST(no_memory_fails_on_all_ranks),
-        TEST(one_that_is_not_ready_stops_all),
+        TEST(full_disk_fails_on_all_ranks),
+        TEST(lack_of_memory_fails_on_all_ranks),
+        TEST(unready_rank_stops_all),
 #undef TEST
     };
 

@@ -84,7 +84,7 @@ static void check_plan(const struct measured *m)
     assert_int_equal(m->peak[MEM_ACTIVATIONS], m->cost.activations);
 }
 
-static void test_plan_is_run(void **state)
+static void test_plan_equals_run(void **state)
 {
     static const ls_compile_options modes[] = {
         LS_COMPILE_DEFAULTS, { .fuse_loss = 1 }, { .split_backward = 1 },
@@ -103,7 +103,7 @@ static void test_plan_is_run(void **state)
         }
 }
 
-static void test_b6(void **state)
+static void activations_scale_with_layers_length_and_batch(void **state)
 {
     ls_compile_options none = LS_COMPILE_DEFAULTS;
     struct measured one = step((struct shape){ 8, 4, 64, 32 }, LS_F32, none), other;
@@ -119,7 +119,7 @@ static void test_b6(void **state)
     }
 }
 
-static void test_r6(void **state)
+static void recompute_every_sqrt_layers_saves_memory(void **state)
 {
     static const int roots[] = { 4, 8 };
     struct measured none[2], every[2], selective;
@@ -141,7 +141,7 @@ static void test_r6(void **state)
     assert_true(selective.cost.recompute_flops < 0.02 * selective.cost.model_flops);
 }
 
-static void test_r7(void **state)
+static void logits_and_scores_are_not_stored(void **state)
 {
     enum { V = 16384, R = 512, T = 1024, HEADS = 4 };
     struct shape logits = { 1, 1, R, V }, scores = { 1, 1, T, 16 };
@@ -157,7 +157,7 @@ static void test_r7(void **state)
     }
 }
 
-static void test_s3(void **state)
+static void recompute_flops_are_counted(void **state)
 {
     struct shape z = { 3, 2, 16, 32 };
     struct measured none = step(z, LS_F32, (ls_compile_options)LS_COMPILE_DEFAULTS);
@@ -178,8 +178,8 @@ static void test_s3(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_is_run), cmocka_unit_test(test_b6), cmocka_unit_test(test_r6),
-        cmocka_unit_test(test_r7), cmocka_unit_test(test_s3),
+        cmocka_unit_test(test_plan_equals_run), cmocka_unit_test(activations_scale_with_layers_length_and_batch), cmocka_unit_test(recompute_every_sqrt_layers_saves_memory),
+        cmocka_unit_test(logits_and_scores_are_not_stored), cmocka_unit_test(recompute_flops_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

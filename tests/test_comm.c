@@ -407,7 +407,7 @@ static void everything(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void values_are_right(void **state)
+static void collectives_equal_reference(void **state)
 {
     static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
 
@@ -426,7 +426,7 @@ static void large_messages(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void large_messages_cross(void **state)
+static void large_messages_arrive(void **state)
 {
     (void)state;
     ranks_pass(2, PATIENCE, large_messages, NULL);
@@ -507,7 +507,7 @@ static void counters(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void bytes_are_the_formula(void **state)
+static void bytes_equal_the_formula(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) ranks_pass(n, PATIENCE, counters, NULL);
@@ -547,7 +547,7 @@ static void repeated_calls_allocate_nothing(void **state)
 
 static int halves(void *ctx, int rank) { return rank / *(int *)ctx; }
 
-static void a_plan_knows_sizes_and_bytes(void **state)
+static void plan_comm_counts_sizes_and_bytes(void **state)
 {
     int per = 4;
     ls_comm *c, *shard;
@@ -590,11 +590,11 @@ static int over_mpi(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_right),
-        cmocka_unit_test(large_messages_cross),
-        cmocka_unit_test(bytes_are_the_formula),
+        cmocka_unit_test(collectives_equal_reference),
+        cmocka_unit_test(large_messages_arrive),
+        cmocka_unit_test(bytes_equal_the_formula),
         cmocka_unit_test(repeated_calls_allocate_nothing),
-        cmocka_unit_test(a_plan_knows_sizes_and_bytes),
+        cmocka_unit_test(plan_comm_counts_sizes_and_bytes),
     };
 
     if (argc > 1 && !strcmp(argv[1], "--mpi")) return over_mpi();

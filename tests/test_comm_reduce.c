@@ -108,7 +108,7 @@ static void check_many(ls_dtype t, ls_redop op, int k, size_t count, int divide)
     mem_free(dst);
 }
 
-static void sums_and_maxima_are_the_reference(void **state)
+static void sums_and_maxima_equal_reference(void **state)
 {
     static const size_t counts[] = { 0, 1, 7, 15, 16, 17, 63, 64, 65, 127, MOST };
 
@@ -126,7 +126,7 @@ static void sums_and_maxima_are_the_reference(void **state)
     }
 }
 
-static void every_half_number_widens_and_comes_back(void **state)
+static void every_half_value_round_trips(void **state)
 {
     static const ls_dtype halves[] = { LS_BF16, LS_F16 };
     uint16_t *all = mem_alloc(MEM_OTHER, 65536 * sizeof *all), *back = mem_alloc(MEM_OTHER, 65536 * sizeof *back);
@@ -215,8 +215,8 @@ static void wide_sums_round_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_maxima_are_the_reference),
-        cmocka_unit_test(every_half_number_widens_and_comes_back),
+        cmocka_unit_test(sums_and_maxima_equal_reference),
+        cmocka_unit_test(every_half_value_round_trips),
         cmocka_unit_test(rounding_is_to_nearest_even),
         cmocka_unit_test(wide_sums_round_once),
     };

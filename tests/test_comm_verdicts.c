@@ -58,7 +58,7 @@ static void same_line(int n, const struct rank_end *e, const char *text)
     }
 }
 
-static void mismatches_are_told_to_all(void **state)
+static void mismatch_is_reported_on_all_ranks(void **state)
 {
     static const char *const whats[] = { "count", "type", "op", "skip", "order" };
     static const char *const algorithms[] = { NULL, "ring", "direct", "tree" };
@@ -104,7 +104,7 @@ static void come_late(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void a_late_rank_is_named(void **state)
+static void late_rank_is_named(void **state)
 {
     static char *const algorithms[] = { NULL, "ring" };
 
@@ -143,7 +143,7 @@ static void stop_inside(int rank, int n, const char *where, void *ctx)
     mem_free(x);
 }
 
-static void a_stopped_rank_is_named(void **state)
+static void stopped_rank_is_named(void **state)
 {
     struct rank_end e[3];
 
@@ -168,7 +168,7 @@ static void send_late(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void a_late_sender_is_named(void **state)
+static void late_sender_is_named(void **state)
 {
     struct rank_end e[2];
 
@@ -203,7 +203,7 @@ static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void the_cause_is_named_over_groups(void **state)
+static void root_cause_is_named_across_groups(void **state)
 {
     struct rank_end e[4];
 
@@ -232,7 +232,7 @@ static void call_crosswise(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void a_cycle_is_named(void **state)
+static void cycle_of_waits_is_named(void **state)
 {
     struct rank_end e[2];
 
@@ -262,7 +262,7 @@ static void be_busy(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void a_busy_rank_is_waited_for(void **state)
+static void busy_rank_extends_the_timeout(void **state)
 {
     struct rank_end e[3];
 
@@ -293,7 +293,7 @@ static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx
     ls_comm_close(&c);
 }
 
-static void a_suspended_rank_blames_nobody(void **state)
+static void suspended_rank_blames_nobody(void **state)
 {
     struct rank_end e[2];
 
@@ -323,7 +323,7 @@ static void die_at_work(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&c);
 }
 
-static void a_dead_rank_is_named(void **state)
+static void dead_rank_is_named(void **state)
 {
     struct rank_end e[3];
 
@@ -353,7 +353,7 @@ static void call_and_die(int rank, int n, const char *where, void *ctx)
     raise(SIGKILL);
 }
 
-static void calls_outlive_their_rank(void **state)
+static void recorded_calls_outlive_their_rank(void **state)
 {
     char path[] = "/tmp/test_comm_calls_XXXXXX";
     struct rank_end e[2];
@@ -388,16 +388,16 @@ static void calls_outlive_their_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mismatches_are_told_to_all),
-        cmocka_unit_test(a_late_rank_is_named),
-        cmocka_unit_test(a_late_sender_is_named),
-        cmocka_unit_test(a_stopped_rank_is_named),
-        cmocka_unit_test(a_dead_rank_is_named),
-        cmocka_unit_test(the_cause_is_named_over_groups),
-        cmocka_unit_test(a_cycle_is_named),
-        cmocka_unit_test(a_busy_rank_is_waited_for),
-        cmocka_unit_test(a_suspended_rank_blames_nobody),
-        cmocka_unit_test(calls_outlive_their_rank),
+        cmocka_unit_test(mismatch_is_reported_on_all_ranks),
+        cmocka_unit_test(late_rank_is_named),
+        cmocka_unit_test(late_sender_is_named),
+        cmocka_unit_test(stopped_rank_is_named),
+        cmocka_unit_test(dead_rank_is_named),
+        cmocka_unit_test(root_cause_is_named_across_groups),
+        cmocka_unit_test(cycle_of_waits_is_named),
+        cmocka_unit_test(busy_rank_extends_the_timeout),
+        cmocka_unit_test(suspended_rank_blames_nobody),
+        cmocka_unit_test(recorded_calls_outlive_their_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static ls_status check_with(unsigned verb, const char *context, const char *name
     return st;
 }
 
-static void off_is_accepted_where_unset_is(void **state)
+static void off_value_is_accepted_where_unset_is(void **state)
 {
     const struct option_table *t = config_table();
     int checked = 0;
@@ -83,7 +83,7 @@ static void off_is_accepted_where_unset_is(void **state)
 
 /* Every switch has an off value, except one: without master weights bf16 trains otherwise, and fp32 has no way to. Off is false, except
  * for resharding: keeping parameters is what needs something to keep. */
-static void switches_say_their_off(void **state)
+static void every_switch_declares_its_off_value(void **state)
 {
     const struct option_table *t = config_table();
 
@@ -96,7 +96,7 @@ static void switches_say_their_off(void **state)
 }
 
 /* What asks for something that is not there is still refused. */
-static void on_is_refused(void **state)
+static void other_values_are_refused(void **state)
 {
     static const char *const asked[][3] = {
         { "data.val_fraction=0", "train.eval_every", "5" }, { "", "optim.momentum", "0.5" }, { "", "parallel.reshard_after_forward", "false" },
@@ -114,9 +114,9 @@ static void on_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(off_is_accepted_where_unset_is),
-        cmocka_unit_test(switches_say_their_off),
-        cmocka_unit_test(on_is_refused),
+        cmocka_unit_test(off_value_is_accepted_where_unset_is),
+        cmocka_unit_test(every_switch_declares_its_off_value),
+        cmocka_unit_test(other_values_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static ls_tokens *tokens_make(size_t count)  /* token i is i */
     return t;
 }
 
-static void test_each_window_once_an_epoch(void **state)
+static void each_window_is_read_once_per_epoch(void **state)
 {
     ls_tokens *t = tokens_make(VOCAB);
     ls_sampler s;
@@ -74,7 +74,7 @@ static void test_order_follows_seed_and_epoch(void **state)
     ls_tokens_close(&t);
 }
 
-static void test_sampler_refused(void **state)
+static void impossible_samplers_are_refused(void **state)
 {
     ls_tokens *t = tokens_make(100);
     ls_sampler s;
@@ -116,7 +116,7 @@ static void check_loader(const ls_sampler *s, const ls_batches *b, uint64_t per_
     assert_null(l);
 }
 
-static void test_loader_gives_the_sampler_s_samples(void **state)
+static void loader_equals_sampler(void **state)
 {
     ls_tokens *t = tokens_make(VOCAB);
     ls_sampler s;
@@ -134,7 +134,7 @@ static void test_loader_gives_the_sampler_s_samples(void **state)
 }
 
 /* Four ranks together see what one rank sees. */
-static void test_ranks_cover_the_step(void **state)
+static void ranks_cover_the_step(void **state)
 {
     unsigned char seen[64] = { 0 };
     ls_tokens *t = tokens_make(VOCAB);
@@ -189,9 +189,9 @@ static void test_loader_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_window_once_an_epoch), cmocka_unit_test(test_order_follows_seed_and_epoch),
-        cmocka_unit_test(test_sampler_refused),           cmocka_unit_test(test_loader_gives_the_sampler_s_samples),
-        cmocka_unit_test(test_ranks_cover_the_step),      cmocka_unit_test(test_loader_failures),
+        cmocka_unit_test(each_window_is_read_once_per_epoch), cmocka_unit_test(test_order_follows_seed_and_epoch),
+        cmocka_unit_test(impossible_samplers_are_refused),           cmocka_unit_test(loader_equals_sampler),
+        cmocka_unit_test(ranks_cover_the_step),      cmocka_unit_test(test_loader_failures),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,7 +139,7 @@ static const struct { struct parts parts; ls_status status; const char *message;
     { { .decoder = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":\"x\"}" }, LS_EFORMAT, "decoder.trim_offsets is a text; a bool" },
 };
 
-static void test_json_refused(void **state)
+static void malformed_tokenizer_json_is_refused(void **state)
 {
     ls_tokenizer *t;
 
@@ -152,7 +152,7 @@ static void test_json_refused(void **state)
     REFUSED(LS_EFORMAT, "t.json: not JSON", tokenizer_read_json("{", 1, "t.json", &t));
 }
 
-static void test_json_read(void **state)
+static void unusual_tokenizer_json_is_read(void **state)
 {
     static const int32_t wanted[] = { 5, 4, 3, 6, 3 };
     const struct parts none = { 0 };
@@ -185,7 +185,7 @@ static ls_status read_ranks(const char *more, ls_tokenizer **t)
     return tokenizer_read_tiktoken(text, n, "r.tiktoken", "gpt2", t);
 }
 
-static void test_ranks_refused(void **state)
+static void malformed_tiktoken_ranks_are_refused(void **state)
 {
     static const struct { const char *more, *message; } cases[] = {
         { "YWI=\n", "line 257: expected a token in base64, a space and a rank" },
@@ -212,7 +212,7 @@ static void test_ranks_refused(void **state)
     ls_tokenizer_close(&t);
 }
 
-static void test_patterns_refused(void **state)
+static void unsupported_patterns_are_refused(void **state)
 {
     static const struct { const char *regex, *message; } cases[] = {
         { "^a", "'^' at offset 0 is not supported: engines read it differently" },
@@ -312,7 +312,7 @@ static ls_status make_and_use(make_fn *make)
     return st;
 }
 
-static void test_every_allocation_may_fail(void **state)
+static void tokenizer_fails_cleanly_without_memory(void **state)
 {
     make_fn *const makes[] = { make_bytes, make_trained, make_ranks };
     struct mem_stats before, after;
@@ -338,7 +338,7 @@ static void test_every_allocation_may_fail(void **state)
 }
 
 /* The same for a file whose text has no token for its bytes: it may fail for that, and leave nothing. */
-static void test_every_allocation_of_json(void **state)
+static void tokenizer_json_fails_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     ls_tokenizer *t;
@@ -361,13 +361,13 @@ static void test_every_allocation_of_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_refused),
-        cmocka_unit_test(test_json_read),
-        cmocka_unit_test(test_ranks_refused),
-        cmocka_unit_test(test_patterns_refused),
+        cmocka_unit_test(malformed_tokenizer_json_is_refused),
+        cmocka_unit_test(unusual_tokenizer_json_is_read),
+        cmocka_unit_test(malformed_tiktoken_ranks_are_refused),
+        cmocka_unit_test(unsupported_patterns_are_refused),
         cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_every_allocation_may_fail),
-        cmocka_unit_test(test_every_allocation_of_json),
+        cmocka_unit_test(tokenizer_fails_cleanly_without_memory),
+        cmocka_unit_test(tokenizer_json_fails_cleanly_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

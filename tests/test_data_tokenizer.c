@@ -116,7 +116,7 @@ static ls_tokenizer *open_named(const json_node *n)
     return t;
 }
 
-static void test_same_ids_as_the_packages(void **state)
+static void ids_equal_reference_packages(void **state)
 {
     const json_node *all = json_get(expected, "tokenizers");
 
@@ -132,7 +132,7 @@ static void test_same_ids_as_the_packages(void **state)
 }
 
 /* Small chunks, a team of threads, one by one: the same ids. */
-static void test_chunks_and_threads_change_nothing(void **state)
+static void ids_do_not_depend_on_chunks_or_threads(void **state)
 {
     static const char *const specs[] = { "bytes", FOLDER "/gpt2.json", FOLDER "/nfc_digits.json",
                                         FOLDER "/mixed.tiktoken:o200k" };
@@ -194,7 +194,7 @@ static void test_bytes(void **state)
     ls_tokenizer_close(NULL);
 }
 
-static void test_asking(void **state)
+static void test_token_queries(void **state)
 {
     ls_tokenizer *t;
     size_t bytes;
@@ -255,7 +255,7 @@ static void test_save_and_open(void **state)
     }
 }
 
-static void test_not_there(void **state)
+static void missing_tokenizer_is_refused(void **state)
 {
     ls_tokenizer *t;
 
@@ -301,7 +301,7 @@ static void test_train_by_hand(void **state)
 }
 
 /* The tokenizers package's ids of single bytes are ours: its trainer sorts the same alphabet. */
-static void test_train_as_the_package(void **state)
+static void training_equals_reference_package(void **state)
 {
     const json_node *all = json_get(expected, "trained");
     size_t bytes = 0;
@@ -333,7 +333,7 @@ static void test_train_as_the_package(void **state)
     }
 }
 
-static void test_trained_saves(void **state)
+static void trained_tokenizer_round_trips(void **state)
 {
     size_t bytes = mixed_line(json_get(expected, "fragments"), 99, text);
     ls_tokenizer *a, *b;
@@ -391,7 +391,7 @@ static void test_long_pieces(void **state)
 }
 
 /* What is held while a text is encoded, beyond its tokens, is a quarter of the text at most and some windows. */
-static void encoding_holds_little_beside_the_tokens(void **state)
+static void encoding_needs_little_memory_beside_tokens(void **state)
 {
     enum { MOST = 4 << 20 };
     ls_tokenizer *t;
@@ -424,17 +424,17 @@ static void encoding_holds_little_beside_the_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_ids_as_the_packages),
-        cmocka_unit_test(test_chunks_and_threads_change_nothing),
+        cmocka_unit_test(ids_equal_reference_packages),
+        cmocka_unit_test(ids_do_not_depend_on_chunks_or_threads),
         cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_asking),
+        cmocka_unit_test(test_token_queries),
         cmocka_unit_test_setup_teardown(test_save_and_open, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test(test_not_there),
+        cmocka_unit_test(missing_tokenizer_is_refused),
         cmocka_unit_test(test_train_by_hand),
-        cmocka_unit_test(test_train_as_the_package),
-        cmocka_unit_test_setup_teardown(test_trained_saves, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test(training_equals_reference_package),
+        cmocka_unit_test_setup_teardown(trained_tokenizer_round_trips, scratch_set_up, scratch_tear_down),
         cmocka_unit_test(test_long_pieces),
-        cmocka_unit_test(encoding_holds_little_beside_the_tokens),
+        cmocka_unit_test(encoding_needs_little_memory_beside_tokens),
     };
 
     return cmocka_run_group_tests(tests, open_expected, close_expected);

@@ -141,7 +141,7 @@ static void test_vocabulary(void **state)
     ls_tokens_close(&back);
 }
 
-static void test_flat_refused(void **state)
+static void malformed_flat_files_are_refused(void **state)
 {
     int32_t header[258] = { 20240520, 1, 4 };
     ls_tokens *t;
@@ -171,7 +171,7 @@ static void test_flat_refused(void **state)
     REFUSED(LS_EFORMAT, "llm.c's GPT-2 weights, not tokens", ls_tokens_open(scratch("l.bin"), NULL, &t));
 }
 
-static void test_megatron_refused(void **state)
+static void malformed_megatron_files_are_refused(void **state)
 {
     static const struct { size_t at; unsigned char byte; const char *message; } cases[] = {
         { 0, 'X', "does not start as Megatron's" },
@@ -330,7 +330,7 @@ int main(void)
 #define WITH_FOLDER(f) cmocka_unit_test_setup_teardown(f, scratch_set_up, scratch_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(test_write_and_read), WITH_FOLDER(test_bytes_of_files), WITH_FOLDER(test_vocabulary),
-        WITH_FOLDER(test_flat_refused),   WITH_FOLDER(test_megatron_refused), cmocka_unit_test(test_types),
+        WITH_FOLDER(malformed_flat_files_are_refused),   WITH_FOLDER(malformed_megatron_files_are_refused), cmocka_unit_test(test_types),
         cmocka_unit_test(test_documents), cmocka_unit_test(test_split),      WITH_FOLDER(test_full_disk),
     };
 

@@ -63,7 +63,7 @@ static void test_every_short_sequence(void **state)
     }
 }
 
-static void test_place_of_a_bad_byte(void **state)
+static void bad_byte_offset_is_reported(void **state)
 {
     unsigned char text[100];
 
@@ -121,7 +121,7 @@ static void check_form_c(const char *text, const char *wanted)
     normal_free(&normal);
 }
 
-static void test_form_c(void **state)
+static void normalization_form_c_is_right(void **state)
 {
     (void)state;
     check_form_c("", "");
@@ -139,7 +139,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_code_point), cmocka_unit_test(test_every_short_sequence),
-        cmocka_unit_test(test_place_of_a_bad_byte), cmocka_unit_test(test_byte_alphabet), cmocka_unit_test(test_form_c),
+        cmocka_unit_test(bad_byte_offset_is_reported), cmocka_unit_test(test_byte_alphabet), cmocka_unit_test(normalization_form_c_is_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,7 +152,7 @@ static void assert_said(const struct doctor *d, int finding, const char *const p
     text_free(&out);
 }
 
-static void a_dead_rank_is_named(void **state)
+static void dead_rank_is_named(void **state)
 {
     struct doctor d;
 
@@ -172,7 +172,7 @@ static void a_dead_rank_is_named(void **state)
     doctor_close(&d);
 }
 
-static void a_late_rank_has_not_come_yet(void **state)
+static void late_rank_is_reported_as_not_started(void **state)
 {
     struct doctor d;
 
@@ -188,7 +188,7 @@ static void a_late_rank_has_not_come_yet(void **state)
     doctor_close(&d);
 }
 
-static void a_stopped_rank_keeps_others_waiting(void **state)
+static void stopped_rank_is_named_as_the_cause(void **state)
 {
     struct text out = { 0 };
     pid_t pid = start_stopped();
@@ -216,7 +216,7 @@ static void a_stopped_rank_keeps_others_waiting(void **state)
     doctor_close(&d);
 }
 
-static void a_number_that_is_used_again_is_another_process(void **state)
+static void reused_pid_is_another_process(void **state)
 {
     pid_t pid = start_stopped();
     struct doctor d;
@@ -231,7 +231,7 @@ static void a_number_that_is_used_again_is_another_process(void **state)
 }
 
 /* Ranks that ended with their launcher: only a wait that no run has every day says something. */
-static void ends_with_the_launcher_blame_nobody(void **state)
+static void end_with_the_launcher_blames_no_rank(void **state)
 {
     struct doctor d;
     pid_t pid[RANKS], launcher = ended();
@@ -256,7 +256,7 @@ static void ends_with_the_launcher_blame_nobody(void **state)
     doctor_close(&d);
 }
 
-static void a_job_that_ended_well_has_no_finding(void **state)
+static void successful_job_has_no_finding(void **state)
 {
     struct doctor d;
 
@@ -270,7 +270,7 @@ static void a_job_that_ended_well_has_no_finding(void **state)
     doctor_close(&d);
 }
 
-static void all_came_and_nobody_is_blamed(void **state)
+static void healthy_ranks_are_not_blamed(void **state)
 {
     struct doctor d;
 
@@ -281,7 +281,7 @@ static void all_came_and_nobody_is_blamed(void **state)
     doctor_close(&d);
 }
 
-static void disagreeing_calls_are_told(void **state)
+static void mismatched_calls_are_reported(void **state)
 {
     struct doctor d;
 
@@ -299,7 +299,7 @@ static void disagreeing_calls_are_told(void **state)
 }
 
 /* 0 and 1 wait in the world for 2, which waits in its shard for 3: that one comes first. */
-static void the_cause_comes_before_what_follows(void **state)
+static void cause_is_listed_before_consequences(void **state)
 {
     struct doctor d;
 
@@ -329,7 +329,7 @@ static void the_cause_comes_before_what_follows(void **state)
     doctor_close(&d);
 }
 
-static void files_are_not_trusted(void **state)
+static void malformed_files_are_refused(void **state)
 {
     struct doctor d;
     char *path = ring_path(1), *gone = ring_path(3), *stranger = file_path("%s/calls/rank_0001.old", folder);
@@ -371,7 +371,7 @@ static void write_end(const char *text)
     mem_free(path);
 }
 
-static void a_finished_run_is_finished(void **state)
+static void finished_run_is_reported(void **state)
 {
     struct doctor d;
 
@@ -389,7 +389,7 @@ static void a_finished_run_is_finished(void **state)
     assert_outcome("stopped by SIGTERM at step 120 of 200, exit 0");
 }
 
-static void a_failed_run_says_why(void **state)
+static void failed_run_states_its_reason(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? 1 : 3, i == 2 ? "the disk is full" : "rank 2 left");
@@ -398,7 +398,7 @@ static void a_failed_run_says_why(void **state)
     assert_outcome("failed at step 12: rank 2 was stopped; exit 3");
 }
 
-static void a_killed_rank_is_named(void **state)
+static void killed_rank_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? -1 : 3, "rank 2 was killed by signal 9 (Killed)");
@@ -410,7 +410,7 @@ static void a_killed_rank_is_named(void **state)
     assert_outcome("rank 2 ended without a word at step 12");
 }
 
-static void progress_of_a_rank_is_told(void **state)
+static void rank_progress_is_reported(void **state)
 {
     struct text out = { 0 };
     struct doctor d;
@@ -429,7 +429,7 @@ static void progress_of_a_rank_is_told(void **state)
     doctor_close(&d);
 }
 
-static void another_folder_is_refused(void **state)
+static void other_folder_is_refused(void **state)
 {
     struct doctor d;
 
@@ -443,11 +443,11 @@ static void another_folder_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(a_dead_rank_is_named), CASE(a_late_rank_has_not_come_yet), CASE(a_stopped_rank_keeps_others_waiting),
-        CASE(a_number_that_is_used_again_is_another_process), CASE(ends_with_the_launcher_blame_nobody), CASE(a_job_that_ended_well_has_no_finding),
-        CASE(all_came_and_nobody_is_blamed), CASE(disagreeing_calls_are_told), CASE(the_cause_comes_before_what_follows),
-        CASE(files_are_not_trusted), CASE(a_finished_run_is_finished),
-        CASE(a_failed_run_says_why), CASE(a_killed_rank_is_named), CASE(progress_of_a_rank_is_told), CASE(another_folder_is_refused),
+        CASE(dead_rank_is_named), CASE(late_rank_is_reported_as_not_started), CASE(stopped_rank_is_named_as_the_cause),
+        CASE(reused_pid_is_another_process), CASE(end_with_the_launcher_blames_no_rank), CASE(successful_job_has_no_finding),
+        CASE(healthy_ranks_are_not_blamed), CASE(mismatched_calls_are_reported), CASE(cause_is_listed_before_consequences),
+        CASE(malformed_files_are_refused), CASE(finished_run_is_reported),
+        CASE(failed_run_states_its_reason), CASE(killed_rank_is_named), CASE(rank_progress_is_reported), CASE(other_folder_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static void set_environment(const char *text)
     }
 }
 
-static void finds_or_refuses(void **state)
+static void ranks_are_found_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -152,7 +152,7 @@ static void finds_or_refuses(void **state)
     }
 }
 
-static void names_differ(void **state)
+static void job_names_differ(void **state)
 {
     (void)state;
     for (int a = LAUNCHER_NONE; a <= LAUNCHER_SLURM; a++)
@@ -162,8 +162,8 @@ static void names_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_or_refuses),
-        cmocka_unit_test(names_differ),
+        cmocka_unit_test(ranks_are_found_or_refused),
+        cmocka_unit_test(job_names_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

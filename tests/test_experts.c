@@ -207,7 +207,7 @@ static void spreads(const ls_model *m, double *first, double *last)
     close_net(&n);
 }
 
-static void test_load_is_evened(void **state)
+static void router_bias_balances_load(void **state)
 {
     ls_model m = small_model();
     double first, last;
@@ -264,7 +264,7 @@ static void test_bias(void **state)
 
 /* ---- kept routings ---- */
 
-static void test_routing_is_kept(void **state)
+static void kept_routing_is_reused(void **state)
 {
     ls_model m = small_model();
     struct net plain, again;
@@ -349,7 +349,7 @@ static void routing_refused(ls_program *p, const char *says)
         fail_msg("'%s' lacks '%s'", ls_errmsg(), says);
 }
 
-static void test_refused(void **state)
+static void impossible_routing_is_refused(void **state)
 {
     static const char *const says[] = {
         "logits is bf16; routing is computed in f32", "logits are [2,3]; [B,T,E] is wanted", "6 of 5 experts are chosen",
@@ -386,12 +386,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_padded_losses),
-        cmocka_unit_test(test_load_is_evened),
+        cmocka_unit_test(router_bias_balances_load),
         cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_routing_is_kept),
+        cmocka_unit_test(kept_routing_is_reused),
         cmocka_unit_test(test_half_types),
         cmocka_unit_test(test_model_json),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(impossible_routing_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static void test_tensor_parallel(void **state)
     }
 }
 
-static void test_together(void **state)
+static void test_combined_axes(void **state)
 {
     static const ls_mesh_shape shapes[] = {
         { 1, -1, 1, 1, 2, 2 },  /* dp 2 x tp 2, ep 2 */
@@ -223,7 +223,7 @@ static void one_expert_refused(ls_comm *comm, void *ctx)
     ls_mesh_close(&mesh);
 }
 
-static void test_refused(void **state)
+static void too_few_experts_are_refused(void **state)
 {
     struct cases c = { .n = 0 };
 
@@ -237,12 +237,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_expert_parallel),
         cmocka_unit_test(test_tensor_parallel),
-        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_combined_axes),
         cmocka_unit_test(test_router_losses),
         cmocka_unit_test(test_capacity_of_slices),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(too_few_experts_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -356,7 +356,7 @@ static void check_row(const ls_tensor *t, const struct safetensors *f, const cha
     free(have);
 }
 
-static void test_rule(void **state)
+static void test_optimizer_rule(void **state)
 {
     int k = *(int *)*state;
     const char *names[] = { "w", "b" };
@@ -412,7 +412,7 @@ int main(void)
     }
     for (int k = 0; k < RULES; k++) {
         index[n] = k;
-        tests[n] = (struct CMUnitTest){ rules[k].name, test_rule, NULL, NULL, &index[n] };
+        tests[n] = (struct CMUnitTest){ rules[k].name, test_optimizer_rule, NULL, NULL, &index[n] };
         n++;
     }
     for (int k = 0; k < MODELS; k++) {

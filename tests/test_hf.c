@@ -77,7 +77,7 @@ static float *logits_of(const ls_model *m, ls_store *s, const int32_t *ids, size
     return logits;
 }
 
-static void their_logits_come_out(void **state)
+static void logits_equal_transformers(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(models); i++) {
@@ -125,7 +125,7 @@ static void check_same_tensors(const char *a, const char *b)
     safetensors_close(&y);
 }
 
-static void what_they_wrote_is_written_back(void **state)
+static void export_equals_import(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(models); i++) {
@@ -208,7 +208,7 @@ static void sharded_folders(void **state)
 }
 
 /* f32 -> bf16 file -> f32 is one rounding; a store with a master exports the master. */
-static void types_of_export(void **state)
+static void export_converts_types(void **state)
 {
     ls_model m, again;
     ls_store *s = import(golden("llama"), LS_BF16, 1, &m), *rounded = import(golden("llama"), LS_BF16, 0, &m), *back;
@@ -229,7 +229,7 @@ static void types_of_export(void **state)
 }
 
 /* Folder -> checkpoint -> folder, with a tokenizer on board. */
-static void by_way_of_a_checkpoint(void **state)
+static void import_equals_checkpoint(void **state)
 {
     static const char tokenizer[] = "{\"added_tokens\":[{\"id\":96,\"content\":\"<|endoftext|>\"}],\"model\":{}}";
     ls_checkpoint_info *info;
@@ -261,7 +261,7 @@ static void by_way_of_a_checkpoint(void **state)
 }
 
 /* A checkpoint of a bf16 run exports its f32 masters; one of no known model cannot be exported. */
-static void checkpoints_of_runs(void **state)
+static void run_checkpoints_are_exported(void **state)
 {
     ls_model m, again;
     ls_store *s = import(golden("llama_tied"), LS_BF16, 1, &m), *small = small_store(LS_F32, 0, NULL), *back;
@@ -324,7 +324,7 @@ static const char *without_c_proj(const char *name) { return strstr(name, "h.1.m
 static const char *renamed(const char *name) { return strstr(name, "wpe") ? "transformer.wqe.weight" : name; }
 static const char *without_wpe(const char *name) { return strstr(name, "wpe") ? NULL : name; }
 
-static void hub_names_and_masks(void **state)
+static void hub_names_and_masks_are_read(void **state)
 {
     struct safetensor_spec mask = { "h.0.attn.bias", LS_U8, 4, { 1, 1, 32, 32 } };
     ls_model m, again;
@@ -434,7 +434,7 @@ static size_t held(void)
 }
 
 /* What Hugging Face's families don't compute is not written under their names. */
-static void inexpressible_is_refused(void **state)
+static void unexpressible_models_are_refused(void **state)
 {
     ls_model m, other;
     ls_store *s = import(golden("mixtral"), LS_F32, 0, &m);
@@ -451,7 +451,7 @@ static void inexpressible_is_refused(void **state)
     ls_store_release(&s);
 }
 
-static void failing_exports_leave_nothing(void **state)
+static void failed_export_leaves_nothing(void **state)
 {
     ls_hf_options o = { LS_BF16, 30000, NULL };
     int full = 0, empty = 0;
@@ -485,7 +485,7 @@ static void failing_exports_leave_nothing(void **state)
     ls_store_release(&s);
 }
 
-static void imports_without_memory(void **state)
+static void import_fails_cleanly_without_memory(void **state)
 {
     ls_hf_options o = { LS_F32, 30000, NULL };
     ls_model m;
@@ -553,11 +553,11 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_set_up, scratch_tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(their_logits_come_out),   TEST(what_they_wrote_is_written_back),     TEST(sharded_folders),
-        TEST(types_of_export),         TEST(by_way_of_a_checkpoint),              TEST(checkpoints_of_runs),
-        TEST(hub_names_and_masks),     TEST(folders_of_other_models_are_refused), TEST(indexes_are_checked),
-        TEST(inexpressible_is_refused), TEST(imports_without_memory),
-        TEST(failing_exports_leave_nothing), TEST(imports_without_memory),
+        TEST(logits_equal_transformers),   TEST(export_equals_import),     TEST(sharded_folders),
+        TEST(export_converts_types),         TEST(import_equals_checkpoint),              TEST(run_checkpoints_are_exported),
+        TEST(hub_names_and_masks_are_read),     TEST(folders_of_other_models_are_refused), TEST(indexes_are_checked),
+        TEST(unexpressible_models_are_refused), TEST(import_fails_cleanly_without_memory),
+        TEST(failed_export_leaves_nothing), TEST(import_fails_cleanly_without_memory),
     };
 #undef TEST
     const struct CMUnitTest trip[] = { cmocka_unit_test(round_trip) };

@@ -458,7 +458,7 @@ static void test_recompute(void **state)
 
 /* ---- what is refused, and counts ---- */
 
-static void test_refused(void **state)
+static void impossible_image_models_are_refused(void **state)
 {
 #define REFUSE(call, says)                                                           \
     do {                                                                             \
@@ -714,7 +714,7 @@ int main(void)
         cmocka_unit_test_teardown(test_golden, uncap), cmocka_unit_test(test_running), cmocka_unit_test(test_additive),
         cmocka_unit_test(test_padding),     cmocka_unit_test(test_all_padding), cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_partial),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_counts),  cmocka_unit_test(test_data),
+        cmocka_unit_test(impossible_image_models_are_refused),     cmocka_unit_test(test_counts),  cmocka_unit_test(test_data),
         cmocka_unit_test(test_train),       cmocka_unit_test(test_linear),
     };
 

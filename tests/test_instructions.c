@@ -175,7 +175,7 @@ static void test_placements(void **state)
     ls_comm_close(&comm);
 }
 
-static void test_before_compile(void **state)
+static void uncompiled_program_has_no_instructions(void **state)
 {
     ls_program *p;
     ls_store *s;
@@ -194,7 +194,7 @@ static void test_before_compile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts), cmocka_unit_test(test_placements), cmocka_unit_test(test_before_compile),
+        cmocka_unit_test(test_layouts), cmocka_unit_test(test_placements), cmocka_unit_test(uncompiled_program_has_no_instructions),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

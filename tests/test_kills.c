@@ -161,7 +161,7 @@ static bool run_trial(int number, const struct trial *t)
     return good;
 }
 
-static void the_right_rank_is_named_and_nothing_is_left(void **state)
+static void killed_rank_is_named_and_nothing_is_left(void **state)
 {
     int bad = 0;
 
@@ -177,7 +177,7 @@ static void the_right_rank_is_named_and_nothing_is_left(void **state)
 int main(int argc, char *argv[])
 {
     if (argc == 6 && strcmp(argv[1], "--rank") == 0) return rank_main(argv);
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_right_rank_is_named_and_nothing_is_left) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(killed_rank_is_named_and_nothing_is_left) };
     const char *more = getenv("LOCKSTEP_KILLS");
     if (more) trials = atoi(more);
     if (argc > 1) trials = atoi(argv[1]);

@@ -199,7 +199,7 @@ static void assert_err(const char *want)
 
 /* ---- cases ---- */
 
-static void ranks_find_their_place(void **state)
+static void ranks_get_their_environment(void **state)
 {
     (void)state;
     setenv("OMP_NUM_THREADS", "5", 1);
@@ -221,7 +221,7 @@ static void ranks_find_their_place(void **state)
     }
 }
 
-static void ranks_are_bound_to_their_shares(void **state)
+static void ranks_are_bound_to_their_cores(void **state)
 {
     int cores = cores_count();
     char want[64];
@@ -237,7 +237,7 @@ static void ranks_are_bound_to_their_shares(void **state)
     case_nothing_is_left();
 }
 
-static void all_well_is_silent(void **state)
+static void successful_launch_is_silent(void **state)
 {
     (void)state;
     assert_int_equal(case_run(4, "zero", "0"), 0);
@@ -255,7 +255,7 @@ static void rank_0_keeps_standard_output(void **state)
     assert_err("");
 }
 
-static void a_failure_ends_all_and_is_said_last(void **state)
+static void failure_ends_all_ranks_and_is_printed_last(void **state)
 {
     (void)state;
     double began = base_now();
@@ -267,7 +267,7 @@ static void a_failure_ends_all_and_is_said_last(void **state)
     mem_free(log);
 }
 
-static void a_kill_names_the_signal(void **state)
+static void kill_names_the_signal(void **state)
 {
     (void)state;
     assert_int_equal(case_run(3, "kill", "1"), 3);
@@ -276,7 +276,7 @@ static void a_kill_names_the_signal(void **state)
     assert_err("lockstep probe: rank 0 was killed by signal 6 (Aborted)\n");
 }
 
-static void one_cause_is_said_once(void **state)
+static void cause_is_printed_once(void **state)
 {
     (void)state;
     assert_int_equal(case_run(4, "both", "0"), 1);
@@ -288,7 +288,7 @@ static void one_cause_is_said_once(void **state)
     assert_err("lockstep probe: rank 1 never came\n");
 }
 
-static void blame_counts_less_than_a_failure(void **state)
+static void failure_outranks_blame(void **state)
 {
     (void)state;
     assert_int_equal(case_run(3, "blame", "0"), 1);
@@ -296,7 +296,7 @@ static void blame_counts_less_than_a_failure(void **state)
     assert_true(case_contains("log/rank_0000.err", "never came"));
 }
 
-static void a_named_cause_outlives_the_rank_that_named_it(void **state)
+static void cause_outlives_the_rank_that_named_it(void **state)
 {
     (void)state;
     assert_int_equal(case_run(3, "name", "1"), 1);
@@ -305,7 +305,7 @@ static void a_named_cause_outlives_the_rank_that_named_it(void **state)
     assert_err("lockstep probe: rank 0: the gradient is NaN\n");
 }
 
-static void lines_are_prefixed_and_kept(void **state)
+static void rank_output_is_prefixed_and_logged(void **state)
 {
     char want[6000];
 
@@ -329,7 +329,7 @@ static void lines_are_prefixed_and_kept(void **state)
 }
 
 /* Every line is one that some rank wrote, and each rank's come in its order. */
-static void a_flood_never_mixes_lines(void **state)
+static void lines_never_mix_in_a_flood(void **state)
 {
     enum { RANKS = 3 };
     int next[RANKS] = { 0 }, next_out[RANKS] = { 0 };
@@ -357,14 +357,14 @@ static void a_flood_never_mixes_lines(void **state)
     mem_free(err);
 }
 
-static void processes_of_ranks_go_with_them(void **state)
+static void processes_of_ranks_are_reaped(void **state)
 {
     (void)state;
     assert_int_equal(case_run(2, "family", "0"), 0);
     assert_int_equal(case_run(3, "family-exit", "1"), 7);
 }
 
-static void the_death_of_the_launcher_ends_the_ranks(void **state)
+static void launcher_death_ends_the_ranks(void **state)
 {
     (void)state;
     pid_t pid = launch(3, "stubborn", "0", false);
@@ -377,7 +377,7 @@ static void the_death_of_the_launcher_ends_the_ranks(void **state)
     case_nothing_is_left();
 }
 
-static void signals_are_passed_on(void **state)
+static void signals_are_forwarded(void **state)
 {
     static const struct { int number; const char *said; } asked[] = { { SIGTERM, "term" }, { SIGINT, "int" }, { SIGHUP, "hup" } };
 
@@ -404,7 +404,7 @@ static void signals_are_passed_on(void **state)
     }
 }
 
-static void a_second_signal_kills(void **state)
+static void second_signal_kills(void **state)
 {
     (void)state;
     pid_t pid = launch(2, "stubborn", "0", false);
@@ -453,7 +453,7 @@ static pid_t child_of(pid_t parent)
     return (pid_t)atoi(text);
 }
 
-static void stopping_the_job_stops_the_ranks(void **state)
+static void suspending_the_job_suspends_the_ranks(void **state)
 {
     (void)state;
     pid_t pid = launch(1, "obey", "0", false);
@@ -470,7 +470,7 @@ static void stopping_the_job_stops_the_ranks(void **state)
     case_nothing_is_left();
 }
 
-static void what_was_there_before_stays(void **state)
+static void existing_children_are_kept(void **state)
 {
     (void)state;
     pid_t pid = fork();
@@ -491,7 +491,7 @@ static void what_was_there_before_stays(void **state)
     case_nothing_is_left();
 }
 
-static void no_rank_is_refused(void **state)
+static void zero_ranks_are_refused(void **state)
 {
     char *const argv[] = { "test_launch", NULL };
     int code = 55;
@@ -510,13 +510,13 @@ int main(int argc, char *argv[])
 
     for (size_t i = 0; i < COUNT_OF(sent); i++) signal(sent[i], SIG_DFL);  /* in the background of a script, or under nohup, some are ignored */
     const struct CMUnitTest tests[] = {
-        CASE(ranks_find_their_place), CASE(ranks_are_bound_to_their_shares), CASE(all_well_is_silent),
-        CASE(rank_0_keeps_standard_output), CASE(a_failure_ends_all_and_is_said_last), CASE(a_kill_names_the_signal),
-        CASE(one_cause_is_said_once), CASE(blame_counts_less_than_a_failure), CASE(a_named_cause_outlives_the_rank_that_named_it), CASE(lines_are_prefixed_and_kept),
-        CASE(a_flood_never_mixes_lines), CASE(processes_of_ranks_go_with_them),
-        CASE(the_death_of_the_launcher_ends_the_ranks), CASE(signals_are_passed_on), CASE(a_second_signal_kills),
-        CASE(stopping_the_job_stops_the_ranks), CASE(what_was_there_before_stays),
-        CASE(no_rank_is_refused),
+        CASE(ranks_get_their_environment), CASE(ranks_are_bound_to_their_cores), CASE(successful_launch_is_silent),
+        CASE(rank_0_keeps_standard_output), CASE(failure_ends_all_ranks_and_is_printed_last), CASE(kill_names_the_signal),
+        CASE(cause_is_printed_once), CASE(failure_outranks_blame), CASE(cause_outlives_the_rank_that_named_it), CASE(rank_output_is_prefixed_and_logged),
+        CASE(lines_never_mix_in_a_flood), CASE(processes_of_ranks_are_reaped),
+        CASE(launcher_death_ends_the_ranks), CASE(signals_are_forwarded), CASE(second_signal_kills),
+        CASE(suspending_the_job_suspends_the_ranks), CASE(existing_children_are_kept),
+        CASE(zero_ranks_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

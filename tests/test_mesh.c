@@ -93,7 +93,7 @@ static void check_rank(const ls_mesh_shape *shape, int rank, int n)
     ls_comm_close(&world);
 }
 
-static void every_shape(void **state)
+static void every_shape_equals_loops(void **state)
 {
     int shapes = 0;
 
@@ -124,7 +124,7 @@ static void shape_refused(ls_mesh_shape s, int ranks, const char *words)
     assert_memory_equal(&s, &before, sizeof s);
 }
 
-static void the_equation(void **state)
+static void sizes_multiply_to_ranks(void **state)
 {
     ls_mesh_shape rest = LS_MESH_DEFAULTS;
 
@@ -144,7 +144,7 @@ static void the_equation(void **state)
     shape_refused((ls_mesh_shape){ 32768, 32768, 1, 32768, 32768, 1 }, 8, "= 1152921504606846976, but there are 8 ranks");
 }
 
-static void one_rank(void **state)
+static void mesh_of_one_rank(void **state)
 {
     ls_mesh_shape defaults = LS_MESH_DEFAULTS;
     ls_mesh *m;
@@ -165,7 +165,7 @@ static void one_rank(void **state)
 }
 
 /* Memory that gives out at every place in turn: a status, nothing leaked, nothing set. */
-static void without_memory(void **state)
+static void mesh_fails_cleanly_without_memory(void **state)
 {
     ls_mesh_shape shape = { 2, 2, 1, 2, 2, 2 };
     struct mem_stats before, after;
@@ -195,7 +195,7 @@ static void without_memory(void **state)
 
 /* ---- in words ---- */
 
-static void in_words(void **state)
+static void mesh_is_described(void **state)
 {
     ls_mesh_shape shape = { 2, 2, 1, 1, 4, 2 }, wide = { 1, 64, 1, 1, 8, 1 };
     char *text;
@@ -248,7 +248,7 @@ static void talk(ls_comm *world, void *ctx)
     ls_mesh_close(&m);
 }
 
-static void on_ranks(void **state)
+static void groups_communicate(void **state)
 {
     ls_mesh_shape shapes[] = { { 2, 2, 1, 1, 2, 2 }, { 4, 1, 1, 2, 1, 1 }, { 1, 4, 2, 2, 1, 4 } };
 
@@ -257,7 +257,7 @@ static void on_ranks(void **state)
 }
 
 /* Data parallelism alone: the world serves every group, nothing is split. */
-static void no_splits(void **state)
+static void data_parallel_mesh_splits_nothing(void **state)
 {
     ls_mesh_shape shape = LS_MESH_DEFAULTS;
     ls_comm *world;
@@ -278,8 +278,8 @@ static void no_splits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_shape), cmocka_unit_test(the_equation),   cmocka_unit_test(one_rank), cmocka_unit_test(without_memory),
-        cmocka_unit_test(in_words),    cmocka_unit_test(no_splits),      cmocka_unit_test(on_ranks),
+        cmocka_unit_test(every_shape_equals_loops), cmocka_unit_test(sizes_multiply_to_ranks),   cmocka_unit_test(mesh_of_one_rank), cmocka_unit_test(mesh_fails_cleanly_without_memory),
+        cmocka_unit_test(mesh_is_described),    cmocka_unit_test(data_parallel_mesh_splits_nothing),      cmocka_unit_test(groups_communicate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

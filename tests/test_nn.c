@@ -70,7 +70,7 @@ static void test_flops(void **state)
 
 /* ---- what is refused ---- */
 
-static void test_refused(void **state)
+static void impossible_models_are_refused(void **state)
 {
 #define REFUSE(name, change, says)                          \
     do {                                                    \
@@ -123,7 +123,7 @@ static ls_status model_build(const char *name, size_t b, size_t t, int ndim)
     return st;
 }
 
-static void test_tokens_refused(void **state)
+static void impossible_tokens_are_refused(void **state)
 {
     (void)state;
     REFUSED(LS_EINVAL, "samples of 65 tokens, but the model has max_positions 64", model_build("gpt2-tiny", 1, 65, 2));
@@ -132,7 +132,7 @@ static void test_tokens_refused(void **state)
     OK(model_build("gpt2-tiny", 1, 64, 2));
 }
 
-static void test_cache_refused(void **state)
+static void impossible_caches_are_refused(void **state)
 {
     ls_model m = preset("llama-tiny"), deeper = m;
     ls_cache *c;
@@ -237,7 +237,7 @@ static void test_config_read(void **state)
     assert_true(m.head_size == 6 && m.tied);
 }
 
-static void test_config_refused(void **state)
+static void malformed_configs_are_refused(void **state)
 {
     static const struct { const char *text, *says; } cases[] = {
         { "[]", "not an object" },
@@ -647,7 +647,7 @@ static ls_status prepare_all(void)
 }
 
 /* The Nth allocation fails, for every N: a status, a message, and nothing left behind. */
-static void test_no_memory(void **state)
+static void models_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     ls_status st = LS_ENOMEM;
@@ -671,12 +671,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts), cmocka_unit_test(test_flops), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_tokens_refused), cmocka_unit_test(test_cache_refused), cmocka_unit_test(test_config_read),
-        cmocka_unit_test(test_config_refused), cmocka_unit_test(test_config_written), cmocka_unit_test(test_hf_names), cmocka_unit_test(test_weight_dims),
+        cmocka_unit_test(test_counts), cmocka_unit_test(test_flops), cmocka_unit_test(impossible_models_are_refused),
+        cmocka_unit_test(impossible_tokens_are_refused), cmocka_unit_test(impossible_caches_are_refused), cmocka_unit_test(test_config_read),
+        cmocka_unit_test(malformed_configs_are_refused), cmocka_unit_test(test_config_written), cmocka_unit_test(test_hf_names), cmocka_unit_test(test_weight_dims),
         cmocka_unit_test(test_recompute), cmocka_unit_test(test_fused_loss), cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_tied), cmocka_unit_test(test_initialisation), cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(models_fail_cleanly_without_memory),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -237,7 +237,7 @@ static void test_other_teams(void **state)
     case_close(&c);
 }
 
-static void test_refused(void **state)
+static void unsupported_calls_are_refused(void **state)
 {
     struct product_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, true };
     struct kernel_case c;
@@ -357,7 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),       cmocka_unit_test(test_packed),  cmocka_unit_test(test_matmul),
-        cmocka_unit_test(test_other_teams),  cmocka_unit_test(test_refused), cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_other_teams),  cmocka_unit_test(unsupported_calls_are_refused), cmocka_unit_test(test_shared),
         cmocka_unit_test(test_allocations),
     };
 

@@ -244,7 +244,7 @@ static void test_frozen(void **state)
     close_pair(&x);
 }
 
-static void test_refused(void **state)
+static void impossible_optimizers_are_refused(void **state)
 {
     const struct { ls_optimizer o; const char *says; } cases[] = {
         { { .kind = LS_ADAMW, .beta1 = 1.0, .beta2 = 0.9, .eps = 1e-8 }, "beta1 1" },
@@ -284,7 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_warmup), cmocka_unit_test(test_shapes), cmocka_unit_test(test_edges),
         cmocka_unit_test(test_clip), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_decay_groups), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_master), cmocka_unit_test(test_frozen), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_master), cmocka_unit_test(test_frozen), cmocka_unit_test(impossible_optimizers_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,7 +107,7 @@ static bool is_whole(enum net net) { return net == NET_IMAGE || net == NET_EVEN;
 
 /* ---- the tables ---- */
 
-static void test_every_net(void **state)
+static void test_every_model(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
 
@@ -300,7 +300,7 @@ static void test_repeats_bit_for_bit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_net),       cmocka_unit_test(test_every_optimizer),
+        cmocka_unit_test(test_every_model),       cmocka_unit_test(test_every_optimizer),
         cmocka_unit_test(test_recomputation),   cmocka_unit_test(test_switches),
         cmocka_unit_test(test_split_backward),
         cmocka_unit_test(test_replicas),        cmocka_unit_test(test_bf16_reduction),

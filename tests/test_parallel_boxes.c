@@ -408,7 +408,7 @@ static void check_fault(ls_comm *comm, void *ctx)
 }
 
 /* Experts' gradients summed over ranks that have other experts: seen when the program is made, whole or in shards. */
-static void test_wrong_group(void **state)
+static void wrong_group_is_refused(void **state)
 {
     static const char *const says[] = { "over dp: its 4 ranks are not those that have an addend", "reduce_scatter of" };
 
@@ -461,7 +461,7 @@ int main(void)
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_injected_faults),
-        cmocka_unit_test(test_wrong_group),
+        cmocka_unit_test(wrong_group_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

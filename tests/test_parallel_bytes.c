@@ -62,7 +62,7 @@ static struct total plan_all(const struct layout *l, int n)
     return t;
 }
 
-static void test_held(void **state)
+static void bytes_held_equal_formula(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++)
@@ -80,7 +80,7 @@ static void test_held(void **state)
 }
 
 /* bf16 weights, f32 gradients, master, two moments: 2 + 4 + 4 + 8 bytes an element. */
-static void test_held_in_mixed_precision(void **state)
+static void bytes_held_in_mixed_precision(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++) {
@@ -98,7 +98,7 @@ static void test_held_in_mixed_precision(void **state)
     }
 }
 
-static void test_sent(void **state)
+static void bytes_sent_equal_formula(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
@@ -122,7 +122,7 @@ static void test_sent(void **state)
 }
 
 /* Shards over two ranks, two replicas: half of the traffic stays within a pair, and across pairs goes what a rank holds. */
-static void test_sent_by_replicas(void **state)
+static void bytes_sent_by_replicas(void **state)
 {
     (void)state;
     for (int zero = 1; zero < 4; zero++) {
@@ -139,7 +139,7 @@ static void test_sent_by_replicas(void **state)
 }
 
 /* Micro-batches before the last send nothing with whole gradients, and a reduce-scatter each with sharded ones. */
-static void test_sent_before_the_last(void **state)
+static void bytes_sent_before_the_last_micro_batch(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++)
@@ -204,7 +204,7 @@ static void check_measured(ls_comm *comm, void *ctx)
     }
 }
 
-static void test_measured(void **state)
+static void measured_bytes_equal_plan(void **state)
 {
     (void)state;
     forked_run(2, check_measured, NULL);
@@ -214,9 +214,9 @@ static void test_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_held),              cmocka_unit_test(test_held_in_mixed_precision),
-        cmocka_unit_test(test_sent),              cmocka_unit_test(test_sent_by_replicas),
-        cmocka_unit_test(test_sent_before_the_last), cmocka_unit_test(test_measured),
+        cmocka_unit_test(bytes_held_equal_formula),              cmocka_unit_test(bytes_held_in_mixed_precision),
+        cmocka_unit_test(bytes_sent_equal_formula),              cmocka_unit_test(bytes_sent_by_replicas),
+        cmocka_unit_test(bytes_sent_before_the_last_micro_batch), cmocka_unit_test(measured_bytes_equal_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,7 +174,7 @@ static void test_chunks(void **state)
 }
 
 /* The same with whole backwards: what both chunks of a rank add to is scattered as it comes, or summed by the optimizer's program. */
-static void test_joint(void **state)
+static void test_joint_gradient_sums(void **state)
 {
     static const char list[] = "stages 2 chunks 2 micro 2 order v\n0: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n"
                                "1: F0.0 F0.1 F1.0 F1.1 B1.0 B1.1 B0.0 B0.1\n";
@@ -301,7 +301,7 @@ static void test_experts(void **state)
 }
 
 /* Eight ranks: everything at once, and uneven. */
-static void test_everything(void **state)
+static void test_all_axes(void **state)
 {
     static const struct { ls_mesh_shape mesh; int n; } meshes[] = {
         { { 2, 2, 1, 1, 2, 1 }, 8 }, { { 2, 4, 2, 1, 1, 1 }, 8 }, { { 2, 1, 1, 2, 2, 1 }, 8 }, { { 1, 2, 2, 2, 2, 1 }, 8 },
@@ -335,10 +335,10 @@ int main(void)
         cmocka_unit_test(test_tp_and_dp),
         cmocka_unit_test(test_pipelines),
         cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_joint),
+        cmocka_unit_test(test_joint_gradient_sums),
         cmocka_unit_test(test_context),
         cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_all_axes),
         cmocka_unit_test(test_bf16_reduction),
     };
 

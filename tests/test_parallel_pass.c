@@ -42,7 +42,7 @@ static void layout_refused(int n, struct layout l, const char *says)
     ls_comm_close(&comm);
 }
 
-static void test_refused(void **state)
+static void impossible_layouts_are_refused(void **state)
 {
     struct layout l = layout_of(NET_MLP, 4);
 
@@ -81,7 +81,7 @@ static void test_refused(void **state)
 }
 
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */
-static void test_every_allocation_may_fail(void **state)
+static void pass_fails_cleanly_without_memory(void **state)
 {
     (void)state;
     for (int zero = 0; zero < 4; zero++) {
@@ -324,7 +324,7 @@ static void check_last(ls_comm *comm, void *ctx)
     }
 }
 
-static void test_last(void **state)
+static void last_micro_batch_reduces(void **state)
 {
     (void)state;
     forked_run(2, check_last, NULL);
@@ -370,8 +370,8 @@ static void test_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_injected_faults), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(test_last),
-        cmocka_unit_test(test_every_allocation_may_fail), cmocka_unit_test(test_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_injected_faults), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(last_micro_batch_reduces),
+        cmocka_unit_test(pass_fails_cleanly_without_memory), cmocka_unit_test(impossible_layouts_are_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static bool is_listed(const struct parity_gate *gates, size_t count, const struc
 }
 
 /* A follower takes a gate within rounding of zero, whichever micro-batch it is in; the gradient changes by a finite amount. */
-static void gates_near_zero_are_taken(void **state)
+static void gates_near_zero_are_adopted(void **state)
 {
     struct parity_place place[2 * RECORDS];
     float reference[SIZE], other[SIZE];
@@ -140,7 +140,7 @@ static void gates_near_zero_are_taken(void **state)
 }
 
 /* What is further from zero than rounding is left alone, whatever the reference says. */
-static void gates_far_from_zero_are_left(void **state)
+static void gates_far_from_zero_are_kept(void **state)
 {
     struct parity_place place[2 * RECORDS];
     float reference[SIZE], other[SIZE];
@@ -187,7 +187,7 @@ static void check(struct update_expected e, double value)
 }
 
 /* By hand, with numbers that are exact in binary. */
-static void rules_are_the_optimizers(void **state)
+static void update_rules_are_those_of_optimizers(void **state)
 {
     const float x[4] = { 2, 0.5, 0.25, 0.0625 };  /* weight, gradient, m, v */
     ls_optimizer o = LS_OPTIMIZER_DEFAULTS;
@@ -214,9 +214,9 @@ static void rules_are_the_optimizers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gates_near_zero_are_taken),
-        cmocka_unit_test(gates_far_from_zero_are_left),
-        cmocka_unit_test(rules_are_the_optimizers),
+        cmocka_unit_test(gates_near_zero_are_adopted),
+        cmocka_unit_test(gates_far_from_zero_are_kept),
+        cmocka_unit_test(update_rules_are_those_of_optimizers),
     };
 
     return cmocka_run_group_tests(tests, make_path, remove_path);

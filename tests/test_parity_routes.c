@@ -97,7 +97,7 @@ static void change_rows(const char *path, size_t row, int count)
     mem_free(name);
 }
 
-static void test_same(void **state)
+static void equal_routes_agree(void **state)
 {
     struct parity_rerouted e;
     double plain = side(in_folder("a"), NULL, 0, NULL), same = side(in_folder("b"), in_folder("a"), 0, NULL);
@@ -108,7 +108,7 @@ static void test_same(void **state)
     assert_true(e.tokens == ROWS && e.taken == 0 && e.beyond == 0 && e.dropped == 0 && e.layer == -1);
 }
 
-static void test_taken(void **state)
+static void near_ties_are_adopted(void **state)
 {
     struct parity_rerouted e;
     size_t row = (1 * SAMPLES + 2) * TIME + 5;
@@ -124,7 +124,7 @@ static void test_taken(void **state)
     assert_true(side(in_folder("b"), in_folder("a"), e.margin * 1.001, NULL) == other);
 }
 
-static void test_beyond(void **state)
+static void distant_choices_are_reported(void **state)
 {
     struct parity_rerouted e;
     double plain = side(in_folder("a"), NULL, 0, NULL);
@@ -138,7 +138,7 @@ static void test_beyond(void **state)
 }
 
 /* A token that goes elsewhere leaves room for others: what the reference dropped is taken with it, and is beyond without it. */
-static void test_drops(void **state)
+static void dropped_tokens_are_compared(void **state)
 {
     struct parity_rerouted e;
     char *name = parity_routes_path(in_folder("a"), 0), *data;
@@ -164,7 +164,7 @@ static void test_drops(void **state)
     mem_free(name);
 }
 
-static void test_cut(void **state)
+static void truncated_records_are_refused(void **state)
 {
     char *name = parity_routes_path(in_folder("a"), 0), *data;
     struct parity_rerouted e;
@@ -196,8 +196,8 @@ static int routes_tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same), cmocka_unit_test(test_taken), cmocka_unit_test(test_beyond),
-        cmocka_unit_test(test_drops), cmocka_unit_test(test_cut),
+        cmocka_unit_test(equal_routes_agree), cmocka_unit_test(near_ties_are_adopted), cmocka_unit_test(distant_choices_are_reported),
+        cmocka_unit_test(dropped_tokens_are_compared), cmocka_unit_test(truncated_records_are_refused),
     };
 
     return cmocka_run_group_tests(tests, routes_set_up, routes_tear_down);

@@ -101,7 +101,7 @@ static void check_drawn(ls_comm *comm, void *ctx)
     RANKS_CHECK(3 * refused <= 2 * d->n);
 }
 
-static void test_drawn(void **state)
+static void random_models_equal_one_rank(void **state)
 {
     (void)state;
     for (int n = 2; n <= 8; n += n < 4 ? 1 : 2)
@@ -174,7 +174,7 @@ static void test_ring(void **state)
 }
 
 /* All axes of the partition at once, and data parallelism outside. */
-static void test_together(void **state)
+static void test_combined_axes(void **state)
 {
     struct cases c = { .n = 0 };
 
@@ -191,7 +191,7 @@ static void test_together(void **state)
 }
 
 /* Recomputation repeats moves, and a loss that is made with its gradient is the same. */
-static void test_compiled_otherwise(void **state)
+static void test_compile_options(void **state)
 {
     struct cases c = { .n = 0 };
 
@@ -233,10 +233,10 @@ int main(void)
         cmocka_unit_test(test_tensor),
         cmocka_unit_test(test_all_to_all),
         cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_together),
-        cmocka_unit_test(test_compiled_otherwise),
+        cmocka_unit_test(test_combined_axes),
+        cmocka_unit_test(test_compile_options),
         cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_drawn),
+        cmocka_unit_test(random_models_equal_one_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,7 +244,7 @@ static void partition_refused(struct partition_case c, const char *says)
     plan_close(&m);
 }
 
-static void test_refused(void **state)
+static void impossible_partitions_are_refused(void **state)
 {
     struct partition_case c = case_of(partition_gpt2(3, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
 
@@ -309,7 +309,7 @@ static void build_mse(ls_program *p, const ls_model *m)
 
 static void build_softmax(ls_program *p, const ls_model *m) { ls_backward(p, ls_sum(p, ls_softmax(p, fc_of(p, m)), -1)); }
 
-static void test_no_rule(void **state)
+static void op_without_rule_is_refused(void **state)
 {
     (void)state;
     refuse_graph(build_mse, (const char *[4]){ "mse over tp", "'linear' [6,12]", "is cut along dim 1", "no rule" });
@@ -400,7 +400,7 @@ static void test_slices(void **state)
 }
 
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */
-static void test_every_allocation_may_fail(void **state)
+static void partition_fails_cleanly_without_memory(void **state)
 {
     struct partition_case c = case_of(partition_llama(6, 1, 20, 37, 0), 2, 2, 1, LS_CONTEXT_RING);
 
@@ -458,7 +458,7 @@ static struct partition_case case_of_fault(const struct injected *b)
     return c;
 }
 
-static void test_faults_named(void **state)
+static void injected_faults_are_named(void **state)
 {
     (void)state;
     if (!faults_built()) skip();
@@ -497,7 +497,7 @@ static void run_fault(ls_comm *comm, void *ctx)
 }
 
 /* Unchecked they run, and the numbers are wrong. */
-static void test_faults_bite(void **state)
+static void injected_faults_change_results(void **state)
 {
     (void)state;
     if (!faults_built()) skip();
@@ -508,20 +508,20 @@ static void test_faults_bite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_faults_bite),
+        cmocka_unit_test(injected_faults_change_results),
         cmocka_unit_test(test_layer),
         cmocka_unit_test(test_split_products),
         cmocka_unit_test(test_sequence),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_context_bytes),
         cmocka_unit_test(test_context_memory),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_no_rule),
+        cmocka_unit_test(impossible_partitions_are_refused),
+        cmocka_unit_test(op_without_rule_is_refused),
         cmocka_unit_test(test_second_program),
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_every_allocation_may_fail),
-        cmocka_unit_test(test_faults_named),
+        cmocka_unit_test(partition_fails_cleanly_without_memory),
+        cmocka_unit_test(injected_faults_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static int processors(void)
     return cores_of_job(false, &set);
 }
 
-static void second_run_measures_nothing(void **state)
+static void second_run_uses_the_cache(void **state)
 {
     int all = processors(), before = threads_count();
 
@@ -92,7 +92,7 @@ static void second_run_measures_nothing(void **state)
     assert_int_equal(threads_count(), before);
 }
 
-static void types_and_threads_have_peaks_of_their_own(void **state)
+static void types_and_threads_have_separate_peaks(void **state)
 {
     int all = processors();
 
@@ -128,7 +128,7 @@ static void put_entry(double flops, double busy, int64_t ago)
     mem_free(where);
 }
 
-static void busy_peak_is_measured_again_and_the_larger_stays(void **state)
+static void peak_measured_under_load_is_repeated(void **state)
 {
     int all = processors();
 
@@ -234,7 +234,7 @@ static void another_machine_has_another_file(void **state)
     mem_free(another);
 }
 
-static void oldest_entry_gives_its_place(void **state)
+static void oldest_entry_is_replaced(void **state)
 {
     struct peak_entries e = { .n = 0 };
 
@@ -247,7 +247,7 @@ static void oldest_entry_gives_its_place(void **state)
 }
 
 /* Where no file can be made (a file stands in the folder's place; no home) each run measures, and says why. */
-static void no_place_to_cache_is_no_failure(void **state)
+static void missing_cache_folder_is_no_failure(void **state)
 {
     int all = processors();
     char *blocked = file_path("%s/blocked", getenv("XDG_CACHE_HOME"));
@@ -272,7 +272,7 @@ static void no_place_to_cache_is_no_failure(void **state)
     mem_free(blocked);
 }
 
-static void failure_to_measure_is_told(void **state)
+static void failed_measurement_is_reported(void **state)
 {
     struct peak p;
 
@@ -299,16 +299,16 @@ static void measurement_ignores_the_memory_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(second_run_measures_nothing, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(types_and_threads_have_peaks_of_their_own, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(busy_peak_is_measured_again_and_the_larger_stays, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(second_run_uses_the_cache, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(types_and_threads_have_separate_peaks, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(peak_measured_under_load_is_repeated, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(another_machine_has_another_file, open_folder, close_folder),
-        cmocka_unit_test(oldest_entry_gives_its_place),
-        cmocka_unit_test_setup_teardown(no_place_to_cache_is_no_failure, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(failure_to_measure_is_told, open_folder, close_folder),
+        cmocka_unit_test(oldest_entry_is_replaced),
+        cmocka_unit_test_setup_teardown(missing_cache_folder_is_no_failure, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(failed_measurement_is_reported, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(measurement_ignores_the_memory_limit, open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -247,7 +247,7 @@ static void lose_layers(ls_comm *world, void *ctx)
     trial_close(&s);
 }
 
-static void test_lost_layers(void **state)
+static void dropped_layers_are_detected(void **state)
 {
     (void)state;
     forked_run(2, lose_layers, NULL);
@@ -260,7 +260,7 @@ int main(void)
         cmocka_unit_test(test_switches),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_lost_layers),
+        cmocka_unit_test(dropped_layers_are_detected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static void check_memory(ls_comm *world, void *ctx)
     RANKS_CHECK(slot[0] == slot[1] && shared[0] == shared[1]);
 }
 
-static void test_memory(void **state)
+static void memory_is_the_slots_in_flight(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++)
@@ -427,7 +427,7 @@ static void fail_on_one(int rank, int n, const char *where, void *ctx)
     ls_comm_close(&world);
 }
 
-static void test_failure(void **state)
+static void failed_rank_ends_the_job(void **state)
 {
     (void)state;
     ranks_pass(3, 60, fail_on_one, NULL);
@@ -436,13 +436,13 @@ static void test_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(memory_is_the_slots_in_flight),
         cmocka_unit_test(test_steady_state),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_bubble),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_allocations),
-        cmocka_unit_test(test_failure),
+        cmocka_unit_test(failed_rank_ends_the_job),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,7 @@ static void check_cut(enum net net, int n)
     ls_store_release(&s);
 }
 
-static void test_nothing_lost(void **state)
+static void stages_keep_every_parameter(void **state)
 {
     (void)state;
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
@@ -110,7 +110,7 @@ static void test_nothing_lost(void **state)
             check_cut((enum net)net, n);
 }
 
-static void test_one_stage_is_the_whole(void **state)
+static void one_stage_equals_the_model(void **state)
 {
     ls_store *s = new_store();
     ls_program *p = whole_model(s, NET_GPT2);
@@ -165,7 +165,7 @@ static float run_stage(ls_program *p, float *carried)
 }
 
 /* One stage behind another on the same store: the bits of the whole. */
-static void test_same_loss(void **state)
+static void stages_give_the_same_loss(void **state)
 {
     (void)state;
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++) {
@@ -249,7 +249,7 @@ static void run_penalties(ls_store *s, int k, int n, float *carried, double sum[
     ls_program_release(&p);
 }
 
-static void test_shares_of_a_sum(void **state)
+static void shares_add_up(void **state)
 {
     double whole[2] = { 0 };
     float carried[12];
@@ -270,7 +270,7 @@ static void test_shares_of_a_sum(void **state)
 }
 
 /* The loss of each stage is its share, and all of them learn from it. */
-static void test_loss_is_the_share(void **state)
+static void stage_loss_is_its_share(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++) {
@@ -327,11 +327,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing_lost),
-        cmocka_unit_test(test_one_stage_is_the_whole),
-        cmocka_unit_test(test_same_loss),
-        cmocka_unit_test(test_shares_of_a_sum),
-        cmocka_unit_test(test_loss_is_the_share),
+        cmocka_unit_test(stages_keep_every_parameter),
+        cmocka_unit_test(one_stage_equals_the_model),
+        cmocka_unit_test(stages_give_the_same_loss),
+        cmocka_unit_test(shares_add_up),
+        cmocka_unit_test(stage_loss_is_its_share),
         cmocka_unit_test(test_refusals),
     };
 

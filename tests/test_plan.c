@@ -174,7 +174,7 @@ static void largest_of_many_ranks_takes_few_plans(void **state)
 }
 
 /* What each says, given as options, is what the plan then comes to. */
-static void remedies_hold(void **state)
+static void suggested_options_fit(void **state)
 {
     static const struct { const char *layout; double share; } cases[] = {
         { "train.micro_batch=8", 0.6 }, { "train.micro_batch=8 parallel.dp=4", 0.7 }, { "parallel.dp=4 parallel.pp=2", 0.8 },
@@ -211,7 +211,7 @@ static void remedies_hold(void **state)
     }
 }
 
-static void nothing_fits_into_nothing(void **state)
+static void impossible_limit_has_no_suggestion(void **state)
 {
     struct remedy remedy[REMEDIES];
     struct setup s;
@@ -230,8 +230,8 @@ int main(void)
         cmocka_unit_test(largest_rank_is_found),
         cmocka_unit_test(largest_rank_of_random_layouts_is_found),
         cmocka_unit_test(largest_of_many_ranks_takes_few_plans),
-        cmocka_unit_test(remedies_hold),
-        cmocka_unit_test(nothing_fits_into_nothing),
+        cmocka_unit_test(suggested_options_fit),
+        cmocka_unit_test(impossible_limit_has_no_suggestion),
     };
     threads_set(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static char *in(const char *name)
     return path;
 }
 
-static void what_was_made_is_removed(void **state)
+static void created_folders_are_removed(void **state)
 {
     static const char *const names[] = { "", "new", "new/deep/er", "new//slashes///", "./new/./x" };
 
@@ -54,7 +54,7 @@ static void what_was_made_is_removed(void **state)
     }
 }
 
-static void what_was_there_stays(void **state)
+static void existing_folders_stay(void **state)
 {
     char *there = in("there"), *inner = in("there/empty"), *beyond = in("there/empty/a/b"), *file = in("there/file");
 
@@ -100,7 +100,7 @@ static void file_in_the_way_is_named(void **state)
     mem_free(path);
 }
 
-static void too_little_space_is_told(void **state)
+static void too_little_space_is_reported(void **state)
 {
     char *path = in("not/there/yet");
 
@@ -116,11 +116,11 @@ static void too_little_space_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_was_made_is_removed, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(what_was_there_stays, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(created_folders_are_removed, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(existing_folders_stay, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(relative_path_is_removed_too, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(file_in_the_way_is_named, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(too_little_space_is_told, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(too_little_space_is_reported, open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static double loss_of(ls_program *p)
     return loss;
 }
 
-static void gradients_are_finite_differences(void **state)
+static void gradients_equal_finite_differences(void **state)
 {
     ls_store *s = new_store(LS_F64);
     ls_program *p = layers_program(s, LS_F64, NULL);
@@ -128,7 +128,7 @@ static float *gradients(const ls_compile_options *o, size_t *count, ls_cost *cos
     return all;
 }
 
-static void every_way_of_compiling_gives_the_same_bits(void **state)
+static void compile_options_change_no_bit(void **state)
 {
     ls_compile_options plain = LS_COMPILE_DEFAULTS, o[6] = { plain, plain, plain, plain, plain, plain };
     ls_cost cost, base;
@@ -179,7 +179,7 @@ static void build_norms(ls_program *p)
     ls_backward(p, ls_output(p, "loss", ls_mse(p, layer(p, "out", h, HIDDEN, HIDDEN), x)));
 }
 
-static void recompute_keeps_what_leaves_a_block(void **state)
+static void recompute_keeps_block_outputs(void **state)
 {
     static const ls_recompute modes[] = { LS_RECOMPUTE_NONE, LS_RECOMPUTE_SELECTIVE, LS_RECOMPUTE_FULL };
     float x[B * HIDDEN], want[4096], got[4096];
@@ -237,7 +237,7 @@ static void runs_out_of_order_are_refused(void **state)
     ls_store_release(&s);
 }
 
-static void indices_are_checked_where_they_enter(void **state)
+static void indices_are_checked_on_write(void **state)
 {
     ls_store *s = new_store(LS_F32);
     int32_t ids[3] = { 0, 4, 5 };
@@ -259,7 +259,7 @@ static void indices_are_checked_where_they_enter(void **state)
     ls_store_release(&s);
 }
 
-static void backward_adds_and_zero_clears(void **state)
+static void backward_accumulates_and_zero_clears(void **state)
 {
     ls_store *s = new_store(LS_F64);
     ls_program *p = layers_program(s, LS_F64, NULL);
@@ -279,7 +279,7 @@ static void backward_adds_and_zero_clears(void **state)
     ls_store_release(&s);
 }
 
-static void ledger_shows_what_was_planned(void **state)
+static void ledger_equals_plan(void **state)
 {
     struct mem_stats before, after;
     ls_store *s;
@@ -326,7 +326,7 @@ static void drop_rows(size_t rows, int64_t before, float *y)
     ls_store_release(&s);
 }
 
-static void a_mask_does_not_depend_on_the_cut(void **state)
+static void dropout_mask_does_not_depend_on_sharding(void **state)
 {
     float whole[8 * 35], part[8 * 35];
 
@@ -339,7 +339,7 @@ static void a_mask_does_not_depend_on_the_cut(void **state)
     assert_memory_not_equal(whole, part, sizeof whole);
 }
 
-static void a_budget_out_of_reach_is_refused(void **state)
+static void unreachable_budget_is_refused(void **state)
 {
     ls_store *s = new_store(LS_F32);
     ls_compile_options o = LS_COMPILE_DEFAULTS;
@@ -358,7 +358,7 @@ static void a_budget_out_of_reach_is_refused(void **state)
     ls_store_release(&s);
 }
 
-static void errors_stick_and_name_the_shapes(void **state)
+static void errors_are_sticky_and_name_shapes(void **state)
 {
     ls_store *s = new_store(LS_F32);
     ls_program *p;
@@ -376,7 +376,7 @@ static void errors_stick_and_name_the_shapes(void **state)
     ls_store_release(&s);
 }
 
-static void the_first_infinity_is_named(void **state)
+static void first_infinity_is_named(void **state)
 {
     ls_store *s = new_store(LS_F32);
     ls_compile_options o = LS_COMPILE_DEFAULTS;
@@ -435,7 +435,7 @@ static void frozen_parameters_have_no_master(void **state)
 }
 
 /* No allocation in making, compiling or running a program fails without a clean status and without a leak. */
-static void every_allocation_may_fail(void **state)
+static void programs_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     int failed = 0;
@@ -468,7 +468,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(failed > 50);
 }
 
-static void the_text_names_every_segment(void **state)
+static void printed_program_names_every_segment(void **state)
 {
     ls_store *s = new_store(LS_F32);
     ls_program *p = layers_program(s, LS_F32, NULL);
@@ -491,21 +491,21 @@ static void the_text_names_every_segment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_finite_differences),
-        cmocka_unit_test(every_way_of_compiling_gives_the_same_bits),
-        cmocka_unit_test(recompute_keeps_what_leaves_a_block),
+        cmocka_unit_test(gradients_equal_finite_differences),
+        cmocka_unit_test(compile_options_change_no_bit),
+        cmocka_unit_test(recompute_keeps_block_outputs),
         cmocka_unit_test(runs_out_of_order_are_refused),
-        cmocka_unit_test(indices_are_checked_where_they_enter),
-        cmocka_unit_test(backward_adds_and_zero_clears),
-        cmocka_unit_test(ledger_shows_what_was_planned),
-        cmocka_unit_test(a_mask_does_not_depend_on_the_cut),
-        cmocka_unit_test(a_budget_out_of_reach_is_refused),
-        cmocka_unit_test(errors_stick_and_name_the_shapes),
-        cmocka_unit_test(the_first_infinity_is_named),
+        cmocka_unit_test(indices_are_checked_on_write),
+        cmocka_unit_test(backward_accumulates_and_zero_clears),
+        cmocka_unit_test(ledger_equals_plan),
+        cmocka_unit_test(dropout_mask_does_not_depend_on_sharding),
+        cmocka_unit_test(unreachable_budget_is_refused),
+        cmocka_unit_test(errors_are_sticky_and_name_shapes),
+        cmocka_unit_test(first_infinity_is_named),
         cmocka_unit_test(frozen_parameters_have_no_gradient),
         cmocka_unit_test(frozen_parameters_have_no_master),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(the_text_names_every_segment),
+        cmocka_unit_test(programs_fail_cleanly_without_memory),
+        cmocka_unit_test(printed_program_names_every_segment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

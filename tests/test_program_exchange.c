@@ -132,7 +132,7 @@ static void run_all(ls_comm *c, void *ctx)
     }
 }
 
-static void ranks_exchange_several_at_once(void **state)
+static void ranks_overlap_several_collectives(void **state)
 {
     (void)state;
     forked_run(2, run_all, NULL);
@@ -140,7 +140,7 @@ static void ranks_exchange_several_at_once(void **state)
     forked_run(5, run_all, NULL);
 }
 
-static void one_rank_exchanges_with_itself(void **state)
+static void one_rank_communicates_with_itself(void **state)
 {
     ls_comm *c = planned(0, 1);
 
@@ -202,7 +202,7 @@ static void update_little(ls_comm *c, void *ctx)
     ls_store_release(&s);
 }
 
-static void ranks_update_less_than_an_element_each(void **state)
+static void ranks_update_fewer_elements_than_ranks(void **state)
 {
     (void)state;
     forked_run(5, update_little, NULL);
@@ -299,7 +299,7 @@ static void ranks_fail_with_nothing_left_in_flight(void **state)
 
 /* ---- one process: lives, bytes, predicates, prints ---- */
 
-static void bytes_live_from_start_to_wait(void **state)
+static void buffers_live_from_start_to_wait(void **state)
 {
     size_t n = 1024, bytes = n * sizeof(float);
     ls_comm *c = planned(0, 1);
@@ -339,7 +339,7 @@ static void bytes_live_from_start_to_wait(void **state)
 }
 
 /* A result doesn't take over the bytes of an operand in the other arena, nor of one that is in flight. */
-static void arenas_are_not_mixed(void **state)
+static void arenas_do_not_share_bytes(void **state)
 {
     size_t n = 1024;
     ls_comm *c = planned(0, 1);
@@ -374,7 +374,7 @@ static void arenas_are_not_mixed(void **state)
     ls_comm_close(&c);
 }
 
-static void instructions_run_when_they_should(void **state)
+static void instructions_run_on_their_micro_batch(void **state)
 {
     static const struct { int segments; float always, last, not_last; } cases[] = {
         { LS_FORWARD, 1, 0, 1 }, { LS_FORWARD | LS_LAST, 2, 1, 1 }, { LS_FORWARD, 3, 1, 2 }, { LS_FORWARD | LS_LAST, 4, 2, 2 },
@@ -551,7 +551,7 @@ static ls_status reduce_at_the_end(ls_program *p, void *ctx)
 
 static void count_release(void *ctx) { ++*(int *)ctx; }
 
-static void exchanges_go_with_the_weights_they_wait_for(void **state)
+static void collectives_follow_weight_gradients(void **state)
 {
     ls_comm *c = planned(0, 1);
     ls_compile_options o = LS_COMPILE_DEFAULTS;
@@ -615,7 +615,7 @@ static void flat_values_are_named_and_placed(void **state)
     ls_comm_close(&c);
 }
 
-static void a_parameter_in_parts_is_not_read_as_a_whole(void **state)
+static void sharded_parameter_needs_a_gather(void **state)
 {
     ls_comm *c = planned(1, 3);
     ls_store *s = grouped_store(c, 1u << STORE_VALUE, BACKING_MEMORY);
@@ -629,7 +629,7 @@ static void a_parameter_in_parts_is_not_read_as_a_whole(void **state)
     ls_comm_close(&c);
 }
 
-static void a_frozen_group_has_no_gradient(void **state)
+static void frozen_group_has_no_gradient(void **state)
 {
     ls_store *s = grouped_store(NULL, 0, BACKING_MEMORY);
     ls_program *p = program_of(s);
@@ -646,7 +646,7 @@ static void a_frozen_group_has_no_gradient(void **state)
 }
 
 /* state = 2 state + 1, where it is offloaded: nothing of it stays in memory. */
-static void offloaded_state_comes_and_goes(void **state)
+static void offloaded_state_is_loaded_and_stored(void **state)
 {
     static const enum store_backing backings[] = { BACKING_CPU, BACKING_FILE };
 
@@ -706,7 +706,7 @@ static ls_status refusing_pass(ls_program *p, void *ctx)
     return ls_fail(LS_EINVAL, "this pass refuses");
 }
 
-static void a_pass_is_run_and_released(void **state)
+static void pass_is_run_and_released(void **state)
 {
     ls_store *s = store_of(LS_F32);
     ls_program *p = program_of(s);
@@ -754,7 +754,7 @@ static void every_instruction_is_watched(void **state)
 }
 
 /* The budget is for activations; what is communicated is counted beside it. */
-static void a_budget_is_kept_with_a_pass(void **state)
+static void budget_holds_with_a_pass(void **state)
 {
     ls_comm *c = planned(0, 1);
     ls_compile_options o = LS_COMPILE_DEFAULTS;
@@ -786,24 +786,24 @@ static void a_budget_is_kept_with_a_pass(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_exchange_several_at_once),
-        cmocka_unit_test(ranks_update_less_than_an_element_each),
+        cmocka_unit_test(ranks_overlap_several_collectives),
+        cmocka_unit_test(ranks_update_fewer_elements_than_ranks),
         cmocka_unit_test(ranks_wait_in_a_later_run_or_never),
         cmocka_unit_test(ranks_fail_with_nothing_left_in_flight),
-        cmocka_unit_test(one_rank_exchanges_with_itself),
-        cmocka_unit_test(bytes_live_from_start_to_wait),
-        cmocka_unit_test(arenas_are_not_mixed),
-        cmocka_unit_test(instructions_run_when_they_should),
+        cmocka_unit_test(one_rank_communicates_with_itself),
+        cmocka_unit_test(buffers_live_from_start_to_wait),
+        cmocka_unit_test(arenas_do_not_share_bytes),
+        cmocka_unit_test(instructions_run_on_their_micro_batch),
         cmocka_unit_test(bytes_on_the_wire_are_counted),
         cmocka_unit_test(wrong_sizes_are_refused),
-        cmocka_unit_test(exchanges_go_with_the_weights_they_wait_for),
+        cmocka_unit_test(collectives_follow_weight_gradients),
         cmocka_unit_test(flat_values_are_named_and_placed),
-        cmocka_unit_test(a_parameter_in_parts_is_not_read_as_a_whole),
-        cmocka_unit_test(a_frozen_group_has_no_gradient),
-        cmocka_unit_test(offloaded_state_comes_and_goes),
-        cmocka_unit_test(a_pass_is_run_and_released),
+        cmocka_unit_test(sharded_parameter_needs_a_gather),
+        cmocka_unit_test(frozen_group_has_no_gradient),
+        cmocka_unit_test(offloaded_state_is_loaded_and_stored),
+        cmocka_unit_test(pass_is_run_and_released),
         cmocka_unit_test(every_instruction_is_watched),
-        cmocka_unit_test(a_budget_is_kept_with_a_pass),
+        cmocka_unit_test(budget_holds_with_a_pass),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -199,7 +199,7 @@ static void run_moves(ls_comm *c, void *ctx)
             }
 }
 
-static void ranks_move_there_and_back(void **state)
+static void ranks_redistribute_and_back(void **state)
 {
     (void)state;
     forked_run(2, run_moves, NULL);
@@ -218,7 +218,7 @@ static void run_zigzag(ls_comm *c, void *ctx)
     }
 }
 
-static void ranks_slice_and_join_in_zigzag(void **state)
+static void ranks_shard_and_gather_in_zigzag(void **state)
 {
     (void)state;
     forked_run(2, run_zigzag, NULL);
@@ -265,7 +265,7 @@ static void add_up_twice(ls_comm *c, void *ctx)
     ls_store_release(&s);
 }
 
-static void ranks_move_what_was_moved(void **state)
+static void ranks_redistribute_twice(void **state)
 {
     (void)state;
     forked_run(2, add_up_twice, NULL);
@@ -476,7 +476,7 @@ static void compare_layers(ls_comm *c, void *ctx)
         }
 }
 
-static void ranks_learn_cut_layers(void **state)
+static void ranks_train_sharded_layers(void **state)
 {
     (void)state;
     forked_run(2, compare_layers, NULL);
@@ -486,10 +486,10 @@ static void ranks_learn_cut_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_move_there_and_back),
-        cmocka_unit_test(ranks_slice_and_join_in_zigzag),
-        cmocka_unit_test(ranks_move_what_was_moved),
-        cmocka_unit_test(ranks_learn_cut_layers),
+        cmocka_unit_test(ranks_redistribute_and_back),
+        cmocka_unit_test(ranks_shard_and_gather_in_zigzag),
+        cmocka_unit_test(ranks_redistribute_twice),
+        cmocka_unit_test(ranks_train_sharded_layers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,7 +137,7 @@ static void same(const struct result *a, const struct result *b)
     assert_memory_equal(a->loss, b->loss, sizeof a->loss);
 }
 
-static void turns_change_no_bit(void **state)
+static void interleaved_slots_change_no_bit(void **state)
 {
     static const struct { int slots; const char *order; } cases[] = {
         { 1, "F0 B0 F1 B1 F2 B2 F3 B3" }, { 2, "F0 F1 B0 B1 F2 F3 B2 B3" }, { 2, "F0 F1 B0 F2 B1 F3 B2 B3" }, { 4, "F0 F1 F2 F3 B0 B1 B2 B3" },
@@ -159,7 +159,7 @@ static void turns_change_no_bit(void **state)
     }
 }
 
-static void weights_are_put_off(void **state)
+static void weight_gradients_are_deferred(void **state)
 {
     static const struct { int slots; const char *order; } cases[] = {
         { 1, "F0 B0 W0 F1 B1 W1 F2 B2 W2 F3 B3 W3" }, { 2, "F0 F1 B0 B1 W0 F2 W1 F3 B2 W2 B3 W3" },
@@ -177,7 +177,7 @@ static void weights_are_put_off(void **state)
     }
 }
 
-static void bytes_are_the_formula(void **state)
+static void slot_bytes_equal_formula(void **state)
 {
     size_t per_slot = 0, shared = 0;
 
@@ -208,7 +208,7 @@ static void bytes_are_the_formula(void **state)
     }
 }
 
-static void order_is_kept_by_slot(void **state)
+static void each_slot_keeps_its_order(void **state)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     ls_store *s = new_store();
@@ -249,7 +249,7 @@ static void carry(ls_program *from, const char *name, ls_program *to, const char
     OK(ls_program_write(to, as, data, LS_F32, ROWS * WIDTH));
 }
 
-static void a_chain_of_parts_is_the_whole(void **state)
+static void chained_stages_equal_the_model(void **state)
 {
     static const ls_compile_options plain = LS_COMPILE_DEFAULTS;
     static struct result whole, chain;
@@ -289,7 +289,7 @@ static void a_chain_of_parts_is_the_whole(void **state)
         }
 }
 
-static void a_part_that_learns_nothing_passes_on(void **state)
+static void frozen_stage_passes_gradients(void **state)
 {
     ls_store *s = new_store();
     ls_program *p;
@@ -322,12 +322,12 @@ static void a_part_that_learns_nothing_passes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns_change_no_bit),
-        cmocka_unit_test(weights_are_put_off),
-        cmocka_unit_test(bytes_are_the_formula),
-        cmocka_unit_test(order_is_kept_by_slot),
-        cmocka_unit_test(a_chain_of_parts_is_the_whole),
-        cmocka_unit_test(a_part_that_learns_nothing_passes_on),
+        cmocka_unit_test(interleaved_slots_change_no_bit),
+        cmocka_unit_test(weight_gradients_are_deferred),
+        cmocka_unit_test(slot_bytes_equal_formula),
+        cmocka_unit_test(each_slot_keeps_its_order),
+        cmocka_unit_test(chained_stages_equal_the_model),
+        cmocka_unit_test(frozen_stage_passes_gradients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

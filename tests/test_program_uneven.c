@@ -131,7 +131,7 @@ static void ranks_exchange_uneven_counts_and_messages(void **state)
     forked_run(4, run_uneven, NULL);
 }
 
-static void counts_that_do_not_fit_are_refused(void **state)
+static void mismatched_counts_are_refused(void **state)
 {
     size_t five = 5, four = 4;
     ls_comm *c = planned(1, 2);
@@ -204,7 +204,7 @@ static bool compiled_with(ls_comm *c, int64_t nth)
     return st == LS_OK;
 }
 
-static void nothing_is_left_when_memory_runs_out(void **state)
+static void nothing_leaks_without_memory(void **state)
 {
     ls_comm *c = planned(1, 2);
     struct mem_stats before, after;
@@ -227,8 +227,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_exchange_uneven_counts_and_messages),
-        cmocka_unit_test(counts_that_do_not_fit_are_refused),
-        cmocka_unit_test(nothing_is_left_when_memory_runs_out),
+        cmocka_unit_test(mismatched_counts_are_refused),
+        cmocka_unit_test(nothing_leaks_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -95,7 +95,7 @@ static void write_text(const char *path)
     fclose(f);
 }
 
-static void an_evaluation_has_a_line(void **state)
+static void evaluation_has_a_line(void **state)
 {
     char dir[] = "/tmp/lockstep_pty_XXXXXX", text[64], run[64], run_option[80], frame[512];
     struct terminal t;
@@ -123,7 +123,7 @@ static void an_evaluation_has_a_line(void **state)
     assert_int_equal(file_remove_tree(dir), 0);
 }
 
-static void the_line_fits_every_width(void **state)
+static void progress_line_fits_every_width(void **state)
 {
     static const int widths[] = { 120, 80, 40, 20, 10, 120 };
     char dir[] = "/tmp/lockstep_pty_XXXXXX", text_option[64], run_option[64], frame[512];
@@ -160,7 +160,7 @@ static void the_line_fits_every_width(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_line_fits_every_width), cmocka_unit_test(an_evaluation_has_a_line) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(progress_line_fits_every_width), cmocka_unit_test(evaluation_has_a_line) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void behave(int rank, int n, const char *where, void *ctx)
     }
 }
 
-static void every_end_is_told(void **state)
+static void every_end_is_reported(void **state)
 {
     int how[] = { PASS, FAIL, HANG, DIE, LEAVE };
     struct rank_end e[5];
@@ -45,7 +45,7 @@ static void every_end_is_told(void **state)
     assert_string_equal(rank_trouble(4, &e[4]), "rank 4 ended with code 7: 4 of 5");
 }
 
-static void ranks_that_pass_pass(void **state)
+static void passing_ranks_pass(void **state)
 {
     int how[4] = { PASS, PASS, PASS, PASS };
 
@@ -67,7 +67,7 @@ static void meet(int rank, int n, const char *where, void *ctx)
 }
 
 /* With `gone` the others hear at once how a rank ended, as from a launcher. */
-static void a_death_is_passed_on(void **state)
+static void death_is_reported_to_other_ranks(void **state)
 {
     struct rank_end e[3];
 
@@ -83,9 +83,9 @@ static void a_death_is_passed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_end_is_told),
-        cmocka_unit_test(ranks_that_pass_pass),
-        cmocka_unit_test(a_death_is_passed_on),
+        cmocka_unit_test(every_end_is_reported),
+        cmocka_unit_test(passing_ranks_pass),
+        cmocka_unit_test(death_is_reported_to_other_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,7 +302,7 @@ static void test_memory(void **state)
         fail_msg("%zu bytes a rank on 3 ranks, %zu on 12: a quarter is expected", three, twelve);
 }
 
-static void test_refused(void **state)
+static void impossible_rings_are_refused(void **state)
 {
     static const struct variant m = { "refused", LS_F32, 1, 1, 0, 1, 40, 2, 2, 4, 0, PLAIN };
     struct across a = { LS_AXIS_CP, NULL, 40, 1 };
@@ -321,7 +321,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_memory), cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_memory), cmocka_unit_test(impossible_rings_are_refused) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static struct image image_of(const char *header, size_t data)
     return f;
 }
 
-static void what_is_written_is_read(void **state)
+static void written_tensors_are_read_back(void **state)
 {
     struct safetensor_spec spec[LS_DTYPES + 2];
     static char names[LS_DTYPES + 2][64];
@@ -135,7 +135,7 @@ static void broken_files_are_refused(void **state)
     REFUSED(LS_EIO, "nowhere", safetensors_open(scratch("nowhere"), &f));
 }
 
-static void every_cut_is_refused(void **state)
+static void every_truncation_is_refused(void **state)
 {
     struct image file = image_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}  ", 12);
     struct safetensors *f;
@@ -148,7 +148,7 @@ static void every_cut_is_refused(void **state)
 }
 
 /* Types without a place here are read around; data at odd addresses is copied before use. */
-static void foreign_types_and_odd_addresses(void **state)
+static void foreign_types_and_unaligned_offsets_are_read(void **state)
 {
     struct image file = image_of("{\"__metadata__\":{\"format\":\"pt\"},"
                                  "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[1,3],\"data_offsets\":[0,3]},"
@@ -188,10 +188,10 @@ static void impossible_names_are_not_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_written_is_read, scratch_set_up, scratch_tear_down),
+        cmocka_unit_test_setup_teardown(written_tensors_are_read_back, scratch_set_up, scratch_tear_down),
         cmocka_unit_test_setup_teardown(broken_files_are_refused, scratch_set_up, scratch_tear_down),
-        cmocka_unit_test(every_cut_is_refused),
-        cmocka_unit_test(foreign_types_and_odd_addresses),
+        cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(foreign_types_and_unaligned_offsets_are_read),
         cmocka_unit_test_setup_teardown(impossible_names_are_not_written, scratch_set_up, scratch_tear_down),
     };
 

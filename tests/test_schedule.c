@@ -42,7 +42,7 @@ static void expect_lists(const char *name, int stages, int chunks, int micro, co
 }
 
 /* As their papers draw them. */
-static void small_ones(void **state)
+static void small_schedules_are_exact(void **state)
 {
     (void)state;
     expect_lists("gpipe", 2, 1, 2, "F0.0 F0.1 B0.0 B0.1 | F0.0 F0.1 B0.0 B0.1");
@@ -122,7 +122,7 @@ static void check_one(const char *name, int P, int v, int M)
     ls_pipeline_schedule_free(&s);
 }
 
-static void all_of_them(void **state)
+static void every_schedule_is_valid(void **state)
 {
     int named = 0;
 
@@ -140,7 +140,7 @@ static void all_of_them(void **state)
 }
 
 /* The figures that people quote. */
-static void quoted(void **state)
+static void published_bubbles_are_reproduced(void **state)
 {
     ls_pipeline_schedule s;
 
@@ -158,7 +158,7 @@ static void quoted(void **state)
     ls_pipeline_schedule_free(&s);
 }
 
-static void refused_sizes(void **state)
+static void impossible_sizes_are_refused(void **state)
 {
     ls_pipeline_schedule s;
 
@@ -198,7 +198,7 @@ static void read_fails(const char *text, ls_status st, const char *words)
 
 #define TWO "stages 2 chunks 1 micro 2 order loop\n"
 
-static void mistakes(void **state)
+static void invalid_schedules_are_refused(void **state)
 {
     (void)state;
     read_fails(TWO "0: F0.0 F0.1 B0.0\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0 never takes B0.1");
@@ -218,7 +218,7 @@ static void mistakes(void **state)
 }
 
 /* What the reader can't say: actions out of range, backwards in a schedule of forwards. */
-static void out_of_range(void **state)
+static void out_of_range_actions_are_refused(void **state)
 {
     ls_pipeline_schedule s;
 
@@ -244,7 +244,7 @@ static void out_of_range(void **state)
 }
 
 /* Neighbours in a rank's list exchanged, everywhere: what the validator lets pass runs as it says, and it refuses some. */
-static void neighbours_exchanged(void **state)
+static void swapped_actions_are_detected(void **state)
 {
     int passed = 0, refused = 0;
     ls_pipeline_schedule s;
@@ -274,7 +274,7 @@ static void neighbours_exchanged(void **state)
 
 /* ---- files ---- */
 
-static void there_and_back(void **state)
+static void schedule_file_round_trips(void **state)
 {
     char path[64], before[8192], after[8192];
 
@@ -304,7 +304,7 @@ static void there_and_back(void **state)
     unlink(path);
 }
 
-static void malformed(void **state)
+static void malformed_schedule_files_are_refused(void **state)
 {
     (void)state;
     read_fails("", LS_EFORMAT, "no line \"stages P chunks");
@@ -332,7 +332,7 @@ static void malformed(void **state)
 /* ---- times ---- */
 
 /* Two stages, F 1 and 2, B 3 and 4, a message 0.5, two micro-batches of gpipe, by hand. */
-static void by_hand(void **state)
+static void simulated_times_equal_hand_computed(void **state)
 {
     static const double want[2][4] = { { 0, 1, 9.5, 13.5 }, { 1.5, 3.5, 5.5, 9.5 } };
     ls_pipeline_times t = { (double[]){ 1, 2 }, (double[]){ 3, 4 }, NULL, 0.5 };
@@ -364,7 +364,7 @@ static void by_hand(void **state)
 }
 
 /* With one dear stage the pace is its: M times its work, and the way there and back. */
-static void the_dearest_is_the_pace(void **state)
+static void slowest_stage_sets_the_pace(void **state)
 {
     double f[4] = { 1, 1, 3, 1 }, b[4] = { 2, 2, 6, 2 };
     ls_pipeline_times t = { f, b, NULL, 0 };
@@ -411,7 +411,7 @@ static double brute(int blocks, const double *cost, double before, double behind
     return best;
 }
 
-static void balanced(void **state)
+static void balance_is_optimal(void **state)
 {
     unsigned seed = 1;
     int begin[16], other[16];
@@ -432,7 +432,7 @@ static void balanced(void **state)
 }
 
 /* Equal blocks: as even as can be, also among the stages that are not the pace; an output layer takes blocks from its stage. */
-static void balanced_as_people_do(void **state)
+static void balance_of_usual_models(void **state)
 {
     double one[12];
     int b[8];
@@ -459,7 +459,7 @@ static void balanced_as_people_do(void **state)
 
 /* ---- pictures ---- */
 
-static void in_a_terminal(void **state)
+static void terminal_drawing_is_exact(void **state)
 {
     static const char want[] =
         "1f1b: 2 ranks, 2 micro-batches\n\n"
@@ -498,7 +498,7 @@ static int occurrences(const char *text, const char *word)
     return n;
 }
 
-static void as_a_picture(void **state)
+static void svg_drawing_is_complete(void **state)
 {
     ls_pipeline_schedule s;
     char *svg;
@@ -539,7 +539,7 @@ static ls_status everything(const char *path)
     return st;
 }
 
-static void without_memory(void **state)
+static void schedules_fail_cleanly_without_memory(void **state)
 {
     struct mem_stats before, after;
     int failures = 0;
@@ -565,12 +565,12 @@ static void without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ones),   cmocka_unit_test(all_of_them),  cmocka_unit_test(quoted),
-        cmocka_unit_test(refused_sizes), cmocka_unit_test(mistakes),    cmocka_unit_test(out_of_range),
-        cmocka_unit_test(neighbours_exchanged), cmocka_unit_test(there_and_back), cmocka_unit_test(malformed),
-        cmocka_unit_test(by_hand),      cmocka_unit_test(the_dearest_is_the_pace), cmocka_unit_test(balanced),
-        cmocka_unit_test(balanced_as_people_do), cmocka_unit_test(in_a_terminal), cmocka_unit_test(as_a_picture),
-        cmocka_unit_test(without_memory),
+        cmocka_unit_test(small_schedules_are_exact),   cmocka_unit_test(every_schedule_is_valid),  cmocka_unit_test(published_bubbles_are_reproduced),
+        cmocka_unit_test(impossible_sizes_are_refused), cmocka_unit_test(invalid_schedules_are_refused),    cmocka_unit_test(out_of_range_actions_are_refused),
+        cmocka_unit_test(swapped_actions_are_detected), cmocka_unit_test(schedule_file_round_trips), cmocka_unit_test(malformed_schedule_files_are_refused),
+        cmocka_unit_test(simulated_times_equal_hand_computed),      cmocka_unit_test(slowest_stage_sets_the_pace), cmocka_unit_test(balance_is_optimal),
+        cmocka_unit_test(balance_of_usual_models), cmocka_unit_test(terminal_drawing_is_exact), cmocka_unit_test(svg_drawing_is_complete),
+        cmocka_unit_test(schedules_fail_cleanly_without_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static void join_and_leave(int rank, int n, const char *where)
     }
 }
 
-static void ranks_meet_by_descriptor(void **state)
+static void ranks_join_by_descriptor(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++) shm_run(n, join_and_leave);
@@ -163,7 +163,7 @@ static char *unique_name(char *out, size_t bytes)
     return out;
 }
 
-static void ranks_meet_by_name(void **state)
+static void ranks_join_by_name(void **state)
 {
     struct job j = { 0 };
     char name[64];
@@ -185,7 +185,7 @@ static void come_with_other_sizes(int rank, int n, const char *where)
     CHECK(strstr(ls_errmsg(), "of 4"));
 }
 
-static void another_number_of_ranks_is_refused(void **state)
+static void mismatched_rank_counts_are_refused(void **state)
 {
     struct job j = { 0 };
     char name[64];
@@ -208,7 +208,7 @@ static void hold_name(int rank, int n, const char *where)
     leave(l);
 }
 
-static void a_name_in_use_is_refused(void **state)
+static void name_in_use_is_refused(void **state)
 {
     struct job j = { 0 };
     char name[64];
@@ -218,7 +218,7 @@ static void a_name_in_use_is_refused(void **state)
     finish(&j);
 }
 
-static void nonsense_is_refused(void **state)
+static void invalid_names_are_refused(void **state)
 {
     static const struct { const char *where; int rank, n; ls_status st; const char *text; } cases[] = {
         { "fd:999", 0, 2, LS_EINVAL, "no such open descriptor" },
@@ -247,7 +247,7 @@ static void come_alone(int rank, int n, const char *where)
     CHECK(strstr(ls_errmsg(), "rank 1 of 3 has not joined the job within 0.3 s") || strstr(ls_errmsg(), "1, 2 of 3") || strstr(ls_errmsg(), "0, 1 of 3"));
 }
 
-static void who_does_not_come_is_named(void **state)
+static void missing_rank_is_named(void **state)
 {
     (void)state;
     shm_run(3, come_alone);
@@ -322,7 +322,7 @@ static void exchange_sizes(int rank, int n, const char *where)
     leave(l);
 }
 
-static void messages_of_all_sizes_pass_both_ways(void **state)
+static void messages_of_all_sizes_pass_in_both_directions(void **state)
 {
     (void)state;
     shm_run(2, exchange_sizes);
@@ -372,7 +372,7 @@ static void expect_another_type(int rank, int n, const char *where)
     leave(l);
 }
 
-static void a_message_of_another_type_ends_the_job(void **state)
+static void mismatched_message_type_ends_the_job(void **state)
 {
     (void)state;
     shm_run(2, expect_another_type);
@@ -565,7 +565,7 @@ static void run_collectives(int rank, int n, const char *where)
     leave(l);
 }
 
-static void collectives_equal_plain_loops(void **state)
+static void collectives_equal_reference(void **state)
 {
     (void)state;
     for (int n = 1; n <= 5; n++) shm_run(n, run_collectives);
@@ -606,7 +606,7 @@ static void sum_in_every_way(int rank, int n, const char *where)
     leave(l);
 }
 
-static void every_way_gives_the_same_bits(void **state)
+static void every_path_gives_the_same_bits(void **state)
 {
     (void)state;
     for (int n = 2; n <= 5; n++) shm_run(n, sum_in_every_way);
@@ -630,7 +630,7 @@ static void call_different_things(int rank, int n, const char *where)
     leave(l);
 }
 
-static void a_mismatch_ends_the_job_on_every_rank(void **state)
+static void mismatched_collective_ends_the_job_on_every_rank(void **state)
 {
     (void)state;
     for (int n = 2; n <= 4; n++) shm_run(n, call_different_things);
@@ -681,7 +681,7 @@ static size_t bytes_of_segment(int fd)
     return (size_t)st.st_blocks * 512;
 }
 
-static void heaps_give_pages_back(void **state)
+static void heaps_return_pages(void **state)
 {
     struct segment *s;
     char where[32];
@@ -714,7 +714,7 @@ static void heaps_give_pages_back(void **state)
     segment_close(&s);
 }
 
-static void heaps_survive_any_order(void **state)
+static void heap_survives_frees_in_any_order(void **state)
 {
     enum { BLOCKS = 40 };
     struct segment *s;
@@ -783,7 +783,7 @@ static void wait_for_verdict(int rank, int n, const char *where)
 
 static void nap(double seconds) { nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL); }
 
-static void a_killed_rank_is_noticed(void **state)
+static void killed_rank_is_detected(void **state)
 {
     struct job j = { 0 };
     char name[64];
@@ -802,7 +802,7 @@ static void a_killed_rank_is_noticed(void **state)
     check_nothing_left(name);
 }
 
-static void the_launcher_s_word_is_the_verdict(void **state)
+static void launcher_verdict_wins(void **state)
 {
     struct job j = { 0 };
 
@@ -835,7 +835,7 @@ static void need_one_who_left(int rank, int n, const char *where)
     leave(l);
 }
 
-static void who_leaves_too_early_is_named(void **state)
+static void rank_that_leaves_early_is_named(void **state)
 {
     (void)state;
     shm_run(3, need_one_who_left);
@@ -854,7 +854,7 @@ static void fail_on_one(int rank, int n, const char *where)
     leave(l);
 }
 
-static void the_first_verdict_stays(void **state)
+static void first_verdict_stays(void **state)
 {
     (void)state;
     shm_run(4, fail_on_one);
@@ -877,7 +877,7 @@ static void look_at_records(int rank, int n, const char *where)
     leave(l);
 }
 
-static void latest_calls_are_seen_by_others(void **state)
+static void latest_calls_are_visible_to_other_ranks(void **state)
 {
     (void)state;
     shm_run(3, look_at_records);
@@ -886,27 +886,27 @@ static void latest_calls_are_seen_by_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_meet_by_descriptor),
-        cmocka_unit_test(ranks_meet_by_name),
-        cmocka_unit_test(another_number_of_ranks_is_refused),
-        cmocka_unit_test(a_name_in_use_is_refused),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(ranks_join_by_descriptor),
+        cmocka_unit_test(ranks_join_by_name),
+        cmocka_unit_test(mismatched_rank_counts_are_refused),
+        cmocka_unit_test(name_in_use_is_refused),
+        cmocka_unit_test(invalid_names_are_refused),
+        cmocka_unit_test(missing_rank_is_named),
         cmocka_unit_test(address_limits_shrink_the_heaps),
-        cmocka_unit_test(messages_of_all_sizes_pass_both_ways),
+        cmocka_unit_test(messages_of_all_sizes_pass_in_both_directions),
         cmocka_unit_test(messages_keep_their_order),
-        cmocka_unit_test(a_message_of_another_type_ends_the_job),
-        cmocka_unit_test(collectives_equal_plain_loops),
-        cmocka_unit_test(every_way_gives_the_same_bits),
-        cmocka_unit_test(a_mismatch_ends_the_job_on_every_rank),
+        cmocka_unit_test(mismatched_message_type_ends_the_job),
+        cmocka_unit_test(collectives_equal_reference),
+        cmocka_unit_test(every_path_gives_the_same_bits),
+        cmocka_unit_test(mismatched_collective_ends_the_job_on_every_rank),
         cmocka_unit_test(links_are_split_and_closed),
-        cmocka_unit_test(heaps_give_pages_back),
-        cmocka_unit_test(heaps_survive_any_order),
-        cmocka_unit_test(a_killed_rank_is_noticed),
-        cmocka_unit_test(the_launcher_s_word_is_the_verdict),
-        cmocka_unit_test(who_leaves_too_early_is_named),
-        cmocka_unit_test(the_first_verdict_stays),
-        cmocka_unit_test(latest_calls_are_seen_by_others),
+        cmocka_unit_test(heaps_return_pages),
+        cmocka_unit_test(heap_survives_frees_in_any_order),
+        cmocka_unit_test(killed_rank_is_detected),
+        cmocka_unit_test(launcher_verdict_wins),
+        cmocka_unit_test(rank_that_leaves_early_is_named),
+        cmocka_unit_test(first_verdict_stays),
+        cmocka_unit_test(latest_calls_are_visible_to_other_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

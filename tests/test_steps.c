@@ -182,7 +182,7 @@ static void run_sizes(const struct algorithm *a, int n, int root)
     }
 }
 
-static void all_lists_are_right(void **state)
+static void all_step_lists_are_correct(void **state)
 {
     (void)state;
     for (int i = 0; algorithm_at(i); i++)
@@ -194,7 +194,7 @@ static void all_lists_are_right(void **state)
 }
 
 /* Blocks of 1000 elements on every rank, whole. */
-static void large_blocks(void **state)
+static void large_blocks_are_correct(void **state)
 {
     (void)state;
     for (int i = 0; algorithm_at(i); i++)
@@ -230,7 +230,7 @@ static void run_rounding(const struct algorithm *a, int n, enum virtual_type typ
     virtual_free(&again);
 }
 
-static void sums_have_one_order(void **state)
+static void sums_have_a_fixed_order(void **state)
 {
     (void)state;
     for (int i = 0; algorithm_at(i); i++)
@@ -243,7 +243,7 @@ static void sums_have_one_order(void **state)
 }
 
 /* A ring rounds on the way: the check above can tell. */
-static void half_sums_of_a_ring_differ(void **state)
+static void ring_rounds_half_sums_differently(void **state)
 {
     struct virtual_case c = { .algorithm = algorithm_named(LS_COLLECTIVE_ALL_REDUCE, "ring"), .n = 8, .type = VIRTUAL_BF16 };
     struct virtual_run v;
@@ -275,7 +275,7 @@ static size_t sent_by(const char *name, ls_collective op, int n, int rank, size_
     return sent;
 }
 
-static void every_rank_sends_its_share(void **state)
+static void bytes_per_rank_equal_formula(void **state)
 {
     int messages;
 
@@ -321,7 +321,7 @@ static void empty_steps_are_dropped(void **state)
     assert_null(l.step);
 }
 
-static void lists_run_out_of_memory(void **state)
+static void step_lists_fail_cleanly_without_memory(void **state)
 {
     size_t at[9] = { 0 };
 
@@ -354,7 +354,7 @@ static const char *chosen(ls_collective op, size_t bytes, int n, bool half)
     return a->name;
 }
 
-static void shipped_choices(void **state)
+static void shipped_comm_table_is_used(void **state)
 {
     (void)state;
     for (int op = 0; op < LS_COLLECTIVES; op++)
@@ -372,7 +372,7 @@ static void shipped_choices(void **state)
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 4, true), "direct");
 }
 
-static void forced_choices(void **state)
+static void forced_algorithm_is_used(void **state)
 {
     (void)state;
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, "central"), LS_OK);
@@ -399,7 +399,7 @@ static ls_status load(const char *text, size_t bytes)
     return algorithm_load_choices(path);
 }
 
-static void tuned_choices(void **state)
+static void tuned_comm_table_is_used(void **state)
 {
     static const char text[] = "lockstep choices 1\n# by hand\n\n"
                                "all_reduce 4KiB 8 halving_doubling  # small\n"
@@ -423,7 +423,7 @@ static void tuned_choices(void **state)
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "halving_doubling");
 }
 
-static void malformed_choices(void **state)
+static void malformed_comm_tables_are_refused(void **state)
 {
 #define FIRST "lockstep choices 1\n"
     static const struct { const char *text, *says; } cases[] = {
@@ -453,7 +453,7 @@ static void malformed_choices(void **state)
     assert_int_equal(algorithm_load_choices(NULL), LS_OK);
 }
 
-static void too_many_choices(void **state)
+static void too_long_comm_tables_are_refused(void **state)
 {
     struct { char text[2 << 20]; } *big = malloc(sizeof *big);
     size_t used = strlen(FIRST);
@@ -489,18 +489,18 @@ static int drop_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_lists_are_right),
-        cmocka_unit_test(large_blocks),
-        cmocka_unit_test(sums_have_one_order),
-        cmocka_unit_test(half_sums_of_a_ring_differ),
-        cmocka_unit_test(every_rank_sends_its_share),
+        cmocka_unit_test(all_step_lists_are_correct),
+        cmocka_unit_test(large_blocks_are_correct),
+        cmocka_unit_test(sums_have_a_fixed_order),
+        cmocka_unit_test(ring_rounds_half_sums_differently),
+        cmocka_unit_test(bytes_per_rank_equal_formula),
         cmocka_unit_test(empty_steps_are_dropped),
-        cmocka_unit_test(lists_run_out_of_memory),
-        cmocka_unit_test(shipped_choices),
-        cmocka_unit_test(forced_choices),
-        cmocka_unit_test(tuned_choices),
-        cmocka_unit_test(malformed_choices),
-        cmocka_unit_test(too_many_choices),
+        cmocka_unit_test(step_lists_fail_cleanly_without_memory),
+        cmocka_unit_test(shipped_comm_table_is_used),
+        cmocka_unit_test(forced_algorithm_is_used),
+        cmocka_unit_test(tuned_comm_table_is_used),
+        cmocka_unit_test(malformed_comm_tables_are_refused),
+        cmocka_unit_test(too_long_comm_tables_are_refused),
     };
 
     return cmocka_run_group_tests(tests, make_path, drop_path);

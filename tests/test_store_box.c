@@ -73,7 +73,7 @@ static void check_box(const ls_tensor *box, const ls_tensor *whole, const ls_sto
 }
 
 /* Every box of every parameter that begins and ends at odd places, empty ones too. */
-static void boxes_have_the_bits_of_the_whole(void **state)
+static void boxes_equal_the_full_parameter(void **state)
 {
     static const ls_dtype types[] = { LS_F64, LS_BF16 };
 
@@ -106,7 +106,7 @@ static void boxes_have_the_bits_of_the_whole(void **state)
     }
 }
 
-static void what_is_left_out_is_nowhere(void **state)
+static void unowned_elements_are_not_stored(void **state)
 {
     ls_store *s = declared(LS_BF16);
     float x[35] = { 0 };
@@ -137,7 +137,7 @@ static void what_is_left_out_is_nowhere(void **state)
     ls_store_release(&s);
 }
 
-static void a_part_is_not_read_as_a_whole(void **state)
+static void shard_is_not_read_as_full_parameter(void **state)
 {
     ls_store *s = declared(LS_F32);
     float x[35];
@@ -154,7 +154,7 @@ static void a_part_is_not_read_as_a_whole(void **state)
     ls_store_release(&s);
 }
 
-static void parts_are_read_and_written(void **state)
+static void shards_are_read_and_written(void **state)
 {
     ls_comm *comm;
     ls_store *s = declared(LS_F32);
@@ -285,7 +285,7 @@ static void whole_over_the_grid(ls_comm *world, void *ctx)
     ls_comm_close(&data);
 }
 
-static void ranks_read_and_write_wholes(void **state)
+static void ranks_read_and_write_full_parameters(void **state)
 {
     static struct grid grids[] = {
         { 1, 1, 1 }, { 1, 1, 2 }, { 1, 2, 1 }, { 2, 1, 1 }, { 1, 2, 2 }, { 2, 1, 2 }, { 1, 4, 1 }, { 1, 1, 4 }, { 1, 2, 3 }, { 1, 3, 2 }, { 3, 1, 2 },
@@ -342,13 +342,13 @@ static void forgetful(ls_comm *world, void *ctx)
     ls_store_release(&s);
 }
 
-static void ranks_of_which_one_has_no_memory(void **state)
+static void one_rank_without_memory_fails_all(void **state)
 {
     (void)state;
     forked_run(3, forgetful, NULL);
 }
 
-static void ranks_of_which_none_speaks(void **state)
+static void parameter_without_owner_is_refused(void **state)
 {
     (void)state;
     forked_run(2, unspoken, NULL);
@@ -357,13 +357,13 @@ static void ranks_of_which_none_speaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_read_and_write_wholes),
-        cmocka_unit_test(ranks_of_which_none_speaks),
-        cmocka_unit_test(ranks_of_which_one_has_no_memory),
-        cmocka_unit_test(boxes_have_the_bits_of_the_whole),
-        cmocka_unit_test(what_is_left_out_is_nowhere),
-        cmocka_unit_test(a_part_is_not_read_as_a_whole),
-        cmocka_unit_test(parts_are_read_and_written),
+        cmocka_unit_test(ranks_read_and_write_full_parameters),
+        cmocka_unit_test(parameter_without_owner_is_refused),
+        cmocka_unit_test(one_rank_without_memory_fails_all),
+        cmocka_unit_test(boxes_equal_the_full_parameter),
+        cmocka_unit_test(unowned_elements_are_not_stored),
+        cmocka_unit_test(shard_is_not_read_as_full_parameter),
+        cmocka_unit_test(shards_are_read_and_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

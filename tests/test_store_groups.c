@@ -68,7 +68,7 @@ static ls_comm *planned(int rank, int n)
 
 /* ---- one process ---- */
 
-static void groups_are_refused(void **state)
+static void impossible_groups_are_refused(void **state)
 {
     struct store_group_options plain = { 0 }, file = { .backing = BACKING_FILE };
     ls_store *s = declared(LS_F32, NULL, -1, BACKING_MEMORY, NULL);
@@ -114,7 +114,7 @@ static void slow_span(int param, size_t first, size_t last, size_t *begin, size_
 }
 
 /* Every rank of n holds the elements of one rank, whatever is sharded. */
-static void parts_have_the_bits_of_one_rank(void **state)
+static void shards_equal_one_rank(void **state)
 {
     static const ls_dtype types[] = { LS_F32, LS_BF16, LS_F64 };
 
@@ -155,7 +155,7 @@ static void parts_have_the_bits_of_one_rank(void **state)
     }
 }
 
-static void tensors_lie_behind_one_another(void **state)
+static void tensors_are_contiguous(void **state)
 {
     ls_comm *comm = planned(2, 3);
     ls_store *s = made(LS_F32, comm, STATE, BACKING_MEMORY, NULL);
@@ -180,7 +180,7 @@ static void tensors_lie_behind_one_another(void **state)
 }
 
 /* The ledger's numbers are those that were foretold, and nothing is left. */
-static void the_ledger_is_exact(void **state)
+static void ledger_is_exact(void **state)
 {
     static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
 
@@ -212,7 +212,7 @@ static void the_ledger_is_exact(void **state)
             }
 }
 
-static void every_allocation_may_fail(void **state)
+static void groups_fail_cleanly_without_memory(void **state)
 {
     ls_comm *comm = planned(1, 3);
     struct mem_stats before, after;
@@ -283,7 +283,7 @@ static void offloaded_state_is_loaded_and_saved(void **state)
     ls_comm_close(&comm);
 }
 
-static void whole_offloaded_state_is_read_and_written(void **state)
+static void full_offloaded_state_is_read_and_written(void **state)
 {
     static const enum store_backing backings[] = { BACKING_CPU, BACKING_FILE };
 
@@ -303,7 +303,7 @@ static void whole_offloaded_state_is_read_and_written(void **state)
     }
 }
 
-static void a_folder_that_is_not_there_is_named(void **state)
+static void missing_folder_is_named(void **state)
 {
     ls_store *s = declared(LS_F32, NULL, 0, BACKING_FILE, "/nowhere/at/all");
 
@@ -315,7 +315,7 @@ static void a_folder_that_is_not_there_is_named(void **state)
 
 /* ---- whole values in and out ---- */
 
-static void reads_are_refused(void **state)
+static void partial_reads_are_refused(void **state)
 {
     ls_store *s = declared(LS_F32, NULL, 0, BACKING_MEMORY, NULL);
     float x[35];
@@ -330,7 +330,7 @@ static void reads_are_refused(void **state)
     ls_store_release(&s);
 }
 
-static void setting_goes_to_the_master_too(void **state)
+static void writes_reach_the_master(void **state)
 {
     ls_comm *comm = planned(1, 2);
     ls_store *s = made(LS_BF16, comm, STATE, BACKING_MEMORY, NULL);
@@ -478,13 +478,13 @@ static void scatter(ls_comm *comm, void *ctx)
     ls_store_release(&s);
 }
 
-static void ranks_read_a_scattered_gradient_from_its_owners(void **state)
+static void ranks_read_scattered_gradient_from_owners(void **state)
 {
     (void)state;
     forked_run(3, scatter, NULL);
 }
 
-static void ranks_gather_what_one_rank_has(void **state)
+static void ranks_gather_the_bits_of_one_rank(void **state)
 {
     (void)state;
     forked_run(2, gather_everything, NULL);
@@ -495,18 +495,18 @@ static void ranks_gather_what_one_rank_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_gather_what_one_rank_has),
-        cmocka_unit_test(ranks_read_a_scattered_gradient_from_its_owners),
-        cmocka_unit_test(groups_are_refused),
-        cmocka_unit_test(parts_have_the_bits_of_one_rank),
-        cmocka_unit_test(tensors_lie_behind_one_another),
-        cmocka_unit_test(the_ledger_is_exact),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(ranks_gather_the_bits_of_one_rank),
+        cmocka_unit_test(ranks_read_scattered_gradient_from_owners),
+        cmocka_unit_test(impossible_groups_are_refused),
+        cmocka_unit_test(shards_equal_one_rank),
+        cmocka_unit_test(tensors_are_contiguous),
+        cmocka_unit_test(ledger_is_exact),
+        cmocka_unit_test(groups_fail_cleanly_without_memory),
         cmocka_unit_test(offloaded_state_is_loaded_and_saved),
-        cmocka_unit_test(whole_offloaded_state_is_read_and_written),
-        cmocka_unit_test(a_folder_that_is_not_there_is_named),
-        cmocka_unit_test(reads_are_refused),
-        cmocka_unit_test(setting_goes_to_the_master_too),
+        cmocka_unit_test(full_offloaded_state_is_read_and_written),
+        cmocka_unit_test(missing_folder_is_named),
+        cmocka_unit_test(partial_reads_are_refused),
+        cmocka_unit_test(writes_reach_the_master),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,7 +157,7 @@ static void test_converts(void **state)
     }
 }
 
-static void test_refuses(void **state)
+static void impossible_tensors_are_refused(void **state)
 {
     ls_tensor *t = fresh(LS_F32, 1, SIZES(10)), *v = t;
     const size_t huge = SIZE_MAX / 2;
@@ -215,7 +215,7 @@ static void test_allocation_failures(void **state)
     assert_int_equal(after.total_now, before.total_now);
 }
 
-static void test_view_questions(void **state)
+static void test_view_properties(void **state)
 {
     float data[24];
     struct view v = view_of(data, LS_F32, 3, SIZES(2, 3, 4)), part, absent = { .ndim = VIEW_ABSENT };
@@ -254,9 +254,9 @@ int main(void)
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_repeated_dim),
         cmocka_unit_test(test_converts),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(impossible_tensors_are_refused),
         cmocka_unit_test(test_allocation_failures),
-        cmocka_unit_test(test_view_questions),
+        cmocka_unit_test(test_view_properties),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

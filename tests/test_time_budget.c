@@ -94,7 +94,7 @@ static void median_ignores_the_slowest(void **state)
     assert_true(time_budget_median(even, 4) == 6);
 }
 
-static void seconds_are_short(void **state)
+static void seconds_are_formatted(void **state)
 {
     const struct { double seconds; const char *text; } cases[] = {
         { 0.0783, "78.3 ms" }, { 0.000841, "0.841 ms" }, { 1, "1 s" }, { 5.213, "5.21 s" }, { 99.4, "99.4 s" }, { 1234.4, "1234 s" },
@@ -112,7 +112,7 @@ int main(void)
         cmocka_unit_test(steps_are_the_most_that_fit),
         cmocka_unit_test(times_are_those_of_the_step_loop),
         cmocka_unit_test(median_ignores_the_slowest),
-        cmocka_unit_test(seconds_are_short),
+        cmocka_unit_test(seconds_are_formatted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

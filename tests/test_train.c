@@ -367,7 +367,7 @@ static void note_calls(void *ctx, const struct trainer *t, const struct metrics 
     a->calls[m->step] = now.calls;
 }
 
-static void test_memory(void **state)
+static void memory_equals_plan(void **state)
 {
     static const char *const modes[] = { "none", "selective", "full", "every:1" };
 
@@ -421,7 +421,7 @@ static void test_recomputed_work(void **state)
     options_close(&s.options);
 }
 
-static void test_learns(void **state)
+static void training_lowers_the_loss(void **state)
 {
     struct trainer *t;
     struct setup s;
@@ -615,7 +615,7 @@ static void test_bad_input(void **state)
     fails_with("mine", "optim.name", "sgd", "optimizer");
 }
 
-static void test_no_memory(void **state)
+static void training_fails_cleanly_without_memory(void **state)
 {
     struct mem_stats now;
     struct setup s;
@@ -759,15 +759,15 @@ int main(void)
         cmocka_unit_test(test_options_without_effect),
         cmocka_unit_test(test_warmup),
         cmocka_unit_test(test_metrics_and_folder),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(memory_equals_plan),
         cmocka_unit_test(test_recomputed_work),
-        cmocka_unit_test(test_learns),
+        cmocka_unit_test(training_lowers_the_loss),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_metrics_rewind),
         cmocka_unit_test(test_signals),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(training_fails_cleanly_without_memory),
         cmocka_unit_test(test_locked_folder),
         cmocka_unit_test(test_prune),
         cmocka_unit_test(test_not_a_number),

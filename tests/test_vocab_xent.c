@@ -169,7 +169,7 @@ static void test_ranks(void **state)
             forked_run(n, in_parts, (void *)(uintptr_t)&variants[k]);
 }
 
-static void test_one(void **state)
+static void test_one_rank(void **state)
 {
     static struct side whole, part;
     struct across alone = { LS_AXIS_TP, NULL, V, 0 };
@@ -184,7 +184,7 @@ static void test_one(void **state)
     close_side(&part);
 }
 
-static void test_refused(void **state)
+static void impossible_vocab_shards_are_refused(void **state)
 {
     struct across a = { LS_AXIS_TP, NULL, V, 0 };
     ls_store *s;
@@ -204,7 +204,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_one), cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_one_rank), cmocka_unit_test(impossible_vocab_shards_are_refused) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

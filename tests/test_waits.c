@@ -65,7 +65,7 @@ static struct waits_node node_of(char state)
     }
 }
 
-static void the_cause_is_found(void **state)
+static void root_cause_is_found(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(graphs); i++) {
@@ -91,7 +91,7 @@ static void the_cause_is_found(void **state)
 /* A ring of all ranks, followed from each: no recursion, no rank twice. */
 static bool next_in_ring(void *ctx, int from, int to) { return to == (from + 1) % *(int *)ctx; }
 
-static void a_long_cycle_is_found_whole(void **state)
+static void long_cycle_is_reported_in_full(void **state)
 {
     enum { RANKS = 1000 };
     static struct waits_node node[RANKS];
@@ -115,8 +115,8 @@ static void a_long_cycle_is_found_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_cause_is_found),
-        cmocka_unit_test(a_long_cycle_is_found_whole),
+        cmocka_unit_test(root_cause_is_found),
+        cmocka_unit_test(long_cycle_is_reported_in_full),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
