@@ -1,0 +1,211 @@
+/* test_partition_bytes.c - what a partitioned layer sends and holds: collectives in order, bytes, memory, per axis. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "helper_check.h"
+#include "helper_partition.h"
+#include "helper_partition_plan.h"
+#include "parallel/partition.h"
+
+/* ---- T1, T2: what a layer exchanges ---- */
+
+/* The ops of a block in a segment, views and waits left out; exchanges by their own names. */
+static const char *ops_of(const ls_program *p, enum segment s, const char *block)
+{
+    static char text[2000];
+    size_t at = 0;
+
+    text[0] = 0;
+    for (int n = 0; n < p->list[s].n; n++) {
+        const struct instruction *i = &p->list[s].at[n];
+
+        if (i->op != OP_VIEW && i->op != OP_COMM_WAIT && i->block && strcmp(p->blocks[i->block], block) == 0)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", at ? " " : "", instruction_name(i));
+    }
+    return text;
+}
+
+static void test_layer(void **state)
+{
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partitioned s;
+    struct partition_plan m;
+
+    (void)state;
+    partition_plan_open(&c, 1, &m, &s);
+    assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.0"),
+                        "layer_norm linear linear linear attention linear all_reduce add add "
+                        "layer_norm linear unary linear all_reduce add add");
+    assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
+    assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)  /* T3: each of B T C elements */
+        for (int n = 0; n < s.program->list[g].n; n++)
+            if (s.program->list[g].at[n].op == OP_COMM_START && s.program->list[g].at[n].exchange.op == LS_COLLECTIVE_ALL_REDUCE)
+                assert_int_equal(s.program->list[g].at[n].exchange.total, c.batch * c.time * c.model.width);
+    assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, NULL), 0);
+    assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, LS_AXIS_TP, NULL), 0);
+    partition_close(&s);
+    partition_plan_close(&m);
+}
+
+/* In parts: one sum's start stands in front of the next part's product, its wait behind. */
+static void test_split_products(void **state)
+{
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partitioned s;
+    struct partition_plan m;
+
+    (void)state;
+    c.options.overlap = 2;
+    partition_plan_open(&c, 1, &m, &s);
+    assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.1"),
+                        "layer_norm linear linear linear attention linear all_reduce linear all_reduce add add "
+                        "layer_norm linear unary linear all_reduce linear all_reduce add add");
+    for (int n = 0, open = 0, most = 0; n <= s.program->list[SEG_FORWARD].n; n++) {
+        const struct instruction *i = &s.program->list[SEG_FORWARD].at[n];
+
+        if (n == s.program->list[SEG_FORWARD].n) {
+            assert_int_equal(most, 2);
+            break;
+        }
+        open += (i->op == OP_COMM_START) - (i->op == OP_COMM_WAIT);
+        most = MAX(most, open);
+        assert_true(i->op != OP_ADD || open == 0);
+    }
+    partition_close(&s);
+    partition_plan_close(&m);
+}
+
+/* ---- T5: the same bytes, less memory ---- */
+
+static void test_sequence(void **state)
+{
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    size_t whole = 0, part = 0, loss = 0, bytes, activations;
+    struct partitioned s;
+    struct partition_plan m;
+
+    (void)state;
+    partition_plan_open(&c, 0, &m, &s);
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++) {
+        partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, &bytes);
+        whole += bytes;
+        partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, &bytes);
+        loss += bytes;  /* statistics of the logits */
+    }
+    activations = ls_program_cost(s.program).activations;
+    partition_close(&s);
+    partition_plan_close(&m);
+
+    c.options.sp = 1;
+    partition_plan_open(&c, 0, &m, &s);
+    assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.0"),
+                        "layer_norm all_gather join linear linear linear attention linear cut reduce_scatter add add "
+                        "layer_norm all_gather join linear unary linear cut reduce_scatter add add");
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++) {
+        assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 0);
+        partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_REDUCE_SCATTER, LS_AXIS_TP, &bytes);
+        part += bytes;
+        partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, &bytes);
+        part += bytes;
+    }
+    assert_int_equal(part - loss, whole);
+    assert_true(ls_program_cost(s.program).activations < activations);
+    partition_close(&s);
+    partition_plan_close(&m);
+}
+
+/* ---- T4: weights cut, activations in part ---- */
+
+static void test_memory(void **state)
+{
+    struct partition_case c = partition_case_of(partition_llama(4, 4, 24, 40, 0), 4, 1, 0, LS_CONTEXT_RING);
+    const ls_model *k = &c.model;
+    size_t cut = k->layers * (4 * 16 * k->width + 3 * k->ffn * k->width) + 2 * k->vocab * k->width, norms = (2 * k->layers + 1) * k->width;
+    size_t activations;
+    struct partitioned s;
+    struct partition_plan m;
+
+    (void)state;
+    OK(partition_open(&c, NULL, true, &s));
+    assert_int_equal(ls_program_cost(s.program).parameters, 4 * (cut + norms));
+    activations = ls_program_cost(s.program).activations;
+    partition_close(&s);
+    partition_plan_open(&c, 3, &m, &s);
+    assert_int_equal(ls_program_cost(s.program).parameters, 4 * (cut / 4 + norms));
+    assert_int_equal(ls_program_cost(s.program).gradients, 4 * (cut / 4 + norms));
+    assert_true(ls_program_cost(s.program).activations < activations);
+    assert_true(ls_program_cost(s.program).activations > activations / 4);
+    partition_close(&s);
+    partition_plan_close(&m);
+}
+
+/* ---- T6, T7: the ring beside the exchange of heads ---- */
+
+/* B t G D elements of keys and as many of values go n-1 times round; the exchange moves (n-1)/n of what q, k, v and o have here. */
+static void test_context_bytes(void **state)
+{
+    struct partition_case c = partition_case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CONTEXT_RING);
+    size_t slice = 4 * c.batch * (c.time / 4) * 4, bytes;  /* bytes of one head of a slice */
+    struct partitioned s;
+    struct partition_plan m;
+
+    (void)state;
+    partition_plan_open(&c, 2, &m, &s);
+    assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, &bytes), 2 * 3);
+    assert_int_equal(bytes, 2 * 3 * (2 * 4 * slice));
+    assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, NULL), 2 * (3 + 4));
+    partition_close(&s);
+    partition_plan_close(&m);
+    c.options.context = LS_CONTEXT_ALL_TO_ALL;
+    partition_plan_open(&c, 2, &m, &s);
+    for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)
+        assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_TO_ALL, LS_AXIS_CP, &bytes), 2 * 4);
+    assert_int_equal(ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_TO_ALL, NULL), 2 * (2 * 8 + 2 * 4) * slice * 3 / 4);
+    partition_close(&s);
+    partition_plan_close(&m);
+}
+
+/* Activations of a long sequence fall as 1/cp, under both. */
+static void test_context_memory(void **state)
+{
+    (void)state;
+    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++) {
+        size_t whole = 0;
+
+        for (int cp = 1; cp <= 4; cp *= 2) {
+            struct partition_case c = partition_case_of(partition_gpt2(8, 128, 40, 0), 1, cp, 0, (ls_context)context);
+            struct partitioned s;
+            struct partition_plan m;
+
+            c.time = c.model.max_positions = 4096;
+            c.model.layers = 12;  /* one attention's scratch is all of a sequence under the exchange of heads */
+            c.shape.dp = 1;
+            partition_plan_open(&c, 0, &m, &s);
+            whole = cp == 1 ? ls_program_cost(s.program).activations : whole;
+            if (ls_program_cost(s.program).activations > whole / (size_t)cp * 4 / 3)
+                fail_msg("context %d, cp %d: %zu bytes of %zu", context, cp, ls_program_cost(s.program).activations, whole);
+            partition_close(&s);
+            partition_plan_close(&m);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layer),
+        cmocka_unit_test(test_split_products),
+        cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_context_bytes),
+        cmocka_unit_test(test_context_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* test_shm_death.c - ranks that die or leave: verdicts, who is named, what the other ranks can read afterwards. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "comm/shm_link.h"
+#include "helper_shm.h"
+
+/* Nothing of this name (or of ours at all, in a folder) is on the machine. */
+static void check_nothing_left(const char *name)
+{
+    DIR *d = opendir("/dev/shm");
+    FILE *sockets = fopen("/proc/net/unix", "r");
+    char line[512];
+
+    for (struct dirent *e; d && (e = readdir(d)); ) assert_null(strstr(e->d_name, "lockstep"));
+    if (d) closedir(d);
+    while (sockets && fgets(line, sizeof line, sockets)) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *end = strrchr(line, '/');
+        assert_false(end && strstr(line, "@lockstep/") && strcmp(end + 1, name) == 0);
+    }
+    if (sockets) fclose(sockets);
+}
+
+static void wait_for_verdict(int rank, int n, const char *where)
+{
+    struct link *l = shm_join(where, rank, n);
+    struct request r = shm_request(LS_COLLECTIVE_BARRIER, NULL, NULL, 0, LS_U8, LS_SUM);
+    ls_status st;
+
+    SHM_TRY(shm_barrier(l));
+    if (rank == 2)
+        for (;;) pause();
+    double began = base_now();
+    st = shm_drive(l, &r);
+    SHM_CHECK(st == LS_EPEER && strstr(ls_errmsg(), "rank 2"));
+    SHM_CHECK(base_now() - began < SHM_TIMEOUT / 2);
+    shm_leave(l);
+}
+
+static void nap(double seconds) { nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL); }
+
+static void killed_rank_is_detected(void **state)
+{
+    struct shm_job j = { 0 };
+    char name[64];
+
+    (void)state;
+    for (int by_name = 0; by_name < 2; by_name++) {
+        if (by_name) shm_job_start_at(&j, 3, shm_unique_name(name, sizeof name), wait_for_verdict);
+        else shm_job_start(&j, 3, wait_for_verdict);
+        nap(0.3);
+        kill(j.pid[2], SIGKILL);          /* and is left a zombie while the others look */
+        assert_int_equal(shm_job_wait_rank(&j, 0), 0);
+        assert_int_equal(shm_job_wait_rank(&j, 1), 0);
+        assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
+        segment_close(&j.segment);
+    }
+    check_nothing_left(name);
+}
+
+static void launcher_verdict_wins(void **state)
+{
+    struct shm_job j = { 0 };
+
+    (void)state;
+    shm_job_start(&j, 3, wait_for_verdict);
+    nap(0.2);
+    kill(j.pid[2], SIGKILL);
+    assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
+    assert_null(segment_verdict(j.segment));
+    segment_note_gone(j.segment, 2, "was killed by signal 9 (Killed)");
+    segment_note_gone(j.segment, 1, "left with exit code 1");
+    assert_string_equal(segment_verdict(j.segment), "rank 2 was killed by signal 9 (Killed)");
+    assert_int_equal(shm_job_wait_rank(&j, 0), 0);
+    assert_int_equal(shm_job_wait_rank(&j, 1), 0);
+    segment_close(&j.segment);
+}
+
+static void need_one_who_left(int rank, int n, const char *where)
+{
+    struct link *l = shm_join(where, rank, n);
+
+    ls_status st = shm_barrier(l);
+
+    if (rank == 1) {
+        SHM_TRY(st);
+    } else {
+        if (st == LS_OK) st = shm_barrier(l);  /* one of the others may have been here before */
+        SHM_CHECK(st == LS_EPEER && strstr(ls_errmsg(), "rank 1 left"));
+    }
+    shm_leave(l);
+}
+
+static void rank_that_leaves_early_is_named(void **state)
+{
+    (void)state;
+    shm_run(3, need_one_who_left);
+}
+
+static void fail_on_one(int rank, int n, const char *where)
+{
+    struct link *l = shm_join(where, rank, n);
+
+    (void)shm_barrier(l);  /* the verdict may be there before it ends */
+    if (rank == 1) (transport_shm.fail)(l, LS_ETIMEOUT, "rank 0 has not come for 5 s");
+    while (transport_shm.failed(l) == LS_OK) (void)transport_shm.idle(l, 0.01);
+    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 has not come for 5 s") == 0);
+    (transport_shm.fail)(l, LS_EPEER, "later");
+    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 has not come for 5 s") == 0);
+    shm_leave(l);
+}
+
+static void first_verdict_stays(void **state)
+{
+    (void)state;
+    shm_run(4, fail_on_one);
+}
+
+static void look_at_records(int rank, int n, const char *where)
+{
+    struct link *l = shm_join(where, rank, n);
+    struct call_record r = { .signature = { .sequence = 40 + (uint64_t)rank, .op = LS_COLLECTIVE_BARRIER }, .state = CALL_RUNNING, .started = 1.5 };
+
+    SHM_CHECK(transport_shm.peek(l, rank, &r) == LS_OK && r.state == CALL_NONE);
+    r = (struct call_record){ .signature = { .sequence = 40 + (uint64_t)rank }, .state = CALL_RUNNING, .started = 1.5 };
+    transport_shm.note(l, &r);
+    SHM_TRY(shm_barrier(l));
+    for (int i = 0; i < n; i++) {
+        SHM_TRY(transport_shm.peek(l, i, &r));
+        SHM_CHECK(r.signature.sequence == 40 + (uint64_t)i && r.state == CALL_RUNNING && r.started == 1.5);
+    }
+    SHM_TRY(shm_barrier(l));
+    shm_leave(l);
+}
+
+static void latest_calls_are_visible_to_other_ranks(void **state)
+{
+    (void)state;
+    shm_run(3, look_at_records);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_rank_is_detected),
+        cmocka_unit_test(launcher_verdict_wins),
+        cmocka_unit_test(rank_that_leaves_early_is_named),
+        cmocka_unit_test(first_verdict_stays),
+        cmocka_unit_test(latest_calls_are_visible_to_other_ranks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
