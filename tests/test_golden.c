@@ -302,7 +302,7 @@ static void test_decode(void **state)
     assert_true(t <= 64);
     memcpy(x, safetensors_find(g.numbers, "batch.x")->data, t * sizeof *x);
     OK(ls_store_new(NULL, &s));
-    OK(ls_cache_new(&g.model, LS_F32, 1, t, &c));
+    OK(ls_cache_new("cpu", &g.model, LS_F32, 1, t, &c));
     prompt = decoder(s, &g.model, c, PROMPT);
     next = decoder(s, &g.model, c, 1);
     ls_cache_release(&c);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "device/device.h"
 #include "base/rng.h"
 #include "helper_check.h"
 #include "helper_golden.h"
@@ -219,7 +220,7 @@ static void test_additive(void **state)
 
         c.in[0] = view_of(x + first * C * S, LS_F32, 3, (size_t[]){ end - first, C, S });
         c.out[0] = view_of(k ? part[k - 1] : whole, LS_F64, 1, (size_t[]){ 2 * C + 1 });
-        kernel_choose(&c)->run(&c);
+        kernel_choose(&c, &device_cpu)->run(&c);
     }
     for (int i = 0; i < 2 * C + 1; i++)
         assert_true(fabs(part[0][i] + part[1][i] - whole[i]) <= 1e-12 * (1 + fabs(whole[i])));

@@ -4,6 +4,7 @@
  * tolerance, the same bits a second time with other scratch contents, no byte touched that isn't the output's, and
  * the in-place forms that the op allows.
  */
+#include "device/device.h"
 #include "helper_kernels.h"
 
 #include <stdio.h>
@@ -256,12 +257,12 @@ static void test_choose(void **state)
     for (int cap = 0; cap <= (int)best; cap++) {
         isa_cap((enum isa)cap);
         assert_int_equal(isa_best(), cap);
-        assert_true(kernel_choose(&c)->isa <= (enum isa)cap);
-        assert_string_equal(kernel_choose(&c)->name, names[cap]);
+        assert_true(kernel_choose(&c, &device_cpu)->isa <= (enum isa)cap);
+        assert_string_equal(kernel_choose(&c, &device_cpu)->name, names[cap]);
     }
     isa_cap(ISAS - 1);
     c.in[0].dtype = c.out[0].dtype = LS_F64;
-    assert_ptr_equal(kernel_choose(&c), kernel_reference(OP_SCALE));
+    assert_ptr_equal(kernel_choose(&c, &device_cpu), kernel_reference(OP_SCALE));
 }
 
 int main(void)

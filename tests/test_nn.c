@@ -269,7 +269,7 @@ static ls_status prepare_all(void)
     ls_model m = nn_preset("llama-tiny");
     char *text = NULL;
     size_t bytes;
-    ls_status st = ls_cache_new(&m, LS_F32, 1, 8, &c);
+    ls_status st = ls_cache_new("cpu", &m, LS_F32, 1, 8, &c);
 
     if (st == LS_OK)
         st = model_write_hf_config(&m, LS_F32, &text, &bytes);

@@ -125,9 +125,9 @@ static void impossible_caches_are_refused(void **state)
     ls_value tokens, position;
 
     (void)state;
-    REFUSED(LS_EINVAL, "positions 129", ls_cache_new(&m, LS_F32, 1, 129, &c));
-    REFUSED(LS_EINVAL, "batch 0", ls_cache_new(&m, LS_F32, 0, 12, &c));
-    OK(ls_cache_new(&m, LS_F32, 1, 12, &c));
+    REFUSED(LS_EINVAL, "positions 129", ls_cache_new("cpu", &m, LS_F32, 1, 129, &c));
+    REFUSED(LS_EINVAL, "batch 0", ls_cache_new("cpu", &m, LS_F32, 0, 12, &c));
+    OK(ls_cache_new("cpu", &m, LS_F32, 1, 12, &c));
     OK(ls_store_new(NULL, &s));
     for (int k = 0; k < 2; k++) {
         OK(ls_program_new(s, &p));

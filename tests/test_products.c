@@ -13,6 +13,7 @@
 #include "base/base.h"
 #include "base/rng.h"
 #include "base/threads.h"
+#include "device/device.h"
 #include "tensor/kernel.h"
 #include "tensor/product.h"
 
@@ -156,7 +157,7 @@ static void test_products(void **state)
 /* The call with the entry of that name, or the reference when there is none such. */
 static void run_call(struct call *c, bool reference)
 {
-    const struct kernel *k = reference ? kernel_reference(c->op) : kernel_choose(c);
+    const struct kernel *k = reference ? kernel_reference(c->op) : kernel_choose(c, &device_cpu);
     size_t need = k->scratch ? k->scratch(c) : 0;
 
     c->scratch = room(need);
@@ -202,7 +203,7 @@ static void check_call(struct call *c, double tol, const char *what)
         again.out[i].data = numbers(c->out[i].dtype, view_count(&c->out[i]), 9);
         c->out[i].data = numbers(c->out[i].dtype, view_count(&c->out[i]), 9);
     }
-    assert_string_not_equal(kernel_choose(c)->name, "reference");
+    assert_string_not_equal(kernel_choose(c, &device_cpu)->name, "reference");
     run_call(&best, false);
     run_call(&again, false);
     run_call(c, true);

@@ -240,15 +240,15 @@ static void offloaded_state_is_loaded_and_saved(void **state)
         assert_null(ls_store_state(s, 0, "m"));
         assert_null(store_group_data(s, 0, STORE_STATE, "m"));
         assert_non_null(ls_store_state(s, 4, "m"));  /* outside the group */
-        OK(store_load(s, 0, "m", x));
+        OK(store_load(s, NULL, 0, "m", x));
         for (size_t i = 0; i < n; i++) {
             assert_true(x[i] == 0);
             x[i] = (float)i + 0.5f;
         }
-        OK(store_save(s, 0, "m", x));
-        OK(store_load(s, 0, "m", y));
+        OK(store_save(s, NULL, 0, "m", x));
+        OK(store_load(s, NULL, 0, "m", y));
         assert_memory_equal(x, y, n * sizeof *x);
-        OK(store_load(s, 0, "master", y));  /* another stretch, with the initial values */
+        OK(store_load(s, NULL, 0, "master", y));  /* another stretch, with the initial values */
         for (size_t i = 0; i < n; i++) {
             int k = GROUP_MEMBERS - 1;
 
@@ -257,7 +257,7 @@ static void offloaded_state_is_loaded_and_saved(void **state)
             x[i] = ((float *)ls_tensor_data(ls_store_state(one, (size_t)group_members[k], "master")))[g->begin + i - g->at[k]];
         }
         assert_memory_equal(x, y, n * sizeof *x);
-        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, 0, "v", y));
+        REFUSED(LS_EINVAL, "no state 'v'", store_load(s, NULL, 0, "v", y));
         free(x);
         free(y);
         ls_store_release(&s);

@@ -105,7 +105,7 @@ ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 /* Generation, of one sample (B = 1). The cache: per layer k and v [B,S,G,D] tensors of the store's type. Programs built
  * with a cache hold its tensors, and share them. */
 typedef struct ls_cache ls_cache;
-ls_status ls_cache_new(const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
+ls_status ls_cache_new(const char *device, const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
 void      ls_cache_release(ls_cache **c);
 /* tokens [B,T] at positions position[0] .. (inputs [T] i32 `positions` and [1] i32 `position`, `length` = position + T)
  * -> logits [B,V] of row last[0] (input [1] i32). */

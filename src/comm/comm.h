@@ -6,6 +6,26 @@
 #include "lockstep/comm.h"
 
 struct json_out;
+struct device;
+struct device_stream;
+
+struct ask {                             /* a call, as it came */
+    ls_collective op;
+    const void   *send;
+    void         *recv;
+    size_t        count;
+    bool          v;
+    const size_t *counts, *recv_counts;  /* of the _v forms; all_to_all: counts are what is sent */
+    ls_dtype      type;
+    ls_redop      redop;
+    int           root;
+    bool          hidden;                /* our own, not counted */
+};
+/* The call on a stream of a device that is not immediate: arguments are checked now, the rest happens when the stream comes to it, and what
+ * follows on the stream follows its end. counts are copied. */
+ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct ask *a);
+/* The call at once, on an immediate device; work as in comm.h. */
+ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work);
 
 /* ls_comm_open, which waits this long for the others. */
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);

@@ -150,19 +150,8 @@ void      count_reaped(ls_work *w);
 uint64_t  count_whole(const ls_work *w, int peer);  /* bytes that peer takes in a whole collective */
 
 /* operations.c */
-struct ask {                             /* a call, as it came */
-    ls_collective op;
-    const void   *send;
-    void         *recv;
-    size_t        count;
-    bool          v;
-    const size_t *counts, *recv_counts;  /* of the _v forms; all_to_all: counts are what is sent */
-    ls_dtype      type;
-    ls_redop      redop;
-    int           root;
-    bool          hidden;                /* our own, not counted */
-};
-ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work);
+struct buffers { size_t send, recv, own; };  /* bytes; own: where the small buffer may lie in the big one */
+struct buffers operation_buffers(const ls_work *w);
 ls_status operation_work(ls_comm *c, const struct ask *a, ls_work **out);  /* checked, with borders; not numbered, not begun */
 void      work_drop(ls_work *w);
 void      works_free(ls_comm *c);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "base/mem.h"
+#include "device/device.h"
 
 /* ---- operations as objects ---- */
 
@@ -116,9 +117,7 @@ static ls_status make_borders(ls_work *w, const struct ask *a)
 
 /* ---- buffers ---- */
 
-struct buffers { size_t send, recv, own; };  /* bytes; own: where the small buffer may lie in the big one */
-
-static struct buffers sizes_of(const ls_work *w)
+struct buffers operation_buffers(const ls_work *w)
 {
     const ls_comm *c = w->comm;
     const size_t *at = w->borders, *recv_at = at + c->n + 1;
@@ -153,7 +152,7 @@ static bool in_place(const ls_work *w, const struct buffers *b)
 
 static ls_status check_buffers(const ls_work *w, const struct ask *a)
 {
-    struct buffers b = sizes_of(w);
+    struct buffers b = operation_buffers(w);
     uintptr_t send = (uintptr_t)a->send, recv = (uintptr_t)a->recv;
 
     if (b.send && !send) return ls_fail(LS_EINVAL, "%s: nothing to send from: NULL for %zu bytes", call_name(a), b.send);
@@ -217,7 +216,7 @@ drop_work:
 
 static void run_alone(ls_work *w)
 {
-    struct buffers b = sizes_of(w);
+    struct buffers b = operation_buffers(w);
     const struct request *r = &w->request;
 
     if (b.send && b.recv && r->send != r->recv) memcpy(r->recv, r->send, b.recv);
@@ -266,6 +265,7 @@ ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work)
     ls_work *w;
 
     if (work) *work = NULL;
+    else LS_TRY(device_settle());
     if (st < 0) return ls_fail(st, "%s", c->job->line);
     LS_TRY(operation_work(c, a, &w));
     if ((st = check_buffers(w, a)) < 0) goto drop_work;
@@ -306,6 +306,7 @@ ls_status ls_work_wait(ls_work **work)
     double began;
 
     if (!w) return LS_OK;
+    device_settle();  /* its failure comes back from the device */
     began = base_now();
     engine_wait(w);
     w->exposed += base_now() - began;

@@ -1,29 +1,81 @@
-/* device.h - where bytes live: a table of devices, each a const struct of functions.
+/* device.h - where bytes live and what runs on them: a table of devices, each a const struct of functions.
  *
- * The processor's memory is row 0. An accelerator is one more row: tensors, programs and checkpoints reach
- * memory through these functions only. Calls are made on the device's current stream and are ordered.
+ * The processor is row 0; an accelerator is one more row. Tensors, programs and checkpoints reach a device's memory through these
+ * functions only.
+ *   1. A stream runs what it is given one after another, in the order in which it was given. Streams run beside each other; an event that
+ *      is recorded on one and waited for by another orders them.
+ *   2. What is given to a stream returns at once. Host memory of a copy belongs to the device until the host has waited for the stream, or
+ *      for an event that was recorded on it later.
+ *   3. The null stream is the default stream, a stream like any other.
+ *   4. After an operation has failed every wait of the host returns its status and message.
+ *   5. Of an immediate device all streams and events are null: what it is given runs at once, on the calling thread.
+ * One thread at a time uses a device that is not immediate.
  */
 #ifndef LS_DEVICE_DEVICE_H
 #define LS_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/mem.h"
 #include "lockstep/status.h"
 
+struct device_stream;
+struct device_event;
+
+/* Bytes that an operation reads or writes: of the device, or of the host. */
+struct device_access { const void *data; size_t bytes; bool write; };
+
+enum { DEVICE_POINTERS = 24 };
+
+/* An operation whose code runs on the processor but on device memory: a kernel of the cpu, a collective. args[bytes] is copied when the
+ * operation is given to a stream, as an accelerator's arguments are. Of the pointers in args those at pointer[i] are addresses on the
+ * device; run gets addresses of the same bytes at which it may touch them. */
+struct device_operation {
+    const char *name;                          /* for messages; lasts as long as the process */
+    ls_status (*run)(void *args);              /* LS_BUSY: it has begun; call it again */
+    const void *args;
+    size_t      bytes;
+    size_t      pointer[DEVICE_POINTERS];
+    int         pointers;
+    struct device_access access[DEVICE_POINTERS];
+    int         accesses;
+};
+
 struct device {
-    const char *name;                                              /* "cpu" */
-    int         host_visible;                                      /* the processor may read and write its pointers */
-    void     *(*alloc)(enum mem_category c, size_t bytes);         /* 64-byte aligned; NULL with the message set */
-    void      (*free)(void *p);
-    void      (*copy_in)(void *dst, const void *host, size_t bytes);
-    void      (*copy_out)(void *host, const void *src, size_t bytes);
-    void      (*copy)(void *dst, const void *src, size_t bytes);   /* device to device, no overlap */
-    void      (*fill)(void *dst, int byte, size_t bytes);
-    void      (*sync)(void);                                       /* waits for everything issued */
+    const char *name;                                                  /* "cpu" */
+    const char *kernels;                                               /* the device whose rows of the kernel table it runs */
+    bool        host_visible;                                          /* the processor may read and write its pointers */
+    bool        immediate;
+    void     *(*alloc)(enum mem_category c, size_t bytes);             /* 64-byte aligned, not zeroed; NULL with the message set */
+    void      (*free)(void *p);                                        /* after everything that was given to streams */
+    ls_status (*stream_new)(const char *name, struct device_stream **out);  /* name: for messages, copied */
+    void      (*stream_free)(struct device_stream *s);                 /* waits for it; NULL is a no-op */
+    ls_status (*stream_sync)(struct device_stream *s);                 /* the host waits for all that s was given */
+    ls_status (*sync)(void);                                           /* for all that all streams were given */
+    ls_status (*event_new)(struct device_event **out);
+    void      (*event_free)(struct device_event *e);                   /* NULL is a no-op */
+    ls_status (*event_record)(struct device_event *e, struct device_stream *s);  /* e is where s is now */
+    ls_status (*event_wait)(struct device_event *e, struct device_stream *s);    /* s waits; for nothing if e was never recorded */
+    ls_status (*event_sync)(struct device_event *e);                   /* the host waits */
+    ls_status (*fill)(struct device_stream *s, void *dst, int byte, size_t bytes);
+    ls_status (*copy_in)(struct device_stream *s, void *dst, const void *host, size_t bytes);
+    ls_status (*copy_out)(struct device_stream *s, void *host, const void *src, size_t bytes);
+    ls_status (*copy)(struct device_stream *s, void *dst, const void *src, size_t bytes);  /* device to device, no overlap */
+    ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);       /* NULL: of an immediate device */
 };
 
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
 const struct device *device_at(int i);  /* NULL past the last row */
+
+/* Bytes between device and host, done on return: after all that was given to all streams. */
+ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);
+ls_status device_write(const struct device *d, void *dst, const void *host, size_t bytes);
+
+/* All rows' sync: the host is about to wait for something else than a device, and a device without threads of its own does nothing
+ * meanwhile. */
+ls_status device_settle(void);
+
+extern const struct device device_cpu;
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-ls_status ls_cache_new(const ls_model *model, ls_dtype type, size_t batch, size_t positions, ls_cache **out)
+ls_status ls_cache_new(const char *device, const ls_model *model, ls_dtype type, size_t batch, size_t positions, ls_cache **out)
 {
     ls_model m = *model;
     ls_cache *c;
@@ -25,7 +25,7 @@ ls_status ls_cache_new(const ls_model *model, ls_dtype type, size_t batch, size_
     c->batch = batch;
     c->positions = positions;
     for (size_t i = 0; i < 2 * m.layers; i++)
-        if (ls_tensor_new("cpu", type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER,
+        if (ls_tensor_new(device, type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER,
                           &c->k[i]) < 0)
             goto release;
     *out = c;

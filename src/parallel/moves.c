@@ -199,7 +199,7 @@ ls_value want_cut(struct cutter *c, ls_value x, ls_axis a, int dim, struct piece
     return moved(c, lies_entered(c, x, a) ? MOVE_PART : MOVE_SLICE, a, x, dim, piece);
 }
 
-static ls_status bound_copy(const struct value *v, size_t begin[2], const size_t size[2], ls_tensor **out)
+static ls_status bound_copy(const struct cutter *c, const struct value *v, size_t begin[2], const size_t size[2], ls_tensor **out)
 {
     size_t bytes = ls_dtype_bytes(v->dtype), n = size[0] + size[1];
     char *all = mem_array(MEM_OTHER, v->size[0], bytes);
@@ -208,7 +208,7 @@ static ls_status bound_copy(const struct value *v, size_t begin[2], const size_t
     if (st == LS_OK)
         st = ls_tensor_read(v->tensor, all, v->dtype, v->size[0]);
     if (st == LS_OK)
-        st = ls_tensor_new("cpu", v->dtype, 1, &n, LS_OTHER, out);
+        st = ls_tensor_new(ls_store_settings(c->p->store).device, v->dtype, 1, &n, LS_OTHER, out);
     if (st == LS_OK) {
         memmove(all, all + begin[0] * bytes, size[0] * bytes);
         memmove(all + size[0] * bytes, all + begin[1] * bytes, size[1] * bytes);
@@ -235,7 +235,7 @@ static ls_value bound_part(struct cutter *c, ls_value x, ls_axis a, int dim, str
         return y;
     size[0] = cut_at(piece.whole, piece.grain, r + 1, n) - begin[0];
     size[1] = piece.zigzag ? cut_at(piece.whole, piece.grain, n - r, n) - begin[1] : 0;
-    st = bound_copy(v, begin, size, &t);
+    st = bound_copy(c, v, begin, size, &t);
     y = st < 0 ? program_fail_by(c->p, st) : ls_bind(c->p, name, t);
     ls_tensor_release(&t);
     lies_grow(c);

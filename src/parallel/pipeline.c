@@ -187,8 +187,11 @@ static ls_status find_end(struct chunk *c, enum end e, int slots, bool runnable)
     x->type = program_value(c->program, v)->dtype;
     x->data = mem_array(MEM_OTHER, (size_t)slots, sizeof *x->data);
     x->work = mem_array(MEM_OTHER, (size_t)slots, sizeof *x->work);
-    if (!x->data || !x->work)
+    x->message = mem_array(MEM_OTHER, (size_t)slots, sizeof(struct device_event *));
+    if (!x->data || !x->work || !x->message)
         return LS_ENOMEM;
+    for (int s = 0; runnable && s < slots; s++)
+        LS_TRY(store_device(c->program->store)->event_new(&x->message[s]));
     for (int s = 0; runnable && s < slots; s++) {
         LS_TRY(ls_program_select(c->program, s));
         x->data[s] = program_data(c->program, v);
@@ -246,6 +249,7 @@ ls_status ls_pipeline_open(ls_store *store, const ls_mesh *mesh, const ls_pipeli
     l->comm[0] = ls_mesh_comm(mesh, LS_GROUP_PP);
     l->comm[1] = ls_mesh_comm(mesh, LS_GROUP_PP_BACK);
     l->world = ls_mesh_comm(mesh, LS_GROUP_WORLD);
+    l->streams = store_streams(store);
     l->rank = ls_mesh_index(mesh, LS_GROUP_PP);
     l->runnable = !o->compile.plan_only;
     l->fused = o->compile.fuse_loss && l->schedule.backward;
@@ -265,8 +269,13 @@ void ls_pipeline_close(ls_pipeline **lp)
         return;
     for (int c = 0; l->chunk && c < l->schedule.chunks; c++) {
         for (int e = 0; e < ENDS; e++) {
-            mem_free(l->chunk[c].end[e].data);
-            mem_free(l->chunk[c].end[e].work);
+            struct chunk_end *x = &l->chunk[c].end[e];
+
+            for (int s = 0; x->message && s < l->plan.slots[c]; s++)
+                l->streams->device->event_free(x->message[s]);
+            mem_free(x->data);
+            mem_free(x->work);
+            mem_free(x->message);
         }
         ls_program_release(&l->chunk[c].program);
     }

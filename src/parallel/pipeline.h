@@ -4,6 +4,7 @@
 
 #include "parallel/pipeline_plan.h"
 #include "program/program.h"
+#include "program/stream_set.h"
 
 /* What a stage exchanges with its neighbours, by slot: "stage.in", "stage.out", "stage.din", "stage.dout". */
 enum end { END_IN, END_OUT, END_DIN, END_DOUT, ENDS };
@@ -13,6 +14,7 @@ struct chunk_end {
     ls_dtype type;
     void   **data;      /* [slots] */
     ls_work **work;     /* [slots]: a message under way, whose buffer is the comm's */
+    struct device_event **message;  /* [slots]: in its place on a device that is not immediate: where the last message ends */
 };
 
 struct chunk {
@@ -28,6 +30,7 @@ struct ls_pipeline {
     int          *begin;            /* [stages*chunks + 1] */
     ls_comm      *comm[2];          /* for activations, for gradients; NULL: one rank */
     ls_comm      *world;            /* NULL: one rank */
+    struct stream_set *streams;     /* of the store */
     int           rank;
     bool          runnable, fused;  /* fused: the loss is made by the backward */
     ls_pipeline_spent spent;

@@ -6,18 +6,24 @@
 #include "parallel/pipeline.h"
 
 #include <stdio.h>
-#include <string.h>
 #include "comm/comm.h"
 
 struct run { ls_pipeline *l; ls_pipeline_feed *before, *after; void *ctx; };
 
+/* What is given to streams from here on comes after the message; where there are none, the message has ended. */
 static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
 {
     struct chunk_end *x = &l->chunk[chunk].end[e];
     double began;
     ls_status st;
 
-    if (!x->count || !x->work[slot])
+    if (!x->count)
+        return LS_OK;
+    if (!l->streams->device->immediate) {
+        l->streams->stream[STREAM_COMPUTE].busy = true;
+        return l->streams->device->event_wait(x->message[slot], l->streams->stream[STREAM_COMPUTE].stream);
+    }
+    if (!x->work[slot])
         return LS_OK;
     began = base_now();
     st = ls_work_wait(&x->work[slot]);
@@ -25,27 +31,53 @@ static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
     return st;
 }
 
+/* After all that this rank computed so far, on the stream of such messages. */
+static ls_status queue_message(ls_pipeline *l, struct chunk_end *x, int slot, ls_comm *comm, const struct ask *call)
+{
+    const struct device *d = l->streams->device;
+    struct set_stream *compute;
+    struct device_stream *stream;
+    int index;
+
+    LS_TRY(stream_set_join(l->streams));
+    LS_TRY(stream_set_find(l->streams, stream_key_of(comm, call->op, call->root), true, &index));
+    stream = l->streams->stream[index].stream;
+    compute = &l->streams->stream[STREAM_COMPUTE];
+    LS_TRY(d->event_record(compute->end, compute->stream));
+    LS_TRY(d->event_wait(compute->end, stream));
+    LS_TRY(comm_enqueue(comm, d, stream, call));
+    return d->event_record(x->message[slot], stream);
+}
+
+static ls_status message(ls_pipeline *l, const struct plan_step *s, enum end e, ls_collective op, int peer)
+{
+    struct chunk_end *x = &l->chunk[s->action.chunk].end[e];
+    ls_comm *comm = l->comm[s->action.kind];
+    bool sends = op == LS_COLLECTIVE_SEND;
+    struct ask call = { .op = op, .send = sends ? x->data[s->slot] : NULL, .recv = sends ? NULL : x->data[s->slot], .count = x->count,
+                        .type = x->type, .root = peer };
+
+    return l->streams->device->immediate ? operation_run(comm, &call, &x->work[s->slot]) : queue_message(l, x, s->slot, comm, &call);
+}
+
 static ls_status receive(ls_pipeline *l, const struct plan_step *s)
 {
-    struct chunk_end *x = &l->chunk[s->action.chunk].end[s->action.kind == LS_ACTION_FORWARD ? END_IN : END_DOUT];
-
-    return ls_recv(l->comm[s->action.kind], x->data[s->slot], x->count, x->type, s->from, &x->work[s->slot]);
+    return message(l, s, s->action.kind == LS_ACTION_FORWARD ? END_IN : END_DOUT, LS_COLLECTIVE_RECV, s->from);
 }
 
 static ls_status send(ls_pipeline *l, const struct plan_step *s, enum end e)
 {
-    struct chunk_end *x = &l->chunk[s->action.chunk].end[e];
-
-    if (s->to < 0)
-        return LS_OK;
-    return ls_send(l->comm[s->action.kind], x->data[s->slot], x->count, x->type, s->to, &x->work[s->slot]);
+    return s->to < 0 ? LS_OK : message(l, s, e, LS_COLLECTIVE_SEND, s->to);
 }
 
 /* From one chunk to another on this rank. */
-static void hand_over(const struct chunk_end *from, int slot, const struct chunk_end *to, int into)
+static ls_status hand_over(ls_pipeline *l, const struct chunk_end *from, int slot, const struct chunk_end *to, int into)
 {
     ASSERT(from->count == to->count && from->type == to->type);
-    memcpy(to->data[into], from->data[slot], from->count * ls_dtype_bytes(from->type));
+    LS_TRY(stream_set_join(l->streams));
+    l->streams->stream[STREAM_COMPUTE].busy = true;
+    return l->streams->device->copy(l->streams->stream[STREAM_COMPUTE].stream, to->data[into], from->data[slot],
+                                    from->count * ls_dtype_bytes(from->type));
 }
 
 static ls_status forward(const struct run *r, const struct plan_step *s)
@@ -57,7 +89,7 @@ static ls_status forward(const struct run *r, const struct plan_step *s)
     LS_TRY(wait_end(l, chunk, s->slot, END_IN));
     LS_TRY(wait_end(l, chunk, s->slot, END_OUT));
     if (s->chunk >= 0)
-        hand_over(&l->chunk[s->chunk].end[END_OUT], s->other, &c->end[END_IN], s->slot);
+        LS_TRY(hand_over(l, &l->chunk[s->chunk].end[END_OUT], s->other, &c->end[END_IN], s->slot));
     if (r->before)
         LS_TRY(r->before(r->ctx, c->program, chunk, s->action.micro));
     LS_TRY(ls_program_run(c->program, LS_FORWARD));
@@ -78,7 +110,7 @@ static ls_status backward(const struct run *r, const struct plan_step *s)
     if (r->after && l->fused)
         LS_TRY(r->after(r->ctx, c->program, chunk, s->action.micro));
     if (s->chunk >= 0)
-        hand_over(&c->end[END_DIN], s->slot, &l->chunk[s->chunk].end[END_DOUT], s->other);
+        LS_TRY(hand_over(l, &c->end[END_DIN], s->slot, &l->chunk[s->chunk].end[END_DOUT], s->other));
     return send(l, s, END_DIN);
 }
 
@@ -89,6 +121,7 @@ static ls_status play(const struct run *r, const struct plan_step *s)
     double began = base_now(), waited = t->waiting, *sum;
     ls_status st;
 
+    r->l->streams->program = NULL;  /* what came and what was handed over is for all of its streams */
     LS_TRY(ls_program_select(p, s->slot));
     switch (s->action.kind) {
     case LS_ACTION_FORWARD:

@@ -1,7 +1,7 @@
 /* bytes.c - see bytes.h.
  *
- * Only shared memory has memory of its own; the other transports would give what mem_alloc() gives, so it is taken there, in the
- * category that it is for.
+ * Of the transports only shared memory has memory of its own, which is the processor's; for the others, and on other devices, it is taken
+ * where all memory comes from, in the category that it is for.
  */
 #include "program/bytes.h"
 
@@ -11,7 +11,7 @@
 
 static bool of_transport(const struct bytes_home *h)
 {
-    return h->comm && strcmp(ls_comm_transport(h->comm), "shm") == 0;
+    return h->comm && h->device->host_visible && strcmp(ls_comm_transport(h->comm), "shm") == 0;
 }
 
 static void *take(const struct bytes_home *h, size_t bytes)
@@ -30,8 +30,10 @@ void *bytes_alloc(const struct bytes_home *h, size_t bytes)
 {
     void *p = of_transport(h) ? take(h, bytes) : h->device->alloc(h->category, bytes);
 
-    if (p)
-        h->device->fill(p, 0, bytes);
+    if (p && (h->device->fill(NULL, p, 0, bytes) < 0 || h->device->stream_sync(NULL) < 0)) {
+        bytes_free(h, p, bytes);
+        return NULL;
+    }
     return p;
 }
 

@@ -3,6 +3,9 @@
 
 #include <string.h>
 #include "base/mem.h"
+#include "device/device.h"
+#include "program/store.h"
+#include "program/streams.h"
 #include "tensor/op_shapes.h"
 
 /* Weight gradients move out of the backward segment into their own, order kept, and with them the exchanges of what they make. */
@@ -66,7 +69,9 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
     c->op = (enum op)i->op;
     if (!op_shapes_fit(c, why, sizeof why))
         return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
-    i->kernel = kernel_choose(c);
+    i->kernel = kernel_choose(c, store_device(p->store));
+    if (!i->kernel)
+        return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for it", op_name(c->op), store_device(p->store)->name);
     i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
     i->flops = flops_of(p, i);
     return LS_OK;
@@ -131,6 +136,7 @@ static ls_status passes(ls_program *p)
     LS_TRY(pass_end(p, overlap_pass(p)));
     LS_TRY(pass_end(p, memory_pass(p)));
     LS_TRY(check_budget(p));
+    LS_TRY(streams_pass(p));
     return p->options.plan_only ? LS_OK : bind_pass(p);
 }
 

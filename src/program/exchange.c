@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "comm/steps.h"
+#include "device/device.h"
 #include "program/store.h"
 
 /* ---- values ---- */
@@ -244,25 +246,26 @@ void program_save(ls_program *p, int group, const char *state, ls_value in) { st
 
 /* ---- running ---- */
 
+/* Counts are those of the instruction. */
+static struct ask exchange_call(const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+
+    return (struct ask){ .op = e->op, .send = i->nin ? i->call->in[0].data : NULL, .recv = i->nout ? i->call->out[0].data : NULL,
+                         .count = e->total, .v = e->counts != NULL, .counts = e->counts, .recv_counts = e->recv_counts,
+                         .type = i->nout ? i->call->out[0].dtype : i->call->in[0].dtype, .redop = e->redop, .root = e->root };
+}
+
 ls_status exchange_start(ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = &i->exchange;
-    const void *in = i->call->in[0].data;
-    void *out = i->call->out[0].data;
-    ls_dtype type = i->nout ? i->call->out[0].dtype : i->call->in[0].dtype;
-    ls_work **work = &p->work[e->slot];
+    const struct device *d = store_device(p->store);
+    struct ask call = exchange_call(i);
 
-    LS_TRY(ls_work_wait(work));  /* left in flight by a run whose wait has not come */
-    switch (e->op) {
-    case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(e->comm, in, out, e->total, type, e->redop, work);
-    case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter_v(e->comm, in, out, e->counts, type, e->redop, work);
-    case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather_v(e->comm, in, out, e->counts, type, work);
-    case LS_COLLECTIVE_ALL_TO_ALL:
-        return ls_all_to_all_v(e->comm, in, e->counts, out, e->recv_counts, type, work);
-    case LS_COLLECTIVE_SEND:           return ls_send(e->comm, in, e->total, type, e->root, work);
-    case LS_COLLECTIVE_RECV:           return ls_recv(e->comm, out, e->total, type, e->root, work);
-    default:                           return ls_broadcast(e->comm, out, e->total, type, e->root, work);
-    }
+    if (!d->immediate)
+        return comm_enqueue(e->comm, d, i->call->stream, &call);
+    LS_TRY(ls_work_wait(&p->work[e->slot]));  /* left in flight by a run whose wait has not come */
+    return operation_run(e->comm, &call, &p->work[e->slot]);
 }
 
 ls_status exchange_finish_all(ls_program *p)

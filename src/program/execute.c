@@ -13,10 +13,13 @@
 #include "program/exchange.h"
 #include "program/non_finite.h"
 #include "program/store.h"
+#include "program/streams.h"
+
+static const struct device *device_of(const ls_program *p) { return store_device(p->store); }
 
 static struct bytes_home home_of(const ls_program *p, enum arena a)
 {
-    const struct device *device = device_find(ls_store_settings(p->store).device);
+    const struct device *device = store_device(p->store);
 
     if (a == ARENA_COMMUNICATION)
         return (struct bytes_home){ device, p->spread.comm, MEM_COMMUNICATION };
@@ -30,7 +33,10 @@ static size_t arena_size(const ls_program *p, enum arena a)
 
 void unbind(ls_program *p)
 {
+    device_of(p)->sync();  /* whatever comes of it */
     exchange_drop_all(p);
+    streams_unbind(p);
+    staged_release(p);
     mem_free(p->work);
     p->work = NULL;
     mem_free(p->last_run);
@@ -48,6 +54,7 @@ void unbind(ls_program *p)
                 i->kernel->release(i->call);
             mem_free(i->call);
             i->call = NULL;
+            shuffle_unbind(p, i);
         }
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
@@ -175,6 +182,7 @@ static ls_status allocate(ls_program *p)
 ls_status bind_pass(ls_program *p)
 {
     LS_TRY(allocate(p));
+    LS_TRY(streams_bind(p));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
@@ -187,6 +195,7 @@ ls_status bind_pass(ls_program *p)
             for (int k = 0; k < i->nout; k++)
                 LS_TRY(check_held(p, i->out[k]));
             LS_TRY(bind_instruction(p, i));
+            LS_TRY(shuffle_bind(p, i));
         }
     return LS_OK;
 }
@@ -194,11 +203,14 @@ ls_status bind_pass(ls_program *p)
 /* ---- running ---- */
 
 /* An update by a gradient that is not finite would spoil the weights, all of them where it is clipped. */
-static ls_status check_norm(const struct instruction *i)
+static ls_status check_norm(const ls_program *p, const struct instruction *i)
 {
-    double norm;
+    const struct view *v = &i->call->out[0];
+    double norm, raw;
 
-    ls_convert(&norm, LS_F64, i->call->out[0].data, i->call->out[0].dtype, 1);
+    LS_TRY(device_of(p)->copy_out(i->call->stream, &raw, v->data, ls_dtype_bytes(v->dtype)));
+    LS_TRY(device_of(p)->stream_sync(i->call->stream));
+    ls_convert(&norm, LS_F64, &raw, v->dtype, 1);
     return isfinite(norm)
                ? LS_OK
                : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
@@ -242,14 +254,20 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     switch (i->op) {
     case OP_COMM_START: return exchange_start(p, i);
     case OP_COMM_WAIT:  return exchange_wait(p, i);
-    case OP_LOAD:       return store_load(p->store, i->group, i->state, i->call->out[0].data);
+    case OP_LOAD:       return store_load(p->store, i->call->stream, i->group, i->state, i->call->out[0].data);
     case OP_SHUFFLE_COUNTS:
-    case OP_SHUFFLE:    return shuffle_run(i);
-    case OP_SAVE:       return store_save(p->store, i->group, i->state, i->call->in[0].data);
+    case OP_SHUFFLE:    return shuffle_run(p, i);
+    case OP_SAVE:       return store_save(p->store, i->call->stream, i->group, i->state, i->call->in[0].data);
     default:
-        i->kernel->run(i->call);
-        return LS_OK;
+        return kernel_launch(device_of(p), i->kernel, i->call);
     }
+}
+
+static ls_status run_queued(ls_program *p, struct instruction *i)
+{
+    LS_TRY(streams_before(p, i));
+    LS_TRY(run_one(p, i));
+    return streams_after(p, i);
 }
 
 /* One instruction with what belongs to it; *over: the run ends after it. */
@@ -258,22 +276,25 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     double began, ended;
 
     if (p->finding)
-        non_finite_before(p, i, number);
+        LS_TRY(non_finite_before(p, i, number));
     began = base_now();
-    LS_TRY(run_one(p, i));
+    if (!device_of(p)->immediate)
+        LS_TRY(run_queued(p, i));
+    else
+        LS_TRY(run_one(p, i));
     ended = base_now();
     i->seconds += ended - began;
     i->runs++;
     if (p->watch)
         p->watch(p->watch_ctx, p, i, began, ended);
     if (p->poison.name)
-        poison_after(p, i);
+        LS_TRY(poison_after(p, i));
     if (p->finding)
-        non_finite_after(p, i, number);
+        LS_TRY(non_finite_after(p, i, number));
     else if (p->options.check_finite && i->op != OP_COMM_START)
         LS_TRY(check_outputs(p, i, number));
     *over = p->finding && i->op == OP_CLIP_FACTOR;
-    return i->op == OP_CLIP_FACTOR && !*over ? check_norm(i) : LS_OK;
+    return i->op == OP_CLIP_FACTOR && !*over ? check_norm(p, i) : LS_OK;
 }
 
 static ls_status walk(ls_program *p, int segments)
@@ -283,7 +304,9 @@ static ls_status walk(ls_program *p, int segments)
 
     if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST))  /* what is in flight behind a backward has its bytes up to here */
         LS_TRY(exchange_finish_all(p));
-    for (int s = 0; s < SEGMENTS; s++)
+    for (int s = 0; s < SEGMENTS; s++) {
+        if ((segments >> s & 1) && p->list[s].n && !over)
+            LS_TRY(streams_enter(p, (enum segment)s, segments));
         for (int n = 0; n < p->list[s].n && !over; n++, number++) {
             struct instruction *i = &p->list[s].at[n];
 
@@ -295,6 +318,7 @@ static ls_status walk(ls_program *p, int segments)
             if (i->op != OP_VIEW && instruction_runs(i, segments))
                 LS_TRY(run_instruction(p, i, number, &over));
         }
+    }
     return LS_OK;
 }
 
@@ -304,6 +328,7 @@ static ls_status give_up(ls_program *p, ls_status st)
     char message[512];
 
     snprintf(message, sizeof message, "%s", ls_errmsg());
+    stream_set_sync(store_streams(p->store));
     exchange_drop_all(p);
     return ls_fail(st, "%s", message);
 }
@@ -348,57 +373,4 @@ void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
 {
     p->watch = fn;
     p->watch_ctx = ctx;
-}
-
-/* ---- reading and writing ---- */
-
-static ls_status transfer_check(const ls_program *p, const char *name, size_t count, const struct value **out)
-{
-    ls_value v = program_find(p, name);
-
-    if (!p->runnable)
-        return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
-    if (!v.id)
-        return ls_fail(LS_EINVAL, "'%s': no input, output or bound value of that name", name);
-    if (!p->values[p->values[v.id].root].used && p->values[v.id].role == LS_ROLE_OUTPUT)
-        return ls_fail(LS_EINVAL, "'%s': this program makes no such output", name);
-    if (value_count(&p->values[v.id]) != count)
-        return ls_fail(LS_EINVAL, "'%s' has %zu elements, %zu were given", name, value_count(&p->values[v.id]), count);
-    *out = &p->values[v.id];
-    return LS_OK;
-}
-
-/* Indices are checked here, where they enter: kernels trust them. */
-static ls_status check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
-{
-    for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
-        int64_t x;
-
-        ls_convert(&x, LS_I64, (const char *)host + i * ls_dtype_bytes(type), type, 1);
-        if (x < v->least || x > v->most)
-            return ls_fail(LS_EINVAL, "'%s': element %zu is %lld; %lld to %lld is possible", v->name, i, (long long)x,
-                           (long long)v->least, (long long)v->most);
-    }
-    return LS_OK;
-}
-
-ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
-{
-    const struct value *v;
-
-    LS_TRY(transfer_check(p, name, count, &v));
-    if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
-        return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
-    LS_TRY(check_range(v, host, type, count));
-    ls_convert(root_data(p, v->root), v->dtype, host, type, count);
-    return LS_OK;
-}
-
-ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count)
-{
-    const struct value *v;
-
-    LS_TRY(transfer_check(p, name, count, &v));
-    ls_convert(host, type, root_data(p, v->root), v->dtype, count);
-    return LS_OK;
 }

@@ -4,12 +4,14 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/mem.h"
 #include "program/store.h"
+#include "program/stream_set.h"
 
 /* ---- one operand ---- */
 
-/* The first element of v that is not finite. */
-static bool find_element(const struct view *v, size_t *element, bool *nan)
+/* The first element of v, which the host can read, that is not finite. */
+static bool find_in_view(const struct view *v, size_t *element, bool *nan)
 {
     enum { CHUNK = 256 };
     double part[CHUNK];
@@ -33,21 +35,52 @@ static bool find_element(const struct view *v, size_t *element, bool *nan)
     return false;
 }
 
-static bool find_operand(const ls_value *id, const struct view *view, int n, struct found *out)
+/* The same, wherever v is. */
+static ls_status find_element(const ls_program *p, const struct view *v, struct found *out, bool *found)
 {
-    for (int k = 0; k < n; k++)
-        if (id[k].id && find_element(&view[k], &out->element, &out->nan)) {
+    struct stream_set *set = store_streams(p->store);
+    ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
+    struct view staged = *v;
+    char *stage = NULL;
+    ls_status st = LS_OK;
+
+    *found = false;
+    if (!view_given(v) || !ls_dtype_is_float(v->dtype) || !view_reach(v, &low, &high))
+        return LS_OK;
+    if (!set->device->host_visible) {
+        size_t bytes = (size_t)((high - low + 1) * esize);
+
+        stage = mem_alloc(MEM_OTHER, bytes);
+        staged.data = stage - low * esize;
+        st = stage ? stream_set_join(set) : LS_ENOMEM;
+        if (st == LS_OK)
+            st = set->device->copy_out(set->stream[STREAM_COMPUTE].stream, stage, (const char *)v->data + low * esize, bytes);
+        if (st == LS_OK)
+            st = set->device->stream_sync(set->stream[STREAM_COMPUTE].stream);
+    }
+    *found = st == LS_OK && find_in_view(&staged, &out->element, &out->nan);
+    mem_free(stage);
+    return st;
+}
+
+static ls_status find_operand(const ls_program *p, const ls_value *id, const struct view *view, int n, struct found *out, bool *found)
+{
+    *found = false;
+    for (int k = 0; k < n && !*found; k++)
+        if (id[k].id) {
+            LS_TRY(find_element(p, &view[k], out, found));
             out->value = id[k];
-            return true;
         }
-    return false;
+    return LS_OK;
 }
 
 ls_status check_outputs(const ls_program *p, const struct instruction *i, int number)
 {
     struct found f;
+    bool found;
 
-    if (!find_operand(i->out, i->call->out, i->nout, &f))
+    LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
+    if (!found)
         return LS_OK;
     return ls_fail(LS_EINVAL, "instruction %d, %s of '%s' (%s, %s): element %zu is %s", number, program_op_name(i->op),
                    p->values[f.value.id].name, phase_name(i->phase), ls_dtype_name(p->values[f.value.id].dtype), f.element,
@@ -74,26 +107,35 @@ static bool is_exchange(const struct instruction *i)
     return i->op == OP_COMM_WAIT || i->op == OP_SHUFFLE || i->op == OP_SHUFFLE_COUNTS;
 }
 
-void non_finite_before(const ls_program *p, const struct instruction *i, int number)
+ls_status non_finite_before(const ls_program *p, const struct instruction *i, int number)
 {
     struct finding *to = p->finding;
     struct found f = { .given = true };
+    bool found;
 
     to->clean = true;
-    if (to->source.program || i->op == OP_COMM_WAIT || !find_operand(i->in, i->call->in, i->nin, &f))
-        return;
+    if (to->source.program || i->op == OP_COMM_WAIT)
+        return LS_OK;
+    LS_TRY(find_operand(p, i->in, i->call->in, i->nin, &f, &found));
+    if (!found)
+        return LS_OK;
     to->clean = false;
     note(p->values[p->values[f.value.id].root].role == LS_ROLE_PARAMETER ? &to->source : &to->received, f, p, i, number);
+    return LS_OK;
 }
 
-void non_finite_after(const ls_program *p, const struct instruction *i, int number)
+ls_status non_finite_after(const ls_program *p, const struct instruction *i, int number)
 {
     struct finding *to = p->finding;
     struct found f = { 0 };
+    bool found;
 
-    if (to->source.program || !to->clean || i->op == OP_COMM_START || !find_operand(i->out, i->call->out, i->nout, &f))
-        return;
-    note(is_exchange(i) ? &to->received : &to->source, f, p, i, number);
+    if (to->source.program || !to->clean || i->op == OP_COMM_START)
+        return LS_OK;
+    LS_TRY(find_operand(p, i->out, i->call->out, i->nout, &f, &found));
+    if (found)
+        note(is_exchange(i) ? &to->received : &to->source, f, p, i, number);
+    return LS_OK;
 }
 
 /* ---- names ---- */
@@ -222,15 +264,21 @@ void program_poison(ls_program *p, const char *name)
         p->poison = (struct poison){ name, p->slot };
 }
 
-void poison_after(ls_program *p, const struct instruction *i)
+ls_status poison_after(ls_program *p, const struct instruction *i)
 {
+    const struct device *d = store_device(p->store);
     static const double nan = NAN;
     int k = p->poison.slot == p->slot ? poison_output(p, i, p->poison.name) : -1;
     const struct view *v = k >= 0 ? &i->call->out[k] : NULL;
 
     if (!v || !view_given(v) || !ls_dtype_is_float(v->dtype))
-        return;
+        return LS_OK;
     size_t bytes = ls_dtype_bytes(v->dtype);
-    ls_convert((char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, v->dtype, &nan, LS_F64, 1);
+    double raw;
+
+    ls_convert(&raw, v->dtype, &nan, LS_F64, 1);
+    LS_TRY(d->copy_in(i->call->stream, (char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, &raw, bytes));
     p->poison.name = NULL;
+    LS_TRY(d->stream_sync(i->call->stream));
+    return i->end ? d->event_record(i->end, i->call->stream) : LS_OK;
 }

@@ -24,8 +24,8 @@ struct finding { struct found source, received; bool clean; /* the operands of t
  * call the same instructions in the same order as others: all ranks of a program look, or none. */
 void program_look(ls_program *p, struct finding *f);
 /* Around an instruction of a run that looks. */
-void non_finite_before(const ls_program *p, const struct instruction *i, int number);
-void non_finite_after(const ls_program *p, const struct instruction *i, int number);
+ls_status non_finite_before(const ls_program *p, const struct instruction *i, int number);
+ls_status non_finite_after(const ls_program *p, const struct instruction *i, int number);
 /* "element 3 of 'x' is NaN (linear, forward, block 'h.1', instruction 12)". */
 char *found_text(const struct found *f, char out[FOUND_TEXT]);
 
@@ -36,6 +36,6 @@ ls_status check_outputs(const ls_program *p, const struct instruction *i, int nu
  * element of its output NaN. Where p has no such instruction nothing happens. NULL: no instruction does. */
 void program_poison(ls_program *p, const char *name);
 bool program_can_poison(const ls_program *p, const char *name);
-void poison_after(ls_program *p, const struct instruction *i);
+ls_status poison_after(ls_program *p, const struct instruction *i);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "program/store.h"
+#include "tensor/tensor_over.h"
 
 /* ---- values of the store ---- */
 
@@ -116,6 +117,9 @@ ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
         size[d] = ls_tensor_size(t, d);
     if (!ls_tensor_is_contiguous(t))
         return program_fail(p, "'%s': a bound tensor is contiguous; this one is a strided view", name);
+    if (tensor_device(t) != store_device(p->store))
+        return program_fail(p, "'%s': a tensor on device '%s' is bound by a program on device '%s'", name, tensor_device(t)->name,
+                            store_device(p->store)->name);
     v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
     if (v.id)
         program_value(p, v)->tensor = ls_tensor_retain(t);

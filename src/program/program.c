@@ -1,5 +1,5 @@
 /* program.c - building: values, views, instructions, sticky errors. */
-#include "program/program.h"
+#include "program/streams.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,6 +37,7 @@ void ls_program_release(ls_program **pp)
         p->partition.release(p->partition.ctx);
     if (p->spread.release)
         p->spread.release(p->spread.ctx);
+    streams_clear(p);
     for (int s = 0; s < SEGMENTS; s++)
         list_free(&p->list[s]);
     for (int k = 0; k < p->ncounts; k++)

@@ -141,6 +141,7 @@ struct value {
     enum arena   arena;
     int          shares;               /* in-place: id of the value whose bytes it takes over, else 0 */
     size_t       bytes, at;            /* size, offset in the arena */
+    uint64_t     streams;              /* streams pass: bit k: an instruction of stream k touches it; 63: of that one or later ones */
 };
 
 /* Plain data: a copy is another instruction, and what its pointers lead to belongs to the program. */
@@ -154,6 +155,7 @@ struct instruction {
     struct move      move;             /* of MOVE */
     struct across    across;           /* of RING_ATTENTION, VOCAB_XENT and their gradients */
     struct shuffle   shuffle;          /* of SHUFFLE_COUNTS, SHUFFLE */
+    struct shuffle_host *host;         /* of them; bound */
     int              group;            /* of LOAD, SAVE: the store's group; state: which */
     const char      *state;
     ls_when          when;
@@ -162,6 +164,10 @@ struct instruction {
     double           flops;            /* of the operation, recomputation inside the kernel included */
     const struct kernel *kernel;       /* kernels pass; NULL for OP_VIEW */
     struct call     *call;             /* bound operands; NULL until compiled */
+    int              stream;           /* streams pass: of p->stream[]; -1: it runs on none */
+    int              first_wait, waits;  /* streams pass: p->wait[first_wait ..]: numbers of instructions whose ends it waits for */
+    bool             waited_for;       /* by an instruction of another stream */
+    struct device_event *end;          /* recorded after it, if it is waited for; bound */
     size_t           scratch_bytes, scratch_at;
     size_t           live;             /* memory pass: bytes of the arena in use while it runs, its scratch included */
     double           seconds;          /* spent in all runs */
@@ -205,6 +211,9 @@ struct edit {
  * din. LS_NONE where the stage is the first or the last. Set by the partition pass (in and out), the gradient pass (dout and din). */
 struct stage_ends { ls_value in, out, din, dout; };
 
+/* A stream of a program's instructions; index: in the store's set, once bound. */
+struct program_stream { const ls_comm *comm; int lane, index; };
+
 /* A fault that is injected (non_finite.h) into runs of that slot. name NULL: none. */
 struct poison { const char *name; int slot; };
 
@@ -233,6 +242,10 @@ struct ls_program {
     struct edit       edit;
     struct stage_ends stage;
     int            slot;               /* selected */
+    struct program_stream *stream;     /* [nstreams]: compute, copy, those of comms; streams pass */
+    int            nstreams, *wait;
+    struct staged *staged;             /* [nstaged], transfer.c */
+    int            nstaged;
     struct slot_operand *slot_operands;  /* pointers that follow the selected slot */
     int            nslot_operands;
     struct spread  spread;
@@ -317,7 +330,9 @@ ls_value program_shuffle_counts(ls_program *p, ls_comm *comm, ls_value counts);
 ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, ls_value counts, ls_value there, ls_value out);
 size_t shuffle_bytes(const ls_program *p,
                      const struct instruction *i); /* that this rank sends, if experts are loaded evenly and nothing is dropped */
-ls_status shuffle_run(const struct instruction *i);
+ls_status shuffle_bind(ls_program *p, struct instruction *i);
+void      shuffle_unbind(const ls_program *p, struct instruction *i);
+ls_status shuffle_run(const ls_program *p, const struct instruction *i);
 /* ops_experts.c: the most rows that the experts of so many samples get. */
 size_t   program_route_rows(size_t samples, size_t tokens, size_t experts, size_t chosen, size_t capacity);
 /* ops.c: what every op needs */
@@ -338,6 +353,7 @@ ls_status bind_pass(ls_program *p);                    /* execute.c: arena, poin
 ls_status program_bind(ls_program *p);                 /* compile.c */
 void     *program_data(const ls_program *p, ls_value v);  /* execute.c: its first byte, in the slot selected */
 void      unbind(ls_program *p);
+void      staged_release(ls_program *p);               /* transfer.c */
 
 /* compile.c: the program's edit, if it has one. Called by the passes of floor 5, and by compile after the others. */
 ls_status program_edit(ls_program *p, enum edit_after after);

@@ -8,7 +8,10 @@
  */
 #include "program/gradient.h"
 
-#include <string.h>
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "device/device.h"
+#include "program/store.h"
 
 static int ranks_of(const struct shuffle *s) { return s->comm ? ls_comm_size(s->comm) : 1; }
 
@@ -34,7 +37,6 @@ static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, co
     if (!i)
         return LS_NONE;
     i->shuffle = *s;
-    i->scratch_bytes = 2 * (size_t)ranks_of(s) * sizeof(size_t);
     return out;
 }
 
@@ -75,6 +77,77 @@ size_t shuffle_bytes(const ls_program *p, const struct instruction *i)
 
 /* ---- running ---- */
 
+/* What the host knows of a shuffle's counts. sizes[2 * ranks]: of the call being made. counts[E], there[n * e]: copies, one of each a slot,
+ * as SHUFFLE_COUNTS left them; NULL where the host can read the values themselves. */
+struct shuffle_host {
+    size_t   *sizes;
+    int32_t  *counts, *there;
+    size_t    experts, received;          /* E, n * e */
+    struct device_event **copied;         /* [slots] */
+    const struct instruction *source;     /* of SHUFFLE: the SHUFFLE_COUNTS that made its counts */
+};
+
+static const struct instruction *find_counts(const ls_program *p, const struct instruction *i)
+{
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++)
+            if (p->list[s].at[n].op == OP_SHUFFLE_COUNTS && p->list[s].at[n].out[0].id == i->in[2].id)
+                return &p->list[s].at[n];
+    return NULL;
+}
+
+static ls_status bind_counts(const ls_program *p, const struct instruction *i, struct shuffle_host *h)
+{
+    const struct device *d = store_device(p->store);
+    size_t slots = (size_t)program_slots(p);
+
+    h->experts = view_count(&i->call->in[0]);
+    h->received = view_count(&i->call->out[0]);
+    h->counts = mem_array(MEM_OTHER, slots * (h->experts + h->received), sizeof *h->counts);
+    h->copied = mem_array(MEM_OTHER, slots, sizeof(struct device_event *));
+    if (!h->counts || !h->copied)
+        return LS_ENOMEM;
+    h->there = h->counts + slots * h->experts;
+    for (size_t k = 0; k < slots; k++)
+        LS_TRY(d->event_new(&h->copied[k]));
+    return LS_OK;
+}
+
+ls_status shuffle_bind(ls_program *p, struct instruction *i)
+{
+    struct shuffle_host *h;
+
+    if (i->op != OP_SHUFFLE && i->op != OP_SHUFFLE_COUNTS)
+        return LS_OK;
+    h = i->host = mem_zalloc(MEM_OTHER, sizeof *h);
+    if (!h)
+        return LS_ENOMEM;
+    h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(&i->shuffle), sizeof *h->sizes);
+    if (!h->sizes)
+        return LS_ENOMEM;
+    if (store_device(p->store)->host_visible)
+        return LS_OK;
+    if (i->op == OP_SHUFFLE_COUNTS)
+        return bind_counts(p, i, h);
+    h->source = find_counts(p, i);
+    return h->source ? LS_OK : ls_fail(LS_EINVAL, "shuffle: no instruction of this program makes its counts, %%%d", i->in[2].id);
+}
+
+void shuffle_unbind(const ls_program *p, struct instruction *i)
+{
+    struct shuffle_host *h = i->host;
+
+    if (!h)
+        return;
+    for (int k = 0; h->copied && k < program_slots(p); k++)
+        store_device(p->store)->event_free(h->copied[k]);
+    mem_free(h->copied);
+    mem_free(h->counts);
+    mem_free(h->sizes);
+    mem_free(h);
+    i->host = NULL;
+}
+
 static size_t sum(const int32_t *x, size_t begin, size_t end)
 {
     size_t n = 0;
@@ -84,47 +157,78 @@ static size_t sum(const int32_t *x, size_t begin, size_t end)
     return n;
 }
 
-static ls_status exchange(const struct shuffle *s, const struct view *in, const size_t *send, const struct view *out, const size_t *recv)
+static ls_status exchange(const ls_program *p, const struct instruction *i, const size_t *send, const size_t *recv)
 {
-    if (s->comm)
-        return ls_all_to_all_v(s->comm, in->data, send, out->data, recv, in->dtype, NULL);
-    memcpy(out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
-    return LS_OK;
+    const struct device *d = store_device(p->store);
+    const struct view *in = &i->call->in[0], *out = &i->call->out[0];
+    struct ask call = { .op = LS_COLLECTIVE_ALL_TO_ALL, .send = in->data, .recv = out->data, .v = true, .counts = send,
+                        .recv_counts = recv, .type = in->dtype };
+
+    if (!i->shuffle.comm)
+        return d->copy(i->call->stream, out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
+    return d->immediate ? operation_run(i->shuffle.comm, &call, NULL) : comm_enqueue(i->shuffle.comm, d, i->call->stream, &call);
 }
 
-static ls_status run_counts(const struct shuffle *s, const struct call *c)
+/* The counts on their way to the host, where the rows' shuffles wait for them. */
+static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 {
-    size_t E = c->in[0].size[1], own = c->out[0].size[1], *send = c->scratch;
-    int n = ranks_of(s);
+    const struct device *d = store_device(p->store);
+    struct shuffle_host *h = i->host;
+    size_t slot = (size_t)p->slot;
+
+    if (!h->counts)
+        return LS_OK;
+    LS_TRY(d->copy_out(i->call->stream, h->counts + slot * h->experts, i->call->in[0].data, h->experts * sizeof *h->counts));
+    LS_TRY(d->copy_out(i->call->stream, h->there + slot * h->received, i->call->out[0].data, h->received * sizeof *h->there));
+    return d->event_record(h->copied[slot], i->call->stream);
+}
+
+static ls_status run_counts(const ls_program *p, const struct instruction *i)
+{
+    size_t E = i->call->in[0].size[1], own = i->call->out[0].size[1], *send = i->host->sizes;
+    int n = ranks_of(&i->shuffle);
 
     for (int r = 0; r < n; r++) {
         send[r] = cut_at(E, 1, r + 1, n) - cut_at(E, 1, r, n);
         send[n + r] = own;
     }
-    return exchange(s, &c->in[0], send, &c->out[0], send + n);
+    LS_TRY(exchange(p, i, send, send + n));
+    return copy_counts(p, i);
 }
 
-static ls_status run_rows(const struct shuffle *s, const struct call *c)
+/* Where the host reads them. */
+static ls_status find_host_counts(const ls_program *p, const struct instruction *i, const int32_t **counts, const int32_t **there)
 {
-    const struct view *out = &c->out[0];
-    const int32_t *counts = c->in[1].data, *there = c->in[2].data;
-    size_t E = c->in[1].size[1], own = c->in[2].size[1], C = view_last(out), used = 0, *here = c->scratch,
+    const struct shuffle_host *h = i->host->source ? i->host->source->host : NULL;
+    size_t slot = (size_t)p->slot;
+
+    *counts = h ? h->counts + slot * h->experts : i->call->in[1].data;
+    *there = h ? h->there + slot * h->received : i->call->in[2].data;
+    return h ? store_device(p->store)->event_sync(h->copied[slot]) : LS_OK;
+}
+
+static ls_status run_rows(const ls_program *p, const struct instruction *i)
+{
+    const struct shuffle *s = &i->shuffle;
+    const struct view *out = &i->call->out[0];
+    const int32_t *counts, *there;
+    size_t E = i->call->in[1].size[1], own = i->call->in[2].size[1], C = view_last(out), used = 0, *here = i->host->sizes,
            bytes = ls_dtype_bytes(out->dtype);
     size_t *arrives = here + ranks_of(s);
     int n = ranks_of(s);
 
+    LS_TRY(find_host_counts(p, i, &counts, &there));
     for (int r = 0; r < n; r++) {
         here[r] = sum(counts, cut_at(E, 1, r, n), cut_at(E, 1, r + 1, n)) * C;
         arrives[r] = sum(there, (size_t)r * own, (size_t)(r + 1) * own) * C;
         used += s->back ? here[r] : arrives[r];
     }
     ASSERT(used <= view_count(out));
-    LS_TRY(exchange(s, &c->in[0], s->back ? arrives : here, out, s->back ? here : arrives));
-    memset((char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
-    return LS_OK;
+    LS_TRY(exchange(p, i, s->back ? arrives : here, s->back ? here : arrives));
+    return store_device(p->store)->fill(i->call->stream, (char *)out->data + used * bytes, 0, (view_count(out) - used) * bytes);
 }
 
-ls_status shuffle_run(const struct instruction *i)
+ls_status shuffle_run(const ls_program *p, const struct instruction *i)
 {
-    return (i->op == OP_SHUFFLE_COUNTS ? run_counts : run_rows)(&i->shuffle, i->call);
+    return (i->op == OP_SHUFFLE_COUNTS ? run_counts : run_rows)(p, i);
 }

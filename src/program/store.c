@@ -16,15 +16,22 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
 {
     static const ls_store_options defaults = LS_STORE_DEFAULTS;
     const ls_store_options *o = options ? options : &defaults;
+    const struct device *device;
     ls_store *s;
 
     if (!ls_dtype_is_float(o->type))
         return ls_fail(LS_EINVAL, "store: parameters are of a floating type, not %s", ls_dtype_name(o->type));
-    if (!device_find(o->device))
+    device = device_find(o->device);
+    if (!device)
         return LS_EUNSUPPORTED;
     s = mem_zalloc(MEM_OTHER, sizeof *s);
     if (!s)
         return LS_ENOMEM;
+    if (stream_set_new(device, &s->streams) < 0) {
+        mem_free(s);
+        return LS_ENOMEM;
+    }
+    s->where = device;
     s->options = *o;
     strncpy(s->device, o->device, sizeof s->device - 1);
     s->options.device = s->device;
@@ -52,6 +59,7 @@ void ls_store_release(ls_store **sp)
         group_free(s->group[g]);
     if (s->attached)
         s->detach(s->attached);
+    stream_set_free(s->streams);
     mem_free(s->group);
     mem_free(s->slot);
     mem_free(s);
@@ -64,6 +72,9 @@ void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx))
     s->attached = ctx;
     s->detach = release;
 }
+
+const struct device *store_device(const ls_store *s) { return s->where; }
+struct stream_set *store_streams(const ls_store *s) { return s->streams; }
 
 void *store_attached(const ls_store *s) { return s->attached; }
 

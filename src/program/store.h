@@ -6,6 +6,12 @@
 #include "lockstep/comm.h"
 #include "lockstep/program.h"
 
+struct device;
+struct device_stream;
+struct stream_set;
+
+const struct device *store_device(const ls_store *s);
+struct stream_set   *store_streams(const ls_store *s);
 /* The parameter of that name, declared when it is new; another shape than before is LS_EINVAL. */
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index);
 /* The value of parameter i is f32 (f64) whatever the store's type: running statistics would stand still in half types. Before
@@ -81,8 +87,8 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
 bool      store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
 ls_dtype  store_type(const ls_store *s, enum store_kind kind);
 /* Whole held part of an offloaded state <-> memory of that size. */
-ls_status store_load(ls_store *s, int group, const char *state, void *to);
-ls_status store_save(ls_store *s, int group, const char *state, const void *from);
+ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to);
+ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from);
 
 /* What a higher floor keeps with a store, one thing: release(ctx) is called when the store is gone, behind its groups. */
 void      store_attach(ls_store *s, void *ctx, void (*release)(void *ctx));

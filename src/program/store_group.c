@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "comm/steps.h"
+#include "device/device.h"
 #include "tensor/tensor_over.h"
 
 /* ---- making ---- */
@@ -193,8 +194,8 @@ static struct bytes_home home_of(const ls_store *s, const struct group *g, enum 
     static const enum mem_category category[STORE_KINDS] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER };
 
     if (kind == STORE_STATE && g->face.backing == BACKING_CPU)
-        return (struct bytes_home){ device_find("cpu"), NULL, MEM_OFFLOAD };
-    return (struct bytes_home){ device_find(s->device), kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
+        return (struct bytes_home){ &device_cpu, NULL, MEM_OFFLOAD };
+    return (struct bytes_home){ s->where, kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
 }
 
 void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload)
@@ -296,24 +297,43 @@ static ls_status offloaded(const ls_store *s, int group, const char *state, stru
     return LS_OK;
 }
 
-ls_status store_load(ls_store *s, int group, const char *state, void *to)
+/* Between device memory and the group's file, through a host copy. */
+static ls_status move_staged(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+                             bool save)
 {
-    struct flat *f;
+    char *stage = mem_alloc(MEM_OTHER, f->bytes);
+    ls_status st = stage ? LS_OK : LS_ENOMEM;
 
-    LS_TRY(offloaded(s, group, state, &f));
-    if (!f->data)
-        return backing_read(s->group[group], f->at, to, f->bytes);
-    device_find(s->device)->copy_in(to, f->data, f->bytes);
-    return LS_OK;
+    if (st == LS_OK)
+        st = save ? s->where->copy_out(stream, stage, data, f->bytes) : backing_read(g, f->at, stage, f->bytes);
+    if (st == LS_OK && !save)
+        st = s->where->copy_in(stream, data, stage, f->bytes);
+    if (st == LS_OK)
+        st = s->where->stream_sync(stream);
+    if (st == LS_OK && save)
+        st = backing_write(g, f->at, stage, f->bytes);
+    mem_free(stage);
+    return st;
 }
 
-ls_status store_save(ls_store *s, int group, const char *state, const void *from)
+ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to)
 {
     struct flat *f;
 
     LS_TRY(offloaded(s, group, state, &f));
-    if (!f->data)
-        return backing_write(s->group[group], f->at, from, f->bytes);
-    device_find(s->device)->copy_out(f->data, from, f->bytes);
-    return LS_OK;
+    if (f->data)
+        return s->where->copy_in(stream, to, f->data, f->bytes);
+    return s->where->host_visible ? backing_read(s->group[group], f->at, to, f->bytes)
+                                  : move_staged(s, stream, s->group[group], f, to, false);
+}
+
+ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from)
+{
+    struct flat *f;
+
+    LS_TRY(offloaded(s, group, state, &f));
+    if (f->data)
+        return s->where->copy_out(stream, f->data, from, f->bytes);
+    return s->where->host_visible ? backing_write(s->group[group], f->at, from, f->bytes)
+                                  : move_staged(s, stream, s->group[group], f, (void *)(uintptr_t)from, true);
 }

@@ -193,12 +193,15 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
 
 void ls_store_zero_grad(ls_store *s)
 {
-    const struct device *device = device_find(s->device);
+    struct device_stream *compute = s->streams->stream[STREAM_COMPUTE].stream;
 
+    if (stream_set_join(s->streams) < 0)
+        return;  /* the device keeps the failure */
     for (size_t i = 0; i < s->count; i++) {
         ls_tensor *g = s->slot[i].grad;
 
-        if (g)
-            device->fill(ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g)));
+        if (g && s->where->fill(compute, ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g))) < 0)
+            return;
     }
+    s->streams->stream[STREAM_COMPUTE].busy = true;
 }

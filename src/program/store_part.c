@@ -39,6 +39,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     const struct flat *f = flat_of(s, p, kind, state);
     size_t first;
 
+    LS_TRY(s->where->sync());  /* an offloaded state is host memory, which a queued copy may be about to write */
     if (!part.base && !f)
         return ls_fail(LS_EINVAL, "parameter '%s' has no %s, or it is not allocated", p->name,
                        kind == STORE_VALUE ? "value" : kind == STORE_GRAD ? "gradient" : state);

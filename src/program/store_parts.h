@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include "program/bytes.h"
 #include "program/store.h"
+#include "program/stream_set.h"
 
 enum { STATES = 4 };              /* most optimizer states of one parameter, master included */
 enum { FLATS = 2 + 4 * STATES };  /* most kinds of one group, whose parameters may have states of different names */
@@ -62,11 +63,13 @@ struct group {
 
 struct ls_store {
     ls_store_options options;
-    char             device[32];
+    char             device[32];  /* its name */
+    const struct device *where;
     struct slot     *slot;
     size_t           count, room;
     struct group   **group;
     int              groups;
+    struct stream_set *streams;
     ls_comm         *world;  /* NULL: everything is here */
     void            *attached;
     void           (*detach)(void *ctx);

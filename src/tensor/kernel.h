@@ -25,6 +25,9 @@
 #include "lockstep/tensor.h"
 #include "tensor/op_list.h"
 
+struct device;
+struct device_stream;
+
 #define CALL_OPERANDS 8
 #define VIEW_ABSENT   (-1)
 
@@ -92,6 +95,7 @@ struct call {
     struct op_attr attr;
     void          *scratch;  /* kernel->scratch(call) bytes, 64-byte aligned */
     void          *state;    /* what prepare() made */
+    struct device_stream *stream;  /* that it runs on; NULL: the default stream */
 };
 
 enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS };
@@ -109,13 +113,14 @@ enum kernel_priority {
 struct kernel {
     enum op     op;
     const char *name;                                /* "avx512", "onednn", "reference"; one entry per op and name */
+    const char *device;                              /* the device that runs it; NULL: the cpu */
     enum kernel_priority priority;
     enum isa    isa;                                 /* what the processor must have */
     bool      (*accepts)(const struct call *c);      /* looks at types, sizes, strides; not at data pointers */
     size_t    (*scratch)(const struct call *c);      /* bytes; NULL: none */
     ls_status (*prepare)(struct call *c);            /* sets c->state; NULL: nothing to do */
     void      (*release)(struct call *c);
-    void      (*run)(const struct call *c);
+    void      (*run)(const struct call *c);          /* of the cpu: computes; of another device: gives its work to c->stream */
 };
 
 #define KERNELS_END { .op = OPS }  /* ends an array of entries: it has no name */
@@ -137,9 +142,11 @@ unsigned    op_inplace_mask(enum op op);
 
 /* Entry i of the table, in no particular order; NULL past the end. */
 const struct kernel *kernel_at(int i);
-/* The entry of highest priority that this processor can run (up to the ISA cap) and that accepts the call. Never NULL:
- * the reference accepts everything. */
-const struct kernel *kernel_choose(const struct call *c);
+/* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. For devices that
+ * run the cpu's kernels never NULL: the reference accepts everything. */
+const struct kernel *kernel_choose(const struct call *c, const struct device *d);
+/* Runs k, an entry for d, on c->stream. */
+ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c);  /* launch.c */
 const struct kernel *kernel_reference(enum op op);
 /* The entry of op with that name, whatever the processor; NULL when there is none. */
 const struct kernel *kernel_named(enum op op, const char *name);
@@ -152,6 +159,8 @@ size_t      view_count(const struct view *v);          /* elements; 0 when absen
 size_t      view_bytes(const struct view *v);          /* count * element size */
 bool        view_is_contiguous(const struct view *v);
 bool        view_given(const struct view *v);
+/* The elements that v reaches, counted from data: [*low, *high]; false: none. v is given. */
+bool        view_reach(const struct view *v, ptrdiff_t *low, ptrdiff_t *high);
 struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size);  /* contiguous */
 size_t      view_rows(const struct view *v);           /* product of all dims but the last */
 size_t      view_last(const struct view *v);           /* the last dim; 1 for a scalar */

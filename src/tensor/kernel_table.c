@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include "base/base.h"
+#include "device/device.h"
 
 #define REFERENCE_PARTS(X)                                                                                                                 \
     X(ref_product)                                                                                                                         \
@@ -135,16 +136,17 @@ const struct kernel *kernel_at(int i)
     return NULL;
 }
 
-const struct kernel *kernel_choose(const struct call *c)
+static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device ? k->device : "cpu", d->kernels) == 0; }
+
+const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 {
     const struct kernel *best = NULL;
     enum isa most = isa_best();
 
     for (size_t p = 0; p < COUNT_OF(parts); p++)
         for (const struct kernel *k = parts[p]; k->name; k++)
-            if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && k->accepts(c))
+            if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && runs_on(k, d) && k->accepts(c))
                 best = k;
-    ASSERT(best != NULL);  /* every op has a reference */
     return best;
 }
 

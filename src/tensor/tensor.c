@@ -48,14 +48,16 @@ static ls_status storage_new(const struct device *device, enum mem_category cate
     s->data = data ? data : device->alloc(category, bytes);
     if (!s->data)
         goto free_storage;
-    if (!data)
-        device->fill(s->data, 0, bytes);
+    if (!data && (device->fill(NULL, s->data, 0, bytes) < 0 || device->stream_sync(NULL) < 0))
+        goto free_data;
     s->device = device;
     s->bytes = bytes;
     atomic_init(&s->refs, 1);
     *out = s;
     return LS_OK;
 
+free_data:
+    device->free(s->data);
 free_storage:
     mem_free(s);
     return LS_ENOMEM;
@@ -210,6 +212,8 @@ void ls_tensor_release(ls_tensor **t)
     mem_free(dead);
 }
 
+const struct device *tensor_device(const ls_tensor *t) { return t->storage->device; }
+
 ls_dtype ls_tensor_dtype(const ls_tensor *t) { return t->dtype; }
 int      ls_tensor_ndim(const ls_tensor *t)  { return t->ndim; }
 void    *ls_tensor_data(const ls_tensor *t)  { return t->storage->data + t->offset; }
@@ -257,13 +261,34 @@ static void exchange(const struct view *v, char *host, ls_dtype type, size_t cou
 }
 
 /* Device memory that the processor cannot reach passes through a host copy of the bytes that the tensor spans. */
-static ls_status transfer(const ls_tensor *t, char *host, ls_dtype type, size_t count, bool write)
+static ls_status transfer_staged(const ls_tensor *t, const struct view *v, char *host, ls_dtype type, size_t count, bool write)
 {
     const struct device *device = t->storage->device;
-    struct view v = view_of_tensor(t);
     ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(t->dtype);
-    char *first = v.data, *stage;
+    struct view staged = *v;
+    char *stage, *first;
     size_t span;
+    ls_status st;
+
+    view_reach(v, &low, &high);
+    first = (char *)v->data + low * esize;
+    span = (size_t)((high - low + 1) * esize);
+    stage = mem_alloc(MEM_OTHER, span);
+    if (!stage)
+        return LS_ENOMEM;
+    staged.data = stage - low * esize;
+    st = write && view_is_contiguous(v) ? LS_OK : device_read(device, stage, first, span);
+    if (st == LS_OK)
+        exchange(&staged, host, type, count, write);
+    if (st == LS_OK && write)
+        st = device_write(device, first, stage, span);
+    mem_free(stage);
+    return st;
+}
+
+static ls_status transfer(const ls_tensor *t, char *host, ls_dtype type, size_t count, bool write)
+{
+    struct view v = view_of_tensor(t);
 
     if ((unsigned)type >= LS_DTYPES)
         return ls_fail(LS_EINVAL, "tensor: element type %d does not exist", (int)type);
@@ -271,24 +296,9 @@ static ls_status transfer(const ls_tensor *t, char *host, ls_dtype type, size_t 
         return ls_fail(LS_EINVAL, "tensor: %zu elements to copy, the tensor has %zu", count, view_count(&v));
     if (count == 0)
         return LS_OK;
-    device->sync();
-    if (device->host_visible) {
-        exchange(&v, host, type, count, write);
-        return LS_OK;
-    }
-    reach(t->ndim, t->size, t->stride, &low, &high);
-    first += low * esize;
-    span = (size_t)((high - low + 1) * esize);
-    stage = mem_alloc(MEM_OTHER, span);
-    if (!stage)
-        return LS_ENOMEM;
-    device->copy_out(stage, first, span);
-    v.data = stage - low * esize;
+    if (!t->storage->device->host_visible)
+        return transfer_staged(t, &v, host, type, count, write);
     exchange(&v, host, type, count, write);
-    if (write)
-        device->copy_in(first, stage, span);
-    device->sync();
-    mem_free(stage);
     return LS_OK;
 }
 

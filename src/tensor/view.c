@@ -51,6 +51,19 @@ bool view_is_contiguous(const struct view *v)
     return true;
 }
 
+bool view_reach(const struct view *v, ptrdiff_t *low, ptrdiff_t *high)
+{
+    *low = *high = 0;
+    for (int d = 0; d < v->ndim; d++) {
+        ptrdiff_t far = ((ptrdiff_t)v->size[d] - 1) * v->stride[d];
+
+        if (!v->size[d])
+            return false;
+        *(far < 0 ? low : high) += far;
+    }
+    return true;
+}
+
 struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size)
 {
     struct view v = { .data = data, .dtype = type, .ndim = ndim };

@@ -149,7 +149,8 @@ static ls_status open_generation(struct generation *g, size_t n, size_t count)
     g->scratch = mem_array(MEM_OTHER, vocab, sizeof *g->scratch);
     g->positions = mem_array(MEM_OTHER, n, sizeof *g->positions);
     if (!g->logits || !g->scratch || !g->positions) return LS_ENOMEM;
-    LS_TRY(ls_cache_new(&g->trained->model, ls_store_settings(g->trained->store).type, 1, n + count, &g->cache));
+    ls_store_options o = ls_store_settings(g->trained->store);
+    LS_TRY(ls_cache_new(o.device, &g->trained->model, o.type, 1, n + count, &g->cache));
     LS_TRY(open_program(g, n, &g->prompt));
     return open_program(g, 1, &g->next);
 }

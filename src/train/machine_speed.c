@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "device/device.h"
 #include "tensor/kernel.h"
 #include "train/machine.h"
 
@@ -53,7 +54,7 @@ static ls_status time_runs(const struct kernel *kernel, struct call *c, double *
 /* The entry of that name if it takes the call on this processor; the best one for NULL. */
 static const struct kernel *find_kernel(const struct call *c, const char *name)
 {
-    const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c);
+    const struct kernel *kernel = name ? kernel_named(c->op, name) : kernel_choose(c, &device_cpu);
 
     return kernel && kernel->isa <= isa_best() && (!kernel->accepts || kernel->accepts(c)) ? kernel : NULL;
 }

@@ -1,0 +1,64 @@
+/* enqueue.c - a collective or message in a device's queue: it starts when its stream comes to it, on the addresses that the device gives,
+ * and the stream goes on when it has ended.
+ */
+#include "comm/engine.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "device/device.h"
+
+/* counts[2 * n]: of ask, whose own pointers to them are those of the caller. */
+struct queued { ls_comm *comm; ls_work *work; bool begun; struct ask ask; size_t counts[]; };
+
+static ls_status queued_run(void *args)
+{
+    struct queued *q = args;
+
+    if (!q->begun) {
+        if (q->ask.counts) q->ask.counts = q->counts;
+        if (q->ask.recv_counts) q->ask.recv_counts = q->counts + q->comm->n;
+        q->begun = true;
+        LS_TRY(operation_run(q->comm, &q->ask, &q->work));
+    }
+    return ls_work_test(&q->work);
+}
+
+static void add_buffer(struct device_operation *o, size_t at, const void *data, size_t bytes, bool write)
+{
+    if (!bytes) return;
+    o->pointer[o->pointers++] = at;
+    o->access[o->accesses++] = (struct device_access){ data, bytes, write };
+}
+
+/* The call's arguments are right; its bytes. */
+static ls_status check_arguments(ls_comm *c, const struct ask *a, struct buffers *out)
+{
+    ls_work *w;
+
+    LS_TRY(operation_work(c, a, &w));
+    *out = operation_buffers(w);
+    work_drop(w);
+    return LS_OK;
+}
+
+ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct ask *a)
+{
+    size_t n = (size_t)c->n, bytes = sizeof(struct queued) + 2 * n * sizeof(size_t);
+    struct queued *q;
+    struct buffers b;
+    ls_status st;
+
+    LS_TRY(check_arguments(c, a, &b));
+    if (!(q = mem_zalloc(MEM_OTHER, bytes))) return LS_ENOMEM;
+    *q = (struct queued){ .comm = c, .ask = *a };
+    if (a->counts) memcpy(q->counts, a->counts, n * sizeof *q->counts);
+    if (a->recv_counts) memcpy(q->counts + n, a->recv_counts, n * sizeof *q->counts);
+
+    struct device_operation o = { .name = ls_collective_name(a->op), .run = queued_run, .args = q, .bytes = bytes };
+
+    add_buffer(&o, offsetof(struct queued, ask.send), a->send, b.send, false);
+    add_buffer(&o, offsetof(struct queued, ask.recv), a->recv, b.recv, true);
+    st = d->enqueue(s, &o);
+    mem_free(q);
+    return st;
+}

@@ -1,0 +1,169 @@
+/* check_memory.c - the checking device's memory: see check.h. */
+#include "device/check.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/base.h"
+
+/* Sorted by address. */
+static struct { struct check_block **at; int n, room; } blocks;
+static struct sigaction handler_before;
+
+void check_die(const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "lockstep: device check: %s\n", line);
+    _exit(1);
+}
+
+/* Index of the first block that begins after p. */
+static int blocks_after(const void *p)
+{
+    int low = 0, high = blocks.n;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if ((uintptr_t)blocks.at[middle]->visible > (uintptr_t)p)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+struct check_block *check_block_of(const void *p, size_t bytes)
+{
+    int k = blocks_after(p) - 1;
+    uintptr_t at;
+
+    if (k < 0)
+        return NULL;
+    at = (uintptr_t)p - (uintptr_t)blocks.at[k]->visible;
+    return at <= blocks.at[k]->bytes && bytes <= blocks.at[k]->bytes - at ? blocks.at[k] : NULL;
+}
+
+struct check_block *check_block_at(int i) { return i < blocks.n ? blocks.at[i] : NULL; }
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int k = blocks_after(info->si_addr) - 1;
+
+    (void)context;
+    if (k >= 0 && (uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible < blocks.at[k]->mapped)
+        check_die("the host touched device memory: byte %zu of %zu of %s; copy it out, or launch a kernel",
+                  (size_t)((uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible), blocks.at[k]->bytes,
+                  mem_category_name(blocks.at[k]->category));
+    sigaction(number, &handler_before, NULL);  /* not ours: the same again, as if this handler had not been */
+}
+
+static void watch_faults(void)
+{
+    static bool watching;
+    struct sigaction a = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER };
+
+    if (!watching)
+        sigaction(SIGSEGV, &a, &handler_before);
+    watching = true;
+}
+
+static ls_status blocks_insert(struct check_block *b)
+{
+    int k = blocks_after(b->visible);
+
+    if (blocks.n == blocks.room) {
+        int room = blocks.room ? 2 * blocks.room : 64;
+        struct check_block **grown = mem_resize(blocks.at, (size_t)room * sizeof *grown);
+
+        if (!grown)
+            return LS_ENOMEM;
+        blocks.at = grown;
+        blocks.room = room;
+    }
+    memmove(&blocks.at[k + 1], &blocks.at[k], (size_t)(blocks.n - k) * sizeof *blocks.at);
+    blocks.at[k] = b;
+    blocks.n++;
+    return LS_OK;
+}
+
+static ls_status block_map(struct check_block *b)
+{
+    int fd = memfd_create("lockstep device check", MFD_CLOEXEC);
+    bool grown = fd >= 0 && ftruncate(fd, (off_t)b->mapped) == 0;
+
+    if (grown) {
+        b->visible = mmap(NULL, b->mapped, PROT_NONE, MAP_SHARED, fd, 0);
+        b->shadow = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (grown && b->visible != MAP_FAILED && b->shadow != MAP_FAILED)
+        return LS_OK;
+    if (grown && b->visible != MAP_FAILED)
+        munmap(b->visible, b->mapped);
+    if (grown && b->shadow != MAP_FAILED)
+        munmap(b->shadow, b->mapped);
+    return ls_fail(LS_ENOMEM, "device check: %zu bytes can't be mapped: %s", b->bytes, strerror(errno));
+}
+
+static void block_free(struct check_block *b)
+{
+    munmap(b->visible, b->mapped);
+    munmap(b->shadow, b->mapped);
+    mem_give(b->category, b->bytes);
+    mem_free(b->records.at);
+    mem_free(b);
+}
+
+void *check_alloc(enum mem_category c, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct check_block *b;
+
+    watch_faults();
+    if (mem_take(c, bytes) < 0)
+        return NULL;
+    b = mem_zalloc(MEM_OTHER, sizeof *b);
+    if (!b)
+        goto give_bytes;
+    b->bytes = bytes;
+    b->mapped = (MAX(bytes, (size_t)1) + page - 1) / page * page;
+    b->category = c;
+    if (block_map(b) < 0)
+        goto free_block;
+    memset(b->shadow, 0xff, bytes);  /* nobody may count on zeros */
+    if (blocks_insert(b) < 0) {
+        block_free(b);
+        return NULL;
+    }
+    return b->visible;
+
+free_block:
+    mem_free(b);
+give_bytes:
+    mem_give(c, bytes);
+    return NULL;
+}
+
+void check_release(void *p)
+{
+    int k = blocks_after(p) - 1;
+
+    if (k < 0 || blocks.at[k]->visible != p)
+        check_die("memory is freed that was not allocated");
+    block_free(blocks.at[k]);
+    blocks.n--;
+    memmove(&blocks.at[k], &blocks.at[k + 1], (size_t)(blocks.n - k) * sizeof *blocks.at);
+}
