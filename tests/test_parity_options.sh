@@ -69,6 +69,7 @@ equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32
 some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
+equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v precision.reduce=bf16" $tied $fp32 $sgd $batch  # one rank has both ends
 equal "" "parallel.tp=2 parallel.pp=2 parallel.overlap=false" $untied $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.tp_chunks=3" $untied $fp32 $sgd $batch
 equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tied $fp32 $sgd --train.global_batch=8 --train.accumulate=2

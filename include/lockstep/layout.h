@@ -2,7 +2,7 @@
  * a model can be trained so.
  *
  * The commands make a layout from their options; messages name fields by those options, which stand beside each field. A field that the
- * others leave without effect (vpp where pp is 1) may have any value of its range.
+ * others leave without effect (vpp where pp is 1) is not looked at.
  *
  *   ls_layout l = ls_layout_default();                       // one rank
  *   l.tp = 2, l.pp = 4, l.micro_batches = 8;
@@ -50,8 +50,8 @@ typedef struct ls_layout {
     ls_recompute  recompute;              /* recompute.mode */
     int           every;                  /* K of every:K */
     size_t        budget;                 /* bytes of budget:SIZE */
-    ls_dtype      compute;                /* precision.compute: f32 or bf16, of parameters and arithmetic */
-    int           master;                 /* precision.master: 1: f32 master weights beside bf16 ones */
+    ls_dtype      compute;                /* precision.compute: of parameters and arithmetic; floating */
+    int           master;                 /* precision.master: 1: f32 master weights beside half types */
     ls_dtype      reduce;                 /* precision.reduce: f32 or bf16, in which gradients travel */
     ls_offload    offload;                /* optim.offload: where optimizer state is between steps */
     const char   *offload_path;           /* run.dir: the folder for LS_OFFLOAD_FILE */

@@ -25,19 +25,14 @@ static ls_status check_range(const char *name, int n, int least, int most)
     return n >= least && n <= most ? LS_OK : ls_fail(LS_EINVAL, "%s=%d is out of range: %d to %d", name, n, least, most);
 }
 
-static ls_status check_type(const char *name, ls_dtype type)
-{
-    if (type == LS_F32 || type == LS_BF16) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s=%s is not possible: fp32 or bf16", name, (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?");
-}
+static const char *type_name(ls_dtype type) { return (unsigned)type < LS_DTYPES ? ls_dtype_name(type) : "?"; }
 
 static ls_status check_sizes(const ls_layout *l)
 {
-    LS_TRY(check_range("parallel.vpp", l->vpp, 1, AXIS_MOST));
-    LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
     LS_TRY(check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
-    return check_type("precision.compute", l->compute);
+    if ((unsigned)l->compute < LS_DTYPES && ls_dtype_is_float(l->compute)) return LS_OK;
+    return ls_fail(LS_EINVAL, "precision.compute=%s is not possible: a floating type is expected", type_name(l->compute));
 }
 
 /* ---- ranks ---- */
@@ -84,7 +79,8 @@ ls_status layout_check_data(const ls_layout *l)
     if (l->replicate > 1 && l->replicate == ranks)
         return ls_fail(LS_EINVAL, "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks leaves shards of one rank; use "
                        "parallel.zero=0 and leave parallel.replicate out", l->replicate, l->dp, l->cp);
-    LS_TRY(check_type("precision.reduce", l->reduce));
+    if (l->reduce != LS_F32 && l->reduce != LS_BF16)
+        return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible: fp32 or bf16", type_name(l->reduce));
     if (l->bucket_bytes == 0 || l->first_bucket_bytes == 0)
         return ls_fail(LS_EINVAL, "parallel.bucket=%zu and parallel.first_bucket=%zu: use 1 byte or more", l->bucket_bytes,
                        l->first_bucket_bytes);
@@ -131,6 +127,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 
     if ((unsigned)l->cp_method > LS_CONTEXT_ALL_TO_ALL)
         return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist: ring or all_to_all", (int)l->cp_method);
+    if (l->overlap) LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_tensor(m, l));
     LS_TRY(check_experts(m, l));
     heads = least_heads(m, l->tp);
@@ -225,6 +222,7 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
     bool backward, split;
 
     if (l->pp == 1) return LS_OK;
+    LS_TRY(check_range("parallel.vpp", l->vpp, 1, AXIS_MOST));
     LS_TRY(layout_check_stages(m->layers, l));
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward, &split);

@@ -15,7 +15,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o);
 ls_status layout_check_axes(const ls_layout *l);       /* sizes of the axes, in range */
 ls_status layout_check_groups(const ls_layout *l);     /* replicate and ep divide what they are parts of */
 ls_status layout_check_data(const ls_layout *l);       /* zero, replicas, buckets, types, offload */
-ls_status layout_check_model(const ls_model *m, const ls_layout *l);  /* heads, widths, vocabulary, experts; m: checked */
+ls_status layout_check_model(const ls_model *m, const ls_layout *l);  /* heads, widths, vocabulary, experts, chunks; m: checked */
 ls_status layout_check_sequence(const ls_layout *l);   /* its tokens over cp, and with sp over tp */
 ls_status layout_check_recompute(const ls_layout *l);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);

@@ -82,6 +82,8 @@ ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_opt
 
     l.sp = o->sp;
     l.cp_method = o->context;
+    l.overlap = o->overlap != 0;
+    l.tp_chunks = o->overlap ? o->overlap : 1;
     return l;
 }
 

@@ -46,6 +46,12 @@ static ls_status check_sum(const struct pass *a, const struct instruction *i)
     return LS_OK;
 }
 
+/* A copy of a partial sum is one too (rounded, before it travels): what reads it is checked in turn. */
+static bool stays_partial(const ls_program *p, const struct instruction *i, ls_axis axis)
+{
+    return i->op == OP_COPY && is_partial(p, i->out[0], axis);
+}
+
 static ls_status check_read(const ls_program *p, const struct instruction *i)
 {
     static const ls_axis axes[] = { LS_AXIS_DP, LS_AXIS_TP, LS_AXIS_PP };
@@ -53,7 +59,7 @@ static ls_status check_read(const ls_program *p, const struct instruction *i)
 
     for (int k = 0; k < i->nin; k++)
         for (size_t x = 0; x < COUNT_OF(axes) && i->in[k].id; x++)
-            if (is_partial(p, i->in[k], axes[x]))
+            if (is_partial(p, i->in[k], axes[x]) && !stays_partial(p, i, axes[x]))
                 return ls_fail(LS_EINVAL, "%s reads %s, which is still a partial sum over %s; a reduction is missing",
                                program_op_name(i->op), tensor_name(p, i->in[k], name), axis_name(axes[x]));
     return LS_OK;

@@ -1,0 +1,388 @@
+/* test_layout.c - ls_layout_check(): what it says of layouts that are possible or not, and that it says of every layout what the compiler
+ * says: all ranks' programs compile if and only if it is LS_OK. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/threads.h"
+#include "lockstep/layout.h"
+#include "lockstep/optim.h"
+
+/* ---- models ---- */
+
+static const ls_model gpt2 = { .architecture = LS_GPT2, .layers = 4, .width = 16, .heads = 4, .kv_heads = 4, .ffn = 24, .vocab = 37,
+                               .max_positions = 32, .tied = 1, .norm_eps = 1e-5, .init_std = 0.2 };
+static const ls_model llama = { .architecture = LS_LLAMA, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
+                                .max_positions = 32, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 };
+static const ls_model mixtral = { .architecture = LS_MIXTRAL, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
+                                  .max_positions = 32, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 4,
+                                  .experts_per_token = 2, .expert_ffn = 6, .norm_topk = 1 };
+static const ls_model shared = { .architecture = LS_QWEN3_MOE, .layers = 4, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
+                                 .max_positions = 32, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 4,
+                                 .experts_per_token = 2, .expert_ffn = 6, .shared_ffn = 2, .norm_topk = 1 };
+
+/* ---- a table ---- */
+
+#define LAYOUT(...) { .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, \
+                      .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, .schedule = "auto", .stages = "", \
+                      .micro_batch = 2, .micro_batches = 4, .seq_len = 16, .every = 1, .master = 1, .offload_path = ".", __VA_ARGS__ }
+
+/* says NULL: possible. */
+struct row { const ls_model *model; ls_layout layout; const char *says; };
+
+/* Of one field that is given twice the last counts, which gcc warns about. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Winitializer-overrides"
+#endif
+static const struct row rows[] = {
+    { &gpt2, LAYOUT(.dp = 1), NULL },
+    { NULL, LAYOUT(.dp = 3, .zero = 2), NULL },
+    { NULL, LAYOUT(.dp = 4, .tp = 2), "parallel.tp=2: image models support only parallel.dp" },
+    { NULL, LAYOUT(.pp = 2), "parallel.pp=2: image models" },
+    /* ranges */
+    { &gpt2, LAYOUT(.dp = 0), "parallel.dp=0 is out of range: 1 to 32768" },
+    { &gpt2, LAYOUT(.tp = -1), "parallel.tp=-1 is out of range" },
+    { &gpt2, LAYOUT(.pp = 40000), "parallel.pp=40000 is out of range" },
+    { &gpt2, LAYOUT(.replicate = 0), "parallel.replicate=0 is out of range" },
+    { &gpt2, LAYOUT(.vpp = 0), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 0), "parallel.vpp=0 is out of range" },
+    { &gpt2, LAYOUT(.tp_chunks = 17), "parallel.tp_chunks=17 is out of range: 1 to 16" },
+    { &gpt2, LAYOUT(.micro_batch = 0), "train.micro_batch=0 is out of range" },
+    { &gpt2, LAYOUT(.micro_batches = 0), "train.accumulate=0 is out of range" },
+    { &gpt2, LAYOUT(.seq_len = 0), "data.seq_len=0 is out of range" },
+    { &gpt2, LAYOUT(.zero = 4), "parallel.zero=4 is out of range: 0 to 3" },
+    { &gpt2, LAYOUT(.compute = LS_I32), "precision.compute=i32 is not possible" },
+    { &gpt2, LAYOUT(.reduce = LS_F16), "precision.reduce=f16 is not possible: fp32 or bf16" },
+    { &gpt2, LAYOUT(.bucket_bytes = 0), "parallel.bucket=0" },
+    { &gpt2, LAYOUT(.offload = (ls_offload)3), "optim.offload: 3 does not exist" },
+    { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE), NULL },
+    { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE, .offload_path = NULL), "optim.offload=file without a folder" },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_EVERY, .every = 0), "recompute.mode=every:0" },
+    { &gpt2, LAYOUT(.cp_method = (ls_context)2), "parallel.cp_method: 2 does not exist: ring or all_to_all" },
+    /* data parallelism */
+    { &gpt2, LAYOUT(.dp = 6, .zero = 3, .replicate = 2), NULL },
+    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3" },
+    { &gpt2, LAYOUT(.dp = 4, .replicate = 2), "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything" },
+    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4), "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks leaves shards of one rank" },
+    { &gpt2, LAYOUT(.dp = 2, .cp = 2, .zero = 1, .replicate = 2), NULL },
+    /* tensor parallelism */
+    { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
+    { &llama, LAYOUT(.tp = 4), NULL },
+    { &gpt2, LAYOUT(.tp = 5), "model.heads=4 cannot be sharded over parallel.tp=5: every rank needs at least one" },
+    { &mixtral, LAYOUT(.tp = 4), NULL },
+    { &shared, LAYOUT(.tp = 2), NULL },
+    { &shared, LAYOUT(.tp = 3), "model.shared_ffn=2 cannot be sharded over parallel.tp=3" },
+    /* experts */
+    { &mixtral, LAYOUT(.dp = 4, .ep = 4), NULL },
+    { &mixtral, LAYOUT(.dp = 2, .cp = 2, .ep = 4), NULL },
+    { &mixtral, LAYOUT(.dp = 8, .ep = 8), "model.experts=4 cannot be sharded over parallel.ep=8" },
+    { &mixtral, LAYOUT(.dp = 3, .ep = 2), "parallel.ep=2 does not divide parallel.dp=3 / parallel.replicate=1 * parallel.cp=1 = 3" },
+    { &gpt2, LAYOUT(.dp = 2, .ep = 2), "parallel.ep=2 does nothing here: the model has no experts" },
+    /* the sequence */
+    { &gpt2, LAYOUT(.seq_len = 33), "data.seq_len=33, but the model has 32 positions; use 32 or less" },
+    { &gpt2, LAYOUT(.cp = 8), NULL },
+    { &gpt2, LAYOUT(.cp = 8, .seq_len = 15), "data.seq_len=15 is too short for parallel.cp=8 with two slices per rank; use at least 16 tokens" },
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 4), NULL },
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 3), "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" },
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 2),
+      "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2" },
+    { &llama, LAYOUT(.cp = 2, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 3), "a rank has 1 heads" },
+    { &gpt2, LAYOUT(.cp = 3, .tp = 4, .sp = 1, .seq_len = 11), "data.seq_len=11 over parallel.cp=3 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" },
+    { &gpt2, LAYOUT(.cp = 3, .tp = 4, .seq_len = 11), NULL },
+    /* recomputation */
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .dp = 2), NULL },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .tp = 2), "recompute.mode=budget:1GiB with parallel.tp=2" },
+    /* pipelines */
+    { &gpt2, LAYOUT(.pp = 4), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .micro_batches = 3), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "zb-v"), NULL },
+    { &gpt2, LAYOUT(.pp = 5), "model.layers=4 in parallel.pp=5 * parallel.vpp=1 stages: every stage needs at least one layer" },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 3), "model.layers=4 in parallel.pp=2 * parallel.vpp=3 stages" },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "1f1b"), "parallel.schedule=1f1b: schedule 1f1b: 2 chunks a rank: it has 1; interleaved has several" },
+    { &gpt2, LAYOUT(.pp = 2, .schedule = "fast"), "parallel.schedule=fast: no schedule \"fast\"" },
+    { &gpt2, LAYOUT(.pp = 2, .schedule = "forward"), "parallel.schedule=forward has no backward passes" },
+    { &gpt2, LAYOUT(.pp = 2, .stages = "1,3"), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .stages = "1,2"), "parallel.stages=1,2: expected 2 numbers that add up to 4" },
+    { &gpt2, LAYOUT(.pp = 2, .stages = "4,0"), "parallel.stages=4,0: '0' is not a number of layers from 1 to 4" },
+    { &gpt2, LAYOUT(.pp = 2, .stages = "1,1,2"), "expected 2 numbers" },
+    { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1"), "parallel.schedule=zb-h1 with parallel.zero=2" },
+    { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 2, .schedule = "zb-h1", .unsharded_accumulation = 1), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .zero = 2, .schedule = "zb-h1"), NULL },  /* nothing to shard over */
+    { &gpt2, LAYOUT(.dp = 2, .zero = 3, .reshard_after_forward = 0), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .dp = 2, .zero = 3, .reshard_after_forward = 0), "parallel.reshard_after_forward=false with parallel.pp=2" },
+};
+#pragma GCC diagnostic pop
+
+static void table(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        ls_status st = ls_layout_check(rows[k].model, &rows[k].layout);
+
+        if (!rows[k].says && st < 0) fail_msg("row %zu: %s", k, ls_errmsg());
+        if (!rows[k].says) continue;
+        assert_int_equal(st, LS_EINVAL);
+        if (!strstr(ls_errmsg(), rows[k].says)) fail_msg("'%s' lacks '%s'", ls_errmsg(), rows[k].says);
+    }
+}
+
+static void one_rank_is_the_default(void **state)
+{
+    ls_layout l = ls_layout_default();
+    char text[160];
+
+    (void)state;
+    assert_int_equal(ls_layout_ranks(&l), 1);
+    assert_int_equal(ls_layout_check(&gpt2, &l), LS_OK);
+    assert_int_equal(ls_layout_check(NULL, &l), LS_OK);
+    l.pp = 2, l.dp = 3, l.cp = 5, l.tp = 7, l.sp = 1, l.zero = 1;
+    assert_int_equal(ls_layout_ranks(&l), 210);
+    assert_string_equal(ls_layout_text(&l, text, sizeof text), "pp 2 (1f1b) x dp 3 (zero 1) x cp 5 (ring) x tp 7 (sp)");
+}
+
+/* ---- the compiler ---- */
+
+struct compiling { const ls_model *model; const ls_layout *layout; ls_comm *world; ls_mesh *mesh; ls_store *store; };
+
+static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    const struct compiling *c = ctx;
+    ls_partition_options partition = ls_layout_partition(c->layout);
+    ls_data_options data = ls_layout_data(c->layout);
+    size_t shape[2] = { (size_t)c->layout->micro_batch, (size_t)c->layout->seq_len };
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+
+    if (c->model->experts) ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
+    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, c->model, tokens, targets, denominator, LS_NONE)));
+    LS_TRY(ls_program_status(p));
+    if (stage) partition.stage = *stage;
+    if (!stage) LS_TRY(ls_optimizer_append(p, &(ls_optimizer)LS_OPTIMIZER_DEFAULTS));
+    LS_TRY(ls_partition(p, c->mesh, c->model, &partition));
+    return ls_data_parallel_mesh(p, c->mesh, &data);
+}
+
+static ls_status compile_update(const struct compiling *c, ls_program *update)
+{
+    ls_data_options data = ls_layout_data(c->layout);
+
+    LS_TRY(ls_optimizer_append(update, &(ls_optimizer)LS_OPTIMIZER_DEFAULTS));
+    LS_TRY(ls_data_parallel_mesh(update, c->mesh, &data));
+    return ls_program_compile(update, &(ls_compile_options){ .every = 1, .plan_only = 1 });
+}
+
+static ls_status compile_pipeline(struct compiling *c, ls_program *update)
+{
+    ls_pipeline *pipeline = NULL;
+    ls_pipeline_schedule schedule;
+    int begin[64], given;
+    ls_pipeline_options o = { .schedule = &schedule, .build = build_stage, .ctx = c, .compile = ls_layout_compile(c->layout) };
+
+    o.compile.plan_only = 1;
+    LS_TRY(ls_layout_stages(c->layout, c->model->layers, begin, &given));
+    if (given) o.begin = begin;
+    LS_TRY(ls_layout_schedule(c->layout, &schedule));
+    ls_status st = ls_pipeline_open(c->store, c->mesh, &o, &pipeline);
+    if (st == LS_OK) st = compile_update(c, update);
+    ls_pipeline_close(&pipeline);
+    ls_pipeline_schedule_free(&schedule);
+    return st;
+}
+
+static ls_status compile_store(struct compiling *c)
+{
+    ls_compile_options o = ls_layout_compile(c->layout);
+    ls_program *p;
+
+    LS_TRY(ls_program_new(c->store, &p));
+    o.plan_only = 1;
+    ls_status st = c->layout->pp > 1 ? compile_pipeline(c, p) : build_stage(c, p, NULL);
+    if (st == LS_OK && c->layout->pp <= 1) st = ls_program_compile(p, &o);
+    ls_program_release(&p);
+    return st;
+}
+
+/* The programs of one rank of the layout. */
+static ls_status compile_rank(const ls_model *m, const ls_layout *l, int rank)
+{
+    struct compiling c = { .model = m, .layout = l };
+    int64_t ranks = ls_layout_ranks(l);
+    ls_mesh_shape shape = ls_layout_mesh(l);
+    ls_store_options options = ls_layout_store(l);
+    ls_status st = LS_OK;
+
+    if (ranks > 1) LS_TRY(ls_comm_open("plan:", rank, (int)ranks, &c.world));
+    st = ls_mesh_open(c.world, &shape, &c.mesh);
+    if (st == LS_OK) st = ls_store_new(&options, &c.store);
+    if (st == LS_OK) st = compile_store(&c);
+    ls_store_release(&c.store);
+    ls_mesh_close(&c.mesh);
+    ls_comm_close(&c.world);
+    return st;
+}
+
+/* A step without samples, or of none: its programs compile. */
+static bool is_empty(const ls_layout *l) { return l->micro_batch < 1 || l->micro_batches < 1 || l->seq_len < 1; }
+
+static ls_status compile_all(const ls_model *m, const ls_layout *l)
+{
+    int64_t ranks = ls_layout_ranks(l);
+
+    if (ranks < 1) return ls_fail(LS_EINVAL, "%lld ranks", (long long)ranks);
+    for (int r = 0; r < ranks; r++) LS_TRY(compile_rank(m, l, r));
+    return LS_OK;
+}
+
+/* ---- both ---- */
+
+static unsigned draw(unsigned *state, unsigned n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % n;
+}
+
+static int draw_int(unsigned *s, int least, int most) { return least + (int)draw(s, (unsigned)(most - least + 1)); }
+
+/* One of a few, mostly the first. */
+static int draw_rare(unsigned *s, int usual, int least, int most) { return draw(s, 4) ? usual : draw_int(s, least, most); }
+
+static ls_model draw_model(unsigned *s)
+{
+    static const ls_model *const bases[] = { &gpt2, &llama, &mixtral, &shared };
+    ls_model m = *bases[draw(s, COUNT_OF(bases))];
+
+    m.layers = (size_t)draw_int(s, 1, 6);
+    m.kv_heads = (size_t)draw_int(s, 1, 3);
+    m.heads = m.kv_heads * (size_t)draw_int(s, 1, 3);
+    if (m.architecture == LS_GPT2) m.kv_heads = m.heads;
+    m.width = 4 * m.heads;
+    m.head_size = 0;
+    if (!m.experts) m.ffn = (size_t)draw_int(s, 2, 24);
+    if (m.experts) m.experts = (size_t)draw_int(s, 2, 5), m.expert_ffn = (size_t)draw_int(s, 1, 8);
+    if (m.shared_ffn) m.shared_ffn = (size_t)draw_int(s, 0, 4);
+    m.vocab = (size_t)draw_int(s, 2, 40);
+    m.max_positions = (size_t)draw_int(s, 12, 32);
+    m.tied = (int)draw(s, 2);
+    return m;
+}
+
+static void draw_pipeline(unsigned *s, const ls_model *m, ls_layout *l, char stages[64])
+{
+    static const char *const schedules[] = { "auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "forward", "fast" };
+    int n, left = (int)m->layers, at = 0;
+
+    l->schedule = draw(s, 2) ? "auto" : schedules[draw(s, COUNT_OF(schedules))];
+    l->vpp = strcmp(l->schedule, "zb-v") == 0 ? draw_rare(s, 2, 1, 3) : draw_rare(s, 1, 1, 3);
+    stages[0] = '\0';
+    l->stages = stages;
+    if (draw(s, 4)) return;
+    n = draw_rare(s, l->pp * l->vpp, 1, 6);
+    for (int k = 0; k < n; k++) {
+        int size = k == n - 1 ? draw_rare(s, left, 0, 3) : draw_rare(s, MIN(left, 1), 0, 2);
+
+        at += snprintf(stages + at, 64 - (size_t)at, "%s%d", k ? "," : "", size);
+        left -= size;
+    }
+}
+
+/* Up to 24 ranks; in about half of the layouts something does not fit. */
+static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
+{
+    ls_layout l = ls_layout_default();
+
+    do {
+        l.pp = draw_rare(s, 1, 1, 4);
+        l.dp = draw_int(s, draw(s, 30) != 0, 4);
+        l.cp = draw_rare(s, 1, 1, 4);
+        l.tp = draw_rare(s, 1, 1, 5);
+    } while (ls_layout_ranks(&l) > 24);
+    l.ep = m->experts || draw(s, 20) == 0 ? draw_rare(s, 1, 1, 4) : 1;
+    l.zero = draw_int(s, 0, 3) + (draw(s, 60) == 0);
+    l.replicate = draw_rare(s, 1, draw(s, 20) != 0, 3);
+    l.sp = (int)draw(s, 2);
+    l.cp_method = (ls_context)draw(s, 2 + (draw(s, 20) == 0));
+    l.tp_chunks = draw_rare(s, 1, 1, 17);
+    l.overlap = draw(s, 4) != 0;
+    l.reshard_after_forward = draw(s, 3) != 0;
+    l.unsharded_accumulation = (int)draw(s, 2);
+    l.bucket_bytes = draw(s, 60) ? 4096 : 0;
+    l.micro_batch = draw_int(s, 1, 3);
+    l.micro_batches = draw_int(s, 1, 5);
+    l.seq_len = draw_int(s, draw(s, 4) ? 8 : 1, draw(s, 8) ? 12 : 36);
+    l.recompute = (ls_recompute)draw(s, 5);
+    l.every = draw_int(s, draw(s, 20) != 0, 2);
+    l.budget = (size_t)1 << 40;
+    l.compute = draw(s, 4) ? LS_F32 : draw(s, 20) ? LS_BF16 : (ls_dtype)draw(s, LS_DTYPES);
+    l.reduce = draw(s, 30) ? (ls_dtype)draw(s, 2) : LS_F16;
+    l.offload = (ls_offload)(draw(s, 4) ? 0 : draw(s, 4));
+    l.offload_path = draw(s, 30) ? "." : NULL;
+    draw_pipeline(s, m, &l, stages);
+    return l;
+}
+
+static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_t room)
+{
+    snprintf(out, room, "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
+             "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d reshard %d unsharded %d bucket %zu "
+             "schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
+             ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
+             m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
+             l->overlap, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule, l->stages, l->micro_batch,
+             l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
+}
+
+/* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */
+static void it_says_what_the_compiler_says(void **state)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX");
+    int n = matrix && strcmp(matrix, "full") == 0 ? 10000 : 300, possible = 0;
+    unsigned seed = 20;
+
+    (void)state;
+    for (int k = 0; k < n; k++) {
+        char stages[64], text[1200], why[600];
+        ls_model m = draw_model(&seed);
+        ls_layout l = draw_layout(&seed, &m, stages);
+        ls_status said = ls_layout_check(&m, &l);
+
+        snprintf(why, sizeof why, "%s", said < 0 ? ls_errmsg() : "possible");
+        ls_status compiled = compile_all(&m, &l);
+        possible += said == LS_OK;
+        if (said == compiled) continue;
+        print_layout(&m, &l, text, sizeof text);
+        fail_msg("layout %d: %s: the check says: %s; the compiler: %s", k, text, why, compiled < 0 ? ls_errmsg() : "possible");
+    }
+    assert_in_range(possible, n / 5, n - n / 5);  /* there were enough of both */
+}
+
+/* What the table calls possible compiles, and what it calls impossible does not. */
+static void the_table_compiles(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        if (!rows[k].model || is_empty(&rows[k].layout) || ls_layout_ranks(&rows[k].layout) > 64) continue;
+        ls_status st = compile_all(rows[k].model, &rows[k].layout);
+
+        if ((st == LS_OK) != (rows[k].says == NULL)) fail_msg("row %zu: %s", k, st < 0 ? ls_errmsg() : "it compiles");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(table),
+        cmocka_unit_test(one_rank_is_the_default),
+        cmocka_unit_test(the_table_compiles),
+        cmocka_unit_test(it_says_what_the_compiler_says),
+    };
+
+    threads_set(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
