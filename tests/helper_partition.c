@@ -188,11 +188,13 @@ static const char *partition_compare(const struct partition_case *c, const doubl
     if (partition_open(c, NULL, true, &s) < 0) return ls_errmsg();
     for (size_t i = 0; i < ls_store_elements(s.store); i++) all += a[i] * a[i], count++;
     for (size_t i = 0, at = 0; i < ls_store_count(s.store) && !found; at += whole_count(s.store, i++)) {
+        /* A bias of the keys shifts all scores of a query alike: its exact gradient is 0, what is there is rounding of the keys' gradients. */
+        double zero = strstr(ls_store_name(s.store, i), "attn.k.bias") ? 1 : 0.01;
         double norm = 0, apart = 0, share = sqrt(all * (double)whole_count(s.store, i) / (double)count);
 
         for (size_t e = at; e < at + whole_count(s.store, i); e++)
             norm += a[e] * a[e], apart += (a[e] - b[e]) * (a[e] - b[e]);
-        if (!(sqrt(apart) <= rounding * (sqrt(norm) + 0.05 * share))) {
+        if (!(sqrt(apart) <= rounding * (sqrt(norm) + zero * share))) {
             snprintf(text, sizeof text, "gradient of %s: %.3g apart, its norm is %.3g", ls_store_name(s.store, i), sqrt(apart), sqrt(norm));
             found = text;
         }

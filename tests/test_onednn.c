@@ -156,7 +156,7 @@ static void test_packed(void **state)
                     struct kernel_case c;
 
                     case_open(&c, &p);
-                    if (!less)
+                    if (!less && isa_best() >= ISA_AVX512)  /* for AVX2 oneDNN takes some of these weights as they are */
                         assert_true(row_for(&c.call)->scratch(&c.call) >= view_bytes(&c.call.in[1]));
                     onednn_check_case(&c);
                     case_close(&c);
