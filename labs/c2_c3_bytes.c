@@ -8,7 +8,7 @@ struct found { double all_reduce, reduce_scatter, all_gather, central; };  /* by
 
 static struct found eight[2];  /* of 8 ranks, in D: rank 0's, and of the rest together */
 
-static double sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counted(comm, c).bytes; }
+static double sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
 
 /* Everyone's buffer to rank 0, and the sum back. */
 static void through_rank_0(ls_comm *comm, int rank, int n, float *x, float *came)

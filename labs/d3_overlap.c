@@ -12,7 +12,7 @@ enum { STEPS = 4, RANKS = 2 };
 
 struct order { int buckets, early, waits_in_backward; double last, most, most_but_last, embedding; };
 
-/* Something is computed in backward behind line `at`. */
+/* Something is computed in backward after line `at`. */
 static int work_behind(const struct instructions *l, int at)
 {
     for (int k = at + 1; k < l->n; k++)
@@ -77,7 +77,7 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     (void)n;
     j.data.bucket_bytes = j.data.first_bucket_bytes = 100000;
     for (int overlap = 0; overlap < 2; overlap++) {
-        ls_comm_count before = ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE), after;
+        ls_comm_count before = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE), after;
         struct training t;
 
         j.data.overlap = overlap;
@@ -85,7 +85,7 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
         f->seconds[overlap] = -seconds_now();
         for (int s = 0; s < STEPS; s++) training_step(&t, s);
         f->seconds[overlap] += seconds_now();
-        after = ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE);
+        after = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE);
         f->exposed[overlap] = after.exposed - before.exposed;
         f->total[overlap] = after.seconds - before.seconds;
         f->calls[overlap] = after.calls - before.calls;

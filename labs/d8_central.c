@@ -26,7 +26,7 @@ static void move(struct training *t, const char *kind, float *flat, int write)
 }
 
 /* One way or the other between rank 0 and everyone. */
-static void spread_weights(ls_comm *comm, struct training *t, int rank, int n, size_t count)
+static void distributed_weights(ls_comm *comm, struct training *t, int rank, int n, size_t count)
 {
     if (rank == 0) move(t, "parameter", weights, 0);
     for (int r = 1; r < n && rank == 0; r++) TRY(ls_send(comm, weights, count, LS_F32, r, NULL));
@@ -62,7 +62,7 @@ static void central(ls_comm *comm, int rank, int n, void *shared)
     if (count > ROOM) exit(1);
     f->seconds = -seconds_now();
     for (int s = 0; s < STEPS; s++) {
-        spread_weights(comm, &t, rank, n, count);
+        distributed_weights(comm, &t, rank, n, count);
         ls_store_zero_grad(t.store);
         f->loss[s] = training_micro_batch(&t, s, rank * part, all, LS_LAST);
         gather_gradients(comm, &t, rank, n, count);
@@ -71,7 +71,7 @@ static void central(ls_comm *comm, int rank, int n, void *shared)
     f->seconds += seconds_now();
     f->elements = count;
     f->out = sent(comm, LS_COLLECTIVE_SEND);
-    f->messages = ls_comm_counted(comm, LS_COLLECTIVE_SEND).calls / STEPS;
+    f->messages = ls_comm_counters(comm, LS_COLLECTIVE_SEND).calls / STEPS;
     f->to_rank_0 = ls_comm_bytes_to(comm, 0);
     training_close(&t);
 }
@@ -88,7 +88,7 @@ static void ring(ls_comm *comm, int rank, int n, void *shared)
     for (int s = 0; s < STEPS; s++) f->loss[s] = training_step(&t, s);
     f->seconds += seconds_now();
     f->out = sent(comm, LS_COLLECTIVE_ALL_REDUCE);
-    f->messages = ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE).calls / STEPS;
+    f->messages = ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE).calls / STEPS;
     training_close(&t);
 }
 

@@ -13,7 +13,7 @@ enum { EXAM = 16, EXAM_STEP = 1 << 20 };  /* batches, which no way trains on */
 
 enum way { TOGETHER, STALE, IN_TURN, WAYS };
 
-struct shared { enum way way; double lr, loss[POINTS], late; int behind; uint64_t hash; };  /* behind: updates, sum of the second half */
+struct shared { enum way way; double lr, loss[POINTS], late; int after; uint64_t hash; };  /* after: updates, sum of the second half */
 
 static float weights[ROOM], gradient[ROOM];
 static double came[ROOM];
@@ -100,7 +100,7 @@ static void serve(ls_comm *comm, struct training *t, int workers, struct shared 
 
         if (s->way != TOGETHER || from == 1) memset(came, 0, sizeof came);
         receive(comm, from, count);
-        if (k >= UPDATES / 2) s->behind += updates - handed_at[from];
+        if (k >= UPDATES / 2) s->after += updates - handed_at[from];
         if (s->way != TOGETHER) s->late += lateness(t, k, count) / UPDATES;
         if (last) apply(t, count, s->way == TOGETHER ? workers : 1);
         updates += last;
@@ -189,8 +189,8 @@ int main(void)
     print_curves(s);
     print_curves(fast);
     lab_open("D9");
-    lab_equal("stale: a gradient is behind by, workers - 1 [updates]", WORKERS - 1, s[STALE]->behind / (UPDATES / 2.0), 0);
-    lab_check("in turn: behind by [updates]", 0, s[IN_TURN]->behind / (UPDATES / 2.0), 0);
+    lab_equal("stale: a gradient is after by, workers - 1 [updates]", WORKERS - 1, s[STALE]->after / (UPDATES / 2.0), 0);
+    lab_check("in turn: after by [updates]", 0, s[IN_TURN]->after / (UPDATES / 2.0), 0);
     lab_check("       gradient, off from the present one by, of its length", 0, s[IN_TURN]->late, 0);
     lab_above("rate 1, stale: gradient, off from the present one by, of its length", 0, s[STALE]->late);
     lab_above("       noise on the way down: the loss rises by, more than together's", rises(s[TOGETHER]), rises(s[STALE]));

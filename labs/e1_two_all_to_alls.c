@@ -40,25 +40,25 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     struct instructions l;
     ls_comm *ep;
 
-    spread_open(&net, comm, 0, &s);
-    spread_open(&alone, NULL, 0, &one);
+    distributed_open(&net, comm, 0, &s);
+    distributed_open(&alone, NULL, 0, &one);
     l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "shuffle")) *(l.at[k].segment == LS_FORWARD ? &f->forward : &f->backward) += 1;
     free(l.at);
     f->said = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
     for (int step = 0; step < STEPS; step++) {
-        double loss = spread_step(&s, step);
+        double loss = distributed_step(&s, step);
 
         read_loads(&s, f->load[step]);
-        f->apart = fmax(f->apart, fabs(loss / spread_step(&one, step) - 1));
-        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+        f->apart = fmax(f->apart, fabs(loss / distributed_step(&one, step) - 1));
+        f->apart = fmax(f->apart, distributed_apart(&s, &one, "gradient"));
     }
     ep = ls_mesh_comm(s.mesh, LS_GROUP_EP);
-    f->calls = (double)ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).calls;
-    f->bytes = (double)ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).bytes;
-    spread_close(&s);
-    spread_close(&one);
+    f->calls = (double)ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).calls;
+    f->bytes = (double)ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).bytes;
+    distributed_close(&s);
+    distributed_close(&one);
 }
 
 /* Rows of rank `from` for experts of rank `to`, all layers and steps. */

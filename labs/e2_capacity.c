@@ -129,7 +129,7 @@ static void train(struct run *r)
     n.cut = 0;
     n.model.aux_coef = r->aux;
     n.model.balance = r->balance;
-    spread_open(&n, NULL, 0, &s);
+    distributed_open(&n, NULL, 0, &s);
     printf("%s\n", r->name);
     for (int step = 0; step < STEPS; step++) {
         feed(s.program, step);
@@ -147,7 +147,7 @@ static void train(struct run *r)
         for (int e = 0; e < EXPERTS; e++) printf(" %6.0f", load[e]);
         printf("   imbalance %5.2f, loss %.4f\n", imbalance(load), r->loss);
     }
-    spread_close(&s);
+    distributed_close(&s);
 }
 
 int main(void)

@@ -28,17 +28,17 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     ls_comm *ep;
 
     (void)n;
-    spread_open(&net, comm, 0, &t);
+    distributed_open(&net, comm, 0, &t);
     if (s->hot) bias[HOT] = 2;  /* scores are 1 at most */
     TRY(ls_store_set(t.store, (size_t)ls_store_find(t.store, "model.layers.0.mlp.gate.bias"), bias, LS_F32, EXPERTS));
     ep = ls_mesh_comm(t.mesh, LS_GROUP_EP);
     for (int step = 0; step < STEPS; step++) {
-        if (step == 1) s->waited[rank] = -ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed;  /* the first begins at different times */
-        spread_step(&t, step);
+        if (step == 1) s->waited[rank] = -ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed;  /* the first begins at different times */
+        distributed_step(&t, step);
         if (step == 0) TRY(ls_program_read(t.program, "model.layers.0.expert_load", s->load[rank], LS_F64, EXPERTS));
     }
-    s->waited[rank] = (s->waited[rank] + ls_comm_counted(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed) / (STEPS - 1);
-    spread_close(&t);
+    s->waited[rank] = (s->waited[rank] + ls_comm_counters(ep, LS_COLLECTIVE_ALL_TO_ALL).exposed) / (STEPS - 1);
+    distributed_close(&t);
 }
 
 /* Seconds of the three products of a rank's experts, whose rows are these. */

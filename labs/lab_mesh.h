@@ -52,7 +52,7 @@ static inline struct net net_experts(size_t layers, size_t heads, size_t time, s
 static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples / n->shape.dp); }
 
 /* world: of the ranks, or NULL: this rank alone. */
-static inline void spread_open(const struct net *n, ls_comm *world, int plan_only, struct spread *out)
+static inline void distributed_open(const struct net *n, ls_comm *world, int plan_only, struct spread *out)
 {
     ls_store_options so = { "cpu", n->type, 1, 1 };
     ls_compile_options co = { .recompute = n->recompute, .every = 1, .plan_only = plan_only };
@@ -79,16 +79,16 @@ static inline void spread_open(const struct net *n, ls_comm *world, int plan_onl
 }
 
 /* As the rank of that number of `ranks` would have it; nothing runs. */
-static inline void spread_plan(const struct net *n, int rank, int ranks, struct spread *out)
+static inline void distributed_plan(const struct net *n, int rank, int ranks, struct spread *out)
 {
     ls_comm *world;
 
     TRY(ls_comm_open("plan:", rank, ranks, &world));
-    spread_open(n, world, 1, out);
+    distributed_open(n, world, 1, out);
     out->planned = world;
 }
 
-static inline void spread_close(struct spread *s)
+static inline void distributed_close(struct spread *s)
 {
     ls_program_release(&s->program);
     ls_store_release(&s->store);
@@ -103,7 +103,7 @@ static inline int32_t net_token(int step, int sample, size_t k)
 }
 
 /* Step 0, 1, ..: this rank's tokens, forward, backward and update. Gives the whole loss, on every rank. */
-static inline double spread_step(struct spread *s, int step)
+static inline double distributed_step(struct spread *s, int step)
 {
     const struct net *n = &s->net;
     size_t begin[2] = { 0, 0 }, end[2] = { n->time, 0 }, batch = net_batch(n), count = 0;
@@ -136,7 +136,7 @@ static inline double spread_step(struct spread *s, int step)
 
 /* The largest distance of a gradient or parameter of two stores, relative to that tensor's norm (and, where it is all but 0, to a
  * hundredth of an average tensor's of that size). Collective, as ls_store_read(). */
-static inline double spread_apart(const struct spread *a, const struct spread *b, const char *kind)
+static inline double distributed_apart(const struct spread *a, const struct spread *b, const char *kind)
 {
     size_t count = ls_store_elements(a->store), at = 0;
     double *u = malloc(2 * count * sizeof *u), *v = u + count, all = 0, most = 0;

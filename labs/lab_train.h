@@ -174,13 +174,13 @@ static inline double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static inline uint64_t sent(const ls_comm *comm, ls_collective c) { return ls_comm_counted(comm, c).bytes; }
+static inline uint64_t sent(const ls_comm *comm, ls_collective c) { return ls_comm_counters(comm, c).bytes; }
 
 /* Seconds that a rank spent waiting for others and for bytes, in gradients' and parameters' collectives. */
 static inline double exposed(const ls_comm *comm)
 {
-    return ls_comm_counted(comm, LS_COLLECTIVE_ALL_REDUCE).exposed + ls_comm_counted(comm, LS_COLLECTIVE_ALL_GATHER).exposed
-           + ls_comm_counted(comm, LS_COLLECTIVE_REDUCE_SCATTER).exposed;
+    return ls_comm_counters(comm, LS_COLLECTIVE_ALL_REDUCE).exposed + ls_comm_counters(comm, LS_COLLECTIVE_ALL_GATHER).exposed
+           + ls_comm_counters(comm, LS_COLLECTIVE_REDUCE_SCATTER).exposed;
 }
 
 #endif

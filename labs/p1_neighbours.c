@@ -37,15 +37,15 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
         f->forward[to] = (double)ls_comm_bytes_to(way[0], to);
         f->back[to] = (double)ls_comm_bytes_to(way[1], to);
     }
-    for (int k = 0; k < 2; k++) f->messages[k] = (double)ls_comm_counted(way[k], LS_COLLECTIVE_SEND).calls;
+    for (int k = 0; k < 2; k++) f->messages[k] = (double)ls_comm_counters(way[k], LS_COLLECTIVE_SEND).calls;
     f->said = (double)ls_pipeline_bytes(l.pipeline, &messages);
     f->said_messages = (double)messages;
     pipeline_close(&l);
     net.cut = 0;
     net.shape.dp = 1;
-    spread_open(&net, NULL, 0, &one);
-    f->one = spread_step(&one, 0);
-    spread_close(&one);
+    distributed_open(&net, NULL, 0, &one);
+    f->one = distributed_step(&one, 0);
+    distributed_close(&one);
 }
 
 /* Bytes between ranks that are no neighbours; ring: the last and the first are. */

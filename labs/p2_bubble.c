@@ -11,7 +11,7 @@
 static double bubble(const char *name, int P, int M, double *seconds)
 {
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     double share;
 
     TRY(ls_pipeline_schedule_make(name, P, 1, M, &s));

@@ -28,7 +28,7 @@ static struct seen look(const char *name, int P, int v, int M)
     double f[64], b[64], w[64];
     ls_pipeline_times t = { f, b, w, 0 };
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     struct seen out = { 0 };
 
     TRY(ls_pipeline_schedule_make(name, P, v, M, &s));

@@ -51,7 +51,7 @@ static double step(const int *begin, double *dearest)
     double f[P], b[P], seconds;
     ls_pipeline_times t = { f, b, NULL, 0 };
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
 
     *dearest = 0;
     for (int k = 0; k < P; k++) {

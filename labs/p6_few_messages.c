@@ -20,9 +20,9 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     pipeline_open(&l, &net, comm, "forward", 1, 1);
     pipeline_run(&l);
     forward = ls_mesh_comm(l.mesh, LS_GROUP_PP);
-    s->sends[rank] = (double)ls_comm_counted(forward, LS_COLLECTIVE_SEND).calls;
+    s->sends[rank] = (double)ls_comm_counters(forward, LS_COLLECTIVE_SEND).calls;
     s->bytes[rank] = (double)sent(forward, LS_COLLECTIVE_SEND);
-    TRY(ls_barrier(comm));  /* those behind still take what this one sent */
+    TRY(ls_barrier(comm));  /* those after still take what this one sent */
     pipeline_close(&l);
 }
 
@@ -52,10 +52,10 @@ static struct count tensor(int n, size_t layers)
 
     net.shape.tp = n;
     for (int r = 0; r < n; r++) {
-        spread_plan(&net, r, n, &s);
+        distributed_plan(&net, r, n, &s);
         c.bytes += (double)ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, &calls);
         c.calls = (double)calls;
-        spread_close(&s);
+        distributed_close(&s);
     }
     return c;
 }

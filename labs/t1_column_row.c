@@ -10,7 +10,7 @@
 enum { TP = 4 };
 
 static int is_exchange(const ls_instruction *l) { return l->exchange == LS_EXCHANGE_START; }
-static int is_product(const ls_instruction *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
+static int is_gemm(const ls_instruction *l) { return strncmp(l->op, "linear", 6) == 0 || strncmp(l->op, "attention", 9) == 0; }
 
 /* All of a block in a segment: products by their weights' names, what is between them, exchanges with their elements. */
 static void print(const struct instructions *l, int segment, const char *title)
@@ -21,13 +21,13 @@ static void print(const struct instructions *l, int segment, const char *title)
         char weight[64];
 
         if (i->segment != segment || strcmp(i->block, "h.0") != 0) continue;
-        if (is_product(i) || strncmp(i->op, "unary", 5) == 0) printf("    %-16s %s\n", i->op, weight_of(i, weight, sizeof weight));
+        if (is_gemm(i) || strncmp(i->op, "unary", 5) == 0) printf("    %-16s %s\n", i->op, weight_of(i, weight, sizeof weight));
         if (is_exchange(i)) printf("        %s over %s, %zu elements\n", i->op, i->axis == LS_AXIS_TP ? "tp" : "another axis", i->elements);
     }
 }
 
 /* Exchanges after the product `op` of weight `from` and before the next product that is no weight gradient. */
-static int behind(const struct instructions *l, int segment, const char *op, const char *from)
+static int after(const struct instructions *l, int segment, const char *op, const char *from)
 {
     int found = 0, on = 0;
 
@@ -36,7 +36,7 @@ static int behind(const struct instructions *l, int segment, const char *op, con
         char weight[64];
 
         if (i->segment != segment || strcmp(i->block, "h.0") != 0) continue;
-        if (is_product(i) && strcmp(i->op, "linear_dw") != 0) on = is_op(i, op) && strcmp(weight_of(i, weight, sizeof weight), from) == 0;
+        if (is_gemm(i) && strcmp(i->op, "linear_dw") != 0) on = is_op(i, op) && strcmp(weight_of(i, weight, sizeof weight), from) == 0;
         found += on && is_exchange(i);
     }
     return found;
@@ -59,28 +59,28 @@ int main(void)
 
     n.shape.tp = TP;
     n.options.overlap = 0;
-    spread_plan(&n, 1, TP, &s);
+    distributed_plan(&n, 1, TP, &s);
     l = instructions_of(s.program);
     print(&l, LS_FORWARD, "forward");
     print(&l, LS_BACKWARD, "backward");
     printf("\n");
     lab_open("T1");
-    lab_equal("forward, all-reduces behind the column-parallel mlp.fc", 0, behind(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
-    lab_equal("        behind the row-parallel mlp.proj", 1, behind(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
-    lab_equal("        behind q, k, v (column) and attention", 0,
-              behind(&l, LS_FORWARD, "linear", "h.0.attn.q") + behind(&l, LS_FORWARD, "linear", "h.0.attn.k") +
-                  behind(&l, LS_FORWARD, "linear", "h.0.attn.v") + behind(&l, LS_FORWARD, "attention", ""),
+    lab_equal("forward, all-reduces after the column-parallel mlp.fc", 0, after(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
+    lab_equal("        after the row-parallel mlp.proj", 1, after(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
+    lab_equal("        after q, k, v (column) and attention", 0,
+              after(&l, LS_FORWARD, "linear", "h.0.attn.q") + after(&l, LS_FORWARD, "linear", "h.0.attn.k") +
+                  after(&l, LS_FORWARD, "linear", "h.0.attn.v") + after(&l, LS_FORWARD, "attention", ""),
               0);
-    lab_equal("        behind attn.proj (row)", 1, behind(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
+    lab_equal("        after attn.proj (row)", 1, after(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
     lab_equal("        in the block, of 6 linears", 2, within(&l, LS_FORWARD), 0);
-    lab_equal("backward, behind the row-parallel mlp.proj", 0, behind(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);
-    lab_equal("        behind the column-parallel mlp.fc", 1, behind(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.fc"), 0);
-    lab_equal("        behind attn.proj (row)", 0, behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.proj"), 0);
-    lab_equal("        behind the last of q, k, v: one for the three", 1,
-              behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.q") + behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.k") +
-                  behind(&l, LS_BACKWARD, "linear_dx", "h.0.attn.v"), 0);
+    lab_equal("backward, after the row-parallel mlp.proj", 0, after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);
+    lab_equal("        after the column-parallel mlp.fc", 1, after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.fc"), 0);
+    lab_equal("        after attn.proj (row)", 0, after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.proj"), 0);
+    lab_equal("        after the last of q, k, v: one for the three", 1,
+              after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.q") + after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.k") +
+                  after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.v"), 0);
     lab_equal("        in the block", 2, within(&l, LS_BACKWARD), 0);
     free(l.at);
-    spread_close(&s);
+    distributed_close(&s);
     return lab_close();
 }

@@ -24,20 +24,20 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
 
         alone.cut = 0;
         net.shape.tp = n;
-        spread_open(&net, comm, 0, &s);
-        spread_open(&alone, NULL, 0, &one);
+        distributed_open(&net, comm, 0, &s);
+        distributed_open(&alone, NULL, 0, &one);
         ls_program_comm_bytes(s.program, LS_FORWARD, LS_COLLECTIVE_ALL_REDUCE, &forward);
         ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, &both);
         tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
-        before = ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).calls;
-        loss = spread_step(&s, 0);
+        before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).calls;
+        loss = distributed_step(&s, 0);
         f->forward[layers] = (double)forward;
         f->backward[layers] = (double)(both - forward);
-        f->counted[layers] = (double)(ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).calls - before);
-        f->apart = fmax(f->apart, fabs(loss / spread_step(&one, 0) - 1));
-        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
-        spread_close(&s);
-        spread_close(&one);
+        f->counted[layers] = (double)(ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).calls - before);
+        f->apart = fmax(f->apart, fabs(loss / distributed_step(&one, 0) - 1));
+        f->apart = fmax(f->apart, distributed_apart(&s, &one, "gradient"));
+        distributed_close(&s);
+        distributed_close(&one);
     }
 }
 

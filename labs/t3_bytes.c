@@ -22,16 +22,16 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     ls_comm *tp;
 
     net.shape.tp = n;
-    spread_open(&net, comm, 0, &s);
+    distributed_open(&net, comm, 0, &s);
     tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
-    before = ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
-    spread_step(&s, 0);
-    f->bytes = (double)(ls_comm_counted(tp, LS_COLLECTIVE_ALL_REDUCE).bytes - before);
+    before = ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).bytes;
+    distributed_step(&s, 0);
+    f->bytes = (double)(ls_comm_counters(tp, LS_COLLECTIVE_ALL_REDUCE).bytes - before);
     l = instructions_of(s.program);
     for (int k = 0; k < l.n; k++)
         if (is_op(&l.at[k], "all_reduce") && l.at[k].axis == LS_AXIS_TP) f->elements += (double)l.at[k].elements;
     free(l.at);
-    spread_close(&s);
+    distributed_close(&s);
 }
 
 static void small(int n)

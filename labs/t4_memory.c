@@ -25,10 +25,10 @@ static ls_cost price(size_t layers, int tp, int dp, int sp, size_t *elements)
     n.shape.dp = dp;
     n.options.sp = sp;
     n.data.zero = dp > 1 ? 3 : 0;
-    spread_plan(&n, 0, tp * dp, &s);
+    distributed_plan(&n, 0, tp * dp, &s);
     c = ls_program_cost(s.program);
     *elements = ls_store_elements(s.store);
-    spread_close(&s);
+    distributed_close(&s);
     return c;
 }
 

@@ -1,8 +1,8 @@
 /* T5 - sequence parallelism splits norm, dropout and residual along the sequence over the ranks of tp. An all-reduce becomes a
- * reduce-scatter where the sum is made and an all-gather where it is read: the same bytes, and what lies in between is 1/T of it.
+ * reduce-scatter where the sum is made and an all-gather where it is read: the same bytes, and what is in between is 1/T of it.
  *
  * Counted in a step on real ranks, on tp's communicator, both ways. The loss gathers statistics of the logits in both. What works on
- * slices (norms, biases behind a sum) has a gradient that is an addend: they are summed over tp once a step, whatever the sequence; that
+ * slices (norms, biases after a sum) has a gradient that is a partial sum: they are summed over tp once a step, whatever the sequence; that
  * is what the claim leaves out.
  *
  * The ledger: what a layer more holds for its backward, priced. With sp it is 1/T of one rank's, but for what was gathered: the two inputs
@@ -27,22 +27,22 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
         alone.cut = 0;
         net.shape.tp = n;
         net.options.sp = sp;
-        spread_open(&net, comm, 0, &s);
-        spread_open(&alone, NULL, 0, &one);
-        loss = spread_step(&s, 0);
+        distributed_open(&net, comm, 0, &s);
+        distributed_open(&alone, NULL, 0, &one);
+        loss = distributed_step(&s, 0);
         tp = ls_mesh_comm(s.mesh, LS_GROUP_TP);
         f->all_reduce[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_REDUCE);
         f->gather[sp] = (double)sent(tp, LS_COLLECTIVE_ALL_GATHER);
         f->scatter[sp] = (double)sent(tp, LS_COLLECTIVE_REDUCE_SCATTER);
-        f->apart[sp] = fabs(loss / spread_step(&one, 0) - 1);
-        f->apart[sp] = fmax(f->apart[sp], spread_apart(&s, &one, "gradient"));
-        spread_close(&s);
-        spread_close(&one);
+        f->apart[sp] = fabs(loss / distributed_step(&one, 0) - 1);
+        f->apart[sp] = fmax(f->apart[sp], distributed_apart(&s, &one, "gradient"));
+        distributed_close(&s);
+        distributed_close(&one);
     }
 }
 
-/* Gradients that are addends over tp with sp: norms, and biases behind a sum; the embedding of positions. */
-static double addends(const struct net *n)
+/* Gradients that are partial sums over tp with sp: norms, and biases after a sum; the embedding of positions. */
+static double partial_sums(const struct net *n)
 {
     double c = (double)n->model.width, l = (double)n->model.layers;
 
@@ -65,7 +65,7 @@ static void counted(int n)
     }
     snprintf(what, sizeof what, "tp %d: all ranks, reduce-scatter + all-gather as all-reduce [bytes]", n);
     lab_equal(what, sum[0], sum[1], 0);
-    lab_check("        besides, once a step: gradients of norms and biases [bytes]", 2 * (n - 1) * 4 * addends(&net), once, 0);
+    lab_check("        besides, once a step: gradients of norms and biases [bytes]", 2 * (n - 1) * 4 * partial_sums(&net), once, 0);
     lab_check_below("        loss and gradients apart from one rank's, relative", 1e-5, apart);
     munmap(f, MOST * sizeof *f);
 }
@@ -82,9 +82,9 @@ static double layer(int tp, int sp, ls_recompute recompute)
         n.shape.tp = tp;
         n.options.sp = sp;
         n.recompute = recompute;
-        spread_plan(&n, 0, tp, &s);
+        distributed_plan(&n, 0, tp, &s);
         bytes[k] = (double)ls_program_cost(s.program).activations;
-        spread_close(&s);
+        distributed_close(&s);
     }
     return (bytes[1] - bytes[0]) / 4;
 }

@@ -19,16 +19,16 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
 
     alone.cut = 0;
     net.shape.cp = n;
-    spread_open(&net, comm, 0, &s);
-    spread_open(&alone, NULL, 0, &one);
+    distributed_open(&net, comm, 0, &s);
+    distributed_open(&alone, NULL, 0, &one);
     for (int step = 0; step < 3; step++) {
-        double loss = spread_step(&s, step), whole = spread_step(&one, step);
+        double loss = distributed_step(&s, step), whole = distributed_step(&one, step);
 
         f->apart = fmax(f->apart, fabs(loss / whole - 1));
-        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+        f->apart = fmax(f->apart, distributed_apart(&s, &one, "gradient"));
     }
-    spread_close(&s);
-    spread_close(&one);
+    distributed_close(&s);
+    distributed_close(&one);
 }
 
 /* ---- balance ---- */
@@ -109,9 +109,9 @@ static ls_cost price(size_t layers, int cp, int rank)
     n.samples = 1;
     n.shape.dp = 1;
     n.shape.cp = cp;
-    spread_plan(&n, rank, cp, &s);
+    distributed_plan(&n, rank, cp, &s);
     c = ls_program_cost(s.program);
-    spread_close(&s);
+    distributed_close(&s);
     return c;
 }
 

@@ -1,5 +1,5 @@
-/* T7 - the other way of context parallelism (Ulysses, Jacobs et al. 2023): in front of attention an all-to-all exchanges tokens for heads,
- * so that each rank has all tokens of some heads, and behind it another one exchanges them back. The same training.
+/* T7 - the other way of context parallelism (Ulysses, Jacobs et al. 2023): before attention an all-to-all exchanges tokens for heads,
+ * so that each rank has all tokens of some heads, and after it another one exchanges them back. The same training.
  *
  * Bytes beside the ring's, of a layer's forward with b samples of t tokens, H heads and G heads of keys and values of D elements, over n
  * ranks. The exchange sends (n-1)/n of what a rank has of q, k, v and the output: (2H + 2G) D b t/n (n-1)/n. The ring sends
@@ -31,18 +31,18 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     struct spread s, one;
 
     alone.cut = 0;
-    spread_open(&net, comm, 0, &s);
-    spread_open(&alone, NULL, 0, &one);
+    distributed_open(&net, comm, 0, &s);
+    distributed_open(&alone, NULL, 0, &one);
     f->planned = (double)ls_program_comm_bytes(s.program, WHOLE_STEP, LS_COLLECTIVE_ALL_TO_ALL, NULL);
     for (int step = 0; step < 3; step++) {
-        double loss = spread_step(&s, step), whole = spread_step(&one, step);
+        double loss = distributed_step(&s, step), whole = distributed_step(&one, step);
 
         f->apart = fmax(f->apart, fabs(loss / whole - 1));
-        f->apart = fmax(f->apart, spread_apart(&s, &one, "gradient"));
+        f->apart = fmax(f->apart, distributed_apart(&s, &one, "gradient"));
     }
     f->sent = (double)sent(ls_mesh_comm(s.mesh, LS_GROUP_CP), LS_COLLECTIVE_ALL_TO_ALL) / 3;
-    spread_close(&s);
-    spread_close(&one);
+    distributed_close(&s);
+    distributed_close(&one);
 }
 
 struct traffic { double forward, backward; };
@@ -64,10 +64,10 @@ static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_context 
     struct spread s;
 
     n.shape.dp = 1;
-    spread_plan(&n, 0, cp, &s);
+    distributed_plan(&n, 0, cp, &s);
     t.forward = bytes_of(s.program, LS_FORWARD, context) / 2;
     t.backward = bytes_of(s.program, LS_FORWARD | LS_BACKWARD, context) / 2 - t.forward;
-    spread_close(&s);
+    distributed_close(&s);
     return t;
 }
 

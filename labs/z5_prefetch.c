@@ -1,6 +1,6 @@
 /* Z5 - the gather of the next unit overlaps the compute of this one.
  *
- * In the program: behind the wait for a unit stands the start of the next one's gather, then this one's instructions. Only the
+ * In the program: after the wait for a unit stands the start of the next one's gather, then this one's instructions. Only the
  * first gather of forward and of backward has nothing to hide behind. A gradient's reduce-scatter goes on while the unit before
  * computes. The seconds, on ranks that share this machine's memory, are printed and not held against a claim: there the cores
  * that would compute copy the bytes (bench/overlap.py measures it on a slow link). */

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 static char folder[64];
 

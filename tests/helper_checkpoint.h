@@ -24,7 +24,7 @@ void      small_fill(ls_store *s, uint64_t salt);
 bool      small_same(const ls_store *a, const ls_store *b);
 ls_train_state small_state(uint64_t step);
 
-/* Field by field: what lies between the fields is nobody's. */
+/* Field by field: what is between the fields is nobody's. */
 void check_same_model(const ls_model *a, const ls_model *b);
 
 #endif

@@ -10,11 +10,11 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/steps.h"
-#include "comm/transport.h"
+#include "comm/algorithms/steps.h"
+#include "comm/transports/transport.h"
 #include "helper_ranks.h"
 
-enum { COMM_GUARD = 64 };              /* bytes behind a buffer that nobody writes */
+enum { COMM_GUARD = 64 };              /* bytes after a buffer that nobody writes */
 
 void comm_element_set(ls_dtype t, void *p, size_t i, double x)
 {
@@ -93,7 +93,7 @@ static double comm_run_expected(const struct comm_run *r, size_t i)
     case LS_COLLECTIVE_ALL_GATHER:
         while (i >= r->at[j + 1]) j++;
         return comm_element(j, i - r->at[j]);
-    default:  /* all_to_all: behind what j has for the ranks before this one */
+    default:  /* all_to_all: after what j has for the ranks before this one */
         while (i >= r->recv_at[j + 1]) j++;
         i -= r->recv_at[j];
         for (int to = 0; to < r->rank; to++) i += comm_case_dealt(k, j, to);
@@ -145,7 +145,7 @@ static void comm_run_check(const struct comm_run *r, const unsigned char *recv, 
             ranks_fail("%s: rank %d of %d, element %zu of %zu is wrong", comm_case_text(r->k), r->rank, r->n, i, r->recv_n);
     }
     for (int i = 0; i < COMM_GUARD; i++)
-        if (end[i] != 0xa5) ranks_fail("%s: rank %d of %d wrote behind its buffer", comm_case_text(r->k), r->rank, r->n);
+        if (end[i] != 0xa5) ranks_fail("%s: rank %d of %d wrote after its buffer", comm_case_text(r->k), r->rank, r->n);
 }
 
 void comm_case_run(ls_comm *c, const struct comm_case *k)

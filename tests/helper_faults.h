@@ -2,7 +2,7 @@
 #ifndef HELPER_FAULTS_H
 #define HELPER_FAULTS_H
 
-#include "train/faults.h"
+#include "train/faults/faults.h"
 
 /* The fault of all programs that are opened from here on; checked: the checks of placements run on them, and may refuse them. */
 void faults_set(enum fault f, bool checked);

@@ -4,7 +4,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "lockstep/nn.h"
-#include "nn/hf.h"
+#include "models/hf.h"
 
 /* One folder, open: config.json, model.safetensors, golden.safetensors. Failures fail the running test. */
 struct golden { ls_model model; struct safetensors *weights, *numbers; };

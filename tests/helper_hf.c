@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hf_tensors.h"
+#include "checkpoint/hf/hf_tensors.h"
 
 const char *hf_golden_path(const char *model)
 {

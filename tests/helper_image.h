@@ -5,7 +5,7 @@
 #include "helper_golden.h"
 #include "lockstep/data.h"
 #include "lockstep/optim.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 ls_image_model image_tiny(void);
 

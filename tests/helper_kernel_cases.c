@@ -310,10 +310,10 @@ void cut_cases(struct gen *g)
             size_t count = shapes[i][0] * shapes[i][1] * shapes[i][2];
 
             gen_begin(g);
-            g->layout = g->op == OP_CUT ? layout : 0;
-            gen_in(g, g->type, -2, 2, g->op == OP_CUT ? 3 : 1, g->op == OP_CUT ? shapes[i] : &count);
-            g->layout = g->op == OP_JOIN ? layout : 0;
-            gen_out(g, g->type, g->op == OP_JOIN ? 3 : 1, g->op == OP_JOIN ? shapes[i] : &count);
+            g->layout = g->op == OP_PACK_BLOCKS ? layout : 0;
+            gen_in(g, g->type, -2, 2, g->op == OP_PACK_BLOCKS ? 3 : 1, g->op == OP_PACK_BLOCKS ? shapes[i] : &count);
+            g->layout = g->op == OP_UNPACK_BLOCKS ? layout : 0;
+            gen_out(g, g->type, g->op == OP_UNPACK_BLOCKS ? 3 : 1, g->op == OP_UNPACK_BLOCKS ? shapes[i] : &count);
             g->c.call.attr.cut.dim = dim;
             g->c.call.attr.cut.n = many ? 9 : 3;
             g->c.call.attr.cut.grain = shapes[i][dim] % 4 ? 0 : 2;

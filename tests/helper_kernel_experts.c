@@ -2,7 +2,7 @@
 #include "helper_kernel_gen.h"
 
 #include <math.h>
-#include "tensor/route.h"
+#include "kernels/cpu/route.h"
 
 /* ---- routing: B T E K ---- */
 
@@ -209,16 +209,16 @@ void rows_cases(struct gen *g)
             size_t N = rows[i][0], K = rows[i][1], C = rows[i][2], M = rows[i][3];
 
             gen_begin(g);
-            if (g->op != OP_ROWS_COLLECT)
+            if (g->op != OP_ROWS_UNPERMUTE)
                 gen_in(g, g->type, -1, 1, DIMS(N, C));
-            if (g->op != OP_ROWS_SPREAD)
+            if (g->op != OP_ROWS_PERMUTE)
                 gen_in(g, g->type, -1, 1, DIMS(M, C));
             rows_in(g, N, K);
             if (g->op != OP_ROWS_DOT)
                 weight_in(g, N, K, given);
             if (g->op == OP_ROWS_DOT)
                 gen_out(g, LS_F32, DIMS(N, K));
-            else if (g->op == OP_ROWS_SPREAD)
+            else if (g->op == OP_ROWS_PERMUTE)
                 gen_out(g, g->type, DIMS(M, C));
             else
                 gen_out(g, g->type, DIMS(N, C));

@@ -156,7 +156,7 @@ void batch_cases(struct gen *g)
         }
 }
 
-/* What has one number a channel: BATCH_RECALL, BATCH_TRACK, BATCH_NORM_DW. */
+/* What has one number a channel: BATCH_USE_STATS, BATCH_UPDATE_STATS, BATCH_NORM_DW. */
 void channel_cases(struct gen *g)
 {
     static const size_t channels[] = { 1, 7, 16, 33 };
@@ -166,12 +166,12 @@ void channel_cases(struct gen *g)
             size_t C = channels[i];
 
             gen_begin(g);
-            if (g->op == OP_BATCH_RECALL) {
+            if (g->op == OP_BATCH_USE_STATS) {
                 gen_in(g, g->type, -2, 2, DIMS(C));
                 gen_in(g, g->type, 0.5, 2, DIMS(C));
                 gen_out(g, LS_F64, DIMS(2 * C + 1));
             } else {
-                if (g->op == OP_BATCH_TRACK)
+                if (g->op == OP_BATCH_UPDATE_STATS)
                     stats_in(g, C, 1, count * 4);
                 else
                     gen_in(g, LS_F64, -3, 3, DIMS(2 * C));

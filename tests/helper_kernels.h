@@ -1,6 +1,6 @@
 /* helper_kernels.h - calls for the kernel table: operands of every shape class for every op, runs between guards.
  *
- * Operands lie in blocks of their own with guard bytes on both sides; guards and the gaps of strided views are 0xff,
+ * Operands are in blocks of their own with guard bytes on both sides; guards and the gaps of strided views are 0xff,
  * which is NaN in every floating type. Outputs that are written in full start as NaN too, "+=" outputs as numbers.
  */
 #ifndef LS_TESTS_HELPER_KERNELS_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include "tensor/kernel.h"
+#include "kernels/kernel.h"
 
 /* The bytes of one operand, guards included. mapped: those of the mapping, with the page that is not to be touched. */
 struct block { unsigned char *base; size_t bytes, mapped; };

@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 static const double SOON = 30;     /* seconds in which things happen that take none on a machine that is not busy */
 

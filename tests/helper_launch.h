@@ -1,6 +1,6 @@
 /* helper_launch.h - a launch as a case of a test: in a process of its own, watched from outside.
  *
- * The launcher does what the command does: its line on standard error behind "lockstep probe: ", its code as its own. Ranks
+ * The launcher does what the command does: its line on standard error after "lockstep probe: ", its code as its own. Ranks
  * are the test program again. Every case has a folder (out, err: what the launcher wrote; log: of its ranks) and a mark in the
  * environment of its ranks, by which whatever is left of them is found.
  */

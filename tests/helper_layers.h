@@ -2,7 +2,7 @@
 #ifndef LS_TESTS_HELPER_LAYERS_H
 #define LS_TESTS_HELPER_LAYERS_H
 
-#include "program/program.h"
+#include "ir/program.h"
 
 enum { LAYERS_BATCH = 8, LAYERS_IN = 3, LAYERS_HIDDEN = 16, LAYERS_OUT = 2 };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/rng.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 
 const struct layout layouts[LAYOUTS] = {
     { "one rank", 1, 1, 1, 1, 1, 0, BACKING_MEMORY },
@@ -49,7 +49,7 @@ static void parameter_place(const struct layout *l, int rank, ls_store *s, size_
         cut(s, i, shapes[i].cut, tp, l->tp);
     if (i == EXPERTS)
         cut(s, i, 0, dp % l->ep, l->ep);
-    store_set_speaker(s, i, (shapes[i].cut >= 0 || tp == 0) && (i != FROZEN || pp == 0));
+    store_set_owner(s, i, (shapes[i].cut >= 0 || tp == 0) && (i != FROZEN || pp == 0));
 }
 
 void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct laid *out)

@@ -3,9 +3,9 @@
 #define HELPER_LAYOUTS_H
 
 #include "helper_forked.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
-/* Rank (pp * DP + dp) * TP + tp. Parameter i lies in stage i % PP; tensor parallel ranks cut one dim of it or all have it; the one of
+/* Rank (pp * DP + dp) * TP + tp. Parameter i is in stage i % PP; tensor parallel ranks cut one dim of it or all have it; the one of
  * experts is cut over EP consecutive data parallel ranks too. Groups are sharded over DP / REPLICATE ranks, the experts' over none. */
 struct layout { const char *name; int pp, dp, tp, ep, replicate; unsigned sharded; enum store_backing backing; };
 

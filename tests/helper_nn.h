@@ -3,7 +3,7 @@
 #define LS_TESTS_HELPER_NN_H
 
 #include "lockstep/nn.h"
-#include "nn/model.h"
+#include "models/model.h"
 
 ls_model nn_preset(const char *name);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "helper_faults.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout)
 {
@@ -125,7 +125,7 @@ static size_t whole_count(const ls_store *s, size_t i)
     return n;
 }
 
-/* This rank's addend of the gradient of parameter i, in its place in the whole: a box of up to three dims. */
+/* This rank's partial sum of the gradient of parameter i, in its place in the whole: a box of up to three dims. */
 static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh, double *out)
 {
     const ls_placement *at = store_placement(s, i);

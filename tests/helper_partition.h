@@ -4,7 +4,7 @@
 
 #include "lockstep/nn.h"
 #include "lockstep/parallel.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 struct partition_case {
     const char          *name;
@@ -28,7 +28,7 @@ ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen
 struct partitioned { ls_store *store; ls_program *program; };
 ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bool plan_only, struct partitioned *out);
 void      partition_close(struct partitioned *p);
-/* Loss and gradients of the whole, [all elements] behind one another, added up over the ranks. mesh NULL: of one rank. */
+/* Loss and gradients of the whole, [all elements] one after another, added up over the ranks. mesh NULL: of one rank. */
 ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, double *loss, double **gradients, size_t *count);
 /* On every rank of world: the case against one rank alone. NULL when all is within `rounding` of each tensor's norm. */
 const char *partition_differs(const struct partition_case *c, ls_comm *world, double rounding);

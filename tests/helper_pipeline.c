@@ -7,7 +7,7 @@ enum { VOCAB = 37, COUNT = PIPELINE_BATCH * PIPELINE_TIME };
 
 static ls_model model_of(const struct trial *t)
 {
-    ls_model m = t->model ? *t->model : *spread_model(t->net);
+    ls_model m = t->model ? *t->model : *distributed_model(t->net);
 
     m.layers = PIPELINE_LAYERS;
     return m;

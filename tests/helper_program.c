@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_check.h"
 #include "helper_forked.h"
 

@@ -3,7 +3,7 @@
 #define LS_TESTS_HELPER_PROGRAM_H
 
 #include "lockstep/comm.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 ls_comm *plan_comm(int rank, int n);
 ls_store *seeded_store(ls_dtype type);

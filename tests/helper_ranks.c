@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/base.h"
-#include "comm/segment.h"
+#include "comm/transports/shm/segment.h"
 
 enum { LEAKED = 23 };
 

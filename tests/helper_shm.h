@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <sys/types.h>
-#include "comm/shm_link.h"
+#include "comm/transports/shm/shm_link.h"
 
 enum { SHM_RANKS = 8 };
 #define SHM_TIMEOUT 60.0   /* seconds that anything may take on a busy machine */

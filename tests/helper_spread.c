@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "helper_faults.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 static const ls_model models[NETS] = {
     [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
@@ -63,7 +63,7 @@ static void spread_build(ls_program *p, const struct layout *l, size_t batch)
     ls_backward(p, ls_output(p, "loss", loss));
 }
 
-const ls_model *spread_model(enum net net) { return &models[net]; }
+const ls_model *distributed_model(enum net net) { return &models[net]; }
 
 /* ---- opening ---- */
 
@@ -132,7 +132,7 @@ static ls_status find_samples(const struct layout *l, ls_comm *comm, struct trai
     return LS_OK;
 }
 
-ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out)
+ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out)
 {
     ls_store_options so = { "cpu", l->type, 1, 7 };
     ls_compile_options co = LS_COMPILE_DEFAULTS;
@@ -152,11 +152,11 @@ ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, str
     st = find_samples(l, comm, &s);
     if (st == LS_OK) st = compile(l, comm, &s, co);
     if (st == LS_OK) *out = s;
-    else spread_close(&s);
+    else distributed_close(&s);
     return st;
 }
 
-void spread_close(struct training *s)
+void distributed_close(struct training *s)
 {
     ls_program_release(&s->program);
     ls_pipeline_close(&s->pipeline);
@@ -293,7 +293,7 @@ static ls_status sum_losses(const struct training *s, double *sum)
     return s->comm ? ls_all_reduce(s->comm, sum, sum, 1, LS_F64, LS_SUM, NULL) : LS_OK;
 }
 
-ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss)
+ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss)
 {
     struct feeding f = { s, l, step, 0 };
 
@@ -333,7 +333,7 @@ static ls_status training_run(struct training *s, const struct layout *l, struct
     if (out->count > sizeof out->weight / sizeof *out->weight)
         return LS_EINVAL;
     for (int step = 0; step < SPREAD_STEPS; step++) {
-        LS_TRY(spread_step(s, l, step, &out->loss[step]));
+        LS_TRY(distributed_step(s, l, step, &out->loss[step]));
         out->norm[step] = ls_optimizer_norm(s->program);
         if (step == 0)
             LS_TRY(read_all(s->store, "gradient", out->first));
@@ -342,21 +342,21 @@ static ls_status training_run(struct training *s, const struct layout *l, struct
     return read_all(s->store, "parameter", out->weight);
 }
 
-ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out)
+ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out)
 {
     struct training s;
     ls_status st;
 
-    LS_TRY(spread_open(l, comm, false, &s));
+    LS_TRY(distributed_open(l, comm, false, &s));
     memset(out, 0, sizeof *out);
     st = training_run(&s, l, out);
-    spread_close(&s);
+    distributed_close(&s);
     return st;
 }
 
 /* ---- comparing ---- */
 
-const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME])
+const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAME])
 {
     static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image", "even", "bias" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
@@ -404,7 +404,7 @@ static const char *spread_compare(const ls_store *s, const char *what, const flo
     return NULL;
 }
 
-const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding)
+const char *distributed_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding)
 {
     static char text[200];
     struct training s;
@@ -417,7 +417,7 @@ const char *spread_differs(const struct layout *l, const struct outcome *a, cons
             found = text;
             break;
         }
-    if (spread_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
+    if (distributed_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
         return ls_errmsg();
     if (!found)
         found = spread_compare(s.store, "first gradient", a->first, b->first, rounding);
@@ -425,6 +425,6 @@ const char *spread_differs(const struct layout *l, const struct outcome *a, cons
         found = spread_compare(s.store, "last gradient", a->last, b->last, rounding);
     if (!found)
         found = spread_compare(s.store, "weight", a->weight, b->weight, rounding);
-    spread_close(&s);
+    distributed_close(&s);
     return found;
 }

@@ -32,7 +32,7 @@ struct layout {
     int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
 };
 
-/* What one rank sees of a training; parameters behind one another in the store's order. */
+/* What one rank sees of a training; parameters one after another in the store's order. */
 struct outcome {
     double  loss[SPREAD_STEPS], norm[SPREAD_STEPS];
     size_t  count;                /* elements of all parameters */
@@ -47,14 +47,14 @@ struct training {
     ls_pipeline_schedule schedule;
     ls_pipeline *pipeline;       /* program is then the optimizer's */
 };
-const ls_model *spread_model(enum net net);
-ls_status spread_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out);
-void      spread_close(struct training *s);
+const ls_model *distributed_model(enum net net);
+ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out);
+void      distributed_close(struct training *s);
 /* Step number `step` (0, 1, ...); loss: over all ranks. */
-ls_status spread_step(struct training *s, const struct layout *l, int step, double *loss);
-ls_status spread_train(const struct layout *l, ls_comm *comm, struct outcome *out);
-const char *spread_name(const struct layout *l, int n, char text[SPREAD_NAME]);
+ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss);
+ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out);
+const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAME]);
 /* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
-const char *spread_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
+const char *distributed_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
 
 #endif

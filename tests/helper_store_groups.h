@@ -2,7 +2,7 @@
 #ifndef LS_TESTS_HELPER_STORE_GROUPS_H
 #define LS_TESTS_HELPER_STORE_GROUPS_H
 
-#include "program/store.h"
+#include "runtime/store.h"
 
 enum { GROUP_PARAMETERS = 5, GROUP_ELEMENTS_MOST = 64, GROUP_MEMBERS = 4, GROUP_TOTAL = 63 };
 

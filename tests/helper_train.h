@@ -2,7 +2,7 @@
 #ifndef LS_TESTS_HELPER_TRAIN_H
 #define LS_TESTS_HELPER_TRAIN_H
 
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 extern char train_folder[64];
 char *train_path(const char *name);

@@ -6,7 +6,7 @@
 #ifndef LS_HELPER_VIRTUAL_H
 #define LS_HELPER_VIRTUAL_H
 
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 
 enum { VIRTUAL_RANKS = 17 };
 enum virtual_type { VIRTUAL_EXACT, VIRTUAL_F32, VIRTUAL_BF16 };

@@ -2,7 +2,7 @@
 
 #include "helper_check.h"
 #include "lockstep/ops.h"
-#include "program/across.h"
+#include "ir/distributed_ops.h"
 
 /* ---- products ---- */
 
@@ -226,8 +226,8 @@ static ls_value experts_of(ls_program *p, size_t capacity)
     ls_value x = PARAM("x", 2, 3, 4), rows;
     ls_routing r = gradient_case_routing(p, ls_linear(p, x, PARAM("gate", 5, 4), LS_NONE), 0, 1, capacity, LS_NONE);
 
-    rows = ls_grouped_linear(p, ls_rows_spread(p, x, &r), PARAM("up", 5, 6, 4), r.counts);
-    return ls_rows_collect(p, ls_grouped_linear(p, ls_silu(p, rows), PARAM("down", 5, 4, 6), r.counts), &r);
+    rows = ls_grouped_linear(p, ls_rows_permute(p, x, &r), PARAM("up", 5, 6, 4), r.counts);
+    return ls_rows_unpermute(p, ls_grouped_linear(p, ls_silu(p, rows), PARAM("down", 5, 4, 6), r.counts), &r);
 }
 static ls_value experts(ls_program *p) { return experts_of(p, 0); }
 static ls_value experts_drop(ls_program *p) { return experts_of(p, 1); }
@@ -236,13 +236,13 @@ static ls_value shuffled(ls_program *p)  /* on one rank: there and back */
 {
     ls_value x = ls_silu(p, PARAM("x", 2, 3, 4)), y[2];
     ls_routing r = gradient_case_routing(p, PARAM("logits", 2, 3, 5), 0, 0, 0, LS_NONE);
-    ls_value rows = ls_rows_spread(p, x, &r), there = program_shuffle_counts(p, NULL, r.counts);
+    ls_value rows = ls_rows_permute(p, x, &r), there = program_shuffle_counts(p, NULL, r.counts);
 
     for (int k = 0; k < 2; k++) {
         y[k] = program_new_value(p, "shuffled", LS_F64, 2, (size_t[]){ k ? r.size : r.size + 3, 4 });
         program_shuffle(p, &(struct shuffle){ NULL, k, r.size }, k ? y[0] : rows, r.counts, there, y[k]);
     }
-    return ls_rows_collect(p, y[1], &r);
+    return ls_rows_unpermute(p, y[1], &r);
 }
 
 /* ---- losses ---- */
@@ -294,7 +294,7 @@ static ls_value moves(ls_program *p)
 
     if (!alone)
         OK(ls_comm_open("plan:", 0, 1, &alone));
-    for (enum move_kind k = MOVE_ENTER; k <= MOVE_SWAP; k++) {
+    for (enum move_kind k = MOVE_IDENTITY; k <= MOVE_ALL_TO_ALL; k++) {
         struct move m = { .kind = k, .axis = LS_AXIS_TP, .comm = alone, .dim = 1, .whole = 3, .dim2 = 2, .whole2 = 5 };
 
         x = program_move(p, &m, ls_silu(p, x));

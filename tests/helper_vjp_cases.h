@@ -2,7 +2,7 @@
 #ifndef LS_TESTS_HELPER_VJP_CASES_H
 #define LS_TESTS_HELPER_VJP_CASES_H
 
-#include "program/program.h"
+#include "ir/program.h"
 
 #define SIZES(...) (int)(sizeof((size_t[]){ __VA_ARGS__ }) / sizeof(size_t)), (size_t[]){ __VA_ARGS__ }
 #define PARAM(name, ...) ls_param(p, name, (ls_init){ LS_INIT_UNIFORM, 1.0 }, SIZES(__VA_ARGS__))

@@ -126,7 +126,7 @@ static void conversions_round_once(void **state)
         ls_convert(out, LS_BF16, near, LS_F64, 3);
         for (int k = 0; k < 3; k++) assert_int_equal(out[k], bf16_round(near[k]));
     }
-    /* 257 * 2^k lies between the bf16 neighbours 128 and 129 * 2^(k + 1). */
+    /* 257 * 2^k is between the bf16 neighbours 128 and 129 * 2^(k + 1). */
     static const int64_t middles[] = { (257ll << 50) + 1, (257ll << 50) - 1, 257ll << 50, 259ll << 50 };
     static const int units[] = { 129, 128, 128, 130 };  /* of 2^51 */
     uint16_t out[1];

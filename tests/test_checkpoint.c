@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 enum { BOTH = LS_LOAD_OPTIMIZER };
 

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "checkpoint/pieces.h"
-#include "checkpoint/saved.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/verify.h"
 #include "helper_layouts.h"
 

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "checkpoint/hf_tensors.h"
+#include "checkpoint/hf/hf_tensors.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/slices.h"
 #include "helper_layouts.h"
@@ -166,10 +166,10 @@ static void leave_a_hole(ls_comm *world, void *ctx)
     char root[400];
 
     layout_open(j->layout, world, LS_F32, &laid);
-    store_set_speaker(laid.store, 4, ls_comm_rank(world) != 1);
+    store_set_owner(laid.store, 4, ls_comm_rank(world) != 1);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, folder_of(j, j->layout, root), laid.store, NULL, &state, NULL) == LS_EINVAL);
     RANKS_CHECK(strstr(ls_errmsg(), "'e': its slices have 35 of 55 elements, [0,3] is in none"));
-    store_set_speaker(laid.store, 4, false);
+    store_set_owner(laid.store, 4, false);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, root, laid.store, NULL, &state, NULL) == LS_EINVAL);
     RANKS_CHECK(strstr(ls_errmsg(), "no rank speaks for parameter 'e'"));
     RANKS_CHECK(!file_exists(root));
@@ -230,7 +230,7 @@ static void save_model(ls_comm *world, void *ctx)
     RANKS_TRY(ls_checkpoint_save_ranks(world, ctx, s, &m, &state, NULL));
     if (ls_comm_size(world) > 1 && ls_comm_rank(world) == 0) {
         snprintf(folder, sizeof folder, "%s_hf", (const char *)ctx);
-        RANKS_CHECK(ls_hf_export(folder, &m, s, NULL) == LS_EINVAL && strstr(ls_errmsg(), "lies in parts on several ranks"));
+        RANKS_CHECK(ls_hf_export(folder, &m, s, NULL) == LS_EINVAL && strstr(ls_errmsg(), "is in parts on several ranks"));
         RANKS_CHECK(!file_exists(folder));
     }
     ls_store_release(&s);

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "helper_forked.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 enum { BOTH = LS_LOAD_OPTIMIZER, PARAMETERS = 5, MOST = 64, STEP = 7, ALL = 7 };
 
@@ -270,7 +270,7 @@ static void one_is_not_ready(ls_comm *comm, void *ctx)
     snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
     RANKS_CHECK(!file_exists(path));
     RANKS_CHECK(ls_checkpoint_save(j->root, s, NULL, &state, NULL) == LS_EINVAL);
-    RANKS_CHECK(strstr(ls_errmsg(), "'a' lies in parts on several ranks"));
+    RANKS_CHECK(strstr(ls_errmsg(), "'a' is in parts on several ranks"));
     ls_store_release(&s);
 }
 

@@ -212,7 +212,7 @@ expect 0 "all as written" "$lockstep" ckpt verify term
 # ---- another run's checkpoint ----
 expect 0 "from straight/checkpoints/step_00000100" "$lockstep" train $tiny --run.dir=other --train.steps=102 \
     --checkpoint.resume=straight
-grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not go on with its own run"
+grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not resume its own run"
 expect 1 "holds step 102, which is after step 100" "$lockstep" train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
 
 # ---- what can be done with a run ----

@@ -10,8 +10,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/comm.h"
-#include "comm/steps.h"
-#include "comm/transport.h"
+#include "comm/algorithms/steps.h"
+#include "comm/transports/transport.h"
 #include "helper_comm.h"
 #include "helper_ranks.h"
 

@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/comm.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_comm.h"
 #include "helper_ranks.h"
 
@@ -26,11 +26,11 @@ static uint64_t to_all(ls_comm *c)
 static void count_one(ls_comm *c, const struct comm_case *k, const char *how)
 {
     struct comm_run r = comm_run_plan(c, k);
-    ls_comm_count before = ls_comm_counted(c, k->op);
+    ls_comm_count before = ls_comm_counters(c, k->op);
     uint64_t peers = to_all(c), bytes = ls_comm_bytes_of(c, k->op, k->count, k->v ? r.counts : NULL, k->type);
 
     comm_case_run(c, k);
-    ls_comm_count after = ls_comm_counted(c, k->op);
+    ls_comm_count after = ls_comm_counters(c, k->op);
     if (after.calls != before.calls + 1 || after.bytes - before.bytes != bytes || to_all(c) - peers != bytes)
         ranks_fail("%s by %s: %llu bytes counted, %llu to peers, formula %llu", comm_case_text(k), how,
                    (unsigned long long)(after.bytes - before.bytes), (unsigned long long)(to_all(c) - peers), (unsigned long long)bytes);
@@ -74,11 +74,11 @@ static void counters(int rank, int n, const char *where, void *ctx)
     RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, NULL));
     if (rank == 0) RANKS_TRY(ls_send(c, &x, 1, LS_F32, 1, NULL));
     if (rank == 1) RANKS_TRY(ls_recv(c, &x, 1, LS_F32, 0, NULL));
-    RANKS_CHECK(ls_comm_counted(c, LS_COLLECTIVE_SEND).bytes == (rank == 0 ? 4 : 0));
-    RANKS_CHECK(ls_comm_counted(c, LS_COLLECTIVE_RECV).calls == (rank == 1) && ls_comm_counted(c, LS_COLLECTIVE_RECV).bytes == 0);
+    RANKS_CHECK(ls_comm_counters(c, LS_COLLECTIVE_SEND).bytes == (rank == 0 ? 4 : 0));
+    RANKS_CHECK(ls_comm_counters(c, LS_COLLECTIVE_RECV).calls == (rank == 1) && ls_comm_counters(c, LS_COLLECTIVE_RECV).bytes == 0);
     RANKS_TRY(ls_barrier(c));
     for (int op = 0; op < LS_COLLECTIVES; op++) {
-        ls_comm_count own = ls_comm_counted(c, (ls_collective)op), all = comm_counted((ls_collective)op);
+        ls_comm_count own = ls_comm_counters(c, (ls_collective)op), all = comm_counted((ls_collective)op);
 
         RANKS_CHECK(own.calls == all.calls && own.bytes == all.bytes && own.exposed == all.exposed);
         RANKS_CHECK(seen.calls[op] == own.calls && seen.bytes[op] == own.bytes);

@@ -13,9 +13,9 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "comm/calls.h"
+#include "comm/failure/flight_recorder.h"
 #include "comm/comm.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_ranks.h"
 
 static const double PATIENCE = 120;
@@ -345,8 +345,8 @@ static void call_and_die(int rank, int n, const char *where, void *ctx)
     ls_comm *c;
     ls_work *w;
 
-    RANKS_TRY(calls_open(rank ? NULL : ctx, rank, n, &calls));
-    calls_use(calls);
+    RANKS_TRY(recorder_open(rank ? NULL : ctx, rank, n, &calls));
+    recorder_use(calls);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int i = 0; i < 299; i++) RANKS_TRY(ls_barrier(c));
     if (rank == 0) RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, &w));
@@ -357,14 +357,14 @@ static void recorded_calls_outlive_their_rank(void **state)
 {
     char path[] = "/tmp/test_comm_calls_XXXXXX";
     struct rank_end e[2];
-    struct calls_read *r = mem_zalloc(MEM_OTHER, sizeof *r);
+    struct recorder_read *r = mem_zalloc(MEM_OTHER, sizeof *r);
     int fd = mkstemp(path);
 
     (void)state;
     assert_true(fd >= 0);
     ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, call_and_die, path, e);
     assert_int_equal(e[0].signal, SIGKILL);
-    if (calls_read(path, r) < 0) fail_msg("%s", ls_errmsg());
+    if (recorder_read(path, r) < 0) fail_msg("%s", ls_errmsg());
     assert_int_equal(r->rank, 0);
     assert_int_equal(r->ranks, 2);
     assert_int_equal(r->calls, 300);
@@ -379,7 +379,7 @@ static void recorded_calls_outlive_their_rank(void **state)
         else assert_true(k->state == CALL_QUEUED || k->state == CALL_RUNNING);
     }
     assert_int_equal(ftruncate(fd, 100), 0);
-    assert_int_equal(calls_read(path, r), LS_EFORMAT);
+    assert_int_equal(recorder_read(path, r), LS_EFORMAT);
     close(fd);
     unlink(path);
     mem_free(r);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
-#include "train/config.h"
+#include "train/config/config.h"
 #include "comm/comm.h"
 
 /* Options in which the features of others are off. Words "section.key=value". */

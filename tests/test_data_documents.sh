@@ -42,7 +42,7 @@ prepared 19 1 plain.txt --data.special_tokens=text
 grep -q "^special     <|endoftext|> (id 256): 1$" out.txt || bad "inspect: $(cat out.txt)"
 grep -q "^documents   2$" out.txt || bad "inspect: $(cat out.txt)"
 
-# JSON lines: a document a line, the end behind each; what is spelled out is text. Empty lines and documents, CR LF, no last line feed.
+# JSON lines: a document a line, the end after each; what is spelled out is text. Empty lines and documents, CR LF, no last line feed.
 printf '{"text":"one"}\n\n{"other":[1,{}],"text":"a<|endoftext|>b"}\r\n{"text":""}\n{"text":"\\u00e9"}' >lines.jsonl
 prepared 24 4 lines.jsonl
 ids 111,110,101,256,97,60,124,101,110,100,111,102,116,101,120,116

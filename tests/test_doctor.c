@@ -1,4 +1,4 @@
-/* The doctor: rings as calls.h writes them, and what is found in them. */
+/* The doctor: rings as flight_recorder.h writes them, and what is found in them. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "train/doctor.h"
+#include "train/doctor/doctor.h"
 
 enum { RANKS = 4, WORLD = 7, SHARD = 8 };
 
@@ -32,7 +32,7 @@ static int doctor_set_up(void **state)
     mem_free(calls);
     for (int i = 0; i < RANKS && st == LS_OK; i++) {
         char *path = ring_path(i);
-        st = calls_open(path, i, RANKS, &ring[i]);
+        st = recorder_open(path, i, RANKS, &ring[i]);
         mem_free(path);
     }
     return st;
@@ -41,7 +41,7 @@ static int doctor_set_up(void **state)
 static int doctor_tear_down(void **state)
 {
     (void)state;
-    for (int i = 0; i < RANKS; i++) calls_close(&ring[i]);
+    for (int i = 0; i < RANKS; i++) recorder_close(&ring[i]);
     return file_remove_tree(folder);
 }
 
@@ -50,11 +50,11 @@ static void call_of(int rank, int group, ls_collective op, uint64_t sequence, ui
     struct signature s = { .sequence = sequence, .count = count, .group = (uint64_t)group, .op = op, .type = LS_F32,
                            .redop = op == LS_COLLECTIVE_ALL_REDUCE ? LS_SUM : -1, .root = -1 };
 
-    calls_use(ring[rank]);
-    uint64_t call = calls_begin(&s, group == WORLD ? "world" : "shard");
-    if (end != CALL_QUEUED) calls_mark(call, CALL_RUNNING, 0);
-    if (end != CALL_QUEUED && end != CALL_RUNNING) calls_mark(call, end, 2);
-    calls_use(NULL);
+    recorder_use(ring[rank]);
+    uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard");
+    if (end != CALL_QUEUED) recorder_mark(call, CALL_RUNNING, 0);
+    if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_mark(call, end, 2);
+    recorder_use(NULL);
 }
 
 static void reduce(int rank, uint64_t sequence, enum call_state end)
@@ -88,7 +88,7 @@ static void write_ring(int rank, const void *data, size_t bytes, off_t at)
 /* The ring becomes that of `pid`, which our launcher of that number started `ago` seconds ago and whose call stood still since then. */
 static void become(int rank, pid_t pid, pid_t launcher, double ago)
 {
-    enum { PID = 16, LAUNCHER = 40, OPENED = 64 + offsetof(struct calls_status, opened), FIRST = 64 + sizeof(struct calls_status) };
+    enum { PID = 16, LAUNCHER = 40, OPENED = 64 + offsetof(struct recorder_status, opened), FIRST = 64 + sizeof(struct recorder_status) };
     int64_t number = pid, started_by = launcher;
     double then = base_now() - ago;
 
@@ -164,8 +164,8 @@ static void dead_rank_is_named(void **state)
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.ranks, RANKS);
     assert_int_equal(d.n, 1);
-    assert_int_equal(d.patient[2].life, LIFE_DEAD);
-    assert_int_equal(d.patient[0].life, LIFE_RUNNING);
+    assert_int_equal(d.status[2].life, LIFE_DEAD);
+    assert_int_equal(d.status[0].life, LIFE_RUNNING);
     assert_said(&d, 0, (const char *[]){ "rank 2 never came to all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 wait in it since ",
                                          " s; rank 2 is dead (its last call, all_reduce #40 of world (f32, 100, sum), ended ",
                                          " s ago)", NULL });
@@ -248,7 +248,7 @@ static void end_with_the_launcher_blames_no_rank(void **state)
     assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
 
     double seen = base_now() + 20;  /* rank 3 lived in it for so long */
-    write_ring(3, &seen, sizeof seen, 64 + sizeof(struct calls_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
+    write_ring(3, &seen, sizeof seen, 64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_said(&d, 0, (const char *[]){ "rank 1 had not come to all_reduce #6 of world", " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
@@ -266,7 +266,7 @@ static void successful_job_has_no_finding(void **state)
     for (int i = 0; i < RANKS; i++) reap(i);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 0);
-    for (int i = 0; i < RANKS; i++) assert_int_equal(d.patient[i].life, LIFE_DEAD);
+    for (int i = 0; i < RANKS; i++) assert_int_equal(d.status[i].life, LIFE_DEAD);
     doctor_close(&d);
 }
 
@@ -342,9 +342,9 @@ static void malformed_files_are_refused(void **state)
     reduce(2, 1, CALL_RUNNING);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.ranks, RANKS);
-    assert_int_equal(d.patient[1].life, LIFE_NONE);
-    assert_non_null(strstr(d.patient[1].why, "20 bytes"));
-    assert_int_equal(d.patient[3].life, LIFE_NONE);
+    assert_int_equal(d.status[1].life, LIFE_NONE);
+    assert_non_null(strstr(d.status[1].why, "20 bytes"));
+    assert_int_equal(d.status[3].life, LIFE_NONE);
     assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never came to all_reduce #1 of world", "; ranks 0, 2 wait", "; rank 1 left no calls: ",
                                          "; rank 3 never started", NULL });
     doctor_close(&d);
@@ -357,10 +357,10 @@ static void malformed_files_are_refused(void **state)
 
 static void end_rank(int rank, uint64_t step, int code, const char *why)
 {
-    calls_use(ring[rank]);
-    calls_stepped(step, 200, 1234, "tokens");
-    if (code >= 0) calls_ended(code, why);
-    calls_use(NULL);
+    recorder_use(ring[rank]);
+    recorder_stepped(step, 200, 1234, "tokens");
+    if (code >= 0) recorder_ended(code, why);
+    recorder_use(NULL);
 }
 
 static void write_end(const char *text)
@@ -416,15 +416,15 @@ static void rank_progress_is_reported(void **state)
     struct doctor d;
 
     (void)state;
-    calls_use(ring[1]);
-    calls_doing("saving");
-    calls_stepped(41, 200, 1234, "tokens");
-    calls_use(NULL);
+    recorder_use(ring[1]);
+    recorder_doing("saving");
+    recorder_stepped(41, 200, 1234, "tokens");
+    recorder_use(NULL);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     doctor_progress(&d, 1, &out);
     assert_non_null(strstr(out.data, "saving for "));
     assert_non_null(strstr(out.data, "step 41 of 200, 1234 tokens/s, last step "));
-    assert_true(d.patient[1].calls->status.host[0] != '\0');
+    assert_true(d.status[1].calls->status.host[0] != '\0');
     text_free(&out);
     doctor_close(&d);
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/tb_events.h"
+#include "train/run/tb_events.h"
 
 static void from_hex(const char *hex, unsigned char *out, size_t *bytes)
 {

@@ -15,7 +15,7 @@
 #include "helper_check.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 /* ---- models ---- */
 
@@ -165,7 +165,7 @@ static void test_padded_losses(void **state)
     close_net(&plain);
 }
 
-static double spread_of(const double *load, size_t n)
+static double distributed_of(const double *load, size_t n)
 {
     double least = INFINITY, most = 0;
 
@@ -198,7 +198,7 @@ static void spreads(const ls_model *m, double *first, double *last)
         ls_store_zero_grad(n.s);
         micro_batch(&n, 0, 4, 4);
         load_of(&n, 0, load);
-        *last = spread_of(load, m->experts);
+        *last = distributed_of(load, m->experts);
         if (t == 1)
             *first = *last;
         OK(ls_optimizer_set(n.p, &n.o, 3e-3, t));
@@ -352,8 +352,8 @@ static void routing_refused(ls_program *p, const char *says)
 static void impossible_routing_is_refused(void **state)
 {
     static const char *const says[] = {
-        "logits is bf16; routing is computed in f32", "logits are [2,3]; [B,T,E] is wanted", "6 of 5 experts are chosen",
-        "the bias has 4 elements, there are 5 experts", "samples are [1]; f32 [2] is wanted", "x is [2,3,4], rows are [2,4,2]",
+        "logits is bf16; routing is computed in f32", "logits are [2,3]; [B,T,E] is expected", "6 of 5 experts are chosen",
+        "the bias has 4 elements, there are 5 experts", "samples are [1]; f32 [2] is expected", "x is [2,3,4], rows are [2,4,2]",
         "x is [16,4], w is [5,6,3], counts are [1,5]", "rate 0 must be above 0",
     };
 
@@ -371,7 +371,7 @@ static void impossible_routing_is_refused(void **state)
         samples = ls_input(p, "samples", LS_F32, 1, (size_t[]){ k == 4 ? 1 : 2 });
         x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, k == 5 ? 3 : 4, 4 });
         r = ls_route(p, logits, bias, samples, &(ls_route_options){ .chosen = k == 2 ? 6 : 2 });
-        x = ls_rows_spread(p, x, &r);
+        x = ls_rows_permute(p, x, &r);
         ls_grouped_linear(p, x, ls_input(p, "w", LS_F32, 3, (size_t[]){ 5, 6, k == 6 ? 3 : 4 }), r.counts);
         if (k == 7)
             ls_balance_bias(p, "b", 5, 0);

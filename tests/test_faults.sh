@@ -33,7 +33,7 @@ sees() {
     seen=$((seen + 1))
 }
 
-# The weight that the store lists first, the one behind whose bucket nothing comes in backward, and the one whose comes first.
+# The weight that the store lists first, the one after whose bucket nothing comes in backward, and the one whose comes first.
 for zero in 0 1 2 3; do
     buckets="parallel.bucket=4KiB parallel.first_bucket=1KiB"
     [ $zero -eq 3 ] && buckets=

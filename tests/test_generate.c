@@ -11,9 +11,9 @@
 #include "base/mem.h"
 #include "helper_check.h"
 #include "helper_train.h"
-#include "train/generate.h"
-#include "train/sample.h"
-#include "train/trainer.h"
+#include "train/run/generate.h"
+#include "train/run/sample.h"
+#include "train/run/trainer.h"
 
 /* ---- sampling ---- */
 

@@ -16,7 +16,7 @@
 #include "helper_check.h"
 #include "helper_golden.h"
 #include "lockstep/optim.h"
-#include "tensor/kernel.h"
+#include "kernels/kernel.h"
 
 enum { STEPS = 10 };
 

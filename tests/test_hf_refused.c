@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/hf_index.h"
+#include "checkpoint/hf/hf_index.h"
 #include "checkpoint/safetensors.h"
 #include "helper_checkpoint.h"
 #include "helper_hf.h"

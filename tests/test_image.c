@@ -17,7 +17,7 @@
 #include "helper_image.h"
 #include "lockstep/data.h"
 #include "lockstep/optim.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 enum { MOST_VALUES = 1 << 16 };
 
@@ -320,7 +320,7 @@ static void test_partial(void **state)
     image_run_open(&r, &m, 2, 0, NULL, NULL);
     assert_int_equal(count_ops(r.p, SEG_FORWARD, OP_BATCH_STATS, &partial), NORMS);
     assert_int_equal(partial, NORMS);
-    assert_int_equal(count_ops(r.p, SEG_FORWARD, OP_BATCH_TRACK, &partial), NORMS);
+    assert_int_equal(count_ops(r.p, SEG_FORWARD, OP_BATCH_UPDATE_STATS, &partial), NORMS);
     assert_int_equal(count_ops(r.p, SEG_BACKWARD, OP_BATCH_GRAD_STATS, &partial), NORMS);
     assert_int_equal(partial, NORMS);
     for (int k = 0; k < r.p->list[SEG_BACKWARD].n; k++) {
@@ -371,7 +371,7 @@ static void test_recompute(void **state)
         OK(ls_program_run(again.p, LS_FORWARD | LS_BACKWARD | LS_WEIGHTS));
         assert_true(ways[k].recompute != LS_RECOMPUTE_FULL || ls_program_cost(again.p).recompute_flops > 0);
         assert_int_equal(count_ops(again.p, SEG_BACKWARD, OP_BATCH_STATS, &partial), 0);
-        assert_int_equal(count_ops(again.p, SEG_BACKWARD, OP_BATCH_TRACK, &partial), 0);
+        assert_int_equal(count_ops(again.p, SEG_BACKWARD, OP_BATCH_UPDATE_STATS, &partial), 0);
         compare_runs(&plain, &again, 0);
         image_run_close(&again);
     }

@@ -9,7 +9,7 @@
 #include "helper_check.h"
 #include "helper_image.h"
 #include "lockstep/data.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static void impossible_image_models_are_refused(void **state)
 {
@@ -32,7 +32,7 @@ static void impossible_image_models_are_refused(void **state)
 
     (void)state;
     OK(ls_store_new(NULL, &s));
-    REFUSE(ls_conv2d(p, c, w, LS_NONE, 1, 1), "x is [3]; [B,C,H,W] is wanted");
+    REFUSE(ls_conv2d(p, c, w, LS_NONE, 1, 1), "x is [3]; [B,C,H,W] is expected");
     REFUSE(ls_conv2d(p, w, x, LS_NONE, 1, 0), "H is 3 with 0 of padding on both sides; the window of 5 does not fit");
     REFUSE(ls_conv2d(p, x, ls_transpose(p, w, 0, 1), LS_NONE, 1, 1), "w must be [O,C,KH,KW] with x's C = 3");
     REFUSE(ls_conv2d(p, x, w, c, 1, 1), "b is [3], w makes 6 channels");
@@ -43,10 +43,10 @@ static void impossible_image_models_are_refused(void **state)
     REFUSE(ls_batch_norm(p, c, c, c, LS_NONE, LS_NONE, LS_NONE, NULL), "x is [3]; [B,C]");
     REFUSE(ls_batch_norm(p, x, w, c, LS_NONE, LS_NONE, LS_NONE, NULL), "w is [6,3,3,3], x has 3 channels");
     REFUSE(ls_batch_norm(p, x, c, c, c, LS_NONE, LS_NONE, NULL), "running mean given, variance missing");
-    REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, LS_NONE, &evaluation), "both are wanted outside of training");
+    REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, LS_NONE, &evaluation), "both are expected outside of training");
     REFUSE(ls_batch_norm(p, x, c, c, c, c, LS_NONE, NULL), "ls_buffer");
     REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, c, NULL), "labels are 3 of type f32");
-    REFUSE(ls_image_logits(p, &m, x), "images are [2,3,5,4]; [B,3,16,16] is wanted");
+    REFUSE(ls_image_logits(p, &m, x), "images are [2,3,5,4]; [B,3,16,16] is expected");
 #undef REFUSE
     m.stages = 6;
     REFUSED(LS_EINVAL, "stages 6 halve images of 16 x 16 5 times", ls_image_check(&m));

@@ -13,7 +13,7 @@
 #include "helper_image.h"
 #include "lockstep/data.h"
 #include "lockstep/optim.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 /* ---- data ---- */
 

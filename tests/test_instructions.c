@@ -14,7 +14,7 @@
 static void open_as(const struct layout *l, int rank, int n, ls_comm **comm, struct training *s)
 {
     assert_int_equal(ls_comm_open("plan:", rank, n, comm), LS_OK);
-    if (spread_open(l, *comm, true, s) < 0)
+    if (distributed_open(l, *comm, true, s) < 0)
         fail_msg("%s", ls_errmsg());
 }
 
@@ -141,7 +141,7 @@ static void test_layouts(void **state)
         check_list(s.program);
         check_exchanges(s.program);
         check_text(s.program);
-        spread_close(&s);
+        distributed_close(&s);
         ls_comm_close(&comm);
     }
 }
@@ -170,8 +170,8 @@ static void test_placements(void **state)
         assert_int_equal(i.phase, LS_PHASE_FORWARD);
         assert_true(strncmp(i.block, "model.layers.", 13) == 0);
     }
-    assert_int_equal(found, (int)spread_model(NET_LLAMA)->layers);
-    spread_close(&s);
+    assert_int_equal(found, (int)distributed_model(NET_LLAMA)->layers);
+    distributed_close(&s);
     ls_comm_close(&comm);
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/threads.h"
-#include "tensor/op_shapes.h"
+#include "kernels/op_shapes.h"
 
 enum { MOST_ENTRIES = 512 };
 

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "helper_launch.h"
 #include "helper_launch_rank.h"
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 /* ---- a launcher ---- */
 

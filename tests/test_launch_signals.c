@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "helper_launch.h"
 #include "helper_launch_rank.h"
-#include "train/launch.h"
+#include "train/launch/launch.h"
 
 static const double LAUNCH_SOON = 30;     /* seconds in which things happen that take none on a machine that is not busy */
 

@@ -157,8 +157,8 @@ static void mesh_of_one_rank(void **state)
         assert_int_equal(ls_mesh_size(NULL, (ls_group)g), 1);
         assert_int_equal(ls_mesh_index(NULL, (ls_group)g), 0);
     }
-    assert_int_equal(ls_mesh_shape_of(NULL).dp, 1);
-    assert_int_equal(ls_mesh_shape_of(m).dp, 1);
+    assert_int_equal(ls_mesh_get_shape(NULL).dp, 1);
+    assert_int_equal(ls_mesh_get_shape(m).dp, 1);
     ls_mesh_close(&m);
     ls_mesh_close(&m);
     ls_mesh_close(NULL);

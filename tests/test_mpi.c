@@ -18,8 +18,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "comm/comm.h"
-#include "comm/engine.h"
-#include "comm/transport.h"
+#include "comm/engine/engine.h"
+#include "comm/transports/transport.h"
 
 static void unknown_implementation_is_refused(void **state)
 {

@@ -13,8 +13,8 @@
 #include "helper_nn.h"
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
-#include "nn/hf.h"
-#include "nn/model.h"
+#include "models/hf.h"
+#include "models/model.h"
 
 struct run { ls_store *s; ls_program *p; double loss; };
 

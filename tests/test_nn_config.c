@@ -13,8 +13,8 @@
 #include "helper_check.h"
 #include "helper_nn.h"
 #include "lockstep/nn.h"
-#include "nn/hf.h"
-#include "nn/model.h"
+#include "models/hf.h"
+#include "models/model.h"
 
 static char folder[] = "/tmp/lockstep-nn-XXXXXX";
 

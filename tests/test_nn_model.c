@@ -10,7 +10,7 @@
 #include "helper_check.h"
 #include "helper_nn.h"
 #include "lockstep/nn.h"
-#include "nn/model.h"
+#include "models/model.h"
 
 /* ---- counts ---- */
 

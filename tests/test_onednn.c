@@ -12,11 +12,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "tensor/onednn.h"
+#include "kernels/cpu/onednn/onednn.h"
 
 static const ls_dtype types[] = { LS_F32, LS_BF16 };
 
-struct product_case { enum op op; size_t R, K, N; ls_dtype type, out; bool bias; };
+struct gemm_case { enum op op; size_t R, K, N; ls_dtype type, out; bool bias; };
 
 static struct view filled(struct block *b, ls_dtype type, int ndim, const size_t *size, int layout, uint64_t stream)
 {
@@ -27,7 +27,7 @@ static struct view filled(struct block *b, ls_dtype type, int ndim, const size_t
     return v;
 }
 
-static void case_open(struct kernel_case *c, const struct product_case *p)
+static void case_open(struct kernel_case *c, const struct gemm_case *p)
 {
     size_t x[] = { p->R, p->K }, y[] = { p->R, p->N }, w[] = { p->N, p->K }, b[] = { p->N };
     bool dx = p->op == OP_LINEAR_DX, dw = p->op == OP_LINEAR_DW;
@@ -130,7 +130,7 @@ static void test_linear(void **state)
             for (size_t s = 0; s < COUNT_OF(sizes); s++)
                 for (int variant = 0; variant < 2; variant++) {
                     bool dw = ops[o] == OP_LINEAR_DW, wide = variant == 1 || dw;
-                    struct product_case p = { ops[o], sizes[s][0], sizes[s][1], sizes[s][2], types[t],
+                    struct gemm_case p = { ops[o], sizes[s][0], sizes[s][1], sizes[s][2], types[t],
                                               wide ? LS_F32 : types[t], variant == 1 && ops[o] == OP_LINEAR };
                     struct kernel_case c;
 
@@ -151,7 +151,7 @@ static void test_packed(void **state)
         for (size_t i = 0; i < COUNT_OF(many) && usable(types[t]); i++)
             for (size_t s = 0; s < COUNT_OF(sizes); s++)
                 for (size_t less = 0; less < 2; less++) {
-                    struct product_case p = { many[i].op, many[i].rows - less, sizes[s][0], sizes[s][1], types[t],
+                    struct gemm_case p = { many[i].op, many[i].rows - less, sizes[s][0], sizes[s][1], types[t],
                                               types[t], many[i].op == OP_LINEAR };
                     struct kernel_case c;
 
@@ -206,7 +206,7 @@ static void run_in_task(void *ctx, size_t begin, size_t end, int thread)
 
 static void test_other_teams(void **state)
 {
-    struct product_case p = { OP_LINEAR_DX, 2300, 70, 90, LS_F32, LS_F32, false };
+    struct gemm_case p = { OP_LINEAR_DX, 2300, 70, 90, LS_F32, LS_F32, false };
     const struct kernel *k;
     struct kernel_case c;
     size_t bytes;
@@ -239,7 +239,7 @@ static void test_other_teams(void **state)
 
 static void unsupported_calls_are_refused(void **state)
 {
-    struct product_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, true };
+    struct gemm_case p = { OP_LINEAR, 8, 16, 8, LS_F32, LS_F32, true };
     struct kernel_case c;
     struct call other;
 
@@ -271,7 +271,7 @@ static void unsupported_calls_are_refused(void **state)
 /* Calls of one kind share a primitive; another size, type or team is another; all go with their last call. */
 static void test_shared(void **state)
 {
-    struct product_case p = { OP_LINEAR_DW, 24, 16, 8, LS_F32, LS_F32, false }, q = p;
+    struct gemm_case p = { OP_LINEAR_DW, 24, 16, 8, LS_F32, LS_F32, false }, q = p;
     struct kernel_case a, b;
     struct call again;
     const struct kernel *k;
@@ -308,7 +308,7 @@ static void test_shared(void **state)
 /* Each allocation of prepare() fails in turn: a status, nothing kept. run() allocates nothing. */
 static void test_allocations(void **state)
 {
-    struct product_case p = { OP_LINEAR, 4096, 16, 8, LS_F32, LS_F32, true };
+    struct gemm_case p = { OP_LINEAR, 4096, 16, 8, LS_F32, LS_F32, true };
     struct mem_stats before, after;
     const struct kernel *k;
     struct kernel_case c;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 #include "base/base.h"
-#include "tensor/op_shapes.h"
+#include "kernels/op_shapes.h"
 
 #define SIZES(...) (int)COUNT_OF(((size_t[]){ __VA_ARGS__ })), { __VA_ARGS__ }
 
@@ -48,7 +48,7 @@ static const struct shape_case cases[] = {
     { OP_ROUTE_LOAD, 1, 1, { { LS_I32, SIZES(4, 5, 2) } }, { { LS_F32, SIZES(4, 8) } }, NULL },
     { OP_ROUTE_LOAD, 1, 1, { { LS_I32, SIZES(4, 5, 2) } }, { { LS_F32, SIZES(1, 8) } }, NULL },
     { OP_ROUTE_LOAD, 1, 1, { { LS_I32, SIZES(4, 5, 2) } }, { { LS_F32, SIZES(2, 8) } }, "load[B|1,E] is f32 [2,8]: B|1 expected, 2 here" },
-    { OP_XENT_WHOLE, 3, 2, { { LS_F32, SIZES(4, 6, 3) }, { LS_I32, SIZES(2, 3) }, { LS_F32, SIZES(1) } },
+    { OP_XENT_COMBINE, 3, 2, { { LS_F32, SIZES(4, 6, 3) }, { LS_I32, SIZES(2, 3) }, { LS_F32, SIZES(1) } },
       { { LS_F32, SIZES(1) }, { LS_F32, SIZES(6) } }, NULL },
     { OP_CONCAT, 3, 1, { { LS_F32, SIZES(4) }, { LS_F32, SIZES(2) }, { LS_F32, SIZES(1) } }, { { LS_F32, SIZES(7) } }, NULL },
     { OP_FILL, 0, 1, { { .ndim = 0 } }, { { LS_F32, SIZES(7) } }, NULL },

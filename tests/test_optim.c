@@ -14,7 +14,7 @@
 #define NEAR(have, want, most)                                                                                   \
     do {                                                                                                         \
         double have_ = (have), want_ = (want);                                                                   \
-        if (!(fabs(have_ - want_) <= (most))) fail_msg("%s is %.17g, %.17g is wanted", #have, have_, want_);     \
+        if (!(fabs(have_ - want_) <= (most))) fail_msg("%s is %.17g, %.17g is expected", #have, have_, want_);     \
     } while (0)
 
 /* ---- schedules ---- */

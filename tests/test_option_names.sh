@@ -7,11 +7,11 @@ source=$(dirname "$2")
 
 sections='model|data|train|optim|parallel|precision|recompute|checkpoint|launch|run|log|bench|debug'
 "$lockstep" help options --markdown | grep -oE "^\| \`($sections)\.[a-z0-9_]+" | sed 's/^| `//' | sort -u >names.txt
-grep -ohE '\.alias = "[a-z_.]+"' "$source/src/train/config.c" | grep -oE '[a-z_]+\.[a-z_]+' >>names.txt  # also accepted
+grep -ohE '\.alias = "[a-z_.]+"' "$source/src/train/config/config.c" | grep -oE '[a-z_]+\.[a-z_]+' >>names.txt  # also accepted
 [ "$(wc -l <names.txt)" -gt 80 ] || bad "no list of options: $(head -3 names.txt)"
 
 # ---- section.key: string literals of the sources, and what people read ----
-cat "$source"/src/*/*.[ch] | grep -v '^ \*' | grep -oE '"([^"\\]|\\.)*"' >strings.txt
+find "$source/src" -name '*.[ch]' -exec cat {} + | grep -v '^ \*' | grep -oE '"([^"\\]|\\.)*"' >strings.txt
 "$lockstep" help --markdown >pages.md
 cat strings.txt pages.md "$source/README.md" | grep -oE "(^|[^a-zA-Z0-9_./])($sections)\.[a-z][a-z0-9_]*" | grep -oE "($sections)\.[a-z0-9_]+" | sort -u >used.txt
 # files, fields of files of other programs, and the injected mistakes of the tables above

@@ -45,7 +45,7 @@ static void make_references(ls_comm *comm, void *ctx)
             for (int half = 0; half < 2; half++) {
                 struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o, .type = half ? LS_BF16 : LS_F32 };
 
-                RANKS_TRY(spread_train(&l, NULL, reference_of(&l)));
+                RANKS_TRY(distributed_train(&l, NULL, reference_of(&l)));
             }
 }
 
@@ -76,13 +76,13 @@ static void layout_check_case(ls_comm *comm, const struct layout *l, double roun
     char name[SPREAD_NAME];
     const char *wrong;
 
-    if (spread_train(l, comm, &got) < 0) {
-        fprintf(stderr, "%s: %s\n", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
+    if (distributed_train(l, comm, &got) < 0) {
+        fprintf(stderr, "%s: %s\n", distributed_name(l, ls_comm_size(comm), name), ls_errmsg());
         _Exit(1);
     }
-    wrong = spread_differs(l, reference_of(l), &got, rounding);
+    wrong = distributed_differs(l, reference_of(l), &got, rounding);
     if (wrong) {
-        fprintf(stderr, "%s: %s\n", spread_name(l, ls_comm_size(comm), name), wrong);
+        fprintf(stderr, "%s: %s\n", distributed_name(l, ls_comm_size(comm), name), wrong);
         _Exit(1);
     }
 }
@@ -179,7 +179,7 @@ static void test_switches(void **state)
     run_cases(&c, 1, 3);
 }
 
-/* Gradients become final behind the backward, in a segment of their own. */
+/* Gradients become final after the backward, in a segment of their own. */
 static void test_split_backward(void **state)
 {
     static struct cases c = { .rounding = 1e-5 };
@@ -285,8 +285,8 @@ static void check_repeat(ls_comm *comm, void *ctx)
                             .data = small(zero) };
 
         l.data.reduce = zero & 1 ? LS_BF16 : LS_F32;
-        RANKS_TRY(spread_train(&l, comm, &a));
-        RANKS_TRY(spread_train(&l, comm, &b));
+        RANKS_TRY(distributed_train(&l, comm, &a));
+        RANKS_TRY(distributed_train(&l, comm, &b));
         RANKS_CHECK(memcmp(&a, &b, sizeof a) == 0);
     }
 }

@@ -17,11 +17,11 @@
 #include "helper_forked.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
-#include "parallel/data.h"
+#include "parallel/zero/zero.h"
 
 enum { STEPS = 3, PARAMS = 9, LARGEST = 96, OPTIMIZERS = 5 };
 
-/* How a parameter lies: cut along dim 0 over tp or ep; whole with addends over tp; on one stage (-1: all); shared by both ends. */
+/* How a parameter lies: cut along dim 0 over tp or ep; whole with partial sums over tp; on one stage (-1: all); shared by both ends. */
 struct spec { const char *name; int ndim; size_t size[3]; bool cut_tp, cut_ep, sum_tp; int stage; bool ends; };
 
 static const struct spec specs[PARAMS] = {
@@ -83,7 +83,7 @@ static ls_status declare(ls_store *s, const ls_mesh *m)
             cut_over(s, i, x, m, LS_AXIS_EP, LS_GROUP_EP);
         store_placement(s, i)[LS_AXIS_TP].partial_gradient = x->sum_tp;
         store_placement(s, i)[LS_AXIS_PP].partial_gradient = x->ends && ls_mesh_size(m, LS_GROUP_PP) > 1;
-        store_set_speaker(s, i, (x->cut_tp || ls_mesh_index(m, LS_GROUP_TP) == 0) && !(x->ends && ls_mesh_index(m, LS_GROUP_PP) > 0));
+        store_set_owner(s, i, (x->cut_tp || ls_mesh_index(m, LS_GROUP_TP) == 0) && !(x->ends && ls_mesh_index(m, LS_GROUP_PP) > 0));
     }
     return LS_OK;
 }
@@ -410,7 +410,7 @@ static void check_fault(ls_comm *comm, void *ctx)
 /* Experts' gradients summed over ranks that have other experts: seen when the program is made, whole or in shards. */
 static void wrong_group_is_refused(void **state)
 {
-    static const char *const says[] = { "over dp: its 4 ranks are not those that have an addend", "reduce_scatter of" };
+    static const char *const says[] = { "over dp: its 4 ranks are not those that have a partial sum", "reduce_scatter of" };
 
     (void)state;
     if (!faults_built()) skip();

@@ -1,4 +1,4 @@
-/* test_parallel_bytes.c - what spreading costs: bytes held and bytes sent, by formula, as planned, and as measured.
+/* test_parallel_bytes.c - what distributing costs: bytes held and bytes sent, by formula, as planned, and as measured.
  *
  * N: elements of the model, K: ranks. Held, with Adam in f32 (4 bytes of weight, 4 of gradient, 8 of state an element), over all
  * ranks together: zero 0 16 N K; zero 1 8 N K + 8 N; zero 2 4 N K + 12 N; zero 3 16 N. Sent by all ranks together in a step:
@@ -46,7 +46,7 @@ static struct total plan_all(const struct layout *l, int n)
         ls_cost c;
 
         OK(ls_comm_open("plan:", r, n, &comm));
-        OK(spread_open(l, comm, true, &s));
+        OK(distributed_open(l, comm, true, &s));
         c = ls_program_cost(s.program);
         t.parameters += c.parameters;
         t.gradients += c.gradients;
@@ -56,7 +56,7 @@ static struct total plan_all(const struct layout *l, int n)
         t.elements = ls_store_elements(s.store);
         for (int op = 0; op < LS_COLLECTIVES; op++)
             t.sent[op] += sent(s.program, (ls_collective)op);
-        spread_close(&s);
+        distributed_close(&s);
         ls_comm_close(&comm);
     }
     return t;
@@ -151,14 +151,14 @@ static void bytes_sent_before_the_last_micro_batch(void **state)
 
             l.data.unsharded_accumulation = whole;
             OK(ls_comm_open("plan:", 0, 2, &comm));
-            OK(spread_open(&l, comm, true, &s));
+            OK(distributed_open(&l, comm, true, &s));
             scattered = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, &calls);
             reduced = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, NULL);
             assert_int_equal(reduced, 0);
             assert_true((scattered > 0) == (zero >= 2 && !whole));
             assert_true(ls_program_comm_bytes(s.program, LS_BACKWARD | LS_LAST, zero ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE,
                                               NULL) > 0);
-            spread_close(&s);
+            distributed_close(&s);
             ls_comm_close(&comm);
         }
 }
@@ -180,15 +180,15 @@ static void check_measured(ls_comm *comm, void *ctx)
         l.data.offload = i & 8 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
         l.data.reduce = i & 8 ? LS_BF16 : LS_F32;
         mem_reset_peak();
-        RANKS_TRY(spread_open(&l, comm, false, &s));
+        RANKS_TRY(distributed_open(&l, comm, false, &s));
         for (int op = 0; op < LS_COLLECTIVES; op++)
-            before[op] = ls_comm_counted(comm, (ls_collective)op).bytes;
+            before[op] = ls_comm_counters(comm, (ls_collective)op).bytes;
         for (int k = 0; k < 2; k++)
-            RANKS_TRY(spread_step(&s, &l, k, &loss));
+            RANKS_TRY(distributed_step(&s, &l, k, &loss));
         for (int op = 0; op < LS_COLLECTIVES; op++) {
             uint64_t own = op == LS_COLLECTIVE_ALL_REDUCE ? 2 * ls_comm_bytes_of(comm, LS_COLLECTIVE_ALL_REDUCE, 1, NULL, LS_F64) : 0;
 
-            RANKS_CHECK(ls_comm_counted(comm, (ls_collective)op).bytes - before[op] == 2 * sent(s.program, (ls_collective)op) + own);
+            RANKS_CHECK(ls_comm_counters(comm, (ls_collective)op).bytes - before[op] == 2 * sent(s.program, (ls_collective)op) + own);
         }
         c = ls_program_cost(s.program);
         mem_read(&m);
@@ -198,7 +198,7 @@ static void check_measured(ls_comm *comm, void *ctx)
         RANKS_CHECK(m.peak[MEM_OFFLOAD] == c.offload);
         RANKS_CHECK(m.peak[MEM_COMMUNICATION] == c.communication);
         RANKS_CHECK(m.peak[MEM_ACTIVATIONS] == c.activations);
-        spread_close(&s);
+        distributed_close(&s);
         mem_read(&m);
         RANKS_CHECK(m.now[MEM_PARAMETERS] + m.now[MEM_GRADIENTS] + m.now[MEM_OPTIMIZER] + m.now[MEM_OFFLOAD] + m.now[MEM_COMMUNICATION] == 0);
     }

@@ -13,7 +13,7 @@
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
-#include "parallel/data.h"
+#include "parallel/zero/zero.h"
 
 enum { OPTIMIZERS = 5, MOST = 64 };
 
@@ -31,7 +31,7 @@ static void make_references(ls_comm *comm, void *ctx)
         for (int o = 0; o < OPTIMIZERS; o++) {
             struct layout l = { .net = (enum net)net, .optimizer = (ls_optimizer_kind)o };
 
-            RANKS_TRY(spread_train(&l, NULL, reference_of(&l)));
+            RANKS_TRY(distributed_train(&l, NULL, reference_of(&l)));
         }
 }
 
@@ -73,13 +73,13 @@ static void layout_check_case(ls_comm *comm, const struct layout *l, double roun
     char name[SPREAD_NAME];
     const char *wrong;
 
-    if (spread_train(l, comm, &got) < 0)
-        ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), ls_errmsg());
+    if (distributed_train(l, comm, &got) < 0)
+        ranks_fail("%s: %s", distributed_name(l, ls_comm_size(comm), name), ls_errmsg());
     if (l->layers)
-        RANKS_TRY(spread_train(&(struct layout){ .net = l->net, .layers = l->layers, .optimizer = l->optimizer }, NULL, &alone));
-    wrong = spread_differs(l, l->layers ? &alone : reference_of(l), &got, rounding ? rounding : 1e-5);
+        RANKS_TRY(distributed_train(&(struct layout){ .net = l->net, .layers = l->layers, .optimizer = l->optimizer }, NULL, &alone));
+    wrong = distributed_differs(l, l->layers ? &alone : reference_of(l), &got, rounding ? rounding : 1e-5);
     if (wrong)
-        ranks_fail("%s: %s", spread_name(l, ls_comm_size(comm), name), wrong);
+        ranks_fail("%s: %s", distributed_name(l, ls_comm_size(comm), name), wrong);
 }
 
 static void layout_check_cases(ls_comm *comm, void *ctx)
@@ -153,7 +153,7 @@ static void test_pipelines(void **state)
     run_cases(&c, 4);
 }
 
-/* Several chunks a rank, which share its optimizer; with zb-v the ends of a tied model lie on one rank. */
+/* Several chunks a rank, which share its optimizer; with zb-v the ends of a tied model are on one rank. */
 static void test_chunks(void **state)
 {
     static struct cases c;
@@ -200,7 +200,7 @@ static void test_joint_gradient_sums(void **state)
     unlink(path);
 }
 
-/* Slices of the sequence: their gradients add up with those of other samples, and a copy lies over them too. */
+/* Slices of the sequence: their gradients add up with those of other samples, and a copy is laid out over them too. */
 static void test_context(void **state)
 {
     static struct cases c;
@@ -247,10 +247,10 @@ static char *text_of(const struct layout *l, int rank, int n)
     char *text;
 
     assert_int_equal(ls_comm_open("plan:", rank, n, &comm), LS_OK);
-    if (spread_open(l, comm, true, &s) < 0)
+    if (distributed_open(l, comm, true, &s) < 0)
         fail_msg("%s", ls_errmsg());
     assert_int_equal(ls_program_text(s.program, &text), LS_OK);
-    spread_close(&s);
+    distributed_close(&s);
     ls_comm_close(&comm);
     return text;
 }

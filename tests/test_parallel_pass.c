@@ -15,7 +15,7 @@
 #include "helper_faults.h"
 #include "helper_forked.h"
 #include "helper_spread.h"
-#include "parallel/data.h"
+#include "parallel/zero/zero.h"
 
 static struct layout layout_of(enum net net, int zero)
 {
@@ -35,7 +35,7 @@ static void layout_refused(int n, struct layout l, const char *says)
     ls_comm *comm;
 
     OK(ls_comm_open("plan:", 0, n, &comm));
-    if (spread_open(&l, comm, true, &s) == LS_OK)
+    if (distributed_open(&l, comm, true, &s) == LS_OK)
         fail_msg("'%s' was let through", says);
     if (!strstr(ls_errmsg(), says))
         fail_msg("'%s' lacks '%s'", ls_errmsg(), says);
@@ -100,10 +100,10 @@ static void pass_fails_cleanly_without_memory(void **state)
 
             mem_read(&before);
             mem_fail_at(nth);
-            st = spread_open(&l, comm, true, &s);
+            st = distributed_open(&l, comm, true, &s);
             mem_fail_at(0);
             if (st == LS_OK)
-                spread_close(&s);
+                distributed_close(&s);
             else
                 assert_int_equal(st, LS_ENOMEM);
             mem_read(&after);
@@ -142,7 +142,7 @@ static void test_types(void **state)
 
 static ls_cost cost_of_depth(size_t layers, const ls_data_options *o)
 {
-    ls_model m = *spread_model(NET_LLAMA);
+    ls_model m = *distributed_model(NET_LLAMA);
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     ls_optimizer optimizer = LS_OPTIMIZER_DEFAULTS;
     size_t size[2] = { 2, SPREAD_TIME };
@@ -196,16 +196,16 @@ static void check_faults(ls_comm *comm, void *ctx)
     for (int zero = 0; zero < 4; zero++) {
         struct layout l = layout_of(NET_GPT2, zero);
 
-        RANKS_TRY(spread_train(&l, NULL, &one));
-        RANKS_TRY(spread_train(&l, comm, &right));
-        RANKS_CHECK(!spread_differs(&l, &one, &right, 1e-5));
+        RANKS_TRY(distributed_train(&l, NULL, &one));
+        RANKS_TRY(distributed_train(&l, comm, &right));
+        RANKS_CHECK(!distributed_differs(&l, &one, &right, 1e-5));
         for (size_t b = 0; b < sizeof faults / sizeof faults[0]; b++) {
             if (zero == 0 && faults[b] == FAULT_LOCAL_NORM)
                 continue;  /* nothing is local */
             faults_set(faults[b], false);
-            RANKS_TRY(spread_train(&l, comm, &wrong));
+            RANKS_TRY(distributed_train(&l, comm, &wrong));
             faults_set(FAULT_NONE, true);
-            if (!spread_differs(&l, &one, &wrong, 1e-5)) {
+            if (!distributed_differs(&l, &one, &wrong, 1e-5)) {
                 fprintf(stderr, "zero %d: '%s' changes nothing\n", zero, fault_name(faults[b]));
                 _Exit(1);
             }
@@ -230,7 +230,7 @@ static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, floa
     ls_status st;
 
     LS_TRY(ls_program_new(s, &p));
-    ls_output(p, "logits", ls_model_logits(p, spread_model(l->net), ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 2, 5 })));
+    ls_output(p, "logits", ls_model_logits(p, distributed_model(l->net), ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 2, 5 })));
     st = comm ? ls_data_parallel(p, comm, &l->data) : LS_OK;
     if (st == LS_OK) st = ls_program_compile(p, NULL);
     if (st == LS_OK) st = ls_program_write(p, "tokens", ids, LS_I32, 10);
@@ -268,30 +268,30 @@ static void check_other_programs(ls_comm *comm, void *ctx)
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int zero = 0; zero < 4; zero++) {
             struct layout l = layout_of((enum net)net, zero);
-            float spread[COUNT], again[COUNT], alone[COUNT];
+            float distribution[COUNT], again[COUNT], alone[COUNT];
             struct training s, one;
             double loss;
 
-            RANKS_TRY(spread_open(&l, comm, false, &s));
-            RANKS_TRY(spread_step(&s, &l, 0, &loss));
-            RANKS_TRY(logits(s.store, comm, &l, spread, COUNT));
-            RANKS_TRY(spread_open(&l, NULL, false, &one));
+            RANKS_TRY(distributed_open(&l, comm, false, &s));
+            RANKS_TRY(distributed_step(&s, &l, 0, &loss));
+            RANKS_TRY(logits(s.store, comm, &l, distribution, COUNT));
+            RANKS_TRY(distributed_open(&l, NULL, false, &one));
             RANKS_TRY(copy_store(s.store, one.store));
             RANKS_TRY(logits(one.store, NULL, &l, alone, COUNT));
             for (int i = 0; i < COUNT; i++)
-                RANKS_CHECK(fabs((double)spread[i] - alone[i]) <= 1e-5);
-            RANKS_TRY(spread_step(&s, &l, 1, &loss));  /* and training goes on */
+                RANKS_CHECK(fabs((double)distribution[i] - alone[i]) <= 1e-5);
+            RANKS_TRY(distributed_step(&s, &l, 1, &loss));  /* and training goes on */
             RANKS_TRY(logits(s.store, comm, &l, again, COUNT));
-            RANKS_CHECK(memcmp(spread, again, sizeof spread) != 0);
-            if (zero == 3) {  /* without its mark a program can't read what lies in parts */
+            RANKS_CHECK(memcmp(distribution, again, sizeof distribution) != 0);
+            if (zero == 3) {  /* without its mark a program can't read what is in parts */
                 RANKS_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
-                RANKS_CHECK(strstr(ls_errmsg(), "lies in parts"));
+                RANKS_CHECK(strstr(ls_errmsg(), "is in parts"));
             }
             l.data.zero = zero ^ 1;
             RANKS_CHECK(logits(s.store, comm, &l, again, COUNT) == LS_EINVAL);
             RANKS_CHECK(strstr(ls_errmsg(), "another program of this store has zero"));
-            spread_close(&one);
-            spread_close(&s);
+            distributed_close(&one);
+            distributed_close(&s);
         }
 }
 
@@ -314,13 +314,13 @@ static void check_last(ls_comm *comm, void *ctx)
         double loss;
 
         l.data.overlap = overlap;
-        RANKS_TRY(spread_open(&l, comm, false, &s));
-        RANKS_TRY(spread_step(&s, &l, 0, &loss));
+        RANKS_TRY(distributed_open(&l, comm, false, &s));
+        RANKS_TRY(distributed_step(&s, &l, 0, &loss));
         RANKS_TRY(ls_program_run(s.program, LS_FORWARD | LS_BACKWARD));
         RANKS_CHECK(ls_program_run(s.program, LS_OPTIMIZER_STEP) == LS_EINVAL);
         RANKS_CHECK(strstr(ls_errmsg(), "without LS_LAST"));
-        RANKS_TRY(spread_step(&s, &l, 1, &loss));
-        spread_close(&s);
+        RANKS_TRY(distributed_step(&s, &l, 1, &loss));
+        distributed_close(&s);
     }
 }
 
@@ -332,7 +332,7 @@ static void last_micro_batch_reduces(void **state)
 
 /* ---- buffers ---- */
 
-/* Without sync_batch_norm each rank normalises by its own samples; the running statistics are rank 0's behind each step. */
+/* Without sync_batch_norm each rank normalises by its own samples; the running statistics are rank 0's after each step. */
 static void check_buffers(ls_comm *comm, void *ctx)
 {
     (void)ctx;
@@ -347,15 +347,15 @@ static void check_buffers(ls_comm *comm, void *ctx)
             int i;
 
             l.data.sync_batch_norm = sync;
-            RANKS_TRY(spread_open(&l, comm, false, &s));
-            RANKS_TRY(spread_step(&s, &l, 0, &loss));
+            RANKS_TRY(distributed_open(&l, comm, false, &s));
+            RANKS_TRY(distributed_step(&s, &l, 0, &loss));
             i = ls_store_find(s.store, "bn1.running_mean");
             RANKS_CHECK(i >= 0);
             RANKS_TRY(ls_store_read(s.store, (size_t)i, "parameter", mean[sync], LS_F32, 4));
             memcpy(first, mean[sync], sizeof first);
             RANKS_TRY(ls_broadcast(comm, first, 4, LS_F32, 0, NULL));
             RANKS_CHECK(memcmp(first, mean[sync], sizeof first) == 0);
-            spread_close(&s);
+            distributed_close(&s);
         }
         RANKS_CHECK(memcmp(mean[0], mean[1], sizeof first) != 0);
     }

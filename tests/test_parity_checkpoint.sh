@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_parity_checkpoint.sh LOCKSTEP TESTS - a run saved under one layout goes on under another: `lockstep parity --checkpoint` holds every
-# parameter and every optimizer state behind loading against what was saved, bit by bit, and the steps from there on as ever. Pairs of
+# parameter and every optimizer state after loading against what was saved, bit by bit, and the steps from there on as ever. Pairs of
 # 12 layouts over all axes; models, optimizers and types take turns.
 #
 # By default every STRIDE-th pair; LOCKSTEP_MATRIX=full: all 132.

@@ -14,9 +14,9 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "helper_check.h"
-#include "train/parity_gates.h"
-#include "train/parity_update.h"
-#include "train/random_tokens.h"
+#include "train/parity/parity_gates.h"
+#include "train/parity/parity_update.h"
+#include "train/run/random_tokens.h"
 
 enum { SIZE = 8 * 3 * 3 * 3 };  /* of conv1.weight */
 

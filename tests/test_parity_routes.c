@@ -14,8 +14,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "helper_check.h"
-#include "train/parity_routes.h"
-#include "train/random_tokens.h"
+#include "train/parity/parity_routes.h"
+#include "train/run/random_tokens.h"
 
 enum { LAYERS = 2, SAMPLES = 4, TIME = 8, CHOSEN = 2, WIDTH = PARITY_ROUTE_HEAD + CHOSEN, ROWS = LAYERS * SAMPLES * TIME };
 

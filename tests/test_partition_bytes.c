@@ -10,7 +10,7 @@
 #include "helper_check.h"
 #include "helper_partition.h"
 #include "helper_partition_plan.h"
-#include "parallel/partition.h"
+#include "parallel/sharding/partition.h"
 
 /* ---- T1, T2: what a layer exchanges ---- */
 
@@ -53,7 +53,7 @@ static void test_layer(void **state)
     partition_plan_close(&m);
 }
 
-/* In parts: one sum's start stands in front of the next part's product, its wait behind. */
+/* In parts: one sum's start stands before the next part's product, its wait after. */
 static void test_split_products(void **state)
 {
     struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);

@@ -11,7 +11,7 @@
 #include "helper_partition.h"
 #include "helper_partition_plan.h"
 #include "lockstep/optim.h"
-#include "parallel/partition.h"
+#include "parallel/sharding/partition.h"
 
 /* ---- refused ---- */
 
@@ -113,7 +113,7 @@ static void test_second_program(void **state)
     partition_plan_close(&m);
 }
 
-/* An optimizer alone, and one behind a forward: values of a parameter have the sizes of its box. */
+/* An optimizer alone, and one after a forward: values of a parameter have the sizes of its box. */
 static void test_optimizer(void **state)
 {
     struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 1), 2, 1, 0, LS_CONTEXT_RING);

@@ -17,9 +17,9 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "helper_check.h"
-#include "train/machine.h"
-#include "train/peak.h"
-#include "train/peak_cache.h"
+#include "train/run/machine.h"
+#include "train/run/peak.h"
+#include "train/run/peak_cache.h"
 
 static char folder[64];
 static int measured, team;

@@ -10,8 +10,8 @@
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_pipeline.h"
-#include "parallel/pipeline.h"
-#include "program/store.h"
+#include "parallel/pipeline/pipeline.h"
+#include "runtime/store.h"
 
 enum { MOST = 200 };
 
@@ -58,7 +58,7 @@ static void check_places(const struct setting *s)
     bool ends_apart = ls_comm_size(s->world) > 1 && s->schedule.order == LS_STAGES_LOOP;
 
     for (size_t i = 0; i < ls_store_count(s->store); i++) {
-        double here[2] = { store_is_here(s->store, i), store_speaks(s->store, i) };
+        double here[2] = { store_is_here(s->store, i), store_is_owner(s->store, i) };
 
         RANKS_TRY(ls_all_reduce(s->world, here, here, 2, LS_F64, LS_SUM, NULL));
         RANKS_CHECK(here[0] == (is_tied(s, i) && ends_apart ? 2 : 1) && here[1] == 1);
@@ -184,7 +184,7 @@ static void test_models(void **state)
     static struct trials c;
 
     (void)state;
-    dropout = *spread_model(NET_GPT2);
+    dropout = *distributed_model(NET_GPT2);
     dropout.dropout = 0.3;
     dropout.seed = 11;
     for (int i = 0; i < 3; i++)
@@ -199,7 +199,7 @@ static void test_models(void **state)
     forked_run(3, check_trials, &c);
 }
 
-/* A pipeline of forwards over the store of one that trains: the loss behind a step, or in front of it. */
+/* A pipeline of forwards over the store of one that trains: the loss after a step, or before it. */
 static void evaluate(ls_comm *world, void *ctx)
 {
     const struct trial train = { .schedule = "1f1b", .chunks = 1, .micro = 4, .net = NET_LLAMA_TIED };

@@ -13,7 +13,7 @@
 #include "base/threads.h"
 #include "helper_forked.h"
 #include "helper_pipeline.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 enum { CHANNELS = 16, MESSAGE = PIPELINE_BATCH * PIPELINE_TIME * CHANNELS * 4 /* bytes */ };
 
@@ -116,8 +116,8 @@ static struct counts count(const struct setting *s)
         c.forward[q] = ls_comm_bytes_to(forward, q);
         c.back[q] = ls_comm_bytes_to(back, q);
     }
-    c.sent[0] = ls_comm_counted(forward, LS_COLLECTIVE_SEND);
-    c.sent[1] = ls_comm_counted(back, LS_COLLECTIVE_SEND);
+    c.sent[0] = ls_comm_counters(forward, LS_COLLECTIVE_SEND);
+    c.sent[1] = ls_comm_counters(back, LS_COLLECTIVE_SEND);
     return c;
 }
 
@@ -242,7 +242,7 @@ static double measure(ls_comm *world, struct setting *s)
 
     RANKS_TRY(ls_barrier(world));
     RANKS_TRY(ls_pipeline_run(s->pipeline, feed_sleeper, NULL, s));
-    t = ls_pipeline_spent_last(s->pipeline);
+    t = ls_pipeline_last_times(s->pipeline);
     RANKS_CHECK(t.forward > 0 && t.backward > 0 && (t.weights > 0) == s->schedule.split);
     RANKS_CHECK(t.forward + t.backward + t.weights + t.waiting <= t.total * 1.0001);
     busy = t.forward + t.backward + t.weights;
@@ -255,7 +255,7 @@ static double measure(ls_comm *world, struct setting *s)
 static double played(const ls_pipeline_schedule *s)
 {
     double forward[16], backward[16], weights[16];
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     double bubble;
 
     for (int k = 0; k < 16; k++) {
@@ -270,7 +270,7 @@ static double played(const ls_pipeline_schedule *s)
 
 static void sleep_through(ls_comm *world, const char *schedule, int chunks, int micro)
 {
-    struct setting s = { .world = world, .model = *spread_model(NET_LLAMA) };
+    struct setting s = { .world = world, .model = *distributed_model(NET_LLAMA) };
     ls_pipeline_options o = { .schedule = &s.schedule, .build = build_sleeper, .ctx = &s, .compile = LS_COMPILE_DEFAULTS };
     ls_mesh_shape shape = LS_MESH_DEFAULTS;
     double want, got = 0;

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
-#include "parallel/pipeline_plan.h"
-#include "parallel/schedule.h"
+#include "parallel/pipeline/pipeline_plan.h"
+#include "parallel/pipeline/schedule.h"
 
 enum { RANKS = 6, CHUNKS = 3, SLOTS = 12, LINE = 400 };
 enum { IN, OUT, DIN, DOUT, ENDS };  /* of a slot */
 
-/* A buffer: whose micro-batch lies there; under way: a message that both sides have not come to yet. */
+/* A buffer: whose micro-batch is there; under way: a message that both sides have not come to yet. */
 struct buffer { int micro; bool under_way; };
 struct rank { struct pipeline_plan plan; int at; struct buffer slot[CHUNKS][SLOTS][ENDS]; };
 /* Messages of a kind from one rank to another, in order: buffers of those that one side has posted. */
@@ -199,7 +199,7 @@ static unsigned game_draw(struct game *g, unsigned n)
 
 static bool is_open(const struct game *g, int r, ls_action a)
 {
-    int stage = ls_pipeline_stage(g->s, r, a.chunk), from = schedule_hears(g->s, r, &a), peer = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL);
+    int stage = ls_pipeline_stage(g->s, r, a.chunk), from = schedule_recv_stage(g->s, r, &a), peer = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL);
     const ls_action *next;
 
     if (g->done[a.kind][stage][a.micro] || (a.kind && !g->done[a.kind - 1][stage][a.micro]))
@@ -212,7 +212,7 @@ static bool is_open(const struct game *g, int r, ls_action a)
 
 static void take(struct game *g, int r, ls_action a)
 {
-    int from = schedule_hears(g->s, r, &a), to = schedule_tells(g->s, r, &a), chunk;
+    int from = schedule_recv_stage(g->s, r, &a), to = schedule_send_stage(g->s, r, &a), chunk;
     int source = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL), target = to < 0 ? r : ls_pipeline_rank(g->s, to, &chunk);
 
     g->done[a.kind][ls_pipeline_stage(g->s, r, a.chunk)][a.micro] = true;

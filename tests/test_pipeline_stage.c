@@ -8,8 +8,8 @@
 #include <string.h>
 #include "base/base.h"
 #include "helper_spread.h"
-#include "parallel/stage.h"
-#include "program/store.h"
+#include "parallel/pipeline/stage.h"
+#include "runtime/store.h"
 
 enum { BATCH = 2, TIME = 8, WIDTH = 16 };
 
@@ -27,7 +27,7 @@ static ls_program *whole_model(ls_store *s, enum net net)
     ls_program *p;
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);
-    append_model(p, spread_model(net));
+    append_model(p, distributed_model(net));
     assert_int_equal(ls_program_status(p), LS_OK);
     return p;
 }
@@ -66,7 +66,7 @@ static void check_cut(enum net net, int n)
     ls_store *s = new_store();
     ls_program *whole = whole_model(s, net);
     int linears = 0, attentions = 0, embeddings = 0, tables = 0, reads[200] = { 0 };
-    bool tied = spread_model(net)->tied;
+    bool tied = distributed_model(net)->tied;
 
     for (int k = 0; k < n; k++) {
         ls_program *p = whole_model(s, net);
@@ -106,7 +106,7 @@ static void stages_keep_every_parameter(void **state)
 {
     (void)state;
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
-        for (int n = 2; n <= (int)spread_model((enum net)net)->layers; n++)
+        for (int n = 2; n <= (int)distributed_model((enum net)net)->layers; n++)
             check_cut((enum net)net, n);
 }
 
@@ -164,7 +164,7 @@ static float run_stage(ls_program *p, float *carried)
     return loss;
 }
 
-/* One stage behind another on the same store: the bits of the whole. */
+/* One stage after another on the same store: the bits of the whole. */
 static void stages_give_the_same_loss(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void stages_give_the_same_loss(void **state)
         float carried[BATCH * TIME * WIDTH], one, last = 0;
         ls_store *s = new_store();
         ls_program *p = whole_model(s, (enum net)net);
-        int n = (int)spread_model((enum net)net)->layers;
+        int n = (int)distributed_model((enum net)net)->layers;
 
         one = run_stage(p, NULL);
         ls_program_release(&p);
@@ -320,7 +320,7 @@ static void test_refusals(void **state)
     y = ls_add(p, x, skip);
     ls_block_end(p);
     ls_output(p, "y", y);
-    stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary in front of b");
+    stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary before b");
     ls_store_release(&s);
 }
 

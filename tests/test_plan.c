@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "helper_check.h"
-#include "train/plan.h"
+#include "train/plan/plan.h"
 
 struct setup { struct config config; struct options options; ls_model model; };
 
@@ -107,7 +107,7 @@ static bool compare_with_all(const struct setup *s, const char *what)
 
 static void largest_rank_is_found(void **state)
 {
-    int meshes = 0, spread = 0;
+    int meshes = 0, distribution = 0;
 
     (void)state;
     for (size_t k = 0; k < COUNT_OF(layouts); k++)
@@ -116,12 +116,12 @@ static void largest_rank_is_found(void **state)
 
             if (layouts[k].experts != (i == 2) && !(i == 2 && k < 8)) continue;
             open_setup(&s, models[i], layouts[k].layout);
-            spread += compare_with_all(&s, layouts[k].layout);
+            distribution += compare_with_all(&s, layouts[k].layout);
             meshes++;
             options_close(&s.options);
         }
     assert_true(meshes >= 50);
-    assert_true(spread >= 30);  /* in most of them ranks differ */
+    assert_true(distribution >= 30);  /* in most of them ranks differ */
 }
 
 /* 20 random layouts that are possible; under LOCKSTEP_MATRIX=full 1,000. */

@@ -50,7 +50,7 @@ seq_len() { "$lockstep" train --data.text=text.txt "$@" --print-config | sed -n 
 sample=$(sed -n 's/^sample *//p' out.txt)
 sh -c "$sample" >sample.txt 2>err.txt || bad "$sample: $(cat err.txt)"
 
-# The trace of a resumed run stands beside the first one.
+# The trace of a resumed run is beside the first one.
 traced="--data.text=text.txt --model.preset=llama-tiny --train.global_batch=1 --train.eval_every=0 --train.eval_batches=1
         --log.trace=true --run.dir=traced"
 # shellcheck disable=SC2086

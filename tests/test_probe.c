@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "helper_check.h"
-#include "train/probe.h"
+#include "train/run/probe.h"
 
 static char folder[64];
 

@@ -1,4 +1,4 @@
-/* test_products.c - products, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
+/* test_matmuls.c - products, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
  * against loops in double; on every instruction set of this processor, and twice for the same bits.
  */
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "device/device.h"
-#include "tensor/kernel.h"
-#include "tensor/product.h"
+#include "kernels/kernel.h"
+#include "kernels/cpu/gemm.h"
 
 static void *room(size_t bytes)
 {
@@ -56,9 +56,9 @@ static void check_near(double got, double want, double tol, const char *what, si
 }
 
 /* One product: strides that follow from the sizes and two flags. */
-struct product_case { size_t m, n, k; bool a_turned, b_turned, add, bias; ls_dtype a, b, c; };
+struct gemm_case { size_t m, n, k; bool a_turned, b_turned, add, bias; ls_dtype a, b, c; };
 
-static void check_product(const struct product_case *t, const struct product *p, const float *before, const char *what)
+static void check_gemm(const struct gemm_case *t, const struct gemm *p, const float *before, const char *what)
 {
     double step = t->c == LS_F32 ? 0 : t->c == LS_BF16 ? 0x1p-8 : 0x1p-11;
 
@@ -79,9 +79,9 @@ static void check_product(const struct product_case *t, const struct product *p,
     }
 }
 
-static void run_product(const struct product_case *t, int threads)
+static void run_gemm(const struct gemm_case *t, int threads)
 {
-    struct product p = { .m = t->m, .n = t->n, .k = t->k, .add = t->add, .bias_type = LS_F32 };
+    struct gemm p = { .m = t->m, .n = t->n, .k = t->k, .add = t->add, .bias_type = LS_F32 };
     size_t bytes = t->m * t->n * ls_dtype_bytes(t->c), need;
     float *bias = numbers(LS_F32, t->n, 3), *before;
     void *c = numbers(t->c, t->m * t->n, 4), *again = room(bytes), *scratch;
@@ -94,14 +94,14 @@ static void run_product(const struct product_case *t, int threads)
     before = room(t->m * t->n * sizeof *before);
     ls_convert(before, LS_F32, c, t->c, t->m * t->n);
     memcpy(again, c, bytes);
-    need = product_scratch(&p, threads);
+    need = gemm_scratch(&p, threads);
     scratch = room(need);
     snprintf(what, sizeof what, "%s %d threads %zu x %zu x %zu %s %s -> %s%s%s", isa_name(isa_best()), threads, t->m, t->n,
              t->k, ls_dtype_name(t->a), ls_dtype_name(t->b), ls_dtype_name(t->c), t->a_turned ? " a'" : "", t->b_turned ? " b'" : "");
-    product_run(&p, threads, scratch);
-    check_product(t, &p, before, what);
+    gemm_run(&p, threads, scratch);
+    check_gemm(t, &p, before, what);
     p.c.data = again;
-    product_run(&p, threads, scratch);
+    gemm_run(&p, threads, scratch);
     assert_memory_equal(c, again, bytes);
     free(scratch);
     free(before);
@@ -126,7 +126,7 @@ static void on_every_isa(void (*fn)(void))
 
 static void products(void)
 {
-    static const struct product_case cases[] = {
+    static const struct gemm_case cases[] = {
         { 1, 300, 77, false, true, false, true, LS_F32, LS_F32, LS_F32 },        /* few rows */
         { 7, 131, 64, false, true, false, true, LS_BF16, LS_BF16, LS_BF16 },
         { 5, 9, 33, false, true, true, false, LS_F16, LS_F32, LS_F16 },
@@ -143,12 +143,12 @@ static void products(void)
     };
 
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        run_product(&cases[i], 1);
-        run_product(&cases[i], threads_count());
+        run_gemm(&cases[i], 1);
+        run_gemm(&cases[i], threads_count());
     }
 }
 
-static void test_products(void **state)
+static void test_matmuls(void **state)
 {
     (void)state;
     on_every_isa(products);
@@ -319,7 +319,7 @@ static void test_xent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_matmuls),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_xent),
     };

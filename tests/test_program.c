@@ -13,7 +13,7 @@
 #include "helper_check.h"
 #include "helper_layers.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static ls_program *layers_program(ls_store *s, ls_dtype type, const ls_compile_options *o)
 {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "helper_check.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static ls_program *new_program(ls_store **s)
 {
@@ -115,7 +115,7 @@ static ls_status begin_only(ls_program *p, void *ctx)
 
 static void compile_with_open_scope(ls_program *p)
 {
-    p->spread.pass = begin_only;
+    p->distribution.pass = begin_only;
     ls_program_compile(p, NULL);
 }
 

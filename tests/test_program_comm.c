@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_check.h"
 #include "helper_program.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static void buffers_live_from_start_to_wait(void **state)
 {
@@ -36,7 +36,7 @@ static void buffers_live_from_start_to_wait(void **state)
         y = program_copy(p, v[k], LS_F32);
     }
     ls_output(p, "y", y);
-    p->spread.comm = c;
+    p->distribution.comm = c;
     mem_read(&before);
     OK(ls_program_compile(p, NULL));
     mem_read(&after);
@@ -71,7 +71,7 @@ static void arenas_do_not_share_bytes(void **state)
     b = ls_scale(p, v, 5);                            /* reads what is in flight: a mistake in general, the same bits on one rank */
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", ls_add(p, b, ls_scale(p, v, 7)));
-    p->spread.comm = c;
+    p->distribution.comm = c;
     OK(ls_program_compile(p, NULL));
     assert_int_equal(p->values[v.id].shares, 0);
     assert_int_equal(p->values[b.id].shares, 0);
@@ -122,7 +122,7 @@ static void instructions_run_on_their_micro_batch(void **state)
         OK(ls_tensor_read(t[2], &got, LS_F32, 1));
         assert_true(got == cases[k].not_last);
     }
-    REFUSED(LS_EINVAL, "LS_LAST is wanted", ls_program_run(p, 32));
+    REFUSED(LS_EINVAL, "LS_LAST is expected", ls_program_run(p, 32));
     ls_program_release(&p);
     ls_store_release(&s);
     for (int k = 0; k < 3; k++)

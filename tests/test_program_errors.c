@@ -10,7 +10,7 @@
 #include "helper_check.h"
 #include "helper_layers.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static void indices_are_checked_on_write(void **state)
 {

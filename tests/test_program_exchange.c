@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_forked.h"
 #include "helper_program.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
-#include "program/store.h"
+#include "ir/program.h"
+#include "runtime/store.h"
 
 /* ---- every kind of exchange, all of them in flight at once ---- */
 
@@ -59,7 +59,7 @@ static void run_all(ls_comm *c, void *ctx)
         float *x = malloc(total * sizeof *x), *y = malloc(total * sizeof *y);
 
         build_all(p, c, total);
-        p->spread.comm = c;
+        p->distribution.comm = c;
         RANKS_TRY(ls_program_compile(p, NULL));
         for (int again = 0; again < 4; again++) {
             for (size_t i = 0; i < total; i++)
@@ -185,7 +185,7 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", program_copy(p, v, LS_F32));
     program_cursor_end(p, before);
-    p->spread.comm = c;
+    p->distribution.comm = c;
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int k = 0; k < 3; k++) {
         for (size_t i = 0; i < total; i++)
@@ -229,7 +229,7 @@ static void fail_in_between(ls_comm *c, void *ctx)
     ls_output(p, "root", ls_mul(p, ls_scale(p, x, 1e30), ls_scale(p, x, 1e30)));
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", program_copy(p, v, LS_F32));
-    p->spread.comm = c;
+    p->distribution.comm = c;
     o.check_finite = 1;
     RANKS_TRY(ls_program_compile(p, &o));
     for (int k = 0; k < 4; k++) {

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_check.h"
 #include "helper_program.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
-#include "program/store.h"
+#include "ir/program.h"
+#include "runtime/store.h"
 
 /* ---- groups as values ---- */
 
@@ -106,7 +106,7 @@ static void collectives_follow_weight_gradients(void **state)
         for (int i = 0; i < 2 * WIDTH; i++)
             x[i] = (float)sin(i);
         ls_backward(p, model(p));
-        p->spread = (struct spread){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
         o.split_backward = split;
         OK(ls_program_compile(p, &o));
         l = &p->list[split ? SEG_WEIGHTS : SEG_BACKWARD];
@@ -161,7 +161,7 @@ static void sharded_parameter_needs_a_gather(void **state)
 
     (void)state;
     model(p);
-    REFUSED(LS_EINVAL, "value of parameter 'h.0.weight' lies in parts", ls_program_compile(p, NULL));
+    REFUSED(LS_EINVAL, "value of parameter 'h.0.weight' is in parts", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&c);
@@ -252,7 +252,7 @@ static void pass_is_run_and_released(void **state)
 
     (void)state;
     ls_backward(p, model(p));
-    p->spread = (struct spread){ .pass = refusing_pass, .release = count_release, .ctx = &released };
+    p->distribution = (struct distribution){ .pass = refusing_pass, .release = count_release, .ctx = &released };
     REFUSED(LS_EINVAL, "this pass refuses", ls_program_compile(p, NULL));
     REFUSED(LS_EINVAL, "this pass refuses", ls_program_run(p, LS_FORWARD));
     assert_int_equal(released, 0);
@@ -271,7 +271,7 @@ static void every_instruction_is_watched(void **state)
 
     (void)state;
     ls_backward(p, model(p));
-    p->spread = (struct spread){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+    p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
     OK(ls_program_compile(p, NULL));
     program_watch(p, instruction_watch, &seen);
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_LAST));
@@ -304,7 +304,7 @@ static void budget_holds_with_a_pass(void **state)
         ls_program *p = program_on(s);
 
         ls_backward(p, model(p));
-        p->spread = (struct spread){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
         o.recompute = k ? LS_RECOMPUTE_BUDGET : LS_RECOMPUTE_NONE;
         o.bytes = k == 1 ? full : 64;
         if (k == 2) {

@@ -12,9 +12,9 @@
 
 #include "helper_forked.h"
 #include "lockstep/ops.h"
-#include "program/gradient.h"
-#include "program/program.h"
-#include "program/store.h"
+#include "passes/gradient.h"
+#include "ir/program.h"
+#include "runtime/store.h"
 
 enum { MOST = 4096 };
 
@@ -25,7 +25,7 @@ struct one {
     struct move m;
     struct shape whole;   /* neither side cut */
     ls_dtype type;
-    bool again;           /* x is read behind the move too */
+    bool again;           /* x is read after the move too */
 };
 
 static size_t count_of(const struct shape *s) { return s->size[0] * s->size[1] * s->size[2]; }
@@ -47,13 +47,13 @@ static struct shape part_of(const struct one *t, bool second, int r, int n)
     return s;
 }
 
-static bool cuts_in(enum move_kind k) { return k == MOVE_GATHER || k == MOVE_JOIN || k == MOVE_SWAP; }
-static bool cuts_out(enum move_kind k) { return k == MOVE_SCATTER || k == MOVE_SLICE || k == MOVE_PART || k == MOVE_SWAP; }
+static bool cuts_in(enum move_kind k) { return k == MOVE_ALL_GATHER || k == MOVE_UNSHARD || k == MOVE_ALL_TO_ALL; }
+static bool cuts_out(enum move_kind k) { return k == MOVE_REDUCE_SCATTER || k == MOVE_SHARD || k == MOVE_SHARD_PARTIAL || k == MOVE_ALL_TO_ALL; }
 
 static struct shape in_shape(const struct one *t, int r, int n) { return cuts_in(t->m.kind) ? part_of(t, false, r, n) : t->whole; }
 static struct shape out_shape(const struct one *t, int r, int n)
 {
-    return cuts_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_SWAP, r, n) : t->whole;
+    return cuts_out(t->m.kind) ? part_of(t, t->m.kind == MOVE_ALL_TO_ALL, r, n) : t->whole;
 }
 
 /* Where in the whole an index of rank r's part lies. */
@@ -75,31 +75,31 @@ static size_t whole_index(const struct one *t, const struct shape *s, bool cut, 
 static double number(size_t i, int rank) { return (double)((i * 7 + (size_t)rank * 5) % 11) - 5; }
 
 /* The same on all ranks, or of each its own. */
-static double x_at(const struct one *t, size_t w, int r) { return number(w, t->m.kind == MOVE_REDUCE || t->m.kind == MOVE_SCATTER ? r : 0); }
-/* Gradients at the output: addends where the output is read by each rank for itself. */
-static double dy_at(const struct one *t, size_t w, int r) { return number(w + 3, t->m.kind == MOVE_ENTER || t->m.kind == MOVE_GATHER ? r : 0); }
+static double x_at(const struct one *t, size_t w, int r) { return number(w, t->m.kind == MOVE_ALL_REDUCE || t->m.kind == MOVE_REDUCE_SCATTER ? r : 0); }
+/* Gradients at the output: partial sums where the output is read by each rank for itself. */
+static double dy_at(const struct one *t, size_t w, int r) { return number(w + 3, t->m.kind == MOVE_IDENTITY || t->m.kind == MOVE_ALL_GATHER ? r : 0); }
 
 static double want_y(const struct one *t, size_t w, int r, int n)
 {
     double sum = 0;
 
-    if (t->m.kind != MOVE_REDUCE && t->m.kind != MOVE_SCATTER)
+    if (t->m.kind != MOVE_ALL_REDUCE && t->m.kind != MOVE_REDUCE_SCATTER)
         return x_at(t, w, r);
     for (int q = 0; q < n; q++)
         sum += x_at(t, w, q);
     return sum;
 }
 
-static double want_dx(const struct one *t, size_t w, int r, int n)
+static double needs_dx(const struct one *t, size_t w, int r, int n)
 {
     double sum = 0;
 
-    if (t->m.kind == MOVE_PART) {  /* this rank's addend */
+    if (t->m.kind == MOVE_SHARD_PARTIAL) {  /* this rank's partial sum */
         size_t k = t->m.dim == 0 ? w / (t->whole.size[1] * t->whole.size[2]) : t->m.dim == 1 ? w / t->whole.size[2] % t->whole.size[1] : w % t->whole.size[2];
 
         return k >= from(&t->m, false, r, n) && k < from(&t->m, false, r + 1, n) ? dy_at(t, w, r) : 0;
     }
-    if (t->m.kind != MOVE_ENTER && t->m.kind != MOVE_GATHER)
+    if (t->m.kind != MOVE_IDENTITY && t->m.kind != MOVE_ALL_GATHER)
         return dy_at(t, w, r);
     for (int q = 0; q < n; q++)
         sum += dy_at(t, w, q);
@@ -163,15 +163,15 @@ static void run_one(ls_comm *c, const struct one *given)
             ls_store_zero_grad(s);
         }
         for (size_t i = 0; i < count_of(&out); i++)
-            data[i] = dy_at(&t, whole_index(&t, &out, cuts_out(t.m.kind), t.m.kind == MOVE_SWAP, r, n, i), r);
+            data[i] = dy_at(&t, whole_index(&t, &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, i), r);
         RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, count_of(&out)));
         RANKS_TRY(ls_program_run(p, t.m.zigzag ? LS_FORWARD : LS_FORWARD | LS_BACKWARD));
         RANKS_TRY(ls_program_read(p, "y", data, LS_F64, count_of(&out)));
-        check(&t, "result", &out, cuts_out(t.m.kind), t.m.kind == MOVE_SWAP, r, n, data, 2, 0, want_y);
+        check(&t, "result", &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
         if (t.m.zigzag)
             continue;
         RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, count_of(&in)));
-        check(&t, "gradient", &in, cuts_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, want_dx);
+        check(&t, "gradient", &in, cuts_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
     }
     ls_program_release(&p);
     ls_store_release(&s);
@@ -179,7 +179,7 @@ static void run_one(ls_comm *c, const struct one *given)
 
 static void run_moves(ls_comm *c, void *ctx)
 {
-    static const enum move_kind kinds[] = { MOVE_ENTER, MOVE_REDUCE, MOVE_GATHER, MOVE_SCATTER, MOVE_SLICE, MOVE_JOIN, MOVE_PART, MOVE_SWAP };
+    static const enum move_kind kinds[] = { MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_ALL_GATHER, MOVE_REDUCE_SCATTER, MOVE_SHARD, MOVE_UNSHARD, MOVE_SHARD_PARTIAL, MOVE_ALL_TO_ALL };
     static const struct { struct shape whole; int dim, dim2; size_t grain, grain2; } cases[] = {
         { { { 2, 7, 6 } }, 1, 2, 1, 2 }, { { { 2, 6, 7 } }, 2, 1, 1, 3 }, { { { 1, 9, 4 } }, 1, 2, 3, 2 },
         { { { 5, 3, 2 } }, 0, 1, 1, 1 }, { { { 2, 2, 16 } }, 1, 2, 1, 8 },  /* fewer than ranks: some have nothing */
@@ -193,7 +193,7 @@ static void run_moves(ls_comm *c, void *ctx)
 
                 t.m = (struct move){ .kind = kinds[k], .dim = cases[j].dim, .whole = t.whole.size[cases[j].dim], .grain = cases[j].grain,
                                      .dim2 = cases[j].dim2, .whole2 = t.whole.size[cases[j].dim2], .grain2 = cases[j].grain2, .floating = again };
-                if (kinds[k] == MOVE_SWAP && !(t.m.whole / t.m.grain && t.m.whole2 / t.m.grain2))
+                if (kinds[k] == MOVE_ALL_TO_ALL && !(t.m.whole / t.m.grain && t.m.whole2 / t.m.grain2))
                     continue;
                 run_one(c, &t);
             }
@@ -212,7 +212,7 @@ static void run_zigzag(ls_comm *c, void *ctx)
     for (int k = 0; k < 8; k++) {
         size_t whole = k & 4 ? 13 : 4;  /* not all pieces have elements */
         struct one t = { .whole = { { k & 1 ? 2 : 1, whole, 3 } }, .type = LS_F32,
-                         .m = { .kind = k & 2 ? MOVE_JOIN : MOVE_SLICE, .dim = 1, .whole = whole, .zigzag = 1 } };
+                         .m = { .kind = k & 2 ? MOVE_UNSHARD : MOVE_SHARD, .dim = 1, .whole = whole, .zigzag = 1 } };
 
         run_one(c, &t);
     }
@@ -225,12 +225,12 @@ static void ranks_shard_and_gather_in_zigzag(void **state)
     forked_run(3, run_zigzag, NULL);
 }
 
-/* ---- moves behind moves ---- */
+/* ---- moves after moves ---- */
 
 /* loss = sum of y y, y = x added up over the ranks twice: y is kept for the backward of each slot, x's bytes are on the wire. */
 static void add_up_twice(ls_comm *c, void *ctx)
 {
-    struct move m = { .kind = MOVE_REDUCE, .axis = LS_AXIS_TP, .comm = c };
+    struct move m = { .kind = MOVE_ALL_REDUCE, .axis = LS_AXIS_TP, .comm = c };
     ls_compile_options o = LS_COMPILE_DEFAULTS;
     int n = ls_comm_size(c);
     size_t one = 1;
@@ -300,9 +300,9 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
     snprintf(name, sizeof name, "%s.down", names[k]);
     w[2] = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, 2, (size_t[]){ C, f });
     ls_block_begin(p, names[k]);
-    x = moved(p, c, o, o->sp ? MOVE_GATHER : MOVE_ENTER, ls_rms_norm(p, h, w[0], 1e-5));
+    x = moved(p, c, o, o->sp ? MOVE_ALL_GATHER : MOVE_IDENTITY, ls_rms_norm(p, h, w[0], 1e-5));
     x = ls_linear(p, ls_gelu_tanh(p, ls_linear(p, x, w[1], LS_NONE)), w[2], LS_NONE);
-    h = ls_add(p, h, moved(p, c, o, o->sp ? MOVE_SCATTER : MOVE_REDUCE, x));
+    h = ls_add(p, h, moved(p, c, o, o->sp ? MOVE_REDUCE_SCATTER : MOVE_ALL_REDUCE, x));
     ls_block_end(p);
     return h;
 }
@@ -369,7 +369,7 @@ static void check_overlap(const ls_program *p)
 }
 
 /* Every instruction runs between the start and the wait of what it uses. */
-static void check_flight(const ls_program *p)
+static void check_pending(const ls_program *p)
 {
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
@@ -408,16 +408,16 @@ static void learn(ls_comm *c, const struct layers *o, struct learned *out)
     RANKS_TRY(ls_program_new(s, &p));
     h = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, C });
     y = ls_input(p, "y", LS_F32, 3, (size_t[]){ B, T, C });
-    h = o->sp ? moved(p, c, o, MOVE_SLICE, h) : h;
+    h = o->sp ? moved(p, c, o, MOVE_SHARD, h) : h;
     for (int k = 0; k < LAYERS; k++)
         h = one_layer(p, c, o, k, h, rows_held(c));
-    h = o->sp ? moved(p, c, o, MOVE_JOIN, h) : h;
+    h = o->sp ? moved(p, c, o, MOVE_UNSHARD, h) : h;
     ls_backward(p, ls_output(p, "loss", ls_mse(p, h, y)));
     RANKS_TRY(ls_program_compile(p, &options));
     if (c)
         check_text(p, o, ls_comm_size(c));
     if (c && o->floating) {
-        check_flight(p);
+        check_pending(p);
         if (!o->sp && !o->split && o->recompute == LS_RECOMPUTE_NONE)
             check_overlap(p);
     }

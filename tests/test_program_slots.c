@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "helper_check.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 enum { ROWS = 6, WIDTH = 20, BLOCKS = 4, MICRO = 4, GRADIENTS = 3 * WIDTH * WIDTH * BLOCKS };
 
@@ -46,7 +46,7 @@ static ls_store *new_store(void)
     return s;
 }
 
-/* Blocks [begin, end) of the chain; x in front of the first, a loss against y behind the last. */
+/* Blocks [begin, end) of the chain; x before the first, a loss against y after the last. */
 static ls_program *new_program(ls_store *s, int begin, int end, const ls_compile_options *o)
 {
     ls_program *p;

@@ -11,7 +11,7 @@
 #include "helper_check.h"
 #include "helper_forked.h"
 #include "lockstep/ops.h"
-#include "program/program.h"
+#include "ir/program.h"
 
 static ls_comm *planned(int rank, int n)
 {
@@ -86,7 +86,7 @@ static void run_uneven(ls_comm *c, void *ctx)
     ls_output(p, "gathered", program_copy(p, y[0], LS_F32));
     ls_output(p, "exchanged", program_copy(p, y[1], LS_F32));
     ls_output(p, "passed", program_copy(p, y[3], LS_F32));
-    p->spread.comm = c;
+    p->distribution.comm = c;
     RANKS_TRY(ls_program_compile(p, NULL));
     RANKS_CHECK(ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_SEND, NULL) == big * sizeof(float));
     RANKS_CHECK(ls_program_comm_bytes(p, LS_FORWARD, LS_COLLECTIVE_RECV, NULL) == 0);
@@ -160,7 +160,7 @@ static void mismatched_counts_are_refused(void **state)
 /* A chain of every kind of move, whole -> whole. */
 static ls_value all_moves(ls_program *p, ls_comm *c, ls_value x, int floating)
 {
-    static const enum move_kind kinds[] = { MOVE_SLICE, MOVE_GATHER, MOVE_ENTER, MOVE_REDUCE, MOVE_SCATTER, MOVE_SWAP, MOVE_SWAP, MOVE_JOIN, MOVE_PART, MOVE_JOIN };
+    static const enum move_kind kinds[] = { MOVE_SHARD, MOVE_ALL_GATHER, MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_REDUCE_SCATTER, MOVE_ALL_TO_ALL, MOVE_ALL_TO_ALL, MOVE_UNSHARD, MOVE_SHARD_PARTIAL, MOVE_UNSHARD };
 
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
         struct move m = { .kind = kinds[k], .axis = LS_AXIS_TP, .comm = c, .dim = 1, .whole = 5, .dim2 = 2, .whole2 = 6, .floating = floating };

@@ -1,4 +1,4 @@
-/* The helper of tests on several ranks, on ranks that pass, fail, hang, die and leave something behind. */
+/* The helper of tests on several ranks, on ranks that pass, fail, hang, die and leave something after. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

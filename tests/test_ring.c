@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "helper_forked.h"
 #include "lockstep/nn.h"
-#include "program/across.h"
+#include "ir/distributed_ops.h"
 
 enum mode { PLAIN, SPLIT, RECOMPUTE, SLOTS };
 struct variant { const char *name; ls_dtype type; int causal, zigzag, packed; size_t B, T, H, G, D; double near; enum mode mode; };

@@ -12,7 +12,7 @@
 #include "helper_check.h"
 #include "lockstep/dtype.h"
 #include "lockstep/ops.h"
-#include "tensor/route.h"
+#include "kernels/cpu/route.h"
 
 /* ---- choices ---- */
 
@@ -38,7 +38,7 @@ static void run_route(const float *logits, const float *samples, const ls_route_
     real = ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
     tokens = ls_input(p, "x", LS_F32, 3, (size_t[]){ B, T, 1 });
     r = ls_route(p, in, LS_NONE, samples ? real : LS_NONE, o);
-    ls_output(p, "out", ls_rows_collect(p, ls_rows_spread(p, tokens, &r), &r));
+    ls_output(p, "out", ls_rows_unpermute(p, ls_rows_permute(p, tokens, &r), &r));
     ls_output(p, "index", r.index);
     ls_output(p, "rows", r.rows);
     ls_output(p, "counts", r.counts);

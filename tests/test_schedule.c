@@ -74,7 +74,7 @@ static int peak(const ls_pipeline_schedule *s, int rank)
 static void check_one(const char *name, int P, int v, int M)
 {
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     double ideal, closed;
 
     assert_int_equal(ls_pipeline_schedule_make(name, P, v, M, &s), LS_OK);
@@ -211,7 +211,7 @@ static void swapped_actions_are_detected(void **state)
 {
     int passed = 0, refused = 0;
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
 
     (void)state;
     assert_int_equal(ls_pipeline_schedule_make("zb-v", 3, 2, 6, &s), LS_OK);

@@ -17,7 +17,7 @@ static void simulated_times_equal_hand_computed(void **state)
     static const double want[2][4] = { { 0, 1, 9.5, 13.5 }, { 1.5, 3.5, 5.5, 9.5 } };
     ls_pipeline_times t = { (double[]){ 1, 2 }, (double[]){ 3, 4 }, NULL, 0.5 };
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
 
     (void)state;
     assert_int_equal(ls_pipeline_schedule_make("gpipe", 2, 1, 2, &s), LS_OK);
@@ -49,7 +49,7 @@ static void slowest_stage_sets_the_pace(void **state)
     double f[4] = { 1, 1, 3, 1 }, b[4] = { 2, 2, 6, 2 };
     ls_pipeline_times t = { f, b, NULL, 0 };
     ls_pipeline_schedule s;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
 
     (void)state;
     assert_int_equal(ls_pipeline_schedule_make("1f1b", 4, 1, 64, &s), LS_OK);

@@ -55,7 +55,7 @@ static void malformed_schedule_files_are_refused(void **state)
     schedule_refused("stages 0 chunks 1 micro 1 order loop\n", LS_EFORMAT, ":1: \"0\": a number from 1 on");
     schedule_refused("stages 2 chunks 1 micro 2x order loop\n", LS_EFORMAT, "\"2x\": a number from 1 on");
     schedule_refused("stages 2 chunks 1 micro 2 order w\n", LS_EFORMAT, "loop or v");
-    schedule_refused("stages 2 chunks 1 micro 2 order loop now\n", LS_EFORMAT, "\"now\": the order of stages is loop or v, and nothing stands behind");
+    schedule_refused("stages 2 chunks 1 micro 2 order loop now\n", LS_EFORMAT, "\"now\": the order of stages is loop or v, and nothing is after");
     schedule_refused("stages 2 chunks 1 micro 2\n", LS_EFORMAT, "here stands \"order loop\"");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n", LS_EFORMAT, "no line for rank 1 of 2");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n0: F0.1\n", LS_EFORMAT, ":3: \"0\": this rank has had its line");
@@ -139,7 +139,7 @@ static void svg_drawing_is_complete(void **state)
 static ls_status everything(const char *path)
 {
     ls_pipeline_schedule s, t;
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     char *text;
     int begin[4];
 

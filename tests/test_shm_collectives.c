@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "comm/reduce.h"
-#include "comm/shm_link.h"
+#include "comm/transports/shm/shm_link.h"
 #include "helper_shm.h"
 
 /* ---- whole collectives ---- */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "comm/shm_link.h"
+#include "comm/transports/shm/shm_link.h"
 #include "helper_shm.h"
 
 /* Nothing of this name (or of ours at all, in a folder) is on the machine. */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "comm/shm_link.h"
+#include "comm/transports/shm/shm_link.h"
 #include "helper_shm.h"
 
 static void join_and_leave(int rank, int n, const char *where)

@@ -75,7 +75,7 @@ static double expected(const struct virtual_case *c, int r, size_t i)
     }
 }
 
-/* Send is as it was, but for where recv lies on it. */
+/* Send is as it was, but for where recv is on it. */
 static void check_send(const struct virtual_case *c, const struct virtual_run *v, int r)
 {
     for (size_t i = 0; i < v->sends[r]; i++) {

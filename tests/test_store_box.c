@@ -11,10 +11,10 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_check.h"
 #include "helper_forked.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 enum { PARAMETERS = 6, MOST = 84, FROZEN = 5 };
 /* cut: the dim that tensor parallel ranks share out; -1: all have it. */
@@ -38,7 +38,7 @@ static ls_store *declared(ls_dtype type)
     if (ls_store_freeze(s, FROZEN) < 0)
         return NULL;
     for (size_t i = 0; i < FROZEN; i++) {
-        store_want_grad(s, i);
+        store_request_grad(s, i);
         if (ls_store_add_state(s, i, "m") < 0)
             return NULL;
     }
@@ -114,15 +114,15 @@ static void unowned_elements_are_not_stored(void **state)
 
     (void)state;
     store_leave_out(s, 0);
-    store_want_grad(s, 0);
+    store_request_grad(s, 0);
     OK(ls_store_add_state(s, 0, "v"));
     REFUSED(LS_EINVAL, "'a' is grouped where nothing of it is", store_group(s, 2, pair, NULL, &(struct store_group_options){ 0 }, &group));
     OK(ls_store_allocate(s));
     store_leave_out(s, 0);
     assert_false(store_is_here(s, 0));
     assert_true(store_is_here(s, 1));
-    assert_false(store_speaks(s, 0));
-    assert_true(store_speaks(s, 1));
+    assert_false(store_is_owner(s, 0));
+    assert_true(store_is_owner(s, 1));
     assert_int_equal(store_local_count(s, 0), 0);
     assert_null(ls_store_value(s, 0));
     assert_null(ls_store_grad(s, 0));
@@ -203,10 +203,10 @@ static ls_store *store_on(const struct grid *g, ls_comm *world, ls_comm *data, l
 
             store_cut(s, (size_t)i, shapes[i].cut, begin, block_at(size, tp + 1, g->tp) - begin);
         } else {
-            store_set_speaker(s, (size_t)i, tp == 0);
+            store_set_owner(s, (size_t)i, tp == 0);
         }
         if (i == FROZEN && pp != g->pp - 1)
-            store_set_speaker(s, (size_t)i, false);
+            store_set_owner(s, (size_t)i, false);
         if (i != FROZEN && i != 1 && store_is_here(s, (size_t)i))
             members[n++] = i;
     }
@@ -305,9 +305,9 @@ static void unspoken(ls_comm *world, void *ctx)
 
     (void)ctx;
     RANKS_CHECK(s);
-    store_set_speaker(s, 1, false);
+    store_set_owner(s, 1, false);
     store_cut(s, 0, 0, rank ? 3 : 0, rank ? 4 : 3);
-    store_set_speaker(s, 0, rank == 0);
+    store_set_owner(s, 0, rank == 0);
     store_cut(s, 2, 1, (size_t)rank, 2);
     if (rank)
         store_leave_out(s, 3);

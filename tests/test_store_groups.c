@@ -9,10 +9,10 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_check.h"
 #include "helper_store_groups.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 /* comm NULL and sharded < 0: no group. Declared with gradients and a state m; not allocated. */
 static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded, enum store_backing backing, const char *path)
@@ -27,7 +27,7 @@ static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded,
     if (sharded >= 0)
         OK(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
-        store_want_grad(s, i);
+        store_request_grad(s, i);
         OK(ls_store_add_state(s, i, "m"));
     }
     return s;
@@ -82,7 +82,7 @@ static void check_same_part(const ls_tensor *part, const ls_tensor *whole, size_
         assert_memory_equal(ls_tensor_data(part), (char *)ls_tensor_data(whole) + begin * esize, (end - begin) * esize);
 }
 
-/* Elements [begin, end) of a parameter that lie in [first, last) of the flat buffer, found one by one. */
+/* Elements [begin, end) of a parameter that are in [first, last) of the flat buffer, found one by one. */
 static void slow_span(int param, size_t first, size_t last, size_t *begin, size_t *end)
 {
     size_t at = 0;

@@ -8,10 +8,10 @@
 
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 #include "helper_forked.h"
 #include "helper_store_groups.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 /* The store of one rank, made by this rank beside it: what a gather must give. */
 static void check_all(const ls_store *s, ls_dtype type)
@@ -89,7 +89,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
                     RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
                 RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
                 for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
-                    store_want_grad(s, i);
+                    store_request_grad(s, i);
                     RANKS_TRY(ls_store_add_state(s, i, "m"));
                 }
                 store_bytes(s, &parameters, &gradients, &optimizer, &offload);
@@ -119,7 +119,7 @@ static void scatter(ls_comm *comm, void *ctx)
         RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
     RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++)
-        store_want_grad(s, i);
+        store_request_grad(s, i);
     RANKS_TRY(ls_store_allocate(s));
     for (size_t i = 0; i < GROUP_MEMBERS; i++)
         for (size_t e = 0; e < group_shapes[i].count; e++)

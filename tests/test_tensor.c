@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "helper_check.h"
-#include "tensor/kernel.h"
+#include "kernels/kernel.h"
 
 #define SIZES(...) (const size_t[]){ __VA_ARGS__ }
 #define STRIDES(...) (const ptrdiff_t[]){ __VA_ARGS__ }

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "helper_check.h"
-#include "train/run_folder.h"
+#include "train/run/run_folder.h"
 
 enum { STEPS = 8, TAGS = 16 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "train/time_budget.h"
+#include "train/run/time_budget.h"
 
 /* What a run of so many steps costs, counted step by step as the step loop goes. */
 static double count(const struct time_budget *b, uint64_t steps)

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "helper_check.h"
 #include "helper_train.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 /* ---- TensorBoard ---- */
 

@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "helper_check.h"
 #include "helper_train.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 /* A full disk while one of three checkpoints is written: training goes on, and the other two are whole. */
 static void test_full_disk(void **state)

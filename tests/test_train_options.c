@@ -9,7 +9,7 @@
 #include "base/base.h"
 #include "helper_check.h"
 #include "helper_train.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 static void check_batch(const char *global, const char *micro, const char *accumulate, int64_t g, int64_t m, int64_t a)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_train_ranks.sh LOCKSTEP - training on several ranks as a person runs it: the same losses in every layout and under every
-# launcher, checkpoints that other layouts go on with, what is written of a run, and what is refused.
+# launcher, checkpoints that other layouts resume, what is written of a run, and what is refused.
 # LOCKSTEP_MATRIX=full: all layouts of 1 to 4 ranks.
 set -u
 lockstep=$1
@@ -50,7 +50,7 @@ train --model.preset=resnet-tiny --train.global_batch=6 --train.steps=3 --launch
     --run.dir=picture
 same picture pictures
 
-# ---- a checkpoint of some ranks is gone on with by others ----
+# ---- a checkpoint of some ranks is resumed by others ----
 resume() {
     from=$1 n=$2 name=$3 whole=${whole:-alone}
     shift 3
@@ -135,7 +135,7 @@ done
 "$lockstep" doctor seen >out.txt 2>err.txt || bad "doctor: $(cat err.txt)"
 grep -q "^finished at step 12 of 12, exit 0" out.txt || bad "doctor: $(cat out.txt)"
 
-# ---- SIGTERM, and gone on with; SIGKILL of a rank, and gone on with: bit for bit the run that nobody disturbed ----
+# ---- SIGTERM, and resumed; SIGKILL of a rank, and resumed: bit for bit the run that nobody disturbed ----
 endless="$tiny --optim.schedule=constant --parallel.zero=2 --debug.check_finite=true"
 wait_lines() {
     for i in $(seq 3000); do
@@ -169,7 +169,7 @@ launcher=
 step=$(ls killed/checkpoints | grep -v tmp | tail -n 1 | sed 's/step_0*//')
 more=$((step + 5))
 train -n 2 $endless --train.steps=$more --run.dir=killed
-grep -q "from killed/checkpoints/step_" out.txt || bad "a rank killed: not gone on with: $(cat out.txt)"
+grep -q "from killed/checkpoints/step_" out.txt || bad "a rank killed: not resumed: $(cat out.txt)"
 train -n 2 $endless --train.steps=$more --run.dir=calm
 same_bits calm killed
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
@@ -210,7 +210,7 @@ same alone torch
 [ -s out.0 ] && [ ! -s out.1 ] || bad "torchrun's variables: not rank 0 alone reports: $(cat out.1)"
 ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /dev/shm)"
 
-# ---- the model cut too: stages, slices, experts; gone on with by others; what a line and a trace tell of it ----
+# ---- the model cut too: stages, slices, experts; resumed by others; what a line and a trace tell of it ----
 deep="$short --model.layers=3"
 train $deep --run.dir=deep
 train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 --log.trace=true \

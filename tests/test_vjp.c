@@ -16,8 +16,8 @@
 #include "base/rng.h"
 #include "helper_check.h"
 #include "helper_vjp_cases.h"
-#include "program/across.h"
-#include "program/op_info.h"
+#include "ir/distributed_ops.h"
+#include "ir/op_info.h"
 
 static bool covered[PROGRAM_OPS], covered_unary[4], covered_view[5];
 

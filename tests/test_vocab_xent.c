@@ -11,8 +11,8 @@
 #include "base/rng.h"
 #include "helper_forked.h"
 #include "lockstep/nn.h"
-#include "program/across.h"
-#include "program/store.h"
+#include "ir/distributed_ops.h"
+#include "runtime/store.h"
 
 enum { B = 4, T = 100, R = B * T, C = 24, V = 101 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/base.h"
-#include "comm/waits.h"
+#include "comm/failure/waits.h"
 
 enum { MOST = 8 };
 static const double TIMEOUT = 5;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The layer check: a file includes its own floor or a lower one, a vendor's header stands in one named file, and no line is longer than
 # 140 columns (tests aside). Outside
-# of src/nn no file names a family of models: what a family has is a fact of its row.
+# of src/models no file names a family of models: what a family has is a fact of its row.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests -name '*.[ch]' | sort | xargs awk '
 function floor_of(path,    part) {
@@ -9,15 +9,15 @@ function floor_of(path,    part) {
     split(path, part_, "/"); return floor[part_[1]]
 }
 BEGIN {
-    n = split("base 0 device 1 tensor 2 comm 2 program 3 nn 4 optim 4 data 4 parallel 5 checkpoint 5 plan 5 train 6 cli 7", w, " ")
+    n = split("base 0 device 1 tensor 2 kernels 2 comm 2 ir 3 passes 3 runtime 3 models 4 optim 4 data 4 parallel 5 checkpoint 5 train 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
     n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
-    n = split("dnnl.h src/tensor/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c hwloc.h src/base/cores.c mpi.h src/comm/mpi/world.h", w, " ")
+    n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
 }
 FILENAME == "include/lockstep/nn.h" && /^ *FAMILY\(/ { line = $0; sub(/.*FAMILY\(/, "", line); sub(/,.*/, "", line); family["LS_" line] = 1; families++ }
-FILENAME ~ /^src\// && FILENAME !~ /^src\/nn\// {
+FILENAME ~ /^src\// && FILENAME !~ /^src\/models\// {
     for (line = $0; match(line, /LS_[A-Z0-9_]+/); line = substr(line, RSTART + RLENGTH))
         if (substr(line, RSTART, RLENGTH) in family) { print FILENAME ":" FNR ": names a family of models; ask ls_architecture_family() what it has"; bad = 1 }
 }

@@ -30,20 +30,20 @@ extern "C" {
 
 /* Where a run stands, beside its tensors. Numbers are at most 2^63 - 1, the seed excepted; text is UTF-8. */
 typedef struct ls_train_state {
-    uint64_t step;            /* updates done */
-    uint64_t samples;         /* samples consumed: the global index of the next one */
-    uint64_t tokens;          /* tokens trained on */
-    uint64_t seed;            /* of initialisation, data order and dropout */
-    uint64_t schedule_steps;  /* length of the learning-rate schedule */
-    uint64_t budget_steps;    /* number of steps that a time budget fixed for the run; 0: there is none, or none yet */
-    double   budget_seconds;  /* that time budget */
-    char     optimizer[16];   /* "adamw" */
-    char     data[128];       /* what the samples come from: name and size, or a hash; "": not told */
-    char     compute[8];      /* element type of the arithmetic: "f32", "bf16" */
+    uint64_t step;           /* updates done */
+    uint64_t samples;        /* samples consumed: the global index of the next one */
+    uint64_t tokens;         /* tokens trained on */
+    uint64_t seed;           /* of initialisation, data order and dropout */
+    uint64_t schedule_steps; /* length of the learning-rate schedule */
+    uint64_t budget_steps;   /* number of steps that a time budget fixed for the run; 0: there is none, or none yet */
+    double budget_seconds;   /* that time budget */
+    char optimizer[16];      /* "adamw" */
+    char data[128];          /* what the samples come from: name and size, or a hash; "": not told */
+    char compute[8];         /* element type of the arithmetic: "f32", "bf16" */
     /* With the above, what the bits of a resumed run depend on. */
-    char     library[64];     /* "lockstep 0.1.0, oneDNN 2.6.0" */
-    char     isa[16];         /* "avx512" */
-    int      threads;         /* of the team */
+    char library[64]; /* "lockstep 0.1.0, oneDNN 2.6.0" */
+    char isa[16];     /* "avx512" */
+    int threads;      /* of the team */
 } ls_train_state;
 
 /* LS_OK when a run that goes on as `now` has the bits of one that never stopped; else LS_EINVAL, and the message names
@@ -52,8 +52,8 @@ ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_s
 
 /* Saves as ROOT/step_NNNNNNNN (of state->step), replacing one of that name. model NULL: the store is of no known model,
  * and cannot be exported. files: paths of small files to copy along under their own names, ended by NULL; or NULL. */
-ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
-                             const ls_train_state *state, const char *const *files);
+ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model, const ls_train_state *state,
+                             const char *const *files);
 
 /* The same by all ranks of comm together, each with its own store: each writes what it holds into files of its own under ROOT, which
  * all must see, and all get one outcome; what several hold the lowest writes. The memory beside the store is one chunk. Only rank 0's
@@ -62,7 +62,7 @@ ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_sto
                                    const ls_train_state *state, const char *const *files);
 
 enum {
-    LS_LOAD_OPTIMIZER = 1  /* the optimizer's state too, which must be of the same kind; else parameters, masters */
+    LS_LOAD_OPTIMIZER = 1 /* the optimizer's state too, which must be of the same kind; else parameters, masters */
 };
 /* Into a store whose parameters are declared (allocated here if they are not yet). The checkpoint's parameters and the
  * store's must be the same in name and shape; the first that differs is named. state may be NULL. On failure of a
@@ -86,44 +86,47 @@ ls_status ls_checkpoint_verify(const char *path);
 /* A manifest in memory. Entries are slices of tensors: entry e holds elements [offset, offset + extent) of the tensor
  * `name` of shape `size`. kind is "parameter" or the name of an optimizer state ("master", "m", "v"). */
 typedef struct ls_checkpoint_file {
-    char    *name;
+    char *name;
     uint64_t bytes;
-    char     hash[33];    /* XXH3-128 of the content, hex */
-    char     header[33];  /* of a file of tensors: XXH3-128 of what stands before their data; "": not known */
+    char hash[33];   /* XXH3-128 of the content, hex */
+    char header[33]; /* of a file of tensors: XXH3-128 of what stands before their data; "": not known */
 } ls_checkpoint_file;
 typedef struct ls_checkpoint_entry {
-    char    *name, *kind;
+    char *name, *kind;
     ls_dtype type;
-    int      ndim;
-    size_t   size[LS_DIMS], offset[LS_DIMS], extent[LS_DIMS];
-    size_t   file;          /* index into files */
-    char    *hashes;        /* XXH3-128, 32 hex digits each, of every piece_bytes of its data; NULL: not known */
+    int ndim;
+    size_t size[LS_DIMS], offset[LS_DIMS], extent[LS_DIMS];
+    size_t file;  /* index into files */
+    char *hashes; /* XXH3-128, 32 hex digits each, of every piece_bytes of its data; NULL: not known */
 } ls_checkpoint_entry;
 typedef struct ls_checkpoint_info {
-    int                  format;     /* version of the format: 1 */
-    int                  has_model;
-    ls_model             model;
-    ls_train_state       state;
-    ls_dtype             type;       /* of the parameters */
-    size_t               nfiles, nentries;
-    ls_checkpoint_file  *files;      /* shards first, then the files copied along */
+    int format; /* version of the format: 1 */
+    int has_model;
+    ls_model model;
+    ls_train_state state;
+    ls_dtype type; /* of the parameters */
+    size_t nfiles, nentries;
+    ls_checkpoint_file *files; /* shards first, then the files copied along */
     ls_checkpoint_entry *entries;
-    size_t               parameters; /* elements */
-    uint64_t             bytes;      /* of all files, without the manifest */
-    uint64_t             piece_bytes; /* what one hash of an entry covers; 0: an older checkpoint, which has hashes of whole files alone */
+    size_t parameters;    /* elements */
+    uint64_t bytes;       /* of all files, without the manifest */
+    uint64_t piece_bytes; /* what one hash of an entry covers; 0: an older checkpoint, which has hashes of whole files alone */
 } ls_checkpoint_info;
 /* Reads a checkpoint's manifest and checks it in itself. */
 ls_status ls_checkpoint_inspect(const char *path, ls_checkpoint_info **out);
-void      ls_checkpoint_info_release(ls_checkpoint_info **info);
+void ls_checkpoint_info_release(ls_checkpoint_info **info);
 
 /* Hugging Face folders: config.json, model.safetensors (or shards with an index), generation_config.json, and
  * tokenizer.json where there is one; models of every family. */
 typedef struct ls_hf_options {
-    ls_dtype    type;         /* of the tensors written: f32, bf16, f16 */
-    uint64_t    shard_bytes;  /* a file grows to at most this (or to one tensor); 0: one file */
-    const char *tokenizer;    /* path of a tokenizer.json to copy along; NULL: none */
+    ls_dtype type;         /* of the tensors written: f32, bf16, f16 */
+    uint64_t shard_bytes;  /* a file grows to at most this (or to one tensor); 0: one file */
+    const char *tokenizer; /* path of a tokenizer.json to copy along; NULL: none */
 } ls_hf_options;
-#define LS_HF_DEFAULTS { LS_F32, 5000000000u, NULL }
+#define LS_HF_DEFAULTS            \
+    {                             \
+        LS_F32, 5000000000u, NULL \
+    }
 
 /* The model in a store -> a new folder, which appears complete or not at all; an existing one is refused. The truth
  * (rule 3) is what is written. options NULL: the defaults. */

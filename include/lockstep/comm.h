@@ -6,7 +6,7 @@
  *      order too. Sends and receives have an order of their own per pair: each send meets the receive of its turn.
  *   2. `count` is in elements and is the size of ONE rank's block. Buffer sizes are written [count] or [n*count]; block i
  *      of an [n*count] buffer belongs to rank i. In the _v forms counts[n] gives the size of every rank's block (the same
- *      array on all ranks), blocks lie behind one another in rank order, and any count may be 0.
+ *      array on all ranks), blocks lie one after another in rank order, and any count may be 0.
  *   3. In place: pass as the small buffer its own block of the big one (send == recv when the sizes match). Any other
  *      overlap is an error.
  *   4. work == NULL: return when the result is usable. Otherwise return at once with *work set, and the buffers are the
@@ -34,8 +34,8 @@
 extern "C" {
 #endif
 
-typedef struct ls_comm ls_comm;  /* a group; opened and closed by all its ranks together */
-typedef struct ls_work ls_work;  /* one operation in flight */
+typedef struct ls_comm ls_comm; /* a group; opened and closed by all its ranks together */
+typedef struct ls_work ls_work; /* one operation in flight */
 
 /* AVG of integers is refused. */
 typedef enum ls_redop { LS_SUM, LS_AVG, LS_MAX, LS_REDOPS } ls_redop;
@@ -46,75 +46,71 @@ ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out);
 /* Ranks with equal color form a new comm, ordered by key, then rank. color < 0: join none, *out = NULL. Collective. */
 ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out);
 /* Waits for work in flight, frees, sets *comm to NULL. NULL and pointer to NULL are no-ops. Parents outlive children. */
-void      ls_comm_close(ls_comm **comm);
-int       ls_comm_rank(const ls_comm *comm);  /* 0 .. n-1 */
-int       ls_comm_size(const ls_comm *comm);  /* n >= 1 */
-const char *ls_comm_transport(const ls_comm *comm);  /* "self", "shm", "mpi", "plan" */
+void ls_comm_close(ls_comm **comm);
+int ls_comm_rank(const ls_comm *comm);              /* 0 .. n-1 */
+int ls_comm_size(const ls_comm *comm);              /* n >= 1 */
+const char *ls_comm_transport(const ls_comm *comm); /* "self", "shm", "mpi", "plan" */
 /* Seconds that a wait lasts while the rank that is waited for in the end, over all comms of the job, shows no progress (it is
  * stopped, or makes no call and runs no instruction of a program); default 60. Holds in this comm, and in all that were or will be
  * split from the one that was opened. */
-void      ls_comm_set_timeout(ls_comm *comm, double seconds);
+void ls_comm_set_timeout(ls_comm *comm, double seconds);
 /* Memory that the transport reaches without a copy in between: results are the same with any other memory, only slower.
  * NULL with the message set when there is none. Freed by ls_comm_free or with the comm. */
-void     *ls_comm_alloc(ls_comm *comm, size_t bytes);
-void      ls_comm_free(ls_comm *comm, void *p);
+void *ls_comm_alloc(ls_comm *comm, size_t bytes);
+void ls_comm_free(ls_comm *comm, void *p);
 
 /* "moves": the least data that crosses one rank's link one way, in blocks. */
 
 /* recv[count] = op over ranks of send[count], on every rank.            moves 2(n-1)/n blocks */
-ls_status ls_all_reduce(ls_comm *comm, const void *send, void *recv, size_t count,
-                        ls_dtype type, ls_redop op, ls_work **work);
+ls_status ls_all_reduce(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_redop op, ls_work **work);
 /* recv[n*count]: block i = send[count] of rank i, on every rank.             moves n-1 blocks */
-ls_status ls_all_gather(ls_comm *comm, const void *send, void *recv, size_t count,
-                        ls_dtype type, ls_work **work);
-ls_status ls_all_gather_v(ls_comm *comm, const void *send, void *recv, const size_t *counts,
-                          ls_dtype type, ls_work **work);
+ls_status ls_all_gather(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_work **work);
+ls_status ls_all_gather_v(ls_comm *comm, const void *send, void *recv, const size_t *counts, ls_dtype type, ls_work **work);
 /* recv[count] = op over ranks of block `my rank` of send[n*count].           moves n-1 blocks */
-ls_status ls_reduce_scatter(ls_comm *comm, const void *send, void *recv, size_t count,
-                            ls_dtype type, ls_redop op, ls_work **work);
-ls_status ls_reduce_scatter_v(ls_comm *comm, const void *send, void *recv, const size_t *counts,
-                              ls_dtype type, ls_redop op, ls_work **work);
+ls_status ls_reduce_scatter(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_redop op, ls_work **work);
+ls_status ls_reduce_scatter_v(ls_comm *comm, const void *send, void *recv, const size_t *counts, ls_dtype type, ls_redop op,
+                              ls_work **work);
 /* recv[n*count]: block i = block `my rank` of send[n*count] of rank i.       moves n-1 blocks */
-ls_status ls_all_to_all(ls_comm *comm, const void *send, void *recv, size_t count,
-                        ls_dtype type, ls_work **work);
+ls_status ls_all_to_all(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_work **work);
 /* send_counts[n] and recv_counts[n] are this rank's own: what it sends to rank i, what rank i sends to it. */
-ls_status ls_all_to_all_v(ls_comm *comm, const void *send, const size_t *send_counts, void *recv,
-                          const size_t *recv_counts, ls_dtype type, ls_work **work);
+ls_status ls_all_to_all_v(ls_comm *comm, const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts, ls_dtype type,
+                          ls_work **work);
 /* buf[count] of rank `root` is copied into buf[count] of every rank.           moves 1 block */
-ls_status ls_broadcast(ls_comm *comm, void *buf, size_t count, ls_dtype type,
-                       int root, ls_work **work);
+ls_status ls_broadcast(ls_comm *comm, void *buf, size_t count, ls_dtype type, int root, ls_work **work);
 /* buf[count] goes to / comes from one peer. */
-ls_status ls_send(ls_comm *comm, const void *buf, size_t count, ls_dtype type,
-                  int to, ls_work **work);
-ls_status ls_recv(ls_comm *comm, void *buf, size_t count, ls_dtype type,
-                  int from, ls_work **work);
+ls_status ls_send(ls_comm *comm, const void *buf, size_t count, ls_dtype type, int to, ls_work **work);
+ls_status ls_recv(ls_comm *comm, void *buf, size_t count, ls_dtype type, int from, ls_work **work);
 /* Returns once every rank has entered. */
 ls_status ls_barrier(ls_comm *comm);
 
-ls_status ls_work_test(ls_work **work);  /* LS_OK: done, *work = NULL. LS_BUSY: ask again. */
-ls_status ls_work_wait(ls_work **work);  /* blocks; *work = NULL on success and on failure alike; NULL is LS_OK */
+ls_status ls_work_test(ls_work **work); /* LS_OK: done, *work = NULL. LS_BUSY: ask again. */
+ls_status ls_work_wait(ls_work **work); /* blocks; *work = NULL on success and on failure alike; NULL is LS_OK */
 
 /* ---- what was moved ---- */
 
-#define LS_COLLECTIVE_MAP(X)                                                                                   \
-    X(ALL_REDUCE, "all_reduce") X(ALL_GATHER, "all_gather") X(REDUCE_SCATTER, "reduce_scatter")                \
-    X(BROADCAST, "broadcast") X(ALL_TO_ALL, "all_to_all") X(SEND, "send") X(RECV, "recv") X(BARRIER, "barrier")
+#define LS_COLLECTIVE_MAP(X)                                                                                                              \
+    X(ALL_REDUCE, "all_reduce")                                                                                                           \
+    X(ALL_GATHER, "all_gather") X(REDUCE_SCATTER, "reduce_scatter") X(BROADCAST, "broadcast") X(ALL_TO_ALL, "all_to_all") X(SEND, "send") \
+        X(RECV, "recv") X(BARRIER, "barrier")
 typedef enum ls_collective {
 #define LS_COLLECTIVE_ENUM(id, name) LS_COLLECTIVE_##id,
     LS_COLLECTIVE_MAP(LS_COLLECTIVE_ENUM)
 #undef LS_COLLECTIVE_ENUM
-    LS_COLLECTIVES
+        LS_COLLECTIVES
 } ls_collective;
-const char *ls_collective_name(ls_collective c);  /* "all_reduce" */
+const char *ls_collective_name(ls_collective c); /* "all_reduce" */
 
 /* Of one operation on one rank, since the comm was opened. bytes: payload that left this rank for another (in shared
  * memory: what its peers took from it). seconds: from start to end of each call, summed; exposed: the part of them that the
  * caller spent in the call or in ls_work_wait. */
-typedef struct ls_comm_count { uint64_t calls, bytes; double seconds, exposed; } ls_comm_count;
-ls_comm_count ls_comm_counted(const ls_comm *comm, ls_collective c);
-uint64_t      ls_comm_bytes_to(const ls_comm *comm, int peer);  /* of all operations */
+typedef struct ls_comm_count {
+    uint64_t calls, bytes;
+    double seconds, exposed;
+} ls_comm_count;
+ls_comm_count ls_comm_counters(const ls_comm *comm, ls_collective c);
+uint64_t ls_comm_bytes_to(const ls_comm *comm, int peer); /* of all operations */
 /* The bytes that one call of c would count on this rank, [count] as in the call (counts: of the _v form, or NULL). */
-uint64_t      ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, const size_t *counts, ls_dtype type);
+uint64_t ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, const size_t *counts, ls_dtype type);
 
 #ifdef __cplusplus
 }

@@ -32,8 +32,8 @@ extern "C" {
 #endif
 
 typedef struct ls_tokenizer ls_tokenizer;
-typedef struct ls_tokens    ls_tokens;
-typedef struct ls_loader    ls_loader;
+typedef struct ls_tokens ls_tokens;
+typedef struct ls_loader ls_loader;
 
 /* ---- tokenizers ---- */
 
@@ -46,11 +46,17 @@ typedef struct ls_loader    ls_loader;
  *   FOLDER                     tokenizer.json in it, or one of the names that ls_tokenizer_save writes
  */
 ls_status ls_tokenizer_open(const char *spec, ls_tokenizer **out);
-void      ls_tokenizer_close(ls_tokenizer **t);  /* sets *t to NULL; NULL and pointer to NULL are no-ops */
+void ls_tokenizer_close(ls_tokenizer **t); /* sets *t to NULL; NULL and pointer to NULL are no-ops */
 
 /* vocab: ids of the result, end-of-text included, at least 257. pattern: as above, gpt2 .. o200k. */
-typedef struct ls_bpe_options { int32_t vocab; const char *pattern; } ls_bpe_options;
-#define LS_BPE_DEFAULTS { 8192, "cl100k" }
+typedef struct ls_bpe_options {
+    int32_t vocab;
+    const char *pattern;
+} ls_bpe_options;
+#define LS_BPE_DEFAULTS \
+    {                   \
+        8192, "cl100k"  \
+    }
 
 /* Learns byte-level BPE from text[bytes]: ids 0..255 are single bytes in GPT-2's order, then one id a merge, most
  * frequent pair first (ties: the smaller pair of ids), and <|endoftext|> last. A text with fewer pairs than asked
@@ -61,24 +67,24 @@ ls_status ls_tokenizer_train(const char *text, size_t bytes, const ls_bpe_option
  * read, or written by lockstep in the same format) or PATTERN.tiktoken. */
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder);
 
-int32_t ls_tokenizer_vocab(const ls_tokenizer *t);  /* ids are below it; some may be unused */
-int32_t ls_tokenizer_end(const ls_tokenizer *t);    /* end-of-text; -1 when the tokenizer has none */
-int32_t ls_tokenizer_begin(const ls_tokenizer *t);  /* what a tokenizer.json puts in front of a text; -1: nothing */
-int32_t ls_tokenizer_find(const ls_tokenizer *t, const char *token, size_t bytes);  /* id of these bytes; -1: none */
+int32_t ls_tokenizer_vocab(const ls_tokenizer *t); /* ids are below it; some may be unused */
+int32_t ls_tokenizer_end(const ls_tokenizer *t);   /* end-of-text; -1 when the tokenizer has none */
+int32_t ls_tokenizer_begin(const ls_tokenizer *t); /* what a tokenizer.json puts before a text; -1: nothing */
+int32_t ls_tokenizer_find(const ls_tokenizer *t, const char *token, size_t bytes); /* id of these bytes; -1: none */
 /* Bytes of one token, borrowed; NULL when the id is unused or outside the vocabulary. */
 const char *ls_tokenizer_token(const ls_tokenizer *t, int32_t id, size_t *bytes);
 
 /* specials: special tokens spelled out in the text become their ids (0: they are text like any other).
  * end: the end-of-text token is appended. threads: the team of this process shares the work. */
-typedef struct ls_encode_options { int specials, end, threads; } ls_encode_options;
+typedef struct ls_encode_options {
+    int specials, end, threads;
+} ls_encode_options;
 
 /* options NULL: all 0. Empty text gives no tokens. */
-ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes,
-                              const ls_encode_options *options, ls_tokens **out);
+ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, ls_tokens **out);
 /* text[*bytes] = the bytes of ids[count]. Writes at most room bytes; *bytes is the whole length, so a call with
  * room 0 measures. */
-ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t count,
-                              char *text, size_t room, size_t *bytes);
+ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t count, char *text, size_t room, size_t *bytes);
 
 /* ---- tokens ---- */
 
@@ -92,29 +98,30 @@ ls_status ls_tokens_open(const char *path, const char *format, ls_tokens **out);
 /* Writes the file(s), published whole or not at all. LS_EINVAL when vocab does not fit the format's type. Megatron
  * takes u16 below a vocabulary of 65,500, else i32; documents are those of ls_tokens_document. */
 ls_status ls_tokens_save(const ls_tokens *tokens, const char *path, const char *format, int32_t vocab);
-void      ls_tokens_close(ls_tokens **tokens);
+void ls_tokens_close(ls_tokens **tokens);
 
-size_t      ls_tokens_count(const ls_tokens *tokens);
-const char *ls_tokens_type(const ls_tokens *tokens);    /* "u16" */
-const char *ls_tokens_format(const ls_tokens *tokens);  /* as above; "text" for encoded text */
+size_t ls_tokens_count(const ls_tokens *tokens);
+const char *ls_tokens_type(const ls_tokens *tokens);   /* "u16" */
+const char *ls_tokens_format(const ls_tokens *tokens); /* as above; "text" for encoded text */
 /* out[count] = tokens [first, first + count). LS_EFORMAT naming file and position when one is not in 0 .. vocab-1. */
-ls_status   ls_tokens_read(const ls_tokens *tokens, size_t first, size_t count, int32_t vocab, int32_t *out);
-ls_status   ls_tokens_check(const ls_tokens *tokens, int32_t vocab);  /* the same for all of them */
+ls_status ls_tokens_read(const ls_tokens *tokens, size_t first, size_t count, int32_t vocab, int32_t *out);
+ls_status ls_tokens_check(const ls_tokens *tokens, int32_t vocab); /* the same for all of them */
 
-/* Documents follow one another without gaps. Megatron brings its own; elsewhere each ends behind an end token,
+/* Documents follow one another without gaps. Megatron brings its own; elsewhere each ends after an end token,
  * once ls_tokens_mark has looked for them; until then all tokens are one document. */
 ls_status ls_tokens_mark(ls_tokens *tokens, int32_t end);
-size_t    ls_tokens_documents(const ls_tokens *tokens);
+size_t ls_tokens_documents(const ls_tokens *tokens);
 
-typedef struct ls_range { size_t begin, end; } ls_range;  /* tokens [begin, end) */
+typedef struct ls_range {
+    size_t begin, end;
+} ls_range; /* tokens [begin, end) */
 
-ls_range  ls_tokens_document(const ls_tokens *tokens, size_t i);  /* i < documents */
+ls_range ls_tokens_document(const ls_tokens *tokens, size_t i); /* i < documents */
 /* Validation is the last `fraction` of the tokens, at least one sample (seq_len + 1 tokens), 0 for fraction 0;
  * training is what precedes it. The border is the document border nearest to the wanted place when that changes the
  * validation part by at most half, else a multiple of seq_len. LS_EINVAL with the numbers when a part holds no
  * sample. */
-ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_len,
-                          ls_range *train, ls_range *validation);
+ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_len, ls_range *train, ls_range *validation);
 
 /* ---- samples ---- */
 
@@ -124,17 +131,16 @@ ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_l
  * the tokens. */
 typedef struct ls_sampler {
     const ls_tokens *tokens;
-    size_t           begin;     /* first token of the part */
-    size_t           seq_len;   /* T */
-    uint64_t         samples;   /* n, of an epoch; >= 1 */
-    uint64_t         seed;
-    int32_t          vocab;
-    int              shuffle;
+    size_t begin;     /* first token of the part */
+    size_t seq_len;   /* T */
+    uint64_t samples; /* n, of an epoch; >= 1 */
+    uint64_t seed;
+    int32_t vocab;
+    int shuffle;
 } ls_sampler;
 
-ls_status ls_sampler_init(ls_sampler *s, const ls_tokens *tokens, ls_range part, size_t seq_len, int32_t vocab,
-                          uint64_t seed, int shuffle);
-size_t    ls_sampler_position(const ls_sampler *s, uint64_t index);  /* first token of a sample */
+ls_status ls_sampler_init(ls_sampler *s, const ls_tokens *tokens, ls_range part, size_t seq_len, int32_t vocab, uint64_t seed, int shuffle);
+size_t ls_sampler_position(const ls_sampler *s, uint64_t index); /* first token of a sample */
 /* x[T] = tokens [p, p + T), y[T] = tokens [p + 1, p + T + 1). */
 ls_status ls_sampler_get(const ls_sampler *s, uint64_t index, int32_t *x, int32_t *y);
 
@@ -143,14 +149,14 @@ ls_status ls_sampler_get(const ls_sampler *s, uint64_t index, int32_t *x, int32_
  * rows, how many of the step's samples are its own: what its batches hold beyond them has targets -1, weight zero. Zeros
  * mean: per_step 1, step per_step * batch, rows all of per_step * batch, depth 4. */
 typedef struct ls_batches {
-    size_t   batch;     /* B, rows of a batch */
-    uint64_t first;     /* global index of the first sample of the first step */
-    size_t   per_step;  /* batches of this rank in a step (accumulation) */
-    uint64_t step;      /* samples of a step, over all ranks */
-    uint64_t offset;    /* of this rank within a step */
-    uint64_t rows;      /* samples of this rank in a step */
-    int      none;      /* this rank has no samples at all: rows is 0, and means it */
-    size_t   depth;     /* batches kept ready */
+    size_t batch;    /* B, rows of a batch */
+    uint64_t first;  /* global index of the first sample of the first step */
+    size_t per_step; /* batches of this rank in a step (accumulation) */
+    uint64_t step;   /* samples of a step, over all ranks */
+    uint64_t offset; /* of this rank within a step */
+    uint64_t rows;   /* samples of this rank in a step */
+    int none;        /* this rank has no samples at all: rows is 0, and means it */
+    size_t depth;    /* batches kept ready */
 } ls_batches;
 
 /* Starts the thread. The sampler is copied; its tokens are borrowed until the loader is closed. */
@@ -158,7 +164,7 @@ ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_load
 /* x and y [B,T], borrowed until the next call. A failure of the thread is returned here, at its batch, and from
  * then on. */
 ls_status ls_loader_next(ls_loader *loader, const int32_t **x, const int32_t **y);
-void      ls_loader_close(ls_loader **loader);
+void ls_loader_close(ls_loader **loader);
 
 /* ---- images ---- */
 
@@ -168,19 +174,22 @@ void      ls_loader_close(ls_loader **loader);
  * picture: the same seed, and first .. first + samples apart. */
 enum { LS_IMAGE_CLASSES = 10 };
 typedef struct ls_images {
-    size_t   channels, height, width, classes;
-    double   noise;             /* its deviation; the shapes differ from their ground by 0.5 to 1.5 */
+    size_t channels, height, width, classes;
+    double noise; /* its deviation; the shapes differ from their ground by 0.5 to 1.5 */
     uint64_t seed;
-    uint64_t first, samples;    /* pictures of an epoch */
-    int      shuffle;
+    uint64_t first, samples; /* pictures of an epoch */
+    int shuffle;
 } ls_images;
-#define LS_IMAGES_DEFAULTS { 3, 16, 16, 10, 0.2, 0, 0, 10000, 1 }
+#define LS_IMAGES_DEFAULTS                 \
+    {                                      \
+        3, 16, 16, 10, 0.2, 0, 0, 10000, 1 \
+    }
 
-ls_status   ls_images_check(const ls_images *images);                     /* ranges; the functions below want one that passed */
-uint64_t    ls_images_picture(const ls_images *images, uint64_t index);   /* which picture sample `index` is */
+ls_status ls_images_check(const ls_images *images);                  /* ranges; the functions below want one that passed */
+uint64_t ls_images_picture(const ls_images *images, uint64_t index); /* which picture sample `index` is */
 /* image[channels*height*width], label 0 .. classes-1 */
-void        ls_images_get(const ls_images *images, uint64_t index, float *image, int32_t *label);
-const char *ls_images_class(int32_t label);                               /* "disc"; NULL: none of them */
+void ls_images_get(const ls_images *images, uint64_t index, float *image, int32_t *label);
+const char *ls_images_class(int32_t label); /* "disc"; NULL: none of them */
 
 #ifdef __cplusplus
 }

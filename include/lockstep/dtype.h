@@ -14,33 +14,33 @@ extern "C" {
 #endif
 
 /* name, bytes, is floating, name in safetensors */
-#define LS_DTYPE_MAP(X)          \
-    X(F32, "f32", 4, 1, "F32")   \
+#define LS_DTYPE_MAP(X)           \
+    X(F32, "f32", 4, 1, "F32")    \
     X(BF16, "bf16", 2, 1, "BF16") \
-    X(F16, "f16", 2, 1, "F16")   \
-    X(F64, "f64", 8, 1, "F64")   \
-    X(I64, "i64", 8, 0, "I64")   \
-    X(I32, "i32", 4, 0, "I32")   \
-    X(U16, "u16", 2, 0, "U16")   \
+    X(F16, "f16", 2, 1, "F16")    \
+    X(F64, "f64", 8, 1, "F64")    \
+    X(I64, "i64", 8, 0, "I64")    \
+    X(I32, "i32", 4, 0, "I32")    \
+    X(U16, "u16", 2, 0, "U16")    \
     X(U8, "u8", 1, 0, "U8")
 
 typedef enum ls_dtype {
 #define LS_DTYPE_ENUM(id, name, bytes, floating, safetensors) LS_##id,
     LS_DTYPE_MAP(LS_DTYPE_ENUM)
 #undef LS_DTYPE_ENUM
-    LS_DTYPES
+        LS_DTYPES
 } ls_dtype;
 
-size_t      ls_dtype_bytes(ls_dtype t);        /* 1 .. 8 */
-int         ls_dtype_is_float(ls_dtype t);
-const char *ls_dtype_name(ls_dtype t);         /* "bf16" */
-const char *ls_dtype_safetensors(ls_dtype t);  /* "BF16" */
+size_t ls_dtype_bytes(ls_dtype t); /* 1 .. 8 */
+int ls_dtype_is_float(ls_dtype t);
+const char *ls_dtype_name(ls_dtype t);        /* "bf16" */
+const char *ls_dtype_safetensors(ls_dtype t); /* "BF16" */
 /* Finds a type by either of its names; 0 and *out on success, -1 when there is none. */
-int         ls_dtype_parse(const char *name, ls_dtype *out);
+int ls_dtype_parse(const char *name, ls_dtype *out);
 
-float    ls_bf16_to_f32(uint16_t h);
+float ls_bf16_to_f32(uint16_t h);
 uint16_t ls_f32_to_bf16(float f);
-float    ls_f16_to_f32(uint16_t h);
+float ls_f16_to_f32(uint16_t h);
 uint16_t ls_f32_to_f16(float f);
 
 /* dst[count] = src[count], converted element by element. Buffers must not overlap. */

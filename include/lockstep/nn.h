@@ -16,11 +16,11 @@ extern "C" {
 
 /* The families of language models: FAMILY(name in the enum, name in options and files). Everything else that is known about a family
  * is in src/nn/NAME.c. */
-#define LS_FAMILY_MAP(FAMILY)    \
-    FAMILY(GPT2, gpt2)           \
-    FAMILY(LLAMA, llama)         \
-    FAMILY(MIXTRAL, mixtral)     \
-    FAMILY(QWEN3, qwen3)         \
+#define LS_FAMILY_MAP(FAMILY) \
+    FAMILY(GPT2, gpt2)        \
+    FAMILY(LLAMA, llama)      \
+    FAMILY(MIXTRAL, mixtral)  \
+    FAMILY(QWEN3, qwen3)      \
     FAMILY(QWEN3_MOE, qwen3_moe)
 
 #define LS_FAMILY_ENUM(upper, name) LS_##upper,
@@ -28,13 +28,13 @@ typedef enum ls_architecture { LS_FAMILY_MAP(LS_FAMILY_ENUM) LS_ARCHITECTURES } 
 
 /* What distinguishes one family from another. */
 typedef struct ls_family {
-    const char *title;    /* "GPT-2" */
-    int grouped_heads;    /* kv_heads may be smaller than heads */
-    int rotary;           /* positions rotate queries and keys; 0: learnt positions */
+    const char *title; /* "GPT-2" */
+    int grouped_heads; /* kv_heads may be smaller than heads */
+    int rotary;        /* positions rotate queries and keys; 0: learnt positions */
     int dropout;
-    int activation;       /* ls_model.activation is read; 0: the MLP is gated by SiLU (SwiGLU) */
-    int head_norms;       /* an RMS norm over each head of queries and keys */
-    int experts;          /* each MLP is a mixture of experts */
+    int activation; /* ls_model.activation is read; 0: the MLP is gated by SiLU (SwiGLU) */
+    int head_norms; /* an RMS norm over each head of queries and keys */
+    int experts;    /* each MLP is a mixture of experts */
 } ls_family;
 
 /* Of the MLP where the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
@@ -44,26 +44,26 @@ typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
 
 typedef struct ls_model {
     ls_architecture architecture;
-    size_t  layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
-    int     tied;          /* the output projection is the embedding */
-    ls_activation activation;  /* families with a choice */
-    double  norm_eps;
-    double  dropout;       /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF files */
-    ls_rope rope;          /* families with rotary positions */
-    double  init_std;      /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
-    uint64_t seed;         /* of dropout */
+    size_t layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
+    int tied;                 /* the output projection is the embedding */
+    ls_activation activation; /* families with a choice */
+    double norm_eps;
+    double dropout;  /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF files */
+    ls_rope rope;    /* families with rotary positions */
+    double init_std; /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
+    uint64_t seed;   /* of dropout */
     /* Families with experts: each token goes to experts_per_token of the experts, gated MLPs of expert_ffn. ffn is not used. */
-    size_t  experts, experts_per_token, expert_ffn;
-    size_t  shared_ffn;    /* a gated MLP beside them that every token takes; 0: none */
+    size_t experts, experts_per_token, expert_ffn;
+    size_t shared_ffn; /* a gated MLP beside them that every token takes; 0: none */
     ls_router router;
-    int     norm_topk;     /* the weights of a token's experts are divided by their sum */
-    double  capacity;      /* an expert takes at most ceil(capacity * tokens * experts_per_token / experts) of a sample's tokens, the
-                            * others pass it by in the residual stream; 0: all (dropless) */
-    ls_drop drop;          /* those with the smallest scores, or the last ones */
-    double  aux_coef;      /* of the loss that evens the load, as HF's router_aux_loss_coef; 0: none */
-    int     aux_over_micro_batch;  /* its means are over a micro-batch of all data-parallel ranks; 0: over each sequence (ls_router_loss) */
-    double  z_coef;        /* of the mean of (log sum exp logits)^2; 0: none */
-    double  balance;       /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
+    int norm_topk;            /* the weights of a token's experts are divided by their sum */
+    double capacity;          /* an expert takes at most ceil(capacity * tokens * experts_per_token / experts) of a sample's tokens, the
+                               * others pass it by in the residual stream; 0: all (dropless) */
+    ls_drop drop;             /* those with the smallest scores, or the last ones */
+    double aux_coef;          /* of the loss that evens the load, as HF's router_aux_loss_coef; 0: none */
+    int aux_over_micro_batch; /* its means are over a micro-batch of all data-parallel ranks; 0: over each sequence (ls_router_loss) */
+    double z_coef;            /* of the mean of (log sum exp logits)^2; 0: none */
+    double balance;           /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
 const char *ls_architecture_name(ls_architecture a);  /* "gpt2" */
@@ -71,22 +71,22 @@ const char *ls_architecture_title(ls_architecture a); /* "GPT-2" */
 const ls_family *ls_architecture_family(ls_architecture a);
 
 /* By name: "gpt2-124m", "llama3-8b", ..; each family's file has its presets. */
-ls_status   ls_model_preset(const char *name, ls_model *out);
-const char *ls_model_preset_name(int i);  /* NULL past the last */
+ls_status ls_model_preset(const char *name, ls_model *out);
+const char *ls_model_preset_name(int i); /* NULL past the last */
 /* From an HF config.json (or the folder that holds it) of any family. What can't be expressed here is refused with key and value. */
-ls_status   ls_model_read_hf(const char *path, ls_model *out);
+ls_status ls_model_read_hf(const char *path, ls_model *out);
 /* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. The functions below
  * that append ops check a copy themselves; the two counts want a model that passed. */
-ls_status   ls_model_check(ls_model *m);
-size_t      ls_model_default_ffn(const ls_model *m);        /* the family's usual ffn for the model's width */
-size_t      ls_model_parameters(const ls_model *m);         /* elements, tied ones once; all experts */
+ls_status ls_model_check(ls_model *m);
+size_t ls_model_default_ffn(const ls_model *m); /* the family's usual ffn for the model's width */
+size_t ls_model_parameters(const ls_model *m);  /* elements, tied ones once; all experts */
 /* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product that it meets (the embedding lookup is
  * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in
  * Megatron). */
-double      ls_model_flops_per_token(const ls_model *m, size_t t);
+double ls_model_flops_per_token(const ls_model *m, size_t t);
 
 /* "h.3", "model.layers.3" into room bytes. */
-void        ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room);
+void ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room);
 
 /* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: as ls_dropout's; LS_NONE: no dropout
  * (evaluation). */
@@ -97,8 +97,7 @@ ls_value ls_model_head(ls_program *p, const ls_model *m);
  * "LAYER.router_loss" where a coefficient is set) are losses of their own, and "LAYER.expert_load" [experts] is how many of this rank's
  * tokens chose each expert, LAYER as in ls_model_layer_name(). Where the program has an input "samples" (f32 [2], see ls_route), it says
  * which samples are padding and how much the micro-batch is of the step; otherwise all are real, and it is the step. */
-ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator,
-                       ls_value step);
+ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 
@@ -106,37 +105,36 @@ ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
  * with a cache hold its tensors, and share them. */
 typedef struct ls_cache ls_cache;
 ls_status ls_cache_new(const char *device, const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
-void      ls_cache_release(ls_cache **c);
+void ls_cache_release(ls_cache **c);
 /* tokens [B,T] at positions position[0] .. (inputs [T] i32 `positions` and [1] i32 `position`, `length` = position + T)
  * -> logits [B,V] of row last[0] (input [1] i32). */
-ls_value  ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_value tokens, ls_value positions,
-                          ls_value position, ls_value length, ls_value last);
+ls_value ls_model_decode(ls_program *p, const ls_model *m, ls_cache *c, ls_value tokens, ls_value positions, ls_value position,
+                         ls_value length, ls_value last);
 
 /* A plain multilayer perceptron: sizes[n] from input to output, ReLU between; parameters NAME.0.weight, NAME.0.bias,
  * ... */
 ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t *sizes);
 
 /* A residual network for small images (He et al. 2016): torchvision's basic blocks and names (`conv1.weight`,
- * `layer1.0.bn1.running_mean`, `fc.bias`) behind a stem of one 3 x 3 convolution. Stage s = 0, 1, .. has filters * 2^s
+ * `layer1.0.bn1.running_mean`, `fc.bias`) after a stem of one 3 x 3 convolution. Stage s = 0, 1, .. has filters * 2^s
  * channels on images of a 2^s-th of the size. Each residual block is a block of the program. */
 typedef struct ls_image_model {
-    size_t channels, height, width;  /* of an image */
-    size_t filters;                  /* of the stem and the first stage */
-    size_t stages, blocks;           /* blocks: of each stage */
+    size_t channels, height, width; /* of an image */
+    size_t filters;                 /* of the stem and the first stage */
+    size_t stages, blocks;          /* blocks: of each stage */
     size_t classes;
-    double momentum, eps;            /* of batch norm: 0.1, 1e-5 */
+    double momentum, eps; /* of batch norm: 0.1, 1e-5 */
 } ls_image_model;
 
-ls_status   ls_image_preset(const char *name, ls_image_model *out);  /* "resnet-tiny", "resnet-small" */
-const char *ls_image_preset_name(int i);                             /* NULL past the last */
-ls_status   ls_image_check(const ls_image_model *m);
-size_t      ls_image_parameters(const ls_image_model *m);            /* elements that learn, without running statistics */
+ls_status ls_image_preset(const char *name, ls_image_model *out); /* "resnet-tiny", "resnet-small" */
+const char *ls_image_preset_name(int i);                          /* NULL past the last */
+ls_status ls_image_check(const ls_image_model *m);
+size_t ls_image_parameters(const ls_image_model *m); /* elements that learn, without running statistics */
 /* images [B,C,H,W], labels [B] i32 -> cross-entropy as ls_linear_xent's. Samples with a negative label are padding: they
  * count neither in the loss nor in batch norm's statistics. training: as ls_batch_norm's. */
-ls_value    ls_image_loss(ls_program *p, const ls_image_model *m, ls_value images, ls_value labels, ls_value denominator,
-                          int training);
+ls_value ls_image_loss(ls_program *p, const ls_image_model *m, ls_value images, ls_value labels, ls_value denominator, int training);
 /* Logits [B,classes] under the running statistics. */
-ls_value    ls_image_logits(ls_program *p, const ls_image_model *m, ls_value images);
+ls_value ls_image_logits(ls_program *p, const ls_image_model *m, ls_value images);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
  *
  * ls_optimizer_append() adds the optimizer segment to a program: the global gradient norm over every parameter once,
  * the clip factor, and one update per parameter that isn't frozen. It adds the states it needs to the store: "m" the
- * first moment or momentum, "v" the second moment. Append it behind the model and before ls_program_compile(). Per step
+ * first moment or momentum, "v" the second moment. Append it after the model and before ls_program_compile(). Per step
  * the caller sets the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP. Where the norm is NaN or infinite that
  * fails with LS_EINVAL before any parameter or state is written, on all ranks alike.
  */
@@ -20,29 +20,32 @@ typedef enum ls_optimizer_kind { LS_SGD, LS_ADAM, LS_ADAMW, LS_LAMB, LS_LARS } l
 typedef struct ls_optimizer {
     ls_optimizer_kind kind;
     double beta1, beta2, eps;
-    double momentum;       /* SGD, LARS; 0: no momentum, no state */
-    int    nesterov;       /* SGD */
-    double trust;          /* LARS: coefficient of the local rate */
-    double weight_decay;   /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
-    double clip;           /* largest global gradient norm; 0: no clipping */
+    double momentum;     /* SGD, LARS; 0: no momentum, no state */
+    int nesterov;        /* SGD */
+    double trust;        /* LARS: coefficient of the local rate */
+    double weight_decay; /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
+    double clip;         /* largest global gradient norm; 0: no clipping */
 } ls_optimizer;
-#define LS_OPTIMIZER_DEFAULTS { LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0 }
+#define LS_OPTIMIZER_DEFAULTS                              \
+    {                                                      \
+        LS_ADAMW, 0.9, 0.95, 1e-8, 0.9, 0, 0.001, 0.1, 1.0 \
+    }
 
-ls_status   ls_optimizer_append(ls_program *p, const ls_optimizer *o);
+ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o);
 /* Learning rate and step number t (1, 2, ...) of the update that runs next. After ls_program_compile(). */
-ls_status   ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
+ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
 /* The global gradient norm, before clipping, of the last update, made or refused; NaN when the program has no optimizer. */
-double      ls_optimizer_norm(const ls_program *p);
+double ls_optimizer_norm(const ls_program *p);
 
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;
 typedef struct ls_schedule {
     ls_schedule_kind kind;
-    double   lr, min_lr;   /* peak and final */
-    uint64_t warmup;       /* steps of linear growth: step s (0, 1, ...) of them gets lr * (s+1) / warmup */
-    uint64_t steps;        /* of the whole schedule */
-    uint64_t decay;        /* WSD: last steps, in which the rate falls linearly to min_lr */
+    double lr, min_lr; /* peak and final */
+    uint64_t warmup;   /* steps of linear growth: step s (0, 1, ...) of them gets lr * (s+1) / warmup */
+    uint64_t steps;    /* of the whole schedule */
+    uint64_t decay;    /* WSD: last steps, in which the rate falls linearly to min_lr */
 } ls_schedule;
-double ls_schedule_lr(const ls_schedule *s, uint64_t step);  /* step 0, 1, ...; past the end: min_lr (constant: lr) */
+double ls_schedule_lr(const ls_schedule *s, uint64_t step); /* step 0, 1, ...; past the end: min_lr (constant: lr) */
 
 #ifdef __cplusplus
 }

@@ -15,9 +15,9 @@
  *      2     replicated   sharded      sharded       the same, a bucket's gradient freed once it is reduced
  *      3     sharded      sharded      sharded       all-gather of a unit forward and backward, reduce-scatter  (FSDP)
  *
- * What is sharded is a flat buffer of several parameters behind one another, a bucket (zero 0-2) or a unit (3: a block of
- * the model, and what stands before and behind the blocks); rank r of n holds elements [count*r/n, count*(r+1)/n) of it, so
- * any parameter of any size goes over any number of ranks. Hybrid: shards lie over groups of n / replicate ranks, and
+ * What is sharded is a flat buffer of several parameters one after another, a bucket (zero 0-2) or a unit (3: a block of
+ * the model, and what stands before and after the blocks); rank r of n holds elements [count*r/n, count*(r+1)/n) of it, so
+ * any parameter of any size goes over any number of ranks. Hybrid: shards are laid out over groups of n / replicate ranks, and
  * gradients are then all-reduced across the replicas.
  *
  *   LS_TRY(ls_data_parallel(program, comm, &(ls_data_options)LS_DATA_DEFAULTS));
@@ -41,26 +41,29 @@ extern "C" {
 typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_offload;
 
 typedef struct ls_data_options {
-    int         zero;               /* 0 .. 3 */
-    int         replicate;          /* replicas of every shard; divides the comm's size; 1: shards lie over all ranks */
-    size_t      bucket_bytes;       /* gradients reduced together, zero 0 .. 2; counted in f32 */
-    size_t      first_bucket_bytes; /* the first to be ready */
-    ls_dtype    reduce;             /* gradients travel as f32 or bf16 */
-    int         overlap;            /* start early, wait late; 0: wait at once */
-    int         keep_gathered;      /* zero 3: a unit stays whole from its forward to its backward */
-    int         unsharded_accumulation;   /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
-    int         sync_batch_norm;    /* batch norms use the statistics of all ranks */
-    ls_offload  offload;            /* where optimizer state lives between steps */
-    const char *offload_path;       /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
+    int zero;                   /* 0 .. 3 */
+    int replicate;              /* replicas of every shard; divides the comm's size; 1: shards are laid out over all ranks */
+    size_t bucket_bytes;        /* gradients reduced together, zero 0 .. 2; counted in f32 */
+    size_t first_bucket_bytes;  /* the first to be ready */
+    ls_dtype reduce;            /* gradients travel as f32 or bf16 */
+    int overlap;                /* start early, wait late; 0: wait at once */
+    int keep_gathered;          /* zero 3: a unit stays whole from its forward to its backward */
+    int unsharded_accumulation; /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
+    int sync_batch_norm;        /* batch norms use the statistics of all ranks */
+    ls_offload offload;         /* where optimizer state lives between steps */
+    const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
 } ls_data_options;
-#define LS_DATA_DEFAULTS { 0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL }
+#define LS_DATA_DEFAULTS                                                     \
+    {                                                                        \
+        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL \
+    }
 
-/* Before ls_program_compile(), behind ls_optimizer_append(). The comm is borrowed until program and store are released, and
+/* Before ls_program_compile(), after ls_optimizer_append(). The comm is borrowed until program and store are released, and
  * is the program's alone while it runs; NULL: one rank, for which only `offload` means something. Programs of one store that
  * are marked must be marked alike, and the one that trains is compiled first. Frozen parameters and buffers stay whole. Collective. */
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
 
-/* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are addends
+/* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are partial sums
  * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program
  * without a backward may bear the optimizer of what others of the store have reduced (pipelines); it is compiled last. With
  * split_backward zero 2 and 3 want unsharded_accumulation; with slots there is no keep_gathered. `replicate` is the mesh's. */
@@ -68,20 +71,23 @@ ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_dat
 
 typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
 typedef struct ls_partition_options {
-    int        sp;        /* norms, dropout and residual on slices of the sequence over tp */
-    ls_context context;   /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
-    int overlap; /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
-                  * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
-    ls_stage   stage;     /* of a pipeline; stages 0 or 1: all of the model */
+    int sp;             /* norms, dropout and residual on slices of the sequence over tp */
+    ls_context context; /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
+    int overlap;    /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
+                     * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
+    ls_stage stage; /* of a pipeline; stages 0 or 1: all of the model */
 } ls_partition_options;
-#define LS_PARTITION_DEFAULTS { 0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } }
+#define LS_PARTITION_DEFAULTS                 \
+    {                                         \
+        0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } \
+    }
 
-/* Before ls_program_compile() and ls_data_parallel_mesh(), behind the model. m: the model that was appended (copied). Inputs keep their
+/* Before ls_program_compile() and ls_data_parallel_mesh(), after the model. m: the model that was appended (copied). Inputs keep their
  * batch dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers where the model can't be
  * cut so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
 /* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */
-int       ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2]);
+int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2]);
 
 #ifdef __cplusplus
 }

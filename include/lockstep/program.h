@@ -27,29 +27,42 @@ extern "C" {
 #endif
 
 typedef struct ls_program ls_program;
-typedef struct ls_value { int id; } ls_value;  /* id 0 is the null value */
+typedef struct ls_value {
+    int id;
+} ls_value; /* id 0 is the null value */
 #define LS_NONE ((ls_value){ 0 })
 
-/* How a value lies over one axis of the mesh of ranks: the same on all, cut along a dim, or addends of a sum. A shard's cuts fall on
- * multiples of grain (0 is 1): rank r of n has grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim is cut
+/* How a value is laid out over one axis of the mesh of ranks: the same on all, cut along a dim, or partial sums of a sum. A shard's cuts
+ * fall on multiples of grain (0 is 1): rank r of n has grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim is cut
  * into 2n pieces, and rank r has pieces r and 2n-1-r. A replicated value's gradient is the same on all ranks too, or (partial_gradient)
- * each rank has an addend of it. */
+ * each rank has a partial sum of it. */
 typedef enum ls_placement_kind { LS_REPLICATE, LS_SHARD, LS_PARTIAL } ls_placement_kind;
-typedef struct ls_placement { ls_placement_kind kind; int dim; size_t grain; int zigzag, partial_gradient; } ls_placement;
+typedef struct ls_placement {
+    ls_placement_kind kind;
+    int dim;
+    size_t grain;
+    int zigzag, partial_gradient;
+} ls_placement;
 typedef enum ls_axis { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_CP, LS_AXIS_EP, LS_AXIS_TP, LS_AXES } ls_axis;
 
 typedef enum ls_role {
-    LS_ROLE_ACTIVATION, LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER, LS_ROLE_COMMUNICATION, LS_ROLE_INPUT,
-    LS_ROLE_OUTPUT, LS_ROLE_BOUND
+    LS_ROLE_ACTIVATION,
+    LS_ROLE_PARAMETER,
+    LS_ROLE_GRADIENT,
+    LS_ROLE_OPTIMIZER,
+    LS_ROLE_COMMUNICATION,
+    LS_ROLE_INPUT,
+    LS_ROLE_OUTPUT,
+    LS_ROLE_BOUND
 } ls_role;
 
 /* Segments of a program, in the order in which they run. */
 enum {
-    LS_FORWARD   = 1,
-    LS_BACKWARD  = 2,  /* input gradients and weight gradients */
-    LS_WEIGHTS   = 4,  /* weight gradients alone, when compiled with split_backward */
+    LS_FORWARD = 1,
+    LS_BACKWARD = 2, /* input gradients and weight gradients */
+    LS_WEIGHTS = 4,  /* weight gradients alone, when compiled with split_backward */
     LS_OPTIMIZER_STEP = 8,
-    LS_LAST      = 16  /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, gradients are reduced after it */
+    LS_LAST = 16 /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, gradients are reduced after it */
 };
 
 typedef enum ls_recompute {
@@ -62,38 +75,41 @@ typedef enum ls_recompute {
 
 typedef struct ls_compile_options {
     ls_recompute recompute;
-    int          every;           /* k of LS_RECOMPUTE_EVERY, >= 1 */
-    size_t       bytes;           /* of LS_RECOMPUTE_BUDGET */
-    int          split_backward;  /* weight gradients into segment LS_WEIGHTS */
-    int          fuse_loss;       /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
-    int          plan_only;       /* price, don't allocate: ls_program_run is refused */
-    int          check_finite;    /* after each instruction: the first inf or NaN is an error that names it */
-    int          slots;           /* micro-batches in flight at once, ls_program_select(); 0: one, whose memory is laid out as a whole */
+    int every;          /* k of LS_RECOMPUTE_EVERY, >= 1 */
+    size_t bytes;       /* of LS_RECOMPUTE_BUDGET */
+    int split_backward; /* weight gradients into segment LS_WEIGHTS */
+    int fuse_loss;      /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
+    int plan_only;      /* price, don't allocate: ls_program_run is refused */
+    int check_finite;   /* after each instruction: the first inf or NaN is an error that names it */
+    int slots;          /* micro-batches in flight at once, ls_program_select(); 0: one, whose memory is laid out as a whole */
 } ls_compile_options;
-#define LS_COMPILE_DEFAULTS { LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0 }
+#define LS_COMPILE_DEFAULTS                    \
+    {                                          \
+        LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0 \
+    }
 
 /* Bytes by what they are for, and work by segment; known after compile, before any run. */
 typedef struct ls_cost {
-    size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
-    size_t communication;        /* bytes: gathered parameters, buckets, what is under way */
-    size_t offload;              /* bytes of memory for optimizer state kept outside the device; a file counts none */
-    size_t live_peak;            /* bytes alive at once in the arena; activations - live_peak is fragmentation */
-    double forward_flops, backward_flops, recompute_flops;  /* of one forward, backward, recomputation */
-    double model_flops;          /* forward + backward without recomputation: what MFU counts */
+    size_t parameters, gradients, optimizer, activations; /* bytes; activations: the arena */
+    size_t communication;                                 /* bytes: gathered parameters, buckets, what is under way */
+    size_t offload;   /* bytes of memory for optimizer state kept outside the device; a file counts none */
+    size_t live_peak; /* bytes alive at once in the arena; activations - live_peak is fragmentation */
+    double forward_flops, backward_flops, recompute_flops; /* of one forward, backward, recomputation */
+    double model_flops;                                    /* forward + backward without recomputation: what MFU counts */
 } ls_cost;
 
-ls_status ls_program_new(ls_store *store, ls_program **out);  /* the store is borrowed and must outlive it */
-void      ls_program_release(ls_program **p);
-ls_status ls_program_status(const ls_program *p);             /* the first failure, or LS_OK */
+ls_status ls_program_new(ls_store *store, ls_program **out); /* the store is borrowed and must outlive it */
+void ls_program_release(ls_program **p);
+ls_status ls_program_status(const ls_program *p); /* the first failure, or LS_OK */
 ls_store *ls_program_store(ls_program *p);
 
 /* Gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once a program. */
 void ls_backward(ls_program *p, ls_value loss);
-ls_status ls_program_compile(ls_program *p, const ls_compile_options *options);  /* NULL: the defaults */
+ls_status ls_program_compile(ls_program *p, const ls_compile_options *options); /* NULL: the defaults */
 
 /* Bytes that one rank puts on the wire for one operation kind (ls_collective of comm.h) in one run of these segments
  * (LS_LAST counts); calls may be NULL. */
-size_t    ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
+size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
 
 /* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, for an update whose gradient norm is not finite
  * (optim.h), and for a backward without a forward just before it: a backward uses up what its forward left; and on several ranks for an
@@ -108,16 +124,21 @@ ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_
 /* Of a program with slots: inputs, outputs and what forward leaves for backward exist once a slot; run, write and read mean the
  * slot selected last (0 at first). */
 ls_status ls_program_select(ls_program *p, int slot);
-int       ls_program_has(const ls_program *p, const char *name);  /* an input, output or bound value of that name, in use */
+int ls_program_has(const ls_program *p, const char *name); /* an input, output or bound value of that name, in use */
 
-ls_cost   ls_program_cost(const ls_program *p);
+ls_cost ls_program_cost(const ls_program *p);
 
 /* ---- instruction by instruction ---- */
 
 /* What a step's work is for: its own result, the same again for a backward that did not keep it, the input gradient (dgrad), the weight
  * gradient (wgrad), the update, and what other ranks have. */
 typedef enum ls_phase {
-    LS_PHASE_FORWARD, LS_PHASE_RECOMPUTE, LS_PHASE_INPUT_GRADIENT, LS_PHASE_WEIGHT_GRADIENT, LS_PHASE_OPTIMIZER, LS_PHASE_COMMUNICATE
+    LS_PHASE_FORWARD,
+    LS_PHASE_RECOMPUTE,
+    LS_PHASE_INPUT_GRADIENT,
+    LS_PHASE_WEIGHT_GRADIENT,
+    LS_PHASE_OPTIMIZER,
+    LS_PHASE_COMMUNICATE
 } ls_phase;
 typedef enum ls_when {
     LS_WHEN_ALWAYS,
@@ -128,46 +149,46 @@ typedef enum ls_exchange { LS_EXCHANGE_NONE, LS_EXCHANGE_START, LS_EXCHANGE_WAIT
 
 /* One operand as this rank has it. value.id is that of the program, the same in every instruction that touches the value. */
 typedef struct ls_operand {
-    ls_value            value;  /* LS_NONE: an optional operand that is absent; the rest is 0 then */
-    const char         *name;   /* "wte.weight"; of an activation: what made it, "h.0/linear" */
-    ls_role             role;
-    ls_dtype            dtype;
-    int                 ndim;
-    size_t              size[LS_DIMS], bytes;
-    const ls_placement *place;  /* [LS_AXES] */
+    ls_value value;   /* LS_NONE: an optional operand that is absent; the rest is 0 then */
+    const char *name; /* "wte.weight"; of an activation: what made it, "h.0/linear" */
+    ls_role role;
+    ls_dtype dtype;
+    int ndim;
+    size_t size[LS_DIMS], bytes;
+    const ls_placement *place; /* [LS_AXES] */
 } ls_operand;
 
 enum { LS_OPERANDS = 8 };
 
 /* One instruction of a compiled program. Texts and placements belong to the program. */
 typedef struct ls_instruction {
-    int         segment;        /* LS_FORWARD, LS_BACKWARD, LS_WEIGHTS or LS_OPTIMIZER_STEP */
-    const char *op;             /* "linear"; of a collective "all_reduce", of its wait "wait all_reduce" */
-    const char *kernel;         /* "avx512"; of a collective its transport; "-": none */
-    const char *block;          /* "h.3"; "" outside of blocks */
-    ls_phase    phase;
-    ls_when     when;
-    int         nin, nout;
-    ls_operand  in[LS_OPERANDS], out[LS_OPERANDS];
-    double      flops;          /* of the kernel, recomputation inside it included */
-    size_t      bytes;          /* that it reads and writes */
-    size_t      live;           /* bytes of the arena in use while it runs */
+    int segment;        /* LS_FORWARD, LS_BACKWARD, LS_WEIGHTS or LS_OPTIMIZER_STEP */
+    const char *op;     /* "linear"; of a collective "all_reduce", of its wait "wait all_reduce" */
+    const char *kernel; /* "avx512"; of a collective its transport; "-": none */
+    const char *block;  /* "h.3"; "" outside of blocks */
+    ls_phase phase;
+    ls_when when;
+    int nin, nout;
+    ls_operand in[LS_OPERANDS], out[LS_OPERANDS];
+    double flops; /* of the kernel, recomputation inside it included */
+    size_t bytes; /* that it reads and writes */
+    size_t live;  /* bytes of the arena in use while it runs */
     /* of a collective; else zeroed */
-    ls_exchange exchange;       /* it starts, or is waited for */
-    int         collective;     /* ls_collective of comm.h */
-    ls_axis     axis;
-    int         ranks, root;    /* size of its group; root of a broadcast, peer of a send or receive */
-    int         id;             /* the same for a start and its wait */
-    size_t      elements;       /* of the whole buffer, over all ranks of the group */
+    ls_exchange exchange; /* it starts, or is waited for */
+    int collective;       /* ls_collective of comm.h */
+    ls_axis axis;
+    int ranks, root; /* size of its group; root of a broadcast, peer of a send or receive */
+    int id;          /* the same for a start and its wait */
+    size_t elements; /* of the whole buffer, over all ranks of the group */
 } ls_instruction;
 
 /* Instructions of all segments, in the order in which they run; 0 before compile. */
-int       ls_program_instructions(const ls_program *p);
+int ls_program_instructions(const ls_program *p);
 /* The i-th, 0 <= i < ls_program_instructions(p). */
-void      ls_program_instruction(const ls_program *p, int i, ls_instruction *out);
+void ls_program_instruction(const ls_program *p, int i, ls_instruction *out);
 /* The program as people read it: one line an instruction with shapes, bytes and FLOPs. Free with ls_free. */
 ls_status ls_program_text(const ls_program *p, char **text);
-void      ls_free(void *p);
+void ls_free(void *p);
 
 #ifdef __cplusplus
 }

@@ -14,15 +14,15 @@
 extern "C" {
 #endif
 
-#define LS_STATUS_MAP(X)                              \
-    X(OK,            0, "success")                    \
-    X(BUSY,          1, "still in progress")          \
-    X(EINVAL,       -1, "invalid argument")           \
-    X(ENOMEM,       -2, "out of memory")              \
-    X(EIO,          -3, "input/output error")         \
-    X(EFORMAT,      -4, "malformed file")             \
-    X(EPEER,        -5, "a peer failed or left")      \
-    X(ETIMEOUT,     -6, "timed out")                  \
+#define LS_STATUS_MAP(X)                  \
+    X(OK, 0, "success")                   \
+    X(BUSY, 1, "still in progress")       \
+    X(EINVAL, -1, "invalid argument")     \
+    X(ENOMEM, -2, "out of memory")        \
+    X(EIO, -3, "input/output error")      \
+    X(EFORMAT, -4, "malformed file")      \
+    X(EPEER, -5, "a peer failed or left") \
+    X(ETIMEOUT, -6, "timed out")          \
     X(EUNSUPPORTED, -7, "not supported")
 
 typedef enum ls_status {
@@ -38,18 +38,18 @@ typedef enum ls_status {
 #endif
 
 /* The one macro that hides a return. Not for a function that already owns something. */
-#define LS_TRY(call)                       \
-    do {                                   \
-        ls_status ls_try_ = (call);        \
-        if (ls_try_ < 0) return ls_try_;   \
+#define LS_TRY(call)                     \
+    do {                                 \
+        ls_status ls_try_ = (call);      \
+        if (ls_try_ < 0) return ls_try_; \
     } while (0)
 
-const char *ls_status_text(ls_status st);  /* "malformed file"; never NULL */
-const char *ls_errmsg(void);               /* this thread's last message; "" before the first */
+const char *ls_status_text(ls_status st); /* "malformed file"; never NULL */
+const char *ls_errmsg(void);              /* this thread's last message; "" before the first */
 
 /* Sets this thread's message to the formatted text and returns st. */
 ls_status ls_fail(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3);
-/* Puts "text: " in front of this thread's message (a path, a rank) and returns st. */
+/* Puts "text: " before this thread's message (a path, a rank) and returns st. */
 ls_status ls_fail_at(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3);
 
 #ifdef __cplusplus

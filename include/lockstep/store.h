@@ -25,41 +25,47 @@ extern "C" {
 typedef struct ls_store ls_store;
 
 typedef struct ls_store_options {
-    const char *device;     /* "cpu" */
-    ls_dtype    type;       /* of the parameters that compute reads: f32, bf16, f16, f64 */
-    int         master;     /* keep f32 master weights when type is bf16 or f16 */
-    uint64_t    seed;       /* of the initialisation */
+    const char *device; /* "cpu" */
+    ls_dtype type;      /* of the parameters that compute reads: f32, bf16, f16, f64 */
+    int master;         /* keep f32 master weights when type is bf16 or f16 */
+    uint64_t seed;      /* of the initialisation */
 } ls_store_options;
-#define LS_STORE_DEFAULTS { "cpu", LS_F32, 1, 0 }
+#define LS_STORE_DEFAULTS   \
+    {                       \
+        "cpu", LS_F32, 1, 0 \
+    }
 
 typedef enum ls_init_kind { LS_INIT_ZEROS, LS_INIT_ONES, LS_INIT_NORMAL, LS_INIT_UNIFORM } ls_init_kind;
 /* NORMAL: mean 0, deviation `scale`. UNIFORM: in [-scale, scale). */
-typedef struct ls_init { ls_init_kind kind; double scale; } ls_init;
+typedef struct ls_init {
+    ls_init_kind kind;
+    double scale;
+} ls_init;
 
-ls_status ls_store_new(const ls_store_options *options, ls_store **out);  /* options NULL: the defaults */
-void      ls_store_release(ls_store **s);
+ls_status ls_store_new(const ls_store_options *options, ls_store **out); /* options NULL: the defaults */
+void ls_store_release(ls_store **s);
 ls_status ls_store_allocate(ls_store *s);
 
-size_t      ls_store_count(const ls_store *s);                  /* parameters, in order of declaration */
+size_t ls_store_count(const ls_store *s); /* parameters, in order of declaration */
 const char *ls_store_name(const ls_store *s, size_t i);
-int         ls_store_find(const ls_store *s, const char *name); /* index, or -1 */
-int         ls_store_ndim(const ls_store *s, size_t i);
-size_t      ls_store_size(const ls_store *s, size_t i, int dim);
-size_t      ls_store_elements(const ls_store *s);               /* of all parameters */
+int ls_store_find(const ls_store *s, const char *name); /* index, or -1 */
+int ls_store_ndim(const ls_store *s, size_t i);
+size_t ls_store_size(const ls_store *s, size_t i, int dim);
+size_t ls_store_elements(const ls_store *s); /* of all parameters */
 ls_store_options ls_store_settings(const ls_store *s);
 
-ls_tensor *ls_store_value(const ls_store *s, size_t i);         /* NULL before allocation; f32 of a buffer (ops.h) */
-ls_tensor *ls_store_grad(const ls_store *s, size_t i);          /* f32 (f64 with type f64); NULL when frozen or before */
+ls_tensor *ls_store_value(const ls_store *s, size_t i); /* NULL before allocation; f32 of a buffer (ops.h) */
+ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64); NULL when frozen or before */
 /* Optimizer state by its name ("m", "v", "master"), NULL when there is none. */
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);
 /* Declares a state of every parameter's shape, zeros, f32 (f64 with type f64), for parameter i. */
-ls_status  ls_store_add_state(ls_store *s, size_t i, const char *name);
-int         ls_store_states(const ls_store *s, size_t i);       /* how many */
+ls_status ls_store_add_state(ls_store *s, size_t i, const char *name);
+int ls_store_states(const ls_store *s, size_t i); /* how many */
 const char *ls_store_state_name(const ls_store *s, size_t i, int k);
 
 /* A frozen parameter has no gradient and no optimizer state. Before allocation only. */
 ls_status ls_store_freeze(ls_store *s, size_t i);
-int       ls_store_is_frozen(const ls_store *s, size_t i);
+int ls_store_is_frozen(const ls_store *s, size_t i);
 /* host[count] = all of parameter i, whatever this rank holds of it: kind "parameter", "gradient", or a state's name. When it
  * is sharded all ranks of its comm must call, in the same order (a gather); of a model that is cut into boxes all ranks. LS_EINVAL
  * when there is none of that kind. */
@@ -68,7 +74,7 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
 ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count);
 /* Overwrites parameter i from host[count] (row-major, converted), and its master copy with it. */
 ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count);
-void      ls_store_zero_grad(ls_store *s);
+void ls_store_zero_grad(ls_store *s);
 
 #ifdef __cplusplus
 }

@@ -18,32 +18,28 @@
 extern "C" {
 #endif
 
-#define LS_DIMS 6  /* most dims of a tensor */
+#define LS_DIMS 6 /* most dims of a tensor */
 
 typedef struct ls_tensor ls_tensor;
 
 /* What a storage is for, in the memory ledger. */
-typedef enum ls_memory {
-    LS_PARAMETERS, LS_GRADIENTS, LS_OPTIMIZER, LS_ACTIVATIONS, LS_COMMUNICATION, LS_OTHER
-} ls_memory;
+typedef enum ls_memory { LS_PARAMETERS, LS_GRADIENTS, LS_OPTIMIZER, LS_ACTIVATIONS, LS_COMMUNICATION, LS_OTHER } ls_memory;
 
 /* A fresh contiguous tensor of zeros on device ("cpu"). ndim 0 is a scalar of one element. */
-ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size,
-                        ls_memory category, ls_tensor **out);
+ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size, ls_memory category, ls_tensor **out);
 /* A view of t's storage: element (i0, i1, ...) is t's element offset + sum of i * stride, counted from t's first.
  * LS_EINVAL when it would reach outside the storage. */
-ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdiff_t *stride,
-                         ptrdiff_t offset, ls_tensor **out);
+ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdiff_t *stride, ptrdiff_t offset, ls_tensor **out);
 ls_tensor *ls_tensor_retain(ls_tensor *t);
-void       ls_tensor_release(ls_tensor **t);   /* sets *t to NULL; NULL and pointer to NULL are no-ops */
+void ls_tensor_release(ls_tensor **t); /* sets *t to NULL; NULL and pointer to NULL are no-ops */
 
-ls_dtype   ls_tensor_dtype(const ls_tensor *t);
-int        ls_tensor_ndim(const ls_tensor *t);
-size_t     ls_tensor_size(const ls_tensor *t, int dim);
-ptrdiff_t  ls_tensor_stride(const ls_tensor *t, int dim);
-size_t     ls_tensor_count(const ls_tensor *t);         /* elements */
-int        ls_tensor_is_contiguous(const ls_tensor *t);
-void      *ls_tensor_data(const ls_tensor *t);          /* first element, on its device */
+ls_dtype ls_tensor_dtype(const ls_tensor *t);
+int ls_tensor_ndim(const ls_tensor *t);
+size_t ls_tensor_size(const ls_tensor *t, int dim);
+ptrdiff_t ls_tensor_stride(const ls_tensor *t, int dim);
+size_t ls_tensor_count(const ls_tensor *t); /* elements */
+int ls_tensor_is_contiguous(const ls_tensor *t);
+void *ls_tensor_data(const ls_tensor *t); /* first element, on its device */
 
 /* Copies between a tensor and a contiguous host buffer of `count` elements of `type`, converting. count must be
  * the tensor's. */

@@ -12,13 +12,13 @@
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MIN(a, b)       ((a) < (b) ? (a) : (b))
+#define MAX(a, b)       ((a) > (b) ? (a) : (b))
 
 /* *out = a * b or a + b; false when it does not fit a size_t. */
 static inline bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 
-double base_now(void);  /* seconds on a monotonic clock */
+double base_now(void); /* seconds on a monotonic clock */
 
 #endif

@@ -52,7 +52,7 @@ static int quota(void)
     while (fgets(line, sizeof line, f))
         if (strncmp(line, "0::/", 4) == 0) snprintf(folder, sizeof folder, "%.*s", (int)strcspn(line + 3, "\n"), line + 3);
     fclose(f);
-    for (char *slash = folder; slash; ) {
+    for (char *slash = folder; slash;) {
         int here = quota_of(folder);
 
         if (here && (!least || here < least)) least = here;
@@ -93,8 +93,7 @@ static int allowed(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset
 {
     int count = 0;
 
-    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o)); )
-        count += hwloc_bitmap_intersects(o->cpuset, mask);
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o));) count += hwloc_bitmap_intersects(o->cpuset, mask);
     return count;
 }
 
@@ -106,7 +105,7 @@ static bool deal(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset_t
 
     if (!both) return false;
     for (int k = 0; k < n; k++) CPU_ZERO(&out[k]);
-    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o)); ) {
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, kind, o));) {
         if (!hwloc_bitmap_intersects(o->cpuset, mask)) continue;
         cpu_set_t set;
         hwloc_bitmap_and(both, o->cpuset, mask);

@@ -9,14 +9,14 @@
 #include <sched.h>
 #include <stdbool.h>
 
-int  cores_count(void);  /* >= 1 */
+int cores_count(void); /* >= 1 */
 
 /* Threads of each of `ranks` ranks that share this machine: an equal share of cores_count(), at least 1. */
-int  cores_per_rank(int ranks);
+int cores_per_rank(int ranks);
 
 /* out: the processors of this machine that the whole job may use; returns how many, cpu.max counted. That is the affinity mask,
  * or, where a launcher bound this process to a share (bound: this process is one of several ranks), the launcher's. */
-int  cores_of_job(bool bound, cpu_set_t *out);
+int cores_of_job(bool bound, cpu_set_t *out);
 
 /* out[n]: share k of n of the processors in the affinity mask, in the machine's own order, so that a share has neighbours
  * (hardware threads of a core, cores of a cache, of a node). No core is split where there are n whole cores. False, and
@@ -24,6 +24,6 @@ int  cores_of_job(bool bound, cpu_set_t *out);
 bool cores_share(int n, cpu_set_t out[]);
 
 /* Processors that a cpu.max file of a cgroup grants: "150000 100000" is 2; 0: no limit, or no such text. */
-int  cores_quota(const char *cpu_max);
+int cores_quota(const char *cpu_max);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#define POLYNOMIAL 0x82f63b78u  /* 0x1edc6f41 with its bits reversed */
+#define POLYNOMIAL 0x82f63b78u /* 0x1edc6f41 with its bits reversed */
 
 static uint32_t table[256];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;

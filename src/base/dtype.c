@@ -11,7 +11,11 @@
 #include <string.h>
 #include "base/base.h"
 
-struct dtype_info { const char *name, *safetensors; size_t bytes; int floating; };
+struct dtype_info {
+    const char *name, *safetensors;
+    size_t bytes;
+    int floating;
+};
 
 static const struct dtype_info infos[LS_DTYPES] = {
 #define DTYPE_INFO(id, name, bytes, floating, safetensors) [LS_##id] = { name, safetensors, bytes, floating },
@@ -25,8 +29,8 @@ static const struct dtype_info *info(ls_dtype t)
     return &infos[t];
 }
 
-size_t      ls_dtype_bytes(ls_dtype t) { return info(t)->bytes; }
-int         ls_dtype_is_float(ls_dtype t) { return info(t)->floating; }
+size_t ls_dtype_bytes(ls_dtype t) { return info(t)->bytes; }
+int ls_dtype_is_float(ls_dtype t) { return info(t)->floating; }
 const char *ls_dtype_name(ls_dtype t) { return info(t)->name; }
 const char *ls_dtype_safetensors(ls_dtype t) { return info(t)->safetensors; }
 
@@ -62,7 +66,7 @@ uint16_t ls_f32_to_bf16(float f)
 {
     uint32_t u = bits_of(f);
 
-    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40);  /* NaN, made quiet */
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40); /* NaN, made quiet */
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
@@ -81,9 +85,9 @@ uint16_t ls_f32_to_f16(float f)
 {
     uint32_t u = bits_of(f), sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
 
-    if (size > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff));  /* NaN, made quiet */
-    if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);  /* from 65520 on: infinity */
-    if (size >= 0x38800000)                                    /* from 2^-14 on: normal */
+    if (size > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff)); /* NaN, made quiet */
+    if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);                       /* from 65520 on: infinity */
+    if (size >= 0x38800000)                                                         /* from 2^-14 on: normal */
         return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
     /* A multiple of 2^-24: adding 0.5 leaves it, rounded by the hardware, in the last bits of the sum. */
     return (uint16_t)(sign | (bits_of(float_of(size) + 0.5f) - 0x3f000000));
@@ -95,7 +99,7 @@ static float f64_to_f32_odd(double d)
     uint32_t u = bits_of(f);
 
     if ((double)f == d || d != d) return f;
-    if (fabs((double)f) > fabs(d)) u--;  /* towards zero */
+    if (fabs((double)f) > fabs(d)) u--; /* towards zero */
     return float_of(u | 1);
 }
 
@@ -108,19 +112,23 @@ static double i64_to_f64_odd(int64_t v)
 }
 
 /* One element on its way: an integer type travels as i64, a floating one as f64; both are exact. */
-struct scalar { int floating; int64_t i; double f; };
+struct scalar {
+    int floating;
+    int64_t i;
+    double f;
+};
 
-static struct scalar load(const void *src, ls_dtype from, size_t at)
+static struct scalar dtype_load(const void *src, ls_dtype from, size_t at)
 {
     switch (from) {
-    case LS_F32:  return (struct scalar){ 1, 0, ((const float *)src)[at] };
+    case LS_F32: return (struct scalar){ 1, 0, ((const float *)src)[at] };
     case LS_BF16: return (struct scalar){ 1, 0, ls_bf16_to_f32(((const uint16_t *)src)[at]) };
-    case LS_F16:  return (struct scalar){ 1, 0, ls_f16_to_f32(((const uint16_t *)src)[at]) };
-    case LS_F64:  return (struct scalar){ 1, 0, ((const double *)src)[at] };
-    case LS_I64:  return (struct scalar){ 0, ((const int64_t *)src)[at], 0 };
-    case LS_I32:  return (struct scalar){ 0, ((const int32_t *)src)[at], 0 };
-    case LS_U16:  return (struct scalar){ 0, ((const uint16_t *)src)[at], 0 };
-    case LS_U8:   return (struct scalar){ 0, ((const uint8_t *)src)[at], 0 };
+    case LS_F16: return (struct scalar){ 1, 0, ls_f16_to_f32(((const uint16_t *)src)[at]) };
+    case LS_F64: return (struct scalar){ 1, 0, ((const double *)src)[at] };
+    case LS_I64: return (struct scalar){ 0, ((const int64_t *)src)[at], 0 };
+    case LS_I32: return (struct scalar){ 0, ((const int32_t *)src)[at], 0 };
+    case LS_U16: return (struct scalar){ 0, ((const uint16_t *)src)[at], 0 };
+    case LS_U8: return (struct scalar){ 0, ((const uint8_t *)src)[at], 0 };
     case LS_DTYPES: break;
     }
     ASSERT(!"a dtype of the table");
@@ -139,17 +147,17 @@ static int64_t to_int(struct scalar s, int64_t least, int64_t most)
 static float to_f32(struct scalar s) { return s.floating ? (float)s.f : (float)s.i; }
 static float to_f32_odd(struct scalar s) { return f64_to_f32_odd(s.floating ? s.f : i64_to_f64_odd(s.i)); }
 
-static void store(void *dst, ls_dtype to, size_t at, struct scalar s)
+static void dtype_store(void *dst, ls_dtype to, size_t at, struct scalar s)
 {
     switch (to) {
-    case LS_F32:  ((float *)dst)[at] = to_f32(s); return;
+    case LS_F32: ((float *)dst)[at] = to_f32(s); return;
     case LS_BF16: ((uint16_t *)dst)[at] = ls_f32_to_bf16(to_f32_odd(s)); return;
-    case LS_F16:  ((uint16_t *)dst)[at] = ls_f32_to_f16(to_f32_odd(s)); return;
-    case LS_F64:  ((double *)dst)[at] = s.floating ? s.f : (double)s.i; return;
-    case LS_I64:  ((int64_t *)dst)[at] = to_int(s, INT64_MIN, INT64_MAX); return;
-    case LS_I32:  ((int32_t *)dst)[at] = (int32_t)to_int(s, INT32_MIN, INT32_MAX); return;
-    case LS_U16:  ((uint16_t *)dst)[at] = (uint16_t)to_int(s, 0, UINT16_MAX); return;
-    case LS_U8:   ((uint8_t *)dst)[at] = (uint8_t)to_int(s, 0, UINT8_MAX); return;
+    case LS_F16: ((uint16_t *)dst)[at] = ls_f32_to_f16(to_f32_odd(s)); return;
+    case LS_F64: ((double *)dst)[at] = s.floating ? s.f : (double)s.i; return;
+    case LS_I64: ((int64_t *)dst)[at] = to_int(s, INT64_MIN, INT64_MAX); return;
+    case LS_I32: ((int32_t *)dst)[at] = (int32_t)to_int(s, INT32_MIN, INT32_MAX); return;
+    case LS_U16: ((uint16_t *)dst)[at] = (uint16_t)to_int(s, 0, UINT16_MAX); return;
+    case LS_U8: ((uint8_t *)dst)[at] = (uint8_t)to_int(s, 0, UINT8_MAX); return;
     case LS_DTYPES: break;
     }
     ASSERT(!"a dtype of the table");
@@ -182,5 +190,5 @@ void ls_convert(void *dst, ls_dtype to, const void *src, ls_dtype from, size_t c
         return;
     }
     if (convert_common(dst, to, src, from, count)) return;
-    for (size_t i = 0; i < count; i++) store(dst, to, i, load(src, from, i));
+    for (size_t i = 0; i < count; i++) dtype_store(dst, to, i, dtype_load(src, from, i));
 }

@@ -116,9 +116,9 @@ static ssize_t write_some(int fd, const void *data, size_t bytes)
 struct file_writer {
     char *path, *tmp;
     int fd;
-    ls_status failed;  /* the first failure; LS_OK until then */
-    size_t held;       /* bytes in buffer */
-    uint64_t written;  /* bytes in the file */
+    ls_status failed; /* the first failure; LS_OK until then */
+    size_t held;      /* bytes in buffer */
+    uint64_t written; /* bytes in the file */
     unsigned char buffer[WRITE_BUFFER];
 };
 
@@ -132,8 +132,8 @@ static ls_status write_all(file_writer *w, const unsigned char *data, size_t byt
 
         if (done < 0 && errno == EINTR) continue;
         if (done < 0)
-            return w->failed = ls_fail(LS_EIO, "%s: cannot write %zu bytes at offset %llu: %s", w->tmp, all,
-                                       (unsigned long long)w->written, strerror(errno));
+            return w->failed = ls_fail(LS_EIO, "%s: cannot write %zu bytes at offset %llu: %s", w->tmp, all, (unsigned long long)w->written,
+                                       strerror(errno));
         data += done;
         bytes -= (size_t)done;
     }
@@ -287,8 +287,7 @@ ls_status file_make_folders(const char *path)
 
         if (here != '/' && here != '\0') continue;
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && !(errno == EEXIST && file_is_folder(part)))
-            st = fail_errno(part, "make the folder");
+        if (mkdir(part, 0777) != 0 && !(errno == EEXIST && file_is_folder(part))) st = fail_errno(part, "make the folder");
         part[i] = here;
         if (here == '\0') break;
     }

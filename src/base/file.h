@@ -12,30 +12,33 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-struct file_map { const unsigned char *data; size_t bytes; };  /* read-only; data is NULL when bytes == 0 */
+struct file_map {
+    const unsigned char *data;
+    size_t bytes;
+}; /* read-only; data is NULL when bytes == 0 */
 
 ls_status file_map_open(const char *path, struct file_map *out);
-void      file_map_close(struct file_map *m);                  /* zeroes *m */
+void file_map_close(struct file_map *m); /* zeroes *m */
 /* Whole file plus a terminating NUL that *bytes does not count; free with mem_free(). bytes may be NULL. */
 ls_status file_read(const char *path, char **text, size_t *bytes);
 
 typedef struct file_writer file_writer;
-ls_status file_writer_open(const char *path, file_writer **out);  /* creates PATH.tmp */
-ls_status file_writer_put(file_writer *w, const void *data, size_t bytes);  /* buffered */
-ls_status file_writer_publish(file_writer **w);                   /* *w = NULL, also on failure */
-void      file_writer_abandon(file_writer **w);                   /* removes PATH.tmp; NULL is a no-op */
-ls_status file_write(const char *path, const void *data, size_t bytes);  /* all of the above at once */
+ls_status file_writer_open(const char *path, file_writer **out);           /* creates PATH.tmp */
+ls_status file_writer_put(file_writer *w, const void *data, size_t bytes); /* buffered */
+ls_status file_writer_publish(file_writer **w);                            /* *w = NULL, also on failure */
+void file_writer_abandon(file_writer **w);                                 /* removes PATH.tmp; NULL is a no-op */
+ls_status file_write(const char *path, const void *data, size_t bytes);    /* all of the above at once */
 
 ls_status file_make_folders(const char *path);                    /* mkdir -p */
 ls_status file_publish_folder(const char *tmp, const char *path); /* fsync tmp, rename, fsync the parent */
 ls_status file_remove_tree(const char *path);                     /* rm -r; a missing path is LS_OK */
-int       file_exists(const char *path);
-int       file_is_folder(const char *path);
+int file_exists(const char *path);
+int file_is_folder(const char *path);
 /* Formats into a fresh string; free with mem_free(). NULL when out of memory. */
-char     *file_path(const char *fmt, ...) LS_PRINTF(1, 2);
+char *file_path(const char *fmt, ...) LS_PRINTF(1, 2);
 /* 1 when name is a bare file name: not empty, no '/', not "." or "..", no control characters. */
-int       file_is_basename(const char *name);
+int file_is_basename(const char *name);
 
-void file_fail_at(int64_t nth);  /* tests: the nth write(2) from now fails as a full disk does; 0: none */
+void file_fail_at(int64_t nth); /* tests: the nth write(2) from now fails as a full disk does; 0: none */
 
 #endif

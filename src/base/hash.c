@@ -2,15 +2,17 @@
 #include "base/hash.h"
 
 #include <stdio.h>
-#define XXH_STATIC_LINKING_ONLY  /* the size of XXH3_state_t, so that the ledger counts it */
+#define XXH_STATIC_LINKING_ONLY /* the size of XXH3_state_t, so that the ledger counts it */
 #include <xxhash.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 
-enum { PULSE_BYTES = 8 << 20 };  /* a fraction of a second, also from a slow disk */
+enum { PULSE_BYTES = 8 << 20 }; /* a fraction of a second, also from a slow disk */
 
-struct hash_state { XXH3_state_t xxh; };
+struct hash_state {
+    XXH3_state_t xxh;
+};
 
 static _Thread_local uint64_t counted;
 

@@ -9,16 +9,16 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-enum { HASH_ROOM = 33 };  /* 32 digits and a NUL */
+enum { HASH_ROOM = 33 }; /* 32 digits and a NUL */
 
 typedef struct hash_state hash_state;
 
 ls_status hash_begin(hash_state **out);
-void      hash_add(hash_state *h, const void *data, size_t bytes);
-void      hash_end(hash_state **h, char hex[HASH_ROOM]);  /* *h = NULL; hex may be NULL: thrown away; NULL is a no-op */
-void      hash_so_far(const hash_state *h, char hex[HASH_ROOM]);
-void      hash_next(hash_state *h, char hex[HASH_ROOM]);  /* hash_so_far, then as after hash_begin */
-void      hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]);
-uint64_t  hash_counted(void);  /* bytes that this thread has hashed since it started */
+void hash_add(hash_state *h, const void *data, size_t bytes);
+void hash_end(hash_state **h, char hex[HASH_ROOM]); /* *h = NULL; hex may be NULL: thrown away; NULL is a no-op */
+void hash_so_far(const hash_state *h, char hex[HASH_ROOM]);
+void hash_next(hash_state *h, char hex[HASH_ROOM]); /* hash_so_far, then as after hash_begin */
+void hash_of(const void *data, size_t bytes, char hex[HASH_ROOM]);
+uint64_t hash_counted(void); /* bytes that this thread has hashed since it started */
 
 #endif

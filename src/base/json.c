@@ -34,19 +34,24 @@ enum { MOST_DEPTH = 64, SCAN_UP_TO = 8 };
 
 struct json_node {
     enum json_kind kind;
-    uint32_t slots;              /* of `table`, a power of two; 0: scan */
-    size_t size;                 /* children */
-    const char *key;             /* NULL unless a member of an object */
+    uint32_t slots;  /* of `table`, a power of two; 0: scan */
+    size_t size;     /* children */
+    const char *key; /* NULL unless a member of an object */
     union {
-        int64_t integer;         /* JSON_INT; JSON_BOOL: 0 or 1 */
+        int64_t integer; /* JSON_INT; JSON_BOOL: 0 or 1 */
         double real;
         const char *string;
-        struct { struct json_node *items; uint32_t *table; };  /* table: child + 1, 0 is free */
+        struct {
+            struct json_node *items;
+            uint32_t *table;
+        }; /* table: child + 1, 0 is free */
     };
 };
 
 /* The three parts of a document: sizes while measuring, positions while filling. */
-struct layout { size_t nodes, slots, chars; };
+struct layout {
+    size_t nodes, slots, chars;
+};
 
 static size_t slots_for(size_t members)
 {
@@ -58,7 +63,7 @@ static size_t slots_for(size_t members)
 }
 
 /* jansson's own macros json_is_*() compare with the names that are ours below: use json_typeof(). */
-static ls_status measure(json_t *from, int depth, struct layout *sum)
+static ls_status json_measure(json_t *from, int depth, struct layout *sum)
 {
     const char *key;
     json_t *child;
@@ -69,26 +74,26 @@ static ls_status measure(json_t *from, int depth, struct layout *sum)
         return ls_fail(LS_EFORMAT, "nested deeper than %d levels", MOST_DEPTH);
     sum->nodes++;
     switch (type) {
-    case JANSSON_STRING:
-        sum->chars += json_string_length(from) + 1;
-        break;
-    case JANSSON_ARRAY:
-        json_array_foreach(from, i, child) LS_TRY(measure(child, depth + 1, sum));
-        break;
+    case JANSSON_STRING: sum->chars += json_string_length(from) + 1; break;
+    case JANSSON_ARRAY: json_array_foreach(from, i, child) LS_TRY(json_measure(child, depth + 1, sum)); break;
     case JANSSON_OBJECT:
         sum->slots += slots_for(json_object_size(from));
-        json_object_foreach(from, key, child) {
+        json_object_foreach(from, key, child)
+        {
             sum->chars += strlen(key) + 1;
-            LS_TRY(measure(child, depth + 1, sum));
+            LS_TRY(json_measure(child, depth + 1, sum));
         }
         break;
-    default:
-        break;
+    default: break;
     }
     return LS_OK;
 }
 
-struct arena { struct json_node *node; uint32_t *slot; char *chars; };  /* the next free of each part */
+struct arena {
+    struct json_node *node;
+    uint32_t *slot;
+    char *chars;
+}; /* the next free of each part */
 
 static const char *copy_chars(struct arena *a, const char *text, size_t bytes)
 {
@@ -109,7 +114,7 @@ static void index_members(struct json_node *n)
     }
 }
 
-static void fill(json_t *from, struct json_node *n, struct arena *a);
+static void json_fill(json_t *from, struct json_node *n, struct arena *a);
 
 static void fill_array(json_t *from, struct json_node *n, struct arena *a)
 {
@@ -119,7 +124,7 @@ static void fill_array(json_t *from, struct json_node *n, struct arena *a)
     n->size = json_array_size(from);
     n->items = a->node;
     a->node += n->size;
-    json_array_foreach(from, i, child) fill(child, &n->items[i], a);
+    json_array_foreach(from, i, child) json_fill(child, &n->items[i], a);
 }
 
 static void fill_object(json_t *from, struct json_node *n, struct arena *a)
@@ -133,14 +138,15 @@ static void fill_object(json_t *from, struct json_node *n, struct arena *a)
     n->table = a->slot;
     a->node += n->size;
     a->slot += n->slots;
-    json_object_foreach(from, key, child) {
+    json_object_foreach(from, key, child)
+    {
         member->key = copy_chars(a, key, strlen(key));
-        fill(child, member++, a);
+        json_fill(child, member++, a);
     }
     if (n->slots) index_members(n);
 }
 
-static void fill(json_t *from, struct json_node *n, struct arena *a)
+static void json_fill(json_t *from, struct json_node *n, struct arena *a)
 {
     switch (json_typeof(from)) {
     case JSON_TRUE:
@@ -168,19 +174,17 @@ static void fill(json_t *from, struct json_node *n, struct arena *a)
         n->kind = JSON_OBJECT;
         fill_object(from, n, a);
         break;
-    case JANSSON_NULL:
-        n->kind = JSON_NULL;
-        break;
+    case JANSSON_NULL: n->kind = JSON_NULL; break;
     }
 }
 
 /* The parts follow each other in one block by falling alignment: nodes, slots, characters. */
-static ls_status build(json_t *from, json_node **out)
+static ls_status json_build(json_t *from, json_node **out)
 {
     struct layout sum = { 0 };
     size_t bytes, slots;
 
-    LS_TRY(measure(from, 1, &sum));
+    LS_TRY(json_measure(from, 1, &sum));
     if (sum.nodes > UINT32_MAX) return ls_fail(LS_EFORMAT, "more than %u values", UINT32_MAX);
     slots = sum.slots * sizeof(uint32_t);
     bytes = sum.nodes * sizeof(struct json_node) + slots;
@@ -190,7 +194,7 @@ static ls_status build(json_t *from, json_node **out)
 
     struct arena a = { .node = root + 1, .slot = (uint32_t *)(root + sum.nodes) };
     a.chars = (char *)(a.slot + sum.slots);
-    fill(from, root, &a);
+    json_fill(from, root, &a);
     ASSERT(a.chars == (char *)root + bytes);
     *out = root;
     return LS_OK;
@@ -206,7 +210,7 @@ ls_status json_parse(const char *text, size_t bytes, const char *what, json_node
 
         return ls_fail(memory ? LS_ENOMEM : LS_EFORMAT, "%s: not JSON: line %d: %s", what, error.line, error.text);
     }
-    ls_status st = build(parsed, out);
+    ls_status st = json_build(parsed, out);
     json_decref(parsed);
     return st == LS_OK ? st : ls_fail_at(st, "%s", what);
 }

@@ -18,7 +18,7 @@
 enum { LINE_ROOM = 4096, STAMP_ROOM = 64 };
 
 static atomic_int console = LOG_WARN;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards fd */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards fd */
 static int fd = -1;
 
 void log_set_console(enum log_level most) { atomic_store(&console, (int)most); }

@@ -10,9 +10,9 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-void      log_set_console(enum log_level most);  /* default LOG_WARN */
-ls_status log_open(const char *path);            /* appends; closes the one open before */
-void      log_close(void);
-void      log_line(enum log_level level, const char *fmt, ...) LS_PRINTF(2, 3);
+void log_set_console(enum log_level most); /* default LOG_WARN */
+ls_status log_open(const char *path);      /* appends; closes the one open before */
+void log_close(void);
+void log_line(enum log_level level, const char *fmt, ...) LS_PRINTF(2, 3);
 
 #endif

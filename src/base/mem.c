@@ -31,7 +31,10 @@
 
 enum { HEADER = 64, HUGE_FROM = 4 << 20, HUGE_PAGE = 2 << 20 };
 
-struct header { size_t bytes; enum mem_category category; };
+struct header {
+    size_t bytes;
+    enum mem_category category;
+};
 _Static_assert(sizeof(struct header) <= HEADER, "the header has its own 64 bytes");
 
 static struct {
@@ -57,7 +60,8 @@ static void raise_to(atomic_size_t *peak, size_t now)
 {
     size_t seen = atomic_load(peak);
 
-    while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now)) { }
+    while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now)) {
+    }
 }
 
 /* Takes `bytes` out of the limit; false, and nothing taken, when they do not fit. */
@@ -83,16 +87,15 @@ static _Thread_local enum mem_category failed_largest = MEM_OTHER;
 
 enum mem_category mem_failed_largest(void) { return failed_largest; }
 
-static void *fail(enum mem_category c, size_t bytes, const char *why)
+static void *mem_fail(enum mem_category c, size_t bytes, const char *why)
 {
     int largest = 0;
 
     for (int i = 1; i < MEM_CATEGORIES; i++)
         if (atomic_load(&ledger.now[i]) > atomic_load(&ledger.now[largest])) largest = i;
     failed_largest = (enum mem_category)largest;
-    ls_fail(LS_ENOMEM, "out of memory: %zu bytes needed for %s, %zu held, %s; most is in %s: %zu bytes", bytes,
-            mem_category_name(c), atomic_load(&ledger.total_now), why, mem_category_name((enum mem_category)largest),
-            atomic_load(&ledger.now[largest]));
+    ls_fail(LS_ENOMEM, "out of memory: %zu bytes needed for %s, %zu held, %s; most is in %s: %zu bytes", bytes, mem_category_name(c),
+            atomic_load(&ledger.total_now), why, mem_category_name((enum mem_category)largest), atomic_load(&ledger.now[largest]));
     return NULL;
 }
 
@@ -101,13 +104,10 @@ static void *fail_limit(enum mem_category c, size_t bytes)
     char why[64];
 
     snprintf(why, sizeof why, "limit %zu", atomic_load(&ledger.limit));
-    return fail(c, bytes, why);
+    return mem_fail(c, bytes, why);
 }
 
-static bool told_to_fail(void)
-{
-    return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1;
-}
+static bool told_to_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
 
 /* bytes with the header; NULL when the system has no more. */
 static void *system_alloc(size_t bytes)
@@ -119,7 +119,7 @@ static void *system_alloc(size_t bytes)
         size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 
         if (posix_memalign(&block, HUGE_PAGE, whole) != 0) return NULL;
-        madvise(block, whole, MADV_HUGEPAGE);  /* advice: a kernel without huge pages may refuse */
+        madvise(block, whole, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
         return block;
     }
 #endif
@@ -130,10 +130,14 @@ ls_status mem_take(enum mem_category c, size_t bytes)
 {
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
-    if (told_to_fail()) fail(c, bytes, "told to fail by a test");
-    else if (bytes > PTRDIFF_MAX - HEADER) fail(c, bytes, "no address space is that large");
-    else if (!ledger_take(c, bytes)) fail_limit(c, bytes);
-    else return LS_OK;
+    if (told_to_fail())
+        mem_fail(c, bytes, "told to fail by a test");
+    else if (bytes > PTRDIFF_MAX - HEADER)
+        mem_fail(c, bytes, "no address space is that large");
+    else if (!ledger_take(c, bytes))
+        fail_limit(c, bytes);
+    else
+        return LS_OK;
     return LS_ENOMEM;
 }
 
@@ -148,7 +152,7 @@ void *mem_alloc(enum mem_category c, size_t bytes)
     unsigned char *block = system_alloc(whole);
     if (!block) {
         ledger_give(c, bytes);
-        return fail(c, bytes, "the system refused");
+        return mem_fail(c, bytes, "the system refused");
     }
     *(struct header *)(void *)block = (struct header){ bytes, c };
     ASAN_POISON_MEMORY_REGION(block, HEADER);
@@ -167,12 +171,15 @@ void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes)
     void *moved = NULL;
 
     if (bytes > was && mem_take(c, bytes - was) < 0) return NULL;
-    if (!p && bytes) moved = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    else if (p && bytes) moved = mremap(p, whole_pages(was), whole_pages(bytes), MREMAP_MAYMOVE);
-    else if (p) munmap(p, whole_pages(was));
+    if (!p && bytes)
+        moved = mmap(NULL, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    else if (p && bytes)
+        moved = mremap(p, whole_pages(was), whole_pages(bytes), MREMAP_MAYMOVE);
+    else if (p)
+        munmap(p, whole_pages(was));
     if (moved == MAP_FAILED) {
         if (bytes > was) mem_give(c, bytes - was);
-        return fail(c, bytes, "the system refused");
+        return mem_fail(c, bytes, "the system refused");
     }
     if (bytes < was) mem_give(c, was - bytes);
     return moved;

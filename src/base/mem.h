@@ -14,12 +14,12 @@
 #include "lockstep/status.h"
 
 /* The names are the keys of "memory" in a metrics line. */
-#define MEM_MAP(X)                                                        \
-    X(PARAMETERS, "parameters")       /* weights that compute reads */    \
-    X(GRADIENTS, "gradients")         /* of parameters */                 \
-    X(OPTIMIZER, "optimizer")         /* moments, master weights */       \
-    X(ACTIVATIONS, "activations")     /* a program's arena */             \
-    X(COMMUNICATION, "communication") /* buckets, gathered shards */      \
+#define MEM_MAP(X)                                                                           \
+    X(PARAMETERS, "parameters")       /* weights that compute reads */                       \
+    X(GRADIENTS, "gradients")         /* of parameters */                                    \
+    X(OPTIMIZER, "optimizer")         /* moments, master weights */                          \
+    X(ACTIVATIONS, "activations")     /* a program's arena */                                \
+    X(COMMUNICATION, "communication") /* buckets, gathered shards */                         \
     X(OFFLOAD, "offload")             /* optimizer state kept outside the device's memory */ \
     X(OTHER, "other")                 /* tokens, tables, bookkeeping */
 
@@ -27,14 +27,14 @@ enum mem_category {
 #define MEM_ENUM(id, name) MEM_##id,
     MEM_MAP(MEM_ENUM)
 #undef MEM_ENUM
-    MEM_CATEGORIES
+        MEM_CATEGORIES
 };
 
 struct mem_stats {
-    size_t   now[MEM_CATEGORIES];   /* bytes held */
-    size_t   peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
-    size_t   total_now, total_peak; /* bytes; total_peak is the peak of the sum */
-    uint64_t calls;                 /* mem_alloc and mem_take calls since the start */
+    size_t now[MEM_CATEGORIES];   /* bytes held */
+    size_t peak[MEM_CATEGORIES];  /* most bytes held at once, per category */
+    size_t total_now, total_peak; /* bytes; total_peak is the peak of the sum */
+    uint64_t calls;               /* mem_alloc and mem_take calls since the start */
 };
 
 const char *mem_category_name(enum mem_category c);
@@ -47,8 +47,8 @@ void *mem_zalloc(enum mem_category c, size_t bytes);             /* contents zer
 void *mem_array(enum mem_category c, size_t count, size_t size); /* zeroed; fails on overflow */
 /* Grows or shrinks in the block's own category (MEM_OTHER when p is NULL); p stays valid on failure. */
 void *mem_resize(void *p, size_t bytes);
-char *mem_strdup(const char *s);                                 /* MEM_OTHER */
-void  mem_free(void *p);                                         /* NULL is a no-op */
+char *mem_strdup(const char *s); /* MEM_OTHER */
+void mem_free(void *p);          /* NULL is a no-op */
 
 /* Bytes in pages of their own, of `was` bytes now (p NULL: none): growing them holds no second copy beside them. bytes == 0 gives them back
  * and returns NULL; NULL on failure, and p stays valid. Contents of new bytes are zero. */
@@ -57,12 +57,12 @@ void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes);
 /* For bytes that another allocator gives: takes them out of the limit and into the ledger, or fails as mem_alloc does. Every
  * mem_take that succeeded is given back by one mem_give. */
 ls_status mem_take(enum mem_category c, size_t bytes);
-void      mem_give(enum mem_category c, size_t bytes);
+void mem_give(enum mem_category c, size_t bytes);
 
 void mem_read(struct mem_stats *out);
-void mem_reset_peak(void);          /* peaks become what is held now */
-void mem_set_limit(size_t bytes);   /* of the total; 0: none */
+void mem_reset_peak(void);        /* peaks become what is held now */
+void mem_set_limit(size_t bytes); /* of the total; 0: none */
 size_t mem_limit(void);
-void mem_fail_at(int64_t nth);      /* the nth call from now fails (1 = next); 0: none */
+void mem_fail_at(int64_t nth); /* the nth call from now fails (1 = next); 0: none */
 
 #endif

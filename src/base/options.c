@@ -8,9 +8,16 @@
 #include "base/mem.h"
 #include "base/yaml.h"
 
-enum { NEAR_ENOUGH = 3 };  /* a suggestion differs in at most this many letters, and in at most half of them */
+enum { NEAR_ENOUGH = 3 }; /* a suggestion differs in at most this many letters, and in at most half of them */
 
-union value { int64_t integer; double real; bool boolean; int choice; size_t bytes; const char *string; };
+union value {
+    int64_t integer;
+    double real;
+    bool boolean;
+    int choice;
+    size_t bytes;
+    const char *string;
+};
 
 const struct option *options_find(const struct option_table *t, const char *name)
 {
@@ -26,7 +33,7 @@ static int choice_of(const char *choices, const char *text)
 {
     size_t length = strlen(text);
 
-    for (int i = 0; ; i++) {
+    for (int i = 0;; i++) {
         size_t one = strcspn(choices, "|");
 
         if (one == length && memcmp(choices, text, length) == 0) return i;
@@ -55,7 +62,7 @@ static size_t section_of(const char *name)
     return dot ? (size_t)(dot - name) : 0;
 }
 
-static const char *key_of(const char *name) { return name + (strchr(name, '.') ? section_of(name) + 1 : 0); }
+static const char *options_key_of(const char *name) { return name + (strchr(name, '.') ? section_of(name) + 1 : 0); }
 
 static bool same_section(const char *a, const char *b)
 {
@@ -66,15 +73,15 @@ static bool same_section(const char *a, const char *b)
  * Of two that are equally near the one in the same section. */
 const char *options_nearest(const struct option_table *t, const char *name)
 {
-    const char *best = NULL, *key = key_of(name);
+    const char *best = NULL, *key = options_key_of(name);
     size_t least = 2 * (MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1);
 
     for (size_t i = 0; i < t->count; i++) {
         const char *row = t->rows[i].name;
-        bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, key_of(row), strlen(key)) == 0;
+        bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, options_key_of(row), strlen(key)) == 0;
         size_t distance = text_distance(name, row);
 
-        if (strcmp(key, key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
+        if (strcmp(key, options_key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
         distance = 2 * distance - (same && distance);
         if (distance >= least) continue;
         least = distance;
@@ -93,7 +100,7 @@ static const struct option *find_key(const struct option_table *t, unsigned verb
         const struct option *row = &t->rows[i];
         size_t distance = section_of(name) ? text_distance(name, row->name) : 0;
 
-        if (!is_read(row, verb) || !same_word(key_of(row->name), key_of(name)) || distance >= least) continue;
+        if (!is_read(row, verb) || !same_word(options_key_of(row->name), options_key_of(name)) || distance >= least) continue;
         least = distance;
         found = row;
     }
@@ -105,7 +112,8 @@ static const struct option_hint *find_hint(const struct option_table *t, unsigne
     for (size_t i = 0; i < t->hint_count; i++) {
         const struct option_hint *h = &t->hints[i];
 
-        if (same_word(h->word, key_of(name)) && is_read(options_find(t, h->of), verb) && (!section || same_section(name, h->of))) return h;
+        if (same_word(h->word, options_key_of(name)) && is_read(options_find(t, h->of), verb) && (!section || same_section(name, h->of)))
+            return h;
     }
     return NULL;
 }
@@ -115,7 +123,7 @@ static const struct option_hint *find_hint(const struct option_table *t, unsigne
  * with. */
 static const struct option *find_value(const struct option_table *t, unsigned verb, const char *name, const char *value, char out[64])
 {
-    const char *key = key_of(name);
+    const char *key = options_key_of(name);
     size_t length = strlen(key);
 
     for (size_t i = 0; i < t->count && length; i++) {
@@ -128,8 +136,10 @@ static const struct option *find_value(const struct option_table *t, unsigned ve
             size_t word = strspn(at + length, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:");
 
             if (at == row->help || at[-1] != ' ' || at[length] != ':' || word < 2) continue;
-            if (value) snprintf(out, 64, "%s:%s", key, value);
-            else snprintf(out, 64, "%.*s", (int)(length + word), at);
+            if (value)
+                snprintf(out, 64, "%s:%s", key, value);
+            else
+                snprintf(out, 64, "%.*s", (int)(length + word), at);
             return row;
         }
     }
@@ -208,7 +218,7 @@ static ls_status read_int(const struct option *row, const char *text, int64_t *o
 /* Strings go into YAML files, which hold nothing but UTF-8. */
 static ls_status read_string(const struct option *row, const char *text, const char **out)
 {
-    for (const char *c = text; *c; ) {
+    for (const char *c = text; *c;) {
         size_t length = text_utf8(c, NULL);
 
         if (length == 0) return ls_fail(LS_EINVAL, "%s: the text is not UTF-8 at byte %zu", row->name, (size_t)(c - text));
@@ -221,8 +231,7 @@ static ls_status read_string(const struct option *row, const char *text, const c
 static ls_status read_value(const struct option *row, const char *text, union value *out)
 {
     switch (row->kind) {
-    case OPTION_KIND_INT:
-        return read_int(row, text, &out->integer);
+    case OPTION_KIND_INT: return read_int(row, text, &out->integer);
     case OPTION_KIND_REAL:
         if (text_read_real(text, &out->real)) return LS_OK;
         return ls_fail(LS_EINVAL, "%s: '%s' is not a number such as 0.1 or 3e-4", row->name, text);
@@ -236,8 +245,7 @@ static ls_status read_value(const struct option *row, const char *text, union va
         out->choice = choice_of(row->choices, text);
         if (out->choice >= 0) return LS_OK;
         return ls_fail(LS_EINVAL, "%s: '%s' is none of %s", row->name, text, row->choices);
-    case OPTION_KIND_STRING:
-        return read_string(row, text, &out->string);
+    case OPTION_KIND_STRING: return read_string(row, text, &out->string);
     }
     ASSERT(!"a kind of the list");
     return LS_EINVAL;
@@ -251,12 +259,12 @@ static ls_status check_range(const struct option *row, const char *text, const u
     if (row->kind != OPTION_KIND_INT && row->kind != OPTION_KIND_REAL && row->kind != OPTION_KIND_BYTES) return LS_OK;
     if (row->least == row->most || (value >= row->least && value <= row->most)) return LS_OK;
     if (row->kind == OPTION_KIND_BYTES)
-        return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s", row->name, text,
-                       text_size(least, (size_t)row->least), text_size(most, (size_t)row->most));
+        return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s", row->name, text, text_size(least, (size_t)row->least),
+                       text_size(most, (size_t)row->most));
     snprintf(least, sizeof least, "%.15g", row->least);
     snprintf(most, sizeof most, "%.15g", row->most);
-    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s%s%s", row->name, text, least, most,
-                   row->unit[0] ? " " : "", row->unit);
+    return ls_fail(LS_EINVAL, "%s: %s is out of range: at least %s, at most %s%s%s", row->name, text, least, most, row->unit[0] ? " " : "",
+                   row->unit);
 }
 
 static ls_status store_string(char **field, const char *text)
@@ -269,16 +277,16 @@ static ls_status store_string(char **field, const char *text)
     return LS_OK;
 }
 
-static ls_status store(const struct option *row, unsigned char *config, const union value *v)
+static ls_status options_store(const struct option *row, unsigned char *config, const union value *v)
 {
     unsigned char *field = config + row->offset;
 
     switch (row->kind) {
-    case OPTION_KIND_INT:    memcpy(field, &v->integer, sizeof v->integer); break;
-    case OPTION_KIND_REAL:   memcpy(field, &v->real, sizeof v->real); break;
-    case OPTION_KIND_BOOL:   memcpy(field, &v->boolean, sizeof v->boolean); break;
-    case OPTION_KIND_BYTES:  memcpy(field, &v->bytes, sizeof v->bytes); break;
-    case OPTION_KIND_ENUM:   memcpy(field, &v->choice, sizeof v->choice); break;
+    case OPTION_KIND_INT: memcpy(field, &v->integer, sizeof v->integer); break;
+    case OPTION_KIND_REAL: memcpy(field, &v->real, sizeof v->real); break;
+    case OPTION_KIND_BOOL: memcpy(field, &v->boolean, sizeof v->boolean); break;
+    case OPTION_KIND_BYTES: memcpy(field, &v->bytes, sizeof v->bytes); break;
+    case OPTION_KIND_ENUM: memcpy(field, &v->choice, sizeof v->choice); break;
     case OPTION_KIND_STRING: return store_string((char **)(void *)field, v->string);
     }
     return LS_OK;
@@ -292,14 +300,12 @@ bool options_is(const struct option *row, const void *config, const char *text)
 
     if (read_value(row, text, &v) != LS_OK) return false;
     switch (row->kind) {
-    case OPTION_KIND_INT:   return memcmp(field, &v.integer, sizeof v.integer) == 0;
-    case OPTION_KIND_REAL:  return memcmp(field, &v.real, sizeof v.real) == 0;
-    case OPTION_KIND_BOOL:  return memcmp(field, &v.boolean, sizeof v.boolean) == 0;
-    case OPTION_KIND_ENUM:  return memcmp(field, &v.choice, sizeof v.choice) == 0;
+    case OPTION_KIND_INT: return memcmp(field, &v.integer, sizeof v.integer) == 0;
+    case OPTION_KIND_REAL: return memcmp(field, &v.real, sizeof v.real) == 0;
+    case OPTION_KIND_BOOL: return memcmp(field, &v.boolean, sizeof v.boolean) == 0;
+    case OPTION_KIND_ENUM: return memcmp(field, &v.choice, sizeof v.choice) == 0;
     case OPTION_KIND_BYTES: return memcmp(field, &v.bytes, sizeof v.bytes) == 0;
-    case OPTION_KIND_STRING:
-        memcpy(&string, field, sizeof string);
-        return strcmp(string, v.string) == 0;
+    case OPTION_KIND_STRING: memcpy(&string, field, sizeof string); return strcmp(string, v.string) == 0;
     }
     return false;
 }
@@ -310,7 +316,7 @@ static ls_status assign(const struct option *row, unsigned char *config, const c
 
     LS_TRY(read_value(row, text, &v));
     LS_TRY(check_range(row, text, &v));
-    return store(row, config, &v);
+    return options_store(row, config, &v);
 }
 
 static void free_strings(const struct option_table *t, unsigned char *config)
@@ -416,15 +422,15 @@ ls_status options_inherit(struct options *o, const struct options *from, const c
 
     if (*origin) return LS_OK;
     switch (row->kind) {
-    case OPTION_KIND_INT:    memcpy(&v.integer, field, sizeof v.integer); break;
-    case OPTION_KIND_REAL:   memcpy(&v.real, field, sizeof v.real); break;
-    case OPTION_KIND_BOOL:   memcpy(&v.boolean, field, sizeof v.boolean); break;
-    case OPTION_KIND_BYTES:  memcpy(&v.bytes, field, sizeof v.bytes); break;
-    case OPTION_KIND_ENUM:   memcpy(&v.choice, field, sizeof v.choice); break;
+    case OPTION_KIND_INT: memcpy(&v.integer, field, sizeof v.integer); break;
+    case OPTION_KIND_REAL: memcpy(&v.real, field, sizeof v.real); break;
+    case OPTION_KIND_BOOL: memcpy(&v.boolean, field, sizeof v.boolean); break;
+    case OPTION_KIND_BYTES: memcpy(&v.bytes, field, sizeof v.bytes); break;
+    case OPTION_KIND_ENUM: memcpy(&v.choice, field, sizeof v.choice); break;
     case OPTION_KIND_STRING: memcpy(&v.string, field, sizeof v.string); break;
     }
     *origin = mem_strdup(options_origin(from, name));
-    return *origin ? store(row, o->config, &v) : LS_ENOMEM;
+    return *origin ? options_store(row, o->config, &v) : LS_ENOMEM;
 }
 
 const char *options_origin(const struct options *o, const char *name)
@@ -443,7 +449,7 @@ bool options_is_argument(const char *argument)
     return strncmp(argument, "--", 2) == 0 && memchr(argument, '.', name) != NULL;
 }
 
-/* The value that stands after a name without '=': the next argument, or "true" for a bool followed by none. */
+/* The value that is after a name without '=': the next argument, or "true" for a bool followed by none. */
 static const char *value_after(const struct options *o, const char *name, int argc, char *const argv[], int *at)
 {
     const struct option *row = options_find(o->table, name);
@@ -462,15 +468,21 @@ ls_status options_take_argument(struct options *o, int argc, char *const argv[],
     if (!name) return LS_ENOMEM;
     const char *value = equals ? equals + 1 : value_after(o, name, argc, argv, &last);
     ls_status st;
-    if (value) st = options_set(o, name, value, "command line");
-    else if (!options_find(o->table, name)) st = fail_unknown(o->table, o->verb, name, NULL);
-    else st = ls_fail(LS_EINVAL, "option '%s' needs a value: --%s=...", name, name);
+    if (value)
+        st = options_set(o, name, value, "command line");
+    else if (!options_find(o->table, name))
+        st = fail_unknown(o->table, o->verb, name, NULL);
+    else
+        st = ls_fail(LS_EINVAL, "option '%s' needs a value: --%s=...", name, name);
     mem_free(name);
     if (st == LS_OK) *at = last + 1;
     return st;
 }
 
-struct file_values { struct options *options; const char *path; };
+struct file_values {
+    struct options *options;
+    const char *path;
+};
 
 static ls_status take_file_value(void *ctx, const char *key, const char *value, int line)
 {

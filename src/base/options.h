@@ -1,6 +1,6 @@
 /* options.h - the one table from which parser, checks, help, completion, config files and documentation come.
  *
- * A row names an option ("train.steps"), says what it is and where its value lies in a plain struct of the
+ * A row names an option ("train.steps"), says what it is and where its value is in a plain struct of the
  * caller's. Values come from the row's default, then from YAML files, then from the command line; later
  * wins, and each value remembers its origin. What is malformed, out of range, unknown (with the nearest
  * name), or does nothing in the verb that runs is refused in one line. One file may serve several verbs:
@@ -29,81 +29,88 @@
 #include "lockstep/status.h"
 
 enum option_kind {
-    OPTION_KIND_INT,     /* int64_t: digits with a sign */
-    OPTION_KIND_REAL,    /* double: 0.1, 3e-4; no NaN, no infinity */
-    OPTION_KIND_BOOL,    /* bool: true false yes no on off 1 0 */
-    OPTION_KIND_STRING,  /* char *: never NULL, owned by the struct options */
-    OPTION_KIND_ENUM,    /* int or an enum: place in `choices` */
-    OPTION_KIND_BYTES    /* size_t: a number and B, KB, MB, GB (1000s), KiB, MiB, GiB (1024s), or none */
+    OPTION_KIND_INT,    /* int64_t: digits with a sign */
+    OPTION_KIND_REAL,   /* double: 0.1, 3e-4; no NaN, no infinity */
+    OPTION_KIND_BOOL,   /* bool: true false yes no on off 1 0 */
+    OPTION_KIND_STRING, /* char *: never NULL, owned by the struct options */
+    OPTION_KIND_ENUM,   /* int or an enum: place in `choices` */
+    OPTION_KIND_BYTES   /* size_t: a number and B, KB, MB, GB (1000s), KiB, MiB, GiB (1024s), or none */
 };
 
 struct option {
-    const char *name;        /* "section.key"; rows of one section stand together */
+    const char *name; /* "section.key"; rows of one section stand together */
     enum option_kind kind;
-    size_t offset;           /* of the value, in the caller's struct */
-    const char *text;        /* default, as a user would write it */
-    double least, most;      /* inclusive, of INT, REAL, BYTES; equal: no limits */
-    const char *choices;     /* of ENUM: "adamw|sgd"; else NULL */
-    const char *unit;        /* "steps", "seconds"; "" when there is none, and for BYTES */
-    unsigned verbs;          /* bit i: verb_names[i] reads it */
-    const char *help;        /* one line, no full stop */
-    const char *off;         /* value that turns off what the option sets; NULL: none does */
-    unsigned common;         /* of `verbs`, those whose users need it most: help and completion list it first there */
-    const char *alias;       /* another name that is accepted wherever the row's is, and written nowhere; NULL: none */
-    bool alias_inverts;      /* of a bool: true under that name is false under the row's */
+    size_t offset;       /* of the value, in the caller's struct */
+    const char *text;    /* default, as a user would write it */
+    double least, most;  /* inclusive, of INT, REAL, BYTES; equal: no limits */
+    const char *choices; /* of ENUM: "adamw|sgd"; else NULL */
+    const char *unit;    /* "steps", "seconds"; "" when there is none, and for BYTES */
+    unsigned verbs;      /* bit i: verb_names[i] reads it */
+    const char *help;    /* one line, no full stop */
+    const char *off;     /* value that turns off what the option sets; NULL: none does */
+    unsigned common;     /* of `verbs`, those whose users need it most: help and completion list it first there */
+    const char *alias;   /* another name that is accepted wherever the row's is, and written nowhere; NULL: none */
+    bool alias_inverts;  /* of a bool: true under that name is false under the row's */
 };
 
-struct option_note { const char *name; char text[64]; };  /* a comment for the row in a config file */
+struct option_note {
+    const char *name;
+    char text[64];
+}; /* a comment for the row in a config file */
 
 /* A word of other programs, in lower case with '_', the row that it means, and the value that it stands for (NULL: the user's own). */
-struct option_hint { const char *word, *of, *value; };
+struct option_hint {
+    const char *word, *of, *value;
+};
 
 struct option_table {
-    size_t bytes;                   /* of the struct that the rows are fields of: options_open() zeroes it, fields without a row too */
+    size_t bytes; /* of the struct that the rows are fields of: options_open() zeroes it, fields without a row too */
     const struct option *rows;
     size_t count;
-    const char *const *verb_names;  /* "train", ... for bits 0, 1, ... */
+    const char *const *verb_names; /* "train", ... for bits 0, 1, ... */
     size_t verb_count;
-    const struct option_hint *hints;     /* for the message about an unknown name; NULL: none */
+    const struct option_hint *hints; /* for the message about an unknown name; NULL: none */
     size_t hint_count;
 };
 
 /* Rows whose field must have the type that the kind says: anything else does not compile. */
-#define OPTION_ROW(name_, kind_, offset_, text_, least_, most_, choices_, unit_, verbs_, ...) \
-    { .name = name_, .kind = kind_, .offset = offset_, .text = text_, .least = least_, .most = most_, .choices = choices_, .unit = unit_, \
-      .verbs = verbs_, .help = __VA_ARGS__ }
-#define OPTION_FIELD(type, field, c_type) _Generic(((type *)0)->field, c_type: offsetof(type, field))
+#define OPTION_ROW(name_, kind_, offset_, text_, least_, most_, choices_, unit_, verbs_, ...)                                \
+    {                                                                                                                        \
+        .name = name_, .kind = kind_, .offset = offset_, .text = text_, .least = least_, .most = most_, .choices = choices_, \
+        .unit = unit_, .verbs = verbs_, .help = __VA_ARGS__                                                                  \
+    }
+#define OPTION_FIELD(type, field, c_type) _Generic(((type *)0)->field, c_type : offsetof(type, field))
 /* The last argument is the help, and what a row has beside it: "steps between evaluations", .off = "0", .common = TRAIN */
-#define OPTION_INT(type, field, name, text, least, most, unit, verbs, ...)  \
+#define OPTION_INT(type, field, name, text, least, most, unit, verbs, ...) \
     OPTION_ROW(name, OPTION_KIND_INT, OPTION_FIELD(type, field, int64_t), text, least, most, NULL, unit, verbs, __VA_ARGS__)
 #define OPTION_REAL(type, field, name, text, least, most, unit, verbs, ...) \
     OPTION_ROW(name, OPTION_KIND_REAL, OPTION_FIELD(type, field, double), text, least, most, NULL, unit, verbs, __VA_ARGS__)
-#define OPTION_BYTES(type, field, name, text, least, most, verbs, ...)      \
+#define OPTION_BYTES(type, field, name, text, least, most, verbs, ...) \
     OPTION_ROW(name, OPTION_KIND_BYTES, OPTION_FIELD(type, field, size_t), text, least, most, NULL, "", verbs, __VA_ARGS__)
-#define OPTION_BOOL(type, field, name, text, verbs, ...)                    \
+#define OPTION_BOOL(type, field, name, text, verbs, ...) \
     OPTION_ROW(name, OPTION_KIND_BOOL, OPTION_FIELD(type, field, bool), text, 0, 0, NULL, "", verbs, __VA_ARGS__)
-#define OPTION_STRING(type, field, name, text, verbs, ...)                  \
+#define OPTION_STRING(type, field, name, text, verbs, ...) \
     OPTION_ROW(name, OPTION_KIND_STRING, OPTION_FIELD(type, field, char *), text, 0, 0, NULL, "", verbs, __VA_ARGS__)
-#define OPTION_ENUM(type, field, name, text, choices, verbs, ...)           \
-    OPTION_ROW(name, OPTION_KIND_ENUM, offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == sizeof(int) ? 1 : -1]), \
-               text, 0, 0, choices, "", verbs, __VA_ARGS__)
+#define OPTION_ENUM(type, field, name, text, choices, verbs, ...)                                                                          \
+    OPTION_ROW(name, OPTION_KIND_ENUM, offsetof(type, field) + 0 * sizeof(char[sizeof(((type *)0)->field) == sizeof(int) ? 1 : -1]), text, \
+               0, 0, choices, "", verbs, __VA_ARGS__)
 
 /* A config being resolved. Fields are private. */
 struct options {
     const struct option_table *table;
     unsigned char *config;
-    unsigned verb;      /* one bit of the table's; 0: any verb */
-    char **origins;     /* [table->count]; NULL: default */
+    unsigned verb;  /* one bit of the table's; 0: any verb */
+    char **origins; /* [table->count]; NULL: default */
 };
 
 /* Fills the caller's struct with the defaults. Row texts that their own row refuses are our mistake (ASSERT). */
 ls_status options_open(const struct option_table *table, void *config, unsigned verb, struct options *out);
-void      options_close(struct options *o);  /* frees origins and the config's strings; zeroed is a no-op */
+void options_close(struct options *o); /* frees origins and the config's strings; zeroed is a no-op */
 
 /* Sets one value; where is its origin ("command line", "run.yaml:12"). Nothing changes on failure. */
 ls_status options_set(struct options *o, const char *name, const char *text, const char *where);
 /* True for "--section.key" and "--section.key=value"; every other flag is the caller's. */
-bool      options_is_argument(const char *argument);
+bool options_is_argument(const char *argument);
 /* Takes argv[*at], and argv[*at + 1] when the value stands there, and moves *at past them. A bool that is
  * followed by nothing or by another "--" is true. */
 ls_status options_take_argument(struct options *o, int argc, char *const argv[], int *at);
@@ -112,24 +119,24 @@ ls_status options_load_yaml(struct options *o, const char *path);
 
 /* An option that o was not given takes the value and the origin that it has in `from`, of the same table, whatever verb o is for. */
 ls_status options_inherit(struct options *o, const struct options *from, const char *name);
-const char *options_origin(const struct options *o, const char *name);  /* "default", "command line", "run.yaml:12" */
-const struct option *options_find(const struct option_table *t, const char *name);  /* also by another name; NULL: none */
+const char *options_origin(const struct options *o, const char *name);             /* "default", "command line", "run.yaml:12" */
+const struct option *options_find(const struct option_table *t, const char *name); /* also by another name; NULL: none */
 /* Whether the row's field of a config has the value that is written as text. */
-bool        options_is(const struct option *row, const void *config, const char *text);
+bool options_is(const struct option *row, const void *config, const char *text);
 /* What someone who wrote name (without dashes, maybe without a section) meant, of the rows that a verb reads: "parallel.zero=3" into out.
  * value: what was written for it, or NULL. sure: only where the key or a hint is hit exactly. False when there is nothing. */
 bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room);
-const char *options_nearest(const struct option_table *t, const char *name);  /* a row's name, or NULL when none is near */
+const char *options_nearest(const struct option_table *t, const char *name); /* a row's name, or NULL when none is near */
 
 enum options_part { OPTIONS_ALL, OPTIONS_COMMON, OPTIONS_OTHERS };
 
 /* Documents, appended to out (whose failure is sticky). verb 0: rows of all verbs; of them those are common that are so in the first. */
 bool options_are_common(const struct option *row, unsigned verb);
-void options_put_help(const struct option_table *t, unsigned verb, enum options_part part, struct text *out);  /* 80 columns */
-void options_put_row(const struct option_table *t, const struct option *row, struct text *out);  /* all that there is to say of it */
-void options_put_yaml(const struct options *o, bool with_origins, struct text *out);    /* loads back to the same */
+void options_put_help(const struct option_table *t, unsigned verb, enum options_part part, struct text *out); /* 80 columns */
+void options_put_row(const struct option_table *t, const struct option *row, struct text *out); /* all that there is to say of it */
+void options_put_yaml(const struct options *o, bool with_origins, struct text *out);            /* loads back to the same */
 void options_put_yaml_notes(const struct options *o, const struct option_note *notes, size_t count, struct text *out);
-void options_put_markdown(const struct option_table *t, struct text *out);              /* a table a section */
-void options_put_names(const struct option_table *t, unsigned verb, struct text *out);  /* "--train.steps" a line */
+void options_put_markdown(const struct option_table *t, struct text *out);             /* a table a section */
+void options_put_names(const struct option_table *t, unsigned verb, struct text *out); /* "--train.steps" a line */
 
 #endif

@@ -8,11 +8,11 @@
 enum { WIDTH = 80, HELP_COLUMN = 30, ORIGIN_COLUMN = 40 };
 
 static size_t section_length(const char *name) { return strcspn(name, "."); }
-static const char *key_of(const char *name) { return name + section_length(name) + 1; }
+static const char *options_print_key_of(const char *name) { return name + section_length(name) + 1; }
 
 static bool applies(const struct option *row, unsigned verb) { return verb == 0 || (row->verbs & verb) != 0; }
 
-/* True when a heading goes in front of `row`: no shown row of its section came before. */
+/* True when a heading goes before `row`: no shown row of its section came before. */
 static bool opens_section(const struct option *row, const char *shown_before)
 {
     size_t length = section_length(row->name);
@@ -23,12 +23,12 @@ static bool opens_section(const struct option *row, const char *shown_before)
 static const char *placeholder(const struct option *row)
 {
     switch (row->kind) {
-    case OPTION_KIND_INT:    return "N";
-    case OPTION_KIND_REAL:   return "X";
-    case OPTION_KIND_BOOL:   return "true|false";
+    case OPTION_KIND_INT: return "N";
+    case OPTION_KIND_REAL: return "X";
+    case OPTION_KIND_BOOL: return "true|false";
     case OPTION_KIND_STRING: return "TEXT";
-    case OPTION_KIND_ENUM:   return row->choices;
-    case OPTION_KIND_BYTES:  return "SIZE";
+    case OPTION_KIND_ENUM: return row->choices;
+    case OPTION_KIND_BYTES: return "SIZE";
     }
     return "";
 }
@@ -40,11 +40,16 @@ static const char *range_text(const struct option *row, char out[128])
     const char *unit = sizes ? "" : row->unit, *space = limits && unit[0] ? " " : "";
     char least[32], most[32];
 
-    if (sizes) text_size(least, (size_t)row->least), text_size(most, (size_t)row->most);
-    else snprintf(least, sizeof least, "%.15g", row->least), snprintf(most, sizeof most, "%.15g", row->most);
-    if (!limits) snprintf(out, 128, "%s", unit);
-    else if (row->most >= 1e15) snprintf(out, 128, "at least %s%s%s", least, space, unit);
-    else snprintf(out, 128, "%s to %s%s%s", least, most, space, unit);
+    if (sizes)
+        text_size(least, (size_t)row->least), text_size(most, (size_t)row->most);
+    else
+        snprintf(least, sizeof least, "%.15g", row->least), snprintf(most, sizeof most, "%.15g", row->most);
+    if (!limits)
+        snprintf(out, 128, "%s", unit);
+    else if (row->most >= 1e15)
+        snprintf(out, 128, "at least %s%s%s", least, space, unit);
+    else
+        snprintf(out, 128, "%s to %s%s%s", least, most, space, unit);
     return out;
 }
 
@@ -83,8 +88,10 @@ static void put_help_row(struct text *out, const struct option *row)
     out->failed |= left.failed || right.failed;
     if (!out->failed) {
         text_put(out, "%s", left.data);
-        if (left.bytes + 2 > HELP_COLUMN) text_put(out, "\n%*s", HELP_COLUMN, "");
-        else text_put(out, "%*s", (int)(HELP_COLUMN - left.bytes), "");
+        if (left.bytes + 2 > HELP_COLUMN)
+            text_put(out, "\n%*s", HELP_COLUMN, "");
+        else
+            text_put(out, "%*s", (int)(HELP_COLUMN - left.bytes), "");
         put_wrapped(out, right.data, HELP_COLUMN);
     }
     text_free(&left);
@@ -101,8 +108,7 @@ void options_put_help(const struct option_table *t, unsigned verb, enum options_
         const struct option *row = &t->rows[i];
 
         if (!applies(row, verb) || (part != OPTIONS_ALL && options_are_common(row, verb) != (part == OPTIONS_COMMON))) continue;
-        if (opens_section(row, before))
-            text_put(out, "%s%.*s:\n", before ? "\n" : "", (int)section_length(row->name), row->name);
+        if (opens_section(row, before)) text_put(out, "%s%.*s:\n", before ? "\n" : "", (int)section_length(row->name), row->name);
         put_help_row(out, row);
         before = row->name;
     }
@@ -142,22 +148,27 @@ static void put_quoted(struct text *out, const char *value)
     text_put(out, "\"");
     for (size_t length; *value; value += length) {
         length = text_utf8(value, &code);
-        ASSERT(length > 0);  /* options_set() takes nothing else */
-        if (code == '"' || code == '\\') text_put(out, "\\%c", (int)code);
-        else if (yaml_printable(code)) text_add(out, value, length);
-        else text_put(out, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
+        ASSERT(length > 0); /* options_set() takes nothing else */
+        if (code == '"' || code == '\\')
+            text_put(out, "\\%c", (int)code);
+        else if (yaml_printable(code))
+            text_add(out, value, length);
+        else
+            text_put(out, code > 0xffff ? "\\U%08x" : "\\u%04x", (unsigned)code);
     }
     text_put(out, "\"");
 }
 
-/* With a point in front of the exponent: readers of YAML 1.1 take 1e-05 for a string. */
+/* With a point before the exponent: readers of YAML 1.1 take 1e-05 for a string. */
 static void put_real(struct text *out, double value)
 {
     char number[TEXT_NUMBER_ROOM];
     const char *power = strchr(text_real(number, value), 'e');
 
-    if (power && !strchr(number, '.')) text_put(out, "%.*s.0%s", (int)(power - number), number, power);
-    else text_put(out, "%s", number);
+    if (power && !strchr(number, '.'))
+        text_put(out, "%.*s.0%s", (int)(power - number), number, power);
+    else
+        text_put(out, "%s", number);
 }
 
 /* Words that other readers of YAML would take for a switch or for nothing are quoted. */
@@ -179,12 +190,12 @@ static void put_value(struct text *out, const struct option *row, const void *fi
     char size[32];
 
     switch (row->kind) {
-    case OPTION_KIND_INT:    text_put(out, "%lld", (long long)*(const int64_t *)field); break;
-    case OPTION_KIND_REAL:   put_real(out, *(const double *)field); break;
-    case OPTION_KIND_BOOL:   text_put(out, "%s", *(const bool *)field ? "true" : "false"); break;
+    case OPTION_KIND_INT: text_put(out, "%lld", (long long)*(const int64_t *)field); break;
+    case OPTION_KIND_REAL: put_real(out, *(const double *)field); break;
+    case OPTION_KIND_BOOL: text_put(out, "%s", *(const bool *)field ? "true" : "false"); break;
     case OPTION_KIND_STRING: put_quoted(out, *(char *const *)field); break;
-    case OPTION_KIND_ENUM:   put_choice(out, row->choices, *(const int *)field); break;
-    case OPTION_KIND_BYTES:  text_put(out, "%s", text_size(size, *(const size_t *)field)); break;
+    case OPTION_KIND_ENUM: put_choice(out, row->choices, *(const int *)field); break;
+    case OPTION_KIND_BYTES: text_put(out, "%s", text_size(size, *(const size_t *)field)); break;
     }
 }
 
@@ -213,11 +224,13 @@ static void put_yaml(const struct options *o, bool with_origins, const struct op
         if (!applies(row, o->verb)) continue;
         if (opens_section(row, before)) text_put(out, "%.*s:\n", (int)section_length(row->name), row->name);
         size_t start = out->bytes;
-        text_put(out, "  %s: ", key_of(row->name));
+        text_put(out, "  %s: ", options_print_key_of(row->name));
         put_value(out, row, o->config + row->offset);
         const struct option_note *note = note_of(notes, count, row->name);
-        if (note) put_origin(out, start, note->text);
-        else if (with_origins) put_origin(out, start, options_origin(o, row->name));
+        if (note)
+            put_origin(out, start, note->text);
+        else if (with_origins)
+            put_origin(out, start, options_origin(o, row->name));
         text_put(out, "\n");
         before = row->name;
     }

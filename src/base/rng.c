@@ -59,7 +59,7 @@ uint32_t rng_u32(uint64_t seed, uint64_t stream, uint64_t index)
     return word[index % 4];
 }
 
-static double unit(const uint32_t word[2])  /* 53 bits to [0, 1) */
+static double unit(const uint32_t word[2]) /* 53 bits to [0, 1) */
 {
     return ((double)(word[0] >> 5) * 67108864.0 + (double)(word[1] >> 6)) / 9007199254740992.0;
 }
@@ -86,7 +86,7 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double
     size_t i = 0;
 
     for (; i < n && (from + i) % 2; i++) out[i] = rng_normal(seed, stream, from + i);
-    for (; i + 1 < n; i += 2) {  /* both numbers of a block */
+    for (; i + 1 < n; i += 2) { /* both numbers of a block */
         uint32_t word[4];
 
         draw(seed, stream, (from + i) / 2, word);

@@ -8,14 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_ROOM = 2048 };  /* bytes with the NUL; a longer message ends in "..." */
+enum { MESSAGE_ROOM = 2048 }; /* bytes with the NUL; a longer message ends in "..." */
 
 static _Thread_local char message[MESSAGE_ROOM];
 
 const char *ls_status_text(ls_status st)
 {
     switch (st) {
-#define STATUS_CASE(name, value, text) case LS_##name: return text;
+#define STATUS_CASE(name, value, text) \
+    case LS_##name: return text;
         LS_STATUS_MAP(STATUS_CASE)
 #undef STATUS_CASE
     }

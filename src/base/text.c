@@ -112,7 +112,7 @@ char *text_real(char out[TEXT_NUMBER_ROOM], double value)
         if (strtod(out, NULL) == value) break;
     }
     for (char *c = out; *c; c++)
-        if (!strchr("+-0123456789e", *c)) *c = '.';  /* the locale's point */
+        if (!strchr("+-0123456789e", *c)) *c = '.'; /* the locale's point */
     if (!strpbrk(out, ".e")) strcat(out, ".0");
     return out;
 }
@@ -167,9 +167,11 @@ bool text_read_real(const char *text, double *out)
 
 static double bytes_unit(const char *unit)
 {
-    static const struct { const char *name; double bytes; } units[] = {
-        { "", 1 },     { "B", 1 },       { "KB", 1e3 },         { "MB", 1e6 },
-        { "GB", 1e9 }, { "KiB", 1024 },  { "MiB", 1048576 },    { "GiB", 1073741824 },
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {
+        { "", 1 }, { "B", 1 }, { "KB", 1e3 }, { "MB", 1e6 }, { "GB", 1e9 }, { "KiB", 1024 }, { "MiB", 1048576 }, { "GiB", 1073741824 },
     };
 
     for (size_t i = 0; i < COUNT_OF(units); i++)
@@ -191,9 +193,9 @@ bool text_read_bytes(const char *text, size_t *out)
     }
     if (*unit == ' ') unit++;
     double value = read_number(text, length) * bytes_unit(unit), whole = floor(value);
-    if (round(value) - value <= 4 * DBL_EPSILON * value) whole = round(value);  /* a product that was rounded, not a part of a byte */
+    if (round(value) - value <= 4 * DBL_EPSILON * value) whole = round(value); /* a product that was rounded, not a part of a byte */
     if (bytes_unit(unit) == 0 || !(value < 0x1p63) || (bytes_unit(unit) == 1 && value != whole)) return false;
-    if (value > 0 && whole == 0) return false;  /* 0 often means "no limit", which nobody asked for */
+    if (value > 0 && whole == 0) return false; /* 0 often means "no limit", which nobody asked for */
     *out = (size_t)whole;
     return true;
 }

@@ -8,12 +8,16 @@
 #include "lockstep/status.h"
 
 /* A text under construction; zeroed is empty. It always ends in NUL (data is NULL before the first byte). */
-struct text { char *data; size_t bytes, room; bool failed; };
+struct text {
+    char *data;
+    size_t bytes, room;
+    bool failed;
+};
 
-void      text_add(struct text *t, const char *data, size_t bytes);
-void      text_put(struct text *t, const char *fmt, ...) LS_PRINTF(2, 3);
-ls_status text_status(const struct text *t);  /* LS_ENOMEM when anything above had no room */
-void      text_free(struct text *t);
+void text_add(struct text *t, const char *data, size_t bytes);
+void text_put(struct text *t, const char *fmt, ...) LS_PRINTF(2, 3);
+ls_status text_status(const struct text *t); /* LS_ENOMEM when anything above had no room */
+void text_free(struct text *t);
 
 enum { TEXT_NUMBER_ROOM = 40 };
 
@@ -28,8 +32,8 @@ char *text_count(char out[32], int64_t count);
 char *text_real(char out[TEXT_NUMBER_ROOM], double value);
 
 /* Whole-string readers; false, and nothing written, when text is not exactly such a number or does not fit. */
-bool text_read_int(const char *text, int64_t *out);  /* [+-]digits */
-bool text_read_real(const char *text, double *out);  /* decimal only; a point, whatever the locale; finite */
+bool text_read_int(const char *text, int64_t *out); /* [+-]digits */
+bool text_read_real(const char *text, double *out); /* decimal only; a point, whatever the locale; finite */
 /* "64", "1.5 GiB", "4KiB", "10 MB". With a unit above bytes, "9.1MiB" is rounded down to whole bytes, but not to 0. */
 bool text_read_bytes(const char *text, size_t *out);
 

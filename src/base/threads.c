@@ -18,9 +18,9 @@
 
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads, unsigned flags);
 void omp_set_num_threads(int n);
-int  omp_get_num_threads(void);
-int  omp_get_thread_num(void);
-int  omp_in_parallel(void);
+int omp_get_num_threads(void);
+int omp_get_thread_num(void);
+int omp_in_parallel(void);
 
 #if defined(__SANITIZE_THREAD__)
 #define THREADS_TSAN 1
@@ -41,9 +41,9 @@ void __tsan_release(void *at);
 #define ORDER_RELEASE(at) ((void)(at))
 #endif
 
-static atomic_int team;           /* 0: not yet chosen */
-static atomic_bool team_started;  /* libgomp has threads in this process */
-static atomic_bool team_lost;     /* ... had them in the parent */
+static atomic_int team;          /* 0: not yet chosen */
+static atomic_bool team_started; /* libgomp has threads in this process */
+static atomic_bool team_lost;    /* ... had them in the parent */
 static pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
 
 static int affinity_cores(void)
@@ -85,9 +85,9 @@ int threads_count(void)
 struct loop {
     threads_range_fn *fn;
     void *ctx;
-    size_t n, grain, blocks;  /* blocks of `grain`, the last may be short */
-    size_t parts;             /* threads_for: ranges, one a thread */
-    atomic_size_t next;       /* threads_each: first block not handed out */
+    size_t n, grain, blocks; /* blocks of `grain`, the last may be short */
+    size_t parts;            /* threads_for: ranges, one a thread */
+    atomic_size_t next;      /* threads_each: first block not handed out */
 };
 
 static void call_blocks(struct loop *l, size_t first, size_t end, int thread)
@@ -114,7 +114,7 @@ static void run_each(void *data)
     int thread = omp_get_thread_num();
 
     ORDER_ACQUIRE(l);
-    for (size_t i; (i = atomic_fetch_add(&l->next, 1)) < l->blocks; ) call_blocks(l, i, i + 1, thread);
+    for (size_t i; (i = atomic_fetch_add(&l->next, 1)) < l->blocks;) call_blocks(l, i, i + 1, thread);
     ORDER_RELEASE(l);
 }
 

@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-void threads_set(int n);      /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask */
-int  threads_count(void);     /* >= 1 */
+void threads_set(int n); /* threads of the team from now on; n >= 1, 0: all cores of the affinity mask */
+int threads_count(void); /* >= 1 */
 
 typedef void threads_range_fn(void *ctx, size_t begin, size_t end, int thread);
 

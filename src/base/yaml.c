@@ -9,14 +9,17 @@
 
 enum { MOST_BYTES = 1 << 20, MOST_KEYS = 1024, MOST_SECTIONS = 64 };
 
-struct seen { char *name; int line; };
+struct seen {
+    char *name;
+    int line;
+};
 
 struct walk {
     yaml_parser_t parser;
     const char *what;
     yaml_entry_fn *fn;
     void *ctx;
-    int line;                            /* of the event at hand, from 1 */
+    int line; /* of the event at hand, from 1 */
     struct seen keys[MOST_KEYS], sections[MOST_SECTIONS];
     size_t key_count, section_count;
 };
@@ -30,10 +33,7 @@ static ls_status fail_parser(struct walk *w)
     return ls_fail(LS_EFORMAT, "%s:%zu: not YAML: %s", w->what, line + 1, p->problem ? p->problem : "malformed");
 }
 
-static ls_status refuse(const struct walk *w, const char *why)
-{
-    return ls_fail(LS_EFORMAT, "%s:%d: %s", w->what, w->line, why);
-}
+static ls_status yaml_refuse(const struct walk *w, const char *why) { return ls_fail(LS_EFORMAT, "%s:%d: %s", w->what, w->line, why); }
 
 /* What events may carry beyond what a config file may use. */
 static ls_status check_event(const struct walk *w, const yaml_event_t *e)
@@ -42,22 +42,19 @@ static ls_status check_event(const struct walk *w, const yaml_event_t *e)
     static const char tags[] = "tags (!) are not supported: write the plain value";
 
     switch (e->type) {
-    case YAML_ALIAS_EVENT:
-        return refuse(w, anchors);
-    case YAML_SEQUENCE_START_EVENT:
-        return refuse(w, "lists are not supported: an option has one value");
+    case YAML_ALIAS_EVENT: return yaml_refuse(w, anchors);
+    case YAML_SEQUENCE_START_EVENT: return yaml_refuse(w, "lists are not supported: an option has one value");
     case YAML_MAPPING_START_EVENT:
-        if (e->data.mapping_start.anchor) return refuse(w, anchors);
-        return e->data.mapping_start.tag ? refuse(w, tags) : LS_OK;
+        if (e->data.mapping_start.anchor) return yaml_refuse(w, anchors);
+        return e->data.mapping_start.tag ? yaml_refuse(w, tags) : LS_OK;
     case YAML_SCALAR_EVENT:
-        if (e->data.scalar.anchor) return refuse(w, anchors);
-        if (e->data.scalar.tag) return refuse(w, tags);
-        if (strlen((const char *)e->data.scalar.value) != e->data.scalar.length) return refuse(w, "a NUL inside a value");
+        if (e->data.scalar.anchor) return yaml_refuse(w, anchors);
+        if (e->data.scalar.tag) return yaml_refuse(w, tags);
+        if (strlen((const char *)e->data.scalar.value) != e->data.scalar.length) return yaml_refuse(w, "a NUL inside a value");
         if (e->data.scalar.style == YAML_LITERAL_SCALAR_STYLE || e->data.scalar.style == YAML_FOLDED_SCALAR_STYLE)
-            return refuse(w, "block scalars (| and >) are not supported: write the value on one line");
+            return yaml_refuse(w, "block scalars (| and >) are not supported: write the value on one line");
         return LS_OK;
-    default:
-        return LS_OK;
+    default: return LS_OK;
     }
 }
 
@@ -102,10 +99,12 @@ static ls_status section_value(struct walk *w, const char *section, const char *
 
     LS_TRY(next(w, &e));
     char *full = file_path("%s.%s", section, key);
-    if (!full) st = LS_ENOMEM;
+    if (!full)
+        st = LS_ENOMEM;
     else if (e.type != YAML_SCALAR_EVENT)
         st = ls_fail(LS_EFORMAT, "%s:%d: '%s' holds a mapping: options are two levels deep, section and key", w->what, w->line, full);
-    else st = take_entry(w, full, &e);
+    else
+        st = take_entry(w, full, &e);
     mem_free(full);
     yaml_event_delete(&e);
     return st;
@@ -120,7 +119,7 @@ static ls_status section_entries(struct walk *w, const char *section)
 
         LS_TRY(next(w, &e));
         bool end = e.type == YAML_MAPPING_END_EVENT;
-        if (!end) st = e.type == YAML_SCALAR_EVENT ? section_value(w, section, scalar(&e)) : refuse(w, "a key must be a scalar");
+        if (!end) st = e.type == YAML_SCALAR_EVENT ? section_value(w, section, scalar(&e)) : yaml_refuse(w, "a key must be a scalar");
         yaml_event_delete(&e);
         if (end || st != LS_OK) return st;
     }
@@ -155,7 +154,7 @@ static ls_status top_entries(struct walk *w)
 
         LS_TRY(next(w, &e));
         bool end = e.type == YAML_MAPPING_END_EVENT;
-        if (!end) st = e.type == YAML_SCALAR_EVENT ? top_value(w, scalar(&e)) : refuse(w, "a key must be a scalar");
+        if (!end) st = e.type == YAML_SCALAR_EVENT ? top_value(w, scalar(&e)) : yaml_refuse(w, "a key must be a scalar");
         yaml_event_delete(&e);
         if (end || st != LS_OK) return st;
     }
@@ -176,8 +175,8 @@ static ls_status stream(struct walk *w)
         yaml_event_delete(&e);
         if (type == YAML_STREAM_END_EVENT) return LS_OK;
         if (type == YAML_MAPPING_START_EVENT) st = top_entries(w);
-        if (type == YAML_SCALAR_EVENT && !empty) st = refuse(w, "expected sections, or keys as 'section.key: value'");
-        if (type == YAML_DOCUMENT_START_EVENT && had_document) st = refuse(w, "a second document: a config file has one");
+        if (type == YAML_SCALAR_EVENT && !empty) st = yaml_refuse(w, "expected sections, or keys as 'section.key: value'");
+        if (type == YAML_DOCUMENT_START_EVENT && had_document) st = yaml_refuse(w, "a second document: a config file has one");
         if (type == YAML_DOCUMENT_START_EVENT) had_document = true;
         if (st != LS_OK) return st;
     }
@@ -187,8 +186,7 @@ ls_status yaml_parse(const char *text, size_t bytes, const char *what, yaml_entr
 {
     ls_status st;
 
-    if (bytes > MOST_BYTES)
-        return ls_fail(LS_EFORMAT, "%s: %zu bytes are too many for a config file: at most %d", what, bytes, MOST_BYTES);
+    if (bytes > MOST_BYTES) return ls_fail(LS_EFORMAT, "%s: %zu bytes are too many for a config file: at most %d", what, bytes, MOST_BYTES);
     struct walk *w = mem_zalloc(MEM_OTHER, sizeof *w);
     if (!w) return ls_fail_at(LS_ENOMEM, "%s", what);
     w->what = what;

@@ -17,13 +17,16 @@
 enum mark { MARK_NONE, MARK_OLD, MARK_TMP, MARKS };
 static const char *const suffixes[MARKS] = { "", ".old", ".tmp" };
 
-struct found { uint64_t step; enum mark mark; };
-struct found_list { struct found *item; size_t n; };
+struct found {
+    uint64_t step;
+    enum mark mark;
+};
+struct found_list {
+    struct found *item;
+    size_t n;
+};
 
-char *folder_of_step(const char *root, uint64_t step)
-{
-    return file_path("%s/step_%08llu", root, (unsigned long long)step);
-}
+char *folder_of_step(const char *root, uint64_t step) { return file_path("%s/step_%08llu", root, (unsigned long long)step); }
 
 static char *path_of(const char *root, struct found f)
 {
@@ -36,8 +39,7 @@ static bool parse_name(const char *name, struct found *out)
     char again[64];
     unsigned long long step;
 
-    if (sscanf(name, "step_%20llu", &step) != 1)
-        return false;
+    if (sscanf(name, "step_%20llu", &step) != 1) return false;
     for (int mark = 0; mark < MARKS; mark++) {
         snprintf(again, sizeof again, "step_%08llu%s", step, suffixes[mark]);
         if (strcmp(name, again) == 0) {
@@ -53,8 +55,7 @@ static int by_step(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
 
-    if (x->step != y->step)
-        return x->step > y->step ? -1 : 1;
+    if (x->step != y->step) return x->step > y->step ? -1 : 1;
     return (int)x->mark - (int)y->mark;
 }
 
@@ -65,13 +66,11 @@ static ls_status scan_open(DIR *dir, const char *root, struct found_list *list)
     struct found f;
 
     while (errno = 0, (entry = readdir(dir)) != NULL) {
-        if (!parse_name(entry->d_name, &f))
-            continue;
+        if (!parse_name(entry->d_name, &f)) continue;
         if (list->n == room) {
             struct found *grown = mem_resize(list->item, (room = 2 * room + 16) * sizeof *grown);
 
-            if (!grown)
-                return LS_ENOMEM;
+            if (!grown) return LS_ENOMEM;
             list->item = grown;
         }
         list->item[list->n++] = f;
@@ -86,12 +85,10 @@ static ls_status scan(const char *root, struct found_list *list)
     ls_status st;
 
     *list = (struct found_list){ 0 };
-    if (!dir)
-        return errno == ENOENT ? LS_OK : ls_fail(LS_EIO, "%s: cannot open the folder: %s", root, strerror(errno));
+    if (!dir) return errno == ENOENT ? LS_OK : ls_fail(LS_EIO, "%s: cannot open the folder: %s", root, strerror(errno));
     st = scan_open(dir, root, list);
     closedir(dir);
-    if (list->n)
-        qsort(list->item, list->n, sizeof *list->item, by_step);
+    if (list->n) qsort(list->item, list->n, sizeof *list->item, by_step);
     return st;
 }
 
@@ -106,8 +103,7 @@ static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
     hash_of(map.data, map.bytes, hash);
     file_map_close(&map);
     if (strcmp(hash, f->hash) != 0)
-        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash,
-                       f->hash);
+        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash, f->hash);
     return LS_OK;
 }
 
@@ -117,15 +113,13 @@ static ls_status check_file(const char *folder, const ls_checkpoint_file *f, boo
     struct stat s;
     ls_status st = LS_OK;
 
-    if (!path)
-        return LS_ENOMEM;
+    if (!path) return LS_ENOMEM;
     if (lstat(path, &s) != 0)
         st = ls_fail(errno == ENOENT ? LS_EFORMAT : LS_EIO, "%s: listed in the manifest: %s", path, strerror(errno));
     else if (!S_ISREG(s.st_mode))
         st = ls_fail(LS_EFORMAT, "%s: listed in the manifest, but not a regular file", path);
     else if ((uint64_t)s.st_size != f->bytes)
-        st = ls_fail(LS_EFORMAT, "%s: %lld bytes, the manifest says %llu", path, (long long)s.st_size,
-                     (unsigned long long)f->bytes);
+        st = ls_fail(LS_EFORMAT, "%s: %lld bytes, the manifest says %llu", path, (long long)s.st_size, (unsigned long long)f->bytes);
     else if (content)
         st = check_hash(path, f);
     mem_free(path);
@@ -138,10 +132,8 @@ static ls_status check_files(const char *path, const ls_checkpoint_info *info)
     bool *holds = mem_array(MEM_OTHER, info->nfiles, sizeof *holds);
     ls_status st = holds ? LS_OK : LS_ENOMEM;
 
-    for (size_t i = 0; i < info->nentries && holds; i++)
-        holds[info->entries[i].file] = true;
-    for (size_t i = 0; i < info->nfiles && st == LS_OK; i++)
-        st = check_file(path, &info->files[i], !holds[i]);
+    for (size_t i = 0; i < info->nentries && holds; i++) holds[info->entries[i].file] = true;
+    for (size_t i = 0; i < info->nfiles && st == LS_OK; i++) st = check_file(path, &info->files[i], !holds[i]);
     mem_free(holds);
     return st;
 }
@@ -171,8 +163,7 @@ ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count)
 
     if (all) {
         for (size_t i = list.n; i-- > 0;)
-            if (list.item[i].mark == MARK_NONE)
-                all[n++] = list.item[i].step;
+            if (list.item[i].mark == MARK_NONE) all[n++] = list.item[i].step;
         *steps = all;
         *count = n;
     } else if (st == LS_OK) {
@@ -183,13 +174,16 @@ ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count)
 }
 
 /* What is said of the damaged ones that a search passes by, should it find another. */
-struct skipped { struct text lines; char *newest; size_t n; };
+struct skipped {
+    struct text lines;
+    char *newest;
+    size_t n;
+};
 
 static void skip(struct skipped *s)
 {
     text_put(&s->lines, "checkpoint skipped: %s\n", ls_errmsg());
-    if (!s->newest)
-        s->newest = mem_strdup(ls_errmsg());
+    if (!s->newest) s->newest = mem_strdup(ls_errmsg());
     s->n++;
 }
 
@@ -207,8 +201,7 @@ static ls_status first_whole(const char *root, const struct found_list *list, ui
 {
     *path = NULL;
     for (size_t i = 0; i < list->n; i++) {
-        if (list->item[i].mark == MARK_TMP || list->item[i].step >= under)
-            continue;
+        if (list->item[i].mark == MARK_TMP || list->item[i].step >= under) continue;
         char *candidate = path_of(root, list->item[i]);
         ls_status st = candidate ? folder_check(candidate, NULL) : LS_ENOMEM;
         if (st == LS_OK) {
@@ -216,8 +209,7 @@ static ls_status first_whole(const char *root, const struct found_list *list, ui
             return text_status(&skipped->lines);
         }
         mem_free(candidate);
-        if (st == LS_ENOMEM)
-            return st;
+        if (st == LS_ENOMEM) return st;
         skip(skipped);
     }
     return text_status(&skipped->lines);
@@ -230,11 +222,9 @@ ls_status ls_checkpoint_latest(const char *root, char **path)
     char *found = NULL;
     ls_status st = scan(root, &list);
 
-    if (st == LS_OK)
-        st = first_whole(root, &list, UINT64_MAX, &skipped, &found);
+    if (st == LS_OK) st = first_whole(root, &list, UINT64_MAX, &skipped, &found);
     mem_free(list.item);
-    if (st == LS_OK && found)
-        warn_skipped(&skipped, found);
+    if (st == LS_OK && found) warn_skipped(&skipped, found);
     if (st == LS_OK && !found && skipped.n)
         st = ls_fail(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the newest: %s", root, skipped.n,
                      skipped.newest ? skipped.newest : "");
@@ -251,7 +241,7 @@ ls_status folder_before(const char *path, char **older)
 {
     size_t length = strlen(path);
 
-    while (length > 1 && path[length - 1] == '/') length--;  /* "step_00000006/" names it as well */
+    while (length > 1 && path[length - 1] == '/') length--; /* "step_00000006/" names it as well */
     char *whole = file_path("%.*s", (int)length, path), *slash = whole ? strrchr(whole, '/') : NULL;
     const char *name = slash ? slash + 1 : whole;
     char *root = !slash ? mem_strdup(".") : slash == whole ? mem_strdup("/") : file_path("%.*s", (int)(slash - whole), whole);
@@ -268,8 +258,7 @@ ls_status folder_before(const char *path, char **older)
     }
     if (parse_name(name, &me)) {
         st = scan(root, &list);
-        if (st == LS_OK)
-            st = first_whole(root, &list, me.step, &skipped, older);
+        if (st == LS_OK) st = first_whole(root, &list, me.step, &skipped, older);
         mem_free(list.item);
     }
     text_free(&skipped.lines);
@@ -281,7 +270,7 @@ ls_status folder_before(const char *path, char **older)
 
 static ls_status fail_none(const char *where)
 {
-    return ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is wanted", where);
+    return ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is expected", where);
 }
 
 /* *path = the folder of the highest step under root, whole or not; NULL: there is none. */
@@ -303,8 +292,10 @@ ls_status folder_newest(const char *where, char **path)
     char *manifest = file_path("%s/" MANIFEST_NAME, where), *root = file_path("%s/checkpoints", where), *found = NULL;
     ls_status st = manifest && root ? LS_OK : LS_ENOMEM;
 
-    if (st == LS_OK && file_exists(manifest)) st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
-    else if (st == LS_OK) st = highest(file_is_folder(root) ? root : where, &found);
+    if (st == LS_OK && file_exists(manifest))
+        st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
+    else if (st == LS_OK)
+        st = highest(file_is_folder(root) ? root : where, &found);
     if (st == LS_OK && !found) st = fail_none(where);
     if (st == LS_OK) *path = found;
     mem_free(manifest);
@@ -321,10 +312,8 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
         st = (found = mem_strdup(where)) ? LS_OK : LS_ENOMEM;
     else if (st == LS_OK)
         st = ls_checkpoint_latest(file_is_folder(root) ? root : where, &found);
-    if (st == LS_OK && !found)
-        st = fail_none(where);
-    if (st == LS_OK)
-        *path = found;
+    if (st == LS_OK && !found) st = fail_none(where);
+    if (st == LS_OK) *path = found;
     mem_free(manifest);
     mem_free(root);
     return st;
@@ -334,8 +323,7 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
 
 static ls_status move(const char *from, const char *to)
 {
-    if (rename(from, to) != 0)
-        return ls_fail(LS_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
+    if (rename(from, to) != 0) return ls_fail(LS_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
     return LS_OK;
 }
 
@@ -344,8 +332,7 @@ static ls_status sweep_one(const char *root, struct found f)
     char *path = path_of(root, f), *plain = folder_of_step(root, f.step);
     ls_status st = LS_ENOMEM;
 
-    if (path && plain)
-        st = f.mark == MARK_OLD && !file_exists(plain) ? move(path, plain) : file_remove_tree(path);
+    if (path && plain) st = f.mark == MARK_OLD && !file_exists(plain) ? move(path, plain) : file_remove_tree(path);
     mem_free(path);
     mem_free(plain);
     return st;
@@ -356,12 +343,10 @@ ls_status folder_sweep(const char *root)
     struct found_list list;
     ls_status st = file_make_folders(root);
 
-    if (st != LS_OK)
-        return st;
+    if (st != LS_OK) return st;
     st = scan(root, &list);
     for (size_t i = 0; i < list.n && st == LS_OK; i++)
-        if (list.item[i].mark != MARK_NONE)
-            st = sweep_one(root, list.item[i]);
+        if (list.item[i].mark != MARK_NONE) st = sweep_one(root, list.item[i]);
     mem_free(list.item);
     return st;
 }
@@ -371,18 +356,16 @@ ls_status folder_publish(const char *tmp, const char *path)
     char *old;
     ls_status st;
 
-    if (!file_exists(path))
-        return file_publish_folder(tmp, path);
+    if (!file_exists(path)) return file_publish_folder(tmp, path);
     old = file_path("%s%s", path, suffixes[MARK_OLD]);
-    if (!old)
-        return LS_ENOMEM;
+    if (!old) return LS_ENOMEM;
     st = move(path, old);
     if (st == LS_OK) {
         st = file_publish_folder(tmp, path);
         if (st == LS_OK)
             st = file_remove_tree(old);
         else if (!file_exists(path))
-            rename(old, path);  /* if it cannot be put back now, the next save tries again */
+            rename(old, path); /* if it cannot be put back now, the next save tries again */
     }
     mem_free(old);
     return st;
@@ -394,23 +377,20 @@ static ls_status remove_step(const char *root, uint64_t step)
     char *path = folder_of_step(root, step), *tmp = path_of(root, (struct found){ step, MARK_TMP });
     ls_status st = path && tmp ? file_remove_tree(tmp) : LS_ENOMEM;
 
-    if (st == LS_OK)
-        st = move(path, tmp);
-    if (st == LS_OK)
-        st = file_remove_tree(tmp);
+    if (st == LS_OK) st = move(path, tmp);
+    if (st == LS_OK) st = file_remove_tree(tmp);
     mem_free(path);
     mem_free(tmp);
     return st;
 }
 
-/* Removes the plain ones of a list from the highest on, but for the first `keep` whole ones and what lies between. */
+/* Removes the plain ones of a list from the highest on, but for the first `keep` whole ones and what is between. */
 static ls_status prune_list(const char *root, const struct found_list *list, size_t keep)
 {
     ls_status st = LS_OK;
 
     for (size_t i = 0; i < list->n && st == LS_OK; i++) {
-        if (list->item[i].mark != MARK_NONE)
-            continue;
+        if (list->item[i].mark != MARK_NONE) continue;
         if (keep == 0) {
             st = remove_step(root, list->item[i].step);
             continue;
@@ -419,8 +399,7 @@ static ls_status prune_list(const char *root, const struct found_list *list, siz
         st = path ? folder_check(path, NULL) : LS_ENOMEM;
         mem_free(path);
         keep -= st == LS_OK;
-        if (st != LS_ENOMEM)
-            st = LS_OK;  /* a damaged one is not counted, and not removed from among those kept */
+        if (st != LS_ENOMEM) st = LS_OK; /* a damaged one is not counted, and not removed from among those kept */
     }
     return st;
 }
@@ -430,11 +409,9 @@ ls_status ls_checkpoint_prune(const char *root, size_t keep)
     struct found_list list;
     ls_status st;
 
-    if (keep == 0)
-        return ls_fail(LS_EINVAL, "%s: at least one checkpoint has to be kept", root);
+    if (keep == 0) return ls_fail(LS_EINVAL, "%s: at least one checkpoint has to be kept", root);
     st = scan(root, &list);
-    if (st == LS_OK)
-        st = prune_list(root, &list, keep);
+    if (st == LS_OK) st = prune_list(root, &list, keep);
     mem_free(list.item);
     return st;
 }

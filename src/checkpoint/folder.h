@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include "checkpoint/manifest.h"
 
-char *folder_of_step(const char *root, uint64_t step);  /* free with mem_free(); NULL: no memory */
+char *folder_of_step(const char *root, uint64_t step); /* free with mem_free(); NULL: no memory */
 /* Removes and puts back what interrupted saves left under root, which is made if it is missing. */
 ls_status folder_sweep(const char *root);
 /* tmp, complete, becomes path, which it replaces. */

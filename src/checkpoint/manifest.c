@@ -16,7 +16,7 @@
  *
  * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
  * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
- * for an optimizer's state; behind that, where the slice is not the whole tensor, stands which it is: NAME[0:2,3:8] is [0, 2) of
+ * for an optimizer's state; after that, where the slice is not the whole tensor, stands which it is: NAME[0:2,3:8] is [0, 2) of
  * dim 0, [3, 8) of dim 1. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of
  * n ranks writes shards of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors): RRRR
  * counts those that have something to write, NNNN is how many they are.
@@ -42,8 +42,7 @@ static ls_status get_number(const json_node *object, const char *key, const char
 {
     int64_t value = json_int(json_get(object, key), -1);
 
-    if (value < 0)
-        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no integer >= 0", what, key);
+    if (value < 0) return ls_fail(LS_EFORMAT, "%s: \"%s\" is no integer >= 0", what, key);
     *out = (uint64_t)value;
     return LS_OK;
 }
@@ -52,10 +51,8 @@ static ls_status get_text(const json_node *object, const char *key, const char *
 {
     const char *text = json_string(json_get(object, key), NULL);
 
-    if (!text)
-        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text", what, key);
-    if (strlen(text) >= room)
-        return ls_fail(LS_EFORMAT, "%s: \"%s\" has %zu bytes; %zu are possible", what, key, strlen(text), room - 1);
+    if (!text) return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text", what, key);
+    if (strlen(text) >= room) return ls_fail(LS_EFORMAT, "%s: \"%s\" has %zu bytes; %zu are possible", what, key, strlen(text), room - 1);
     strcpy(out, text);
     return LS_OK;
 }
@@ -63,12 +60,10 @@ static ls_status get_text(const json_node *object, const char *key, const char *
 /* Absent where no time budget fixed the run's steps. */
 static ls_status read_budget(const json_node *n, const char *what, ls_train_state *s)
 {
-    if (!json_get(n, "budget_steps"))
-        return LS_OK;
+    if (!json_get(n, "budget_steps")) return LS_OK;
     LS_TRY(get_number(n, "budget_steps", what, &s->budget_steps));
     s->budget_seconds = json_real(json_get(n, "budget_seconds"), -1);
-    if (!(s->budget_seconds >= 0))
-        return ls_fail(LS_EFORMAT, "%s: \"budget_seconds\" is no number >= 0", what);
+    if (!(s->budget_seconds >= 0)) return ls_fail(LS_EFORMAT, "%s: \"budget_seconds\" is no number >= 0", what);
     return LS_OK;
 }
 
@@ -76,8 +71,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
 {
     uint64_t threads = 0;
 
-    if (json_kind_of(n) != JSON_OBJECT)
-        return ls_fail(LS_EFORMAT, "%s: \"state\" is no object", what);
+    if (json_kind_of(n) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: \"state\" is no object", what);
     LS_TRY(get_number(n, "step", what, &s->step));
     LS_TRY(get_number(n, "samples", what, &s->samples));
     LS_TRY(get_number(n, "tokens", what, &s->tokens));
@@ -85,8 +79,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
     LS_TRY(read_budget(n, what, s));
     LS_TRY(json_get_u64(n, "seed", what, &s->seed));
     LS_TRY(get_number(n, "threads", what, &threads));
-    if (threads > INT32_MAX)
-        return ls_fail(LS_EFORMAT, "%s: \"threads\" is %llu", what, (unsigned long long)threads);
+    if (threads > INT32_MAX) return ls_fail(LS_EFORMAT, "%s: \"threads\" is %llu", what, (unsigned long long)threads);
     s->threads = (int)threads;
     LS_TRY(get_text(n, "optimizer", what, sizeof s->optimizer, s->optimizer));
     LS_TRY(get_text(n, "data", what, sizeof s->data, s->data));
@@ -102,14 +95,12 @@ static ls_status read_file(const json_node *n, const char *what, ls_checkpoint_f
     if (!name || !file_is_basename(name) || strcmp(name, MANIFEST_NAME) == 0)
         return ls_fail(LS_EFORMAT, "%s: a \"name\" in \"files\" is no bare name of a file", what);
     f->name = mem_strdup(name);
-    if (!f->name)
-        return LS_ENOMEM;
+    if (!f->name) return LS_ENOMEM;
     LS_TRY(get_number(n, "bytes", what, &f->bytes));
     LS_TRY(get_text(n, "hash", what, sizeof f->hash, f->hash));
     if (strspn(f->hash, HEX) != sizeof f->hash - 1)
         return ls_fail(LS_EFORMAT, "%s: the \"hash\" of %s is no 32 hexadecimal digits", what, name);
-    if (!json_get(n, "header"))
-        return LS_OK;
+    if (!json_get(n, "header")) return LS_OK;
     LS_TRY(get_text(n, "header", what, sizeof f->header, f->header));
     if (strspn(f->header, HEX) != sizeof f->header - 1)
         return ls_fail(LS_EFORMAT, "%s: the \"header\" of %s is no 32 hexadecimal digits", what, name);
@@ -123,8 +114,7 @@ static ls_status read_files(const json_node *list, const char *what, ls_checkpoi
     if (json_kind_of(list) != JSON_ARRAY || n > FILES_MOST)
         return ls_fail(LS_EFORMAT, "%s: \"files\" is no array of at most %d items", what, FILES_MOST);
     info->files = mem_array(MEM_OTHER, n, sizeof *info->files);
-    if (!info->files)
-        return LS_ENOMEM;
+    if (!info->files) return LS_ENOMEM;
     info->nfiles = n;
     for (size_t i = 0; i < n; i++) {
         LS_TRY(read_file(json_at(list, i), what, &info->files[i]));
@@ -134,16 +124,14 @@ static ls_status read_files(const json_node *list, const char *what, ls_checkpoi
     return LS_OK;
 }
 
-static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim,
-                           size_t *out)
+static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim, size_t *out)
 {
     if (json_kind_of(list) != JSON_ARRAY || json_size(list) != (size_t)ndim)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"%s\" is no array of %d items", what, name, key, ndim);
     for (int d = 0; d < ndim; d++) {
         int64_t size = json_int(json_at(list, (size_t)d), -1);
 
-        if (size < 0)
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of \"%s\" is no integer >= 0", what, name, d, key);
+        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of \"%s\" is no integer >= 0", what, name, d, key);
         out[d] = (size_t)size;
     }
     return LS_OK;
@@ -152,11 +140,10 @@ static ls_status read_dims(const json_node *list, const char *key, const char *w
 static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_entry *e)
 {
     const json_node *shape = json_get(n, "shape");
-    size_t count = sizeof(double);  /* so that no product below overflows as bytes either */
+    size_t count = sizeof(double); /* so that no product below overflows as bytes either */
 
     if (json_kind_of(shape) != JSON_ARRAY || json_size(shape) > LS_DIMS)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name,
-                       LS_DIMS);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name, LS_DIMS);
     e->ndim = (int)json_size(shape);
     LS_TRY(read_dims(shape, "shape", what, e->name, e->ndim, e->size));
     LS_TRY(read_dims(json_get(n, "offset"), "offset", what, e->name, e->ndim, e->offset));
@@ -165,8 +152,8 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
         if (!size_mul(count, e->size[d], &count))
             return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d", what, e->name, d);
         if (e->offset[d] > e->size[d] || e->extent[d] > e->size[d] - e->offset[d])
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what,
-                           e->name, d, e->size[d], e->offset[d], e->extent[d]);
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what, e->name, d, e->size[d],
+                           e->offset[d], e->extent[d]);
     }
     return LS_OK;
 }
@@ -177,8 +164,7 @@ static ls_status read_hashes(const json_node *n, const char *what, const ls_chec
     const char *digits = json_string(json_get(n, "hashes"), NULL);
     size_t expected;
 
-    if (!info->piece_bytes)
-        return LS_OK;
+    if (!info->piece_bytes) return LS_OK;
     expected = piece_count(e, info->piece_bytes) * PIECE_DIGITS;
     if (!digits || strlen(digits) != expected || strspn(digits, HEX) != expected)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"hashes\" is not %zu hexadecimal digits", what, e->name, expected);
@@ -198,14 +184,12 @@ static ls_status read_entry(const json_node *n, const char *what, const ls_check
         return ls_fail(LS_EFORMAT, "%s: an item of \"tensors\" has no \"name\" or no \"kind\" that can be one", what);
     e->name = mem_strdup(name);
     e->kind = mem_strdup(kind);
-    if (!e->name || !e->kind)
-        return LS_ENOMEM;
+    if (!e->name || !e->kind) return LS_ENOMEM;
     if (ls_dtype_parse(type, &e->type) != 0 || !ls_dtype_is_float(e->type))
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is no floating type", what, name);
     LS_TRY(get_number(n, "file", what, &file));
     if (file >= info->nfiles)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file,
-                       info->nfiles);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file, info->nfiles);
     e->file = (size_t)file;
     LS_TRY(read_slice(n, what, e));
     return read_hashes(n, what, info, e);
@@ -215,14 +199,11 @@ static ls_status read_entries(const json_node *list, const char *what, ls_checkp
 {
     size_t n = json_size(list);
 
-    if (json_kind_of(list) != JSON_ARRAY)
-        return ls_fail(LS_EFORMAT, "%s: \"tensors\" is no array", what);
+    if (json_kind_of(list) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "%s: \"tensors\" is no array", what);
     info->entries = mem_array(MEM_OTHER, n, sizeof *info->entries);
-    if (!info->entries)
-        return LS_ENOMEM;
+    if (!info->entries) return LS_ENOMEM;
     info->nentries = n;
-    for (size_t i = 0; i < n; i++)
-        LS_TRY(read_entry(json_at(list, i), what, info, &info->entries[i]));
+    for (size_t i = 0; i < n; i++) LS_TRY(read_entry(json_at(list, i), what, info, &info->entries[i]));
     return LS_OK;
 }
 
@@ -232,18 +213,16 @@ static ls_status read_info(const json_node *root, const char *what, ls_checkpoin
     int64_t format = json_int(json_get(root, "format"), -1);
 
     if (format != MANIFEST_FORMAT)
-        return ls_fail(LS_EFORMAT, "%s: format %lld; this program reads format %d", what, (long long)format,
-                       MANIFEST_FORMAT);
+        return ls_fail(LS_EFORMAT, "%s: format %lld; this program reads format %d", what, (long long)format, MANIFEST_FORMAT);
     info->format = (int)format;
     info->has_model = model != NULL;
-    if (info->has_model)
-        LS_TRY(model_json_get(model, what, &info->model));
+    if (info->has_model) LS_TRY(model_json_get(model, what, &info->model));
     LS_TRY(read_state(json_get(root, "state"), what, &info->state));
     if (json_get(root, "piece_bytes")) {
         LS_TRY(get_number(root, "piece_bytes", what, &info->piece_bytes));
         if (info->piece_bytes < PIECE_LEAST)
-            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; it must be at least %d", what,
-                           (unsigned long long)info->piece_bytes, PIECE_LEAST);
+            return ls_fail(LS_EFORMAT, "%s: \"piece_bytes\" is %llu; it must be at least %d", what, (unsigned long long)info->piece_bytes,
+                           PIECE_LEAST);
     }
     LS_TRY(read_files(json_get(root, "files"), what, info));
     return read_entries(json_get(root, "tensors"), what, info);
@@ -254,8 +233,7 @@ static ls_status check_trailer(const char *text, size_t bytes, const char *what)
     size_t body = bytes - MIN(bytes, TRAILER);
     char hash[HASH_ROOM];
 
-    if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 ||
-        memcmp(text + bytes - 3, "\"}\n", 3) != 0)
+    if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 || memcmp(text + bytes - 3, "\"}\n", 3) != 0)
         return ls_fail(LS_EFORMAT, "%s: not a whole manifest: it does not end in its hash", what);
     hash_of(text, body, hash);
     if (memcmp(text + body + TRAILER_HASH, hash, HASH_ROOM - 1) != 0)
@@ -273,8 +251,7 @@ ls_status manifest_parse(const char *text, size_t bytes, const char *what, struc
     LS_TRY(json_parse(text, bytes, what, &root));
     m = mem_zalloc(MEM_OTHER, sizeof *m);
     st = m ? read_info(root, what, &m->info) : LS_ENOMEM;
-    if (st == LS_OK)
-        st = manifest_check(m, what);
+    if (st == LS_OK) st = manifest_check(m, what);
     json_close(&root);
     if (st == LS_OK)
         *out = m;
@@ -289,11 +266,9 @@ ls_status manifest_read(const char *folder, struct manifest **out)
     size_t bytes;
     ls_status st;
 
-    if (!path)
-        return LS_ENOMEM;
+    if (!path) return LS_ENOMEM;
     st = file_read(path, &text, &bytes);
-    if (st == LS_OK)
-        st = manifest_parse(text, bytes, path, out);
+    if (st == LS_OK) st = manifest_parse(text, bytes, path, out);
     mem_free(text);
     mem_free(path);
     return st;
@@ -303,10 +278,8 @@ void manifest_release(struct manifest **mp)
 {
     struct manifest *m = *mp;
 
-    if (!m)
-        return;
-    for (size_t i = 0; i < m->info.nfiles; i++)
-        mem_free(m->info.files[i].name);
+    if (!m) return;
+    for (size_t i = 0; i < m->info.nfiles; i++) mem_free(m->info.files[i].name);
     for (size_t i = 0; i < m->info.nentries; i++) {
         mem_free(m->info.entries[i].name);
         mem_free(m->info.entries[i].kind);

@@ -10,20 +10,19 @@ enum { MANIFEST_FORMAT = 1 };
 #define KIND_MASTER    "master"
 
 struct manifest {
-    ls_checkpoint_info          info;    /* first: the public face is a pointer to it */
-    const ls_checkpoint_entry **sorted;  /* info.entries by kind, name, offset */
+    ls_checkpoint_info info;            /* first: the public face is a pointer to it */
+    const ls_checkpoint_entry **sorted; /* info.entries by kind, name, offset */
 };
 
 /* what names the source in messages. */
 ls_status manifest_parse(const char *text, size_t bytes, const char *what, struct manifest **out);
 ls_status manifest_read(const char *folder, struct manifest **out);
-void      manifest_release(struct manifest **m);  /* NULL is a no-op */
+void manifest_release(struct manifest **m); /* NULL is a no-op */
 /* The whole of the text, trailer included; free with mem_free(). */
 ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *bytes);
 
 /* The slices of a tensor, in the order of their offsets; *n = 0 when there is no such tensor. */
-const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name,
-                                                size_t *n);
+const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name, size_t *n);
 /* The name under which an entry's slice stands in its shard; free with mem_free(). */
 char *manifest_key(const ls_checkpoint_entry *e);
 

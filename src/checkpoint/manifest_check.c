@@ -8,27 +8,20 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { SLICES_MOST = 1 << 14 };  /* of one tensor: each pair of them is compared */
+enum { SLICES_MOST = 1 << 14 }; /* of one tensor: each pair of them is compared */
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 static ls_status check_files(const ls_checkpoint_info *info, const char *what)
 {
     const char **name = mem_array(MEM_OTHER, info->nfiles, sizeof *name);
     ls_status st = LS_OK;
 
-    if (!name)
-        return LS_ENOMEM;
-    for (size_t i = 0; i < info->nfiles; i++)
-        name[i] = info->files[i].name;
-    if (info->nfiles)
-        qsort(name, info->nfiles, sizeof *name, by_text);
+    if (!name) return LS_ENOMEM;
+    for (size_t i = 0; i < info->nfiles; i++) name[i] = info->files[i].name;
+    if (info->nfiles) qsort(name, info->nfiles, sizeof *name, by_text);
     for (size_t i = 1; i < info->nfiles && st == LS_OK; i++)
-        if (strcmp(name[i - 1], name[i]) == 0)
-            st = ls_fail(LS_EFORMAT, "%s: the file %s is listed twice", what, name[i]);
+        if (strcmp(name[i - 1], name[i]) == 0) st = ls_fail(LS_EFORMAT, "%s: the file %s is listed twice", what, name[i]);
     mem_free(name);
     return st;
 }
@@ -45,8 +38,7 @@ static int by_tensor(const void *a, const void *b)
     const ls_checkpoint_entry *x = *(ls_checkpoint_entry *const *)a, *y = *(ls_checkpoint_entry *const *)b;
     int order = compare_tensor(x->kind, x->name, y);
 
-    for (int d = 0; order == 0 && d < MIN(x->ndim, y->ndim); d++)
-        order = (x->offset[d] > y->offset[d]) - (x->offset[d] < y->offset[d]);
+    for (int d = 0; order == 0 && d < MIN(x->ndim, y->ndim); d++) order = (x->offset[d] > y->offset[d]) - (x->offset[d] < y->offset[d]);
     return order;
 }
 
@@ -54,16 +46,14 @@ static size_t volume(int ndim, const size_t *size)
 {
     size_t n = 1;
 
-    for (int d = 0; d < ndim; d++)
-        n *= size[d];
+    for (int d = 0; d < ndim; d++) n *= size[d];
     return n;
 }
 
 static bool overlap(const ls_checkpoint_entry *a, const ls_checkpoint_entry *b)
 {
     for (int d = 0; d < a->ndim; d++)
-        if (a->offset[d] >= b->offset[d] + b->extent[d] || b->offset[d] >= a->offset[d] + a->extent[d])
-            return false;
+        if (a->offset[d] >= b->offset[d] + b->extent[d] || b->offset[d] >= a->offset[d] + a->extent[d]) return false;
     return true;
 }
 
@@ -76,8 +66,7 @@ static const char *place_text(char out[PLACE_ROOM], int ndim, const size_t *at)
 {
     size_t n = (size_t)sprintf(out, "[");
 
-    for (int d = 0; d < ndim; d++)
-        n += (size_t)sprintf(out + n, "%s%zu", d ? "," : "", at[d]);
+    for (int d = 0; d < ndim; d++) n += (size_t)sprintf(out + n, "%s%zu", d ? "," : "", at[d]);
     strcpy(out + n, "]");
     return out;
 }
@@ -86,8 +75,7 @@ static const char *where_both_begin(char out[PLACE_ROOM], const ls_checkpoint_en
 {
     size_t at[LS_DIMS];
 
-    for (int d = 0; d < a->ndim; d++)
-        at[d] = MAX(a->offset[d], b->offset[d]);
+    for (int d = 0; d < a->ndim; d++) at[d] = MAX(a->offset[d], b->offset[d]);
     return place_text(out, a->ndim, at);
 }
 
@@ -97,15 +85,13 @@ static const ls_checkpoint_entry *slice_at(const ls_checkpoint_entry *const *sli
         const ls_checkpoint_entry *e = slice[i];
         int d = 0;
 
-        while (d < e->ndim && at[d] >= e->offset[d] && at[d] - e->offset[d] < e->extent[d])
-            d++;
-        if (d == e->ndim)
-            return e;
+        while (d < e->ndim && at[d] >= e->offset[d] && at[d] - e->offset[d] < e->extent[d]) d++;
+        if (d == e->ndim) return e;
     }
     return NULL;
 }
 
-/* The first place from at on, row-major in dims d and behind, that no slice has. What was found covered is skipped: to reach[d], where
+/* The first place from at on, row-major in dims d and after, that no slice has. What was found covered is skipped: to reach[d], where
  * the first of the slices that were met ends. */
 static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, size_t *at, size_t *reach)
 {
@@ -114,16 +100,13 @@ static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, 
     for (at[d] = 0; at[d] < shape->size[d]; at[d] = reach[d]) {
         reach[d] = shape->size[d];
         if (d + 1 < shape->ndim) {
-            if (find_hole(slice, n, d + 1, at, reach))
-                return true;
+            if (find_hole(slice, n, d + 1, at, reach)) return true;
             continue;
         }
         const ls_checkpoint_entry *e = slice_at(slice, n, at);
 
-        if (!e)
-            return true;
-        for (int k = 0; k <= d; k++)
-            reach[k] = MIN(reach[k], e->offset[k] + e->extent[k]);
+        if (!e) return true;
+        for (int k = 0; k <= d; k++) reach[k] = MIN(reach[k], e->offset[k] + e->extent[k]);
     }
     return false;
 }
@@ -132,8 +115,7 @@ static const char *first_hole(char out[PLACE_ROOM], const ls_checkpoint_entry *c
 {
     size_t at[LS_DIMS] = { 0 }, reach[LS_DIMS];
 
-    if (slice[0]->ndim)
-        find_hole(slice, n, 0, at, reach);
+    if (slice[0]->ndim) find_hole(slice, n, 0, at, reach);
     return place_text(out, slice[0]->ndim, at);
 }
 
@@ -145,22 +127,19 @@ static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n,
     char place[PLACE_ROOM];
 
     if (n > SLICES_MOST)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n,
-                       SLICES_MOST);
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n, SLICES_MOST);
     for (size_t i = 0; i < n; i++) {
-        if (slice[i]->type != first->type || slice[i]->ndim != first->ndim
-            || memcmp(slice[i]->size, first->size, sizeof first->size) != 0)
-            return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind,
-                           first->name);
+        if (slice[i]->type != first->type || slice[i]->ndim != first->ndim || memcmp(slice[i]->size, first->size, sizeof first->size) != 0)
+            return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind, first->name);
         for (size_t k = 0; k < i; k++)
             if (overlap(slice[k], slice[i]))
-                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap at %s", what, first->kind, first->name, k,
-                               i, where_both_begin(place, slice[k], slice[i]));
+                return ls_fail(LS_EFORMAT, "%s: %s '%s': slices %zu and %zu overlap at %s", what, first->kind, first->name, k, i,
+                               where_both_begin(place, slice[k], slice[i]));
         covered += volume(slice[i]->ndim, slice[i]->extent);
     }
     if (covered != whole)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements, %s is in none", what, first->kind,
-                       first->name, covered, whole, first_hole(place, slice, n));
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements, %s is in none", what, first->kind, first->name,
+                       covered, whole, first_hole(place, slice, n));
     return LS_OK;
 }
 
@@ -170,13 +149,10 @@ static ls_status check_exact(const ls_checkpoint_info *info, const char *what)
     for (size_t i = 0; i < info->nentries; i++) {
         const ls_checkpoint_entry *e = &info->entries[i], *k = info->entries;
 
-        if (strcmp(e->kind, KIND_PARAMETER) != 0 || e->type != LS_F32)
-            continue;
-        while (k < info->entries + info->nentries && (strcmp(k->name, e->name) != 0 || strcmp(k->kind, KIND_PARAMETER) == 0))
-            k++;
+        if (strcmp(e->kind, KIND_PARAMETER) != 0 || e->type != LS_F32) continue;
+        while (k < info->entries + info->nentries && (strcmp(k->name, e->name) != 0 || strcmp(k->kind, KIND_PARAMETER) == 0)) k++;
         if (k < info->entries + info->nentries)
-            return ls_fail(LS_EFORMAT, "%s: parameter '%s' is f32 and learns, others are %s", what, e->name,
-                           ls_dtype_name(info->type));
+            return ls_fail(LS_EFORMAT, "%s: parameter '%s' is f32 and learns, others are %s", what, e->name, ls_dtype_name(info->type));
     }
     return LS_OK;
 }
@@ -190,16 +166,13 @@ static ls_status check_tensors(struct manifest *m, const char *what)
     for (size_t i = 0; i < info->nentries; i += n) {
         const ls_checkpoint_entry *e = m->sorted[i];
 
-        for (n = 1; i + n < info->nentries && compare_tensor(e->kind, e->name, m->sorted[i + n]) == 0;)
-            n++;
+        for (n = 1; i + n < info->nentries && compare_tensor(e->kind, e->name, m->sorted[i + n]) == 0;) n++;
         LS_TRY(check_tensor(m->sorted + i, n, what));
-        if (strcmp(e->kind, KIND_PARAMETER) != 0)
-            continue;
+        if (strcmp(e->kind, KIND_PARAMETER) != 0) continue;
         if (!first && e->type != info->type && e->type != LS_F32 && info->type != LS_F32)
             return ls_fail(LS_EFORMAT, "%s: parameter '%s' is %s, others are %s", what, e->name, ls_dtype_name(e->type),
                            ls_dtype_name(info->type));
-        if (first || e->type != LS_F32)
-            info->type = e->type;
+        if (first || e->type != LS_F32) info->type = e->type;
         first = false;
         if (!size_add(info->parameters, volume(e->ndim, e->size), &info->parameters))
             return ls_fail(LS_EFORMAT, "%s: the number of its parameters overflows", what);
@@ -211,12 +184,9 @@ ls_status manifest_check(struct manifest *m, const char *what)
 {
     LS_TRY(check_files(&m->info, what));
     m->sorted = mem_array(MEM_OTHER, m->info.nentries, sizeof *m->sorted);
-    if (!m->sorted)
-        return LS_ENOMEM;
-    for (size_t i = 0; i < m->info.nentries; i++)
-        m->sorted[i] = &m->info.entries[i];
-    if (m->info.nentries)
-        qsort(m->sorted, m->info.nentries, sizeof *m->sorted, by_tensor);
+    if (!m->sorted) return LS_ENOMEM;
+    for (size_t i = 0; i < m->info.nentries; i++) m->sorted[i] = &m->info.entries[i];
+    if (m->info.nentries) qsort(m->sorted, m->info.nentries, sizeof *m->sorted, by_tensor);
     return check_tensors(m, what);
 }
 
@@ -233,7 +203,6 @@ const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const 
         else
             high = middle;
     }
-    for (*n = 0; low + *n < m->info.nentries && compare_tensor(kind, name, m->sorted[low + *n]) == 0;)
-        ++*n;
+    for (*n = 0; low + *n < m->info.nentries && compare_tensor(kind, name, m->sorted[low + *n]) == 0;) ++*n;
     return m->sorted + low;
 }

@@ -32,8 +32,7 @@ static void put_state(struct json_out *j, const ls_train_state *s)
 static void put_dims(struct json_out *j, const char *key, int ndim, const size_t *size)
 {
     json_begin_array(j, key);
-    for (int d = 0; d < ndim; d++)
-        json_put_int(j, NULL, (int64_t)size[d]);
+    for (int d = 0; d < ndim; d++) json_put_int(j, NULL, (int64_t)size[d]);
     json_end_array(j);
 }
 
@@ -43,8 +42,7 @@ static void put_file(struct json_out *j, const ls_checkpoint_file *f)
     json_put_string(j, "name", f->name);
     json_put_int(j, "bytes", (int64_t)f->bytes);
     json_put_string(j, "hash", f->hash);
-    if (f->header[0])
-        json_put_string(j, "header", f->header);
+    if (f->header[0]) json_put_string(j, "header", f->header);
     json_end_object(j);
 }
 
@@ -58,8 +56,7 @@ static void put_entry(struct json_out *j, const ls_checkpoint_entry *e)
     put_dims(j, "offset", e->ndim, e->offset);
     put_dims(j, "extent", e->ndim, e->extent);
     json_put_int(j, "file", (int64_t)e->file);
-    if (e->hashes)
-        json_put_string(j, "hashes", e->hashes);
+    if (e->hashes) json_put_string(j, "hashes", e->hashes);
     json_end_object(j);
 }
 
@@ -67,18 +64,14 @@ static void put_info(struct json_out *j, const ls_checkpoint_info *info)
 {
     json_begin_object(j, NULL);
     json_put_int(j, "format", MANIFEST_FORMAT);
-    if (info->has_model)
-        model_json_put(j, "model", &info->model);
+    if (info->has_model) model_json_put(j, "model", &info->model);
     put_state(j, &info->state);
-    if (info->piece_bytes)
-        json_put_int(j, "piece_bytes", (int64_t)info->piece_bytes);
+    if (info->piece_bytes) json_put_int(j, "piece_bytes", (int64_t)info->piece_bytes);
     json_begin_array(j, "files");
-    for (size_t i = 0; i < info->nfiles; i++)
-        put_file(j, &info->files[i]);
+    for (size_t i = 0; i < info->nfiles; i++) put_file(j, &info->files[i]);
     json_end_array(j);
     json_begin_array(j, "tensors");
-    for (size_t i = 0; i < info->nentries; i++)
-        put_entry(j, &info->entries[i]);
+    for (size_t i = 0; i < info->nentries; i++) put_entry(j, &info->entries[i]);
     json_end_array(j);
     json_end_object(j);
 }
@@ -93,7 +86,7 @@ ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *b
     put_info(&j, info);
     st = json_out_status(&j);
     if (st == LS_OK) {
-        size_t body = j.bytes - 1;  /* without the last '}', which the trailer brings */
+        size_t body = j.bytes - 1; /* without the last '}', which the trailer brings */
 
         hash_of(j.text, body, hash);
         text_add(&whole, j.text, body);

@@ -8,21 +8,34 @@
 #include "base/base.h"
 
 enum kind { KIND_SIZE, KIND_FLAG, KIND_REAL };
-struct field { const char *name; enum kind kind; size_t offset; };
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+};
 
 #define FAMILY_NAME(upper, name) ", " #name
 
-#define SIZE(name) { #name, KIND_SIZE, offsetof(ls_model, name) }
-#define FLAG(name) { #name, KIND_FLAG, offsetof(ls_model, name) }
-#define REAL(name) { #name, KIND_REAL, offsetof(ls_model, name) }
+#define SIZE(name)                                 \
+    {                                              \
+#name, KIND_SIZE, offsetof(ls_model, name) \
+    }
+#define FLAG(name)                                 \
+    {                                              \
+#name, KIND_FLAG, offsetof(ls_model, name) \
+    }
+#define REAL(name)                                 \
+    {                                              \
+#name, KIND_REAL, offsetof(ls_model, name) \
+    }
 static const struct field fields[] = {
-    SIZE(layers),        SIZE(width), SIZE(heads),      SIZE(kv_heads), SIZE(head_size), SIZE(ffn),      SIZE(vocab),
-    SIZE(max_positions), FLAG(tied),  REAL(norm_eps),   REAL(dropout),  REAL(init_std),
+    SIZE(layers), SIZE(width),         SIZE(heads), SIZE(kv_heads), SIZE(head_size), SIZE(ffn),
+    SIZE(vocab),  SIZE(max_positions), FLAG(tied),  REAL(norm_eps), REAL(dropout),   REAL(init_std),
 };
 /* Of models with experts alone. */
 static const struct field expert_fields[] = {
-    SIZE(experts), SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk), REAL(capacity),
-    REAL(aux_coef), REAL(z_coef), REAL(balance),
+    SIZE(experts),  SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk),
+    REAL(capacity), REAL(aux_coef),          REAL(z_coef),     REAL(balance),
 };
 static const char *const activations[] = { [LS_GELU_TANH] = "gelu_tanh", [LS_GELU_ERF] = "gelu", [LS_RELU_SQUARED] = "relu_squared" };
 static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };
@@ -30,9 +43,15 @@ static const char *const scopes[] = { "sequence", "micro_batch" };
 static const char *const drops[] = { [LS_DROP_POSITION] = "position", [LS_DROP_PROBABILITY] = "probability" };
 #undef REAL
 #undef FLAG
-#define REAL(name) { #name, KIND_REAL, offsetof(ls_rope, name) }
+#define REAL(name)                                \
+    {                                             \
+#name, KIND_REAL, offsetof(ls_rope, name) \
+    }
 static const struct field rope_fields[] = {
-    REAL(theta), REAL(factor), REAL(low_freq_factor), REAL(high_freq_factor),
+    REAL(theta),
+    REAL(factor),
+    REAL(low_freq_factor),
+    REAL(high_freq_factor),
 };
 #undef REAL
 #undef SIZE
@@ -43,7 +62,7 @@ static void put_fields(struct json_out *j, const void *from, const struct field 
         const void *at = (const char *)from + f[i].offset;
 
         if (f[i].kind == KIND_SIZE)
-            json_put_int(j, f[i].name, (int64_t)*(const size_t *)at);
+            json_put_int(j, f[i].name, (int64_t) * (const size_t *)at);
         else if (f[i].kind == KIND_FLAG)
             json_put_bool(j, f[i].name, *(const int *)at);
         else
@@ -51,7 +70,7 @@ static void put_fields(struct json_out *j, const void *from, const struct field 
     }
 }
 
-static bool fits(enum kind kind, const json_node *value)
+static bool model_json_fits(enum kind kind, const json_node *value)
 {
     enum json_kind found = json_kind_of(value);
 
@@ -69,9 +88,8 @@ static ls_status get_fields(const json_node *n, const char *what, void *to, cons
         const json_node *value = json_get(n, f[i].name);
         void *at = (char *)to + f[i].offset;
 
-        if (!fits(f[i].kind, value))
-            return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is %s", what, f[i].name,
-                           value ? "of the wrong type" : "missing");
+        if (!model_json_fits(f[i].kind, value))
+            return ls_fail(LS_EFORMAT, "%s: model: \"%s\" is %s", what, f[i].name, value ? "of the wrong type" : "missing");
         if (f[i].kind == KIND_SIZE)
             *(size_t *)at = (size_t)json_int(value, 0);
         else if (f[i].kind == KIND_FLAG)
@@ -122,21 +140,19 @@ static ls_status get_activation(const json_node *n, const char *what, ls_model *
 {
     int activation = json_bool(json_get(n, "exact_gelu"), 0) ? LS_GELU_ERF : LS_GELU_TANH;
 
-    if (!json_get(n, "exact_gelu"))
-        LS_TRY(get_name(n, what, "activation", activations, COUNT_OF(activations), &activation));
+    if (!json_get(n, "exact_gelu")) LS_TRY(get_name(n, what, "activation", activations, COUNT_OF(activations), &activation));
     m->activation = (ls_activation)activation;
     return LS_OK;
 }
 
 static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
 {
-    int router = 0, drop = 0, scope = 1;  /* without the name: written when there was no other scope than the micro-batch */
+    int router = 0, drop = 0, scope = 1; /* without the name: written when there was no other scope than the micro-batch */
 
     LS_TRY(get_fields(n, what, m, expert_fields, COUNT_OF(expert_fields)));
     LS_TRY(get_name(n, what, "router", routers, COUNT_OF(routers), &router));
     LS_TRY(get_name(n, what, "drop", drops, COUNT_OF(drops), &drop));
-    if (json_get(n, "aux_scope"))
-        LS_TRY(get_name(n, what, "aux_scope", scopes, COUNT_OF(scopes), &scope));
+    if (json_get(n, "aux_scope")) LS_TRY(get_name(n, what, "aux_scope", scopes, COUNT_OF(scopes), &scope));
     m->aux_over_micro_batch = scope;
     m->router = (ls_router)router;
     m->drop = (ls_drop)drop;
@@ -148,8 +164,7 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m)
     json_begin_object(j, key);
     json_put_string(j, "architecture", ls_architecture_name(m->architecture));
     put_fields(j, m, fields, COUNT_OF(fields));
-    if (ls_architecture_family(m->architecture)->activation)
-        json_put_string(j, "activation", activations[m->activation]);
+    if (ls_architecture_family(m->architecture)->activation) json_put_string(j, "activation", activations[m->activation]);
     if (m->experts) {
         put_fields(j, m, expert_fields, COUNT_OF(expert_fields));
         json_put_string(j, "router", routers[m->router]);
@@ -172,24 +187,19 @@ ls_status model_json_get(const json_node *n, const char *what, ls_model *out)
     ls_model m = { 0 };
     int a = 0;
 
-    while (a < LS_ARCHITECTURES && (!name || strcmp(name, ls_architecture_name((ls_architecture)a)) != 0))
-        a++;
+    while (a < LS_ARCHITECTURES && (!name || strcmp(name, ls_architecture_name((ls_architecture)a)) != 0)) a++;
     if (a == LS_ARCHITECTURES)
         return ls_fail(LS_EFORMAT, "%s: model: \"architecture\" is '%s'; expected one of%s", what, name ? name : "",
                        &(LS_FAMILY_MAP(FAMILY_NAME))[1]);
-    if (original < 0)
-        return ls_fail(LS_EFORMAT, "%s: model: \"rope\" has no \"original_positions\"", what);
+    if (original < 0) return ls_fail(LS_EFORMAT, "%s: model: \"rope\" has no \"original_positions\"", what);
     m.architecture = (ls_architecture)a;
     m.rope.original_positions = original;
     LS_TRY(get_fields(n, what, &m, fields, COUNT_OF(fields)));
-    if (ls_architecture_family(m.architecture)->activation)
-        LS_TRY(get_activation(n, what, &m));
-    if (ls_architecture_family(m.architecture)->experts)
-        LS_TRY(get_experts(n, what, &m));
+    if (ls_architecture_family(m.architecture)->activation) LS_TRY(get_activation(n, what, &m));
+    if (ls_architecture_family(m.architecture)->experts) LS_TRY(get_experts(n, what, &m));
     LS_TRY(get_fields(rope, what, &m.rope, rope_fields, COUNT_OF(rope_fields)));
     LS_TRY(json_get_u64(n, "seed", what, &m.seed));
-    if (ls_model_check(&m) < 0)
-        return ls_fail_at(LS_EFORMAT, "%s", what);
+    if (ls_model_check(&m) < 0) return ls_fail_at(LS_EFORMAT, "%s", what);
     *out = m;
     return LS_OK;
 }

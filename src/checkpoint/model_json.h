@@ -15,7 +15,7 @@ void model_json_put(struct json_out *j, const char *key, const ls_model *m);
 ls_status model_json_get(const json_node *n, const char *what, ls_model *out);
 
 /* An unsigned 64-bit number as a text of decimal digits. */
-void      json_put_u64(struct json_out *j, const char *key, uint64_t value);
+void json_put_u64(struct json_out *j, const char *key, uint64_t value);
 ls_status json_get_u64(const json_node *object, const char *key, const char *what, uint64_t *out);
 
 #endif

@@ -4,14 +4,13 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "checkpoint/agree.h"
+#include "checkpoint/collective_status.h"
 
 size_t piece_count(const ls_checkpoint_entry *e, uint64_t piece_bytes)
 {
     size_t bytes = ls_dtype_bytes(e->type);
 
-    for (int d = 0; d < e->ndim; d++)
-        bytes *= e->extent[d];
+    for (int d = 0; d < e->ndim; d++) bytes *= e->extent[d];
     return (size_t)(bytes / piece_bytes) + (bytes % piece_bytes != 0);
 }
 
@@ -24,8 +23,7 @@ static size_t block_bytes(const struct contents *c, const struct shard *s)
 {
     size_t n = PIECE_DIGITS + 1;
 
-    for (size_t k = 0; k < s->entries; k++)
-        n += entry_digits(c, s->entry + k) + 1;
+    for (size_t k = 0; k < s->entries; k++) n += entry_digits(c, s->entry + k) + 1;
     return n;
 }
 
@@ -34,11 +32,9 @@ ls_status pieces_make_room(struct contents *c)
     size_t all = 0;
     char *at;
 
-    for (size_t i = 0; i < c->nshards; i++)
-        all += block_bytes(c, &c->shard[i]);
+    for (size_t i = 0; i < c->nshards; i++) all += block_bytes(c, &c->shard[i]);
     at = c->digits = mem_zalloc(MEM_OTHER, all);
-    if (!at)
-        return LS_ENOMEM;
+    if (!at) return LS_ENOMEM;
     c->info.piece_bytes = PIECE_BYTES;
     for (size_t i = 0; i < c->nshards; i++) {
         struct shard *s = &c->shard[i];
@@ -70,25 +66,26 @@ void pieces_put(struct contents *c, size_t shard, const char *digits)
 
 /* ---- from each rank to all: of each of its shards the size, the file's hash, the block ---- */
 
-struct told { uint64_t bytes; char hash[40]; };
+struct piece_info {
+    uint64_t bytes;
+    char hash[40];
+};
 
 static size_t message_bytes(const struct contents *c, uint64_t rank)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < c->nshards; i++)
-        if (c->shard[i].rank == rank)
-            n += sizeof(struct told) + block_bytes(c, &c->shard[i]);
+        if (c->shard[i].rank == rank) n += sizeof(struct piece_info) + block_bytes(c, &c->shard[i]);
     return n;
 }
 
 static void write_message(const struct contents *c, uint64_t rank, unsigned char *to)
 {
     for (size_t i = 0; i < c->nshards; i++) {
-        struct told t = { .bytes = c->info.files[i].bytes };
+        struct piece_info t = { .bytes = c->info.files[i].bytes };
 
-        if (c->shard[i].rank != rank)
-            continue;
+        if (c->shard[i].rank != rank) continue;
         memcpy(t.hash, c->info.files[i].hash, sizeof c->info.files[i].hash);
         memcpy(to, &t, sizeof t);
         memcpy(to + sizeof t, c->shard[i].digits, block_bytes(c, &c->shard[i]));
@@ -99,10 +96,9 @@ static void write_message(const struct contents *c, uint64_t rank, unsigned char
 static void read_message(struct contents *c, uint64_t rank, const unsigned char *from)
 {
     for (size_t i = 0; i < c->nshards; i++) {
-        struct told t;
+        struct piece_info t;
 
-        if (c->shard[i].rank != rank)
-            continue;
+        if (c->shard[i].rank != rank) continue;
         memcpy(&t, from, sizeof t);
         memcpy(c->shard[i].digits, from + sizeof t, block_bytes(c, &c->shard[i]));
         c->info.files[i].bytes = t.bytes;
@@ -119,10 +115,8 @@ ls_status pieces_gather(struct contents *c)
     unsigned char *mine, *all;
     ls_status st;
 
-    if (n == 1)
-        return LS_OK;
-    for (int rank = 0; rank < n; rank++)
-        room = MAX(room, message_bytes(c, (uint64_t)rank));
+    if (n == 1) return LS_OK;
+    for (int rank = 0; rank < n; rank++) room = MAX(room, message_bytes(c, (uint64_t)rank));
     mine = mem_zalloc(MEM_OTHER, room);
     all = mem_array(MEM_OTHER, (size_t)n, room);
     st = agree(c->comm, mine && all ? LS_OK : LS_ENOMEM);
@@ -130,8 +124,7 @@ ls_status pieces_gather(struct contents *c)
         write_message(c, (uint64_t)ls_comm_rank(c->comm), mine);
         st = ls_all_gather(c->comm, mine, all, room, LS_U8, NULL);
     }
-    for (int rank = 0; rank < n && st == LS_OK; rank++)
-        read_message(c, (uint64_t)rank, all + (size_t)rank * room);
+    for (int rank = 0; rank < n && st == LS_OK; rank++) read_message(c, (uint64_t)rank, all + (size_t)rank * room);
     mem_free(mine);
     mem_free(all);
     return st;

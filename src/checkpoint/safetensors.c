@@ -8,25 +8,27 @@
 #include "base/mem.h"
 
 struct safetensors {
-    char              *path;
-    struct file_map    map;     /* of safetensors_open */
-    json_node         *header;  /* owns the names */
-    const unsigned char *start; /* of the file */
-    size_t             bytes, before, count;  /* before: of these, what stands before the data */
+    char *path;
+    struct file_map map;         /* of safetensors_open */
+    json_node *header;           /* owns the names */
+    const unsigned char *start;  /* of the file */
+    size_t bytes, before, count; /* before: of these, what stands before the data */
     struct safetensor *tensor;
 };
 
 static const char metadata[] = "__metadata__";
 
 /* Types of the format that lockstep has no use for, but whose files it can read around. */
-static const struct { const char *name; size_t bytes; } foreign[] = {
-    { "BOOL", 1 },    { "I8", 1 },      { "I16", 2 },     { "U32", 4 }, { "U64", 8 },
-    { "F8_E4M3", 1 }, { "F8_E5M2", 1 }, { "F8_E8M0", 1 }, { "C64", 8 },
-    { "F8_E4M3FNUZ", 1 }, { "F8_E5M2FNUZ", 1 },
+static const struct {
+    const char *name;
+    size_t bytes;
+} foreign[] = {
+    { "BOOL", 1 },    { "I8", 1 },      { "I16", 2 }, { "U32", 4 },         { "U64", 8 },         { "F8_E4M3", 1 },
+    { "F8_E5M2", 1 }, { "F8_E8M0", 1 }, { "C64", 8 }, { "F8_E4M3FNUZ", 1 }, { "F8_E5M2FNUZ", 1 },
 };
 
 /* Element size, 0 when there is no such type. */
-static size_t type_of(const char *name, ls_dtype *type)
+static size_t safetensors_type_of(const char *name, ls_dtype *type)
 {
     for (int t = 0; t < LS_DTYPES; t++)
         if (strcmp(ls_dtype_safetensors((ls_dtype)t), name) == 0) {
@@ -35,29 +37,24 @@ static size_t type_of(const char *name, ls_dtype *type)
         }
     *type = LS_DTYPES;
     for (size_t i = 0; i < COUNT_OF(foreign); i++)
-        if (strcmp(foreign[i].name, name) == 0)
-            return foreign[i].bytes;
+        if (strcmp(foreign[i].name, name) == 0) return foreign[i].bytes;
     return 0;
 }
 
 static ls_status read_shape(const struct safetensors *f, const json_node *shape, struct safetensor *t)
 {
-    if (json_kind_of(shape) != JSON_ARRAY)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"shape\" array", f->path, t->name);
+    if (json_kind_of(shape) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"shape\" array", f->path, t->name);
     if (json_size(shape) > LS_DIMS)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %zu dims; at most %d are possible", f->path, t->name,
-                       json_size(shape), LS_DIMS);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %zu dims; at most %d are possible", f->path, t->name, json_size(shape), LS_DIMS);
     t->ndim = (int)json_size(shape);
     t->count = 1;
     for (int d = 0; d < t->ndim; d++) {
         int64_t size = json_int(json_at(shape, (size_t)d), -1);
 
-        if (size < 0)
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of its shape is no size", f->path, t->name, d);
+        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of its shape is no size", f->path, t->name, d);
         t->size[d] = (size_t)size;
         if (!size_mul(t->count, t->size[d], &t->count))
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d of %zu", f->path, t->name, d,
-                           t->size[d]);
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d of %zu", f->path, t->name, d, t->size[d]);
     }
     return LS_OK;
 }
@@ -71,11 +68,11 @@ static ls_status read_range(const struct safetensors *f, const json_node *range,
     if (json_kind_of(range) != JSON_ARRAY || json_size(range) != 2 || begin < 0 || end < begin)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"data_offsets\" are not [begin, end]", f->path, t->name);
     if ((uint64_t)end > room)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': data_offsets end at %lld, the file has %zu bytes of data", f->path,
-                       t->name, (long long)end, room);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': data_offsets end at %lld, the file has %zu bytes of data", f->path, t->name,
+                       (long long)end, room);
     if ((uint64_t)(end - begin) != t->bytes)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, its shape and type %s need %zu", f->path,
-                       t->name, (long long)(end - begin), t->type_name, t->bytes);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, its shape and type %s need %zu", f->path, t->name,
+                       (long long)(end - begin), t->type_name, t->bytes);
     t->data = data + begin;
     return LS_OK;
 }
@@ -83,8 +80,7 @@ static ls_status read_range(const struct safetensors *f, const json_node *range,
 bool safetensor_name_is_valid(const char *name)
 {
     for (const char *c = name; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            return false;
+        if ((unsigned char)*c < ' ' || *c == 0x7f) return false;
     return strcmp(name, metadata) != 0;
 }
 
@@ -93,18 +89,15 @@ static ls_status read_tensor(const struct safetensors *f, const json_node *node,
 {
     size_t esize;
 
-    if (!safetensor_name_is_valid(t->name))
-        return ls_fail(LS_EFORMAT, "%s: a tensor's name holds control characters", f->path);
+    if (!safetensor_name_is_valid(t->name)) return ls_fail(LS_EFORMAT, "%s: a tensor's name holds control characters", f->path);
     t->type_name = json_string(json_get(node, "dtype"), NULL);
-    if (!t->type_name)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"dtype\"", f->path, t->name);
-    esize = type_of(t->type_name, &t->type);
+    if (!t->type_name) return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"dtype\"", f->path, t->name);
+    esize = safetensors_type_of(t->type_name, &t->type);
     if (!esize)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; known are F32, BF16, F16, ...",
-                       f->path, t->name, strlen(t->type_name));
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; known are F32, BF16, F16, ...", f->path, t->name,
+                       strlen(t->type_name));
     LS_TRY(read_shape(f, json_get(node, "shape"), t));
-    if (!size_mul(t->count, esize, &t->bytes))
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': its bytes overflow", f->path, t->name);
+    if (!size_mul(t->count, esize, &t->bytes)) return ls_fail(LS_EFORMAT, "%s: tensor '%s': its bytes overflow", f->path, t->name);
     return read_range(f, json_get(node, "data_offsets"), data, room, t);
 }
 
@@ -112,8 +105,7 @@ static int by_data(const void *a, const void *b)
 {
     const struct safetensor *x = a, *y = b;
 
-    if (x->data != y->data)
-        return x->data < y->data ? -1 : 1;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
@@ -125,13 +117,12 @@ static ls_status check_cover(const struct safetensors *f, const unsigned char *d
         const struct safetensor *t = &f->tensor[i];
 
         if (t->data != at)
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, the tensor before it ends at %zu",
-                           f->path, t->name, (size_t)(t->data - data), (size_t)(at - data));
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, the tensor before it ends at %zu", f->path, t->name,
+                           (size_t)(t->data - data), (size_t)(at - data));
         at += t->bytes;
     }
     if (at != data + room)
-        return ls_fail(LS_EFORMAT, "%s: the tensors end at byte %zu of %zu bytes of data", f->path, (size_t)(at - data),
-                       room);
+        return ls_fail(LS_EFORMAT, "%s: the tensors end at byte %zu of %zu bytes of data", f->path, (size_t)(at - data), room);
     return LS_OK;
 }
 
@@ -140,10 +131,8 @@ static ls_status check_metadata(const struct safetensors *f, const json_node *no
 {
     const char *key;
 
-    if (json_kind_of(node) == JSON_NULL)
-        return LS_OK;
-    if (json_kind_of(node) != JSON_OBJECT)
-        return ls_fail(LS_EFORMAT, "%s: __metadata__ is no object", f->path);
+    if (json_kind_of(node) == JSON_NULL) return LS_OK;
+    if (json_kind_of(node) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: __metadata__ is no object", f->path);
     for (size_t i = 0; i < json_size(node); i++)
         if (json_kind_of(json_member(node, i, &key)) != JSON_STRING)
             return ls_fail(LS_EFORMAT, "%s: __metadata__: '%.60s' is no text; the format allows texts alone", f->path, key);
@@ -153,8 +142,7 @@ static ls_status check_metadata(const struct safetensors *f, const json_node *no
 static ls_status read_tensors(struct safetensors *f, const unsigned char *data, size_t room)
 {
     f->tensor = mem_array(MEM_OTHER, json_size(f->header), sizeof *f->tensor);
-    if (!f->tensor)
-        return LS_ENOMEM;
+    if (!f->tensor) return LS_ENOMEM;
     for (size_t i = 0; i < json_size(f->header); i++) {
         struct safetensor *t = &f->tensor[f->count];
         const json_node *node = json_member(f->header, i, &t->name);
@@ -166,8 +154,7 @@ static ls_status read_tensors(struct safetensors *f, const unsigned char *data, 
         LS_TRY(read_tensor(f, node, data, room, t));
         f->count++;
     }
-    if (f->count)
-        qsort(f->tensor, f->count, sizeof *f->tensor, by_data);
+    if (f->count) qsort(f->tensor, f->count, sizeof *f->tensor, by_data);
     return check_cover(f, data, room);
 }
 
@@ -177,15 +164,12 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
 
     f->start = data;
     f->bytes = bytes;
-    if (bytes < SAFETENSORS_PREFIX)
-        return ls_fail(LS_EFORMAT, "%s: %zu bytes; a safetensors file has at least 10", f->path, bytes);
-    for (int i = SAFETENSORS_PREFIX - 1; i >= 0; i--)
-        n = n << 8 | data[i];
+    if (bytes < SAFETENSORS_PREFIX) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a safetensors file has at least 10", f->path, bytes);
+    for (int i = SAFETENSORS_PREFIX - 1; i >= 0; i--) n = n << 8 | data[i];
     if (n > SAFETENSORS_HEADER_MOST || n > bytes - SAFETENSORS_PREFIX)
-        return ls_fail(LS_EFORMAT, "%s: a header of %llu bytes; the file has %zu, and a header at most %d", f->path,
-                       (unsigned long long)n, bytes, SAFETENSORS_HEADER_MOST);
-    if (n == 0 || data[SAFETENSORS_PREFIX] != '{')
-        return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
+        return ls_fail(LS_EFORMAT, "%s: a header of %llu bytes; the file has %zu, and a header at most %d", f->path, (unsigned long long)n,
+                       bytes, SAFETENSORS_HEADER_MOST);
+    if (n == 0 || data[SAFETENSORS_PREFIX] != '{') return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
     f->before = SAFETENSORS_PREFIX + (size_t)n;
     LS_TRY(json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, f->path, &f->header));
     return read_tensors(f, data + f->before, bytes - f->before);
@@ -196,11 +180,9 @@ ls_status safetensors_parse(const unsigned char *data, size_t bytes, const char 
     struct safetensors *f = mem_zalloc(MEM_OTHER, sizeof *f);
     ls_status st = LS_ENOMEM;
 
-    if (!f)
-        return st;
+    if (!f) return st;
     f->path = mem_strdup(what);
-    if (f->path)
-        st = read_header(f, data, bytes);
+    if (f->path) st = read_header(f, data, bytes);
     if (st == LS_OK)
         *out = f;
     else
@@ -225,8 +207,7 @@ void safetensors_close(struct safetensors **fp)
 {
     struct safetensors *f = *fp;
 
-    if (!f)
-        return;
+    if (!f) return;
     mem_free(f->tensor);
     json_close(&f->header);
     file_map_close(&f->map);
@@ -245,24 +226,19 @@ const unsigned char *safetensors_start(const struct safetensors *f, size_t *byte
 
 size_t safetensors_count(const struct safetensors *f) { return f->count; }
 
-const struct safetensor *safetensors_at(const struct safetensors *f, size_t i)
-{
-    return i < f->count ? &f->tensor[i] : NULL;
-}
+const struct safetensor *safetensors_at(const struct safetensors *f, size_t i) { return i < f->count ? &f->tensor[i] : NULL; }
 
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name)
 {
     for (size_t i = 0; i < f->count; i++)
-        if (strcmp(f->tensor[i].name, name) == 0)
-            return &f->tensor[i];
+        if (strcmp(f->tensor[i].name, name) == 0) return &f->tensor[i];
     return NULL;
 }
 
 const void *safetensor_aligned(const struct safetensor *t, void **copy)
 {
     *copy = NULL;
-    if ((uintptr_t)t->data % ls_dtype_bytes(t->type) == 0)
-        return t->data;
+    if ((uintptr_t)t->data % ls_dtype_bytes(t->type) == 0) return t->data;
     *copy = mem_alloc(MEM_OTHER, t->bytes);
     return *copy ? memcpy(*copy, t->data, t->bytes) : NULL;
 }

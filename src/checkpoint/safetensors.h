@@ -20,44 +20,48 @@
 #include "lockstep/status.h"
 #include "lockstep/tensor.h"
 
-enum { SAFETENSORS_HEADER_MOST = 100000000, SAFETENSORS_PREFIX = 8 };  /* bytes */
+enum { SAFETENSORS_HEADER_MOST = 100000000, SAFETENSORS_PREFIX = 8 }; /* bytes */
 
 struct safetensor {
-    const char          *name;
-    const char          *type_name;  /* as in the file: "BOOL" */
-    ls_dtype             type;       /* LS_DTYPES: one that lockstep has not */
-    int                  ndim;
-    size_t               size[LS_DIMS], count, bytes;
-    const unsigned char *data;       /* in the mapped file; of any alignment */
+    const char *name;
+    const char *type_name; /* as in the file: "BOOL" */
+    ls_dtype type;         /* LS_DTYPES: one that lockstep has not */
+    int ndim;
+    size_t size[LS_DIMS], count, bytes;
+    const unsigned char *data; /* in the mapped file; of any alignment */
 };
 
 /* No control characters, and not the name that the format keeps for itself. */
 bool safetensor_name_is_valid(const char *name);
 
-struct safetensors;  /* an open file */
+struct safetensors; /* an open file */
 
 /* Every message starts with path, or with `what`. The bytes given to _parse must outlive what it makes. */
 ls_status safetensors_open(const char *path, struct safetensors **out);
 ls_status safetensors_parse(const unsigned char *data, size_t bytes, const char *what, struct safetensors **out);
-void      safetensors_close(struct safetensors **f);  /* NULL is a no-op */
+void safetensors_close(struct safetensors **f); /* NULL is a no-op */
 
-const char              *safetensors_path(const struct safetensors *f);
-size_t                   safetensors_bytes(const struct safetensors *f);  /* of the file */
-const unsigned char     *safetensors_start(const struct safetensors *f, size_t *bytes);  /* all that stands before the data */
-size_t                   safetensors_count(const struct safetensors *f);
-const struct safetensor *safetensors_at(const struct safetensors *f, size_t i);  /* in the order of their data */
-const struct safetensor *safetensors_find(const struct safetensors *f, const char *name);  /* NULL: none */
+const char *safetensors_path(const struct safetensors *f);
+size_t safetensors_bytes(const struct safetensors *f);                              /* of the file */
+const unsigned char *safetensors_start(const struct safetensors *f, size_t *bytes); /* all that stands before the data */
+size_t safetensors_count(const struct safetensors *f);
+const struct safetensor *safetensors_at(const struct safetensors *f, size_t i);           /* in the order of their data */
+const struct safetensor *safetensors_find(const struct safetensors *f, const char *name); /* NULL: none */
 
 /* Its data where the element type's alignment is met: the file's, or a copy in *copy, to be freed with mem_free().
  * NULL when there is no memory. */
 const void *safetensor_aligned(const struct safetensor *t, void **copy);
 
 /* What a file is to hold: the header is written from these when it is opened, then the data of each, in order. */
-struct safetensor_spec { const char *name; ls_dtype type; int ndim; size_t size[LS_DIMS]; };
+struct safetensor_spec {
+    const char *name;
+    ls_dtype type;
+    int ndim;
+    size_t size[LS_DIMS];
+};
 struct safetensors_writer;
 
-ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec,
-                             struct safetensors_writer **out);
+ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec, struct safetensors_writer **out);
 /* Before the first put: from here on every piece_bytes of each tensor's data, and the rest of it, are hashed on their own. */
 ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes);
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes);
@@ -65,8 +69,8 @@ ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t
 ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits);
 /* Syncs and publishes; *bytes and hash of the whole file. *w = NULL, also on failure. */
 ls_status safetensors_publish(struct safetensors_writer **w, uint64_t *bytes, char hash[HASH_ROOM]);
-void      safetensors_abandon(struct safetensors_writer **w);  /* NULL is a no-op */
+void safetensors_abandon(struct safetensors_writer **w); /* NULL is a no-op */
 
-size_t safetensor_spec_bytes(const struct safetensor_spec *s);  /* of its data */
+size_t safetensor_spec_bytes(const struct safetensor_spec *s); /* of its data */
 
 #endif

@@ -11,23 +11,22 @@ enum { ALIGN = 8 };
 
 struct safetensors_writer {
     file_writer *file;
-    hash_state  *hash;
-    uint64_t     bytes;  /* written so far */
-    uint64_t     want;   /* at the end */
-    uint64_t    *tensor; /* [tensors] bytes of each that are still to come */
-    size_t       tensors;
+    hash_state *hash;
+    uint64_t bytes;   /* written so far */
+    uint64_t want;    /* at the end */
+    uint64_t *tensor; /* [tensors] bytes of each that are still to come */
+    size_t tensors;
     /* Of safetensors_hash_pieces(); else NULL and 0. */
-    hash_state  *piece;
-    size_t       piece_bytes, in_piece, at;  /* in_piece: bytes of the piece so far; at: the tensor that comes */
-    struct text  digits;
+    hash_state *piece;
+    size_t piece_bytes, in_piece, at; /* in_piece: bytes of the piece so far; at: the tensor that comes */
+    struct text digits;
 };
 
 size_t safetensor_spec_bytes(const struct safetensor_spec *s)
 {
     size_t n = ls_dtype_bytes(s->type);
 
-    for (int d = 0; d < s->ndim; d++)
-        n *= s->size[d];
+    for (int d = 0; d < s->ndim; d++) n *= s->size[d];
     return n;
 }
 
@@ -36,8 +35,7 @@ static void put_spec(struct json_out *j, const struct safetensor_spec *s, uint64
     json_begin_object(j, s->name);
     json_put_string(j, "dtype", ls_dtype_safetensors(s->type));
     json_begin_array(j, "shape");
-    for (int d = 0; d < s->ndim; d++)
-        json_put_int(j, NULL, (int64_t)s->size[d]);
+    for (int d = 0; d < s->ndim; d++) json_put_int(j, NULL, (int64_t)s->size[d]);
     json_end_array(j);
     json_begin_array(j, "data_offsets");
     json_put_int(j, NULL, (int64_t)begin);
@@ -66,8 +64,7 @@ static ls_status write_header(struct safetensors_writer *w, const struct json_ou
     size_t padding = (ALIGN - j->bytes % ALIGN) % ALIGN, n = j->bytes + padding;
     unsigned char prefix[SAFETENSORS_PREFIX];
 
-    for (int i = 0; i < SAFETENSORS_PREFIX; i++)
-        prefix[i] = (unsigned char)((uint64_t)n >> 8 * i);
+    for (int i = 0; i < SAFETENSORS_PREFIX; i++) prefix[i] = (unsigned char)((uint64_t)n >> 8 * i);
     w->want += SAFETENSORS_PREFIX + n;
     LS_TRY(safetensors_put(w, prefix, SAFETENSORS_PREFIX));
     LS_TRY(safetensors_put(w, j->text, j->bytes));
@@ -77,16 +74,13 @@ static ls_status write_header(struct safetensors_writer *w, const struct json_ou
 static ls_status count_tensors(struct safetensors_writer *w, size_t n, const struct safetensor_spec *spec)
 {
     w->tensor = mem_array(MEM_OTHER, n, sizeof *w->tensor);
-    if (!w->tensor)
-        return LS_ENOMEM;
+    if (!w->tensor) return LS_ENOMEM;
     w->tensors = n;
-    for (size_t i = 0; i < n; i++)
-        w->tensor[i] = safetensor_spec_bytes(&spec[i]);
+    for (size_t i = 0; i < n; i++) w->tensor[i] = safetensor_spec_bytes(&spec[i]);
     return LS_OK;
 }
 
-ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec,
-                             struct safetensors_writer **out)
+ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec, struct safetensors_writer **out)
 {
     struct safetensors_writer *w;
     struct json_out header = { 0 };
@@ -96,21 +90,16 @@ ls_status safetensors_create(const char *path, size_t n, const struct safetensor
         if (!safetensor_name_is_valid(spec[i].name))
             return ls_fail(LS_EINVAL, "%s: tensor %zu: its name is __metadata__ or holds control characters", path, i);
     w = mem_zalloc(MEM_OTHER, sizeof *w);
-    if (!w)
-        return st;
+    if (!w) return st;
     put_header(&header, n, spec, &w->want);
     st = json_out_status(&header);
     if (st == LS_OK && header.bytes > SAFETENSORS_HEADER_MOST - ALIGN)
         st = ls_fail(LS_EINVAL, "%s: %zu tensors need a header of %zu bytes; %d are possible", path, n, header.bytes,
                      SAFETENSORS_HEADER_MOST);
-    if (st == LS_OK)
-        st = count_tensors(w, n, spec);
-    if (st == LS_OK)
-        st = hash_begin(&w->hash);
-    if (st == LS_OK)
-        st = file_writer_open(path, &w->file);
-    if (st == LS_OK)
-        st = write_header(w, &header);
+    if (st == LS_OK) st = count_tensors(w, n, spec);
+    if (st == LS_OK) st = hash_begin(&w->hash);
+    if (st == LS_OK) st = file_writer_open(path, &w->file);
+    if (st == LS_OK) st = write_header(w, &header);
     json_out_free(&header);
     if (st == LS_OK)
         *out = w;
@@ -143,8 +132,7 @@ static void end_piece(struct safetensors_writer *w)
 static void hash_pieces(struct safetensors_writer *w, const unsigned char *data, size_t bytes)
 {
     while (bytes > 0) {
-        while (w->tensor[w->at] == 0)
-            w->at++;
+        while (w->tensor[w->at] == 0) w->at++;
         size_t n = MIN(bytes, MIN(w->piece_bytes - w->in_piece, w->tensor[w->at]));
 
         hash_add(w->piece, data, n);
@@ -152,8 +140,7 @@ static void hash_pieces(struct safetensors_writer *w, const unsigned char *data,
         w->tensor[w->at] -= n;
         data += n;
         bytes -= n;
-        if (w->in_piece == w->piece_bytes || w->tensor[w->at] == 0)
-            end_piece(w);
+        if (w->in_piece == w->piece_bytes || w->tensor[w->at] == 0) end_piece(w);
     }
 }
 
@@ -169,8 +156,7 @@ ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t
     ASSERT(bytes <= w->want - w->bytes);
     LS_TRY(file_writer_put(w->file, data, bytes));
     hash_add(w->hash, data, bytes);
-    if (w->piece)
-        hash_pieces(w, data, bytes);
+    if (w->piece) hash_pieces(w, data, bytes);
     w->bytes += bytes;
     return LS_OK;
 }
@@ -194,8 +180,7 @@ void safetensors_abandon(struct safetensors_writer **wp)
 {
     struct safetensors_writer *w = *wp;
 
-    if (!w)
-        return;
+    if (!w) return;
     file_writer_abandon(&w->file);
     hash_end(&w->hash, NULL);
     hash_end(&w->piece, NULL);

@@ -1,7 +1,7 @@
 /* save.c - a store and a training state -> a checkpoint's folder.
  *
- * What is to be saved is first listed (contents.h), by all ranks alike from their claims (claims.h): each file of tensors is one
- * rank's, and has its stretches of the tensors as slices one behind another. Nothing is gathered, and beside the store there is one
+ * What is to be saved is first listed (shards.h), by all ranks alike from their claims (save_plan.h): each file of tensors is one
+ * rank's, and has its stretches of the tensors as slices one after another. Nothing is gathered, and beside the store there is one
  * chunk. The folder is step_NNNNNNNN.tmp while it is written: rank 0 makes it, each rank writes its shards, rank 0 the files that are
  * copied along and, with the hashes that the others tell, the manifest; all synced. Then the folder takes its name. Between these
  * all ranks agree; what fails on one fails on all, and rank 0 clears up.
@@ -16,13 +16,13 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "checkpoint/agree.h"
-#include "checkpoint/contents.h"
+#include "checkpoint/collective_status.h"
+#include "checkpoint/shards.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/train_state.h"
-#include "program/store.h"
+#include "runtime/store.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
 
@@ -53,10 +53,8 @@ static ls_status write_tensors(struct contents *c, size_t i, const char *path, c
 
     LS_TRY(safetensors_create(path, s->entries, spec, &w));
     st = safetensors_hash_pieces(w, PIECE_BYTES);
-    for (size_t k = 0; k < s->claims && st == LS_OK; k++)
-        st = put_claim(c, &c->claims.item[s->claim + k], w);
-    if (st == LS_OK)
-        st = safetensors_pieces(w, &digits);
+    for (size_t k = 0; k < s->claims && st == LS_OK; k++) st = put_claim(c, &c->claims.item[s->claim + k], w);
+    if (st == LS_OK) st = safetensors_pieces(w, &digits);
     if (st == LS_OK) {
         pieces_put(c, i, digits);
         return safetensors_publish(&w, &c->info.files[i].bytes, c->info.files[i].hash);
@@ -78,10 +76,8 @@ static ls_status write_shard(struct contents *c, size_t i, const char *path)
         memcpy(spec[k].size, e->extent, sizeof e->extent);
         st = spec[k].name ? LS_OK : LS_ENOMEM;
     }
-    if (st == LS_OK)
-        st = write_tensors(c, i, path, spec);
-    for (size_t k = 0; spec && k < s->entries; k++)
-        mem_free((char *)spec[k].name);
+    if (st == LS_OK) st = write_tensors(c, i, path, spec);
+    for (size_t k = 0; spec && k < s->entries; k++) mem_free((char *)spec[k].name);
     mem_free(spec);
     return st;
 }
@@ -119,8 +115,7 @@ static ls_status write_one(struct contents *c, size_t i, const char *folder)
     char *path = file_path("%s/%s", folder, i < c->info.nfiles ? c->info.files[i].name : MANIFEST_NAME);
     ls_status st;
 
-    if (!path)
-        return LS_ENOMEM;
+    if (!path) return LS_ENOMEM;
     if (i < c->nshards)
         st = write_shard(c, i, path);
     else if (i < c->info.nfiles)
@@ -134,15 +129,13 @@ static ls_status write_one(struct contents *c, size_t i, const char *folder)
 static ls_status write_shards(struct contents *c, const char *tmp)
 {
     for (size_t i = 0; i < c->nshards; i++)
-        if (c->shard[i].rank == (uint64_t)rank_of(c))
-            LS_TRY(write_one(c, i, tmp));
+        if (c->shard[i].rank == (uint64_t)rank_of(c)) LS_TRY(write_one(c, i, tmp));
     return LS_OK;
 }
 
 static ls_status write_rest(struct contents *c, const char *tmp, const char *path)
 {
-    for (size_t i = c->nshards; i <= c->info.nfiles; i++)
-        LS_TRY(write_one(c, i, tmp));
+    for (size_t i = c->nshards; i <= c->info.nfiles; i++) LS_TRY(write_one(c, i, tmp));
     return folder_publish(tmp, path);
 }
 
@@ -151,26 +144,21 @@ static ls_status write_folder(struct contents *c, const char *tmp, const char *p
     bool first = rank_of(c) == 0;
     ls_status st = agree(c->comm, first ? file_make_folders(tmp) : LS_OK);
 
-    if (st == LS_OK)
-        st = agree(c->comm, write_shards(c, tmp));
-    if (st == LS_OK)
-        st = pieces_gather(c);
-    if (st == LS_OK)
-        st = agree(c->comm, first ? write_rest(c, tmp, path) : LS_OK);
-    if (st != LS_OK && first)
-        file_remove_tree(tmp);
+    if (st == LS_OK) st = agree(c->comm, write_shards(c, tmp));
+    if (st == LS_OK) st = pieces_gather(c);
+    if (st == LS_OK) st = agree(c->comm, first ? write_rest(c, tmp, path) : LS_OK);
+    if (st != LS_OK && first) file_remove_tree(tmp);
     return st;
 }
 
 /* ---- the whole of it ---- */
 
 /* Rank 0's step is everybody's. */
-static ls_status tell_step(struct contents *c)
+static ls_status share_step(struct contents *c)
 {
     uint64_t step = c->info.state.step;
 
-    if (c->comm && ls_comm_size(c->comm) > 1)
-        LS_TRY(ls_broadcast(c->comm, &step, 1, LS_I64, 0, NULL));
+    if (c->comm && ls_comm_size(c->comm) > 1) LS_TRY(ls_broadcast(c->comm, &step, 1, LS_I64, 0, NULL));
     c->info.state.step = step;
     return LS_OK;
 }
@@ -178,8 +166,7 @@ static ls_status tell_step(struct contents *c)
 static ls_status check_ask(struct contents *c, const ls_model *model)
 {
     LS_TRY(train_state_check(&c->info.state));
-    if (!model)
-        return LS_OK;
+    if (!model) return LS_OK;
     c->info.model = *model;
     return ls_model_check(&c->info.model);
 }
@@ -198,7 +185,7 @@ static ls_status list_all(struct contents *c, const char *const *files)
 static ls_status prepare(struct contents *c, const char *root, const ls_model *model, const char *const *files)
 {
     LS_TRY(agree(c->comm, check_ask(c, model)));
-    LS_TRY(tell_step(c));
+    LS_TRY(share_step(c));
     LS_TRY(claims_of(c->comm, c->store, &c->claims));
     LS_TRY(agree(c->comm, list_all(c, files)));
     return agree(c->comm, rank_of(c) == 0 ? folder_sweep(root) : LS_OK);
@@ -216,8 +203,7 @@ ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_sto
         tmp = path ? file_path("%s.tmp", path) : NULL;
         st = agree(comm, tmp ? LS_OK : LS_ENOMEM);
     }
-    if (st == LS_OK)
-        st = write_folder(&c, tmp, path);
+    if (st == LS_OK) st = write_folder(&c, tmp, path);
     contents_free(&c);
     mem_free(path);
     mem_free(tmp);
@@ -227,17 +213,16 @@ ls_status ls_checkpoint_save_ranks(ls_comm *comm, const char *root, const ls_sto
 static bool is_whole_here(const ls_store *s, size_t i)
 {
     for (int d = 0; d < ls_store_ndim(s, i); d++)
-        if (store_local_size(s, i, d) != ls_store_size(s, i, d))
-            return false;
+        if (store_local_size(s, i, d) != ls_store_size(s, i, d)) return false;
     return store_is_here(s, i) && !store_sharded(s, i, STORE_VALUE) && !store_sharded(s, i, STORE_STATE);
 }
 
-ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model,
-                             const ls_train_state *state, const char *const *files)
+ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_model *model, const ls_train_state *state,
+                             const char *const *files)
 {
     for (size_t i = 0; i < ls_store_count(store); i++)
         if (!is_whole_here(store, i))
-            return ls_fail(LS_EINVAL, "checkpoint: '%s' lies in parts on several ranks, which save it together "
-                           "(ls_checkpoint_save_ranks)", ls_store_name(store, i));
+            return ls_fail(LS_EINVAL, "checkpoint: '%s' is in parts on several ranks, which save it together (ls_checkpoint_save_ranks)",
+                           ls_store_name(store, i));
     return ls_checkpoint_save_ranks(NULL, root, store, model, state, files);
 }

@@ -7,8 +7,7 @@ size_t slice_count(int ndim, const struct slice *s)
 {
     size_t n = 1;
 
-    for (int d = 0; d < ndim; d++)
-        n *= s->extent[d];
+    for (int d = 0; d < ndim; d++) n *= s->extent[d];
     return n;
 }
 
@@ -18,10 +17,9 @@ static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, s
     size_t inner = 1, base = of.offset[d], first, last;
     int n = 0;
 
-    for (int k = d + 1; k < ndim; k++)
-        inner *= of.extent[k];
+    for (int k = d + 1; k < ndim; k++) inner *= of.extent[k];
     of.extent[d] = 1;
-    if (from % inner) {  /* the end of a row, or a piece of one */
+    if (from % inner) { /* the end of a row, or a piece of one */
         first = from / inner;
         of.offset[d] = base + first;
         n += cut_range(ndim, d + 1, of, from - first * inner, MIN(to - first * inner, inner), out);
@@ -42,8 +40,7 @@ static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, s
 
 int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, struct slice out[SLICES_OF_RANGE])
 {
-    if (from >= to)
-        return 0;
+    if (from >= to) return 0;
     if (ndim == 0) {
         out[0] = *box;
         return 1;
@@ -59,8 +56,7 @@ bool slices_meet(int ndim, const struct slice *a, const struct slice *b, struct 
         size_t begin = MAX(a->offset[d], b->offset[d]);
         size_t end = MIN(a->offset[d] + a->extent[d], b->offset[d] + b->extent[d]);
 
-        if (begin >= end)
-            return false;
+        if (begin >= end) return false;
         both.offset[d] = begin;
         both.extent[d] = end - begin;
     }

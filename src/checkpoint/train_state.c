@@ -7,16 +7,24 @@
 
 ls_status train_state_check(const ls_train_state *s)
 {
-    const struct { const char *name; uint64_t value; } number[] = {
+    const struct {
+        const char *name;
+        uint64_t value;
+    } number[] = {
         { "step", s->step },
         { "samples", s->samples },
         { "tokens", s->tokens },
         { "schedule_steps", s->schedule_steps },
         { "budget_steps", s->budget_steps },
     };
-    const struct { const char *name, *text; size_t room; } text[] = {
-        { "optimizer", s->optimizer, sizeof s->optimizer }, { "data", s->data, sizeof s->data },
-        { "compute", s->compute, sizeof s->compute },       { "library", s->library, sizeof s->library },
+    const struct {
+        const char *name, *text;
+        size_t room;
+    } text[] = {
+        { "optimizer", s->optimizer, sizeof s->optimizer },
+        { "data", s->data, sizeof s->data },
+        { "compute", s->compute, sizeof s->compute },
+        { "library", s->library, sizeof s->library },
         { "isa", s->isa, sizeof s->isa },
     };
 
@@ -29,14 +37,15 @@ ls_status train_state_check(const ls_train_state *s)
             return ls_fail(LS_EINVAL, "training state: %s does not end in its %zu bytes", text[i].name, text[i].room);
     if (!(s->budget_seconds >= 0 && s->budget_seconds <= DBL_MAX))
         return ls_fail(LS_EINVAL, "training state: budget_seconds is %g; a finite number >= 0 is expected", s->budget_seconds);
-    if (s->threads < 0)
-        return ls_fail(LS_EINVAL, "training state: %d threads", s->threads);
+    if (s->threads < 0) return ls_fail(LS_EINVAL, "training state: %d threads", s->threads);
     return LS_OK;
 }
 
 ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_state *now)
 {
-    const struct { const char *name, *saved, *now; } text[] = {
+    const struct {
+        const char *name, *saved, *now;
+    } text[] = {
         { "data", saved->data, now->data },
         { "compute", saved->compute, now->compute },
         { "optimizer", saved->optimizer, now->optimizer },
@@ -49,11 +58,10 @@ ls_status ls_train_state_same_bits(const ls_train_state *saved, const ls_train_s
                        (unsigned long long)now->seed);
     for (size_t i = 0; i < COUNT_OF(text); i++)
         if (strcmp(text[i].saved, text[i].now) != 0)
-            return ls_fail(LS_EINVAL, "the bits will differ: %s was '%s', is '%s'", text[i].name, text[i].saved,
-                           text[i].now);
+            return ls_fail(LS_EINVAL, "the bits will differ: %s was '%s', is '%s'", text[i].name, text[i].saved, text[i].now);
     if (saved->schedule_steps != now->schedule_steps)
-        return ls_fail(LS_EINVAL, "the bits will differ: schedule_steps was %llu, is %llu",
-                       (unsigned long long)saved->schedule_steps, (unsigned long long)now->schedule_steps);
+        return ls_fail(LS_EINVAL, "the bits will differ: schedule_steps was %llu, is %llu", (unsigned long long)saved->schedule_steps,
+                       (unsigned long long)now->schedule_steps);
     if (saved->threads != now->threads)
         return ls_fail(LS_EINVAL, "the bits will differ: threads were %d, are %d", saved->threads, now->threads);
     return LS_OK;

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/saved.h"
+#include "checkpoint/reader.h"
 
 /* A checkpoint's folder without a manifest is damage, not a file that cannot be read. */
 static ls_status open_saved(const char *path, struct saved *s)
@@ -53,11 +53,9 @@ ls_status verify_advise(ls_status st, const char *path, const char *use)
 {
     char message[2048], *whole;
 
-    if (st != LS_EFORMAT)
-        return st;
+    if (st != LS_EFORMAT) return st;
     snprintf(message, sizeof message, "%s", ls_errmsg());
-    if (find_whole(path, &whole) != LS_OK || !whole)
-        return ls_fail(st, "%s; no older checkpoint beside it is whole", message);
+    if (find_whole(path, &whole) != LS_OK || !whole) return ls_fail(st, "%s; no older checkpoint beside it is whole", message);
     ls_fail(st, "%s; the newest whole one before it: %s%s", message, use, whole);
     mem_free(whole);
     return st;

@@ -5,7 +5,7 @@
 #include "lockstep/status.h"
 
 /* The status and message of a failure to read the checkpoint at path. Where that was damage (LS_EFORMAT), the message also says which
- * older one under the same root is whole, verified in full, behind `use`: the words that make lockstep read it. */
+ * older one under the same root is whole, verified in full, after `use`: the words that make lockstep read it. */
 ls_status verify_advise(ls_status st, const char *path, const char *use);
 
 #endif

@@ -54,8 +54,20 @@ static const char *nearest_flag(const struct flag *flags, const char *name, size
 static bool names_model(const struct command *c, const char *name)
 {
     static const char *const words[] = {
-        "checkpoint", "ckpt", "load", "from", "run", "model", "model-path", "model_path", "model_name_or_path", "checkpoint-path",
-        "checkpoint_path", "ckpt_path", "run_dir", "out_dir",
+        "checkpoint",
+        "ckpt",
+        "load",
+        "from",
+        "run",
+        "model",
+        "model-path",
+        "model_path",
+        "model_name_or_path",
+        "checkpoint-path",
+        "checkpoint_path",
+        "ckpt_path",
+        "run_dir",
+        "out_dir",
     };
 
     for (size_t i = 0; i < COUNT_OF(words); i++)
@@ -122,8 +134,8 @@ static ls_status set_flag(struct invocation *in, const struct flag *f, const cha
     snprintf(in->typed[f - in->command->flags], TYPED_ROOM, "%s", typed);
     switch (f->kind) {
     case FLAG_SWITCH: *(bool *)f->value = true; return LS_OK;
-    case FLAG_INT:    return set_int(f, typed, text);
-    case FLAG_REAL:   return set_real(f, typed, text);
+    case FLAG_INT: return set_int(f, typed, text);
+    case FLAG_REAL: return set_real(f, typed, text);
     case FLAG_STRING: *(const char **)f->value = text; return LS_OK;
     case FLAG_STRINGS: return add_string(f, typed, text);
     }
@@ -140,9 +152,14 @@ const char *args_typed(const struct invocation *in, const char *flag)
 
 /* ---- one argument after the other ---- */
 
-struct reader { const struct command *command; int argc; char *const *argv; int at; };
+struct reader {
+    const struct command *command;
+    int argc;
+    char *const *argv;
+    int at;
+};
 
-/* Text behind '=' or the next argument; NULL with the message set when there is neither. */
+/* Text after '=' or the next argument; NULL with the message set when there is neither. */
 static const char *value_of(struct reader *r, const char *name, size_t length)
 {
     if (name[length] == '=') return name + length + 1;
@@ -194,12 +211,18 @@ static ls_status take_letter(struct reader *r, struct invocation *in, const stru
 /* True when the argument was one that all commands know. */
 static bool take_general(const char *a, struct invocation *in)
 {
-    if (strcmp(a, "-h") == 0) in->short_help = true;
-    else if (strcmp(a, "--help") == 0) in->long_help = true;
-    else if (strcmp(a, "-q") == 0 || strcmp(a, "--quiet") == 0) in->quiet = true;
-    else if (strcmp(a, "-v") == 0 || strcmp(a, "--verbose") == 0) in->verbose = true;
-    else if (strcmp(a, "--print-config") == 0 && in->command->verb) in->print_config = true;
-    else return false;
+    if (strcmp(a, "-h") == 0)
+        in->short_help = true;
+    else if (strcmp(a, "--help") == 0)
+        in->long_help = true;
+    else if (strcmp(a, "-q") == 0 || strcmp(a, "--quiet") == 0)
+        in->quiet = true;
+    else if (strcmp(a, "-v") == 0 || strcmp(a, "--verbose") == 0)
+        in->verbose = true;
+    else if (strcmp(a, "--print-config") == 0 && in->command->verb)
+        in->print_config = true;
+    else
+        return false;
     return true;
 }
 
@@ -259,12 +282,12 @@ static ls_status take_plain(const char *a, struct invocation *in)
     return LS_OK;
 }
 
-static ls_status take(struct reader *r, struct invocation *in)
+static ls_status args_take(struct reader *r, struct invocation *in)
 {
     const char *a = r->argv[r->at];
 
     if (take_general(a, in)) return LS_OK;
-    if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL;  /* read before: see load_files() */
+    if (is_config(r->command, a)) return value_of(r, a + 2, 6) ? LS_OK : LS_EINVAL; /* read before: see load_files() */
     if (r->command->verb && options_is_argument(a)) {
         LS_TRY(options_take_argument(&in->options, r->argc, r->argv, &r->at));
         r->at--;
@@ -278,8 +301,7 @@ static ls_status take(struct reader *r, struct invocation *in)
         if (letter) return take_letter(r, in, letter, a);
         if (a[2] != '\0') return fail_dash(r, a);
     }
-    if (a[0] == '-' && a[1] != '\0')
-        return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
+    if (a[0] == '-' && a[1] != '\0') return ls_fail(LS_EINVAL, "unknown flag '%s'; see 'lockstep %s --help'", a, r->command->name);
     return take_plain(a, in);
 }
 
@@ -313,7 +335,7 @@ static ls_status load_files(struct reader r, struct invocation *in)
 static ls_status read_all(struct reader r, struct invocation *in)
 {
     LS_TRY(load_files(r, in));
-    for (; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) LS_TRY(take(&r, in));
+    for (; r.at < r.argc && strcmp(r.argv[r.at], "--") != 0; r.at++) LS_TRY(args_take(&r, in));
     for (r.at++; r.at < r.argc; r.at++) LS_TRY(take_plain(r.argv[r.at], in));
     LS_TRY(take_option(in));
     if (in->short_help || in->long_help || in->print_config || in->count >= in->command->least) return LS_OK;
@@ -335,7 +357,7 @@ ls_status args_parse(const struct command *c, int words, int argc, char *const a
 
 void args_close(struct invocation *in) { options_close(&in->options); }
 
-static bool ends_in(const char *text, const char *end)
+static bool args_ends_in(const char *text, const char *end)
 {
     return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
@@ -357,7 +379,7 @@ static ls_status check_text(const struct invocation *in)
         mem_free(config);
         return st;
     }
-    if (ends_in(text, ".yaml")) return ls_fail(LS_EINVAL, "%s is a config, not a text; write --config %s", text, text);
+    if (args_ends_in(text, ".yaml")) return ls_fail(LS_EINVAL, "%s is a config, not a text; write --config %s", text, text);
     if (!plain || file_exists(plain)) return LS_OK;
     if (config_is_preset(plain)) return ls_fail(LS_EINVAL, "'%s' is a model, not a text; write --model.preset=%s", plain, plain);
     return ls_fail(LS_EIO, "%s: cannot open: No such file or directory", plain);

@@ -2,12 +2,9 @@
 #include "cli/bench_time.h"
 
 #include "base/mem.h"
-#include "program/program.h"
+#include "ir/program.h"
 
-static bool exchanges(int op)
-{
-    return op == OP_COMM_START || op == OP_COMM_WAIT || op == OP_SHUFFLE_COUNTS || op == OP_SHUFFLE;
-}
+static bool exchanges(int op) { return op == OP_COMM_START || op == OP_COMM_WAIT || op == OP_SHUFFLE_COUNTS || op == OP_SHUFFLE; }
 
 static double seconds_of(const struct list *l, bool exchanges_too)
 {
@@ -20,7 +17,7 @@ static double seconds_of(const struct list *l, bool exchanges_too)
 
 static size_t stages_of(const struct step *s) { return s->pipeline ? (size_t)(s->schedule.stages * s->schedule.chunks) : 0; }
 
-static void add(const struct step *s, struct bench_time *t, double sign)
+static void bench_time_add(const struct step *s, struct bench_time *t, double sign)
 {
     static const enum segment of_action[] = { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS };
     ls_program *p;
@@ -50,13 +47,13 @@ void bench_time_close(struct bench_time *t)
     t->stage = NULL;
 }
 
-void bench_time_begin(const struct step *s, struct bench_time *t) { add(s, t, -1); }
-void bench_time_end(const struct step *s, struct bench_time *t) { add(s, t, 1); }
+void bench_time_begin(const struct step *s, struct bench_time *t) { bench_time_add(s, t, -1); }
+void bench_time_end(const struct step *s, struct bench_time *t) { bench_time_add(s, t, 1); }
 
 void bench_time_step(const struct step *s, struct bench_time *t)
 {
     if (!s->pipeline) return;
-    ls_pipeline_spent spent = ls_pipeline_spent_last(s->pipeline);
+    ls_pipeline_spent spent = ls_pipeline_last_times(s->pipeline);
     t->busy += spent.forward + spent.backward + spent.weights;
     t->run += spent.total;
 }
@@ -65,7 +62,7 @@ static ls_status play(const struct step *s, struct bench_time *t)
 {
     size_t n = stages_of(s);
     ls_pipeline_times times = { t->stage, t->stage + n, t->stage + 2 * n, 0 };
-    ls_pipeline_played played;
+    ls_pipeline_timeline played;
 
     LS_TRY(ls_pipeline_play(&s->schedule, &times, &played));
     t->played = played.bubble;
@@ -73,12 +70,12 @@ static ls_status play(const struct step *s, struct bench_time *t)
     return LS_OK;
 }
 
-ls_status bench_time_meet(const struct step *s, int64_t steps, struct bench_time *t)
+ls_status bench_time_sync(const struct step *s, int64_t steps, struct bench_time *t)
 {
     double busy = t->busy, longest = t->run, copies;
 
     if (!s->pipeline) return LS_OK;
-    copies = (double)s->ranks.size / s->schedule.stages;  /* ranks with the same stages */
+    copies = (double)s->ranks.size / s->schedule.stages; /* ranks with the same stages */
     LS_TRY(ranks_sum(&s->ranks, &busy, 1));
     LS_TRY(ranks_most(&s->ranks, &longest, 1));
     LS_TRY(ranks_sum(&s->ranks, t->stage, 3 * stages_of(s)));

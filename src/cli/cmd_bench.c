@@ -9,13 +9,13 @@
 #include "base/threads.h"
 #include "cli/bench_time.h"
 #include "cli/launching.h"
-#include "program/program.h"
-#include "train/machine.h"
-#include "train/metrics.h"
-#include "train/peak.h"
-#include "train/plan.h"
-#include "train/random_tokens.h"
-#include "train/step.h"
+#include "ir/program.h"
+#include "train/run/machine.h"
+#include "train/run/metrics.h"
+#include "train/run/peak.h"
+#include "train/plan/plan.h"
+#include "train/run/random_tokens.h"
+#include "train/run/step.h"
 
 static bool json, profile;
 
@@ -28,8 +28,8 @@ static const struct flag train_flags[] = {
 struct result {
     double loss, seconds, peak_flops;
     struct peak peak;
-    double exposed;          /* seconds that this rank waited for others, per step */
-    struct bench_time time;  /* of the timed steps */
+    double exposed;         /* seconds that this rank waited for others, per step */
+    struct bench_time time; /* of the timed steps */
     struct mem_stats memory;
 };
 
@@ -63,7 +63,7 @@ static ls_status take_steps(const struct config *c, struct step *s, double *took
     qsort(took, steps, sizeof *took, by_length);
     out->seconds = (took[(steps - 1) / 2] + took[steps / 2]) / 2;
     mem_read(&out->memory);
-    return bench_time_meet(s, c->bench.steps, &out->time);
+    return bench_time_sync(s, c->bench.steps, &out->time);
 }
 
 static ls_status time_steps(const struct config *c, struct step *s, struct result *out)
@@ -93,7 +93,7 @@ static void put_pipeline_json(const struct step *s, const struct bench_time *t, 
     if (!isnan(t->equal)) json_put_real(j, "bubble_equal", t->equal);
 }
 
-static ls_status put_json(const struct step *s, const struct result *r)
+static ls_status cmd_bench_put_json(const struct step *s, const struct result *r)
 {
     struct json_out j = { 0 };
     double tokens = (double)(s->global * s->seq_len);
@@ -135,14 +135,13 @@ static void put_pipeline(const struct step *s, const struct bench_time *t)
     printf("\n");
 }
 
-static void put_table(const struct step *s, const struct result *r)
+static void cmd_bench_put_table(const struct step *s, const struct result *r)
 {
     double tokens = (double)(s->global * s->seq_len);
     char text[32], size[16];
 
-    printf("model       %s parameters, %s, %d ranks of %d threads, %s\n",
-           text_count(text, (int64_t)step_parameters(s)), ls_dtype_name(ls_store_settings(s->store).type),
-           s->ranks.size, threads_count(), isa_name(isa_best()));
+    printf("model       %s parameters, %s, %d ranks of %d threads, %s\n", text_count(text, (int64_t)step_parameters(s)),
+           ls_dtype_name(ls_store_settings(s->store).type), s->ranks.size, threads_count(), isa_name(isa_best()));
     printf("step        %zu %s in %.3f s", s->global * s->seq_len, step_unit(s), r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
     printf("\n");
@@ -176,8 +175,10 @@ static ls_status put_profile(const struct step *s)
 static ls_status put_result(const struct step *s, const struct result *r)
 {
     if (s->ranks.rank > 0) return LS_OK;
-    if (json) LS_TRY(put_json(s, r));
-    else put_table(s, r);
+    if (json)
+        LS_TRY(cmd_bench_put_json(s, r));
+    else
+        cmd_bench_put_table(s, r);
     return profile ? put_profile(s) : LS_OK;
 }
 
@@ -214,10 +215,14 @@ static ls_status run_train(struct invocation *in)
 static ls_status launch_train(struct invocation *in) { return launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_bench_train = {
-    .name = "bench train", .arguments = "", .summary = "time training steps on random tokens",
-    .verb = VERB_BENCH, .flags = train_flags, .run = run_train, .launch = launch_train,
-    .examples =
-        "  lockstep bench train --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
-        "  lockstep bench train --model.preset=gpt2-124m --precision.compute=fp32 --launch.threads=2 --json\n"
-        "  lockstep bench train --model.preset=llama-demo --profile\n",
+    .name = "bench train",
+    .arguments = "",
+    .summary = "time training steps on random tokens",
+    .verb = VERB_BENCH,
+    .flags = train_flags,
+    .run = run_train,
+    .launch = launch_train,
+    .examples = "  lockstep bench train --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
+                "  lockstep bench train --model.preset=gpt2-124m --precision.compute=fp32 --launch.threads=2 --json\n"
+                "  lockstep bench train --model.preset=llama-demo --profile\n",
 };

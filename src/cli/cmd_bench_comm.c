@@ -24,12 +24,18 @@ static bool json, tune;
 static struct flag_strings op_words;
 
 /* What the words above stand for; set by check_comm(). */
-static struct { ls_collective op; ls_redop redop; ls_dtype type; size_t min, max, step; const struct algorithm *algorithm; } asked;
+static struct {
+    ls_collective op;
+    ls_redop redop;
+    ls_dtype type;
+    size_t min, max, step;
+    const struct algorithm *algorithm;
+} asked;
 
 static const struct flag flags[] = {
     { "op", FLAG_STRINGS, &op_words, 0, 0, "OP",
-      "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce], or the reduction: "
-      "sum, avg or max [sum]; may be given once for each" },
+      "all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or sendrecv [all_reduce], or the reduction: sum, avg or max [sum]; "
+      "may be given once for each" },
     { "min", FLAG_STRING, &min_text, 0, 0, "BYTES", "smallest buffer; K, M and G are powers of 1024 [1KiB]" },
     { "max", FLAG_STRING, &max_text, 0, 0, "BYTES", "largest buffer [256MiB]" },
     { "factor", FLAG_INT, &factor, 2, 1024, "F", "factor from one size to the next [4]" },
@@ -85,8 +91,8 @@ static ls_status complete(struct invocation *in)
     if (in->earlier_ranks)
         return ls_fail(LS_EINVAL,
                        "-n %" PRId64 " and -n %" PRId64
-                       " are both given: -n sets the ranks, and --iterations the calls that are timed; write "
-                       "-n %" PRId64 " --iterations %" PRId64,
+                       " are both given: -n sets the ranks, and --iterations the calls that are timed; write -n %" PRId64
+                       " --iterations %" PRId64,
                        in->earlier_ranks, said, MIN(in->earlier_ranks, said), MAX(in->earlier_ranks, said));
     if (threads && !gpus) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs -g, which sets the ranks", args_typed(in, "nthreads"), threads);
     if (gpus && said && !in->short_ranks)
@@ -97,17 +103,16 @@ static ls_status complete(struct invocation *in)
                        said, args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
     if (gpus && said) iterations = said;
     if (!iterations) iterations = USUAL_ITERATIONS;
-    if (gpus && (said || !started))
-        in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
+    if (gpus && (said || !started)) in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
     if (!gpus && started && said > 0 && said != in->world.size)
         return ls_fail(LS_EINVAL,
-                       "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64 ", or add -g 1, with "
-                       "which -n counts iterations as in nccl-tests",
+                       "-n %" PRId64 ": %d ranks were started, and -n sets the ranks; write --iters %" PRId64
+                       ", or add -g 1, with which -n counts iterations as in nccl-tests",
                        said, in->world.size, said);
     if (!gpus && short_sizes && said > NCCL_RANKS_MOST && !started)
         return ls_fail(LS_EINVAL,
-                       "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64 ", or -g RANKS, with which -n "
-                       "counts iterations as in nccl-tests",
+                       "-n %" PRId64 " would start so many ranks; for iterations write --iters %" PRId64
+                       ", or -g RANKS, with which -n counts iterations as in nccl-tests",
                        said, said);
     return LS_OK;
 }
@@ -119,10 +124,12 @@ static bool meant(const char *argument, char *out, size_t room)
     ls_redop redop;
     int64_t n;
 
-    if (text_read_int(argument, &n) && n > 0) snprintf(out, room, "-n %" PRId64, n);
+    if (text_read_int(argument, &n) && n > 0)
+        snprintf(out, room, "-n %" PRId64, n);
     else if (strcmp(argument, "sendrecv") == 0 || comm_read_op("--op", argument, &op, &redop) == LS_OK)
         snprintf(out, room, "--op=%s", argument);
-    else return false;
+    else
+        return false;
     return true;
 }
 
@@ -175,8 +182,9 @@ static ls_status check_reduction(const struct invocation *in, int64_t ranks, con
         return ls_fail(LS_EINVAL, "%s %s applies only to all_reduce and reduce_scatter: %s reduces nothing; leave it out",
                        given->redop_flag, given->redop, operation);
     if (asked.redop == LS_AVG && checks && (ranks & (ranks - 1)))
-        return ls_fail(LS_EINVAL, "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 "
-                       "ranks", given->redop_flag, ranks);
+        return ls_fail(LS_EINVAL,
+                       "%s avg with -n %" PRId64 ": the quotient is not exact, so bits cannot be compared; use -c 0, or 2, 4, 8 ranks",
+                       given->redop_flag, ranks);
     if (root && asked.op != LS_COLLECTIVE_BROADCAST) return ls_fail(LS_EINVAL, "%s %" PRId64 " needs --op broadcast", of, root);
     if (root >= ranks && ranks > 1)
         return ls_fail(LS_EINVAL, "%s %" PRId64 ": there are %" PRId64 " ranks (-n), numbered from 0", of, root, ranks);
@@ -190,8 +198,10 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
 
     LS_TRY(comm_sort_words(&op_words, &given));
     operation = given.op ? given.op : "all_reduce";
-    if (strcmp(operation, "sendrecv") == 0) asked.op = LS_COLLECTIVE_SEND;
-    else LS_TRY(comm_read_op(given.op_flag, operation, &asked.op, &asked.redop));
+    if (strcmp(operation, "sendrecv") == 0)
+        asked.op = LS_COLLECTIVE_SEND;
+    else
+        LS_TRY(comm_read_op(given.op_flag, operation, &asked.op, &asked.redop));
     if (given.redop) LS_TRY(comm_read_op(given.redop_flag, given.redop, &asked.op, &asked.redop));
     if (strcmp(operation, "sendrecv") != 0 && (!comm_times_has(asked.op) || asked.op == LS_COLLECTIVE_SEND))
         return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", given.op_flag, operation,
@@ -228,12 +238,16 @@ static ls_status check_comm(const struct invocation *in)
 /* "all_reduce", "sendrecv" */
 static const char *timed_name(const struct comm_times *t) { return t->op == LS_COLLECTIVE_SEND ? "sendrecv" : ls_collective_name(t->op); }
 
-struct row { size_t bytes, count; double algbw[2], busbw[2]; struct comm_time time[2]; };  /* [in place]; GB/s */
+struct row {
+    size_t bytes, count;
+    double algbw[2], busbw[2];
+    struct comm_time time[2];
+}; /* [in place]; GB/s */
 
 static void put_head(const struct comm_times *t)
 {
-    printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n,
-           ls_comm_transport(t->comm), algorithm_name ? algorithm_name : "by the choices", memory);
+    printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n, ls_comm_transport(t->comm),
+           algorithm_name ? algorithm_name : "by the choices", memory);
     printf("# %d calls in front, %d timed, one after the other; time: the slowest rank's mean\n", t->warmup, t->iterations);
     if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
     if (t->op == LS_COLLECTIVE_SEND) puts("# sendrecv needs two buffers: neither half is in place");
@@ -251,8 +265,10 @@ static void put_row(const struct comm_times *t, const struct row *r)
         double us = r->time[i].seconds * 1e6;
 
         printf("  %7.*f  %6.2f  %6.2f", us < 100 ? 2 : us < 10000 ? 1 : 0, us, r->algbw[i], r->busbw[i]);
-        if (t->unchecked) printf("  %5s", "N/A");
-        else printf("  %5" PRId64, r->time[i].wrong);
+        if (t->unchecked)
+            printf("  %5s", "N/A");
+        else
+            printf("  %5" PRId64, r->time[i].wrong);
     }
     printf("\n");
     fflush(stdout);
@@ -295,7 +311,7 @@ static ls_status take_row(const struct comm_times *t, size_t bytes, struct row *
     return LS_OK;
 }
 
-static ls_status measure(const struct comm_times *t, struct json_out *j)
+static ls_status cmd_bench_comm_measure(const struct comm_times *t, struct json_out *j)
 {
     double bus = 0;
     int64_t wrong = 0;
@@ -308,8 +324,10 @@ static ls_status measure(const struct comm_times *t, struct json_out *j)
         bus += r.busbw[0] + r.busbw[1];
         wrong += r.time[0].wrong + r.time[1].wrong;
         rows += 2;
-        if (t->rank == 0 && json) put_json_row(t, &r, j);
-        else if (t->rank == 0) put_row(t, &r);
+        if (t->rank == 0 && json)
+            put_json_row(t, &r, j);
+        else if (t->rank == 0)
+            put_row(t, &r);
         if (bytes > SIZE_MAX / (size_t)factor || bytes > SIZE_MAX - asked.step) break;
     }
     if (t->rank == 0 && !json && !t->unchecked) printf("# Out of bounds values : %" PRId64 " %s\n", wrong, wrong ? "FAILED" : "OK");
@@ -323,7 +341,7 @@ static ls_status measure_and_print(const struct comm_times *t)
 
     if (t->rank == 0 && !json) put_head(t);
     if (json) json_begin_array(&j, NULL);
-    ls_status st = measure(t, &j);
+    ls_status st = cmd_bench_comm_measure(t, &j);
     if (json) json_end_array(&j);
     if (st == LS_OK && json) st = json_out_status(&j);
     if (st == LS_OK && json && t->rank == 0) puts(j.text);
@@ -338,8 +356,10 @@ static ls_status tune_and_write(struct comm_times *t)
     struct text choices = { 0 };
     ls_status st = comm_tune(t, asked.min, asked.max, (size_t)factor, &choices);
 
-    if (st == LS_OK && t->rank == 0 && write_path) st = file_write(write_path, choices.data, choices.bytes);
-    else if (st == LS_OK && t->rank == 0) printf("\n%s", choices.data);
+    if (st == LS_OK && t->rank == 0 && write_path)
+        st = file_write(write_path, choices.data, choices.bytes);
+    else if (st == LS_OK && t->rank == 0)
+        printf("\n%s", choices.data);
     text_free(&choices);
     return st;
 }
@@ -350,9 +370,16 @@ static ls_status run_times(const struct invocation *in)
 {
     const struct world *w = &in->world;
     struct comm_times t = {
-        .rank = w->rank, .n = w->size, .op = asked.op, .type = asked.type, .redop = asked.redop, .root = (int)root,
-        .unchecked = checks == 0, .plain = strcmp(memory, "plain") == 0,
-        .warmup = (int)warmup, .iterations = (int)iterations,
+        .rank = w->rank,
+        .n = w->size,
+        .op = asked.op,
+        .type = asked.type,
+        .redop = asked.redop,
+        .root = (int)root,
+        .unchecked = checks == 0,
+        .plain = strcmp(memory, "plain") == 0,
+        .warmup = (int)warmup,
+        .iterations = (int)iterations,
     };
 
     LS_TRY(ls_comm_open(w->size > 1 ? w->where : "shm:alone", w->rank, w->size, &t.comm));
@@ -374,16 +401,23 @@ static ls_status run_comm(struct invocation *in)
 static ls_status launch_comm(struct invocation *in) { return print_steps ? run_comm(in) : launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_bench_comm = {
-    .name = "bench comm", .arguments = "", .summary = "time collectives between ranks, or print their steps",
-    .verb = VERB_BENCH_COMM, .flags = flags, .aliases = aliases, .complete = complete,
-    .meant = meant, .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)", .check = check_comm,
-    .run = run_comm, .launch = launch_comm,
-    .examples =
-        "  lockstep bench comm -n 4\n"
-        "  lockstep bench comm -g 4 -b 8 -e 128M -f 2 -n 50 -w 5 -c 1 -o sum -d float      as nccl-tests' all_reduce_perf\n"
-        "  lockstep bench comm -n 2 --op reduce_scatter -o max\n"
-        "  lockstep bench comm -n 2 --op sendrecv\n"
-        "  lockstep bench comm -n 2 --op all_gather --min 1KiB --max 64MiB --type bf16 --json\n"
-        "  lockstep bench comm --print-steps all_reduce -n 4 --algorithm ring\n"
-        "  lockstep bench comm -n 4 --tune --write choices.txt\n",
+    .name = "bench comm",
+    .arguments = "",
+    .summary = "time collectives between ranks, or print their steps",
+    .verb = VERB_BENCH_COMM,
+    .flags = flags,
+    .aliases = aliases,
+    .complete = complete,
+    .meant = meant,
+    .n_counts = "the number of ranks, as in -n 4 (with -g: of iterations)",
+    .check = check_comm,
+    .run = run_comm,
+    .launch = launch_comm,
+    .examples = "  lockstep bench comm -n 4\n"
+                "  lockstep bench comm -g 4 -b 8 -e 128M -f 2 -n 50 -w 5 -c 1 -o sum -d float      as nccl-tests' all_reduce_perf\n"
+                "  lockstep bench comm -n 2 --op reduce_scatter -o max\n"
+                "  lockstep bench comm -n 2 --op sendrecv\n"
+                "  lockstep bench comm -n 2 --op all_gather --min 1KiB --max 64MiB --type bf16 --json\n"
+                "  lockstep bench comm --print-steps all_reduce -n 4 --algorithm ring\n"
+                "  lockstep bench comm -n 4 --tune --write choices.txt\n",
 };

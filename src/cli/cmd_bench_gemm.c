@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/threads.h"
 #include "cli/launching.h"
-#include "train/machine.h"
+#include "train/run/machine.h"
 
 static bool json;
 static int64_t rows = 0, columns = 0, inner = 0;
@@ -17,7 +17,9 @@ static const struct flag gemm_flags[] = {
     { 0 },
 };
 
-struct shape { size_t m, n, k; };
+struct shape {
+    size_t m, n, k;
+};
 
 static ls_status check_gemm(const struct invocation *in)
 {
@@ -51,10 +53,12 @@ static ls_status time_shape(const struct shape *s, struct json_out *j)
         double seconds;
 
         LS_TRY(machine_time_linear(type, s->m, s->n, s->k, &kernel, &seconds));
-        if (json && seconds > 0) put_gemm_json(j, s, type, kernel, seconds);
+        if (json && seconds > 0)
+            put_gemm_json(j, s, type, kernel, seconds);
         else if (!json && seconds > 0)
             printf("  %7.1f %-8s", 2e-9 * (double)s->m * (double)s->n * (double)s->k / seconds, kernel);
-        else if (!json) printf("  %7s %-8s", "-", kernel);
+        else if (!json)
+            printf("  %7s %-8s", "-", kernel);
     }
     if (!json) printf("\n");
     fflush(stdout);
@@ -72,10 +76,11 @@ static ls_status run_gemm(struct invocation *in)
     ls_status st = LS_OK;
 
     (void)in;
-    if (json) json_begin_array(&j, NULL);
+    if (json)
+        json_begin_array(&j, NULL);
     else
-        printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n",
-               threads_count(), "m", "n", "k", "f32", "", "f32", "", "bf16");
+        printf("y[m,n] = x[m,k] w[n,k]^T, %d threads; GFLOP/s and kernel\n%7s %7s %7s  %7s %-8s  %7s %-8s  %7s\n", threads_count(), "m",
+               "n", "k", "f32", "", "f32", "", "bf16");
     if (rows) st = time_shape(&one, &j);
     for (size_t i = 0; !rows && st == LS_OK && i < COUNT_OF(usual); i++) st = time_shape(&usual[i], &j);
     if (json) json_end_array(&j);
@@ -86,10 +91,14 @@ static ls_status run_gemm(struct invocation *in)
 }
 
 const struct command command_bench_gemm = {
-    .name = "bench gemm", .arguments = "", .summary = "time matmuls by shape and type",
-    .verb = VERB_BENCH_GEMM, .flags = gemm_flags, .check = check_gemm, .run = run_gemm,
-    .examples =
-        "  lockstep bench gemm\n"
-        "  lockstep bench gemm --m 4096 --n 768 --k 768 --launch.threads=1\n"
-        "  lockstep bench gemm --run.isa=avx2 --json\n",
+    .name = "bench gemm",
+    .arguments = "",
+    .summary = "time matmuls by shape and type",
+    .verb = VERB_BENCH_GEMM,
+    .flags = gemm_flags,
+    .check = check_gemm,
+    .run = run_gemm,
+    .examples = "  lockstep bench gemm\n"
+                "  lockstep bench gemm --m 4096 --n 768 --k 768 --launch.threads=1\n"
+                "  lockstep bench gemm --run.isa=avx2 --json\n",
 };

@@ -78,7 +78,7 @@ static void put_json_state(struct json_out *j, const ls_train_state *s)
     json_put_int(j, "threads", s->threads);
 }
 
-static ls_status put_json(const char *path, const ls_checkpoint_info *info)
+static ls_status cmd_ckpt_put_json(const char *path, const ls_checkpoint_info *info)
 {
     struct json_out j = { 0 };
 
@@ -116,23 +116,22 @@ static void put_entry(const ls_checkpoint_info *info, const ls_checkpoint_entry 
     printf("  %-10s %-5s [", e->kind, ls_dtype_name(e->type));
     for (int d = 0; d < e->ndim; d++) printf("%s%zu", d ? "," : "", e->size[d]);
     printf("] %s", e->name);
-    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++)  /* a slice of it */
+    for (int d = 0; d < e->ndim && memcmp(e->extent, e->size, sizeof e->size) != 0; d++) /* a slice of it */
         printf("%s%zu:%zu%s", d ? "," : "[", e->offset[d], e->offset[d] + e->extent[d], d + 1 < e->ndim ? "" : "]");
     printf(" (%s)\n", info->files[e->file].name);
 }
 
-static void put_table(const char *path, const ls_checkpoint_info *info)
+static void cmd_ckpt_put_table(const char *path, const ls_checkpoint_info *info)
 {
     const ls_train_state *s = &info->state;
     char a[32], size[16];
 
     printf("checkpoint  %s (format %d)\n", path, info->format);
-    printf("step        %" PRIu64 ", %s tokens seen, optimizer %s, seed %" PRIu64 "\n", s->step,
-           text_count(a, (int64_t)s->tokens), s->optimizer[0] ? s->optimizer : "none", s->seed);
+    printf("step        %" PRIu64 ", %s tokens seen, optimizer %s, seed %" PRIu64 "\n", s->step, text_count(a, (int64_t)s->tokens),
+           s->optimizer[0] ? s->optimizer : "none", s->seed);
     if (info->has_model)
-        printf("model       %s, %zu layers, width %zu, vocabulary %zu\n",
-               ls_architecture_title(info->model.architecture), info->model.layers, info->model.width,
-               info->model.vocab);
+        printf("model       %s, %zu layers, width %zu, vocabulary %zu\n", ls_architecture_title(info->model.architecture),
+               info->model.layers, info->model.width, info->model.vocab);
     printf("parameters  %s of type %s\n", text_count(a, (int64_t)info->parameters), ls_dtype_name(info->type));
     if (s->data[0]) printf("data        %s\n", s->data);
     if (s->library[0]) printf("made by     %s, %s on %s, %d threads\n", s->library, s->compute, s->isa, s->threads);
@@ -151,19 +150,25 @@ static ls_status run_inspect(struct invocation *in)
     char *path;
 
     LS_TRY(open_info(in->arguments[0], &path, &info));
-    if (json) st = put_json(path, info);
-    else put_table(path, info);
+    if (json)
+        st = cmd_ckpt_put_json(path, info);
+    else
+        cmd_ckpt_put_table(path, info);
     ls_checkpoint_info_release(&info);
     ls_free(path);
     return st;
 }
 
 const struct command command_ckpt_inspect = {
-    .name = "ckpt inspect", .arguments = "PATH", .least = 1, .most = 1, .summary = "show what a checkpoint holds",
-    .flags = inspect_flags, .run = run_inspect,
-    .examples =
-        "  lockstep ckpt inspect runs/book                                   the newest of the run\n"
-        "  lockstep ckpt inspect runs/book/checkpoints/step_00000500 --tensors\n",
+    .name = "ckpt inspect",
+    .arguments = "PATH",
+    .least = 1,
+    .most = 1,
+    .summary = "show what a checkpoint holds",
+    .flags = inspect_flags,
+    .run = run_inspect,
+    .examples = "  lockstep ckpt inspect runs/book                                   the newest of the run\n"
+                "  lockstep ckpt inspect runs/book/checkpoints/step_00000500 --tensors\n",
 };
 
 /* ---- verify ---- */
@@ -185,8 +190,12 @@ static ls_status run_verify(struct invocation *in)
 }
 
 const struct command command_ckpt_verify = {
-    .name = "ckpt verify", .arguments = "PATH", .least = 1, .most = 1,
-    .summary = "read every byte of a checkpoint and compare it with the hashes", .run = run_verify,
+    .name = "ckpt verify",
+    .arguments = "PATH",
+    .least = 1,
+    .most = 1,
+    .summary = "read every byte of a checkpoint and compare it with the hashes",
+    .run = run_verify,
     .about = "Of a run, the newest checkpoint is read. The exit code is 1 if it is damaged; the newest older one that is whole is named.\n",
     .examples = "  lockstep ckpt verify runs/book\n",
 };
@@ -196,7 +205,7 @@ const struct command command_ckpt_verify = {
 static const char *to, *from, *type_name;
 static double shard_gigabytes = 5;
 
-static ls_status type_of(ls_dtype fallback, ls_dtype *out)
+static ls_status cmd_ckpt_type_of(ls_dtype fallback, ls_dtype *out)
 {
     *out = fallback;
     if (!type_name) return LS_OK;
@@ -210,7 +219,7 @@ static ls_status check_export(const struct invocation *in)
     ls_dtype type;
 
     (void)in;
-    LS_TRY(type_of(LS_F32, &type));
+    LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
     return to ? LS_OK : ls_fail(LS_EINVAL, "the target is missing; give --to FOLDER");
 }
 
@@ -226,7 +235,7 @@ static ls_status run_export(struct invocation *in)
     ls_hf_options o = LS_HF_DEFAULTS;
     char *path;
 
-    LS_TRY(type_of(LS_F32, &o.type));
+    LS_TRY(cmd_ckpt_type_of(LS_F32, &o.type));
     o.shard_bytes = (uint64_t)(shard_gigabytes * 1e9);
     LS_TRY(ls_checkpoint_resolve(in->arguments[0], &path));
     ls_status st = verify_advise(ls_checkpoint_export(path, to, &o), path, "lockstep ckpt export ");
@@ -253,7 +262,7 @@ static ls_status check_import(const struct invocation *in)
     ls_dtype type;
 
     (void)in;
-    LS_TRY(type_of(LS_F32, &type));
+    LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
     return from && to ? LS_OK : ls_fail(LS_EINVAL, "give --from FOLDER and --to FOLDER");
 }
 
@@ -269,16 +278,19 @@ static ls_status run_import(struct invocation *in)
     ls_dtype type;
 
     (void)in;
-    LS_TRY(type_of(LS_F32, &type));
+    LS_TRY(cmd_ckpt_type_of(LS_F32, &type));
     LS_TRY(ls_checkpoint_import(from, to, type));
     printf("%s/step_00000000: written from %s, %s\n", to, from, ls_dtype_name(type));
     return LS_OK;
 }
 
 const struct command command_ckpt_import = {
-    .name = "ckpt import", .arguments = "--from FOLDER --to FOLDER", .summary = "read a Hugging Face folder into a checkpoint",
-    .flags = import_flags, .check = check_import, .run = run_import,
-    .examples =
-        "  lockstep ckpt import --from hf/gpt2 --to runs/gpt2/checkpoints\n"
-        "  lockstep generate runs/gpt2 --prompt \"Hello\"\n",
+    .name = "ckpt import",
+    .arguments = "--from FOLDER --to FOLDER",
+    .summary = "read a Hugging Face folder into a checkpoint",
+    .flags = import_flags,
+    .check = check_import,
+    .run = run_import,
+    .examples = "  lockstep ckpt import --from hf/gpt2 --to runs/gpt2/checkpoints\n"
+                "  lockstep generate runs/gpt2 --prompt \"Hello\"\n",
 };

@@ -26,12 +26,12 @@ static const struct flag flags[] = {
 };
 
 struct entry {
-    char       *path;
-    uint64_t    step, bytes;
-    time_t      when;
-    double      loss, val_loss;  /* NaN: not known */
-    int64_t     ranks;           /* 0: not known */
-    char        layout[160], damage[512];
+    char *path;
+    uint64_t step, bytes;
+    time_t when;
+    double loss, val_loss; /* NaN: not known */
+    int64_t ranks;         /* 0: not known */
+    char layout[160], damage[512];
 };
 
 /* RUN/checkpoints, or the folder itself where it holds step_NNNNNNNN folders. */
@@ -88,8 +88,10 @@ static ls_status read_entry(const char *root, uint64_t step, struct entry *e)
     mem_free(manifest);
     ls_status st = folder_check(e->path, &m);
     if (st == LS_OK && verify) st = ls_checkpoint_verify(e->path);
-    if (st == LS_OK) e->bytes = m->info.bytes;
-    else snprintf(e->damage, sizeof e->damage, "%s", ls_errmsg());
+    if (st == LS_OK)
+        e->bytes = m->info.bytes;
+    else
+        snprintf(e->damage, sizeof e->damage, "%s", ls_errmsg());
     manifest_release(&m);
     return st == LS_ENOMEM ? st : read_layout(e);
 }
@@ -100,7 +102,7 @@ static void take_line(const char *line, size_t bytes, struct entry *list, size_t
 {
     json_node *root;
 
-    if (json_parse(line, bytes, "metrics.jsonl", &root) != LS_OK) return;  /* the last line of a run that was killed */
+    if (json_parse(line, bytes, "metrics.jsonl", &root) != LS_OK) return; /* the last line of a run that was killed */
     int64_t step = json_int(json_get(root, "step"), -1);
     for (size_t i = 0; i < n; i++)
         if ((int64_t)list[i].step == step) {
@@ -145,7 +147,7 @@ static const char *loss_text(double loss, char out[16])
     return isnan(loss) ? "-" : out;
 }
 
-static void put_table(const struct entry *list, size_t n)
+static void cmd_ckpt_list_put_table(const struct entry *list, size_t n)
 {
     printf("%10s  %-20s  %9s  %8s  %8s  %5s  %-8s  %s\n", "step", "saved (UTC)", "size", "loss", "val_loss", "ranks", "files", "layout");
     for (size_t i = 0; i < n; i++) {
@@ -163,7 +165,7 @@ static void put_table(const struct entry *list, size_t n)
     }
 }
 
-static ls_status put_json(const struct entry *list, size_t n)
+static ls_status cmd_ckpt_list_put_json(const struct entry *list, size_t n)
 {
     struct json_out j = { 0 };
     char stamp[32];
@@ -178,8 +180,10 @@ static ls_status put_json(const struct entry *list, size_t n)
         json_put_string(&j, "saved", stamp_of(e, stamp));
         json_put_bool(&j, "whole", !e->damage[0]);
         json_put_bool(&j, "verified", verify && !e->damage[0]);
-        if (e->damage[0]) json_put_string(&j, "damage", e->damage);
-        else json_put_int(&j, "bytes", (int64_t)e->bytes);
+        if (e->damage[0])
+            json_put_string(&j, "damage", e->damage);
+        else
+            json_put_int(&j, "bytes", (int64_t)e->bytes);
         if (!isnan(e->loss)) json_put_real(&j, "loss", e->loss);
         if (!isnan(e->val_loss)) json_put_real(&j, "val_loss", e->val_loss);
         if (e->ranks) json_put_int(&j, "ranks", e->ranks);
@@ -201,7 +205,7 @@ static ls_status check_damage(const char *root, const struct entry *list, size_t
     const char *whole = NULL;
     size_t damaged = 0;
 
-    for (size_t i = 0; i < n; i++) {  /* ascending */
+    for (size_t i = 0; i < n; i++) { /* ascending */
         damaged += list[i].damage[0] != 0;
         if (!list[i].damage[0]) whole = list[i].path;
     }
@@ -217,15 +221,17 @@ static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)
 
     for (size_t i = 0; i < n && st == LS_OK; i++) st = read_entry(root, steps[i], &list[i]);
     if (st == LS_OK) st = read_losses(root, list, n);
-    if (st == LS_OK && json) st = put_json(list, n);
-    else if (st == LS_OK) put_table(list, n);
+    if (st == LS_OK && json)
+        st = cmd_ckpt_list_put_json(list, n);
+    else if (st == LS_OK)
+        cmd_ckpt_list_put_table(list, n);
     if (st == LS_OK) st = check_damage(root, list, n);
     for (size_t i = 0; i < n && list; i++) mem_free(list[i].path);
     mem_free(list);
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_ckpt_list_run(struct invocation *in)
 {
     uint64_t *steps = NULL;
     size_t n = 0;
@@ -242,12 +248,15 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_ckpt_list = {
-    .name = "ckpt list", .arguments = "RUN", .least = 1, .most = 1,
+    .name = "ckpt list",
+    .arguments = "RUN",
+    .least = 1,
+    .most = 1,
     .summary = "list the checkpoints of a run: step, time, size, layout, loss, whether its files are complete (--verify: and undamaged)",
-    .flags = flags, .run = run,
+    .flags = flags,
+    .run = cmd_ckpt_list_run,
     .about = "The exit code is 1 if any of them is damaged.\n",
-    .examples =
-        "  lockstep ckpt list runs/book\n"
-        "  lockstep ckpt list runs/book --verify                             every byte against the hashes\n"
-        "  lockstep ckpt list runs/book --json\n",
+    .examples = "  lockstep ckpt list runs/book\n"
+                "  lockstep ckpt list runs/book --verify                             every byte against the hashes\n"
+                "  lockstep ckpt list runs/book --json\n",
 };

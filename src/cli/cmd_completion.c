@@ -35,8 +35,7 @@ static bool is_first(int i)
 {
     size_t length = strcspn(commands[i]->name, " ");
 
-    return i == 0 || strncmp(commands[i - 1]->name, commands[i]->name, length) != 0 ||
-           commands[i - 1]->name[length] != ' ';
+    return i == 0 || strncmp(commands[i - 1]->name, commands[i]->name, length) != 0 || commands[i - 1]->name[length] != ' ';
 }
 
 static int first_length(const struct command *c) { return (int)strcspn(c->name, " "); }
@@ -93,13 +92,16 @@ static void put_bash(void)
 
 /* ---- zsh ---- */
 
-/* Inside '...' and behind a colon, which both have a meaning. */
+/* Inside '...' and after a colon, which both have a meaning. */
 static void put_escaped(const char *text)
 {
     for (; *text; text++) {
-        if (*text == '\'') fputs("'\\''", stdout);
-        else if (*text == ':') fputs("\\:", stdout);
-        else putchar(*text);
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else if (*text == ':')
+            fputs("\\:", stdout);
+        else
+            putchar(*text);
     }
 }
 
@@ -156,8 +158,8 @@ static void put_fish(void)
 
         if (is_first(i)) printf("complete -c lockstep -n __fish_use_subcommand -f -a '%.*s'\n", length, name);
         if (name[length])
-            printf("complete -c lockstep -n \"__lockstep_is '%.*s'\" -f -a '%s' -d '%s'\n", length, name,
-                   name + length + 1, commands[i]->summary);
+            printf("complete -c lockstep -n \"__lockstep_is '%.*s'\" -f -a '%s' -d '%s'\n", length, name, name + length + 1,
+                   commands[i]->summary);
         fish_command = commands[i];
         each_word(commands[i], put_fish_word);
     }
@@ -170,14 +172,14 @@ static const struct {
     void (*put)(void);
 } shells[] = { { "bash", put_bash }, { "zsh", put_zsh }, { "fish", put_fish } };
 
-static ls_status check(const struct invocation *in)
+static ls_status cmd_completion_check(const struct invocation *in)
 {
     for (size_t i = 0; i < COUNT_OF(shells); i++)
         if (strcmp(in->arguments[0], shells[i].name) == 0) return LS_OK;
     return ls_fail(LS_EINVAL, "no completion for '%s'; use bash, zsh or fish", in->arguments[0]);
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_completion_run(struct invocation *in)
 {
     for (size_t i = 0; i < COUNT_OF(shells); i++)
         if (strcmp(in->arguments[0], shells[i].name) == 0) shells[i].put();
@@ -190,7 +192,7 @@ const struct command command_completion = {
     .least = 1,
     .most = 1,
     .summary = "print a completion script for bash, zsh or fish",
-    .check = check,
-    .run = run,
+    .check = cmd_completion_check,
+    .run = cmd_completion_run,
     .examples = "  source <(lockstep completion bash)\n  lockstep completion zsh > ~/.zfunc/_lockstep\n",
 };

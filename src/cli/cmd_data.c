@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/args.h"
 #include "data/tokenizer.h"
-#include "train/dataset.h"
+#include "train/run/dataset.h"
 
 /* ---- prepare ---- */
 
@@ -25,7 +25,7 @@ static ls_status check_prepare(const struct invocation *in)
     return LS_OK;
 }
 
-/* Folder that a path lies in; free with mem_free. NULL when out of memory. */
+/* Folder that a path is in; free with mem_free. NULL when out of memory. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -72,11 +72,10 @@ const struct command command_data_prepare = {
     .flags = prepare_flags,
     .check = check_prepare,
     .run = run_prepare,
-    .examples =
-        "  lockstep data prepare data/book.bin --data.text=book.txt --data.tokenizer=bpe --data.vocab_size=8192\n"
-        "  lockstep data prepare data/web.bin --data.text=web.jsonl.zst --data.field=content --data.tokenizer=hf/gpt2\n"
-        "  lockstep data prepare data/book --data.text=book.txt --data.tokenizer=hf/gpt2 --data.format=megatron\n"
-        "  lockstep train --data.tokens=data/book.bin --data.tokenizer=data\n",
+    .examples = "  lockstep data prepare data/book.bin --data.text=book.txt --data.tokenizer=bpe --data.vocab_size=8192\n"
+                "  lockstep data prepare data/web.bin --data.text=web.jsonl.zst --data.field=content --data.tokenizer=hf/gpt2\n"
+                "  lockstep data prepare data/book --data.text=book.txt --data.tokenizer=hf/gpt2 --data.format=megatron\n"
+                "  lockstep train --data.tokens=data/book.bin --data.tokenizer=data\n",
 };
 
 /* ---- inspect ---- */
@@ -94,8 +93,7 @@ static const struct flag inspect_flags[] = {
 static ls_status check_inspect(const struct invocation *in)
 {
     if (in->config.data.text[0]) return ls_fail(LS_EINVAL, "data.text does nothing here: the file is an argument");
-    if (strcmp(in->config.data.tokenizer, "bpe") == 0)
-        return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text");
+    if (strcmp(in->config.data.tokenizer, "bpe") == 0) return ls_fail(LS_EINVAL, "data.tokenizer=bpe does nothing here: there is no text");
     return LS_OK;
 }
 
@@ -103,12 +101,12 @@ struct view_of_tokens {
     ls_tokens *tokens;
     int32_t *first;
     size_t count, bytes;
-    char *text;                /* of the first */
-    ls_tokenizer *tokenizer;   /* NULL: none was named or found */
-    int64_t *times;            /* [vocabulary] how often each id comes */
+    char *text;              /* of the first */
+    ls_tokenizer *tokenizer; /* NULL: none was named or found */
+    int64_t *times;          /* [vocabulary] how often each id comes */
 };
 
-/* How often each token comes; and the documents, which end behind end-of-text tokens. */
+/* How often each token comes; and the documents, which end after end-of-text tokens. */
 static ls_status count_tokens(struct view_of_tokens *v)
 {
     enum { STEP = 4096 };
@@ -173,7 +171,7 @@ static void put_json_special(struct json_out *j, const struct view_of_tokens *v,
     json_put_int(j, name, v->times[t->id]);
 }
 
-static ls_status put_json(const struct view_of_tokens *v)
+static ls_status cmd_data_put_json(const struct view_of_tokens *v)
 {
     struct json_out j = { 0 };
 
@@ -198,7 +196,7 @@ static ls_status put_json(const struct view_of_tokens *v)
     return st;
 }
 
-static void put_table(const struct view_of_tokens *v)
+static void cmd_data_put_table(const struct view_of_tokens *v)
 {
     char count[32];
 
@@ -226,8 +224,10 @@ static ls_status run_inspect(struct invocation *in)
     v.tokens = tokens;
     ls_status st = vocab ? ls_tokens_check(tokens, (int32_t)vocab) : LS_OK;
     if (st == LS_OK) st = read_first(&in->config, in->arguments[0], &v);
-    if (st == LS_OK && json) st = put_json(&v);
-    else if (st == LS_OK) put_table(&v);
+    if (st == LS_OK && json)
+        st = cmd_data_put_json(&v);
+    else if (st == LS_OK)
+        cmd_data_put_table(&v);
     mem_free(v.first);
     mem_free(v.text);
     mem_free(v.times);

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/args.h"
-#include "train/doctor.h"
+#include "train/doctor/doctor.h"
 
 static bool json;
 static int64_t most = 3;
@@ -23,7 +23,7 @@ static const char *state_name(int state)
     return names[state];
 }
 
-static int first_shown(const struct calls_read *c) { return MAX(0, c->n - (int)most); }
+static int first_shown(const struct recorder_read *c) { return MAX(0, c->n - (int)most); }
 
 /* ---- for people ---- */
 
@@ -38,9 +38,9 @@ static void put_call(const struct doctor *d, int rank, const struct call_record 
     printf("\n");
 }
 
-static ls_status put_rank(const struct doctor *d, int rank)
+static ls_status cmd_doctor_put_rank(const struct doctor *d, int rank)
 {
-    const struct patient *p = &d->patient[rank];
+    const struct rank_status *p = &d->status[rank];
     struct text progress = { 0 };
 
     printf("rank %d  %s", rank, doctor_state(d, rank));
@@ -66,7 +66,7 @@ static int count_running(const struct doctor *d)
 {
     int running = 0;
 
-    for (int i = 0; i < d->ranks; i++) running += d->patient[i].life == LIFE_RUNNING && !doctor_ended(d, i);
+    for (int i = 0; i < d->ranks; i++) running += d->status[i].life == LIFE_RUNNING && !doctor_ended(d, i);
     return running;
 }
 
@@ -74,7 +74,7 @@ static ls_status put_people(const struct doctor *d)
 {
     struct text out = { 0 };
 
-    for (int i = 0; i < d->ranks; i++) LS_TRY(put_rank(d, i));
+    for (int i = 0; i < d->ranks; i++) LS_TRY(cmd_doctor_put_rank(d, i));
     bool over = doctor_outcome(d, &out);
     if (over) text_put(&out, "\n");
     bool stopped = doctor_stopped(d, &out);
@@ -83,7 +83,8 @@ static ls_status put_people(const struct doctor *d)
         doctor_say(d, &d->finding[i], &out);
         text_put(&out, "\n");
     }
-    if (d->n == 0 && !over && d->ranks == 1) text_put(&out, "the run is not over\n");
+    if (d->n == 0 && !over && d->ranks == 1)
+        text_put(&out, "the run is not over\n");
     else if (d->n == 0 && !over && !stopped)
         text_put(&out, "no rank is missing from a call; %d of %d ranks are running\n", count_running(d), d->ranks);
     ls_status st = text_status(&out);
@@ -112,7 +113,7 @@ static void put_json_call(const struct doctor *d, int rank, const struct call_re
 
 static void put_json_status(const struct doctor *d, int rank, struct json_out *j)
 {
-    const struct calls_status *s = &d->patient[rank].calls->status;
+    const struct recorder_status *s = &d->status[rank].calls->status;
 
     json_put_string(j, "host", s->host);
     json_put_string(j, "doing", s->doing);
@@ -138,7 +139,7 @@ static ls_status put_json_outcome(const struct doctor *d, struct json_out *j)
 
 static void put_json_rank(const struct doctor *d, int rank, struct json_out *j)
 {
-    const struct patient *p = &d->patient[rank];
+    const struct rank_status *p = &d->status[rank];
 
     json_begin_object(j, NULL);
     json_put_int(j, "rank", rank);
@@ -185,7 +186,7 @@ static ls_status put_json_finding(const struct doctor *d, const struct finding *
     return st;
 }
 
-static ls_status put_json(const struct doctor *d, const char *run)
+static ls_status cmd_doctor_put_json(const struct doctor *d, const char *run)
 {
     struct json_out j = { 0 };
     ls_status st = LS_OK;
@@ -208,21 +209,24 @@ static ls_status put_json(const struct doctor *d, const char *run)
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_doctor_run(struct invocation *in)
 {
     struct doctor d;
 
     LS_TRY(doctor_open(in->arguments[0], &d));
-    ls_status st = json ? put_json(&d, in->arguments[0]) : put_people(&d);
+    ls_status st = json ? cmd_doctor_put_json(&d, in->arguments[0]) : put_people(&d);
     doctor_close(&d);
     return st;
 }
 
 const struct command command_doctor = {
-    .name = "doctor", .arguments = "RUN", .least = 1, .most = 1,
+    .name = "doctor",
+    .arguments = "RUN",
+    .least = 1,
+    .most = 1,
     .summary = "show what the ranks of a run do, or how they ended: step, speed, host, which rank waits for which in which call",
-    .flags = flags, .run = run,
-    .examples =
-        "  lockstep doctor runs/book\n"
-        "  lockstep doctor runs/book --calls 20 --json\n",
+    .flags = flags,
+    .run = cmd_doctor_run,
+    .examples = "  lockstep doctor runs/book\n"
+                "  lockstep doctor runs/book --calls 20 --json\n",
 };

@@ -11,9 +11,9 @@
 #include "cli/launching.h"
 #include "cli/progress.h"
 #include "lockstep/checkpoint.h"
-#include "train/evaluate_saved.h"
+#include "train/run/evaluate_saved.h"
 
-enum { USUAL_SEQ_LEN = 256 };  /* where neither run nor command line says one */
+enum { USUAL_SEQ_LEN = 256 }; /* where neither run nor command line says one */
 
 static bool json;
 static int64_t step_wanted = -1;
@@ -26,13 +26,14 @@ static const struct flag flags[] = {
 
 /* What is taken from the run's config.yaml where the command line says nothing. Layouts are not: any does. */
 static const char *const inherited[] = {
-    "data.text", "data.field", "data.special_tokens", "data.tokens", "data.format", "data.seq_len", "data.val_fraction", "train.seed",
-    "train.micro_batch", "train.eval_batches", "train.global_batch", "precision.compute", "model.preset", NULL,
+    "data.text",         "data.field", "data.special_tokens", "data.tokens",        "data.format",        "data.seq_len",
+    "data.val_fraction", "train.seed", "train.micro_batch",   "train.eval_batches", "train.global_batch", "precision.compute",
+    "model.preset",      NULL,
 };
 
 /* ---- what is evaluated ---- */
 
-static char *found_path;  /* of the weights; kept until the process ends */
+static char *found_path; /* of the weights; kept until the process ends */
 
 static ls_status find_step(const char *run, char **out)
 {
@@ -56,7 +57,7 @@ static ls_status find(const char *where, char **out)
     if (step_wanted >= 0) return find_step(where, out);
     if (!evaluate_is_hf(where)) {
         ls_status st = ls_checkpoint_resolve(where, &path);
-        if (st != LS_OK) return st == LS_EINVAL ? LS_EIO : st;  /* nothing there is no wrong usage */
+        if (st != LS_OK) return st == LS_EINVAL ? LS_EIO : st; /* nothing there is no wrong usage */
     }
     *out = mem_strdup(path ? path : where);
     ls_free(path);
@@ -115,7 +116,7 @@ static ls_status complete(struct invocation *in)
     return LS_OK;
 }
 
-static ls_status check(const struct invocation *in)
+static ls_status cmd_eval_check(const struct invocation *in)
 {
     const struct config *c = &in->config;
     ls_image_model picture;
@@ -131,7 +132,7 @@ static ls_status check(const struct invocation *in)
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL,
                        "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
-                       "shards the parameters, or 0",
+                                                "shards the parameters, or 0",
                        c->parallel.zero);
     if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
@@ -142,7 +143,7 @@ static ls_status check(const struct invocation *in)
 
 static double bits_per_byte(const struct evaluated *e) { return e->bytes ? e->loss * (double)e->tokens / (double)e->bytes / log(2) : NAN; }
 
-static ls_status put_json(const struct config *c, const struct evaluated *e)
+static ls_status cmd_eval_put_json(const struct config *c, const struct evaluated *e)
 {
     struct json_out j = { 0 };
 
@@ -167,15 +168,17 @@ static ls_status put_json(const struct config *c, const struct evaluated *e)
     return st;
 }
 
-static void put_table(const struct config *c, const struct evaluated *e)
+static void cmd_eval_put_table(const struct config *c, const struct evaluated *e)
 {
     char count[32], text[160];
     ls_layout layout;
 
     printf("checkpoint  %s\n", found_path);
     printf("data        %s\n", e->data);
-    if (e->image) printf("evaluated   %zu pictures", e->samples);
-    else printf("evaluated   %s tokens in %zu samples", text_count(count, (int64_t)e->tokens), e->samples);
+    if (e->image)
+        printf("evaluated   %zu pictures", e->samples);
+    else
+        printf("evaluated   %s tokens in %zu samples", text_count(count, (int64_t)e->tokens), e->samples);
     printf(", %s", ls_dtype_name(config_type(c)));
     if (c->launch.ranks > 1 && config_layout(c, &layout) == LS_OK)
         printf(", %" PRId64 " ranks: %s", c->launch.ranks, ls_layout_text(&layout, text, sizeof text));
@@ -189,7 +192,7 @@ static void put_table(const struct config *c, const struct evaluated *e)
 
 /* ---- the command ---- */
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_eval_run(struct invocation *in)
 {
     struct evaluated e;
     struct progress progress;
@@ -199,17 +202,26 @@ static ls_status run(struct invocation *in)
     progress_clear(&progress);
     LS_TRY(st);
     if (in->world.rank > 0) return LS_OK;
-    if (json) return put_json(&in->config, &e);
-    put_table(&in->config, &e);
+    if (json) return cmd_eval_put_json(&in->config, &e);
+    cmd_eval_put_table(&in->config, &e);
     return LS_OK;
 }
 
 static ls_status launch(struct invocation *in) { return launching_run(in, NULL, NULL, NULL); }
 
 const struct command command_eval = {
-    .name = "eval", .arguments = "MODEL [TEXT]", .least = 1, .most = 2, .plain = "data.text",
+    .name = "eval",
+    .arguments = "MODEL [TEXT]",
+    .least = 1,
+    .most = 2,
+    .plain = "data.text",
     .summary = "loss and perplexity of a trained model: a run, a checkpoint, or a Hugging Face folder",
-    .verb = VERB_EVAL, .flags = flags, .complete = complete, .check = check, .run = run, .launch = launch,
+    .verb = VERB_EVAL,
+    .flags = flags,
+    .complete = complete,
+    .check = cmd_eval_check,
+    .run = cmd_eval_run,
+    .launch = launch,
     .examples =
         "  lockstep eval runs/book                                          its validation data, newest checkpoint\n"
         "  lockstep eval runs/book other.txt                                all of another text, the same as --data.text=other.txt\n"

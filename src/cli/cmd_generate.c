@@ -28,12 +28,9 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static ls_status fail_ids(void)
-{
-    return ls_fail(LS_EINVAL, "--ids: '%s' is not a list of token ids such as 1,2,3", id_list);
-}
+static ls_status fail_ids(void) { return ls_fail(LS_EINVAL, "--ids: '%s' is not a list of token ids such as 1,2,3", id_list); }
 
-static ls_status check(const struct invocation *in)
+static ls_status cmd_generate_check(const struct invocation *in)
 {
     (void)in;
     if (id_list && prompt[0]) return ls_fail(LS_EINVAL, "--prompt and --ids are both given; leave one out");
@@ -92,8 +89,10 @@ static ls_status write_logits(const struct trained *t, const int32_t *ids, size_
     if (st == LS_OK) st = safetensors_create(logits_file, COUNT_OF(spec), spec, &w);
     if (st == LS_OK) st = safetensors_put(w, ids, n * sizeof *ids);
     if (st == LS_OK) st = safetensors_put(w, logits, n * vocab * sizeof *logits);
-    if (st == LS_OK) st = safetensors_publish(&w, &bytes, hash);
-    else safetensors_abandon(&w);
+    if (st == LS_OK)
+        st = safetensors_publish(&w, &bytes, hash);
+    else
+        safetensors_abandon(&w);
     mem_free(logits);
     return st;
 }
@@ -110,7 +109,7 @@ static ls_status print_text(const struct trained *t, const int32_t *ids, size_t 
     return print_sample(t, ids, n, tokens, &s);
 }
 
-static ls_status make(const struct trained *t)
+static ls_status cmd_generate_make(const struct trained *t)
 {
     int32_t *ids = NULL;
     size_t n;
@@ -121,23 +120,28 @@ static ls_status make(const struct trained *t)
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_generate_run(struct invocation *in)
 {
     struct trained t;
 
     LS_TRY(trained_open(in->arguments[0], config_type(&in->config), tokenizer, &t));
-    ls_status st = args_refuse(in, make(&t));
+    ls_status st = args_refuse(in, cmd_generate_make(&t));
     trained_close(&t);
     return st;
 }
 
 const struct command command_generate = {
-    .name = "generate", .arguments = "MODEL", .least = 1, .most = 1,
+    .name = "generate",
+    .arguments = "MODEL",
+    .least = 1,
+    .most = 1,
     .summary = "generate text with a trained model: a run, a checkpoint, or a Hugging Face folder",
-    .verb = VERB_GENERATE, .flags = flags, .check = check, .run = run,
-    .examples =
-        "  lockstep generate runs/book --prompt \"It was\"\n"
-        "  lockstep generate runs/book --prompt \"It was\" --temperature 0 --tokens 50\n"
-        "  lockstep generate runs/book/checkpoints/step_00000500 --prompt \"It was\" --seed 2\n"
-        "  lockstep generate hf/gpt2 --ids 464,2068 --logits logits.safetensors\n",
+    .verb = VERB_GENERATE,
+    .flags = flags,
+    .check = cmd_generate_check,
+    .run = cmd_generate_run,
+    .examples = "  lockstep generate runs/book --prompt \"It was\"\n"
+                "  lockstep generate runs/book --prompt \"It was\" --temperature 0 --tokens 50\n"
+                "  lockstep generate runs/book/checkpoints/step_00000500 --prompt \"It was\" --seed 2\n"
+                "  lockstep generate hf/gpt2 --ids 464,2068 --logits logits.safetensors\n",
 };

@@ -5,13 +5,12 @@
 #include "base/text.h"
 #include "cli/args.h"
 #include "lab_claims.h"
-#include "train/faults.h"
+#include "train/faults/faults.h"
 
 static bool markdown;
 
 static const struct flag flags[] = {
-    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL,
-      "as docs/options.md ('help options') and docs/command.md ('help')" },
+    { "markdown", FLAG_SWITCH, &markdown, 0, 0, NULL, "as docs/options.md ('help options') and docs/command.md ('help')" },
     { 0 },
 };
 
@@ -61,24 +60,20 @@ static void put_families(void)
 
 static ls_status put_models(void)
 {
-    printf("Presets of --model.preset; --model.layers and others change single sizes.\n\n%-14s %-9s %6s "
-           "%6s %6s %9s %7s "
-           "%9s %15s\n",
-           "name", "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
+    printf("Presets of --model.preset; --model.layers and others change single sizes.\n\n%-14s %-9s %6s %6s %6s %9s %7s %9s %15s\n", "name",
+           "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
     for (int i = 0; ls_model_preset_name(i); i++) {
         const char *name = ls_model_preset_name(i);
         char count[32];
         ls_model m;
 
         LS_TRY(ls_model_preset(name, &m));
-        printf("%-14s %-9s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture),
-               m.layers, m.width, m.heads, m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions,
-               text_count(count, (int64_t)ls_model_parameters(&m)));
+        printf("%-14s %-9s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture), m.layers, m.width, m.heads,
+               m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions, text_count(count, (int64_t)ls_model_parameters(&m)));
     }
     put_families();
     LS_TRY(put_image_models());
-    printf("\nThe vocabulary is the tokenizer's unless --model.vocab is larger. --model.hf=FOLDER takes shape and "
-           "weights from a\n"
+    printf("\nThe vocabulary is the tokenizer's unless --model.vocab is larger. --model.hf=FOLDER takes shape and weights from a\n"
            "Hugging Face folder of one of these families, --model.hf=FOLDER/config.json the shape alone.\n"
            "\n"
            "Experts are balanced by --model.aux_loss=C: for each layer C * E * sum of f P over its E experts, f the share of a sequence's\n"
@@ -93,7 +88,9 @@ static ls_status put_models(void)
 
 static ls_status put_labs(void)
 {
-    static const struct { const char *id, *program, *claim; } labs[] = {
+    static const struct {
+        const char *id, *program, *claim;
+    } labs[] = {
 #define LAB_ROW(id_, program_, claim_) { id_, program_, claim_ },
         LAB_CLAIM_MAP(LAB_ROW)
     };
@@ -281,7 +278,10 @@ static ls_status put_faults(void)
     return LS_OK;
 }
 
-struct topic { const char *name, *summary, *page; ls_status (*put)(void); };
+struct topic {
+    const char *name, *summary, *page;
+    ls_status (*put)(void);
+};
 
 static const struct topic topics[] = {
     { "options", "every option, by section", NULL, put_options },
@@ -308,17 +308,18 @@ static ls_status put_topics(void)
 /* Commands and topics as one page; the options have their own. */
 static ls_status put_markdown(void)
 {
-    printf("# The command\n\nWritten by `lockstep help --markdown`. `lockstep COMMAND -h` is the short help of a "
-           "command, `--help` "
-           "the whole.\n\n| command | |\n|---|---|\n");
+    printf("# The command\n\nWritten by `lockstep help --markdown`. `lockstep COMMAND -h` is the short help of a command, `--help` the "
+           "whole.\n\n| command | |\n|---|---|\n");
     for (int i = 0; commands[i]; i++)
         printf("| `%s%s%s` | %s |\n", commands[i]->name, commands[i]->arguments[0] ? " " : "", commands[i]->arguments,
                commands[i]->summary);
     for (size_t i = 0; i < COUNT_OF(topics); i++) {
         if (topics[i].put == put_options) continue;
         printf("\n## %s: %s\n\n```\n", topics[i].name, topics[i].summary);
-        if (topics[i].put) LS_TRY(topics[i].put());
-        else fputs(topics[i].page, stdout);
+        if (topics[i].put)
+            LS_TRY(topics[i].put());
+        else
+            fputs(topics[i].page, stdout);
         printf("```\n");
     }
     return LS_OK;
@@ -340,8 +341,7 @@ static const struct command *find_command(const struct invocation *in)
 {
     char name[64];
 
-    snprintf(name, sizeof name, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "",
-             in->count > 1 ? in->arguments[1] : "");
+    snprintf(name, sizeof name, "%s%s%s", in->arguments[0], in->count > 1 ? " " : "", in->count > 1 ? in->arguments[1] : "");
     for (int i = 0; commands[i]; i++)
         if (strcmp(commands[i]->name, name) == 0) return commands[i];
     return NULL;
@@ -354,7 +354,7 @@ static const struct topic *find_topic(const char *name)
     return NULL;
 }
 
-static ls_status check(const struct invocation *in)
+static ls_status cmd_help_check(const struct invocation *in)
 {
     if (markdown && in->count && strcmp(in->arguments[0], "options") != 0)
         return ls_fail(LS_EINVAL, "--markdown is for 'help' and 'help options'");
@@ -418,7 +418,7 @@ static ls_status put_dashed(const char *word)
                    near ? near : "", near ? "'?" : "");
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_help_run(struct invocation *in)
 {
     if (in->count == 0) return markdown ? put_markdown() : put_topics();
     const char *word = in->arguments[0], *bare = word + strspn(word, "-");
@@ -433,9 +433,14 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_help = {
-    .name = "help", .arguments = "[TOPIC]", .most = 2,
+    .name = "help",
+    .arguments = "[TOPIC]",
+    .most = 2,
     .summary = "pages about options, models, data, runs, exit codes; or whatever mentions a word",
-    .flags = flags, .dashes = true, .check = check, .run = run,
+    .flags = flags,
+    .dashes = true,
+    .check = cmd_help_check,
+    .run = cmd_help_run,
     .examples = "  lockstep help\n  lockstep help models\n"
                 "  lockstep help fsdp                   whatever mentions it: pages, commands, flags, options\n"
                 "  lockstep help --model.heads          an option\n"

@@ -16,12 +16,12 @@
 #include "cli/args.h"
 #include "cli/parity_report.h"
 #include "cli/temporary.h"
-#include "train/launch.h"
-#include "train/parity.h"
-#include "train/parity_routes.h"
+#include "train/launch/launch.h"
+#include "train/parity/parity.h"
+#include "train/parity/parity_routes.h"
 
 static const char *sides[2], *against;
-static struct parity_run own;  /* of --write */
+static struct parity_run own; /* of --write */
 static int64_t steps = 3;
 static bool json, checkpoint, drift;
 
@@ -50,7 +50,7 @@ struct side {
     const char **argv;
     int argc, more;
     struct invocation in;
-    char *file;  /* what it writes */
+    char *file; /* what it writes */
     bool parsed;
 };
 
@@ -85,12 +85,9 @@ static ls_status parse(const struct invocation *in, struct side *s)
     return LS_OK;
 }
 
-static bool is_given(const struct side *s, const char *option)
-{
-    return strcmp(options_origin(&s->in.options, option), "default") != 0;
-}
+static bool is_given(const struct side *s, const char *option) { return strcmp(options_origin(&s->in.options, option), "default") != 0; }
 
-static void add(struct side *s, const char *option, int64_t value)
+static void cmd_parity_add(struct side *s, const char *option, int64_t value)
 {
     snprintf(s->added[s->more], WORD_BYTES, "--%s=%" PRId64, option, value);
     s->argv[s->argc++] = s->added[s->more++];
@@ -101,17 +98,16 @@ static ls_status settle(const struct invocation *in, struct side *s, int64_t glo
 {
     ls_image_model image;
 
-    if (global && !is_given(s, "train.global_batch")) add(s, "train.global_batch", global);
+    if (global && !is_given(s, "train.global_batch")) cmd_parity_add(s, "train.global_batch", global);
     if (config_image(&s->in.config, &image) && !is_given(s, "train.micro_batch") && !is_given(s, "train.accumulate"))
-        add(s, "train.accumulate", 1);
+        cmd_parity_add(s, "train.accumulate", 1);
     LS_TRY(parse(in, s));
     return args_check(&s->in);
 }
 
 static ls_status open_side(const struct invocation *in, int which, struct side *out)
 {
-    if (!sides[which])
-        return ls_fail(LS_EINVAL, "--%c is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", 'a' + which);
+    if (!sides[which]) return ls_fail(LS_EINVAL, "--%c is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", 'a' + which);
     ls_status st = compose(in, sides[which], out);
     if (st == LS_OK) st = parse(in, out);
     if (st == LS_OK) st = settle(in, out, 0);
@@ -124,7 +120,7 @@ static ls_status check_types(const struct config *a, const struct config *b)
     static const char *const names[] = { "auto", "fp32", "bf16" };
 
     if (a->precision.compute == b->precision.compute && a->precision.master == b->precision.master) return LS_OK;
-    return ls_fail(LS_EINVAL, "precision.compute is %s%s in --a and %s%s in --b: behind a --checkpoint bits are compared",
+    return ls_fail(LS_EINVAL, "precision.compute is %s%s in --a and %s%s in --b: after a --checkpoint bits are compared",
                    names[a->precision.compute], a->precision.master ? "" : " without masters", names[b->precision.compute],
                    b->precision.master ? "" : " without masters");
 }
@@ -180,8 +176,7 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     }
     if (global[0] != global[1] && given[0] && given[1])
         return ls_fail(LS_EINVAL,
-                       "train.global_batch is %" PRId64 " in --a and %" PRId64
-                       " in --b: other samples in a step give another run",
+                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: other samples in a step give another run",
                        global[0], global[1]);
     LS_TRY(check_moments(&s[0].in.config, &s[1].in.config));
     LS_TRY(check_scope(&s[0].in.config, &s[1].in.config));
@@ -255,8 +250,10 @@ static ls_status compare(struct invocation *in, struct side *s, const char *fold
     }
     if (drift) return compare_drift(s[0].file, other, &bounds);
     LS_TRY(parity_compare(s[0].file, other, against != NULL, &bounds, &result));
-    if (against) LS_TRY(parity_routes_compare(s[0].file, against, (uint64_t)steps, &routed));
-    else LS_TRY(parity_routes_compare(other, s[0].file, (uint64_t)steps, &routed));
+    if (against)
+        LS_TRY(parity_routes_compare(s[0].file, against, (uint64_t)steps, &routed));
+    else
+        LS_TRY(parity_routes_compare(other, s[0].file, (uint64_t)steps, &routed));
     return parity_report(&result, &routed, checkpoint, json);
 }
 
@@ -274,7 +271,7 @@ static ls_status run_both(struct invocation *in)
     return st;
 }
 
-/* What a side keeps in files lies beside what it writes. */
+/* What a side keeps in files is beside what it writes. */
 static ls_status write_side(struct invocation *in)
 {
     struct config c = in->config;
@@ -294,7 +291,7 @@ static ls_status write_side(struct invocation *in)
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_parity_run(struct invocation *in)
 {
     if (!own.path) return run_both(in);
     if (in->world.launcher == LAUNCHER_NONE) LS_TRY(args_check(in));
@@ -302,7 +299,7 @@ static ls_status run(struct invocation *in)
 }
 
 /* Both layouts are looked at before either is run. */
-static ls_status check(const struct invocation *in)
+static ls_status cmd_parity_check(const struct invocation *in)
 {
     struct side s[2] = { 0 };
 
@@ -322,9 +319,14 @@ static ls_status check(const struct invocation *in)
 }
 
 const struct command command_parity = {
-    .name = "parity", .arguments = "--a LAYOUT --b LAYOUT",
+    .name = "parity",
+    .arguments = "--a LAYOUT --b LAYOUT",
     .summary = "run two layouts from one start on the same batches and name the first tensor that differs",
-    .verb = VERB_PARITY, .flags = flags, .several = true, .check = check, .run = run,
+    .verb = VERB_PARITY,
+    .flags = flags,
+    .several = true,
+    .check = cmd_parity_check,
+    .run = cmd_parity_run,
     .about =
         "a makes its steps and writes what each came to; b takes a's parameters and optimizer state before each of its steps but\n"
         "the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"
@@ -346,11 +348,10 @@ const struct command command_parity = {
         "relative to its own root mean square or, if that is smaller, to a quarter of the whole gradient's (gradients) or to that\n"
         "of all parameters (weights). Tensors whose gradient is zero but for rounding, such as GPT-2's key biases, which softmax\n"
         "ignores, are left out and listed.\n",
-    .examples =
-        "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
-        "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
-        "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"
-        "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
-        "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n"
-        "  lockstep parity --a \"\" --b \"parallel.tp=2\" --steps 50 --drift\n",
+    .examples = "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
+                "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
+                "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"
+                "  lockstep parity --a \"train.accumulate=4\" --b \"parallel.dp=2 train.accumulate=2\" --train.global_batch=8 \\\n"
+                "                  --model.preset=gpt2-tiny --precision.compute=fp32 --steps 20 --json\n"
+                "  lockstep parity --a \"\" --b \"parallel.tp=2\" --steps 50 --drift\n",
 };

@@ -11,16 +11,15 @@
 #include "cli/args.h"
 #include "cli/plan_draw.h"
 #include "cli/terminal.h"
-#include "train/dataset.h"
-#include "train/plan.h"
+#include "train/run/dataset.h"
+#include "train/plan/plan.h"
 
 static bool print_program, print_mesh, print_schedule, json;
 static int64_t rank = -1, machine;
 static const char *svg;
 
 static const struct flag flags[] = {
-    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL,
-      "print the step as it will be run, one instruction per line" },
+    { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step as it will be run, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
     { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine; they share its cores and memory [0: all on this one]" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule for equal stages, and nothing else" },
@@ -35,17 +34,22 @@ static ls_status open_data(const struct config *c, struct dataset *d, size_t *vo
 {
     bool given = c->data.text[0] || c->data.tokens[0], learnt = strcmp(c->data.tokenizer, "bpe") == 0;
 
-    if (given) LS_TRY(dataset_open(c, NULL, d));
-    else if (!learnt && strcmp(c->data.tokenizer, "bytes") != 0) LS_TRY(dataset_tokenizer(c, NULL, 0, &d->tokenizer));
+    if (given)
+        LS_TRY(dataset_open(c, NULL, d));
+    else if (!learnt && strcmp(c->data.tokenizer, "bytes") != 0)
+        LS_TRY(dataset_tokenizer(c, NULL, 0, &d->tokenizer));
     if (!given && d->tokenizer) d->vocab = (size_t)ls_tokenizer_vocab(d->tokenizer);
     *vocab = !given && learnt ? (size_t)c->data.vocab_size : d->vocab;
     return LS_OK;
 }
 
-struct bytes_row { const char *name; size_t bytes; };
+struct bytes_row {
+    const char *name;
+    size_t bytes;
+};
 enum { BYTES_ROWS = 6 };
 
-static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
+static void cmd_plan_rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
 {
     out[0] = (struct bytes_row){ "parameters", cost->parameters };
     out[1] = (struct bytes_row){ "gradients", cost->gradients };
@@ -58,16 +62,19 @@ static void rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROWS])
 /* What is printed: a rank's plan, and what was assumed for it. */
 struct picture {
     const struct config *config;
-    const struct step   *step;       /* of that rank */
-    struct plan_bytes    bytes;
+    const struct step *step; /* of that rank */
+    struct plan_bytes bytes;
     const struct dataset *data;
-    int                  local;      /* ranks on a machine */
-    size_t               limit;      /* of the rank; 0: not known */
-    struct remedy        remedy[REMEDIES];
-    int                  remedies;
+    int local;    /* ranks on a machine */
+    size_t limit; /* of the rank; 0: not known */
+    struct remedy remedy[REMEDIES];
+    int remedies;
 };
 
-static bool fits(const struct picture *p) { return p->limit == 0 || p->bytes.total + p->bytes.other <= plan_room(p->limit, p->data); }
+static bool cmd_plan_fits(const struct picture *p)
+{
+    return p->limit == 0 || p->bytes.total + p->bytes.other <= plan_room(p->limit, p->data);
+}
 
 /* ---- JSON ---- */
 
@@ -99,14 +106,14 @@ static void put_comm_json(const struct step *s, struct json_out *j)
     json_end_object(j);
 }
 
-static ls_status put_json(const struct picture *p)
+static ls_status cmd_plan_put_json(const struct picture *p)
 {
     const struct config *c = p->config;
     const struct step *s = p->step;
     struct bytes_row rows[BYTES_ROWS];
     struct json_out j = { 0 };
 
-    rows_of(&p->bytes.cost, rows);
+    cmd_plan_rows_of(&p->bytes.cost, rows);
     json_begin_object(&j, NULL);
     json_put_int(&j, "parameters", (int64_t)step_parameters(s));
     json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
@@ -122,7 +129,7 @@ static ls_status put_json(const struct picture *p)
     json_put_int(&j, "reading", (int64_t)p->data->peak);
     json_end_object(&j);
     json_put_int(&j, "limit", (int64_t)p->limit);
-    json_put_bool(&j, "fits", fits(p));
+    json_put_bool(&j, "fits", cmd_plan_fits(p));
     put_remedies_json(p, &j);
     json_put_int(&j, "ranks", s->ranks.size);
     json_put_int(&j, "rank", p->bytes.rank);
@@ -205,11 +212,11 @@ static void put_limit(const struct picture *p)
     char room[16], size[16];
 
     if (p->limit == 0) return;
-    printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), fits(p) ? "it fits" : "it does not fit");
+    printf("  %-14s%12s  %s", "limit", text_bytes(room, p->limit), cmd_plan_fits(p) ? "it fits" : "it does not fit");
     if (!p->config->run.memory_limit && p->local > 1)
         printf(" into a rank's share of the %s that this machine has free", text_bytes(size, p->limit * (size_t)p->local));
     printf("\n");
-    if (fits(p)) return;
+    if (cmd_plan_fits(p)) return;
     if (p->remedies == 0) printf("what fits   %s\n", plan_nothing_fits(p->limit, p->data));
     for (int i = 0; i < p->remedies; i++)
         printf("%-12s%12s  %14zu  %s%s\n", i ? "" : "what fits", text_bytes(size, p->remedy[i].total), p->remedy[i].total,
@@ -229,7 +236,7 @@ static void put_work(const struct config *c, const struct step *s)
     printf("as many steps as train.time_budget=%g s has time for%s: 'train' measures that\n", c->train.time_budget, most);
 }
 
-static void put_table(const struct picture *p)
+static void cmd_plan_put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
     char count[32], tokens[32], size[16], peak[16];
@@ -237,7 +244,7 @@ static void put_table(const struct picture *p)
     const struct step *s = p->step;
     const ls_model *m = &s->model;
 
-    rows_of(&p->bytes.cost, rows);
+    cmd_plan_rows_of(&p->bytes.cost, rows);
     if (s->image)
         printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
     else
@@ -245,8 +252,8 @@ static void put_table(const struct picture *p)
                m->vocab);
     printf("%s parameters, %s\n", text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
-    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64
-           " x %" PRId64 ") of %" PRId64 " tokens: %s tokens, recomputation: %s\n",
+    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 " x %" PRId64 ") of %" PRId64
+           " tokens: %s tokens, recomputation: %s\n",
            c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, c->data.seq_len,
            text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
     if (s->ranks.size > 1) put_layout(p);
@@ -280,10 +287,10 @@ static ls_status put_program(const struct step *s)
 
 static ls_status show(struct picture *p, const ls_model *model)
 {
-    if (!fits(p)) LS_TRY(plan_remedies(p->config, model, plan_room(p->limit, p->data), p->remedy, &p->remedies));
+    if (!cmd_plan_fits(p)) LS_TRY(plan_remedies(p->config, model, plan_room(p->limit, p->data), p->remedy, &p->remedies));
     if (print_program) LS_TRY(put_program(p->step));
-    if (json) return put_json(p);
-    put_table(p);
+    if (json) return cmd_plan_put_json(p);
+    cmd_plan_put_table(p);
     return LS_OK;
 }
 
@@ -335,12 +342,12 @@ static ls_status draw(const struct config *c)
     return print_schedule ? plan_draw_schedule(c, svg) : LS_OK;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_plan_run(struct invocation *in)
 {
     return args_refuse(in, print_mesh || print_schedule ? draw(&in->config) : plan(&in->config));
 }
 
-static ls_status check(const struct invocation *in)
+static ls_status cmd_plan_check(const struct invocation *in)
 {
     bool draws = print_mesh || print_schedule;
 
@@ -352,22 +359,26 @@ static ls_status check(const struct invocation *in)
         return ls_fail(LS_EINVAL, "--machine %" PRId64 ": --print-schedule shows no machines; leave it out", machine);
     if (rank >= in->config.launch.ranks)
         return ls_fail(LS_EINVAL, "--rank %" PRId64 ": the layout has %" PRId64 " ranks", rank, in->config.launch.ranks);
-    if (draws) return LS_OK;  /* drawings need no model that fits, and no data */
+    if (draws) return LS_OK; /* drawings need no model that fits, and no data */
     LS_TRY(config_check_data(&in->config, false));
     return config_check_fit(&in->config);
 }
 
 const struct command command_plan = {
-    .name = "plan", .arguments = "[TEXT]", .most = 1, .plain = "data.text",
+    .name = "plan",
+    .arguments = "[TEXT]",
+    .most = 1,
+    .plain = "data.text",
     .summary = "print the memory, work and communication of a training step without running it",
-    .verb = VERB_PLAN, .flags = flags, .check = check, .run = run,
-    .about =
-        "A text is read and encoded as train does it, so that its tokens count; without one, or with a token file, nothing is read.\n",
-    .examples =
-        "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
-        "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
-        "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
-        "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
-        "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
-        "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
+    .verb = VERB_PLAN,
+    .flags = flags,
+    .check = cmd_plan_check,
+    .run = cmd_plan_run,
+    .about = "A text is read and encoded as train does it, so that its tokens count; without one, or with a token file, nothing is read.\n",
+    .examples = "  lockstep plan --model.preset=gpt2-124m --data.seq_len=1024 --train.micro_batch=4\n"
+                "  lockstep plan --model.preset=llama3-8b --data.seq_len=4096 --recompute.mode=full --json\n"
+                "  lockstep plan --parallel.dp=64 --parallel.zero=3 --model.preset=llama3-8b --machine 8 --run.memory_limit=80GiB\n"
+                "  lockstep plan --print-mesh --parallel.pp=2 --parallel.tp=4 --parallel.dp=2 --machine 8\n"
+                "  lockstep plan --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb-h1.svg\n"
+                "  lockstep plan --config runs/book/config.yaml --print-program | less -S\n",
 };

@@ -48,7 +48,11 @@ static ls_status train(struct trainer *t, bool quiet)
     bool first = t->ranks.rank == 0;
     struct progress progress;
     struct trainer_watch watch = {
-        .ctx = &progress, .fixed = progress_fixed, .stepped = progress_stepped, .saved = progress_saved, .warned = progress_clear,
+        .ctx = &progress,
+        .fixed = progress_fixed,
+        .stepped = progress_stepped,
+        .saved = progress_saved,
+        .warned = progress_clear,
     };
 
     quiet = quiet || !first;
@@ -61,7 +65,7 @@ static ls_status train(struct trainer *t, bool quiet)
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_train_run(struct invocation *in)
 {
     struct trainer *t;
 
@@ -112,18 +116,24 @@ static ls_status launch(struct invocation *in)
     return st;
 }
 
-static ls_status check(const struct invocation *in) { return config_check_data(&in->config, true); }
+static ls_status cmd_train_check(const struct invocation *in) { return config_check_data(&in->config, true); }
 
 const struct command command_train = {
-    .name = "train", .arguments = "[TEXT]", .most = 1, .plain = "data.text",
+    .name = "train",
+    .arguments = "[TEXT]",
+    .most = 1,
+    .plain = "data.text",
     .summary = "train a model on a text or on tokens, or resume a run",
-    .verb = VERB_TRAIN, .flags = flags, .check = check, .run = run, .launch = launch,
-    .examples =
-        "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
-        "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
-        "  lockstep train --config runs/book/config.yaml            resume it\n"
-        "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
-        "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n"
-        "  lockstep train -n 4 --parallel.zero=3 --data.text=book.txt       on four ranks of this machine\n"
-        "  mpirun -np 16 lockstep train --parallel.zero=1 --data.text=book.txt --run.dir=runs/book\n",
+    .verb = VERB_TRAIN,
+    .flags = flags,
+    .check = cmd_train_check,
+    .run = cmd_train_run,
+    .launch = launch,
+    .examples = "  lockstep train book.txt                                          the same as --data.text=book.txt\n"
+                "  lockstep train --data.text=book.txt --data.tokenizer=bpe --run.dir=runs/book --sample \"It was\"\n"
+                "  lockstep train --config runs/book/config.yaml            resume it\n"
+                "  lockstep train --data.tokens=train.bin --model.preset=gpt2-124m --data.seq_len=1024 \\\n"
+                "                 --train.global_batch=32 --train.micro_batch=4 --recompute.mode=selective\n"
+                "  lockstep train -n 4 --parallel.zero=3 --data.text=book.txt       on four ranks of this machine\n"
+                "  mpirun -np 16 lockstep train --parallel.zero=1 --data.text=book.txt --run.dir=runs/book\n",
 };

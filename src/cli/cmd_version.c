@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include "base/json.h"
 #include "cli/args.h"
-#include "comm/transport.h"
-#include "tensor/kernel.h"
-#include "train/version.h"
+#include "comm/transports/transport.h"
+#include "kernels/kernel.h"
+#include "train/run/version.h"
 
 #if defined __clang__
 #define COMPILER "clang " __clang_version__
@@ -21,7 +21,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-static ls_status put_json(void)
+static ls_status cmd_version_put_json(void)
 {
     struct json_out j = { 0 };
     char path[PATH_ROOM];
@@ -41,12 +41,12 @@ static ls_status put_json(void)
     return st;
 }
 
-static ls_status run(struct invocation *in)
+static ls_status cmd_version_run(struct invocation *in)
 {
     char path[PATH_ROOM];
 
     (void)in;
-    if (json) return put_json();
+    if (json) return cmd_version_put_json();
     printf("lockstep %s\n", LOCKSTEP_VERSION);
     printf("compiler    %s\n", COMPILER);
     printf("kernels     %s (the most that both this processor and this build support)\n", isa_name(isa_best()));
@@ -56,7 +56,10 @@ static ls_status run(struct invocation *in)
 }
 
 const struct command command_version = {
-    .name = "version", .arguments = "", .summary = "print the version, compiler, instruction set and MPI modules (also --version)",
-    .flags = flags, .run = run,
+    .name = "version",
+    .arguments = "",
+    .summary = "print the version, compiler, instruction set and MPI modules (also --version)",
+    .flags = flags,
+    .run = cmd_version_run,
     .examples = "  lockstep version\n  lockstep version --json\n",
 };

@@ -6,7 +6,7 @@
 #include "base/text.h"
 
 static const char *const nccl_types[LS_DTYPES] = {
-    [LS_F32] = "float", [LS_BF16] = "bfloat16", [LS_F16] = "half", [LS_F64] = "double",
+    [LS_F32] = "float", [LS_BF16] = "bfloat16", [LS_F16] = "half",   [LS_F64] = "double",
     [LS_I64] = "int64", [LS_I32] = "int32",     [LS_U16] = "uint16", [LS_U8] = "uint8",
 };
 

@@ -6,15 +6,17 @@
 #include "lockstep/comm.h"
 
 /* What --op and -o were given: an operation and a reduction, each with its flag as it was written; NULL: not given. */
-struct comm_words { const char *op, *op_flag, *redop, *redop_flag; };
+struct comm_words {
+    const char *op, *op_flag, *redop, *redop_flag;
+};
 
-const char *comm_type_name(ls_dtype t);     /* "float" */
-const char *comm_redop_name(ls_redop op);   /* "sum" */
-ls_status   comm_read_type(const char *flag, const char *name, ls_dtype *out);
+const char *comm_type_name(ls_dtype t);   /* "float" */
+const char *comm_redop_name(ls_redop op); /* "sum" */
+ls_status comm_read_type(const char *flag, const char *name, ls_dtype *out);
 /* Sets *op or *redop, whichever the name is of; redop NULL: collectives only. */
-ls_status   comm_read_op(const char *flag, const char *name, ls_collective *op, ls_redop *redop);
+ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls_redop *redop);
 /* Refuses unknown words, two operations and two reductions. */
-ls_status   comm_sort_words(const struct flag_strings *given, struct comm_words *out);
-ls_status   comm_read_bytes(const char *flag, const char *text, size_t *out);
+ls_status comm_sort_words(const struct flag_strings *given, struct comm_words *out);
+ls_status comm_read_bytes(const char *flag, const char *text, size_t *out);
 
 #endif

@@ -13,19 +13,19 @@
 
 struct player {
     struct step_list list;
-    size_t   *at, *recv_at;         /* [n + 1] */
-    uint64_t *held[3];              /* by enum place: bit r: rank r's part is in the element */
-    size_t    room[3];
-    int       step;
-    bool      sent, received;
-    struct text told, then;         /* of this round: what travels; what is done here afterwards */
+    size_t *at, *recv_at; /* [n + 1] */
+    uint64_t *held[3];    /* by enum place: bit r: rank r's part is in the element */
+    size_t room[3];
+    int step;
+    bool sent, received;
+    struct text told, then; /* of this round: what travels; what is done here afterwards */
 };
 
 struct play {
     const struct algorithm *algorithm;
-    int      n, root, shown;
-    size_t   count;
-    struct player *player;          /* [n] */
+    int n, root, shown;
+    size_t count;
+    struct player *player; /* [n] */
 };
 
 /* ---- words ---- */
@@ -46,12 +46,18 @@ static void put_span(const struct play *p, int r, struct span s, struct text *ou
 
     while (first < p->n && (at[first] < s.at || at[first + 1] == at[first])) first++;
     for (end = first; end < p->n && at[end] < s.at + s.len;) end++;
-    if (s.in != IN_SCRATCH && s.len == me->room[s.in]) text_put(out, is_small(p, s.in) ? "its block" : "everything");
-    else if (s.in == IN_SCRATCH) text_put(out, "scratch [%zu, %zu)", s.at, s.at + s.len);
-    else if (is_small(p, s.in)) text_put(out, "[%zu, %zu) of its block", s.at, s.at + s.len);
-    else if (first == p->n || at[first] != s.at || at[end] != s.at + s.len) text_put(out, "[%zu, %zu)", s.at, s.at + s.len);
-    else if (end - first == 1) text_put(out, "block %d", first);
-    else text_put(out, "blocks %d-%d", first, end - 1);
+    if (s.in != IN_SCRATCH && s.len == me->room[s.in])
+        text_put(out, is_small(p, s.in) ? "its block" : "everything");
+    else if (s.in == IN_SCRATCH)
+        text_put(out, "scratch [%zu, %zu)", s.at, s.at + s.len);
+    else if (is_small(p, s.in))
+        text_put(out, "[%zu, %zu) of its block", s.at, s.at + s.len);
+    else if (first == p->n || at[first] != s.at || at[end] != s.at + s.len)
+        text_put(out, "[%zu, %zu)", s.at, s.at + s.len);
+    else if (end - first == 1)
+        text_put(out, "block %d", first);
+    else
+        text_put(out, "blocks %d-%d", first, end - 1);
 }
 
 /* "0+2", "all", "." for nothing, "~" where the elements of the block differ. */
@@ -66,8 +72,10 @@ static void put_set(const struct play *p, const uint64_t *held, size_t len, stru
             return;
         }
     if (len == 0) return;
-    if (held[0] == all && p->n > 2) text_put(out, "all");
-    else if (held[0] == 0) text_put(out, ".");
+    if (held[0] == all && p->n > 2)
+        text_put(out, "all");
+    else if (held[0] == 0)
+        text_put(out, ".");
     else
         for (int r = 0; r < p->n; r++)
             if (held[0] >> r & 1) {
@@ -85,7 +93,8 @@ static void put_picture(const struct play *p, int r, struct text *out)
 
     if (p->algorithm->op == LS_COLLECTIVE_BARRIER) return;
     text_put(out, "[");
-    if (is_small(p, IN_RECV)) put_set(p, held, me->room[IN_RECV], out);
+    if (is_small(p, IN_RECV))
+        put_set(p, held, me->room[IN_RECV], out);
     else
         for (int i = 0; i < p->n; i++) {
             if (i) text_put(out, " | ");
@@ -102,12 +111,9 @@ static uint64_t *place(const struct player *me, struct span s)
     return me->held[s.in] + s.at;
 }
 
-static const struct step *current(const struct player *me)
-{
-    return me->step < me->list.n ? &me->list.step[me->step] : NULL;
-}
+static const struct step *current(const struct player *me) { return me->step < me->list.n ? &me->list.step[me->step] : NULL; }
 
-static void store(const struct player *me, const struct step *s, const uint64_t *came)
+static void comm_steps_store(const struct player *me, const struct step *s, const uint64_t *came)
 {
     uint64_t *in = place(me, s->in);
     bool add = s->kind == STEP_REDUCE || s->kind == STEP_LOCAL_REDUCE;
@@ -115,10 +121,7 @@ static void store(const struct player *me, const struct step *s, const uint64_t 
     for (size_t i = 0; i < s->in.len; i++) in[i] = add ? in[i] | came[i] : came[i];
 }
 
-static const char *place_name(enum place in)
-{
-    return in == IN_SEND ? " of send" : in == IN_RECV ? " of recv" : "";
-}
+static const char *place_name(enum place in) { return in == IN_SEND ? " of send" : in == IN_RECV ? " of recv" : ""; }
 
 /* Steps that travel nowhere, as many as come now. Sums in a row are told as one. */
 static void do_locals(struct play *p, int r)
@@ -128,7 +131,7 @@ static void do_locals(struct play *p, int r)
     int sums = 0;
 
     for (const struct step *s; (s = current(me)) && s->to < 0 && s->from < 0; me->step++) {
-        store(me, s, place(me, s->out));
+        comm_steps_store(me, s, place(me, s->out));
         if (s->kind == STEP_LOCAL_REDUCE) {
             sums++;
             continue;
@@ -191,7 +194,7 @@ static ls_status do_round(struct play *p, bool *any)
         if (to[r] < 0) continue;
         struct player *other = &p->player[to[r]];
         tell_send(p, r, current(&p->player[r]));
-        store(other, current(other), came[r]);
+        comm_steps_store(other, current(other), came[r]);
         p->player[r].sent = other->received = *any = true;
     }
     for (int r = 0; r < p->n; r++) mem_free(came[r]);
@@ -215,7 +218,7 @@ static void end_round(struct play *p)
 
 /* ---- the page ---- */
 
-static ls_status put_rank(const struct play *p, int r, int width)
+static ls_status comm_steps_put_rank(const struct play *p, int r, int width)
 {
     const struct player *me = &p->player[r];
     struct text picture = { 0 };
@@ -247,7 +250,7 @@ static ls_status put_round(struct play *p, const char *title)
         width = MAX(width, (int)(me->told.bytes ? me->told.bytes : me->then.bytes));
     }
     for (int r = 0; r < p->n; r++) {
-        if (st == LS_OK && (p->shown < 0 || p->shown == r)) st = put_rank(p, r, width);
+        if (st == LS_OK && (p->shown < 0 || p->shown == r)) st = comm_steps_put_rank(p, r, width);
         text_free(&p->player[r].told);
         text_free(&p->player[r].then);
     }
@@ -268,7 +271,7 @@ static ls_status play(struct play *p)
         snprintf(title, sizeof title, "round %d", round);
         LS_TRY(put_round(p, title));
     }
-    for (int r = 0; r < p->n; r++) ASSERT(!current(&p->player[r]));  /* else the list is wrong */
+    for (int r = 0; r < p->n; r++) ASSERT(!current(&p->player[r])); /* else the list is wrong */
     return LS_OK;
 }
 
@@ -287,7 +290,7 @@ static void put_head(const struct play *p)
     if (most != least) printf(" to %zu", most);
     printf(" elements\n");
     if (p->algorithm->op != LS_COLLECTIVE_BARRIER)
-        puts("behind each rank its recv after the round, block by block; 1+2: the sum of what ranks 1 and 2 sent,\n"
+        puts("after each rank its recv after the round, block by block; 1+2: the sum of what ranks 1 and 2 sent,\n"
              "all: of all ranks, '.': not written yet, '~': different inside the block");
     puts("");
 }
@@ -323,8 +326,7 @@ static ls_status make_player(const struct play *p, int r, struct player *out)
     for (int i = 0; i < 3; i++)
         if (!(out->held[i] = mem_array(MEM_OTHER, out->room[i], sizeof **out->held))) return LS_ENOMEM;
     for (size_t i = 0; i < out->room[IN_SEND]; i++) out->held[IN_SEND][i] = (uint64_t)1 << r;
-    for (size_t i = 0; op == LS_COLLECTIVE_BROADCAST && r == p->root && i < p->count; i++)
-        out->held[IN_RECV][i] = (uint64_t)1 << r;
+    for (size_t i = 0; op == LS_COLLECTIVE_BROADCAST && r == p->root && i < p->count; i++) out->held[IN_RECV][i] = (uint64_t)1 << r;
     return LS_OK;
 }
 

@@ -2,7 +2,7 @@
 #ifndef LS_CLI_COMM_STEPS_H
 #define LS_CLI_COMM_STEPS_H
 
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 
 enum { STEPS_RANKS_MOST = 64, STEPS_COUNT_MOST = 65536 };
 

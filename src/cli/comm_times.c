@@ -8,9 +8,12 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { PERIOD = 3, TILE = 1023 * PERIOD };  /* elements */
+enum { PERIOD = 3, TILE = 1023 * PERIOD }; /* elements */
 
-struct ends { const void *send; void *recv; };
+struct ends {
+    const void *send;
+    void *recv;
+};
 
 bool comm_times_has(ls_collective op)
 {
@@ -25,10 +28,7 @@ static bool has_blocks(ls_collective op)
 
 static size_t blocks(const struct comm_times *t) { return has_blocks(t->op) ? (size_t)t->n : 1; }
 
-size_t comm_times_count(const struct comm_times *t, size_t bytes)
-{
-    return MAX(bytes / ls_dtype_bytes(t->type) / blocks(t), (size_t)1);
-}
+size_t comm_times_count(const struct comm_times *t, size_t bytes) { return MAX(bytes / ls_dtype_bytes(t->type) / blocks(t), (size_t)1); }
 
 size_t comm_times_bytes(const struct comm_times *t, size_t count) { return count * blocks(t) * ls_dtype_bytes(t->type); }
 
@@ -54,8 +54,10 @@ void comm_times_close(struct comm_times *t)
     char *held[] = { t->recv, t->send };
 
     for (size_t i = 0; i < COUNT_OF(held); i++) {
-        if (t->plain) mem_free(held[i]);
-        else if (held[i]) ls_comm_free(t->comm, held[i]);
+        if (t->plain)
+            mem_free(held[i]);
+        else if (held[i])
+            ls_comm_free(t->comm, held[i]);
     }
     t->send = t->recv = NULL;
 }
@@ -71,7 +73,7 @@ static void make_tile(ls_dtype type, const float value[PERIOD], size_t phase, vo
     ls_convert(tile, type, x, LS_F32, TILE);
 }
 
-static void fill(const struct comm_times *t, void *p, size_t count, size_t phase)
+static void comm_times_fill(const struct comm_times *t, void *p, size_t count, size_t phase)
 {
     static const float value[PERIOD] = { 0, 1, 2 };
     size_t size = ls_dtype_bytes(t->type);
@@ -99,20 +101,22 @@ static int64_t count_wrong(const struct comm_times *t, const void *p, size_t cou
 }
 
 /* Element i of rank r's part is (start(r) + i) mod 3. */
-static size_t start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r != t->root : (size_t)r; }
+static size_t comm_times_start(const struct comm_times *t, int r) { return t->op == LS_COLLECTIVE_BROADCAST ? r != t->root : (size_t)r; }
 
 static void fill_send(const struct comm_times *t, struct ends e, size_t count)
 {
     char *p = (char *)(uintptr_t)e.send;
     size_t block = count * ls_dtype_bytes(t->type);
 
-    if (t->op == LS_COLLECTIVE_REDUCE_SCATTER) fill(t, p, count * (size_t)t->n, start(t, t->rank));
+    if (t->op == LS_COLLECTIVE_REDUCE_SCATTER)
+        comm_times_fill(t, p, count * (size_t)t->n, comm_times_start(t, t->rank));
     else if (t->op == LS_COLLECTIVE_ALL_TO_ALL)
-        for (int to = 0; to < t->n; to++) fill(t, p + (size_t)to * block, count, start(t, t->rank + to));
-    else fill(t, p, count, start(t, t->rank));
+        for (int to = 0; to < t->n; to++) comm_times_fill(t, p + (size_t)to * block, count, comm_times_start(t, t->rank + to));
+    else
+        comm_times_fill(t, p, count, comm_times_start(t, t->rank));
 }
 
-static int before(const struct comm_times *t) { return (t->rank + t->n - 1) % t->n; }
+static int comm_times_before(const struct comm_times *t) { return (t->rank + t->n - 1) % t->n; }
 
 static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
 {
@@ -129,13 +133,13 @@ static int64_t wrong_in(const struct comm_times *t, struct ends e, size_t count)
         }
     for (int k = 0; k < PERIOD && t->redop == LS_AVG; k++) sum[k] /= (float)t->n;
     switch (t->op) {
-    case LS_COLLECTIVE_ALL_REDUCE:     return count_wrong(t, e.recv, count, sum, 0);
+    case LS_COLLECTIVE_ALL_REDUCE: return count_wrong(t, e.recv, count, sum, 0);
     case LS_COLLECTIVE_REDUCE_SCATTER: return count_wrong(t, e.recv, count, sum, (size_t)t->rank * count);
-    case LS_COLLECTIVE_BROADCAST:      return count_wrong(t, e.recv, count, same, 0);
-    case LS_COLLECTIVE_SEND:           return count_wrong(t, e.recv, count, same, start(t, before(t)));
+    case LS_COLLECTIVE_BROADCAST: return count_wrong(t, e.recv, count, same, 0);
+    case LS_COLLECTIVE_SEND: return count_wrong(t, e.recv, count, same, comm_times_start(t, comm_times_before(t)));
     default:
         for (int from = 0; from < t->n; from++) {
-            size_t phase = t->op == LS_COLLECTIVE_ALL_TO_ALL ? start(t, from + t->rank) : start(t, from);
+            size_t phase = t->op == LS_COLLECTIVE_ALL_TO_ALL ? comm_times_start(t, from + t->rank) : comm_times_start(t, from);
 
             wrong += count_wrong(t, (char *)e.recv + (size_t)from * block, count, same, phase);
         }
@@ -160,7 +164,7 @@ static ls_status send_and_receive(const struct comm_times *t, struct ends e, siz
 {
     ls_work *work = NULL;
 
-    LS_TRY(ls_recv(t->comm, e.recv, count, t->type, before(t), &work));
+    LS_TRY(ls_recv(t->comm, e.recv, count, t->type, comm_times_before(t), &work));
     LS_TRY(ls_send(t->comm, e.send, count, t->type, (t->rank + 1) % t->n, NULL));
     return ls_work_wait(&work);
 }
@@ -168,17 +172,17 @@ static ls_status send_and_receive(const struct comm_times *t, struct ends e, siz
 static ls_status call(const struct comm_times *t, struct ends e, size_t count)
 {
     switch (t->op) {
-    case LS_COLLECTIVE_ALL_REDUCE:     return ls_all_reduce(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
-    case LS_COLLECTIVE_ALL_GATHER:     return ls_all_gather(t->comm, e.send, e.recv, count, t->type, NULL);
+    case LS_COLLECTIVE_ALL_REDUCE: return ls_all_reduce(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
+    case LS_COLLECTIVE_ALL_GATHER: return ls_all_gather(t->comm, e.send, e.recv, count, t->type, NULL);
     case LS_COLLECTIVE_REDUCE_SCATTER: return ls_reduce_scatter(t->comm, e.send, e.recv, count, t->type, t->redop, NULL);
-    case LS_COLLECTIVE_SEND:           return send_and_receive(t, e, count);
-    case LS_COLLECTIVE_ALL_TO_ALL:     return ls_all_to_all(t->comm, e.send, e.recv, count, t->type, NULL);
-    default:                           return ls_broadcast(t->comm, e.recv, count, t->type, t->root, NULL);
+    case LS_COLLECTIVE_SEND: return send_and_receive(t, e, count);
+    case LS_COLLECTIVE_ALL_TO_ALL: return ls_all_to_all(t->comm, e.send, e.recv, count, t->type, NULL);
+    default: return ls_broadcast(t->comm, e.recv, count, t->type, t->root, NULL);
     }
 }
 
-/* What lies in the buffers is then 0: sums that pile up in place must not end in infinities. */
-static ls_status check(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
+/* What is in the buffers is then 0: sums that pile up in place must not end in infinities. */
+static ls_status comm_times_check(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
 {
     size_t bytes = comm_times_bytes(t, count);
 
@@ -199,7 +203,7 @@ ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_plac
     double began = 0, took;
 
     ASSERT(comm_times_bytes(t, count) <= t->room);
-    if (!t->unchecked) LS_TRY(check(t, e, count, &wrong));
+    if (!t->unchecked) LS_TRY(comm_times_check(t, e, count, &wrong));
     for (int i = 0; i < t->warmup + t->iterations; i++) {
         if (i == t->warmup) {
             LS_TRY(ls_barrier(t->comm));
@@ -217,6 +221,5 @@ ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_plac
 ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong)
 {
     if (wrong == 0) return LS_OK;
-    return ls_fail(LS_EIO, "%s over %s: %" PRId64 " elements came out wrong", ls_collective_name(t->op), ls_comm_transport(t->comm),
-                   wrong);
+    return ls_fail(LS_EIO, "%s over %s: %" PRId64 " elements came out wrong", ls_collective_name(t->op), ls_comm_transport(t->comm), wrong);
 }

@@ -7,32 +7,35 @@
 
 /* op LS_COLLECTIVE_SEND stands for sendrecv: each rank sends to the next and receives from the one before, at once. */
 struct comm_times {
-    ls_comm      *comm;
-    int           rank, n;
+    ls_comm *comm;
+    int rank, n;
     ls_collective op;
-    ls_dtype      type;
-    ls_redop      redop;                  /* of all_reduce and reduce_scatter */
-    int           root;                   /* of broadcast */
-    bool          unchecked;              /* values are not looked at: wrong is 0 */
-    bool          plain;                  /* memory of this process alone, not of ls_comm_alloc */
-    int           warmup, iterations;
-    char         *send, *recv;            /* [room] bytes each */
-    size_t        room;
+    ls_dtype type;
+    ls_redop redop; /* of all_reduce and reduce_scatter */
+    int root;       /* of broadcast */
+    bool unchecked; /* values are not looked at: wrong is 0 */
+    bool plain;     /* memory of this process alone, not of ls_comm_alloc */
+    int warmup, iterations;
+    char *send, *recv; /* [room] bytes each */
+    size_t room;
 };
 
 /* time: of one call, seconds, the mean of this many; the slowest rank's. wrong: elements of all ranks that one call in front
  * of them got wrong. */
-struct comm_time { double seconds; int64_t wrong; };
+struct comm_time {
+    double seconds;
+    int64_t wrong;
+};
 
-/* The caller has filled what stands in front of send. room: bytes of the largest buffer that will be timed. */
+/* The caller has filled what stands before send. room: bytes of the largest buffer that will be timed. */
 ls_status comm_times_open(struct comm_times *t, size_t room);
-void      comm_times_close(struct comm_times *t);
+void comm_times_close(struct comm_times *t);
 
-bool      comm_times_has(ls_collective op);                                      /* those that can be timed */
-size_t    comm_times_count(const struct comm_times *t, size_t bytes);            /* elements of a block: at least 1 */
-size_t    comm_times_bytes(const struct comm_times *t, size_t count);            /* of the whole buffer */
-double    comm_times_bus(ls_collective op, int n);                               /* bus bandwidth over bytes / seconds */
+bool comm_times_has(ls_collective op);                             /* those that can be timed */
+size_t comm_times_count(const struct comm_times *t, size_t bytes); /* elements of a block: at least 1 */
+size_t comm_times_bytes(const struct comm_times *t, size_t count); /* of the whole buffer */
+double comm_times_bus(ls_collective op, int n);                    /* bus bandwidth over bytes / seconds */
 ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_place, struct comm_time *out);
-ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong);         /* LS_OK when none is */
+ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong); /* LS_OK when none is */
 
 #endif

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
-#include "comm/steps.h"
-#include "comm/transport.h"
+#include "comm/algorithms/steps.h"
+#include "comm/transports/transport.h"
 
-#define WHOLE_MARGIN 0.95  /* a list must beat the transport's own by this to be chosen */
+#define WHOLE_MARGIN 0.95 /* a list must beat the transport's own by this to be chosen */
 
 static bool has_whole(const struct comm_times *t)
 {
@@ -59,8 +59,10 @@ static ls_status tune_size(const struct comm_times *t, size_t bytes, const char 
 
 static void put_choice(const struct comm_times *t, size_t bytes, const char *name, struct text *out)
 {
-    if (bytes) text_put(out, "%s %zu %d %s\n", ls_collective_name(t->op), bytes, t->n, name);
-    else text_put(out, "%s - %d %s\n", ls_collective_name(t->op), t->n, name);
+    if (bytes)
+        text_put(out, "%s %zu %d %s\n", ls_collective_name(t->op), bytes, t->n, name);
+    else
+        text_put(out, "%s - %d %s\n", ls_collective_name(t->op), t->n, name);
 }
 
 /* A row ends half-way, in powers, to the next size that was timed; the last has no end. */

@@ -8,10 +8,7 @@
 
 enum { COLUMN = 30 };
 
-static void heading(const char *title)
-{
-    printf("\n%s%s%s\n", terminal_style(STYLE_BOLD), title, terminal_style(STYLE_PLAIN));
-}
+static void heading(const char *title) { printf("\n%s%s%s\n", terminal_style(STYLE_BOLD), title, terminal_style(STYLE_PLAIN)); }
 
 ls_status help_overview(void)
 {
@@ -62,14 +59,14 @@ static void put_flags(const struct command *c, bool all)
     heading("flags");
     for (const struct flag *f = c->flags; f && f->name; f++) put_flag(c, f);
     if (c->verb) {
-        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE",
-               "read options from a YAML file; may be repeated, later wins");
-        printf("  %-*s  %s\n", COLUMN - 4, "--print-config",
-               "print each option's value and where it comes from, and exit");
+        printf("  %-*s  %s\n", COLUMN - 4, "--config FILE", "read options from a YAML file; may be repeated, later wins");
+        printf("  %-*s  %s\n", COLUMN - 4, "--print-config", "print each option's value and where it comes from, and exit");
     }
     if (all || !c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-q, -v", "print less, print more");
-    if (c->verb) printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help, or all of it");
-    else printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help");
+    if (c->verb)
+        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help, or all of it");
+    else
+        printf("  %-*s  %s\n", COLUMN - 4, "-h, --help", "this help");
 }
 
 static ls_status put_part(const char *title, unsigned verb, enum options_part part)

@@ -6,17 +6,44 @@
 #include "cli/args.h"
 
 /* Words that people use for what the pages call otherwise. */
-static const struct { const char *word, *ours; } synonyms[] = {
-    { "ddp", "zero=0" },         { "fsdp", "FSDP" },           { "hsdp", "replicate" },      { "moe", "experts" },
-    { "learning-rate", "lr" },   { "learning_rate", "lr" },    { "optimizer", "optim" },     { "nccl", "bench comm" },
-    { "gpu", "ranks" },          { "gpus", "ranks" },          { "multi-node", "mpirun" },   { "distributed", "ranks" },
-    { "checkpointing", "checkpoint" }, { "save", "checkpoint" }, { "batch", "micro_batch" }, { "batch_size", "global_batch" },
-    { "huggingface", "Hugging Face" }, { "hf", "Hugging Face" }, { "transformers", "Hugging Face" }, { "error", "exit" },
-    { "errors", "exit" },        { "deadlock", "doctor" },     { "hang", "doctor" },         { "stuck", "doctor" },
-    { "evaluate", "eval" },      { "perplexity", "eval" },    { "oom", "memory" },          { "wandb", "tensorboard" },
+static const struct {
+    const char *word, *ours;
+} synonyms[] = {
+    { "ddp", "zero=0" },
+    { "fsdp", "FSDP" },
+    { "hsdp", "replicate" },
+    { "moe", "experts" },
+    { "learning-rate", "lr" },
+    { "learning_rate", "lr" },
+    { "optimizer", "optim" },
+    { "nccl", "bench comm" },
+    { "gpu", "ranks" },
+    { "gpus", "ranks" },
+    { "multi-node", "mpirun" },
+    { "distributed", "ranks" },
+    { "checkpointing", "checkpoint" },
+    { "save", "checkpoint" },
+    { "batch", "micro_batch" },
+    { "batch_size", "global_batch" },
+    { "huggingface", "Hugging Face" },
+    { "hf", "Hugging Face" },
+    { "transformers", "Hugging Face" },
+    { "error", "exit" },
+    { "errors", "exit" },
+    { "deadlock", "doctor" },
+    { "hang", "doctor" },
+    { "stuck", "doctor" },
+    { "evaluate", "eval" },
+    { "perplexity", "eval" },
+    { "oom", "memory" },
+    { "wandb", "tensorboard" },
     { "logging", "metrics" },
-    { "sharding", "zero" },      { "parallelism", "parallel" }, { "mixed-precision", "bf16" }, { "inference", "generate" },
-    { "lab", "labs" },           { "claims", "labs" },
+    { "sharding", "zero" },
+    { "parallelism", "parallel" },
+    { "mixed-precision", "bf16" },
+    { "inference", "generate" },
+    { "lab", "labs" },
+    { "claims", "labs" },
 };
 
 static const char *meaning(const char *word)
@@ -43,7 +70,10 @@ static const char *find_word(const char *text, const char *word)
     return NULL;
 }
 
-struct search { const char *word, *ours; size_t found; };
+struct search {
+    const char *word, *ours;
+    size_t found;
+};
 
 static const char *find_any(const struct search *s, const char *text)
 {
@@ -52,7 +82,7 @@ static const char *find_any(const struct search *s, const char *text)
     return at || !s->ours ? at : find_word(text, s->ours);
 }
 
-static void put(struct search *s, const char *left, const char *right)
+static void help_search_put(struct search *s, const char *left, const char *right)
 {
     if (s->found++ == 0) printf("'%s' is mentioned in:\n", s->word);
     printf("  %-34s %s\n", left, right);
@@ -77,7 +107,7 @@ static void search_pages(struct search *s, const struct help_page *pages, size_t
 
         if (!at && !find_any(s, pages[i].name) && !find_any(s, pages[i].summary)) continue;
         snprintf(left, sizeof left, "lockstep help %s", pages[i].name);
-        put(s, left, pages[i].summary);
+        help_search_put(s, left, pages[i].summary);
         if (at) put_line(pages[i].text, at);
     }
 }
@@ -91,12 +121,12 @@ static void search_commands(struct search *s)
 
         if (find_any(s, c->name) || find_any(s, c->summary)) {
             snprintf(left, sizeof left, "lockstep %s --help", c->name);
-            put(s, left, c->summary);
+            help_search_put(s, left, c->summary);
         }
         for (const struct flag *f = c->flags; f && f->name; f++) {
             if (!find_any(s, f->name) && !find_any(s, f->help)) continue;
             snprintf(left, sizeof left, "lockstep %s --%s", c->name, f->name);
-            put(s, left, f->help);
+            help_search_put(s, left, f->help);
         }
     }
 }
@@ -110,7 +140,7 @@ static void search_options(struct search *s)
         if (!find_any(s, t->rows[i].name) && !find_any(s, t->rows[i].help) && !(t->rows[i].choices && find_any(s, t->rows[i].choices)))
             continue;
         snprintf(left, sizeof left, "--%s", t->rows[i].name);
-        put(s, left, t->rows[i].help);
+        help_search_put(s, left, t->rows[i].help);
     }
 }
 
@@ -127,7 +157,7 @@ bool help_search(const char *word, const struct help_page *pages, size_t count)
         char left[176];
 
         snprintf(left, sizeof left, "--%s", meant);
-        put(&s, left, "the option that does it");
+        help_search_put(&s, left, "the option that does it");
     }
     return s.found > 0;
 }

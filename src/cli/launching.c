@@ -14,11 +14,16 @@ static size_t length(const char *const *list)
     return n;
 }
 
-static ls_status start(struct invocation *in, char *const *argv, const char *log_folder, char (*ends)[LAUNCH_END])
+static ls_status launching_start(struct invocation *in, char *const *argv, const char *log_folder, char (*ends)[LAUNCH_END])
 {
     struct launch l = {
-        .ranks = (int)in->config.launch.ranks, .argv = argv, .log_folder = log_folder, .bind = in->config.launch.bind,
-        .timeout = in->config.launch.timeout, .saves = in->command->verb == VERB_TRAIN, .ends = ends,
+        .ranks = (int)in->config.launch.ranks,
+        .argv = argv,
+        .log_folder = log_folder,
+        .bind = in->config.launch.bind,
+        .timeout = in->config.launch.timeout,
+        .saves = in->command->verb == VERB_TRAIN,
+        .ends = ends,
     };
 
     LS_TRY(launch_run(&l, &in->code));
@@ -37,7 +42,7 @@ ls_status launching_run(struct invocation *in, const char *log_folder, const cha
     for (size_t i = 0; i < extra; i++) argv[n++] = (char *)more[i];
     for (size_t i = (size_t)in->words; i < argc; i++) argv[n++] = in->argv[i];
     fflush(stdout);
-    ls_status st = start(in, argv, log_folder, ends);
+    ls_status st = launching_start(in, argv, log_folder, ends);
     mem_free(argv);
     return st;
 }

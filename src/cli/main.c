@@ -16,10 +16,9 @@
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_PEER = 3 };
 
-extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm,
-    command_generate, command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify,
-    command_ckpt_export, command_ckpt_import, command_help, command_completion, command_parity, command_doctor,
-    command_ckpt_list, command_version, command_eval;
+extern const struct command command_train, command_plan, command_bench_train, command_bench_gemm, command_bench_comm, command_generate,
+    command_data_prepare, command_data_inspect, command_ckpt_inspect, command_ckpt_verify, command_ckpt_export, command_ckpt_import,
+    command_help, command_completion, command_parity, command_doctor, command_ckpt_list, command_version, command_eval;
 
 const struct command *const commands[] = {
     &command_train,        &command_plan,        &command_parity,       &command_doctor,      &command_generate,
@@ -35,14 +34,14 @@ static void find_place(void)
 {
     struct world w;
 
-    if (world_find(&w) != LS_OK) return;  /* what the variables say differs by rank: each prints its own refusal */
+    if (world_find(&w) != LS_OK) return; /* what the variables say differs by rank: each prints its own refusal */
     prints_usage = w.launcher == LAUNCHER_NONE || w.launcher == LAUNCHER_OWN || w.local_rank == 0;
 }
 
-static int fail(const char *name, enum exit_code code)
+static int main_fail(const char *name, enum exit_code code)
 {
     if (code == EXIT_USAGE && !prints_usage) {
-        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);  /* mpirun ends the others when one leaves: time for the first to print */
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* mpirun ends the others when one leaves: time for the first to print */
         return code;
     }
     fflush(stdout);
@@ -53,10 +52,10 @@ static int fail(const char *name, enum exit_code code)
 /* One rank of several says which. Of ranks that were started here the message names the one already. */
 static int fail_rank(const struct invocation *in, enum exit_code code)
 {
-    if (in->code) return fail(in->command->name, (enum exit_code)in->code);
-    if (in->world.launcher != LAUNCHER_OWN && strncmp(ls_errmsg(), "stopped by rank ", 16) == 0) return code;  /* one line is enough */
+    if (in->code) return main_fail(in->command->name, (enum exit_code)in->code);
+    if (in->world.launcher != LAUNCHER_OWN && strncmp(ls_errmsg(), "stopped by rank ", 16) == 0) return code; /* one line is enough */
     if (in->world.size > 1) ls_fail_at(LS_EINVAL, "rank %d", in->world.rank);
-    return fail(in->command->name, code);
+    return main_fail(in->command->name, code);
 }
 
 /* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is not a usage error.
@@ -75,8 +74,7 @@ static int matches(const struct command *c, int argc, char *const argv[])
 
     if (!space) return strcmp(c->name, argv[0]) == 0;
     size_t first = (size_t)(space - c->name);
-    bool same =
-        argc > 1 && strlen(argv[0]) == first && memcmp(argv[0], c->name, first) == 0 && strcmp(argv[1], space + 1) == 0;
+    bool same = argc > 1 && strlen(argv[0]) == first && memcmp(argv[0], c->name, first) == 0 && strcmp(argv[1], space + 1) == 0;
     return same ? 2 : 0;
 }
 
@@ -98,7 +96,9 @@ static const char *nearest_command(const char *name)
 /* Words of other programs, and what does the same here. */
 static const char *command_hint(const char *word)
 {
-    static const struct { const char *words, *says; } hints[] = {
+    static const struct {
+        const char *words, *says;
+    } hints[] = {
         { "|resume|continue|restart|", "'lockstep train --config RUN/config.yaml', which resumes a run" },
         { "|evaluate|validate|test|ppl|perplexity|", "'lockstep eval RUN'" },
         { "|sample|infer|inference|predict|chat|complete|", "'lockstep generate RUN --prompt TEXT'" },
@@ -137,13 +137,18 @@ static int fail_command(int argc, char *const argv[])
         if (strncmp(commands[i]->name, argv[0], length) == 0 && commands[i]->name[length] == ' ')
             text_put(&group, "%s%s", group.bytes ? ", " : "", commands[i]->name + length + 1);
     const char *near = nearest_command(argv[0]), *hint = command_hint(argv[0]);
-    if (group.bytes && argc > 1) ls_fail(LS_EINVAL, "'%s' is not a command of '%s'; use one of: %s", argv[1], argv[0], group.data);
-    else if (group.bytes) ls_fail(LS_EINVAL, "'%s' needs one more word, one of: %s", argv[0], group.data);
-    else if (hint) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean %s?", argv[0], hint);
-    else if (near) ls_fail(LS_EINVAL, "unknown command '%s'; did you mean '%s'?", argv[0], near);
-    else ls_fail(LS_EINVAL, "unknown command '%s'; see 'lockstep --help'", argv[0]);
+    if (group.bytes && argc > 1)
+        ls_fail(LS_EINVAL, "'%s' is not a command of '%s'; use one of: %s", argv[1], argv[0], group.data);
+    else if (group.bytes)
+        ls_fail(LS_EINVAL, "'%s' needs one more word, one of: %s", argv[0], group.data);
+    else if (hint)
+        ls_fail(LS_EINVAL, "unknown command '%s'; did you mean %s?", argv[0], hint);
+    else if (near)
+        ls_fail(LS_EINVAL, "unknown command '%s'; did you mean '%s'?", argv[0], near);
+    else
+        ls_fail(LS_EINVAL, "unknown command '%s'; see 'lockstep --help'", argv[0]);
     text_free(&group);
-    return fail(NULL, EXIT_USAGE);
+    return main_fail(NULL, EXIT_USAGE);
 }
 
 static ls_status print_config(const struct invocation *in)
@@ -158,7 +163,7 @@ static ls_status print_config(const struct invocation *in)
 }
 
 /* Everything that is wrong with the call itself. */
-static ls_status check(struct invocation *in)
+static ls_status main_check(struct invocation *in)
 {
     if (in->command->verb) LS_TRY(world_find(&in->world));
     if (in->command->complete) LS_TRY(in->command->complete(in));
@@ -174,15 +179,15 @@ static ls_status act(struct invocation *in)
     return fflush(stdout) == 0 ? LS_OK : ls_fail(LS_EIO, "cannot write to standard output");
 }
 
-static int run(const struct command *c, int words, int argc, char *const argv[])
+static int main_run(const struct command *c, int words, int argc, char *const argv[])
 {
     struct invocation in;
     bool help, acts = false;
 
-    if (args_parse(c, words, argc, argv, &in) != LS_OK) return fail(c->name, EXIT_USAGE);
+    if (args_parse(c, words, argc, argv, &in) != LS_OK) return main_fail(c->name, EXIT_USAGE);
     log_set_console(in.quiet ? LOG_ERROR : in.verbose ? LOG_DEBUG : LOG_WARN);
     help = in.short_help || in.long_help;
-    ls_status st = help ? help_command(c, in.long_help) : check(&in);
+    ls_status st = help ? help_command(c, in.long_help) : main_check(&in);
     if (st == LS_OK && !help) {
         acts = true;
         st = act(&in);
@@ -195,18 +200,18 @@ static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || st
 
 int main(int argc, char *argv[])
 {
-    signal(SIGXFSZ, SIG_IGN);  /* a write beyond ulimit -f fails with EFBIG, and whoever wrote says so */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails with EFBIG, and whoever wrote says so */
     find_place();
     if (argc < 2) {
         ls_fail(LS_EINVAL, "nothing to do; see 'lockstep --help'");
-        return fail(NULL, EXIT_USAGE);
+        return main_fail(NULL, EXIT_USAGE);
     }
-    if (strcmp(argv[1], "--version") == 0) return run(&command_version, 2, argc, argv);
+    if (strcmp(argv[1], "--version") == 0) return main_run(&command_version, 2, argc, argv);
     if (is_help(argv[1])) return exit_code_of(help_overview(), false);
     for (int i = 0; commands[i]; i++) {
         int words = matches(commands[i], argc - 1, argv + 1);
 
-        if (words) return run(commands[i], 1 + words, argc, argv);
+        if (words) return main_run(commands[i], 1 + words, argc, argv);
     }
     if (argc > 2 && is_help(argv[2]) && help_group(argv[1])) return EXIT_DONE;
     return fail_command(argc - 1, argv + 1);

@@ -49,7 +49,7 @@ static void put_routes(struct json_out *j, const struct parity_rerouted *e)
     json_end_object(j);
 }
 
-static ls_status put_json(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint)
+static ls_status parity_report_put_json(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint)
 {
     struct json_out j = { 0 };
 
@@ -84,11 +84,10 @@ static void say_routes(const struct parity_rerouted *e)
     if (e->dropped) printf("  %" PRIu64 " more kept their experts and were dropped, or not, as in the reference\n", e->dropped);
 }
 
-static void put_table(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint)
+static void parity_report_put_table(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint)
 {
     if (r->equal && !e->beyond)
-        printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64
-               " values compared have the same bits\n",
+        printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64 " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
     if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
     if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were set to the reference's side of it\n", r->taken);
@@ -98,8 +97,8 @@ static void put_table(const struct parity_result *r, const struct parity_reroute
         const struct parity_difference *d = &r->largest[k];
 
         if (d->over > 0)
-            printf("  %-10s %14.2e %10.1e %12.1f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k), d->relative,
-                   d->allowed, d->ulp, d->name, d->step);
+            printf("  %-10s %14.2e %10.1e %12.1f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k), d->relative, d->allowed,
+                   d->ulp, d->name, d->step);
         if (d->over > 0 && d->mean_allowed > 0)
             printf("  %-10s %14.2e %10.1e %12s  root mean square of the same\n", "", d->mean, d->mean_allowed, "");
     }
@@ -120,8 +119,10 @@ ls_status parity_report(const struct parity_result *r, const struct parity_rerou
     const char *direction = parity_direction(r, d->kind), *noun = parity_noun(d);
     char rule[64] = "";
 
-    if (json) LS_TRY(put_json(r, e, checkpoint));
-    else put_table(r, e, checkpoint);
+    if (json)
+        LS_TRY(parity_report_put_json(r, e, checkpoint));
+    else
+        parity_report_put_table(r, e, checkpoint);
     if (e->beyond && (r->equal || (d->kind != PARITY_START && e->step <= d->step))) return fail_routes(e);
     if (r->equal) return LS_OK;
     if (d->copies)
@@ -131,8 +132,8 @@ ls_status parity_report(const struct parity_result *r, const struct parity_rerou
                        d->step, noun, d->name, direction, d->a, d->b);
     if (d->side) snprintf(rule, sizeof rule, ", where %.9g is expected of %c", d->expected, d->side);
     return ls_fail(LS_EINVAL,
-                   "the layouts differ first in step %" PRIu64 ", %s of '%s' (%s): a %.9g, b %.9g in element %zu%s, %.2e of "
-                   "its scale (%.1e allowed), %.0f ulp",
+                   "the layouts differ first in step %" PRIu64
+                   ", %s of '%s' (%s): a %.9g, b %.9g in element %zu%s, %.2e of its scale (%.1e allowed), %.0f ulp",
                    d->step, noun, d->name, direction, d->a, d->b, d->element, rule, d->relative, d->allowed, d->ulp);
 }
 
@@ -171,12 +172,12 @@ static ls_status put_drift_json(const struct parity_drifts *all)
 static void put_drift_table(const struct parity_drifts *all)
 {
     printf("drift of b from a: loss and norm relatively, gradients and weights by the root mean square in the tensor furthest apart\n"
-           "%6s %10s %10s %10s %10s  %s\n", "step", "loss", "norm", "gradient", "weight", "weight of");
+           "%6s %10s %10s %10s %10s  %s\n",
+           "step", "loss", "norm", "gradient", "weight", "weight of");
     for (uint64_t i = 0; i < all->steps; i++) {
         const struct parity_drift *d = &all->step[i];
 
-        printf("%6" PRIu64 " %10.2e %10.2e %10.2e %10.2e  %s\n", all->first + i, d->loss, d->norm, d->gradient, d->weight,
-               d->weight_name);
+        printf("%6" PRIu64 " %10.2e %10.2e %10.2e %10.2e  %s\n", all->first + i, d->loss, d->norm, d->gradient, d->weight, d->weight_name);
     }
     if (all->roundings)
         printf("left out because the gradient is zero but for rounding: %zu tensor%s, the first is %s\n", all->roundings,

@@ -2,8 +2,8 @@
 #ifndef LS_CLI_PARITY_REPORT_H
 #define LS_CLI_PARITY_REPORT_H
 
-#include "train/parity.h"
-#include "train/parity_routes.h"
+#include "train/parity/parity.h"
+#include "train/parity/parity_routes.h"
 
 /* LS_EINVAL names the first difference. checkpoint: b resumed one. */
 ls_status parity_report(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint, bool json);

@@ -2,7 +2,7 @@
 #ifndef LS_CLI_PLAN_DRAW_H
 #define LS_CLI_PLAN_DRAW_H
 
-#include "train/config.h"
+#include "train/config/config.h"
 
 /* machine: ranks on each; 0: not told. */
 ls_status plan_draw_mesh(const struct config *c, int machine);

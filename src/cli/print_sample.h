@@ -3,7 +3,7 @@
 #define LS_CLI_PRINT_SAMPLE_H
 
 #include <stdbool.h>
-#include "train/generate.h"
+#include "train/run/generate.h"
 
 /* Encodes the prompt; an empty one becomes the token that begins a text. Free *ids with mem_free. */
 ls_status print_encode(const struct trained *t, const char *prompt, int32_t **ids, size_t *count);

@@ -21,8 +21,10 @@ char *progress_duration(char out[24], double seconds)
 {
     long long whole = seconds > 0 && seconds < 1e9 ? (long long)(seconds + 0.5) : 0;
 
-    if (whole >= 3600) snprintf(out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-    else snprintf(out, 24, "%lld:%02lld", whole / 60, whole % 60);
+    if (whole >= 3600)
+        snprintf(out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    else
+        snprintf(out, 24, "%lld:%02lld", whole / 60, whole % 60);
     return out;
 }
 
@@ -48,7 +50,7 @@ static void smooth(struct progress *p, const struct trainer *t, const struct met
     uint64_t made = m->step - t->first_step;
 
     p->seconds = made <= 2 ? m->step_seconds : SMOOTH * p->seconds + (1 - SMOOTH) * m->step_seconds;
-    if (!isfinite(m->loss)) return;  /* a step that is skipped */
+    if (!isfinite(m->loss)) return; /* a step that is skipped */
     p->loss = made <= 1 || p->loss == 0 ? m->loss : SMOOTH * p->loss + (1 - SMOOTH) * m->loss;
 }
 
@@ -63,8 +65,8 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
     printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s %s/s", stamp,
-           (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss,
-           m->grad_norm, m->lr, text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step));
+           (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss, m->grad_norm, m->lr,
+           text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step));
     if (!isnan(m->mfu)) printf("  mfu %.1f%%", 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
@@ -118,8 +120,7 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
 {
     char head[64], words[192], waits[64] = "", rate[32], eta[24], share_of_peak[24] = "";
     int64_t steps = t->config->train.steps;
-    double share = (double)m->step / (double)MAX(steps, 1),
-           mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
+    double share = (double)m->step / (double)MAX(steps, 1), mfu = step_model_flops(&t->step) / p->seconds / t->peak_flops;
 
     snprintf(head, sizeof head, "step %" PRIu64 "/%" PRId64 "  %3.0f%% ", m->step, steps, 100 * share);
     if (!isnan(mfu)) snprintf(share_of_peak, sizeof share_of_peak, "  mfu %2.0f%%", 100 * mfu);
@@ -141,7 +142,8 @@ void progress_evaluating(void *ctx, size_t done, size_t all)
     if (done)
         snprintf(words, sizeof words, "  %s samples/s  %s left", text_count(rate, (int64_t)((double)done / seconds)),
                  progress_duration(eta, seconds * (1 - share) / share));
-    else p->began = base_now();
+    else
+        p->began = base_now();
     draw(p, head, share, words);
 }
 
@@ -159,8 +161,8 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
     char rate[32];
 
     progress_clear(p);
-    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s %s/s\n", m->step,
-           t->config->train.steps, p->loss, terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
+    printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s %s/s\n", m->step, t->config->train.steps, p->loss,
+           terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
            text_count(rate, (int64_t)((double)m->tokens / p->seconds)), step_unit(&t->step));
 }
 
@@ -183,13 +185,14 @@ void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *
     double left = (double)(steps - m->step) * p->seconds;
     if (p->quiet) return;
     if (!p->terminal) {
-        if (m->step % every == 0 || m->step == steps || m->evaluated || m->step == t->first_step + 1)
-            put_line(t, m, left);
+        if (m->step % every == 0 || m->step == steps || m->evaluated || m->step == t->first_step + 1) put_line(t, m, left);
         return;
     }
     if (m->evaluated) put_evaluation(p, t, m);
-    if (m->step < steps && (!p->drawn || base_now() - p->drawn_at >= REDRAW_SECONDS)) redraw(p, t, m, left);
-    else if (m->step == steps) progress_clear(p);
+    if (m->step < steps && (!p->drawn || base_now() - p->drawn_at >= REDRAW_SECONDS))
+        redraw(p, t, m, left);
+    else if (m->step == steps)
+        progress_clear(p);
 }
 
 void progress_saved(void *ctx, const struct trainer *t, const char *path)

@@ -6,13 +6,13 @@
 #ifndef LS_CLI_PROGRESS_H
 #define LS_CLI_PROGRESS_H
 
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 struct progress {
-    bool   quiet, terminal, drawn;  /* drawn: a bar stands on the cursor's line */
-    double seconds;                 /* of a step, smoothed; 0: none yet */
-    double loss;                    /* smoothed */
-    double began, drawn_at;         /* base_now() */
+    bool quiet, terminal, drawn; /* drawn: a bar stands on the cursor's line */
+    double seconds;              /* of a step, smoothed; 0: none yet */
+    double loss;                 /* smoothed */
+    double began, drawn_at;      /* base_now() */
 };
 
 void progress_begin(struct progress *p, bool quiet);
@@ -22,12 +22,12 @@ void progress_stepped(void *ctx, const struct trainer *t, const struct metrics *
 void progress_saved(void *ctx, const struct trainer *t, const char *path);
 /* Of struct evaluate_watch: on a terminal a line with a bar, elsewhere nothing. */
 void progress_evaluating(void *ctx, size_t done, size_t all);
-void progress_clear(void *ctx);  /* takes the bar away; also before anything else is printed */
+void progress_clear(void *ctx); /* takes the bar away; also before anything else is printed */
 
 /* "compute 71%  exposed comm 12%  bubble 9%  optimizer 6%  data 0%  other 2%" of these seconds, without what this run cannot have. False,
  * with nothing in out: one rank that computes. */
 enum { PROGRESS_TIME = 128 };
-bool  progress_time(char out[PROGRESS_TIME], const struct trainer *t, const double time[METRICS_TIMES]);
+bool progress_time(char out[PROGRESS_TIME], const struct trainer *t, const double time[METRICS_TIMES]);
 /* "1:02:03", "2:05" into out; returns out. */
 char *progress_duration(char out[24], double seconds);
 

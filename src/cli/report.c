@@ -13,8 +13,8 @@
 #include "base/threads.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "train/stop.h"
-#include "train/version.h"
+#include "train/run/stop.h"
+#include "train/run/version.h"
 
 enum { LABEL = 12, WORD_ROOM = 512 };
 
@@ -28,18 +28,17 @@ char *report_quote(char *out, size_t room, const char *word)
     }
     out[used++] = '\'';
     for (; *word && used + 6 < room; word++) {
-        if (*word == '\'') used += (size_t)snprintf(out + used, room - used, "'\\''");
-        else out[used++] = *word;
+        if (*word == '\'')
+            used += (size_t)snprintf(out + used, room - used, "'\\''");
+        else
+            out[used++] = *word;
     }
     out[used++] = '\'';
     out[used] = '\0';
     return out;
 }
 
-static void label(const char *name)
-{
-    printf("%s%-*s%s", terminal_style(STYLE_BOLD), LABEL, name, terminal_style(STYLE_PLAIN));
-}
+static void label(const char *name) { printf("%s%-*s%s", terminal_style(STYLE_BOLD), LABEL, name, terminal_style(STYLE_PLAIN)); }
 
 /* ---- the start ---- */
 
@@ -52,13 +51,12 @@ static void put_model(const struct trainer *t)
     if (t->step.image) {
         const ls_image_model *i = &t->step.picture;
 
-        printf("residual network, %zu stages of %zu blocks, %zu filters, %zu classes: %s parameters\n", i->stages, i->blocks,
-               i->filters, i->classes, text_count(count, (int64_t)step_parameters(&t->step)));
+        printf("residual network, %zu stages of %zu blocks, %zu filters, %zu classes: %s parameters\n", i->stages, i->blocks, i->filters,
+               i->classes, text_count(count, (int64_t)step_parameters(&t->step)));
         return;
     }
-    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n",
-           ls_architecture_title(m->architecture), m->layers, m->width, m->heads, m->vocab,
-           text_count(count, (int64_t)step_parameters(&t->step)));
+    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n", ls_architecture_title(m->architecture), m->layers,
+           m->width, m->heads, m->vocab, text_count(count, (int64_t)step_parameters(&t->step)));
 }
 
 static void put_data(const struct trainer *t)
@@ -127,8 +125,7 @@ static void put_steps(const struct trainer *t)
     if (made == 0) return;
     label("loss");
     printf("%.4f in the last step", t->last.loss);
-    if (!isnan(t->val_loss))
-        printf(", %s%.4f in validation%s", terminal_style(STYLE_CYAN), t->val_loss, terminal_style(STYLE_PLAIN));
+    if (!isnan(t->val_loss)) printf(", %s%.4f in validation%s", terminal_style(STYLE_CYAN), t->val_loss, terminal_style(STYLE_PLAIN));
     printf("\n");
 }
 
@@ -172,8 +169,7 @@ static void put_speed(const struct trainer *t)
     label("speed");
     printf("%s %s/s", text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), step_unit(&t->step));
     if (!isnan(hfu))
-        printf(", MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s", 100 * steps * step_model_flops(&t->step) / rate, 100 * hfu,
-               t->peak_flops / 1e9);
+        printf(", MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s", 100 * steps * step_model_flops(&t->step) / rate, 100 * hfu, t->peak_flops / 1e9);
     printf("\n");
     if (!isnan(hfu)) put_peak(t, hfu);
 }

@@ -2,7 +2,7 @@
 #ifndef LS_CLI_REPORT_H
 #define LS_CLI_REPORT_H
 
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 void report_start(const struct trainer *t);
 void report_end(const struct trainer *t);

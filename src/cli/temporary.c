@@ -75,7 +75,7 @@ ls_status temporary_open(const char *name, struct temporary *out)
     sigset_t all, before;
 
     if (!t.path) return LS_ENOMEM;
-    sigfillset(&all);  /* no signal between the folder and its guard */
+    sigfillset(&all); /* no signal between the folder and its guard */
     sigprocmask(SIG_BLOCK, &all, &before);
     bool made = mkdtemp(t.path) != NULL;
     ls_status st = made ? open_guard(&t) : ls_fail(LS_EIO, "%s: cannot make a folder: %s", t.path, strerror(errno));
@@ -85,7 +85,7 @@ ls_status temporary_open(const char *name, struct temporary *out)
         return LS_OK;
     }
     if (t.pipe >= 0) close(t.pipe);
-    if (made) rmdir(t.path);  /* its guard is not there */
+    if (made) rmdir(t.path); /* its guard is not there */
     mem_free(t.path);
     return st;
 }

@@ -9,7 +9,10 @@
 
 #include "lockstep/status.h"
 
-struct temporary { char *path; int pipe; };
+struct temporary {
+    char *path;
+    int pipe;
+};
 
 /* $TMPDIR/NAME-XXXXXX, or in /tmp. */
 ls_status temporary_open(const char *name, struct temporary *out);

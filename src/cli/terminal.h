@@ -6,8 +6,8 @@
 
 enum style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_GREEN, STYLE_CYAN };
 
-bool        terminal_is(void);         /* standard output is one that moves its cursor */
-int         terminal_width(void);      /* columns; 80 when unknown */
-const char *terminal_style(enum style s);  /* an escape sequence, or "" */
+bool terminal_is(void);                   /* standard output is one that moves its cursor */
+int terminal_width(void);                 /* columns; 80 when unknown */
+const char *terminal_style(enum style s); /* an escape sequence, or "" */
 
 #endif

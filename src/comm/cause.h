@@ -2,27 +2,27 @@
 #ifndef LS_COMM_CAUSE_H
 #define LS_COMM_CAUSE_H
 
-#include "comm/board.h"
-#include "comm/engine.h"
-#include "comm/waits.h"
+#include "comm/failure/board.h"
+#include "comm/engine/engine.h"
+#include "comm/failure/waits.h"
 
 struct scene {
     ls_comm *comm;
     const ls_work *work;
-    int      n, me;                      /* ranks of the world */
-    double   now;
-    struct board_seen *seen;             /* [n + 1]; the last is of `work` itself, which this rank's main thread may not be waiting for */
-    struct waits_node *node;             /* [n + 1] */
-    int     *path, *room;                /* [n + 1], [2 * (n + 1)] */
-    struct cause cause;                  /* its path, in path, begins with n */
+    int n, me; /* ranks of the world */
+    double now;
+    struct board_seen *seen; /* [n + 1]; the last is of `work` itself, which this rank's main thread may not be waiting for */
+    struct waits_node *node; /* [n + 1] */
+    int *path, *room;        /* [n + 1], [2 * (n + 1)] */
+    struct cause cause;      /* its path, in path, begins with n */
 };
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out);
-void      scene_close(struct scene *s);
+void scene_close(struct scene *s);
 /* Whether the call that rank `from` waits in lacks rank `to`; ranks of the world, and n for `work`. */
-bool      scene_lacks(const struct scene *s, int from, int to);
+bool scene_lacks(const struct scene *s, int from, int to);
 /* Where a rank stands in a collective call: 0 not come, 1 in it, 2 done; -1: no member, or not to be known. */
-int       scene_stands(const struct scene *s, int rank, const struct signature *call);
-bool      is_message(int op);
+int scene_stands(const struct scene *s, int rank, const struct signature *call);
+bool is_message(int op);
 
 #endif

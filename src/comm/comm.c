@@ -1,5 +1,5 @@
 /* comm.c - opening, splitting and closing comms, and the questions that they answer. */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,10 +106,7 @@ free_job:
     return st;
 }
 
-ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out)
-{
-    return comm_open_within(where, rank, n, TIMEOUT, out);
-}
+ls_status ls_comm_open(const char *where, int rank, int n, ls_comm **out) { return comm_open_within(where, rank, n, TIMEOUT, out); }
 
 void ls_comm_close(ls_comm **comm)
 {
@@ -137,7 +134,9 @@ void ls_comm_close(ls_comm **comm)
 
 /* ---- splitting ---- */
 
-struct member { int64_t color, key, rank; };
+struct member {
+    int64_t color, key, rank;
+};
 
 static int by_key(const void *a, const void *b)
 {
@@ -208,8 +207,11 @@ ls_status ls_comm_split(ls_comm *comm, int color, int key, ls_comm **out)
 
     if (!all) return LS_ENOMEM;
     all[comm->rank] = (struct member){ color, key, comm->rank };
-    st = operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_GATHER, .send = &all[comm->rank], .recv = all, .count = 3,
-                                            .type = LS_I64, .hidden = true }, NULL);
+    st = operation_run(
+        comm,
+        &(struct call_args){
+            .op = LS_COLLECTIVE_ALL_GATHER, .send = &all[comm->rank], .recv = all, .count = 3, .type = LS_I64, .hidden = true },
+        NULL);
     if (st >= 0) st = split_by_table(comm, all, out);
     mem_free(all);
     return st;
@@ -224,7 +226,7 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
     for (int i = 0; i < c->n; i++) all[i] = (struct member){ color(ctx, i), i, i };
     /* nobody waits in split() for a rank that still waits for a message of ours */
     if (c->n > 1 && c->transport->start)
-        st = operation_run(c, &(struct ask){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
+        st = operation_run(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
     if (st >= 0) st = split_by_table(c, all, out);
     mem_free(all);
     return st;
@@ -232,8 +234,8 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 
 /* ---- questions and settings ---- */
 
-int         ls_comm_rank(const ls_comm *comm) { return comm->rank; }
-int         ls_comm_size(const ls_comm *comm) { return comm->n; }
+int ls_comm_rank(const ls_comm *comm) { return comm->rank; }
+int ls_comm_size(const ls_comm *comm) { return comm->n; }
 const char *ls_comm_transport(const ls_comm *comm) { return comm->transport ? comm->transport->name : "self"; }
 
 void ls_comm_set_timeout(ls_comm *comm, double seconds)

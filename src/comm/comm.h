@@ -1,6 +1,6 @@
 /* comm.h - what other floors inside the library may ask of a comm beyond its public face. */
-#ifndef LS_COMM_INSIDE_H
-#define LS_COMM_INSIDE_H
+#ifndef LS_COMM_COMM_H
+#define LS_COMM_COMM_H
 
 #include <stdbool.h>
 #include "lockstep/comm.h"
@@ -9,23 +9,23 @@ struct json_out;
 struct device;
 struct device_stream;
 
-struct ask {                             /* a call, as it came */
+struct call_args { /* a call, as it came */
     ls_collective op;
-    const void   *send;
-    void         *recv;
-    size_t        count;
-    bool          v;
-    const size_t *counts, *recv_counts;  /* of the _v forms; all_to_all: counts are what is sent */
-    ls_dtype      type;
-    ls_redop      redop;
-    int           root;
-    bool          hidden;                /* our own, not counted */
+    const void *send;
+    void *recv;
+    size_t count;
+    bool v;
+    const size_t *counts, *recv_counts; /* of the _v forms; all_to_all: counts are what is sent */
+    ls_dtype type;
+    ls_redop redop;
+    int root;
+    bool hidden; /* our own, not counted */
 };
 /* The call on a stream of a device that is not immediate: arguments are checked now, the rest happens when the stream comes to it, and what
  * follows on the stream follows its end. counts are copied. */
-ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct ask *a);
+ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a);
 /* The call at once, on an immediate device; work as in comm.h. */
-ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work);
+ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 
 /* ls_comm_open, which waits this long for the others. */
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
@@ -34,17 +34,17 @@ void comm_name(ls_comm *c, const char *name);
 /* Called when an operation that has ended is waited for, on the thread that waits: for traces. NULL: nobody. */
 struct comm_seen {
     const ls_comm *comm;
-    const char    *name;                 /* of the comm */
-    ls_collective  op;
-    uint64_t       bytes, group, sequence; /* group: the same on its ranks; sequence: of the comm, or of a pair's messages */
-    int            rank, peer;           /* in the comm; peer of SEND and RECV, else -1 */
-    double         queued, started, ended; /* base_now() */
+    const char *name; /* of the comm */
+    ls_collective op;
+    uint64_t bytes, group, sequence; /* group: the same on its ranks; sequence: of the comm, or of a pair's messages */
+    int rank, peer;                  /* in the comm; peer of SEND and RECV, else -1 */
+    double queued, started, ended;   /* base_now() */
 };
 typedef void comm_watch_fn(void *ctx, const struct comm_seen *e);
 void comm_watch(comm_watch_fn *fn, void *ctx);
 /* What all comms of this process have counted together, those that were closed included. */
 ls_comm_count comm_counted(ls_collective c);
-/* True when p[bytes] lies in memory of ls_comm_alloc. */
+/* True when p[bytes] is in memory of ls_comm_alloc. */
 bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
 /* Like ls_comm_split() where every rank can work out every rank's color (>= 0 to join, ordered by rank); needs no
  * communication, so a comm of "plan:" can be split. Collective. */
@@ -61,10 +61,10 @@ void comm_inject(ls_comm *c, const char *what);
 enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };
 struct world {
     enum launcher launcher;
-    int  rank, size, local_rank, local_size;
-    char where[96];                      /* for ls_comm_open */
+    int rank, size, local_rank, local_size;
+    char where[96]; /* for ls_comm_open */
 };
-ls_status world_find(struct world *out);          /* single process: rank 0 of 1 */
-const char *launcher_name(enum launcher l);       /* "mpirun (Open MPI)" */
+ls_status world_find(struct world *out);    /* single process: rank 0 of 1 */
+const char *launcher_name(enum launcher l); /* "mpirun (Open MPI)" */
 
 #endif

@@ -3,7 +3,7 @@
  * A step list's bytes are those of its messages. A transport's whole collective is counted as what the peers take from this
  * rank: of an all-reduce its share of each peer's block, and its own finished block once a peer.
  */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <pthread.h>
 
@@ -29,7 +29,7 @@ ls_comm_count comm_counted(ls_collective c)
     return n;
 }
 
-static void add(ls_comm_count *n, const ls_work *w, double began)
+static void counts_add(ls_comm_count *n, const ls_work *w, double began)
 {
     n->calls++;
     n->bytes += w->bytes;
@@ -42,9 +42,17 @@ static struct comm_seen seen(const ls_work *w, double began)
     const struct signature *s = &w->request.signature;
     bool message = w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV;
 
-    return (struct comm_seen){ .comm = w->comm, .name = w->comm->name, .op = w->op, .bytes = w->bytes, .group = s->group,
-                               .sequence = s->sequence, .rank = w->comm->rank, .peer = message ? w->request.root : -1,
-                               .queued = w->queued, .started = began, .ended = w->finished };
+    return (struct comm_seen){ .comm = w->comm,
+                               .name = w->comm->name,
+                               .op = w->op,
+                               .bytes = w->bytes,
+                               .group = s->group,
+                               .sequence = s->sequence,
+                               .rank = w->comm->rank,
+                               .peer = message ? w->request.root : -1,
+                               .queued = w->queued,
+                               .started = began,
+                               .ended = w->finished };
 }
 
 void count_reaped(ls_work *w)
@@ -52,9 +60,9 @@ void count_reaped(ls_work *w)
     double began = w->started > 0 ? w->started : w->queued;
 
     if (w->hidden) return;
-    add(&w->comm->count[w->op], w, began);
+    counts_add(&w->comm->count[w->op], w, began);
     pthread_mutex_lock(&lock);
-    add(&total[w->op], w, began);
+    counts_add(&total[w->op], w, began);
     if (watch) {
         struct comm_seen e = seen(w, began);
 
@@ -81,7 +89,7 @@ uint64_t count_whole(const ls_work *w, int peer)
     return (uint64_t)elements * ls_dtype_bytes(r->type);
 }
 
-ls_comm_count ls_comm_counted(const ls_comm *comm, ls_collective c)
+ls_comm_count ls_comm_counters(const ls_comm *comm, ls_collective c)
 {
     if ((unsigned)c >= LS_COLLECTIVES) return (ls_comm_count){ 0 };
     return comm->count[c];
@@ -110,13 +118,13 @@ static uint64_t list_bytes(ls_work *w)
 
 uint64_t ls_comm_bytes_of(const ls_comm *comm, ls_collective c, size_t count, const size_t *counts, ls_dtype type)
 {
-    struct ask ask = { .op = c, .count = count, .v = counts, .counts = counts, .recv_counts = counts, .type = type, .hidden = true };
+    struct call_args ask = { .op = c, .count = count, .v = counts, .counts = counts, .recv_counts = counts, .type = type, .hidden = true };
     uint64_t bytes = 0;
     ls_work *w;
 
     if (comm->n == 1 || c == LS_COLLECTIVE_RECV || (unsigned)c >= LS_COLLECTIVES || (unsigned)type >= LS_DTYPES) return 0;
     if (c == LS_COLLECTIVE_SEND) return (uint64_t)count * ls_dtype_bytes(type);
-    if (operation_work((ls_comm *)(uintptr_t)comm, &ask, &w) < 0) return 0;  /* not const: its lists are a cache */
+    if (operation_work((ls_comm *)(uintptr_t)comm, &ask, &w) < 0) return 0; /* not const: its lists are a cache */
     engine_enter();
     if (whole_wanted(w))
         for (int peer = 0; peer < comm->n; peer++) bytes += peer == comm->rank ? 0 : count_whole(w, peer);

@@ -1,14 +1,20 @@
 /* enqueue.c - a collective or message in a device's queue: it starts when its stream comes to it, on the addresses that the device gives,
  * and the stream goes on when it has ended.
  */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <string.h>
 #include "base/mem.h"
 #include "device/device.h"
 
 /* counts[2 * n]: of ask, whose own pointers to them are those of the caller. */
-struct queued { ls_comm *comm; ls_work *work; bool begun; struct ask ask; size_t counts[]; };
+struct queued {
+    ls_comm *comm;
+    ls_work *work;
+    bool begun;
+    struct call_args ask;
+    size_t counts[];
+};
 
 static ls_status queued_run(void *args)
 {
@@ -31,7 +37,7 @@ static void add_buffer(struct device_operation *o, size_t at, const void *data, 
 }
 
 /* The call's arguments are right; its bytes. */
-static ls_status check_arguments(ls_comm *c, const struct ask *a, struct buffers *out)
+static ls_status check_arguments(ls_comm *c, const struct call_args *a, struct buffers *out)
 {
     ls_work *w;
 
@@ -41,7 +47,7 @@ static ls_status check_arguments(ls_comm *c, const struct ask *a, struct buffers
     return LS_OK;
 }
 
-ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct ask *a)
+ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a)
 {
     size_t n = (size_t)c->n, bytes = sizeof(struct queued) + 2 * n * sizeof(size_t);
     struct queued *q;

@@ -23,15 +23,17 @@
 #include "base/text.h"
 
 enum { MOST_RANKS = 1 << 24 };
-static const int64_t RESERVED_STEPS = 4294967280;  /* Slurm's own steps (batch, interactive, extern) are above */
+static const int64_t RESERVED_STEPS = 4294967280; /* Slurm's own steps (batch, interactive, extern) are above */
 
-struct set { const char *rank, *size, *local_rank, *local_size; };
+struct set {
+    const char *rank, *size, *local_rank, *local_size;
+};
 
 static const struct set torch = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE" };
 static const struct set open_mpi = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                                      "OMPI_COMM_WORLD_LOCAL_SIZE" };
 
-static const char *variable(const char *name)  /* NULL: unset or empty */
+static const char *variable(const char *name) /* NULL: unset or empty */
 {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
@@ -68,8 +70,7 @@ static ls_status read_set(const struct set *s, struct world *w)
     LS_TRY(read_number(s->size, 1, MOST_RANKS, &w->size));
     LS_TRY(read_below(s->rank, s->size, w->size, &w->rank));
     LS_TRY(read_number(s->local_size, 1, MOST_RANKS, &w->local_size));
-    if (w->local_size > w->size)
-        return ls_fail(LS_EINVAL, "%s=%d is more than %s=%d", s->local_size, w->local_size, s->size, w->size);
+    if (w->local_size > w->size) return ls_fail(LS_EINVAL, "%s=%d is more than %s=%d", s->local_size, w->local_size, s->size, w->size);
     return read_below(s->local_rank, s->local_size, w->local_size, &w->local_rank);
 }
 
@@ -102,7 +103,7 @@ static ls_status find_own(struct world *w)
 
 /* ---- torchrun ---- */
 
-static const char *torch_missing(void)  /* NULL: the set is whole */
+static const char *torch_missing(void) /* NULL: the set is whole */
 {
     static const char *const names[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT" };
 
@@ -116,8 +117,10 @@ static void put_id(const char *id, char out[40])
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-    if (strlen(id) < 40 && strspn(id, plain) == strlen(id)) strcpy(out, id);
-    else snprintf(out, 40, "%016llx", (unsigned long long)rng_stream(id));
+    if (strlen(id) < 40 && strspn(id, plain) == strlen(id))
+        strcpy(out, id);
+    else
+        snprintf(out, 40, "%016llx", (unsigned long long)rng_stream(id));
 }
 
 static ls_status find_torchrun(struct world *w)
@@ -132,8 +135,10 @@ static ls_status find_torchrun(struct world *w)
     LS_TRY(read_set(&torch, w));
     LS_TRY(read_number("MASTER_PORT", 1, 65535, &port));
     if (w->local_size != w->size)
-        return ls_fail(LS_EUNSUPPORTED, "torchrun started %d ranks, %d of them on this machine (LOCAL_WORLD_SIZE): across machines "
-                       "ranks talk by MPI, start them with mpirun", w->size, w->local_size);
+        return ls_fail(LS_EUNSUPPORTED,
+                       "torchrun started %d ranks, %d of them on this machine (LOCAL_WORLD_SIZE): across machines ranks talk by MPI, start "
+                       "them with mpirun",
+                       w->size, w->local_size);
     put_id(id ? id : "none", name);
     put_id(restarts ? restarts : "0", generation);
     snprintf(w->where, sizeof w->where, "shm:torchrun-%d-%.39s-%.20s", port, name, generation);
@@ -196,8 +201,10 @@ static ls_status find_slurm(struct world *w)
     LS_TRY(read_number("SLURM_STEP_ID", 0, INT32_MAX, &step));
     LS_TRY(agree_set("SLURM_PROCID", first_set("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), w));
     if (w->local_size != w->size)
-        return ls_fail(LS_EUNSUPPORTED, "srun started %d tasks, %d of them on this node, without MPI's variables: "
-                       "use srun --mpi=pmix, srun --mpi=pmi2 or mpirun", w->size, w->local_size);
+        return ls_fail(
+            LS_EUNSUPPORTED,
+            "srun started %d tasks, %d of them on this node, without MPI's variables: use srun --mpi=pmix, srun --mpi=pmi2 or mpirun",
+            w->size, w->local_size);
     snprintf(w->where, sizeof w->where, "shm:slurm-%d-%d", job, step);
     return LS_OK;
 }
@@ -213,8 +220,9 @@ static ls_status find_open_mpi(struct world *w)
 static ls_status find_pmix(struct world *w)
 {
     if (!in_step())
-        return ls_fail(LS_EINVAL, "PMIX_RANK=%s is set, but neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS says how many "
-                       "ranks there are", variable("PMIX_RANK"));
+        return ls_fail(LS_EINVAL,
+                       "PMIX_RANK=%s is set, but neither OMPI_COMM_WORLD_SIZE nor SLURM_STEP_NUM_TASKS says how many ranks there are",
+                       variable("PMIX_RANK"));
     LS_TRY(read_step(w));
     LS_TRY(read_below("PMIX_RANK", "the number of tasks", w->size, &w->rank));
     return agree_set("PMIX_RANK", "SLURM_STEP_NUM_TASKS", w);
@@ -236,23 +244,27 @@ static ls_status find_pmi(struct world *w)
 
 typedef ls_status find_fn(struct world *w);
 
-static bool torch_started(void)
-{
-    return !torch_missing() || (!in_step() && (variable("RANK") || variable("WORLD_SIZE")));
-}
+static bool torch_started(void) { return !torch_missing() || (!in_step() && (variable("RANK") || variable("WORLD_SIZE"))); }
 
 ls_status world_find(struct world *out)
 {
     struct world w = { LAUNCHER_NONE, 0, 1, 0, 1, "mpi:" };
     find_fn *find = NULL;
 
-    if (variable("LOCKSTEP_COMM")) w.launcher = LAUNCHER_OWN, find = find_own;
-    else if (variable(open_mpi.rank) || variable(open_mpi.size)) w.launcher = LAUNCHER_OPEN_MPI, find = find_open_mpi;
-    else if (variable("PMIX_RANK")) w.launcher = LAUNCHER_PMIX, find = find_pmix;
-    else if (variable("PMI_RANK") || variable("PMI_SIZE")) w.launcher = LAUNCHER_PMI, find = find_pmi;
-    else if (torch_started()) w.launcher = LAUNCHER_TORCHRUN, find = find_torchrun;
-    else if (in_step()) w.launcher = LAUNCHER_SLURM, find = find_slurm;
-    else strcpy(w.where, "self:");
+    if (variable("LOCKSTEP_COMM"))
+        w.launcher = LAUNCHER_OWN, find = find_own;
+    else if (variable(open_mpi.rank) || variable(open_mpi.size))
+        w.launcher = LAUNCHER_OPEN_MPI, find = find_open_mpi;
+    else if (variable("PMIX_RANK"))
+        w.launcher = LAUNCHER_PMIX, find = find_pmix;
+    else if (variable("PMI_RANK") || variable("PMI_SIZE"))
+        w.launcher = LAUNCHER_PMI, find = find_pmi;
+    else if (torch_started())
+        w.launcher = LAUNCHER_TORCHRUN, find = find_torchrun;
+    else if (in_step())
+        w.launcher = LAUNCHER_SLURM, find = find_slurm;
+    else
+        strcpy(w.where, "self:");
     if (find) LS_TRY(find(&w));
     *out = w;
     return LS_OK;
@@ -261,13 +273,13 @@ ls_status world_find(struct world *out)
 const char *launcher_name(enum launcher l)
 {
     switch (l) {
-    case LAUNCHER_NONE:     return "no launcher";
-    case LAUNCHER_OWN:      return "lockstep -n";
+    case LAUNCHER_NONE: return "no launcher";
+    case LAUNCHER_OWN: return "lockstep -n";
     case LAUNCHER_TORCHRUN: return "torchrun";
     case LAUNCHER_OPEN_MPI: return "mpirun (Open MPI)";
-    case LAUNCHER_PMI:      return "mpirun (PMI)";
-    case LAUNCHER_PMIX:     return "srun (PMIx)";
-    case LAUNCHER_SLURM:    return "srun";
+    case LAUNCHER_PMI: return "mpirun (PMI)";
+    case LAUNCHER_PMIX: return "srun (PMIx)";
+    case LAUNCHER_SLURM: return "srun";
     }
     return "unknown launcher";
 }

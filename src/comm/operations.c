@@ -2,7 +2,7 @@
  *
  * Every refusal names the call and the numbers. Nothing is sent before all of a call's arguments are known to be right.
  */
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -17,8 +17,10 @@ static ls_work *work_new(ls_comm *c)
     size_t borders = 2 * ((size_t)c->n + 1) * sizeof(size_t);
     size_t *kept;
 
-    if (w) c->spare = w->next;
-    else if (!(w = mem_alloc(MEM_OTHER, sizeof *w + borders))) return NULL;
+    if (w)
+        c->spare = w->next;
+    else if (!(w = mem_alloc(MEM_OTHER, sizeof *w + borders)))
+        return NULL;
     kept = (size_t *)(void *)(w + 1);
     *w = (ls_work){ .comm = c, .borders = kept };
     memset(kept, 0, borders);
@@ -43,42 +45,41 @@ void works_free(ls_comm *c)
 
 /* ---- checks ---- */
 
-static const char *call_name(const struct ask *a)
+static const char *call_name(const struct call_args *a)
 {
-    static const char *const v[] = { [LS_COLLECTIVE_ALL_GATHER] = "all_gather_v", [LS_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter_v",
+    static const char *const v[] = { [LS_COLLECTIVE_ALL_GATHER] = "all_gather_v",
+                                     [LS_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter_v",
                                      [LS_COLLECTIVE_ALL_TO_ALL] = "all_to_all_v" };
 
     return a->v && (size_t)a->op < COUNT_OF(v) && v[a->op] ? v[a->op] : ls_collective_name(a->op);
 }
 
-static bool is_message(const struct ask *a) { return a->op == LS_COLLECTIVE_SEND || a->op == LS_COLLECTIVE_RECV; }
-static bool reduces(const struct ask *a) { return a->op == LS_COLLECTIVE_ALL_REDUCE || a->op == LS_COLLECTIVE_REDUCE_SCATTER; }
-static bool has_root(const struct ask *a) { return a->op == LS_COLLECTIVE_BROADCAST || is_message(a); }
+static bool operations_is_message(const struct call_args *a) { return a->op == LS_COLLECTIVE_SEND || a->op == LS_COLLECTIVE_RECV; }
+static bool reduces(const struct call_args *a) { return a->op == LS_COLLECTIVE_ALL_REDUCE || a->op == LS_COLLECTIVE_REDUCE_SCATTER; }
+static bool has_root(const struct call_args *a) { return a->op == LS_COLLECTIVE_BROADCAST || operations_is_message(a); }
 
-static bool one_block(const struct ask *a)
+static bool one_block(const struct call_args *a)
 {
-    return a->op == LS_COLLECTIVE_ALL_REDUCE || a->op == LS_COLLECTIVE_BROADCAST || is_message(a);
+    return a->op == LS_COLLECTIVE_ALL_REDUCE || a->op == LS_COLLECTIVE_BROADCAST || operations_is_message(a);
 }
 
-static ls_status check_words(const ls_comm *c, const struct ask *a)
+static ls_status check_words(const ls_comm *c, const struct call_args *a)
 {
     if ((unsigned)a->type >= LS_DTYPES) return ls_fail(LS_EINVAL, "%s: type %d is none", call_name(a), (int)a->type);
     if (a->v && (!a->counts || (a->op == LS_COLLECTIVE_ALL_TO_ALL && !a->recv_counts)))
         return ls_fail(LS_EINVAL, "%s: counts is NULL", call_name(a));
-    if (reduces(a) && (unsigned)a->redop >= LS_REDOPS)
-        return ls_fail(LS_EINVAL, "%s: operator %d is none", call_name(a), (int)a->redop);
+    if (reduces(a) && (unsigned)a->redop >= LS_REDOPS) return ls_fail(LS_EINVAL, "%s: operator %d is none", call_name(a), (int)a->redop);
     if (reduces(a) && a->redop == LS_AVG && !ls_dtype_is_float(a->type))
         return ls_fail(LS_EINVAL, "%s: an average of %s has no such value; sum, and divide where it is used", call_name(a),
                        ls_dtype_name(a->type));
     if (has_root(a) && (a->root < 0 || a->root >= c->n))
         return ls_fail(LS_EINVAL, "%s: rank %d of a comm of %d", call_name(a), a->root, c->n);
-    if (is_message(a) && a->root == c->rank)
-        return ls_fail(LS_EINVAL, "%s: rank %d to itself", call_name(a), a->root);
+    if (operations_is_message(a) && a->root == c->rank) return ls_fail(LS_EINVAL, "%s: rank %d to itself", call_name(a), a->root);
     return LS_OK;
 }
 
 /* at[n + 1] = borders of blocks of counts[n], or of count each. */
-static ls_status borders(const ls_comm *c, const struct ask *a, const size_t *counts, size_t *at)
+static ls_status borders(const ls_comm *c, const struct call_args *a, const size_t *counts, size_t *at)
 {
     size_t bytes;
 
@@ -91,7 +92,7 @@ static ls_status borders(const ls_comm *c, const struct ask *a, const size_t *co
     return LS_OK;
 }
 
-static ls_status one_block_borders(const ls_comm *c, const struct ask *a, size_t *at)
+static ls_status one_block_borders(const ls_comm *c, const struct call_args *a, size_t *at)
 {
     size_t bytes;
 
@@ -101,7 +102,7 @@ static ls_status one_block_borders(const ls_comm *c, const struct ask *a, size_t
     return LS_OK;
 }
 
-static ls_status make_borders(ls_work *w, const struct ask *a)
+static ls_status make_borders(ls_work *w, const struct call_args *a)
 {
     const ls_comm *c = w->comm;
     size_t *at = w->borders, *recv_at = at + c->n + 1;
@@ -150,7 +151,7 @@ static bool in_place(const ls_work *w, const struct buffers *b)
     }
 }
 
-static ls_status check_buffers(const ls_work *w, const struct ask *a)
+static ls_status check_buffers(const ls_work *w, const struct call_args *a)
 {
     struct buffers b = operation_buffers(w);
     uintptr_t send = (uintptr_t)a->send, recv = (uintptr_t)a->recv;
@@ -174,20 +175,27 @@ static uint64_t hash_counts(const size_t *counts, int n)
 }
 
 /* All ranks have the same, but for all_to_all_v, whose counts are each rank's own. */
-static struct signature sign(const ls_work *w, const struct ask *a)
+static struct signature sign(const ls_work *w, const struct call_args *a)
 {
     const ls_comm *c = w->comm;
     bool own = a->v && a->op == LS_COLLECTIVE_ALL_TO_ALL, sums = a->v && !own;
 
     return (struct signature){
-        .count = own || a->op == LS_COLLECTIVE_BARRIER ? 0 : sums ? w->borders[c->n] : a->count, .group = c->group,
-        .counts = own ? 1 : sums ? hash_counts(a->counts, c->n) : 0,
-        .op = (int32_t)a->op, .type = (int32_t)a->type, .redop = reduces(a) ? (int32_t)a->redop : -1,
+        .count = own || a->op == LS_COLLECTIVE_BARRIER ? 0
+                 : sums                                ? w->borders[c->n]
+                                                       : a->count,
+        .group = c->group,
+        .counts = own    ? 1
+                  : sums ? hash_counts(a->counts, c->n)
+                         : 0,
+        .op = (int32_t)a->op,
+        .type = (int32_t)a->type,
+        .redop = reduces(a) ? (int32_t)a->redop : -1,
         .root = has_root(a) ? a->root : -1,
     };
 }
 
-ls_status operation_work(ls_comm *c, const struct ask *a, ls_work **out)
+ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out)
 {
     ls_work *w;
     ls_status st;
@@ -221,7 +229,7 @@ static void run_alone(ls_work *w)
 
     if (b.send && b.recv && r->send != r->recv) memcpy(r->recv, r->send, b.recv);
     w->started = w->finished = base_now();
-    calls_mark(w->call, CALL_DONE, 0);
+    recorder_mark(w->call, CALL_DONE, 0);
     atomic_store(&w->ended, true);
 }
 
@@ -259,13 +267,15 @@ static ls_status reap(ls_work *w)
     return st;
 }
 
-ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work)
+ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
 {
     ls_status st = (ls_status)atomic_load(&c->job->status);
     ls_work *w;
 
-    if (work) *work = NULL;
-    else LS_TRY(device_settle());
+    if (work)
+        *work = NULL;
+    else
+        LS_TRY(device_settle());
     if (st < 0) return ls_fail(st, "%s", c->job->line);
     LS_TRY(operation_work(c, a, &w));
     if ((st = check_buffers(w, a)) < 0) goto drop_work;
@@ -276,10 +286,13 @@ ls_status operation_run(ls_comm *c, const struct ask *a, ls_work **work)
     if (c->injected[0] && !a->hidden && inject(w)) goto drop_work;
     number(w);
     w->queued = base_now();
-    w->call = calls_begin(&w->request.signature, c->name);
-    if (c->n == 1) run_alone(w);
-    else if (!work) engine_run(w);
-    else if ((st = engine_post(w)) < 0) goto drop_work;
+    w->call = recorder_begin(&w->request.signature, c->name);
+    if (c->n == 1)
+        run_alone(w);
+    else if (!work)
+        engine_run(w);
+    else if ((st = engine_post(w)) < 0)
+        goto drop_work;
     w->exposed = (work ? base_now() : w->finished) - w->queued;
     if (!work) return reap(w);
     *work = w;
@@ -306,7 +319,7 @@ ls_status ls_work_wait(ls_work **work)
     double began;
 
     if (!w) return LS_OK;
-    device_settle();  /* its failure comes back from the device */
+    device_settle(); /* its failure comes back from the device */
     began = base_now();
     engine_wait(w);
     w->exposed += base_now() - began;
@@ -318,67 +331,77 @@ ls_status ls_work_wait(ls_work **work)
 
 ls_status ls_all_reduce(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_redop op, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_REDUCE, .send = send, .recv = recv, .count = count,
-                                              .type = type, .redop = op }, work);
+    return operation_run(
+        comm, &(struct call_args){ .op = LS_COLLECTIVE_ALL_REDUCE, .send = send, .recv = recv, .count = count, .type = type, .redop = op },
+        work);
 }
 
 ls_status ls_all_gather(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_GATHER, .send = send, .recv = recv, .count = count,
-                                              .type = type }, work);
+    return operation_run(
+        comm, &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER, .send = send, .recv = recv, .count = count, .type = type }, work);
 }
 
 ls_status ls_all_gather_v(ls_comm *comm, const void *send, void *recv, const size_t *counts, ls_dtype type, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_GATHER, .send = send, .recv = recv, .v = true, .counts = counts,
-                                              .type = type }, work);
+    return operation_run(
+        comm, &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER, .send = send, .recv = recv, .v = true, .counts = counts, .type = type },
+        work);
 }
 
 ls_status ls_reduce_scatter(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_redop op, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_REDUCE_SCATTER, .send = send, .recv = recv, .count = count,
-                                              .type = type, .redop = op }, work);
+    return operation_run(
+        comm,
+        &(struct call_args){ .op = LS_COLLECTIVE_REDUCE_SCATTER, .send = send, .recv = recv, .count = count, .type = type, .redop = op },
+        work);
 }
 
-ls_status ls_reduce_scatter_v(ls_comm *comm, const void *send, void *recv, const size_t *counts, ls_dtype type, ls_redop op,
-                              ls_work **work)
+ls_status ls_reduce_scatter_v(ls_comm *comm, const void *send, void *recv, const size_t *counts, ls_dtype type, ls_redop op, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_REDUCE_SCATTER, .send = send, .recv = recv, .v = true, .counts = counts,
-                                              .type = type, .redop = op }, work);
+    return operation_run(
+        comm,
+        &(struct call_args){
+            .op = LS_COLLECTIVE_REDUCE_SCATTER, .send = send, .recv = recv, .v = true, .counts = counts, .type = type, .redop = op },
+        work);
 }
 
 ls_status ls_all_to_all(ls_comm *comm, const void *send, void *recv, size_t count, ls_dtype type, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_TO_ALL, .send = send, .recv = recv, .count = count,
-                                              .type = type }, work);
+    return operation_run(
+        comm, &(struct call_args){ .op = LS_COLLECTIVE_ALL_TO_ALL, .send = send, .recv = recv, .count = count, .type = type }, work);
 }
 
-ls_status ls_all_to_all_v(ls_comm *comm, const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts,
-                          ls_dtype type, ls_work **work)
+ls_status ls_all_to_all_v(ls_comm *comm, const void *send, const size_t *send_counts, void *recv, const size_t *recv_counts, ls_dtype type,
+                          ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_ALL_TO_ALL, .send = send, .recv = recv, .v = true, .counts = send_counts,
-                                              .recv_counts = recv_counts, .type = type }, work);
+    return operation_run(comm,
+                         &(struct call_args){ .op = LS_COLLECTIVE_ALL_TO_ALL,
+                                              .send = send,
+                                              .recv = recv,
+                                              .v = true,
+                                              .counts = send_counts,
+                                              .recv_counts = recv_counts,
+                                              .type = type },
+                         work);
 }
 
 ls_status ls_broadcast(ls_comm *comm, void *buf, size_t count, ls_dtype type, int root, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_BROADCAST, .recv = buf, .count = count, .type = type,
-                                              .root = root }, work);
+    return operation_run(
+        comm, &(struct call_args){ .op = LS_COLLECTIVE_BROADCAST, .recv = buf, .count = count, .type = type, .root = root }, work);
 }
 
 ls_status ls_send(ls_comm *comm, const void *buf, size_t count, ls_dtype type, int to, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_SEND, .send = buf, .count = count, .type = type,
-                                              .root = to }, work);
+    return operation_run(comm, &(struct call_args){ .op = LS_COLLECTIVE_SEND, .send = buf, .count = count, .type = type, .root = to },
+                         work);
 }
 
 ls_status ls_recv(ls_comm *comm, void *buf, size_t count, ls_dtype type, int from, ls_work **work)
 {
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_RECV, .recv = buf, .count = count, .type = type,
-                                              .root = from }, work);
+    return operation_run(comm, &(struct call_args){ .op = LS_COLLECTIVE_RECV, .recv = buf, .count = count, .type = type, .root = from },
+                         work);
 }
 
-ls_status ls_barrier(ls_comm *comm)
-{
-    return operation_run(comm, &(struct ask){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8 }, NULL);
-}
+ls_status ls_barrier(ls_comm *comm) { return operation_run(comm, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8 }, NULL); }

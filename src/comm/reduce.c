@@ -9,18 +9,21 @@ enum wide { WIDE_SUM, WIDE_MAX, WIDEN, NARROW };
 
 typedef void many_fn(void *dst, const void *const *src, int k, size_t count, ls_redop op, int divide);
 typedef void wide_fn(enum wide how, float *f, uint16_t *h, size_t count, float divide);
-struct loops { many_fn *many[LS_DTYPES]; wide_fn *wide_bf16, *wide_f16; };
+struct loops {
+    many_fn *many[LS_DTYPES];
+    wide_fn *wide_bf16, *wide_f16;
+};
 
-#define ISA    plain
+#define ISA plain
 #define TARGET
-#define WIDTH  16
+#define WIDTH 16
 #include "comm/reduce_loops.h"
 #undef ISA
 #undef TARGET
 #undef WIDTH
 
 #define ISA    avx2
-#define TARGET __attribute__((target("avx2,f16c")))  /* there is no processor with the first and without the second */
+#define TARGET __attribute__((target("avx2,f16c"))) /* there is no processor with the first and without the second */
 #define WIDTH  32
 #include "comm/reduce_loops.h"
 #undef ISA

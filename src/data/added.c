@@ -17,8 +17,7 @@ ls_status added_put(struct added *a, int32_t id, const unsigned char *text, size
     return LS_OK;
 }
 
-static const struct added_token *longest_here(const struct added *a, const unsigned char *text, size_t bytes,
-                                              bool specials)
+static const struct added_token *longest_here(const struct added *a, const unsigned char *text, size_t bytes, bool specials)
 {
     const struct added_token *best = NULL;
 
@@ -31,8 +30,7 @@ static const struct added_token *longest_here(const struct added *a, const unsig
     return best;
 }
 
-const struct added_token *added_next(const struct added *a, const unsigned char *text, size_t bytes, size_t from,
-                                     bool specials, size_t *at)
+const struct added_token *added_next(const struct added *a, const unsigned char *text, size_t bytes, size_t from, bool specials, size_t *at)
 {
     if (a->count == 0) return NULL;
     for (size_t i = from; i < bytes; i++) {

@@ -7,20 +7,25 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-struct added_token { unsigned char *text; size_t bytes; int32_t id; bool special; };
+struct added_token {
+    unsigned char *text;
+    size_t bytes;
+    int32_t id;
+    bool special;
+};
 
-struct added {                      /* zero is empty */
-    struct added_token *token;      /* [count] */
+struct added {                 /* zero is empty */
+    struct added_token *token; /* [count] */
     size_t count, room;
-    bool starts[256];               /* some token begins with this byte */
+    bool starts[256]; /* some token begins with this byte */
 };
 
 ls_status added_put(struct added *a, int32_t id, const unsigned char *text, size_t bytes, bool special);
-/* The first token in text[bytes] at or behind from, the longest where several begin at one place; *at is where. NULL
+/* The first token in text[bytes] at or after from, the longest where several begin at one place; *at is where. NULL
  * when there is none. Special tokens are passed over unless asked for. */
-const struct added_token *added_next(const struct added *a, const unsigned char *text, size_t bytes, size_t from,
-                                     bool specials, size_t *at);
-int32_t added_find(const struct added *a, const unsigned char *text, size_t bytes);  /* id; -1: none */
-void    added_free(struct added *a);
+const struct added_token *added_next(const struct added *a, const unsigned char *text, size_t bytes, size_t from, bool specials,
+                                     size_t *at);
+int32_t added_find(const struct added *a, const unsigned char *text, size_t bytes); /* id; -1: none */
+void added_free(struct added *a);
 
 #endif

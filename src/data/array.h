@@ -13,8 +13,7 @@ static inline ls_status array_grow(void **p, size_t *room, size_t need, size_t s
 
     if (need <= *room) return LS_OK;
     more = MAX(more, 8);
-    if (!size_mul(more, size, &bytes))
-        return ls_fail(LS_ENOMEM, "out of memory: %zu items of %zu bytes", need, size);
+    if (!size_mul(more, size, &bytes)) return ls_fail(LS_ENOMEM, "out of memory: %zu items of %zu bytes", need, size);
     void *grown = mem_resize(*p, bytes);
     if (!grown) return LS_ENOMEM;
     *p = grown;
@@ -22,7 +21,10 @@ static inline ls_status array_grow(void **p, size_t *room, size_t need, size_t s
     return LS_OK;
 }
 
-struct ids { int32_t *at; size_t count, room; };  /* free at with mem_free */
+struct ids {
+    int32_t *at;
+    size_t count, room;
+}; /* free at with mem_free */
 
 static inline ls_status ids_reserve(struct ids *ids, size_t more)
 {
@@ -50,7 +52,7 @@ static inline ls_status ids_append(struct ids *ids, const int32_t *from, size_t 
     return LS_OK;
 }
 
-static inline uint64_t hash_mix(uint64_t h)  /* the finalizer of MurmurHash3 */
+static inline uint64_t hash_mix(uint64_t h) /* the finalizer of MurmurHash3 */
 {
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
     h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;

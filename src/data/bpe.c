@@ -1,4 +1,4 @@
-/* bpe.c - the merge table, and the cache in front of merging.
+/* bpe.c - the merge table, and the cache before merging.
  *
  * Text repeats its words, so most pieces are answered by a cache: KEY_MOST bytes and IDS_MOST tokens an entry, one
  * entry a hash, the last comer stays. An entry is one cache line. Merging itself is in bpe_merge.c.
@@ -9,12 +9,15 @@
 
 enum { CACHE_LEAST = 1 << 4, CACHE_MOST = 1 << 15, TEXT_PER_ENTRY = 16, KEY_MOST = 30, IDS_MOST = 8 };
 
-struct cached { unsigned char bytes, count, key[KEY_MOST]; int32_t id[IDS_MOST]; };
+struct cached {
+    unsigned char bytes, count, key[KEY_MOST];
+    int32_t id[IDS_MOST];
+};
 
 struct bpe_work {
     struct merge_work merging;
-    struct cached *cache;  /* [entries]; bytes 0: empty */
-    size_t entries;        /* a power of two */
+    struct cached *cache; /* [entries]; bytes 0: empty */
+    size_t entries;       /* a power of two */
 };
 
 static size_t merge_slot(const struct bpe *b, uint64_t pair)
@@ -114,8 +117,7 @@ static ls_status encode_bytes(const struct bpe *b, const unsigned char *piece, s
     return LS_OK;
 }
 
-static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes,
-                             struct ids *out)
+static ls_status encode_anew(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out)
 {
     int32_t whole = b->whole_piece ? vocab_find(&b->vocab, piece, bytes) : -1;
     size_t first = out->count;

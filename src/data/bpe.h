@@ -13,29 +13,32 @@
 #include "data/array.h"
 #include "data/vocab.h"
 
-struct merge { uint64_t pair; uint32_t rank; int32_t id; };  /* pair = left << 32 | right; id < 0: a free slot */
+struct merge {
+    uint64_t pair;
+    uint32_t rank;
+    int32_t id;
+}; /* pair = left << 32 | right; id < 0: a free slot */
 
-struct bpe {                   /* zero is empty */
+struct bpe { /* zero is empty */
     struct vocab vocab;
-    struct merge *merge;       /* open addressing */
+    struct merge *merge; /* open addressing */
     size_t slots, merges;
-    int32_t byte_id[256];      /* token of a single byte; -1: none. Set by bpe_set_bytes */
+    int32_t byte_id[256]; /* token of a single byte; -1: none. Set by bpe_set_bytes */
     bool whole_piece;
 };
 
 /* Adds left right -> id. A pair that is there already keeps its first rank. */
 ls_status bpe_put_merge(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
-const struct merge *bpe_find_merge(const struct bpe *b, int32_t left, int32_t right);  /* NULL: none */
-void      bpe_set_bytes(struct bpe *b);  /* byte_id from the vocabulary */
-void      bpe_free(struct bpe *b);
+const struct merge *bpe_find_merge(const struct bpe *b, int32_t left, int32_t right); /* NULL: none */
+void bpe_set_bytes(struct bpe *b);                                                    /* byte_id from the vocabulary */
+void bpe_free(struct bpe *b);
 
 /* What one thread needs: scratch, and a direct-mapped cache of short pieces, its size fit for a text of text_bytes. */
 struct bpe_work;
 ls_status bpe_work_new(size_t text_bytes, struct bpe_work **out);
-void      bpe_work_free(struct bpe_work **w);
+void bpe_work_free(struct bpe_work **w);
 
 /* Appends the tokens of a piece to out. LS_EFORMAT when a byte of it has no token. */
-ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes,
-                     struct ids *out);
+ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out);
 
 #endif

@@ -10,7 +10,10 @@
 enum { SHORT_MOST = 64 };
 static const uint32_t NONE = UINT32_MAX;
 
-struct option { uint32_t rank; int32_t id; };
+struct option {
+    uint32_t rank;
+    int32_t id;
+};
 
 static struct option option_of(const struct bpe *b, int32_t left, int32_t right)
 {
@@ -21,7 +24,7 @@ static struct option option_of(const struct bpe *b, int32_t left, int32_t right)
 
 static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
-    struct option option[SHORT_MOST];  /* option[i]: of id[i] and id[i + 1] */
+    struct option option[SHORT_MOST]; /* option[i]: of id[i] and id[i + 1] */
 
     for (size_t i = 0; i + 1 < n; i++) option[i] = option_of(b, id[i], id[i + 1]);
     for (;;) {
@@ -40,7 +43,7 @@ static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
     }
 }
 
-static bool before(const struct candidate *a, const struct candidate *b)
+static bool bpe_merge_before(const struct candidate *a, const struct candidate *b)
 {
     return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
@@ -49,7 +52,7 @@ static void heap_push(struct merge_work *w, struct candidate c)
 {
     size_t i = w->heap_count++;
 
-    for (; i > 0 && before(&c, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
+    for (; i > 0 && bpe_merge_before(&c, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
     w->heap[i] = c;
 }
 
@@ -59,8 +62,8 @@ static struct candidate heap_pop(struct merge_work *w)
     size_t i = 0;
 
     for (size_t child; (child = 2 * i + 1) < w->heap_count; i = child) {
-        if (child + 1 < w->heap_count && before(&w->heap[child + 1], &w->heap[child])) child++;
-        if (!before(&w->heap[child], &last)) break;
+        if (child + 1 < w->heap_count && bpe_merge_before(&w->heap[child + 1], &w->heap[child])) child++;
+        if (!bpe_merge_before(&w->heap[child], &last)) break;
         w->heap[i] = w->heap[child];
     }
     w->heap[i] = last;
@@ -86,7 +89,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
     LS_TRY(array_grow(&heap, &w->heap_room, 3 * n, sizeof *w->heap));
     w->heap = heap;
     w->heap_count = 0;
-    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct link){ i - 1, i + 1 };  /* 0 - 1 is NONE */
+    for (uint32_t i = 0; i < n; i++) w->link[i] = (struct link){ i - 1, i + 1 }; /* 0 - 1 is NONE */
     w->link[n - 1].next = NONE;
     return LS_OK;
 }

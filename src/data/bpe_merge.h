@@ -4,10 +4,15 @@
 
 #include "data/bpe.h"
 
-struct link { uint32_t prev, next; };                          /* neighbours of a position that still stands */
-struct candidate { uint32_t rank, at; int32_t left, right, id; };  /* tokens at `at` and behind it could merge to id */
+struct link {
+    uint32_t prev, next;
+}; /* neighbours of a position that still stands */
+struct candidate {
+    uint32_t rank, at;
+    int32_t left, right, id;
+}; /* tokens at `at` and after it could merge to id */
 
-struct merge_work {  /* scratch of one thread; zero is empty */
+struct merge_work { /* scratch of one thread; zero is empty */
     struct link *link;
     struct candidate *heap;
     size_t link_room, heap_room, heap_count;
@@ -15,6 +20,6 @@ struct merge_work {  /* scratch of one thread; zero is empty */
 
 /* Merges id[*n] in place; *n becomes the number of tokens left. */
 ls_status merge_tokens(const struct bpe *b, struct merge_work *w, int32_t *id, size_t *n);
-void      merge_work_free(struct merge_work *w);
+void merge_work_free(struct merge_work *w);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "data/utf8.h"
 
-enum { SHIFTED_LOW = 33, SHIFTED_MIDDLE = 34, FIRST_POINT = 0x100, SHIFTED = 68 };  /* 0..32, 127..160, 173 */
+enum { SHIFTED_LOW = 33, SHIFTED_MIDDLE = 34, FIRST_POINT = 0x100, SHIFTED = 68 }; /* 0..32, 127..160, 173 */
 
 static int is_shifted(unsigned char byte) { return byte < 33 || (byte > 126 && byte < 161) || byte == 173; }
 
@@ -29,8 +29,8 @@ unsigned char byte_alphabet_at(int i)
     int kept = 256 - SHIFTED;
 
     if (i >= kept) return (unsigned char)byte_alphabet_byte((uint32_t)(FIRST_POINT + i - kept));
-    if (i < 94) return (unsigned char)(33 + i);                 /* 33..126 */
-    return (unsigned char)(i < 106 ? 161 + i - 94 : 174 + i - 106);  /* 161..172, 174..255 */
+    if (i < 94) return (unsigned char)(33 + i);                     /* 33..126 */
+    return (unsigned char)(i < 106 ? 161 + i - 94 : 174 + i - 106); /* 161..172, 174..255 */
 }
 
 size_t byte_alphabet_write(const unsigned char *bytes, size_t count, char *text)

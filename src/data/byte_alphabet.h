@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 uint32_t byte_alphabet_point(unsigned char byte);
-int      byte_alphabet_byte(uint32_t point);  /* 0..255; -1 when the point is not in the alphabet */
+int byte_alphabet_byte(uint32_t point); /* 0..255; -1 when the point is not in the alphabet */
 /* Byte number i in the order of their code points: '!' first. This is the order of ids in GPT-2. */
 unsigned char byte_alphabet_at(int i);
 

@@ -22,10 +22,13 @@ static ls_status expand_none(const void *from, size_t bytes, bytes_fn *fn, void 
     return LS_OK;
 }
 
-static const struct archive { const char *suffix; expand_fn *expand; } archives[] = { { ".gz", gzip_expand }, { ".zst", zstd_expand } };
+static const struct archive {
+    const char *suffix;
+    expand_fn *expand;
+} archives[] = { { ".gz", gzip_expand }, { ".zst", zstd_expand } };
 static const char *const line_suffixes[] = { ".jsonl", ".ndjson" };
 
-static bool ends_in(const char *s, size_t n, const char *end)
+static bool documents_ends_in(const char *s, size_t n, const char *end)
 {
     size_t m = strlen(end);
 
@@ -35,7 +38,7 @@ static bool ends_in(const char *s, size_t n, const char *end)
 static const struct archive *archive_of(const char *path)
 {
     for (size_t i = 0; i < COUNT_OF(archives); i++)
-        if (ends_in(path, strlen(path), archives[i].suffix)) return &archives[i];
+        if (documents_ends_in(path, strlen(path), archives[i].suffix)) return &archives[i];
     return NULL;
 }
 
@@ -47,7 +50,7 @@ bool documents_are_lines(const char *path)
     size_t n = strlen(path) - (a ? strlen(a->suffix) : 0);
 
     for (size_t i = 0; i < COUNT_OF(line_suffixes); i++)
-        if (ends_in(path, n, line_suffixes[i])) return true;
+        if (documents_ends_in(path, n, line_suffixes[i])) return true;
     return false;
 }
 
@@ -57,9 +60,9 @@ struct reader {
     const char *path, *field;
     document_fn *fn;
     void *ctx;
-    char *kept;          /* what came so far: of the line, or of the whole text */
+    char *kept; /* what came so far: of the line, or of the whole text */
     size_t bytes, room;
-    size_t line;         /* number of the line that comes */
+    size_t line; /* number of the line that comes */
     struct documents *out;
 };
 

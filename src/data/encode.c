@@ -22,14 +22,14 @@ struct worker {
     struct bpe_work *bpe;
     struct split_work *split;
     struct normal normal;
-    unsigned char *spaced;      /* a piece with a space in front */
+    unsigned char *spaced; /* a piece with a space in front */
     size_t spaced_room;
     bool specials;
-    unsigned pieces;            /* looked at, for pulses */
+    unsigned pieces; /* looked at, for pulses */
 };
 
 struct task {
-    const unsigned char *text;  /* [bytes]; NULL: the token `special` */
+    const unsigned char *text; /* [bytes]; NULL: the token `special` */
     size_t bytes;
     int32_t special;
     struct ids ids;
@@ -48,9 +48,9 @@ struct remaining {
 struct job {
     const ls_tokenizer *t;
     struct remaining left;
-    struct task *task;          /* [count], of the window that is encoded now */
+    struct task *task; /* [count], of the window that is encoded now */
     size_t count, room;
-    struct worker *worker;      /* [workers], by thread */
+    struct worker *worker; /* [workers], by thread */
     size_t workers;
     ids_fn *fn;
     void *ctx;
@@ -59,7 +59,7 @@ struct job {
 static ls_status worker_open(struct worker *w, const ls_tokenizer *t, size_t text_bytes, bool specials)
 {
     w->specials = specials;
-    LS_TRY(bpe_work_new(t->bpe.merges ? text_bytes : 0, &w->bpe));  /* without merges there is nothing to remember */
+    LS_TRY(bpe_work_new(t->bpe.merges ? text_bytes : 0, &w->bpe)); /* without merges there is nothing to remember */
     return split_work_new(&w->split);
 }
 
@@ -71,11 +71,10 @@ static void worker_close(struct worker *w)
     mem_free(w->spaced);
 }
 
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
-                              size_t bytes, struct ids *out);
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes,
+                              struct ids *out);
 
-static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
-                           size_t bytes, struct ids *out)
+static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
 {
     void *p = w->spaced;
 
@@ -87,9 +86,8 @@ static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, c
     return encode_piece(t, w, stage + 1, w->spaced, bytes + 1, out);
 }
 
-/* The matches of the stage's pattern are pieces, and what lies between matches too. */
-static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece,
-                              size_t bytes, struct ids *out)
+/* The matches of the stage's pattern are pieces, and what is between matches too. */
+static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
 {
     size_t begin, end;
 
@@ -104,8 +102,7 @@ static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage
     return LS_OK;
 }
 
-static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsigned char *text, size_t bytes,
-                             struct ids *out)
+static ls_status encode_text(const ls_tokenizer *t, struct worker *w, const unsigned char *text, size_t bytes, struct ids *out)
 {
     const struct added_token *found;
     size_t at = 0, next = 0;
@@ -131,7 +128,7 @@ static ls_status add_task(struct job *j, const unsigned char *text, size_t bytes
 
 static bool is_letter(unsigned char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The first place behind `from` where a stretch may end; bytes when there is none. from >= 1. */
+/* The first place after `from` where a stretch may end; bytes when there is none. from >= 1. */
 static size_t find_cut(const unsigned char *text, size_t bytes, size_t from)
 {
     for (size_t i = from; i + 1 < bytes; i++)
@@ -185,11 +182,11 @@ static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
 
     for (struct task *k = j->task + begin; k < j->task + end; k++) {
         pulse();
-        if (k->text) k->status = ids_reserve(&k->ids, k->bytes);  /* at once, so that the peak does not depend on who is when how far */
+        if (k->text) k->status = ids_reserve(&k->ids, k->bytes); /* at once, so that the peak does not depend on who is when how far */
         if (k->text && k->status == LS_OK) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
         if (!k->text) k->status = ids_push(&k->ids, k->special);
         if (k->status == LS_OK) continue;
-        strncpy(k->error, ls_errmsg(), ERROR_BYTES - 1);  /* messages are per thread */
+        strncpy(k->error, ls_errmsg(), ERROR_BYTES - 1); /* messages are per thread */
         return;
     }
 }
@@ -225,20 +222,27 @@ static ls_status run_job(struct job *j, size_t text_bytes, bool threads)
     for (size_t i = 0; i < j->workers; i++) LS_TRY(worker_open(&j->worker[i], j->t, text_bytes, j->left.specials));
     if (!size_mul(WINDOW * j->workers, j->left.chunk, &most)) most = SIZE_MAX;
     most = MAX(most, text_bytes / PARTS);
-    for (find_stretch(j); ; free_window(j)) {
+    for (find_stretch(j);; free_window(j)) {
         LS_TRY(fill_window(j, most));
         if (j->count == 0) return LS_OK;
-        if (threads) threads_each(j->count, 1, run_tasks, j);
-        else run_tasks(j, 0, j->count, 0);
+        if (threads)
+            threads_each(j->count, 1, run_tasks, j);
+        else
+            run_tasks(j, 0, j->count, 0);
         LS_TRY(give_window(j));
     }
 }
 
-ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
-                                size_t chunk_bytes, ids_fn *fn, void *ctx)
+ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
+                                ids_fn *fn, void *ctx)
 {
-    struct job j = { .t = t, .fn = fn, .ctx = ctx, .left = { .text = (const unsigned char *)text, .bytes = bytes,
-                     .chunk = is_cuttable(t) ? chunk_bytes : SIZE_MAX, .specials = options->specials } };
+    struct job j = { .t = t,
+                     .fn = fn,
+                     .ctx = ctx,
+                     .left = { .text = (const unsigned char *)text,
+                               .bytes = bytes,
+                               .chunk = is_cuttable(t) ? chunk_bytes : SIZE_MAX,
+                               .specials = options->specials } };
 
     if (options->end && t->end < 0) return ls_fail(LS_EINVAL, "this tokenizer has no end-of-text token to append");
     LS_TRY(utf8_check((const unsigned char *)text, bytes, "text"));
@@ -253,16 +257,15 @@ ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t 
 
 static ls_status append_ids(void *ctx, const int32_t *ids, size_t count) { return ids_append(ctx, ids, count); }
 
-ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
-                               size_t chunk_bytes, struct ids *out)
+ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
+                               struct ids *out)
 {
     return tokenizer_encode_each(t, text, bytes, options, chunk_bytes, append_ids, out);
 }
 
 static ls_status buffer_ids(void *ctx, const int32_t *ids, size_t count) { return token_buffer_add(ctx, ids, count); }
 
-ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes,
-                              const ls_encode_options *options, ls_tokens **out)
+ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, ls_tokens **out)
 {
     const ls_encode_options none = { 0 };
     struct token_buffer buffer;

@@ -8,9 +8,14 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-struct gzip { z_stream z; const unsigned char *from; size_t left; char *buffer; };
+struct gzip {
+    z_stream z;
+    const unsigned char *from;
+    size_t left;
+    char *buffer;
+};
 
-static voidpf allocate(voidpf ctx, uInt items, uInt size)
+static voidpf gzip_allocate(voidpf ctx, uInt items, uInt size)
 {
     (void)ctx;
     return mem_array(MEM_OTHER, items, size);
@@ -22,7 +27,7 @@ static void give_back(voidpf ctx, voidpf p)
     mem_free(p);
 }
 
-static ls_status fail(const struct gzip *g, int code)
+static ls_status gzip_fail(const struct gzip *g, int code)
 {
     if (code == Z_MEM_ERROR) return LS_ENOMEM;
     if (code == Z_BUF_ERROR) return ls_fail(LS_EFORMAT, "the gzip file is cut off");
@@ -43,7 +48,7 @@ static ls_status expand_some(struct gzip *g, bytes_fn *fn, void *ctx, bool *ende
     g->from += taken;
     g->left -= taken;
     *ended = code == Z_STREAM_END;
-    if (code != Z_OK && code != Z_STREAM_END) return fail(g, code);
+    if (code != Z_OK && code != Z_STREAM_END) return gzip_fail(g, code);
     return ARCHIVE_BUFFER > g->z.avail_out ? fn(ctx, g->buffer, ARCHIVE_BUFFER - g->z.avail_out) : LS_OK;
 }
 
@@ -55,14 +60,14 @@ static ls_status expand(struct gzip *g, bytes_fn *fn, void *ctx)
         LS_TRY(expand_some(g, fn, ctx, &ended));
         if (!ended) continue;
         if (g->left == 0) return LS_OK;
-        if (inflateReset(&g->z) != Z_OK) return fail(g, Z_DATA_ERROR);
+        if (inflateReset(&g->z) != Z_OK) return gzip_fail(g, Z_DATA_ERROR);
     }
 }
 
 ls_status gzip_expand(const void *from, size_t bytes, bytes_fn *fn, void *ctx)
 {
     enum { WINDOW = 15, GZIP = 16 };
-    struct gzip g = { .z = { .zalloc = allocate, .zfree = give_back }, .from = from, .left = bytes };
+    struct gzip g = { .z = { .zalloc = gzip_allocate, .zfree = give_back }, .from = from, .left = bytes };
     ls_status st = LS_ENOMEM;
 
     if (inflateInit2(&g.z, WINDOW + GZIP) != Z_OK) return LS_ENOMEM;

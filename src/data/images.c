@@ -47,14 +47,11 @@ ls_status ls_images_check(const ls_images *s)
 
     if (s->classes < 2 || s->classes > LS_IMAGE_CLASSES)
         return ls_fail(LS_EINVAL, "images: classes is %zu; 2 to %d are drawn", s->classes, LS_IMAGE_CLASSES);
-    if (s->channels < 1 || s->channels > 4)
-        return ls_fail(LS_EINVAL, "images: channels is %zu; 1 to 4 are possible", s->channels);
+    if (s->channels < 1 || s->channels > 4) return ls_fail(LS_EINVAL, "images: channels is %zu; 1 to 4 are possible", s->channels);
     if (side < 8 || MAX(s->height, s->width) > 1024)
         return ls_fail(LS_EINVAL, "images: %zu x %zu places; 8 to 1024 on each side are possible", s->height, s->width);
-    if (s->samples == 0)
-        return ls_fail(LS_EINVAL, "images: an epoch of no samples");
-    if (!(s->noise >= 0 && s->noise <= 10))
-        return ls_fail(LS_EINVAL, "images: noise %g; 0 to 10 is possible", s->noise);
+    if (s->samples == 0) return ls_fail(LS_EINVAL, "images: an epoch of no samples");
+    if (!(s->noise >= 0 && s->noise <= 10)) return ls_fail(LS_EINVAL, "images: noise %g; 0 to 10 is possible", s->noise);
     return LS_OK;
 }
 
@@ -62,13 +59,15 @@ uint64_t ls_images_picture(const ls_images *s, uint64_t index)
 {
     uint64_t epoch = index / s->samples, i = index % s->samples;
 
-    if (s->shuffle)
-        i = rng_permute(s->seed, rng_stream("data.order") + epoch, i, s->samples);
+    if (s->shuffle) i = rng_permute(s->seed, rng_stream("data.order") + epoch, i, s->samples);
     return s->first + i;
 }
 
 /* What is random about one picture, except for its noise. */
-struct picture { shape_fn *shape; double radius, x, y, ground[4], change[4]; };
+struct picture {
+    shape_fn *shape;
+    double radius, x, y, ground[4], change[4];
+};
 
 static void compose(const ls_images *s, uint64_t n, struct picture *out)
 {
@@ -108,8 +107,7 @@ static void add_noise(const ls_images *s, uint64_t n, float *image)
         size_t part = MIN((size_t)CHUNK, count - at);
 
         rng_normals(s->seed, rng_stream("images.noise"), n * count + at, part, noise);
-        for (size_t i = 0; i < part; i++)
-            image[at + i] += (float)(s->noise * noise[i]);
+        for (size_t i = 0; i < part; i++) image[at + i] += (float)(s->noise * noise[i]);
     }
 }
 
@@ -124,10 +122,8 @@ void ls_images_get(const ls_images *s, uint64_t index, float *image, int32_t *la
     for (size_t i = 0; i < places; i++) {
         double covered = cover(&p, i / s->width, i % s->width);
 
-        for (size_t c = 0; c < s->channels; c++)
-            image[c * places + i] = (float)(p.ground[c] + covered * p.change[c]);
+        for (size_t c = 0; c < s->channels; c++) image[c * places + i] = (float)(p.ground[c] + covered * p.change[c]);
     }
-    if (s->noise > 0)
-        add_noise(s, n, image);
+    if (s->noise > 0) add_noise(s, n, image);
     *label = (int32_t)(n % s->classes);
 }

@@ -1,6 +1,6 @@
 /* loader.c - a thread that keeps a ring of batches full.
  *
- * Batch k lies in slot k % depth. `made` and `taken` only grow: the thread fills slot made while made - taken <
+ * Batch k is in slot k % depth. `made` and `taken` only grow: the thread fills slot made while made - taken <
  * depth; the caller reads slot taken - 1, the batch it took last, which is therefore not filled again until the
  * next call: the ring has a slot more than `depth`. Messages of ls_fail are per thread, so a failure carries its own.
  */
@@ -16,34 +16,31 @@ enum { ERROR_BYTES = 240 };
 struct ls_loader {
     ls_sampler sampler;
     ls_batches batches;
-    int32_t *ids;               /* [depth + 1][x then y][B,T] */
-    size_t half;                /* B * T */
+    int32_t *ids; /* [depth + 1][x then y][B,T] */
+    size_t half;  /* B * T */
     pthread_t thread;
-    pthread_mutex_t lock;       /* guards what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t moved;
     uint64_t made, taken;
     bool stop;
-    ls_status failed;           /* of batch `made`; the thread has ended */
+    ls_status failed; /* of batch `made`; the thread has ended */
     char error[ERROR_BYTES];
 };
 
-static int32_t *slot_of(const ls_loader *l, uint64_t batch)
-{
-    return l->ids + batch % (l->batches.depth + 1) * 2 * l->half;
-}
+static int32_t *slot_of(const ls_loader *l, uint64_t batch) { return l->ids + batch % (l->batches.depth + 1) * 2 * l->half; }
 
 static uint64_t first_sample(const ls_batches *b, uint64_t batch)
 {
     return b->first + batch / b->per_step * b->step + b->offset + batch % b->per_step * b->batch;
 }
 
-static ls_status fill(const ls_loader *l, uint64_t batch)
+static ls_status loader_fill(const ls_loader *l, uint64_t batch)
 {
     int32_t *x = slot_of(l, batch), *y = x + l->half;
     uint64_t first = first_sample(&l->batches, batch);
     size_t seq_len = l->sampler.seq_len;
 
-    uint64_t done = batch % l->batches.per_step * l->batches.batch;  /* rows of this step before this batch */
+    uint64_t done = batch % l->batches.per_step * l->batches.batch; /* rows of this step before this batch */
 
     for (size_t row = 0; row < l->batches.batch; row++) {
         int32_t *targets = y + row * seq_len;
@@ -65,13 +62,13 @@ static bool wait_for_room(ls_loader *l)
     return go;
 }
 
-static void *run(void *ctx)
+static void *loader_run(void *ctx)
 {
     ls_loader *l = ctx;
     ls_status st = LS_OK;
 
     for (uint64_t batch = 0; st == LS_OK && wait_for_room(l); batch++) {
-        st = fill(l, batch);
+        st = loader_fill(l, batch);
         pthread_mutex_lock(&l->lock);
         if (st == LS_OK) {
             l->made++;
@@ -85,7 +82,7 @@ static void *run(void *ctx)
     return NULL;
 }
 
-static ls_status check(ls_batches *b)
+static ls_status loader_check(ls_batches *b)
 {
     if (b->batch == 0) return ls_fail(LS_EINVAL, "batches of no samples");
     if (b->per_step == 0) b->per_step = 1;
@@ -94,19 +91,17 @@ static ls_status check(ls_batches *b)
     if (b->rows == 0 && !b->none) b->rows = b->per_step * b->batch;
     if (b->rows > b->per_step * b->batch || b->offset + b->rows > b->step)
         return ls_fail(LS_EINVAL, "%llu samples from %llu on do not fit a step of %llu, or not into %zu batches of %zu",
-                       (unsigned long long)b->rows, (unsigned long long)b->offset, (unsigned long long)b->step,
-                       b->per_step, b->batch);
+                       (unsigned long long)b->rows, (unsigned long long)b->offset, (unsigned long long)b->step, b->per_step, b->batch);
     return LS_OK;
 }
 
-static ls_status allocate(ls_loader *l)
+static ls_status loader_allocate(ls_loader *l)
 {
     size_t count;
 
     if (!size_mul(l->batches.batch, l->sampler.seq_len, &l->half) || !size_add(l->batches.depth, 1, &count) ||
         !size_mul(count, l->half, &count) || !size_mul(count, 2 * sizeof *l->ids, &count))
-        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len,
-                       l->batches.depth);
+        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len, l->batches.depth);
     l->ids = mem_alloc(MEM_OTHER, count);
     return l->ids ? LS_OK : LS_ENOMEM;
 }
@@ -119,12 +114,12 @@ ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_load
     if (!l) return LS_ENOMEM;
     l->sampler = *s;
     l->batches = *batches;
-    st = check(&l->batches);
-    if (st == LS_OK) st = allocate(l);
+    st = loader_check(&l->batches);
+    if (st == LS_OK) st = loader_allocate(l);
     if (st != LS_OK) goto free_loader;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->moved, NULL);
-    int error = pthread_create(&l->thread, NULL, run, l);
+    int error = pthread_create(&l->thread, NULL, loader_run, l);
     if (error) {
         st = ls_fail(LS_ENOMEM, "cannot start the loader's thread: %s", strerror(error));
         goto destroy_lock;

@@ -1,7 +1,7 @@
 /* normalize.c - see the header.
  *
  * Code points below U+0300 neither combine nor change, so text made of them (its bytes are below 0xcc) is its own
- * form C. Other text is cut at the code points that stand alone; what lies between is utf8proc's, which works on
+ * form C. Other text is cut at the code points that stand alone; what is between is utf8proc's, which works on
  * 32-bit code points and writes UTF-8 back over them.
  */
 #include "data/normalize.h"
@@ -13,15 +13,16 @@
 /* Code points that stand alone: marks with a combining class, and second halves of compositions, that came after
  * Unicode 9.0, up to 15.0; and U+11A7, the place before the first final jamo, which utf8proc 2.8 drops when it follows
  * a syllable. */
-static const struct { uint32_t first, last; } alone[] = {
-    { 0x07FD, 0x07FD },   { 0x0898, 0x089F },   { 0x08CA, 0x08D3 },   { 0x09FE, 0x09FE },   { 0x0C3C, 0x0C3C },
-    { 0x0D3B, 0x0D3C },   { 0x0EBA, 0x0EBA },   { 0x11A7, 0x11A7 },   { 0x1715, 0x1715 },   { 0x1ABF, 0x1ACE },
-    { 0x1DF6, 0x1DFA },   { 0xA82C, 0xA82C },   { 0x10D24, 0x10D27 }, { 0x10EAB, 0x10EAC }, { 0x10EFD, 0x10EFF },
-    { 0x10F46, 0x10F50 }, { 0x10F82, 0x10F85 }, { 0x11070, 0x11070 }, { 0x1133B, 0x1133B }, { 0x1145E, 0x1145E },
-    { 0x11839, 0x1183A }, { 0x11930, 0x11930 }, { 0x1193D, 0x1193E }, { 0x11943, 0x11943 }, { 0x119E0, 0x119E0 },
-    { 0x11A34, 0x11A34 }, { 0x11A47, 0x11A47 }, { 0x11A99, 0x11A99 }, { 0x11D42, 0x11D42 }, { 0x11D44, 0x11D45 },
-    { 0x11D97, 0x11D97 }, { 0x11F41, 0x11F42 }, { 0x16FF0, 0x16FF1 }, { 0x1E08F, 0x1E08F }, { 0x1E130, 0x1E136 },
-    { 0x1E2AE, 0x1E2AE }, { 0x1E2EC, 0x1E2EF }, { 0x1E4EC, 0x1E4EF },
+static const struct {
+    uint32_t first, last;
+} alone[] = {
+    { 0x07FD, 0x07FD },   { 0x0898, 0x089F },   { 0x08CA, 0x08D3 },   { 0x09FE, 0x09FE },   { 0x0C3C, 0x0C3C },   { 0x0D3B, 0x0D3C },
+    { 0x0EBA, 0x0EBA },   { 0x11A7, 0x11A7 },   { 0x1715, 0x1715 },   { 0x1ABF, 0x1ACE },   { 0x1DF6, 0x1DFA },   { 0xA82C, 0xA82C },
+    { 0x10D24, 0x10D27 }, { 0x10EAB, 0x10EAC }, { 0x10EFD, 0x10EFF }, { 0x10F46, 0x10F50 }, { 0x10F82, 0x10F85 }, { 0x11070, 0x11070 },
+    { 0x1133B, 0x1133B }, { 0x1145E, 0x1145E }, { 0x11839, 0x1183A }, { 0x11930, 0x11930 }, { 0x1193D, 0x1193E }, { 0x11943, 0x11943 },
+    { 0x119E0, 0x119E0 }, { 0x11A34, 0x11A34 }, { 0x11A47, 0x11A47 }, { 0x11A99, 0x11A99 }, { 0x11D42, 0x11D42 }, { 0x11D44, 0x11D45 },
+    { 0x11D97, 0x11D97 }, { 0x11F41, 0x11F42 }, { 0x16FF0, 0x16FF1 }, { 0x1E08F, 0x1E08F }, { 0x1E130, 0x1E136 }, { 0x1E2AE, 0x1E2AE },
+    { 0x1E2EC, 0x1E2EF }, { 0x1E4EC, 0x1E4EF },
 };
 
 static bool stands_alone(uint32_t point)
@@ -31,20 +32,22 @@ static bool stands_alone(uint32_t point)
     while (low < high) {
         size_t middle = (low + high) / 2;
 
-        if (point > alone[middle].last) low = middle + 1;
-        else high = middle;
+        if (point > alone[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low < COUNT_OF(alone) && point >= alone[low].first;
 }
 
-static bool is_plain(const unsigned char *text, size_t bytes)
+static bool normalize_is_plain(const unsigned char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         if (text[i] >= 0xcc) return false;
     return true;
 }
 
-/* Bytes in front of the first code point that stands alone, whose own length is *length (0: there is none). */
+/* Bytes before the first code point that stands alone, whose own length is *length (0: there is none). */
 static size_t find_alone(const unsigned char *text, size_t bytes, size_t *length)
 {
     uint32_t point = 0;
@@ -74,8 +77,8 @@ static ls_status append_normal(struct normal *n, size_t *count, const unsigned c
     utf8proc_ssize_t points = 0;
     void *p;
 
-    if (is_plain(text, bytes)) return append(n, count, text, bytes);
-    for (int pass = 0; pass < 2; pass++) {  /* the first measures, when what there is does not hold it */
+    if (normalize_is_plain(text, bytes)) return append(n, count, text, bytes);
+    for (int pass = 0; pass < 2; pass++) { /* the first measures, when what there is does not hold it */
         points = utf8proc_decompose(text, (utf8proc_ssize_t)bytes, n->point, (utf8proc_ssize_t)n->room, options);
         if (points < 0) return ls_fail(LS_EFORMAT, "normalizing: %s", utf8proc_errmsg(points));
         p = n->point;
@@ -88,12 +91,11 @@ static ls_status append_normal(struct normal *n, size_t *count, const unsigned c
     return append(n, count, n->point, (size_t)written);
 }
 
-ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes,
-                        const unsigned char **out, size_t *count)
+ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes, const unsigned char **out, size_t *count)
 {
     size_t done = 0;
 
-    if (is_plain(text, bytes)) {
+    if (normalize_is_plain(text, bytes)) {
         *out = text;
         *count = bytes;
         return LS_OK;

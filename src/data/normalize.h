@@ -11,16 +11,15 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-struct normal {             /* scratch; zero is empty */
-    int32_t *point;         /* code points of the stretch at hand */
-    unsigned char *text;    /* the result */
+struct normal {          /* scratch; zero is empty */
+    int32_t *point;      /* code points of the stretch at hand */
+    unsigned char *text; /* the result */
     size_t room, text_room;
 };
 
 /* The form C of text[bytes], valid UTF-8: text itself when nothing can change, else in scratch, until its next
  * use. *out and *count are set on success. */
-ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes,
-                        const unsigned char **out, size_t *count);
-void      normal_free(struct normal *n);
+ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes, const unsigned char **out, size_t *count);
+void normal_free(struct normal *n);
 
 #endif

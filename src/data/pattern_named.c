@@ -10,23 +10,27 @@
 #include "base/base.h"
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define CL100K                                                                                        \
+#define CL100K                                                                                              \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" \
     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define O200K                                                                                             \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"           \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"                                                                       \
-    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"          \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"                                                                       \
+#define O200K                                                                                    \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"  \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"                                                              \
+    "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"                                                              \
     "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static const struct pattern_named named[] = {
     { "gpt2", GPT2, { { "<|endoftext|>", 50256 } } },
     { "r50k", GPT2, { { "<|endoftext|>", 50256 } } },
     { "p50k", GPT2, { { "<|endoftext|>", 50256 } } },
-    { "cl100k", CL100K,
-      { { "<|endoftext|>", 100257 }, { "<|fim_prefix|>", 100258 }, { "<|fim_middle|>", 100259 },
-        { "<|fim_suffix|>", 100260 }, { "<|endofprompt|>", 100276 } } },
+    { "cl100k",
+      CL100K,
+      { { "<|endoftext|>", 100257 },
+        { "<|fim_prefix|>", 100258 },
+        { "<|fim_middle|>", 100259 },
+        { "<|fim_suffix|>", 100260 },
+        { "<|endofprompt|>", 100276 } } },
     { "o200k", O200K, { { "<|endoftext|>", 199999 }, { "<|endofprompt|>", 200018 } } },
 };
 

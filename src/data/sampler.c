@@ -4,8 +4,7 @@
 #include "base/rng.h"
 #include "lockstep/data.h"
 
-ls_status ls_sampler_init(ls_sampler *s, const ls_tokens *tokens, ls_range part, size_t seq_len, int32_t vocab,
-                          uint64_t seed, int shuffle)
+ls_status ls_sampler_init(ls_sampler *s, const ls_tokens *tokens, ls_range part, size_t seq_len, int32_t vocab, uint64_t seed, int shuffle)
 {
     size_t count = ls_tokens_count(tokens);
 

@@ -14,7 +14,10 @@
 
 enum { STACK_FIRST = 32 << 10, STACK_MOST = 1 << 20, MESSAGE = 128 };
 
-struct split { pcre2_general_context *memory; pcre2_code *code; };
+struct split {
+    pcre2_general_context *memory;
+    pcre2_code *code;
+};
 
 struct split_work {
     pcre2_general_context *memory;
@@ -23,7 +26,7 @@ struct split_work {
     pcre2_jit_stack *stack;
 };
 
-static void *take(size_t bytes, void *ctx)
+static void *split_take(size_t bytes, void *ctx)
 {
     (void)ctx;
     return mem_alloc(MEM_OTHER, bytes);
@@ -42,7 +45,7 @@ static ls_status compile(struct split *s, const char *pattern)
     PCRE2_SIZE at;
     int error;
 
-    s->memory = pcre2_general_context_create(take, give, NULL);
+    s->memory = pcre2_general_context_create(split_take, give, NULL);
     if (!s->memory) return LS_ENOMEM;
     pcre2_compile_context *context = pcre2_compile_context_create(s->memory);
     if (!context) return LS_ENOMEM;
@@ -90,7 +93,7 @@ ls_status split_work_new(struct split_work **out)
     struct split_work *w = mem_zalloc(MEM_OTHER, sizeof *w);
 
     if (!w) return LS_ENOMEM;
-    w->memory = pcre2_general_context_create(take, give, NULL);
+    w->memory = pcre2_general_context_create(split_take, give, NULL);
     if (w->memory) w->context = pcre2_match_context_create(w->memory);
     if (w->context) w->data = pcre2_match_data_create(1, w->memory);
     if (w->data) w->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, w->memory);
@@ -116,8 +119,8 @@ void split_work_free(struct split_work **at)
     *at = NULL;
 }
 
-ls_status split_next(const struct split *s, struct split_work *w, const unsigned char *text, size_t bytes,
-                     size_t from, size_t *begin, size_t *end)
+ls_status split_next(const struct split *s, struct split_work *w, const unsigned char *text, size_t bytes, size_t from, size_t *begin,
+                     size_t *end)
 {
     PCRE2_UCHAR message[MESSAGE];
     int found = pcre2_match(s->code, text, bytes, from, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, w->data, w->context);
@@ -130,8 +133,7 @@ ls_status split_next(const struct split *s, struct split_work *w, const unsigned
     if (found == PCRE2_ERROR_NOMEMORY) return LS_ENOMEM;
     if (found != PCRE2_ERROR_NOMATCH) {
         pcre2_get_error_message(found, message, sizeof message);
-        return ls_fail(LS_EUNSUPPORTED, "cutting the text into pieces failed at byte %zu of %zu: %s", from, bytes,
-                       (char *)message);
+        return ls_fail(LS_EUNSUPPORTED, "cutting the text into pieces failed at byte %zu of %zu: %s", from, bytes, (char *)message);
     }
     *begin = *end = bytes;
     return LS_OK;

@@ -36,7 +36,7 @@ ls_status tokenizer_add_stage(ls_tokenizer *t, const char *regex)
     return LS_OK;
 }
 
-/* A token that is looked for behind form C is itself looked for in form C. */
+/* A token that is looked for after form C is itself looked for in form C. */
 static ls_status put_normalized(ls_tokenizer *t, int64_t id, const unsigned char *text, size_t bytes, bool special)
 {
     struct normal normal = { 0 };
@@ -57,12 +57,10 @@ ls_status tokenizer_add_token(ls_tokenizer *t, int64_t id, const char *text, boo
     if (added_find(&t->raw, bytes, count) >= 0 || added_find(&t->normalized, bytes, count) >= 0)
         return ls_fail(LS_EFORMAT, "added token '%.40s' is given twice", text);
     if (known >= 0 && known != id)
-        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, but %d in the vocabulary", text, (long long)id,
-                       known);
+        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, but %d in the vocabulary", text, (long long)id, known);
     const unsigned char *there = vocab_bytes(&t->bpe.vocab, id, &held);
     if (there && (held != count || memcmp(there, bytes, count) != 0))
-        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, which is another token in the vocabulary", text,
-                       (long long)id);
+        return ls_fail(LS_EFORMAT, "added token '%.40s' has id %lld, which is another token in the vocabulary", text, (long long)id);
     if (!there) LS_TRY(vocab_put(&t->bpe.vocab, id, text, count, false));
     if (normalized && t->nfc) return put_normalized(t, id, bytes, count, special);
     return added_put(&t->raw, (int32_t)id, bytes, count, special);
@@ -77,8 +75,7 @@ ls_status tokenizer_finish(ls_tokenizer *t, const char *source, size_t bytes, co
     t->source_bytes = bytes;
     strcpy(t->source_name, source_name);
     bpe_set_bytes(&t->bpe);
-    for (size_t i = 0; i < COUNT_OF(end_names) && t->end < 0; i++)
-        t->end = ls_tokenizer_find(t, end_names[i], strlen(end_names[i]));
+    for (size_t i = 0; i < COUNT_OF(end_names) && t->end < 0; i++) t->end = ls_tokenizer_find(t, end_names[i], strlen(end_names[i]));
     return LS_OK;
 }
 
@@ -105,16 +102,17 @@ static ls_status open_bytes(ls_tokenizer **out)
     ls_status st = LS_OK;
 
     LS_TRY(tokenizer_new(&t));
-    for (int i = 0; i < 256 && st == LS_OK; i++)
-        st = vocab_put(&t->bpe.vocab, i, &(unsigned char){ (unsigned char)i }, 1, true);
+    for (int i = 0; i < 256 && st == LS_OK; i++) st = vocab_put(&t->bpe.vocab, i, &(unsigned char){ (unsigned char)i }, 1, true);
     if (st == LS_OK) st = tokenizer_add_token(t, 256, END_OF_TEXT, true, false);
     if (st == LS_OK) st = tokenizer_write_json(t, NULL, 0);
-    if (st == LS_OK) *out = t;
-    else ls_tokenizer_close(&t);
+    if (st == LS_OK)
+        *out = t;
+    else
+        ls_tokenizer_close(&t);
     return st;
 }
 
-static bool ends_in(const char *s, const char *end)
+static bool tokenizer_ends_in(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
 
@@ -133,7 +131,7 @@ static const char *pattern_of_name(const char *path)
     return best;
 }
 
-/* path, with the pattern's name behind a colon or in its own name. */
+/* path, with the pattern's name after a colon or in its own name. */
 static ls_status open_tiktoken(const char *path, size_t path_bytes, ls_tokenizer **out)
 {
     char *file = file_path("%.*s", (int)path_bytes, path), *text = NULL;
@@ -144,8 +142,7 @@ static ls_status open_tiktoken(const char *path, size_t path_bytes, ls_tokenizer
     if (!file) return LS_ENOMEM;
     if (!pattern) pattern = pattern_of_name(file);
     if (!pattern)
-        st = ls_fail(LS_EINVAL, "%s: no pattern in the name: write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k",
-                     file, file);
+        st = ls_fail(LS_EINVAL, "%s: no pattern in the name: write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k", file, file);
     else
         st = file_read(file, &text, &bytes);
     if (st == LS_OK) st = tokenizer_read_tiktoken(text, bytes, file, pattern, out);
@@ -167,11 +164,10 @@ static ls_status open_json(const char *path, ls_tokenizer **out)
 
 static ls_status open_folder(const char *folder, ls_tokenizer **out)
 {
-    ls_status st = LS_BUSY;  /* none found yet */
+    ls_status st = LS_BUSY; /* none found yet */
 
     for (int i = -1; st == LS_BUSY && (i < 0 || pattern_at(i)); i++) {
-        char *path = i < 0 ? file_path("%s/%s", folder, TOKENIZER_JSON)
-                           : file_path("%s/%s.tiktoken", folder, pattern_at(i)->name);
+        char *path = i < 0 ? file_path("%s/%s", folder, TOKENIZER_JSON) : file_path("%s/%s.tiktoken", folder, pattern_at(i)->name);
 
         if (!path) return LS_ENOMEM;
         if (file_exists(path)) st = i < 0 ? open_json(path, out) : open_tiktoken(path, strlen(path), out);
@@ -187,8 +183,8 @@ ls_status ls_tokenizer_open(const char *spec, ls_tokenizer **out)
 
     if (strcmp(spec, "bytes") == 0) return open_bytes(out);
     if (file_is_folder(spec)) return open_folder(spec, out);
-    if (ends_in(spec, ".json")) return open_json(spec, out);
-    if (ends_in(spec, ".tiktoken")) return open_tiktoken(spec, strlen(spec), out);
+    if (tokenizer_ends_in(spec, ".json")) return open_json(spec, out);
+    if (tokenizer_ends_in(spec, ".tiktoken")) return open_tiktoken(spec, strlen(spec), out);
     if (tiktoken) return open_tiktoken(spec, (size_t)(tiktoken - spec) + strlen(".tiktoken"), out);
     return ls_fail(LS_EINVAL, "tokenizer '%s': write bytes, a .json or .tiktoken file, or a folder that exists", spec);
 }
@@ -221,17 +217,14 @@ const char *ls_tokenizer_token(const ls_tokenizer *t, int32_t id, size_t *bytes)
     return (const char *)vocab_bytes(&t->bpe.vocab, id, bytes);
 }
 
-ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t count,
-                              char *text, size_t room, size_t *bytes)
+ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t count, char *text, size_t room, size_t *bytes)
 {
     size_t total = 0, n = 0;
 
     for (size_t i = 0; i < count; i++) {
         const unsigned char *token = vocab_bytes(&t->bpe.vocab, ids[i], &n);
 
-        if (!token)
-            return ls_fail(LS_EINVAL, "token %d at position %zu is not in the vocabulary of %zu", ids[i], i,
-                           t->bpe.vocab.count);
+        if (!token) return ls_fail(LS_EINVAL, "token %d at position %zu is not in the vocabulary of %zu", ids[i], i, t->bpe.vocab.count);
         if (total < room) memcpy(text + total, token, MIN(n, room - total));
         total += n;
     }

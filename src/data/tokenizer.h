@@ -12,11 +12,14 @@
 #include "lockstep/data.h"
 
 enum { STAGES_MOST = 8 };
-#define END_OF_TEXT "<|endoftext|>"
+#define END_OF_TEXT    "<|endoftext|>"
 #define TOKENIZER_JSON "tokenizer.json"
 
-/* Cuts at the matches of a pattern; with no pattern, puts a space in front of a piece that starts with none. */
-struct stage { char *regex; struct split *split; };
+/* Cuts at the matches of a pattern; with no pattern, puts a space before a piece that starts with none. */
+struct stage {
+    char *regex;
+    struct split *split;
+};
 
 struct ls_tokenizer {
     struct bpe bpe;
@@ -24,10 +27,10 @@ struct ls_tokenizer {
     struct stage stage[STAGES_MOST];
     int stages;
     struct added raw, normalized;
-    int32_t end, begin;         /* -1: none */
-    char *source;               /* the file that says it all, [source_bytes] */
+    int32_t end, begin; /* -1: none */
+    char *source;       /* the file that says it all, [source_bytes] */
     size_t source_bytes;
-    char source_name[32];       /* its name in a folder */
+    char source_name[32]; /* its name in a folder */
 };
 
 ls_status tokenizer_new(ls_tokenizer **out);
@@ -40,21 +43,22 @@ ls_status tokenizer_finish(ls_tokenizer *t, const char *source, size_t bytes, co
 
 /* Readers of a file's text; what names it in messages. */
 ls_status tokenizer_read_json(const char *text, size_t bytes, const char *what, ls_tokenizer **out);
-ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern,
-                                  ls_tokenizer **out);
+ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out);
 
 /* tokenizer.json of a tokenizer that lockstep made: merges[n] in order of rank. Finishes t. */
-struct merge_pair { int32_t left, right; };
+struct merge_pair {
+    int32_t left, right;
+};
 ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges, size_t n);
 
 enum { ENCODE_CHUNK = 64 << 10 };
 /* The next ids of a text. Anything but LS_OK ends the encoding with that status. */
 typedef ls_status ids_fn(void *ctx, const int32_t *ids, size_t count);
 /* ls_tokenizer_encode with tasks of about chunk_bytes, the ids given to fn piece by piece, in order. */
-ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
-                                size_t chunk_bytes, ids_fn *fn, void *ctx);
+ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
+                                ids_fn *fn, void *ctx);
 /* The same into ids, after what it has. */
-ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options,
-                               size_t chunk_bytes, struct ids *out);
+ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
+                               struct ids *out);
 
 #endif

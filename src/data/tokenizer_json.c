@@ -6,7 +6,7 @@
  *   pre_tokenizer   ByteLevel {add_prefix_space, use_regex}, or a Sequence that ends in it, before it
  *                   Split {pattern.Regex, Isolated, not inverted} and Digits {individual_digits}
  *   post_processor  null, ByteLevel, TemplateProcessing, or a Sequence of these. lockstep puts no tokens round a text;
- *                   the first that a template puts in front of one is ls_tokenizer_begin()
+ *                   the first that a template puts before one is ls_tokenizer_begin()
  *   decoder         null or ByteLevel
  *   truncation, padding   null
  *   model           BPE: vocab {token: id}, merges ["a b"] or [["a","b"]], ignore_merges; no dropout, prefix, suffix or
@@ -23,11 +23,11 @@
 /* Rust's char::is_numeric, which Digits asks, follows Unicode 17.0: 13 code points more than \p{N}. */
 #define NUMERIC "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
 
-static const char *type_of(const json_node *n) { return json_string(json_get(n, "type"), "(no type)"); }
-static bool is_type(const json_node *n, const char *type) { return strcmp(type_of(n), type) == 0; }
+static const char *tokenizer_json_type_of(const json_node *n) { return json_string(json_get(n, "type"), "(no type)"); }
+static bool is_type(const json_node *n, const char *type) { return strcmp(tokenizer_json_type_of(n), type) == 0; }
 static bool is_null(const json_node *n) { return json_kind_of(n) == JSON_NONE || json_kind_of(n) == JSON_NULL; }
 
-static ls_status refuse(const char *section, const char *component)
+static ls_status tokenizer_json_refuse(const char *section, const char *component)
 {
     return ls_fail(LS_EUNSUPPORTED, "%s %.60s is not supported", section, component);
 }
@@ -38,7 +38,7 @@ static ls_status expect_unset(const json_node *object, const char *key, const ch
     const json_node *n = json_get(object, key);
 
     if (is_null(n) || json_bool(n, 1) == 0 || json_string(n, "x")[0] == '\0' || json_real(n, 1) == 0) return LS_OK;
-    return refuse(section, key);
+    return tokenizer_json_refuse(section, key);
 }
 
 /* ---- model ---- */
@@ -74,7 +74,7 @@ static ls_status read_vocab(struct bpe *b, const json_node *vocab)
     return st;
 }
 
-/* One side of a merge, text[length]: its bytes go to *at, and *at moves behind them. */
+/* One side of a merge, text[length]: its bytes go to *at, and *at moves after them. */
 static int32_t read_side(const struct bpe *b, const char *text, size_t length, unsigned char **at)
 {
     ptrdiff_t bytes = byte_alphabet_read(text, length, *at);
@@ -84,7 +84,10 @@ static int32_t read_side(const struct bpe *b, const char *text, size_t length, u
     return id;
 }
 
-struct sides { const char *left, *right; size_t left_bytes, right_bytes; };
+struct sides {
+    const char *left, *right;
+    size_t left_bytes, right_bytes;
+};
 
 /* A pair of strings, or one string with a space between (some writers leave a newline at its end). */
 static bool find_sides(const json_node *n, struct sides *s)
@@ -108,8 +111,7 @@ static ls_status read_merge(struct bpe *b, const json_node *n, size_t rank, unsi
     struct sides s;
     void *p = *scratch;
 
-    if (!find_sides(n, &s))
-        return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"]", rank);
+    if (!find_sides(n, &s)) return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"]", rank);
     LS_TRY(array_grow(&p, room, s.left_bytes + s.right_bytes + 1, 1));
     *scratch = p;
     unsigned char *end = *scratch;
@@ -118,7 +120,9 @@ static ls_status read_merge(struct bpe *b, const json_node *n, size_t rank, unsi
     if (left < 0 || right < 0 || both < 0)
         return ls_fail(LS_EFORMAT, "model.merges: item %zu ('%.*s' and '%.*s'): %s is not in the vocabulary", rank,
                        (int)MIN(s.left_bytes, 40), s.left, (int)MIN(s.right_bytes, 40), s.right,
-                       left < 0 ? "the first" : right < 0 ? "the second" : "what they give");
+                       left < 0    ? "the first"
+                       : right < 0 ? "the second"
+                                   : "what they give");
     return bpe_put_merge(b, left, right, (uint32_t)rank, both);
 }
 
@@ -130,19 +134,17 @@ static ls_status read_merges(struct bpe *b, const json_node *merges)
 
     if (json_kind_of(merges) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "model.merges is not an array");
     for (size_t i = 0; i < json_size(merges) && st == LS_OK; i++)
-        if (strncmp(json_string(json_at(merges, i), ""), "#version", 8) != 0)
-            st = read_merge(b, json_at(merges, i), i, &scratch, &room);
+        if (strncmp(json_string(json_at(merges, i), ""), "#version", 8) != 0) st = read_merge(b, json_at(merges, i), i, &scratch, &room);
     mem_free(scratch);
     return st;
 }
 
 static ls_status read_model(ls_tokenizer *t, const json_node *model)
 {
-    static const char *const unset[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                                        "byte_fallback" };
+    static const char *const unset[] = { "dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback" };
 
     if (json_kind_of(model) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "model is missing");
-    if (!is_type(model, "BPE") && json_get(model, "type")) return refuse("model", type_of(model));
+    if (!is_type(model, "BPE") && json_get(model, "type")) return tokenizer_json_refuse("model", tokenizer_json_type_of(model));
     for (size_t i = 0; i < COUNT_OF(unset); i++) LS_TRY(expect_unset(model, unset[i], "model BPE with"));
     t->bpe.whole_piece = json_bool(json_get(model, "ignore_merges"), 0);
     LS_TRY(read_vocab(&t->bpe, json_get(model, "vocab")));
@@ -160,9 +162,9 @@ static ls_status read_normalizer(ls_tokenizer *t, const json_node *n)
         t->nfc = true;
         return LS_OK;
     }
-    if (!is_type(n, "Sequence")) return refuse("normalizer", type_of(n));
+    if (!is_type(n, "Sequence")) return tokenizer_json_refuse("normalizer", tokenizer_json_type_of(n));
     for (size_t i = 0; i < json_size(items); i++) {
-        if (!is_type(json_at(items, i), "NFC")) return refuse("normalizer", type_of(json_at(items, i)));
+        if (!is_type(json_at(items, i), "NFC")) return tokenizer_json_refuse("normalizer", tokenizer_json_type_of(json_at(items, i)));
         t->nfc = true;
     }
     return LS_OK;
@@ -179,8 +181,8 @@ static ls_status read_split(ls_tokenizer *t, const json_node *n)
     const char *regex = json_string(json_get(json_get(n, "pattern"), "Regex"), NULL);
     const char *behavior = json_string(json_get(n, "behavior"), "(none)");
 
-    if (!regex) return refuse("pre_tokenizer Split", "with a pattern that is not a Regex");
-    if (strcmp(behavior, "Isolated") != 0) return refuse("pre_tokenizer Split with behavior", behavior);
+    if (!regex) return tokenizer_json_refuse("pre_tokenizer Split", "with a pattern that is not a Regex");
+    if (strcmp(behavior, "Isolated") != 0) return tokenizer_json_refuse("pre_tokenizer Split with behavior", behavior);
     LS_TRY(expect_unset(n, "invert", "pre_tokenizer Split with"));
     return tokenizer_add_stage(t, regex);
 }
@@ -188,11 +190,11 @@ static ls_status read_split(ls_tokenizer *t, const json_node *n)
 static ls_status read_pre_tokenizer(ls_tokenizer *t, const json_node *n, bool last)
 {
     if (is_type(n, "ByteLevel") != last)
-        return last ? refuse("pre_tokenizer without a ByteLevel at its end:", type_of(n))
-                    : refuse("pre_tokenizer", "ByteLevel before another");
+        return last ? tokenizer_json_refuse("pre_tokenizer without a ByteLevel at its end:", tokenizer_json_type_of(n))
+                    : tokenizer_json_refuse("pre_tokenizer", "ByteLevel before another");
     if (last) return read_byte_level(t, n);
     if (is_type(n, "Split")) return read_split(t, n);
-    if (!is_type(n, "Digits")) return refuse("pre_tokenizer", type_of(n));
+    if (!is_type(n, "Digits")) return tokenizer_json_refuse("pre_tokenizer", tokenizer_json_type_of(n));
     return tokenizer_add_stage(t, json_bool(json_get(n, "individual_digits"), 0) ? NUMERIC : NUMERIC "+");
 }
 
@@ -201,14 +203,14 @@ static ls_status read_pre_tokenizers(ls_tokenizer *t, const json_node *n)
     const json_node *items = json_get(n, "pretokenizers");
     size_t count = json_size(items);
 
-    if (is_null(n)) return refuse("pre_tokenizer", "null");
+    if (is_null(n)) return tokenizer_json_refuse("pre_tokenizer", "null");
     if (!is_type(n, "Sequence")) return read_pre_tokenizer(t, n, true);
-    if (count == 0) return refuse("pre_tokenizer", "Sequence of nothing");
+    if (count == 0) return tokenizer_json_refuse("pre_tokenizer", "Sequence of nothing");
     for (size_t i = 0; i < count; i++) LS_TRY(read_pre_tokenizer(t, json_at(items, i), i + 1 == count));
     return LS_OK;
 }
 
-/* ---- added tokens, and what stands behind the model ---- */
+/* ---- added tokens, and what is after the model ---- */
 
 static ls_status read_added(ls_tokenizer *t, const json_node *added)
 {
@@ -242,7 +244,7 @@ static ls_status read_post_processor(ls_tokenizer *t, const json_node *n)
 {
     if (is_null(n) || is_type(n, "ByteLevel")) return LS_OK;
     if (is_type(n, "TemplateProcessing")) return read_template(t, n);
-    return refuse("post_processor", type_of(n));
+    return tokenizer_json_refuse("post_processor", tokenizer_json_type_of(n));
 }
 
 static ls_status read_post_processors(ls_tokenizer *t, const json_node *n)
@@ -265,7 +267,7 @@ static ls_status read_root(ls_tokenizer *t, const json_node *root)
     LS_TRY(read_model(t, json_get(root, "model")));
     LS_TRY(read_added(t, json_get(root, "added_tokens")));
     LS_TRY(read_pre_tokenizers(t, json_get(root, "pre_tokenizer")));
-    if (!is_null(decoder) && !is_type(decoder, "ByteLevel")) return refuse("decoder", type_of(decoder));
+    if (!is_null(decoder) && !is_type(decoder, "ByteLevel")) return tokenizer_json_refuse("decoder", tokenizer_json_type_of(decoder));
     return read_post_processors(t, json_get(root, "post_processor"));
 }
 
@@ -279,8 +281,10 @@ ls_status tokenizer_read_json(const char *text, size_t bytes, const char *what, 
     if (st != LS_OK) goto close_root;
     st = read_root(t, root);
     if (st == LS_OK) st = tokenizer_finish(t, text, bytes, TOKENIZER_JSON);
-    if (st == LS_OK) *out = t;
-    else ls_tokenizer_close(&t);
+    if (st == LS_OK)
+        *out = t;
+    else
+        ls_tokenizer_close(&t);
     if (st != LS_OK) ls_fail_at(st, "%s", what);
 close_root:
     json_close(&root);

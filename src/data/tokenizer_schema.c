@@ -6,21 +6,31 @@
 #include <string.h>
 #include "base/base.h"
 
-enum { NUMBER = 1 << 8, ID = 1 << 9, OBJECT_OR_NULL = 1 << JSON_OBJECT | 1 << JSON_NULL };  /* beside 1 << json_kind; ID: 0 .. 2^32 - 1 */
+enum { NUMBER = 1 << 8, ID = 1 << 9, OBJECT_OR_NULL = 1 << JSON_OBJECT | 1 << JSON_NULL }; /* beside 1 << json_kind; ID: 0 .. 2^32 - 1 */
 #define IS(kind) (1 << JSON_##kind)
 
 /* kinds: what the value may be; required: it must be there. key NULL ends a table. */
-struct field { const char *key; int kinds; bool required; };
+struct field {
+    const char *key;
+    int kinds;
+    bool required;
+};
 
 static const struct field root_fields[] = {
-    { "version", IS(STRING), false },        { "truncation", OBJECT_OR_NULL, false },     { "padding", OBJECT_OR_NULL, false },
-    { "added_tokens", IS(ARRAY), false },    { "normalizer", OBJECT_OR_NULL, false },     { "pre_tokenizer", OBJECT_OR_NULL, false },
-    { "post_processor", OBJECT_OR_NULL, false }, { "decoder", OBJECT_OR_NULL, false },    { "model", IS(OBJECT), true },
+    { "version", IS(STRING), false },
+    { "truncation", OBJECT_OR_NULL, false },
+    { "padding", OBJECT_OR_NULL, false },
+    { "added_tokens", IS(ARRAY), false },
+    { "normalizer", OBJECT_OR_NULL, false },
+    { "pre_tokenizer", OBJECT_OR_NULL, false },
+    { "post_processor", OBJECT_OR_NULL, false },
+    { "decoder", OBJECT_OR_NULL, false },
+    { "model", IS(OBJECT), true },
     { 0 },
 };
 static const struct field added_fields[] = {
-    { "id", ID, true },             { "content", IS(STRING), true },  { "single_word", IS(BOOL), true }, { "lstrip", IS(BOOL), true },
-    { "rstrip", IS(BOOL), true },   { "normalized", IS(BOOL), true }, { "special", IS(BOOL), true },     { 0 },
+    { "id", ID, true },           { "content", IS(STRING), true },  { "single_word", IS(BOOL), true }, { "lstrip", IS(BOOL), true },
+    { "rstrip", IS(BOOL), true }, { "normalized", IS(BOOL), true }, { "special", IS(BOOL), true },     { 0 },
 };
 static const struct field model_fields[] = {
     { "type", IS(STRING), false },
@@ -36,26 +46,42 @@ static const struct field model_fields[] = {
     { 0 },
 };
 static const struct field byte_level[] = {
-    { "add_prefix_space", IS(BOOL), true }, { "trim_offsets", IS(BOOL), true }, { "use_regex", IS(BOOL), false }, { 0 },
+    { "add_prefix_space", IS(BOOL), true },
+    { "trim_offsets", IS(BOOL), true },
+    { "use_regex", IS(BOOL), false },
+    { 0 },
 };
 static const struct field digits[] = { { "individual_digits", IS(BOOL), true }, { 0 } };
 static const struct field split[] = {
-    { "pattern", IS(OBJECT), true }, { "behavior", IS(STRING), true }, { "invert", IS(BOOL), true }, { 0 },
+    { "pattern", IS(OBJECT), true },
+    { "behavior", IS(STRING), true },
+    { "invert", IS(BOOL), true },
+    { 0 },
 };
 static const struct field template[] = {
-    { "single", IS(ARRAY), true }, { "pair", IS(ARRAY), true }, { "special_tokens", IS(OBJECT), true }, { 0 },
+    { "single", IS(ARRAY), true },
+    { "pair", IS(ARRAY), true },
+    { "special_tokens", IS(OBJECT), true },
+    { 0 },
 };
 static const struct field piece[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
 static const struct field special[] = { { "id", IS(STRING), true }, { "ids", IS(ARRAY), true }, { "tokens", IS(ARRAY), true }, { 0 } };
 
 /* Components by the "type" that they have; items: the member with those of a Sequence. A type that is not listed is the reader's. */
-struct component { const char *type; const struct field *fields; const char *items; };
+struct component {
+    const char *type;
+    const struct field *fields;
+    const char *items;
+};
 static const struct component normalizers[] = { { "Sequence", NULL, "normalizers" }, { 0 } };
 static const struct component pre_tokenizers[] = {
     { "ByteLevel", byte_level, NULL }, { "Digits", digits, NULL }, { "Split", split, NULL }, { "Sequence", NULL, "pretokenizers" }, { 0 },
 };
 static const struct component post_processors[] = {
-    { "ByteLevel", byte_level, NULL }, { "TemplateProcessing", template, NULL }, { "Sequence", NULL, "processors" }, { 0 },
+    { "ByteLevel", byte_level, NULL },
+    { "TemplateProcessing", template, NULL },
+    { "Sequence", NULL, "processors" },
+    { 0 },
 };
 static const struct component decoders[] = { { "ByteLevel", byte_level, NULL }, { 0 } };
 
@@ -184,12 +210,11 @@ static ls_status check_merges(const json_node *merges)
 
     for (size_t i = 0; i < json_size(merges); i++) {
         const json_node *n = json_at(merges, i);
-        bool pair = json_kind_of(n) == JSON_ARRAY && json_size(n) == 2 && json_string(json_at(n, 0), NULL)
-                    && json_string(json_at(n, 1), NULL);
+        bool pair =
+            json_kind_of(n) == JSON_ARRAY && json_size(n) == 2 && json_string(json_at(n, 0), NULL) && json_string(json_at(n, 1), NULL);
 
         if (json_kind_of(n) != kind || (!pair && kind != JSON_STRING))
-            return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"], or not of the kind of the first",
-                           i);
+            return ls_fail(LS_EFORMAT, "model.merges: item %zu is neither \"a b\" nor [\"a\", \"b\"], or not of the kind of the first", i);
     }
     return LS_OK;
 }
@@ -216,7 +241,8 @@ static ls_status check_root_keys(const json_node *root)
 
     for (size_t i = 0; i < json_size(root); i++) {
         json_member(root, i, &key);
-        for (f = root_fields; f->key && strcmp(f->key, key) != 0; f++) {}
+        for (f = root_fields; f->key && strcmp(f->key, key) != 0; f++) {
+        }
         if (!f->key) return ls_fail(LS_EFORMAT, "'%.60s' is no part of a tokenizer.json", key);
     }
     return LS_OK;

@@ -9,7 +9,7 @@
 #include "data/pattern.h"
 #include "data/tokenizer.h"
 
-enum { TOKEN_MOST = 4096 };  /* bytes of a token; the longest in use has 128 */
+enum { TOKEN_MOST = 4096 }; /* bytes of a token; the longest in use has 128 */
 
 static int base64_value(char c)
 {
@@ -60,14 +60,13 @@ static ls_status read_line(ls_tokenizer *t, const char *line, size_t length, siz
     size_t code = space ? (size_t)(space - line) : length;
 
     if (!space) return ls_fail(LS_EFORMAT, "line %zu: expected a token in base64, a space and a rank", number);
-    if (code / 4 * 3 > sizeof token)
-        return ls_fail(LS_EFORMAT, "line %zu: a token of more than %d bytes", number, TOKEN_MOST);
+    if (code / 4 * 3 > sizeof token) return ls_fail(LS_EFORMAT, "line %zu: a token of more than %d bytes", number, TOKEN_MOST);
     ptrdiff_t bytes = base64_read(line, code, token);
     if (bytes < 1) return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not base64", number, (int)MIN(code, 40), line);
     int64_t rank = rank_read(space + 1, length - code - 1);
     if (rank < 0)
-        return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not a rank from 0 to %d", number,
-                       (int)MIN(length - code - 1, 40), space + 1, VOCAB_MOST - 1);
+        return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not a rank from 0 to %d", number, (int)MIN(length - code - 1, 40), space + 1,
+                       VOCAB_MOST - 1);
     ls_status st = vocab_put(&t->bpe.vocab, rank, token, (size_t)bytes, true);
     return st == LS_OK ? st : ls_fail_at(st, "line %zu", number);
 }
@@ -113,7 +112,7 @@ static ls_status check_bytes(const struct bpe *b)
     return LS_OK;
 }
 
-static ls_status build(ls_tokenizer *t, const char *text, size_t bytes, const struct pattern_named *p)
+static ls_status tokenizer_tiktoken_build(ls_tokenizer *t, const char *text, size_t bytes, const struct pattern_named *p)
 {
     char name[32];
 
@@ -128,16 +127,14 @@ static ls_status build(ls_tokenizer *t, const char *text, size_t bytes, const st
     return tokenizer_finish(t, text, bytes, name);
 }
 
-ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern,
-                                  ls_tokenizer **out)
+ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out)
 {
     const struct pattern_named *p = pattern_find(pattern);
     ls_tokenizer *t;
 
-    if (!p)
-        return ls_fail(LS_EINVAL, "%s: pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", what, pattern);
+    if (!p) return ls_fail(LS_EINVAL, "%s: pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", what, pattern);
     LS_TRY(tokenizer_new(&t));
-    ls_status st = build(t, text, bytes, p);
+    ls_status st = tokenizer_tiktoken_build(t, text, bytes, p);
     if (st != LS_OK) {
         ls_tokenizer_close(&t);
         return ls_fail_at(st, "%s", what);

@@ -4,19 +4,22 @@
 #include <math.h>
 #include "base/pulse.h"
 
-static const struct { const char *name; size_t bytes; } types[] = {
+static const struct {
+    const char *name;
+    size_t bytes;
+} types[] = {
 #define TOKEN_TYPE_ROW(id, name, bytes) [TOKEN_##id] = { name, bytes },
     TOKEN_TYPE_MAP(TOKEN_TYPE_ROW)
 #undef TOKEN_TYPE_ROW
 };
 
 const char *token_type_name(enum token_type type) { return types[type].name; }
-size_t      token_type_bytes(enum token_type type) { return types[type].bytes; }
+size_t token_type_bytes(enum token_type type) { return types[type].bytes; }
 
-size_t      ls_tokens_count(const ls_tokens *t) { return t->count; }
+size_t ls_tokens_count(const ls_tokens *t) { return t->count; }
 const char *ls_tokens_type(const ls_tokens *t) { return types[t->type].name; }
 const char *ls_tokens_format(const ls_tokens *t) { return t->format; }
-size_t      ls_tokens_documents(const ls_tokens *t) { return t->document ? t->documents : 1; }
+size_t ls_tokens_documents(const ls_tokens *t) { return t->document ? t->documents : 1; }
 
 ls_range ls_tokens_document(const ls_tokens *t, size_t i)
 {
@@ -40,20 +43,19 @@ void ls_tokens_close(ls_tokens **at)
 
 static ls_status fail_token(const ls_tokens *t, int64_t token, size_t at, int32_t vocab)
 {
-    return ls_fail(LS_EFORMAT, "%s: token %lld at position %zu is not in the vocabulary of %d", t->name,
-                   (long long)token, at, vocab);
+    return ls_fail(LS_EFORMAT, "%s: token %lld at position %zu is not in the vocabulary of %d", t->name, (long long)token, at, vocab);
 }
 
 /* One loop a type: out[i] = token, or the first that is not in [0, vocab). out may be NULL: only check. */
-#define READ_LOOP(type_t)                                                                       \
-    do {                                                                                        \
-        const type_t *from = (const type_t *)(const void *)t->data + first;                     \
-        for (size_t i = 0; i < count; i++) {                                                    \
-            int64_t token = (int64_t)from[i];                                                   \
-            if (token < 0 || token >= vocab) return fail_token(t, token, first + i, vocab);     \
-            if (out) out[i] = (int32_t)token;                                                   \
-        }                                                                                       \
-        return LS_OK;                                                                           \
+#define READ_LOOP(type_t)                                                                   \
+    do {                                                                                    \
+        const type_t *from = (const type_t *)(const void *)t->data + first;                 \
+        for (size_t i = 0; i < count; i++) {                                                \
+            int64_t token = (int64_t)from[i];                                               \
+            if (token < 0 || token >= vocab) return fail_token(t, token, first + i, vocab); \
+            if (out) out[i] = (int32_t)token;                                               \
+        }                                                                                   \
+        return LS_OK;                                                                       \
     } while (0)
 
 static ls_status read_range(const ls_tokens *t, size_t first, size_t count, int32_t vocab, int32_t *out)
@@ -73,8 +75,7 @@ static ls_status read_range(const ls_tokens *t, size_t first, size_t count, int3
 ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t count, int32_t vocab, int32_t *out)
 {
     if (first > t->count || count > t->count - first)
-        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu asked for, %zu there", t->name, first, first + count,
-                       t->count);
+        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu asked for, %zu there", t->name, first, first + count, t->count);
     return read_range(t, first, count, vocab, out);
 }
 
@@ -91,7 +92,7 @@ ls_status ls_tokens_check(const ls_tokens *t, int32_t vocab)
 
 /* ---- tokens that come one after another ---- */
 
-enum { GROW_LEAST = 64 << 10 };  /* bytes */
+enum { GROW_LEAST = 64 << 10 }; /* bytes */
 
 void token_buffer_open(struct token_buffer *b, int32_t vocab)
 {
@@ -212,11 +213,13 @@ static size_t nearest_border(const ls_tokens *t, size_t place)
     size_t low = 0, high = ls_tokens_documents(t);
 
     if (!t->document) return 0;
-    while (high - low > 1) {  /* document[low] <= place < document[high], where high may be the end */
+    while (high - low > 1) { /* document[low] <= place < document[high], where high may be the end */
         size_t middle = low + (high - low) / 2;
 
-        if (t->document[middle] <= place) low = middle;
-        else high = middle;
+        if (t->document[middle] <= place)
+            low = middle;
+        else
+            high = middle;
     }
     size_t under = t->document[low], over = t->document[high];
     return over < t->count && over - place < place - under ? over : under;
@@ -226,18 +229,15 @@ ls_status ls_tokens_split(const ls_tokens *t, double fraction, size_t seq_len, l
 {
     size_t sample, wanted = 0, cut = t->count;
 
-    if (!(fraction >= 0 && fraction < 1))
-        return ls_fail(LS_EINVAL, "a validation fraction of %g: 0 <= fraction < 1", fraction);
+    if (!(fraction >= 0 && fraction < 1)) return ls_fail(LS_EINVAL, "a validation fraction of %g: 0 <= fraction < 1", fraction);
     if (seq_len == 0 || !size_add(seq_len, 1, &sample)) return ls_fail(LS_EINVAL, "a sequence of %zu tokens", seq_len);
     if (t->count == 0) return ls_fail(LS_EINVAL, "%s: it is empty: there is nothing to train on", t->name);
-    if (t->count < sample)
-        return ls_fail(LS_EINVAL, "%s: %zu tokens, shorter than one sample of %zu + 1", t->name, t->count, seq_len);
+    if (t->count < sample) return ls_fail(LS_EINVAL, "%s: %zu tokens, shorter than one sample of %zu + 1", t->name, t->count, seq_len);
     if (fraction > 0) {
         wanted = MAX((size_t)llround(fraction * (double)t->count), sample);
         if (t->count - wanted < sample || wanted > t->count)
-            return ls_fail(LS_EINVAL,
-                           "%s: %zu tokens do not hold one sample of %zu + 1 to train on and %zu to validate with",
-                           t->name, t->count, seq_len, wanted);
+            return ls_fail(LS_EINVAL, "%s: %zu tokens do not hold one sample of %zu + 1 to train on and %zu to validate with", t->name,
+                           t->count, seq_len, wanted);
         size_t place = t->count - wanted, border = nearest_border(t, place);
         size_t moved = border > place ? border - place : place - border;
 

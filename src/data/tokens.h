@@ -21,18 +21,18 @@ enum token_type {
 #define TOKEN_TYPE_ENUM(id, name, bytes) TOKEN_##id,
     TOKEN_TYPE_MAP(TOKEN_TYPE_ENUM)
 #undef TOKEN_TYPE_ENUM
-    TOKEN_TYPES
+        TOKEN_TYPES
 };
 
 struct ls_tokens {
-    const unsigned char *data;  /* count tokens of `type`, little-endian, aligned to their size */
+    const unsigned char *data; /* count tokens of `type`, little-endian, aligned to their size */
     enum token_type type;
     size_t count;
-    size_t *document;           /* first token of each, [documents], then count; NULL: one document of all */
+    size_t *document; /* first token of each, [documents], then count; NULL: one document of all */
     size_t documents;
     const char *format;
     char *name;                 /* the file, for messages */
-    struct file_map map, index;  /* what data lies in; Megatron's .idx while it is read */
+    struct file_map map, index; /* what data is in; Megatron's .idx while it is read */
     void *owned;                /* or these pages */
     size_t owned_bytes;
 };
@@ -45,25 +45,28 @@ struct token_format {
     ls_status (*write)(const ls_tokens *t, const char *path, int32_t vocab);
 };
 
-extern const struct token_format token_format_llmc, token_format_llmc_llama3, token_format_nanogpt,
-                                 token_format_megatron;
-bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes);  /* any of llm.c's files */
+extern const struct token_format token_format_llmc, token_format_llmc_llama3, token_format_nanogpt, token_format_megatron;
+bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes); /* any of llm.c's files */
 
 const char *token_type_name(enum token_type type);
-size_t      token_type_bytes(enum token_type type);
+size_t token_type_bytes(enum token_type type);
 
 /* Tokens that come one after another, in the smallest type that holds a vocabulary. */
-struct token_buffer { enum token_type type; void *at; size_t count, bytes; };
-void      token_buffer_open(struct token_buffer *b, int32_t vocab);
-ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t count);  /* ids below vocab */
-ls_status token_buffer_take(struct token_buffer *b, ls_tokens **out);                  /* empties b */
-void      token_buffer_close(struct token_buffer *b);                                  /* of an empty one a no-op */
+struct token_buffer {
+    enum token_type type;
+    void *at;
+    size_t count, bytes;
+};
+void token_buffer_open(struct token_buffer *b, int32_t vocab);
+ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t count); /* ids below vocab */
+ls_status token_buffer_take(struct token_buffer *b, ls_tokens **out);                 /* empties b */
+void token_buffer_close(struct token_buffer *b);                                      /* of an empty one a no-op */
 
 /* Takes ids over; they are below vocab. */
 ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out);
 /* Reads a file that is in memory: bytes of the .bin and, for Megatron, of the .idx. They stay the caller's. */
-ls_status tokens_from_memory(const struct token_format *format, struct file_map bin, struct file_map idx,
-                             const char *name, ls_tokens **out);
+ls_status tokens_from_memory(const struct token_format *format, struct file_map bin, struct file_map idx, const char *name,
+                             ls_tokens **out);
 
 /* Writes all tokens as u16, u32 or i32, checked against vocab. */
 ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, file_writer *w);

@@ -4,7 +4,10 @@
 #include <stdio.h>
 
 static const struct token_format *const formats[] = {
-    &token_format_llmc, &token_format_llmc_llama3, &token_format_nanogpt, &token_format_megatron,
+    &token_format_llmc,
+    &token_format_llmc_llama3,
+    &token_format_nanogpt,
+    &token_format_megatron,
 };
 
 static const struct token_format *find_format(const char *name)
@@ -15,7 +18,7 @@ static const struct token_format *find_format(const char *name)
     return NULL;
 }
 
-static bool ends_in(const char *s, const char *end)
+static bool tokens_file_ends_in(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
 
@@ -26,7 +29,7 @@ char *megatron_path(const char *path, const char *extension)
 {
     size_t n = strlen(path);
 
-    if (ends_in(path, ".bin") || ends_in(path, ".idx")) n -= 4;
+    if (tokens_file_ends_in(path, ".bin") || tokens_file_ends_in(path, ".idx")) n -= 4;
     return file_path("%.*s%s", (int)n, path, extension);
 }
 
@@ -48,9 +51,10 @@ static const struct token_format *detect(const char *path, struct file_map map)
         memcpy(&magic, map.data, sizeof magic);
         return magic == 20240801 ? &token_format_llmc_llama3 : &token_format_llmc;
     }
-    if (ends_in(path, ".bin")) return &token_format_nanogpt;
-    ls_fail(LS_EFORMAT, "%s: not a token file: no llm.c header, no .idx beside it, not named .bin; "
-                        "'lockstep data prepare' makes one from a text", path);
+    if (tokens_file_ends_in(path, ".bin")) return &token_format_nanogpt;
+    ls_fail(LS_EFORMAT,
+            "%s: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text",
+            path);
     return NULL;
 }
 
@@ -104,13 +108,14 @@ ls_status ls_tokens_open(const char *path, const char *format, ls_tokens **out)
     if (format && !f) return LS_EINVAL;
     LS_TRY(tokens_new(path, &t));
     st = f == &token_format_megatron || (!f && has_index(path)) ? open_megatron(t, path) : open_single(t, path, f);
-    if (st == LS_OK) *out = t;
-    else ls_tokens_close(&t);
+    if (st == LS_OK)
+        *out = t;
+    else
+        ls_tokens_close(&t);
     return st;
 }
 
-ls_status tokens_from_memory(const struct token_format *format, struct file_map bin, struct file_map idx,
-                             const char *name, ls_tokens **out)
+ls_status tokens_from_memory(const struct token_format *format, struct file_map bin, struct file_map idx, const char *name, ls_tokens **out)
 {
     ls_tokens *t;
 
@@ -119,8 +124,10 @@ ls_status tokens_from_memory(const struct token_format *format, struct file_map 
     t->index = idx;
     ls_status st = read_mapped(t, format);
     t->map = t->index = (struct file_map){ 0 };
-    if (st == LS_OK) *out = t;
-    else ls_tokens_close(&t);
+    if (st == LS_OK)
+        *out = t;
+    else
+        ls_tokens_close(&t);
     return st;
 }
 
@@ -129,8 +136,8 @@ ls_status tokens_fit(const char *path, const char *format, enum token_type type,
     int64_t most = (int64_t)1 << (token_type_bytes(type) == 2 ? 16 : 31);
 
     if (vocab >= 1 && vocab <= most) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s: a vocabulary of %d does not fit the %s of format %s (at most %lld)", path, vocab,
-                   token_type_name(type), format, (long long)most);
+    return ls_fail(LS_EINVAL, "%s: a vocabulary of %d does not fit the %s of format %s (at most %lld)", path, vocab, token_type_name(type),
+                   format, (long long)most);
 }
 
 ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, file_writer *w)
@@ -144,8 +151,10 @@ ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, fi
 
         LS_TRY(ls_tokens_read(t, at, n, vocab, ids));
         for (size_t i = 0; i < n; i++) small[i] = (uint16_t)ids[i];
-        if (token_type_bytes(type) == 2) LS_TRY(file_writer_put(w, small, n * sizeof *small));
-        else LS_TRY(file_writer_put(w, ids, n * sizeof *ids));
+        if (token_type_bytes(type) == 2)
+            LS_TRY(file_writer_put(w, small, n * sizeof *small));
+        else
+            LS_TRY(file_writer_put(w, ids, n * sizeof *ids));
     }
     return LS_OK;
 }

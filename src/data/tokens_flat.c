@@ -12,12 +12,18 @@
 
 enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS };
 
-struct llmc { int32_t magic, version; enum token_type type; };
+struct llmc {
+    int32_t magic, version;
+    enum token_type type;
+};
 static const struct llmc gpt2 = { 20240520, 1, TOKEN_U16 }, llama3 = { 20240801, 7, TOKEN_U32 };
 
 /* Other files of llm.c, by magic, so that the message can say what was given instead. */
-static const struct { int32_t magic; const char *what; } others[] = {
-    { 20240522, "evaluation examples" }, { 20240326, "GPT-2 weights" },   { 20240327, "debug state" },
+static const struct {
+    int32_t magic;
+    const char *what;
+} others[] = {
+    { 20240522, "evaluation examples" }, { 20240326, "GPT-2 weights" },    { 20240327, "debug state" },
     { 20240328, "a tokenizer" },         { 20240527, "a training state" }, { 20240803, "Llama 3 weights" },
 };
 
@@ -39,7 +45,7 @@ static ls_status check_header(const struct llmc *f, const int32_t *header, size_
     if (header[0] != f->magic) return ls_fail(LS_EFORMAT, "magic %d, expected %d", header[0], f->magic);
     if (header[1] != f->version) return ls_fail(LS_EFORMAT, "version %d, expected %d", header[1], f->version);
     if (header[2] < 0 || bytes != HEADER_BYTES + (uint64_t)header[2] * token_type_bytes(f->type))
-        return ls_fail(LS_EFORMAT, "%zu bytes, but the header says %d tokens of %zu bytes behind %d", bytes, header[2],
+        return ls_fail(LS_EFORMAT, "%zu bytes, but the header says %d tokens of %zu bytes after %d", bytes, header[2],
                        token_type_bytes(f->type), HEADER_BYTES);
     return LS_OK;
 }
@@ -48,8 +54,7 @@ static ls_status read_llmc(ls_tokens *t, const struct llmc *f)
 {
     int32_t header[HEADER_INTS];
 
-    if (t->map.bytes < HEADER_BYTES)
-        return ls_fail(LS_EFORMAT, "%zu bytes, shorter than llm.c's header of %d", t->map.bytes, HEADER_BYTES);
+    if (t->map.bytes < HEADER_BYTES) return ls_fail(LS_EFORMAT, "%zu bytes, shorter than llm.c's header of %d", t->map.bytes, HEADER_BYTES);
     memcpy(header, t->map.data, sizeof header);
     LS_TRY(check_header(f, header, t->map.bytes));
     t->data = t->map.data + HEADER_BYTES;
@@ -63,16 +68,15 @@ static ls_status read_llama3(ls_tokens *t) { return read_llmc(t, &llama3); }
 
 static ls_status read_nanogpt(ls_tokens *t)
 {
-    if (t->map.bytes % 2)
-        return ls_fail(LS_EFORMAT, "%zu bytes: an odd number is no sequence of u16 tokens", t->map.bytes);
+    if (t->map.bytes % 2) return ls_fail(LS_EFORMAT, "%zu bytes: an odd number is no sequence of u16 tokens", t->map.bytes);
     t->data = t->map.data;
     t->type = TOKEN_U16;
     t->count = t->map.bytes / 2;
     return LS_OK;
 }
 
-static ls_status write_flat(const ls_tokens *t, const char *path, const void *header, size_t header_bytes,
-                            enum token_type type, int32_t vocab)
+static ls_status write_flat(const ls_tokens *t, const char *path, const void *header, size_t header_bytes, enum token_type type,
+                            int32_t vocab)
 {
     file_writer *w;
 
@@ -84,14 +88,12 @@ static ls_status write_flat(const ls_tokens *t, const char *path, const void *he
     return st;
 }
 
-static ls_status write_llmc(const ls_tokens *t, const char *path, const char *format, const struct llmc *f,
-                            int32_t vocab)
+static ls_status write_llmc(const ls_tokens *t, const char *path, const char *format, const struct llmc *f, int32_t vocab)
 {
     int32_t header[HEADER_INTS] = { f->magic, f->version, (int32_t)t->count };
 
     LS_TRY(tokens_fit(path, format, f->type, vocab));
-    if (t->count > INT32_MAX)
-        return ls_fail(LS_EINVAL, "%s: %zu tokens: llm.c's header holds at most %d", path, t->count, INT32_MAX);
+    if (t->count > INT32_MAX) return ls_fail(LS_EINVAL, "%s: %zu tokens: llm.c's header holds at most %d", path, t->count, INT32_MAX);
     return write_flat(t, path, header, sizeof header, f->type, vocab);
 }
 

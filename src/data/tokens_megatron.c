@@ -32,7 +32,10 @@ static ls_status type_of_code(unsigned code, enum token_type *out)
     return LS_OK;
 }
 
-struct index { uint64_t sequences, borders; const unsigned char *length, *offset, *border; };
+struct index {
+    uint64_t sequences, borders;
+    const unsigned char *length, *offset, *border;
+};
 
 static ls_status read_header(const ls_tokens *t, enum token_type *type, struct index *x)
 {
@@ -41,16 +44,15 @@ static ls_status read_header(const ls_tokens *t, enum token_type *type, struct i
 
     if (bytes < INDEX_HEADER || memcmp(p, magic, sizeof magic) != 0)
         return ls_fail(LS_EFORMAT, "index: it does not start as Megatron's does (%zu bytes)", bytes);
-    if (u64_at(p + 9) != 1)
-        return ls_fail(LS_EFORMAT, "index: version %llu, expected 1", (unsigned long long)u64_at(p + 9));
+    if (u64_at(p + 9) != 1) return ls_fail(LS_EFORMAT, "index: version %llu, expected 1", (unsigned long long)u64_at(p + 9));
     LS_TRY(type_of_code(p[17], type));
     x->sequences = u64_at(p + 18);
     x->borders = u64_at(p + 26);
     if (x->borders < 1) return ls_fail(LS_EFORMAT, "index: no document border, expected at least the first");
     if (!size_mul(x->sequences, 12, &twelve) || !size_mul(x->borders, 8, &eight) || !size_add(twelve, eight, &need) ||
         !size_add(need, INDEX_HEADER, &need) || need != bytes)
-        return ls_fail(LS_EFORMAT, "index: %zu bytes do not hold exactly %llu sequences and %llu document borders",
-                       bytes, (unsigned long long)x->sequences, (unsigned long long)x->borders);
+        return ls_fail(LS_EFORMAT, "index: %zu bytes do not hold exactly %llu sequences and %llu document borders", bytes,
+                       (unsigned long long)x->sequences, (unsigned long long)x->borders);
     x->length = p + INDEX_HEADER;
     x->offset = x->length + 4 * x->sequences;
     x->border = x->offset + 8 * x->sequences;
@@ -68,16 +70,14 @@ static ls_status read_sequences(ls_tokens *t, const struct index *x)
 
         for (; border < x->borders && u64_at(x->border + 8 * border) == i; border++) t->document[border] = tokens;
         if (border < x->borders && u64_at(x->border + 8 * border) < i)
-            return ls_fail(LS_EFORMAT, "index: document border %llu is below the one before",
-                           (unsigned long long)border);
+            return ls_fail(LS_EFORMAT, "index: document border %llu is below the one before", (unsigned long long)border);
         if (border == 0)
-            return ls_fail(LS_EFORMAT, "index: the first document starts at sequence %llu, not 0",
-                           (unsigned long long)u64_at(x->border));
+            return ls_fail(LS_EFORMAT, "index: the first document starts at sequence %llu, not 0", (unsigned long long)u64_at(x->border));
         if (i == x->sequences) break;
         memcpy(&length, x->length + 4 * i, sizeof length);
         if (length < 0 || (size_t)length > capacity - tokens)
-            return ls_fail(LS_EFORMAT, "index: sequence %llu has %d tokens, the .bin %zu left", (unsigned long long)i,
-                           length, capacity - tokens);
+            return ls_fail(LS_EFORMAT, "index: sequence %llu has %d tokens, the .bin %zu left", (unsigned long long)i, length,
+                           capacity - tokens);
         if (u64_at(x->offset + 8 * i) != (uint64_t)tokens * width)
             return ls_fail(LS_EFORMAT, "index: sequence %llu starts at byte %llu, expected %zu", (unsigned long long)i,
                            (unsigned long long)u64_at(x->offset + 8 * i), tokens * width);
@@ -87,8 +87,7 @@ static ls_status read_sequences(ls_tokens *t, const struct index *x)
         return ls_fail(LS_EFORMAT, "index: the last document border is not %llu, the number of sequences",
                        (unsigned long long)x->sequences);
     if (tokens * width != t->map.bytes)
-        return ls_fail(LS_EFORMAT, "index: its sequences have %zu tokens of %zu bytes, the .bin %zu bytes", tokens,
-                       width, t->map.bytes);
+        return ls_fail(LS_EFORMAT, "index: its sequences have %zu tokens of %zu bytes, the .bin %zu bytes", tokens, width, t->map.bytes);
     t->count = tokens;
     return LS_OK;
 }
@@ -120,8 +119,7 @@ static ls_status put_index(const ls_tokens *t, enum token_type type, file_writer
         int32_t length = (int32_t)(r.end - r.begin);
 
         if (r.end - r.begin > INT32_MAX)
-            return ls_fail(LS_EINVAL, "document %zu has %zu tokens: Megatron's index holds at most %d", i,
-                           r.end - r.begin, INT32_MAX);
+            return ls_fail(LS_EINVAL, "document %zu has %zu tokens: Megatron's index holds at most %d", i, r.end - r.begin, INT32_MAX);
         LS_TRY(file_writer_put(w, &length, sizeof length));
     }
     for (size_t i = 0; i < documents; i++) {

@@ -5,18 +5,22 @@
 #include "data/tokenizer.h"
 
 /* A distinct piece of the text: symbols [at, at + length) of the list of all words, seen `count` times. */
-struct word { size_t at; uint32_t length; int64_t count; };
+struct word {
+    size_t at;
+    uint32_t length;
+    int64_t count;
+};
 
 struct words {
-    struct word *word;          /* [count], in order of first appearance */
+    struct word *word; /* [count], in order of first appearance */
     size_t count, room;
-    int32_t *symbol;            /* ids; a word's shrink in place */
+    int32_t *symbol; /* ids; a word's shrink in place */
     size_t symbols, symbol_room;
 };
 
 /* Cuts text[bytes] with the tokenizer's one stage and counts the pieces; symbols are ids of single bytes. */
 ls_status words_count(struct words *w, const ls_tokenizer *t, const unsigned char *text, size_t bytes);
-void      words_free(struct words *w);
+void words_free(struct words *w);
 
 /* Makes merges until the vocabulary has `vocab` tokens or no pair is left; adds them to t. Free *out with mem_free. */
 ls_status merges_learn(struct words *w, ls_tokenizer *t, size_t vocab, struct merge_pair **out, size_t *count);

@@ -10,31 +10,36 @@
 #include "base/pulse.h"
 #include "data/train.h"
 
-struct pair {               /* a slot of the table */
-    uint64_t key;           /* left << 32 | right */
-    int64_t  count;         /* occurrences in the text; < 0 never */
-    uint32_t list;          /* first node + 1; 0: none */
-    bool     used, merged, changed;
+struct pair {      /* a slot of the table */
+    uint64_t key;  /* left << 32 | right */
+    int64_t count; /* occurrences in the text; < 0 never */
+    uint32_t list; /* first node + 1; 0: none */
+    bool used, merged, changed;
 };
 
-struct node { uint32_t word, next; };                /* next: node + 1 */
-struct entry { int64_t count; uint64_t key; };
+struct node {
+    uint32_t word, next;
+}; /* next: node + 1 */
+struct entry {
+    int64_t count;
+    uint64_t key;
+};
 
 struct learner {
     struct words *w;
-    struct pair *pair;      /* open addressing */
+    struct pair *pair; /* open addressing */
     size_t slots, pairs;
     struct node *node;
     size_t nodes, node_room;
     struct entry *heap;
     size_t entries, entry_room;
-    uint64_t *grown;        /* pairs that gained in the merge at hand */
+    uint64_t *grown; /* pairs that gained in the merge at hand */
     size_t grows, grown_room;
     struct merge_pair *merge;
     size_t merges, merge_room;
 };
 
-static uint64_t key_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+static uint64_t train_merges_key_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
 
 static struct pair *slot_of(struct pair *pair, size_t slots, uint64_t key)
 {
@@ -89,7 +94,7 @@ static struct entry heap_pop(struct learner *l)
 /* The pair gains `count` (or loses, below 0) in a word; a pair that gains is remembered for the heap. */
 static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t count, uint32_t word)
 {
-    uint64_t key = key_of(left, right);
+    uint64_t key = train_merges_key_of(left, right);
     void *p = l->node, *grown = l->grown;
 
     if (2 * (l->pairs + 1) > l->slots) LS_TRY(grow_pairs(l));
@@ -107,8 +112,7 @@ static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t 
         pair->changed = true;
     }
     if (pair->list && l->node[pair->list - 1].word == word) return LS_OK;
-    if (l->nodes >= UINT32_MAX - 1)
-        return ls_fail(LS_EINVAL, "the text is too large to learn from: train on a part of it");
+    if (l->nodes >= UINT32_MAX - 1) return ls_fail(LS_EINVAL, "the text is too large to learn from: train on a part of it");
     LS_TRY(array_grow(&p, &l->node_room, l->nodes + 1, sizeof *l->node));
     l->node = p;
     l->node[l->nodes++] = (struct node){ word, pair->list };
@@ -135,8 +139,7 @@ static ls_status count_pairs(struct learner *l)
         const int32_t *symbol = l->w->symbol + word->at;
 
         pulse();
-        for (uint32_t k = 0; k + 1 < word->length; k++)
-            LS_TRY(change(l, symbol[k], symbol[k + 1], word->count, (uint32_t)i));
+        for (uint32_t k = 0; k + 1 < word->length; k++) LS_TRY(change(l, symbol[k], symbol[k + 1], word->count, (uint32_t)i));
     }
     return push_grown(l);
 }
@@ -212,7 +215,7 @@ static ls_status merge_pair(struct learner *l, ls_tokenizer *t, struct pair *pai
     LS_TRY(token_of(t, m.left, m.right, &id));
     if (!merged) LS_TRY(add_merge(l, t, m, id));
     for (; list; list = l->node[list - 1].next) LS_TRY(merge_in_word(l, l->node[list - 1].word, m.left, m.right, id));
-    slot_of(l->pair, l->slots, key_of(m.left, m.right))->count = 0;
+    slot_of(l->pair, l->slots, train_merges_key_of(m.left, m.right))->count = 0;
     return push_grown(l);
 }
 
@@ -225,8 +228,10 @@ static ls_status learn(struct learner *l, ls_tokenizer *t, size_t vocab)
 
         pulse();
         if (pair->count <= 0) continue;
-        if (pair->count != top.count) LS_TRY(heap_push(l, (struct entry){ pair->count, top.key }));
-        else LS_TRY(merge_pair(l, t, pair));
+        if (pair->count != top.count)
+            LS_TRY(heap_push(l, (struct entry){ pair->count, top.key }));
+        else
+            LS_TRY(merge_pair(l, t, pair));
     }
     return LS_OK;
 }

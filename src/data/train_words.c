@@ -3,7 +3,10 @@
 #include "base/pulse.h"
 #include "data/train.h"
 
-struct table { uint32_t *slot; size_t slots; };  /* open addressing over the pieces' bytes: word + 1, 0 is free */
+struct table {
+    uint32_t *slot;
+    size_t slots;
+}; /* open addressing over the pieces' bytes: word + 1, 0 is free */
 
 /* While counting, the symbols of a word are its bytes' ids, so two words are equal when their symbols are. */
 static bool is_word(const struct words *w, size_t i, const int32_t *symbol, size_t length)
@@ -27,14 +30,12 @@ static ls_status grow_table(const struct words *w, struct table *t)
     if (!slot) return LS_ENOMEM;
     mem_free(t->slot);
     *t = (struct table){ slot, slots };
-    for (size_t i = 0; i < w->count; i++)
-        t->slot[find_slot(w, t, w->symbol + w->word[i].at, w->word[i].length)] = (uint32_t)i + 1;
+    for (size_t i = 0; i < w->count; i++) t->slot[find_slot(w, t, w->symbol + w->word[i].at, w->word[i].length)] = (uint32_t)i + 1;
     return LS_OK;
 }
 
-/* Counts the piece. Its symbols are written behind all others, where they stay when it is new. */
-static ls_status count_piece(struct words *w, struct table *t, const struct bpe *b, const unsigned char *piece,
-                             size_t bytes)
+/* Counts the piece. Its symbols are written after all others, where they stay when it is new. */
+static ls_status count_piece(struct words *w, struct table *t, const struct bpe *b, const unsigned char *piece, size_t bytes)
 {
     void *symbols = w->symbol, *words = w->word;
 

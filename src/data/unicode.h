@@ -14,7 +14,7 @@
  * length; 0 when the category is not supported. */
 size_t unicode_class(const char *name, char *out, size_t room);
 
-enum { UNICODE_CLASS_ROOM = 4096 };  /* enough for every category */
+enum { UNICODE_CLASS_ROOM = 4096 }; /* enough for every category */
 
 /* The 25 code points of White_Space, and all others, as members of a bracket expression. */
 extern const char UNICODE_SPACE[], UNICODE_NOT_SPACE[];

@@ -9,7 +9,7 @@ enum { PULSE_BYTES = 1 << 20 };
 static size_t sequence_bytes(unsigned char lead)
 {
     if (lead < 0x80) return 1;
-    if (lead < 0xc2) return 0;  /* a continuation, or an overlong form of ASCII */
+    if (lead < 0xc2) return 0; /* a continuation, or an overlong form of ASCII */
     if (lead < 0xe0) return 2;
     if (lead < 0xf0) return 3;
     return lead < 0xf5 ? 4 : 0;

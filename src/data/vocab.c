@@ -52,8 +52,7 @@ static ls_status append_text(struct vocab *v, const void *bytes, size_t count)
     void *p = v->text;
     size_t need;
 
-    if (count > UINT32_MAX || !size_add(v->text_bytes, count, &need))
-        return ls_fail(LS_EFORMAT, "a token of %zu bytes", count);
+    if (count > UINT32_MAX || !size_add(v->text_bytes, count, &need)) return ls_fail(LS_EFORMAT, "a token of %zu bytes", count);
     LS_TRY(array_grow(&p, &v->text_room, need, 1));
     v->text = p;
     if (count > 0) memcpy(v->text + v->text_bytes, bytes, count);
@@ -65,16 +64,13 @@ ls_status vocab_put(struct vocab *v, int64_t id, const void *bytes, size_t count
 {
     size_t slot = 0;
 
-    if (id < 0 || id >= VOCAB_MOST)
-        return ls_fail(LS_EFORMAT, "token id %lld: ids are 0 .. %d", (long long)id, VOCAB_MOST - 1);
-    if ((size_t)id < v->count && v->token[id].used)
-        return ls_fail(LS_EFORMAT, "token id %lld is given twice", (long long)id);
+    if (id < 0 || id >= VOCAB_MOST) return ls_fail(LS_EFORMAT, "token id %lld: ids are 0 .. %d", (long long)id, VOCAB_MOST - 1);
+    if ((size_t)id < v->count && v->token[id].used) return ls_fail(LS_EFORMAT, "token id %lld is given twice", (long long)id);
     if (2 * (v->filled + 1) > v->slots) LS_TRY(grow_slots(v));
     if (findable) {
         slot = find_slot(v, bytes, count);
         if (v->slot[slot])
-            return ls_fail(LS_EFORMAT, "tokens %u and %lld have the same %zu bytes", v->slot[slot] - 1, (long long)id,
-                           count);
+            return ls_fail(LS_EFORMAT, "tokens %u and %lld have the same %zu bytes", v->slot[slot] - 1, (long long)id, count);
     }
     if ((size_t)id >= v->count) LS_TRY(grow_tokens(v, (size_t)id + 1));
     LS_TRY(append_text(v, bytes, count));

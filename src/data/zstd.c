@@ -7,7 +7,7 @@
 
 static ls_status expand(ZSTD_DStream *z, ZSTD_inBuffer *in, char *buffer, bytes_fn *fn, void *ctx)
 {
-    size_t more = 1;  /* 0 behind a frame */
+    size_t more = 1; /* 0 after a frame */
 
     while (in->pos < in->size || more) {
         ZSTD_outBuffer out = { buffer, ARCHIVE_BUFFER, 0 };

@@ -11,55 +11,55 @@ enum kind { QUEUED_RUN, QUEUED_FILL, QUEUED_COPY_IN, QUEUED_COPY_OUT, QUEUED_COP
 struct queued {
     struct queued *next;
     enum kind kind;
-    bool      begun;
-    struct device_operation run;   /* QUEUED_RUN; its args and those of the queue are the bytes below */
-    void       *to;                /* of copies and fills */
+    bool begun;
+    struct device_operation run; /* QUEUED_RUN; its args and those of the queue are the bytes below */
+    void *to;                    /* of copies and fills */
     const void *from;
-    size_t      bytes;
-    int         byte;
+    size_t bytes;
+    int byte;
     struct device_event *event;
-    uint64_t    count;             /* of the event's records */
+    uint64_t count; /* of the event's records */
     _Alignas(16) char args[];
 };
 
 struct device_stream {
-    int    id;
-    char   name[CHECK_NAME];
-    bool   open;
-    double rank;                   /* of ORDER_RANKED: the highest first */
+    int id;
+    char name[CHECK_NAME];
+    bool open;
+    double rank; /* of ORDER_RANKED: the highest first */
     struct queued *head, *tail;
-    uint32_t number;               /* of the last operation enqueued */
+    uint32_t number; /* of the last operation enqueued */
     struct check_clock clock;
 };
 
 struct device_event {
-    uint64_t recorded, done;       /* how often, and how many of them the streams have come to */
-    struct device_stream *stream;  /* of the last record */
+    uint64_t recorded, done;      /* how often, and how many of them the streams have come to */
+    struct device_stream *stream; /* of the last record */
     struct check_clock clock;
 };
 
 /* How the scheduler chooses. */
 enum order {
-    ORDER_RANDOM,   /* any stream; when something is enqueued, one operation after another while a coin says so */
-    ORDER_EAGER,    /* any stream; all that can run runs when something is enqueued */
-    ORDER_LAZY,     /* any stream; nothing runs before the host waits */
-    ORDER_RANKED,   /* as lazy; always the stream that was drawn to be first */
-    ORDER_DEMAND,   /* as lazy; only what the host's wait needs */
+    ORDER_RANDOM, /* any stream; when something is enqueued, one operation after another while a coin says so */
+    ORDER_EAGER,  /* any stream; all that can run runs when something is enqueued */
+    ORDER_LAZY,   /* any stream; nothing runs before the host waits */
+    ORDER_RANKED, /* as lazy; always the stream that was drawn to be first */
+    ORDER_DEMAND, /* as lazy; only what the host's wait needs */
     ORDERS
 };
 
 static struct {
-    struct device_stream stream[CHECK_STREAMS];  /* [0]: the default one */
+    struct device_stream stream[CHECK_STREAMS]; /* [0]: the default one */
     const char *names[CHECK_STREAMS];
-    uint64_t    random;
-    enum order  order;
-    struct check_clock host;       /* what the host has waited for */
-    ls_status   failed;
-    char        message[512];
-    bool        ready;
+    uint64_t random;
+    enum order order;
+    struct check_clock host; /* what the host has waited for */
+    ls_status failed;
+    char message[512];
+    bool ready;
 } check;
 
-static uint64_t draw(void)  /* splitmix64 */
+static uint64_t draw(void) /* splitmix64 */
 {
     uint64_t z = check.random += 0x9e3779b97f4a7c15u;
 
@@ -80,8 +80,7 @@ static void stream_reset(int id, const char *name)
 
 static void get_ready(void)
 {
-    if (check.ready)
-        return;
+    if (check.ready) return;
     check.ready = true;
     check_streams_named(check.names);
     stream_reset(0, "default");
@@ -91,8 +90,7 @@ void check_set_seed(uint64_t seed)
 {
     check.random = seed;
     check.order = (enum order)(draw() % ORDERS);
-    for (int s = 0; s < CHECK_STREAMS; s++)
-        check.stream[s].rank = (double)(draw() >> 11);
+    for (int s = 0; s < CHECK_STREAMS; s++) check.stream[s].rank = (double)(draw() >> 11);
 }
 
 static struct device_stream *stream_or_default(struct device_stream *s)
@@ -107,23 +105,20 @@ static void *shadow(const struct queued *q, const void *p, size_t bytes)
 {
     const struct check_block *b = check_block_of(p, bytes);
 
-    if (!b)
-        check_die("%s is given address %p of %zu bytes that are not, or not all, in device memory", q->run.name, p, bytes);
+    if (!b) check_die("%s is given address %p of %zu bytes that are not, or not all, in device memory", q->run.name, p, bytes);
     return b->shadow + ((const char *)p - b->visible);
 }
 
 /* Host memory of a copy. */
 static void *plain(const struct queued *q, const void *p, size_t bytes)
 {
-    if (bytes && check_block_of(p, 1))
-        check_die("%s is given device memory in place of host memory", q->run.name);
+    if (bytes && check_block_of(p, 1)) check_die("%s is given device memory in place of host memory", q->run.name);
     return (void *)(uintptr_t)p;
 }
 
 static void fail(ls_status st)
 {
-    if (check.failed < 0)
-        return;
+    if (check.failed < 0) return;
     check.failed = st;
     snprintf(check.message, sizeof check.message, "%s", ls_errmsg());
 }
@@ -132,8 +127,7 @@ static ls_status run_operation(struct queued *q)
 {
     ls_status st;
 
-    if (check.failed < 0 && !q->begun)
-        return LS_OK;
+    if (check.failed < 0 && !q->begun) return LS_OK;
     for (int k = 0; k < q->run.pointers && !q->begun; k++) {
         void **p = (void **)(void *)(q->args + q->run.pointer[k]);
 
@@ -141,8 +135,7 @@ static ls_status run_operation(struct queued *q)
     }
     q->begun = true;
     st = q->run.run(q->args);
-    if (st < 0)
-        fail(st);
+    if (st < 0) fail(st);
     return st == LS_BUSY ? LS_BUSY : LS_OK;
 }
 
@@ -163,15 +156,13 @@ static bool run_head(struct device_stream *s)
 {
     struct queued *q = s->head;
 
-    if (q->kind == QUEUED_RUN && run_operation(q) == LS_BUSY)
-        return false;
+    if (q->kind == QUEUED_RUN && run_operation(q) == LS_BUSY) return false;
     if (q->kind == QUEUED_RECORD)
         q->event->done = q->count;
     else if (q->kind != QUEUED_RUN && q->kind != QUEUED_WAIT && check.failed == LS_OK)
         run_bytes(q);
     s->head = q->next;
-    if (!s->head)
-        s->tail = NULL;
+    if (!s->head) s->tail = NULL;
     mem_free(q);
     return true;
 }
@@ -187,11 +178,9 @@ static struct device_stream *choose(uint64_t without)
     for (int k = 0; k < CHECK_STREAMS; k++) {
         struct device_stream *s = &check.stream[k];
 
-        if ((without >> k & 1) || !can_run(s->head))
-            continue;
+        if ((without >> k & 1) || !can_run(s->head)) continue;
         seen++;
-        if (!best || (check.order == ORDER_RANKED ? s->rank > best->rank : draw() % seen == 0))
-            best = s;
+        if (!best || (check.order == ORDER_RANKED ? s->rank > best->rank : draw() % seen == 0)) best = s;
     }
     return best;
 }
@@ -202,16 +191,14 @@ static bool run_any(void)
     uint64_t tried = 0;
 
     for (struct device_stream *s; (s = choose(tried)); tried |= (uint64_t)1 << s->id)
-        if (run_head(s))
-            return true;
+        if (run_head(s)) return true;
     return false;
 }
 
 /* The stream whose next operation s waits for, or s. */
 static struct device_stream *needed(struct device_stream *s)
 {
-    while (s->head && !can_run(s->head))
-        s = s->head->event->stream;
+    while (s->head && !can_run(s->head)) s = s->head->event->stream;
     return s;
 }
 
@@ -230,17 +217,16 @@ static ls_status drain(struct device_stream *s, const struct device_event *e)
     while (e ? e->done < count : s->head != NULL) {
         struct device_stream *first = check.order == ORDER_DEMAND ? needed(s) : NULL;
 
-        if (first && first->head && run_head(first))
-            continue;
-        if (!run_any())
-            idle();
+        if (first && first->head && run_head(first)) continue;
+        if (!run_any()) idle();
     }
     return check.failed < 0 ? ls_fail(check.failed, "%s", check.message) : LS_OK;
 }
 
 static void run_some(void)
 {
-    while ((check.order == ORDER_EAGER || (check.order == ORDER_RANDOM && draw() % 2)) && run_any()) { }
+    while ((check.order == ORDER_EAGER || (check.order == ORDER_RANDOM && draw() % 2)) && run_any()) {
+    }
 }
 
 /* ---- enqueueing ---- */
@@ -259,14 +245,11 @@ static ls_status give(struct device_stream *s, enum kind kind, const struct devi
 {
     struct queued *q = mem_alloc(MEM_OTHER, sizeof *q + o->bytes);
 
-    if (!q)
-        return LS_ENOMEM;
+    if (!q) return LS_ENOMEM;
     *q = (struct queued){ .kind = kind, .run = *o };
-    if (o->bytes)
-        memcpy(q->args, o->args, o->bytes);
+    if (o->bytes) memcpy(q->args, o->args, o->bytes);
     check_clock_merge(&s->clock, &check.host);
-    if (o->accesses)
-        s->number++;
+    if (o->accesses) s->number++;
     for (int k = 0; k < o->accesses; k++)
         if (check_touch(o->name, s->id, s->number, &s->clock, &check.host, &o->access[k]) < 0) {
             mem_free(q);
@@ -289,14 +272,15 @@ static ls_status check_enqueue(struct device_stream *stream, const struct device
 
 static ls_status enqueue_bytes(struct device_stream *stream, enum kind kind, void *to, const void *from, int byte, size_t bytes)
 {
-    static const char *const names[] = { [QUEUED_FILL] = "fill", [QUEUED_COPY_IN] = "copy_in", [QUEUED_COPY_OUT] = "copy_out",
-                                         [QUEUED_COPY] = "copy" };
-    struct device_operation o = { .name = names[kind], .access = { { to, bytes, true }, { from, bytes, false } },
+    static const char *const names[] = {
+        [QUEUED_FILL] = "fill", [QUEUED_COPY_IN] = "copy_in", [QUEUED_COPY_OUT] = "copy_out", [QUEUED_COPY] = "copy"
+    };
+    struct device_operation o = { .name = names[kind],
+                                  .access = { { to, bytes, true }, { from, bytes, false } },
                                   .accesses = kind == QUEUED_FILL ? 1 : 2 };
     struct queued *q;
 
-    if (!bytes)
-        return LS_OK;
+    if (!bytes) return LS_OK;
     LS_TRY(give(stream_or_default(stream), kind, &o, &q));
     q->to = to;
     q->from = from;
@@ -351,8 +335,7 @@ static ls_status check_stream_sync(struct device_stream *stream)
 
 static void check_stream_free(struct device_stream *s)
 {
-    if (!s)
-        return;
+    if (!s) return;
     drain(s, NULL);
     s->open = false;
 }
@@ -362,12 +345,9 @@ static ls_status check_sync(void)
     ls_status st = LS_OK;
 
     get_ready();
-    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++)
-        st = drain(&check.stream[k], NULL);
-    if (st < 0)
-        return st;
-    for (int k = 0; k < CHECK_STREAMS; k++)
-        check_clock_merge(&check.host, &check.stream[k].clock);
+    for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&check.stream[k], NULL);
+    if (st < 0) return st;
+    for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&check.host, &check.stream[k].clock);
     check_forget_all();
     return LS_OK;
 }
@@ -380,8 +360,7 @@ static ls_status check_event_new(struct device_event **out)
 
 static void check_event_free(struct device_event *e)
 {
-    if (e)
-        check_sync();  /* queues may name it */
+    if (e) check_sync(); /* queues may name it */
     mem_free(e);
 }
 
@@ -406,8 +385,7 @@ static ls_status check_event_wait(struct device_event *e, struct device_stream *
     struct device_stream *s = stream_or_default(stream);
     struct queued *q;
 
-    if (!e->recorded)
-        return LS_OK;
+    if (!e->recorded) return LS_OK;
     LS_TRY(give(s, QUEUED_WAIT, &wait, &q));
     q->event = e;
     q->count = e->recorded;
@@ -418,8 +396,7 @@ static ls_status check_event_wait(struct device_event *e, struct device_stream *
 
 static ls_status check_event_sync(struct device_event *e)
 {
-    if (!e->recorded)
-        return LS_OK;
+    if (!e->recorded) return LS_OK;
     LS_TRY(drain(e->stream, e));
     check_clock_merge(&check.host, &e->clock);
     return LS_OK;
@@ -427,17 +404,28 @@ static ls_status check_event_sync(struct device_event *e)
 
 static void check_free(void *p)
 {
-    if (!p)
-        return;
+    if (!p) return;
     check_sync();
     check_release(p);
 }
 
 const struct device device_check = {
-    .name = "check", .kernels = "cpu",
-    .alloc = check_alloc, .free = check_free,
-    .stream_new = check_stream_new, .stream_free = check_stream_free, .stream_sync = check_stream_sync, .sync = check_sync,
-    .event_new = check_event_new, .event_free = check_event_free, .event_record = check_event_record, .event_wait = check_event_wait,
+    .name = "check",
+    .kernels = "cpu",
+    .alloc = check_alloc,
+    .free = check_free,
+    .stream_new = check_stream_new,
+    .stream_free = check_stream_free,
+    .stream_sync = check_stream_sync,
+    .sync = check_sync,
+    .event_new = check_event_new,
+    .event_free = check_event_free,
+    .event_record = check_event_record,
+    .event_wait = check_event_wait,
     .event_sync = check_event_sync,
-    .fill = check_fill, .copy_in = check_copy_in, .copy_out = check_copy_out, .copy = check_copy, .enqueue = check_enqueue,
+    .fill = check_fill,
+    .copy_in = check_copy_in,
+    .copy_out = check_copy_out,
+    .copy = check_copy,
+    .enqueue = check_enqueue,
 };

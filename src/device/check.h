@@ -31,13 +31,24 @@ void check_on_race(check_race_fn *fn, void *ctx);
 enum { CHECK_STREAMS = 64, CHECK_NAME = 40 };
 
 /* at[s]: number of the last operation of stream s that comes before. */
-struct check_clock { uint32_t at[CHECK_STREAMS]; };
+struct check_clock {
+    uint32_t at[CHECK_STREAMS];
+};
 
-struct check_record { const char *name; size_t begin, end; uint32_t number; int stream; bool write; };
-struct check_records { struct check_record *at; int n, room; };
+struct check_record {
+    const char *name;
+    size_t begin, end;
+    uint32_t number;
+    int stream;
+    bool write;
+};
+struct check_records {
+    struct check_record *at;
+    int n, room;
+};
 
 struct check_block {
-    char  *visible, *shadow;
+    char *visible, *shadow;
     size_t bytes, mapped;
     enum mem_category category;
     struct check_records records;
@@ -45,17 +56,17 @@ struct check_block {
 
 /* check_memory.c */
 void *check_alloc(enum mem_category c, size_t bytes);
-void  check_release(void *p);
-struct check_block *check_block_of(const void *p, size_t bytes);  /* NULL: not, or not all, in device memory */
-struct check_block *check_block_at(int i);                        /* NULL past the last */
+void check_release(void *p);
+struct check_block *check_block_of(const void *p, size_t bytes); /* NULL: not, or not all, in device memory */
+struct check_block *check_block_at(int i);                       /* NULL past the last */
 
 /* check_race.c */
 void check_clock_merge(struct check_clock *to, const struct check_clock *from);
-void check_streams_named(const char *const *names);               /* [CHECK_STREAMS] */
+void check_streams_named(const char *const *names); /* [CHECK_STREAMS] */
 /* The operation `number` of a stream, before which all of *before has run, touches a. */
 ls_status check_touch(const char *name, int stream, uint32_t number, const struct check_clock *before, const struct check_clock *host,
                       const struct device_access *a);
-void check_forget_all(void);                                      /* all that was enqueued is over */
+void check_forget_all(void); /* all that was enqueued is over */
 
 void check_die(const char *fmt, ...) LS_PRINTF(1, 2);
 

@@ -12,7 +12,10 @@
 #include "base/base.h"
 
 /* Sorted by address. */
-static struct { struct check_block **at; int n, room; } blocks;
+static struct {
+    struct check_block **at;
+    int n, room;
+} blocks;
 static struct sigaction handler_before;
 
 void check_die(const char *fmt, ...)
@@ -49,8 +52,7 @@ struct check_block *check_block_of(const void *p, size_t bytes)
     int k = blocks_after(p) - 1;
     uintptr_t at;
 
-    if (k < 0)
-        return NULL;
+    if (k < 0) return NULL;
     at = (uintptr_t)p - (uintptr_t)blocks.at[k]->visible;
     return at <= blocks.at[k]->bytes && bytes <= blocks.at[k]->bytes - at ? blocks.at[k] : NULL;
 }
@@ -66,7 +68,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         check_die("the host touched device memory: byte %zu of %zu of %s; copy it out, or launch a kernel",
                   (size_t)((uintptr_t)info->si_addr - (uintptr_t)blocks.at[k]->visible), blocks.at[k]->bytes,
                   mem_category_name(blocks.at[k]->category));
-    sigaction(number, &handler_before, NULL);  /* not ours: the same again, as if this handler had not been */
+    sigaction(number, &handler_before, NULL); /* not ours: the same again, as if this handler had not been */
 }
 
 static void watch_faults(void)
@@ -74,8 +76,7 @@ static void watch_faults(void)
     static bool watching;
     struct sigaction a = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER };
 
-    if (!watching)
-        sigaction(SIGSEGV, &a, &handler_before);
+    if (!watching) sigaction(SIGSEGV, &a, &handler_before);
     watching = true;
 }
 
@@ -87,8 +88,7 @@ static ls_status blocks_insert(struct check_block *b)
         int room = blocks.room ? 2 * blocks.room : 64;
         struct check_block **grown = mem_resize(blocks.at, (size_t)room * sizeof *grown);
 
-        if (!grown)
-            return LS_ENOMEM;
+        if (!grown) return LS_ENOMEM;
         blocks.at = grown;
         blocks.room = room;
     }
@@ -107,14 +107,10 @@ static ls_status block_map(struct check_block *b)
         b->visible = mmap(NULL, b->mapped, PROT_NONE, MAP_SHARED, fd, 0);
         b->shadow = mmap(NULL, b->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
-    if (fd >= 0)
-        close(fd);
-    if (grown && b->visible != MAP_FAILED && b->shadow != MAP_FAILED)
-        return LS_OK;
-    if (grown && b->visible != MAP_FAILED)
-        munmap(b->visible, b->mapped);
-    if (grown && b->shadow != MAP_FAILED)
-        munmap(b->shadow, b->mapped);
+    if (fd >= 0) close(fd);
+    if (grown && b->visible != MAP_FAILED && b->shadow != MAP_FAILED) return LS_OK;
+    if (grown && b->visible != MAP_FAILED) munmap(b->visible, b->mapped);
+    if (grown && b->shadow != MAP_FAILED) munmap(b->shadow, b->mapped);
     return ls_fail(LS_ENOMEM, "device check: %zu bytes can't be mapped: %s", b->bytes, strerror(errno));
 }
 
@@ -133,17 +129,14 @@ void *check_alloc(enum mem_category c, size_t bytes)
     struct check_block *b;
 
     watch_faults();
-    if (mem_take(c, bytes) < 0)
-        return NULL;
+    if (mem_take(c, bytes) < 0) return NULL;
     b = mem_zalloc(MEM_OTHER, sizeof *b);
-    if (!b)
-        goto give_bytes;
+    if (!b) goto give_bytes;
     b->bytes = bytes;
     b->mapped = (MAX(bytes, (size_t)1) + page - 1) / page * page;
     b->category = c;
-    if (block_map(b) < 0)
-        goto free_block;
-    memset(b->shadow, 0xff, bytes);  /* nobody may count on zeros */
+    if (block_map(b) < 0) goto free_block;
+    memset(b->shadow, 0xff, bytes); /* nobody may count on zeros */
     if (blocks_insert(b) < 0) {
         block_free(b);
         return NULL;
@@ -161,8 +154,7 @@ void check_release(void *p)
 {
     int k = blocks_after(p) - 1;
 
-    if (k < 0 || blocks.at[k]->visible != p)
-        check_die("memory is freed that was not allocated");
+    if (k < 0 || blocks.at[k]->visible != p) check_die("memory is freed that was not allocated");
     block_free(blocks.at[k]);
     blocks.n--;
     memmove(&blocks.at[k], &blocks.at[k + 1], (size_t)(blocks.n - k) * sizeof *blocks.at);

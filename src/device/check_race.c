@@ -23,8 +23,7 @@ void check_streams_named(const char *const *names) { stream_names = names; }
 
 void check_clock_merge(struct check_clock *to, const struct check_clock *from)
 {
-    for (int s = 0; s < CHECK_STREAMS; s++)
-        to->at[s] = MAX(to->at[s], from->at[s]);
+    for (int s = 0; s < CHECK_STREAMS; s++) to->at[s] = MAX(to->at[s], from->at[s]);
 }
 
 static bool is_before(const struct check_record *r, const struct check_clock *c) { return r->number <= c->at[r->stream]; }
@@ -35,11 +34,9 @@ static void report_race(const struct check_record *x, const struct check_record 
 
     snprintf(line, sizeof line,
              "%s on stream '%s' %s bytes [%zu, %zu) of %s, and %s on stream '%s' %s [%zu, %zu) in no order: a wait is missing", x->name,
-             stream_names[x->stream], x->write ? "writes" : "reads", x->begin, x->end,
-             b ? mem_category_name(b->category) : "host memory", y->name, stream_names[y->stream], y->write ? "writes" : "reads",
-             y->begin, y->end);
-    if (!on_race)
-        check_die("%s", line);
+             stream_names[x->stream], x->write ? "writes" : "reads", x->begin, x->end, b ? mem_category_name(b->category) : "host memory",
+             y->name, stream_names[y->stream], y->write ? "writes" : "reads", y->begin, y->end);
+    if (!on_race) check_die("%s", line);
     on_race(on_race_ctx, line);
 }
 
@@ -49,8 +46,7 @@ static ls_status records_add(struct check_records *all, struct check_record r)
         int room = all->room ? 2 * all->room : 16;
         struct check_record *grown = mem_resize(all->at, (size_t)room * sizeof *grown);
 
-        if (!grown)
-            return LS_ENOMEM;
+        if (!grown) return LS_ENOMEM;
         all->at = grown;
         all->room = room;
     }
@@ -67,12 +63,9 @@ static void compare(struct check_records *all, const struct check_record *r, con
         const struct check_record x = all->at[k];
         bool ordered = is_before(&x, before);
 
-        if (is_before(&x, host))
-            continue;
-        if (!ordered && (x.write || r->write) && x.begin < r->end && r->begin < x.end)
-            report_race(&x, r, b);
-        if (!ordered || x.begin < r->begin || x.end > r->end || (x.write && !r->write))
-            all->at[kept++] = x;
+        if (is_before(&x, host)) continue;
+        if (!ordered && (x.write || r->write) && x.begin < r->end && r->begin < x.end) report_race(&x, r, b);
+        if (!ordered || x.begin < r->begin || x.end > r->end || (x.write && !r->write)) all->at[kept++] = x;
     }
     all->n = kept;
 }
@@ -93,8 +86,7 @@ void check_forget_all(void)
 {
     struct check_block *b;
 
-    for (int i = 0; (b = check_block_at(i)); i++)
-        b->records.n = 0;
+    for (int i = 0; (b = check_block_at(i)); i++) b->records.n = 0;
     mem_free(host_records.at);
     host_records = (struct check_records){ 0 };
 }

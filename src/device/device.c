@@ -7,16 +7,12 @@
 
 static const struct device *const devices[] = { &device_cpu, &device_check };
 
-const struct device *device_at(int i)
-{
-    return i >= 0 && (size_t)i < COUNT_OF(devices) ? devices[i] : NULL;
-}
+const struct device *device_at(int i) { return i >= 0 && (size_t)i < COUNT_OF(devices) ? devices[i] : NULL; }
 
 const struct device *device_find(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(devices); i++)
-        if (strcmp(devices[i]->name, name) == 0)
-            return devices[i];
+        if (strcmp(devices[i]->name, name) == 0) return devices[i];
     ls_fail(LS_EUNSUPPORTED, "there is no device '%s'; this build has: cpu, check", name);
     return NULL;
 }
@@ -38,7 +34,6 @@ ls_status device_write(const struct device *d, void *dst, const void *host, size
 ls_status device_settle(void)
 {
     for (size_t i = 0; i < COUNT_OF(devices); i++)
-        if (!devices[i]->immediate)
-            LS_TRY(devices[i]->sync());
+        if (!devices[i]->immediate) LS_TRY(devices[i]->sync());
     return LS_OK;
 }

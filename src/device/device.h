@@ -23,7 +23,11 @@ struct device_stream;
 struct device_event;
 
 /* Bytes that an operation reads or writes: of the device, or of the host. */
-struct device_access { const void *data; size_t bytes; bool write; };
+struct device_access {
+    const void *data;
+    size_t bytes;
+    bool write;
+};
 
 enum { DEVICE_POINTERS = 24 };
 
@@ -31,42 +35,42 @@ enum { DEVICE_POINTERS = 24 };
  * operation is given to a stream, as an accelerator's arguments are. Of the pointers in args those at pointer[i] are addresses on the
  * device; run gets addresses of the same bytes at which it may touch them. */
 struct device_operation {
-    const char *name;                          /* for messages; lasts as long as the process */
-    ls_status (*run)(void *args);              /* LS_BUSY: it has begun; call it again */
+    const char *name;             /* for messages; lasts as long as the process */
+    ls_status (*run)(void *args); /* LS_BUSY: it has begun; call it again */
     const void *args;
-    size_t      bytes;
-    size_t      pointer[DEVICE_POINTERS];
-    int         pointers;
+    size_t bytes;
+    size_t pointer[DEVICE_POINTERS];
+    int pointers;
     struct device_access access[DEVICE_POINTERS];
-    int         accesses;
+    int accesses;
 };
 
 struct device {
-    const char *name;                                                  /* "cpu" */
-    const char *kernels;                                               /* the device whose rows of the kernel table it runs */
-    bool        host_visible;                                          /* the processor may read and write its pointers */
-    bool        immediate;
-    void     *(*alloc)(enum mem_category c, size_t bytes);             /* 64-byte aligned, not zeroed; NULL with the message set */
-    void      (*free)(void *p);                                        /* after everything that was given to streams */
-    ls_status (*stream_new)(const char *name, struct device_stream **out);  /* name: for messages, copied */
-    void      (*stream_free)(struct device_stream *s);                 /* waits for it; NULL is a no-op */
-    ls_status (*stream_sync)(struct device_stream *s);                 /* the host waits for all that s was given */
-    ls_status (*sync)(void);                                           /* for all that all streams were given */
+    const char *name;    /* "cpu" */
+    const char *kernels; /* the device whose rows of the kernel table it runs */
+    bool host_visible;   /* the processor may read and write its pointers */
+    bool immediate;
+    void *(*alloc)(enum mem_category c, size_t bytes);                     /* 64-byte aligned, not zeroed; NULL with the message set */
+    void (*free)(void *p);                                                 /* after everything that was given to streams */
+    ls_status (*stream_new)(const char *name, struct device_stream **out); /* name: for messages, copied */
+    void (*stream_free)(struct device_stream *s);                          /* waits for it; NULL is a no-op */
+    ls_status (*stream_sync)(struct device_stream *s);                     /* the host waits for all that s was given */
+    ls_status (*sync)(void);                                               /* for all that all streams were given */
     ls_status (*event_new)(struct device_event **out);
-    void      (*event_free)(struct device_event *e);                   /* NULL is a no-op */
-    ls_status (*event_record)(struct device_event *e, struct device_stream *s);  /* e is where s is now */
-    ls_status (*event_wait)(struct device_event *e, struct device_stream *s);    /* s waits; for nothing if e was never recorded */
-    ls_status (*event_sync)(struct device_event *e);                   /* the host waits */
+    void (*event_free)(struct device_event *e);                                 /* NULL is a no-op */
+    ls_status (*event_record)(struct device_event *e, struct device_stream *s); /* e is where s is now */
+    ls_status (*event_wait)(struct device_event *e, struct device_stream *s);   /* s waits; for nothing if e was never recorded */
+    ls_status (*event_sync)(struct device_event *e);                            /* the host waits */
     ls_status (*fill)(struct device_stream *s, void *dst, int byte, size_t bytes);
     ls_status (*copy_in)(struct device_stream *s, void *dst, const void *host, size_t bytes);
     ls_status (*copy_out)(struct device_stream *s, void *host, const void *src, size_t bytes);
-    ls_status (*copy)(struct device_stream *s, void *dst, const void *src, size_t bytes);  /* device to device, no overlap */
-    ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);       /* NULL: of an immediate device */
+    ls_status (*copy)(struct device_stream *s, void *dst, const void *src, size_t bytes); /* device to device, no overlap */
+    ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);      /* NULL: of an immediate device */
 };
 
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
-const struct device *device_at(int i);  /* NULL past the last row */
+const struct device *device_at(int i); /* NULL past the last row */
 
 /* Bytes between device and host, done on return: after all that was given to all streams. */
 ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);

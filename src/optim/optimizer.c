@@ -14,18 +14,19 @@
 
 #include <math.h>
 #include "base/base.h"
-#include "program/program.h"
-#include "program/store.h"
+#include "ir/program.h"
+#include "runtime/store.h"
 
 static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
 
 /* What sets the five apart. */
-static const struct kind { const char *name; int op, first, second, decoupled, layerwise; } kinds[] = {
-    [LS_SGD]   = { "sgd", OP_SGD, 0, 0, 0, 0 },  /* first moment: with momentum only */
-    [LS_ADAM]  = { "adam", OP_ADAM, 1, 1, 0, 0 },
-    [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1, 0 },
-    [LS_LAMB]  = { "lamb", OP_LAMB, 1, 1, 1, 1 },
-    [LS_LARS]  = { "lars", OP_LARS, 0, 0, 0, 1 },
+static const struct kind {
+    const char *name;
+    int op, first, second, decoupled, layerwise;
+} kinds[] = {
+    [LS_SGD] = { "sgd", OP_SGD, 0, 0, 0, 0 }, /* first moment: with momentum only */
+    [LS_ADAM] = { "adam", OP_ADAM, 1, 1, 0, 0 }, [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1, 0 },
+    [LS_LAMB] = { "lamb", OP_LAMB, 1, 1, 1, 1 }, [LS_LARS] = { "lars", OP_LARS, 0, 0, 0, 1 },
 };
 
 /* An append under way: what all parameters share. */
@@ -33,28 +34,25 @@ struct append {
     ls_program *p;
     const ls_optimizer *o;
     const struct kind *kind;
-    ls_value hyper, factor, norms;  /* norms [parameters,2] f64; none where nothing is layer-wise */
+    ls_value hyper, factor, norms; /* norms [parameters,2] f64; none where nothing is layer-wise */
 };
 
 static bool within(double x, double low, double high) { return x >= low && x < high; }
 
-static ls_status check(const ls_optimizer *o)
+static ls_status optimizer_check(const ls_optimizer *o)
 {
-    if ((unsigned)o->kind >= COUNT_OF(kinds))
-        return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
+    if ((unsigned)o->kind >= COUNT_OF(kinds)) return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
     if (kinds[o->kind].second && !(within(o->beta1, 0, 1) && within(o->beta2, 0, 1) && within(o->eps, 1e-38, 1)))
-        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 "
-                       "and below 1", kinds[o->kind].name, o->beta1, o->beta2, o->eps);
+        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 and below 1",
+                       kinds[o->kind].name, o->beta1, o->beta2, o->eps);
     if (!kinds[o->kind].second && !within(o->momentum, 0, 1))
-        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name,
-                       o->momentum);
+        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name, o->momentum);
     if (o->nesterov && (o->kind != LS_SGD || o->momentum == 0))
         return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", kinds[o->kind].name);
-    if (o->kind == LS_LARS && !(o->trust > 0))
-        return ls_fail(LS_EINVAL, "optimizer lars: trust %g must be above 0", o->trust);
+    if (o->kind == LS_LARS && !(o->trust > 0)) return ls_fail(LS_EINVAL, "optimizer lars: trust %g must be above 0", o->trust);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
-        return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", kinds[o->kind].name,
-                       o->weight_decay, o->clip);
+        return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", kinds[o->kind].name, o->weight_decay,
+                       o->clip);
     return LS_OK;
 }
 
@@ -90,10 +88,14 @@ static struct op_attr attributes(const struct append *a, int param)
 {
     const ls_optimizer *o = a->o;
 
-    return (struct op_attr){ .optim = {
-        .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps, .momentum = (float)o->momentum,
-        .weight_decay = is_matrix(a, param) ? (float)o->weight_decay : 0, .trust = (float)o->trust, .nesterov = o->nesterov,
-        .decoupled = a->kind->decoupled } };
+    return (struct op_attr){ .optim = { .beta1 = (float)o->beta1,
+                                        .beta2 = (float)o->beta2,
+                                        .eps = (float)o->eps,
+                                        .momentum = (float)o->momentum,
+                                        .weight_decay = is_matrix(a, param) ? (float)o->weight_decay : 0,
+                                        .trust = (float)o->trust,
+                                        .nesterov = o->nesterov,
+                                        .decoupled = a->kind->decoupled } };
 }
 
 /* The copy of a parameter that an update reads: the master, where there is one. */
@@ -144,8 +146,7 @@ static void append_update(const struct append *a, int param)
         ls_value in[] = { program_grad_value(a->p, param), a->hyper, a->factor, norms };
 
         out[n++] = a->kind->first || a->o->momentum > 0 ? program_state_value(a->p, param, "m") : LS_NONE;
-        if (a->kind->second)
-            out[n++] = program_state_value(a->p, param, "v");
+        if (a->kind->second) out[n++] = program_state_value(a->p, param, "v");
         out[n++] = master;
         program_emit(a->p, a->kind->op, &attr, a->kind->layerwise ? 4 : 3, in, n, out);
     }
@@ -160,12 +161,10 @@ static void append_all(struct append *a)
     if (a->kind->layerwise) {
         a->norms = ls_constant(a->p, LS_F64, 2, (size_t[]){ n, 2 }, 0.0);
         for (size_t i = 0; i < n; i++)
-            if (!ls_store_is_frozen(a->p->store, i) && store_sign_rate(a->p->store, i) == 0)
-                append_squares(a, (int)i);
+            if (!ls_store_is_frozen(a->p->store, i) && store_sign_rate(a->p->store, i) == 0) append_squares(a, (int)i);
     }
     for (size_t i = 0; i < n; i++)
-        if (!ls_store_is_frozen(a->p->store, i))
-            (store_sign_rate(a->p->store, i) != 0 ? append_sign_step : append_update)(a, (int)i);
+        if (!ls_store_is_frozen(a->p->store, i)) (store_sign_rate(a->p->store, i) != 0 ? append_sign_step : append_update)(a, (int)i);
 }
 
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
@@ -173,11 +172,9 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
     struct cursor before;
     struct append a = { .p = p, .o = o };
 
-    LS_TRY(check(o));
-    if (program_find(p, HYPER).id)
-        return ls_fail(LS_EINVAL, "optimizer: this program has one already");
-    if (ls_store_count(p->store) == 0)
-        return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it behind the model");
+    LS_TRY(optimizer_check(o));
+    if (program_find(p, HYPER).id) return ls_fail(LS_EINVAL, "optimizer: this program has one already");
+    if (ls_store_count(p->store) == 0) return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it after the model");
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &kinds[o->kind];
     append_all(&a);
@@ -190,8 +187,7 @@ ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint
     float hyper[4];
 
     if (!within(lr, 0, INFINITY) || t == 0)
-        return ls_fail(LS_EINVAL, "optimizer: learning rate %g must be 0 or more, step %llu 1 or more", lr,
-                       (unsigned long long)t);
+        return ls_fail(LS_EINVAL, "optimizer: learning rate %g must be 0 or more, step %llu 1 or more", lr, (unsigned long long)t);
     hyper[0] = (float)lr;
     hyper[1] = (float)(1.0 / (1.0 - pow(o->beta1, (double)t)));
     hyper[2] = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));

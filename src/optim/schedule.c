@@ -16,15 +16,11 @@ static double after_warmup(const ls_schedule *s, uint64_t step)
     double u = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
 
     switch (s->kind) {
-    case LS_CONSTANT:
-        return s->lr;
-    case LS_LINEAR:
-        return s->lr + u * (s->min_lr - s->lr);
-    case LS_COSINE:
-        return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1.0 + cos(acos(-1.0) * u));
+    case LS_CONSTANT: return s->lr;
+    case LS_LINEAR: return s->lr + u * (s->min_lr - s->lr);
+    case LS_COSINE: return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1.0 + cos(acos(-1.0) * u));
     case LS_WSD:
-        if (step + s->decay < s->steps)
-            return s->lr;
+        if (step + s->decay < s->steps) return s->lr;
         return s->lr + (double)(step + s->decay - s->steps + 1) / (double)s->decay * (s->min_lr - s->lr);
     }
     return s->lr;
@@ -32,9 +28,7 @@ static double after_warmup(const ls_schedule *s, uint64_t step)
 
 double ls_schedule_lr(const ls_schedule *s, uint64_t step)
 {
-    if (step < s->warmup)
-        return s->lr * (double)(step + 1) / (double)s->warmup;
-    if (s->kind == LS_CONSTANT)
-        return s->lr;
+    if (step < s->warmup) return s->lr * (double)(step + 1) / (double)s->warmup;
+    if (s->kind == LS_CONSTANT) return s->lr;
     return step < s->steps ? after_warmup(s, step) : s->min_lr;
 }

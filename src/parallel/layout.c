@@ -7,8 +7,8 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "parallel/partition.h"
-#include "parallel/schedule.h"
+#include "parallel/sharding/partition.h"
+#include "parallel/pipeline/schedule.h"
 
 /* Ranks that one copy of the parameters is sharded over. */
 static int copy_ranks(const ls_layout *l) { return l->dp / l->replicate * l->cp; }
@@ -18,7 +18,7 @@ static bool is_sharded(const ls_layout *l) { return l->zero > 0 && copy_ranks(l)
 
 /* ---- ranges ---- */
 
-enum { AXIS_MOST = 1 << 15, CHUNKS_MOST = 16 };  /* four axes multiply without overflow */
+enum { AXIS_MOST = 1 << 15, CHUNKS_MOST = 16 }; /* four axes multiply without overflow */
 
 static ls_status check_range(const char *name, int n, int least, int most)
 {
@@ -49,22 +49,25 @@ ls_status layout_check_axes(const ls_layout *l)
 
 ls_status layout_check_groups(const ls_layout *l)
 {
-    if (l->dp % l->replicate)
-        return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
+    if (l->dp % l->replicate) return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
     if ((int64_t)copy_ranks(l) % l->ep)
-        return ls_fail(LS_EINVAL, "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks "
-                       "that the experts are sharded over", l->ep, l->dp, l->replicate, l->cp, copy_ranks(l));
+        return ls_fail(LS_EINVAL,
+                       "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks that the "
+                       "experts are sharded over",
+                       l->ep, l->dp, l->replicate, l->cp, copy_ranks(l));
     return LS_OK;
 }
 
 /* What is no language model has no heads, no sequence and no blocks that the passes know. */
 static ls_status check_dp_alone(const ls_layout *l)
 {
-    const struct { const char *name; int n; } axes[] = { { "tp", l->tp }, { "cp", l->cp }, { "pp", l->pp }, { "ep", l->ep } };
+    const struct {
+        const char *name;
+        int n;
+    } axes[] = { { "tp", l->tp }, { "cp", l->cp }, { "pp", l->pp }, { "ep", l->ep } };
 
     for (size_t i = 0; i < COUNT_OF(axes); i++)
-        if (axes[i].n > 1)
-            return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp", axes[i].name, axes[i].n);
+        if (axes[i].n > 1) return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp", axes[i].name, axes[i].n);
     return LS_OK;
 }
 
@@ -74,11 +77,15 @@ ls_status layout_check_data(const ls_layout *l)
 
     LS_TRY(check_range("parallel.zero", l->zero, 0, 3));
     if (l->replicate > 1 && l->zero == 0)
-        return ls_fail(LS_EINVAL, "parallel.replicate=%d does nothing here: parallel.zero=0 replicates everything; use parallel.zero=1 "
-                       "to 3, or leave parallel.replicate out", l->replicate);
+        return ls_fail(LS_EINVAL,
+                       "parallel.replicate=%d does nothing here: parallel.zero=0 replicates everything; use parallel.zero=1 to 3, or leave "
+                       "parallel.replicate out",
+                       l->replicate);
     if (l->replicate > 1 && l->replicate == ranks)
-        return ls_fail(LS_EINVAL, "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks leaves shards of one rank; use "
-                       "parallel.zero=0 and leave parallel.replicate out", l->replicate, l->dp, l->cp);
+        return ls_fail(LS_EINVAL,
+                       "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks leaves shards of one rank; use parallel.zero=0 "
+                       "and leave parallel.replicate out",
+                       l->replicate, l->dp, l->cp);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
         return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible: fp32 or bf16", type_name(l->reduce));
     if (l->bucket_bytes == 0 || l->first_bucket_bytes == 0)
@@ -94,15 +101,20 @@ ls_status layout_check_data(const ls_layout *l)
 
 static ls_status check_tensor(const ls_model *m, const ls_layout *l)
 {
-    const struct { const char *name; size_t n; } sharded[] = {
-        { "heads", m->heads }, { m->experts ? "expert_ffn" : "ffn", m->experts ? m->expert_ffn : m->ffn },
-        { "shared_ffn", m->shared_ffn ? m->shared_ffn : SIZE_MAX }, { "vocab", m->vocab },
+    const struct {
+        const char *name;
+        size_t n;
+    } sharded[] = {
+        { "heads", m->heads },
+        { m->experts ? "expert_ffn" : "ffn", m->experts ? m->expert_ffn : m->ffn },
+        { "shared_ffn", m->shared_ffn ? m->shared_ffn : SIZE_MAX },
+        { "vocab", m->vocab },
     };
 
     for (size_t i = 0; i < COUNT_OF(sharded); i++)
         if (sharded[i].n < (size_t)l->tp)
-            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%d: every rank needs at least one",
-                           sharded[i].name, sharded[i].n, l->tp);
+            return ls_fail(LS_EINVAL, "model.%s=%zu cannot be sharded over parallel.tp=%d: every rank needs at least one", sharded[i].name,
+                           sharded[i].n, l->tp);
     return LS_OK;
 }
 
@@ -132,9 +144,10 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
     LS_TRY(check_experts(m, l));
     heads = least_heads(m, l->tp);
     if (l->cp > 1 && l->cp_method == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)l->cp)
-        return ls_fail(LS_EINVAL, "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has "
-                       "%zu heads, enough for parallel.cp=%zu; parallel.cp_method=ring has no such limit", l->cp, m->heads, l->tp, heads,
-                       heads);
+        return ls_fail(LS_EINVAL,
+                       "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, "
+                       "enough for parallel.cp=%zu; parallel.cp_method=ring has no such limit",
+                       l->cp, m->heads, l->tp, heads, heads);
     return LS_OK;
 }
 
@@ -148,8 +161,10 @@ ls_status layout_check_sequence(const ls_layout *l)
                        ring ? " with two slices per rank" : "", pieces);
     for (int r = 0; r < l->cp; r++) least = MIN(least, part_size(T, 1, ring, r, l->cp));
     if (l->sp && least < (size_t)l->tp)
-        return ls_fail(LS_EINVAL, "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over "
-                       "parallel.tp=%d: every rank needs at least one", T, l->cp, least, l->tp);
+        return ls_fail(LS_EINVAL,
+                       "data.seq_len=%zu over parallel.cp=%d gives slices of %zu tokens, too few for parallel.sp over parallel.tp=%d: "
+                       "every rank needs at least one",
+                       T, l->cp, least, l->tp);
     return LS_OK;
 }
 
@@ -163,9 +178,10 @@ ls_status layout_check_recompute(const ls_layout *l)
     if (l->recompute == LS_RECOMPUTE_EVERY && l->every < 1)
         return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks is 1 or more", l->every);
     if (l->recompute != LS_RECOMPUTE_BUDGET || (l->tp == 1 && l->cp == 1 && l->ep == 1)) return LS_OK;
-    return ls_fail(LS_EINVAL, "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different "
-                   "blocks; use selective, full or every:K, which are the same on all ranks", text_size(size, l->budget), l->tp, l->cp,
-                   l->ep);
+    return ls_fail(LS_EINVAL,
+                   "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different blocks; use "
+                   "selective, full or every:K, which are the same on all ranks",
+                   text_size(size, l->budget), l->tp, l->cp, l->ep);
 }
 
 /* ---- the pipeline ---- */
@@ -180,16 +196,19 @@ ls_status layout_check_stages(size_t layers, const ls_layout *l)
 ls_status layout_check_split(const ls_layout *l, const char *schedule)
 {
     if (l->zero < 2 || !is_sharded(l) || l->unsharded_accumulation) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s%s with parallel.zero=%d: weight gradients are computed later than input gradients and cannot be "
-                   "sharded in between; use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
+    return ls_fail(LS_EINVAL,
+                   "%s%s with parallel.zero=%d: weight gradients are computed later than input gradients and cannot be sharded in between; "
+                   "use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
                    schedule ? "parallel.schedule=" : "a split backward", schedule ? schedule : "", l->zero);
 }
 
 ls_status layout_check_in_flight(const ls_layout *l)
 {
     if (l->reshard_after_forward || l->zero < 3 || !is_sharded(l)) return LS_OK;
-    return ls_fail(LS_EINVAL, "parallel.reshard_after_forward=false with parallel.pp=%d: several micro-batches are in flight between a "
-                   "forward pass and its backward pass, and each would keep the parameters; leave it out", l->pp);
+    return ls_fail(LS_EINVAL,
+                   "parallel.reshard_after_forward=false with parallel.pp=%d: several micro-batches are in flight between a forward pass "
+                   "and its backward pass, and each would keep the parameters; leave it out",
+                   l->pp);
 }
 
 /* Looked up where it has a name: a search checks many layouts. */
@@ -227,8 +246,7 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward, &split);
     if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", l->schedule);
-    if (!backward)
-        return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", l->schedule);
+    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", l->schedule);
     if (split) LS_TRY(layout_check_split(l, l->schedule));
     return layout_check_in_flight(l);
 }

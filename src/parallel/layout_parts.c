@@ -11,9 +11,28 @@ ls_layout ls_layout_default(void)
     static const ls_data_options data = LS_DATA_DEFAULTS;
 
     return (ls_layout){
-        .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, .reshard_after_forward = 1,
-        .sync_batch_norm = 1, .bucket_bytes = data.bucket_bytes, .first_bucket_bytes = data.first_bucket_bytes, .schedule = "auto",
-        .stages = "", .micro_batch = 1, .micro_batches = 1, .seq_len = 1, .every = 1, .compute = LS_F32, .master = 1, .reduce = LS_F32,
+        .pp = 1,
+        .vpp = 1,
+        .dp = 1,
+        .cp = 1,
+        .tp = 1,
+        .ep = 1,
+        .replicate = 1,
+        .tp_chunks = 1,
+        .overlap = 1,
+        .reshard_after_forward = 1,
+        .sync_batch_norm = 1,
+        .bucket_bytes = data.bucket_bytes,
+        .first_bucket_bytes = data.first_bucket_bytes,
+        .schedule = "auto",
+        .stages = "",
+        .micro_batch = 1,
+        .micro_batches = 1,
+        .seq_len = 1,
+        .every = 1,
+        .compute = LS_F32,
+        .master = 1,
+        .reduce = LS_F32,
     };
 }
 
@@ -28,16 +47,23 @@ ls_mesh_shape ls_layout_mesh(const ls_layout *l)
 
 ls_partition_options ls_layout_partition(const ls_layout *l)
 {
-    return (ls_partition_options){ .sp = l->sp, .context = l->cp_method, .overlap = l->overlap ? l->tp_chunks : 0,
-                                   .stage = { .stages = 1 } };
+    return (
+        ls_partition_options){ .sp = l->sp, .context = l->cp_method, .overlap = l->overlap ? l->tp_chunks : 0, .stage = { .stages = 1 } };
 }
 
 ls_data_options ls_layout_data(const ls_layout *l)
 {
     return (ls_data_options){
-        .zero = l->zero, .replicate = l->replicate, .bucket_bytes = l->bucket_bytes, .first_bucket_bytes = l->first_bucket_bytes,
-        .reduce = l->reduce, .overlap = l->overlap, .keep_gathered = !l->reshard_after_forward,
-        .unsharded_accumulation = l->unsharded_accumulation, .sync_batch_norm = l->sync_batch_norm, .offload = l->offload,
+        .zero = l->zero,
+        .replicate = l->replicate,
+        .bucket_bytes = l->bucket_bytes,
+        .first_bucket_bytes = l->first_bucket_bytes,
+        .reduce = l->reduce,
+        .overlap = l->overlap,
+        .keep_gathered = !l->reshard_after_forward,
+        .unsharded_accumulation = l->unsharded_accumulation,
+        .sync_batch_norm = l->sync_batch_norm,
+        .offload = l->offload,
         .offload_path = l->offload_path,
     };
 }
@@ -116,8 +142,9 @@ ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out)
     if (strncmp(name, "file:", 5) != 0) return ls_pipeline_schedule_make(name, l->pp, l->vpp, l->micro_batches, out);
     LS_TRY(ls_pipeline_schedule_read(name + 5, out));
     if (out->stages == l->pp && out->micro == l->micro_batches && out->chunks == l->vpp) return LS_OK;
-    ls_status st = ls_fail(LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; got parallel.pp=%d, parallel.vpp=%d, "
-                           "train.accumulate=%d", name + 5, out->stages, out->chunks, out->micro, l->pp, l->vpp, l->micro_batches);
+    ls_status st = ls_fail(
+        LS_EINVAL, "%s is for %d stages of %d chunks and %d micro-batches; got parallel.pp=%d, parallel.vpp=%d, train.accumulate=%d",
+        name + 5, out->stages, out->chunks, out->micro, l->pp, l->vpp, l->micro_batches);
     ls_pipeline_schedule_free(out);
     return st;
 }
@@ -129,7 +156,7 @@ ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *g
 
     *given = rest[0] != '\0';
     if (!*given) return LS_OK;
-    for (begin[0] = 0; k < n && *rest; ) {
+    for (begin[0] = 0; k < n && *rest;) {
         size_t length = strcspn(rest, ",");
         char word[16] = "";
         int64_t count;

@@ -10,46 +10,42 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "device/device.h"
-#include "tensor/kernel.h"
+#include "kernels/kernel.h"
 #include "tensor/tensor_over.h"
 
 struct storage {
     const struct device *device;
-    char      *data;
-    size_t     bytes;
-    bool       foreign;  /* data is somebody else's */
-    atomic_int refs;     /* tensors that view it */
+    char *data;
+    size_t bytes;
+    bool foreign;    /* data is somebody else's */
+    atomic_int refs; /* tensors that view it */
 };
 
 struct ls_tensor {
     struct storage *storage;
     atomic_int refs;
-    ls_dtype   dtype;
-    int        ndim;
-    size_t     offset;   /* bytes from the storage's start to the first element */
-    size_t     size[LS_DIMS];
-    ptrdiff_t  stride[LS_DIMS];
+    ls_dtype dtype;
+    int ndim;
+    size_t offset; /* bytes from the storage's start to the first element */
+    size_t size[LS_DIMS];
+    ptrdiff_t stride[LS_DIMS];
 };
 
 static const enum mem_category categories[] = {
-    [LS_PARAMETERS] = MEM_PARAMETERS, [LS_GRADIENTS] = MEM_GRADIENTS, [LS_OPTIMIZER] = MEM_OPTIMIZER,
+    [LS_PARAMETERS] = MEM_PARAMETERS,   [LS_GRADIENTS] = MEM_GRADIENTS,         [LS_OPTIMIZER] = MEM_OPTIMIZER,
     [LS_ACTIVATIONS] = MEM_ACTIVATIONS, [LS_COMMUNICATION] = MEM_COMMUNICATION, [LS_OTHER] = MEM_OTHER,
 };
 
 /* data NULL: a fresh zeroed block of the device. */
-static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes, void *data,
-                             struct storage **out)
+static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes, void *data, struct storage **out)
 {
     struct storage *s = mem_zalloc(MEM_OTHER, sizeof *s);
 
-    if (!s)
-        return LS_ENOMEM;
+    if (!s) return LS_ENOMEM;
     s->foreign = data != NULL;
     s->data = data ? data : device->alloc(category, bytes);
-    if (!s->data)
-        goto free_storage;
-    if (!data && (device->fill(NULL, s->data, 0, bytes) < 0 || device->stream_sync(NULL) < 0))
-        goto free_data;
+    if (!s->data) goto free_storage;
+    if (!data && (device->fill(NULL, s->data, 0, bytes) < 0 || device->stream_sync(NULL) < 0)) goto free_data;
     s->device = device;
     s->bytes = bytes;
     atomic_init(&s->refs, 1);
@@ -65,10 +61,8 @@ free_storage:
 
 static void storage_release(struct storage *s)
 {
-    if (atomic_fetch_sub(&s->refs, 1) > 1)
-        return;
-    if (!s->foreign)
-        s->device->free(s->data);
+    if (atomic_fetch_sub(&s->refs, 1) > 1) return;
+    if (!s->foreign) s->device->free(s->data);
     mem_free(s);
 }
 
@@ -86,14 +80,13 @@ static ls_status bytes_of(ls_dtype type, int ndim, const size_t *size, size_t *b
 
 static ls_status check_ndim(int ndim)
 {
-    if (ndim < 0 || ndim > LS_DIMS)
-        return ls_fail(LS_EINVAL, "tensor: %d dims; 0 to %d are possible", ndim, LS_DIMS);
+    if (ndim < 0 || ndim > LS_DIMS) return ls_fail(LS_EINVAL, "tensor: %d dims; 0 to %d are possible", ndim, LS_DIMS);
     return LS_OK;
 }
 
 /* A contiguous tensor with a storage of its own, over data where that is given. */
-static ls_status make(const struct device *device, ls_dtype type, int ndim, const size_t *size, enum mem_category category,
-                      void *data, ls_tensor **out)
+static ls_status tensor_make(const struct device *device, ls_dtype type, int ndim, const size_t *size, enum mem_category category,
+                             void *data, ls_tensor **out)
 {
     size_t bytes = 0, stride = 1;
     ls_tensor *t;
@@ -101,10 +94,8 @@ static ls_status make(const struct device *device, ls_dtype type, int ndim, cons
     LS_TRY(check_ndim(ndim));
     LS_TRY(bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);
-    if (!t)
-        return LS_ENOMEM;
-    if (storage_new(device, category, bytes, data, &t->storage) < 0)
-        goto free_tensor;
+    if (!t) return LS_ENOMEM;
+    if (storage_new(device, category, bytes, data, &t->storage) < 0) goto free_tensor;
     atomic_init(&t->refs, 1);
     t->dtype = type;
     t->ndim = ndim;
@@ -121,45 +112,39 @@ free_tensor:
     return LS_ENOMEM;
 }
 
-ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size,
-                        ls_memory category, ls_tensor **out)
+ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size, ls_memory category, ls_tensor **out)
 {
     const struct device *where = device_find(device);
 
-    if (!where)
-        return LS_EUNSUPPORTED;
+    if (!where) return LS_EUNSUPPORTED;
     if ((unsigned)type >= LS_DTYPES || (unsigned)category >= COUNT_OF(categories))
-        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist",
-                       (int)type, (int)category);
-    return make(where, type, ndim, size, categories[category], NULL, out);
+        return ls_fail(LS_EINVAL, "tensor: element type %d or memory category %d does not exist", (int)type, (int)category);
+    return tensor_make(where, type, ndim, size, categories[category], NULL, out);
 }
 
 ls_status tensor_over(const struct device *device, void *data, ls_dtype type, int ndim, const size_t *size, ls_tensor **out)
 {
-    return make(device, type, ndim, size, MEM_OTHER, data, out);
+    return tensor_make(device, type, ndim, size, MEM_OTHER, data, out);
 }
 
 /* *low and *high: the elements that a view reaches, from its first; false when they fit no ptrdiff_t.
  * A view without elements reaches none, and both are 0. */
-static bool reach(int ndim, const size_t *size, const ptrdiff_t *stride, ptrdiff_t *low, ptrdiff_t *high)
+static bool tensor_reach(int ndim, const size_t *size, const ptrdiff_t *stride, ptrdiff_t *low, ptrdiff_t *high)
 {
     bool fits = true;
 
     *low = *high = 0;
     for (int d = 0; d < ndim; d++)
-        if (size[d] == 0)
-            return true;
+        if (size[d] == 0) return true;
     for (int d = 0; d < ndim; d++) {
         ptrdiff_t far, *end = stride[d] < 0 ? low : high;
 
-        fits = fits && !__builtin_mul_overflow(size[d] - 1, stride[d], &far)
-            && !__builtin_add_overflow(*end, far, end);
+        fits = fits && !__builtin_mul_overflow(size[d] - 1, stride[d], &far) && !__builtin_add_overflow(*end, far, end);
     }
     return fits;
 }
 
-ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdiff_t *stride,
-                         ptrdiff_t offset, ls_tensor **out)
+ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdiff_t *stride, ptrdiff_t offset, ls_tensor **out)
 {
     ptrdiff_t esize = (ptrdiff_t)ls_dtype_bytes(t->dtype), low, high, first;
     ptrdiff_t room = (ptrdiff_t)(t->storage->bytes / (size_t)esize), at = (ptrdiff_t)t->offset / esize;
@@ -169,16 +154,15 @@ ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdi
 
     LS_TRY(check_ndim(ndim));
     LS_TRY(bytes_of(t->dtype, ndim, size, &bytes));
-    for (int d = 0; d < ndim; d++)
-        empty |= size[d] == 0;
-    inside = reach(ndim, size, stride, &low, &high) && !__builtin_add_overflow(at, offset, &first)
-          && !__builtin_add_overflow(low, first, &low) && !__builtin_add_overflow(high, first, &high);
+    for (int d = 0; d < ndim; d++) empty |= size[d] == 0;
+    inside = tensor_reach(ndim, size, stride, &low, &high) && !__builtin_add_overflow(at, offset, &first) &&
+             !__builtin_add_overflow(low, first, &low) && !__builtin_add_overflow(high, first, &high);
     if (!inside || low < 0 || (empty ? high > room : high >= room))
-        return ls_fail(LS_EINVAL, "tensor: a view of %d dims at offset %td leaves its storage of %td elements, "
-                       "in which the tensor starts at %td", ndim, offset, room, at);
+        return ls_fail(LS_EINVAL,
+                       "tensor: a view of %d dims at offset %td leaves its storage of %td elements, in which the tensor starts at %td",
+                       ndim, offset, room, at);
     v = mem_zalloc(MEM_OTHER, sizeof *v);
-    if (!v)
-        return LS_ENOMEM;
+    if (!v) return LS_ENOMEM;
     atomic_init(&v->refs, 1);
     v->storage = t->storage;
     v->dtype = t->dtype;
@@ -203,11 +187,9 @@ void ls_tensor_release(ls_tensor **t)
 {
     ls_tensor *dead = t ? *t : NULL;
 
-    if (!dead)
-        return;
+    if (!dead) return;
     *t = NULL;
-    if (atomic_fetch_sub(&dead->refs, 1) > 1)
-        return;
+    if (atomic_fetch_sub(&dead->refs, 1) > 1) return;
     storage_release(dead->storage);
     mem_free(dead);
 }
@@ -215,8 +197,8 @@ void ls_tensor_release(ls_tensor **t)
 const struct device *tensor_device(const ls_tensor *t) { return t->storage->device; }
 
 ls_dtype ls_tensor_dtype(const ls_tensor *t) { return t->dtype; }
-int      ls_tensor_ndim(const ls_tensor *t)  { return t->ndim; }
-void    *ls_tensor_data(const ls_tensor *t)  { return t->storage->data + t->offset; }
+int ls_tensor_ndim(const ls_tensor *t) { return t->ndim; }
+void *ls_tensor_data(const ls_tensor *t) { return t->storage->data + t->offset; }
 
 size_t ls_tensor_size(const ls_tensor *t, int dim)
 {
@@ -274,14 +256,11 @@ static ls_status transfer_staged(const ls_tensor *t, const struct view *v, char 
     first = (char *)v->data + low * esize;
     span = (size_t)((high - low + 1) * esize);
     stage = mem_alloc(MEM_OTHER, span);
-    if (!stage)
-        return LS_ENOMEM;
+    if (!stage) return LS_ENOMEM;
     staged.data = stage - low * esize;
     st = write && view_is_contiguous(v) ? LS_OK : device_read(device, stage, first, span);
-    if (st == LS_OK)
-        exchange(&staged, host, type, count, write);
-    if (st == LS_OK && write)
-        st = device_write(device, first, stage, span);
+    if (st == LS_OK) exchange(&staged, host, type, count, write);
+    if (st == LS_OK && write) st = device_write(device, first, stage, span);
     mem_free(stage);
     return st;
 }
@@ -290,22 +269,15 @@ static ls_status transfer(const ls_tensor *t, char *host, ls_dtype type, size_t 
 {
     struct view v = view_of_tensor(t);
 
-    if ((unsigned)type >= LS_DTYPES)
-        return ls_fail(LS_EINVAL, "tensor: element type %d does not exist", (int)type);
-    if (count != view_count(&v))
-        return ls_fail(LS_EINVAL, "tensor: %zu elements to copy, the tensor has %zu", count, view_count(&v));
-    if (count == 0)
-        return LS_OK;
-    if (!t->storage->device->host_visible)
-        return transfer_staged(t, &v, host, type, count, write);
+    if ((unsigned)type >= LS_DTYPES) return ls_fail(LS_EINVAL, "tensor: element type %d does not exist", (int)type);
+    if (count != view_count(&v)) return ls_fail(LS_EINVAL, "tensor: %zu elements to copy, the tensor has %zu", count, view_count(&v));
+    if (count == 0) return LS_OK;
+    if (!t->storage->device->host_visible) return transfer_staged(t, &v, host, type, count, write);
     exchange(&v, host, type, count, write);
     return LS_OK;
 }
 
-ls_status ls_tensor_read(const ls_tensor *t, void *host, ls_dtype type, size_t count)
-{
-    return transfer(t, host, type, count, false);
-}
+ls_status ls_tensor_read(const ls_tensor *t, void *host, ls_dtype type, size_t count) { return transfer(t, host, type, count, false); }
 
 ls_status ls_tensor_write(ls_tensor *t, const void *host, ls_dtype type, size_t count)
 {

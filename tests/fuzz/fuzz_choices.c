@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "comm/steps.h"
+#include "comm/algorithms/steps.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 

@@ -2,7 +2,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "nn/hf.h"
+#include "models/hf.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 

@@ -1,7 +1,7 @@
 /* Any text as model.safetensors.index.json: refused in one line, or bare file names, each once. */
 #include <string.h>
 #include "base/base.h"
-#include "checkpoint/hf_index.h"
+#include "checkpoint/hf/hf_index.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 
 static void use(const ls_pipeline_schedule *s)
 {
-    ls_pipeline_played p;
+    ls_pipeline_timeline p;
     char *text;
 
     ASSERT(ls_pipeline_schedule_check(s) == LS_OK);

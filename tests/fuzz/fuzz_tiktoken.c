@@ -1,4 +1,4 @@
-/* Any lines behind those of the 256 single bytes (or, when the first byte is odd, any file): refused in one line, or a
+/* Any lines after those of the 256 single bytes (or, when the first byte is odd, any file): refused in one line, or a
  * tokenizer whose encoding decodes to the text. */
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,36 @@
+/* collective_status.c - see collective_status.h. Nothing is allocated, so that a rank without memory can say so. */
+#include "checkpoint/collective_status.h"
+
+#include <stdio.h>
+
+struct verdict {
+    int32_t status;
+    char message[1020];
+};
+
+/* The first rank that failed tells the others why. Who has been told may leave before it is done with telling. */
+static ls_status spread(ls_comm *comm, int first, const struct verdict *mine)
+{
+    struct verdict v = *mine;
+
+    ls_status told = ls_broadcast(comm, &v, sizeof v, LS_U8, first, NULL);
+    if (told < 0 && ls_comm_rank(comm) != first) return told;
+    v.message[sizeof v.message - 1] = 0;
+    return ls_comm_rank(comm) == first ? ls_fail((ls_status)mine->status, "%s", mine->message)
+                                       : ls_fail((ls_status)v.status, "rank %d: %s", first, v.message);
+}
+
+ls_status agree(ls_comm *comm, ls_status st)
+{
+    int n = comm ? ls_comm_size(comm) : 1;
+    struct verdict mine = { .status = st };
+    int32_t last; /* ranks from the first that failed to the end; 0: none did */
+    ls_status told;
+
+    if (n == 1) return st;
+    snprintf(mine.message, sizeof mine.message, "%s", st < 0 ? ls_errmsg() : "");
+    last = st < 0 ? n - ls_comm_rank(comm) : 0;
+    told = ls_all_reduce(comm, &last, &last, 1, LS_I32, LS_MAX, NULL);
+    if (told < 0) return st < 0 ? ls_fail(st, "%s", mine.message) : told;
+    return last ? spread(comm, n - last, &mine) : LS_OK;
+}

@@ -1,0 +1,188 @@
+/* reader.c - see reader.h. A range of a box is a few boxes (slices.h); each is put together from the saved slices that it meets. */
+#include "checkpoint/reader.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+
+const char *shape_text(char out[SHAPE_ROOM], int ndim, const size_t *size)
+{
+    size_t at = 1;
+
+    strcpy(out, "[");
+    for (int d = 0; d < ndim; d++) at += (size_t)sprintf(out + at, "%s%zu", d ? "," : "", size[d]);
+    strcpy(out + at, "]");
+    return out;
+}
+
+/* ---- the manifest against the shards ---- */
+
+/* The slices of a file stand in the manifest in their order, mostly: `next` is where to look first. */
+static ls_status find_slice(struct saved *s, size_t entry, size_t *next)
+{
+    const ls_checkpoint_entry *e = &s->manifest->info.entries[entry];
+    struct safetensors *shard = s->shard[e->file];
+    char *key = manifest_key(e), want[SHAPE_ROOM], got[SHAPE_ROOM];
+    const struct safetensor *t = key ? safetensors_at(shard, *next) : NULL;
+    ls_status st = LS_OK;
+
+    ++*next;
+    if (key && (!t || strcmp(t->name, key) != 0)) t = safetensors_find(shard, key);
+    if (!key)
+        st = LS_ENOMEM;
+    else if (!t)
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is missing; the manifest lists it", safetensors_path(shard), key);
+    else if (t->type != e->type || t->ndim != e->ndim || memcmp(t->size, e->extent, sizeof t->size) != 0)
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is %s %s, the manifest says %s %s", safetensors_path(shard), key, t->type_name,
+                     shape_text(got, t->ndim, t->size), ls_dtype_safetensors(e->type), shape_text(want, e->ndim, e->extent));
+    mem_free(key);
+    s->tensor[entry] = t;
+    return st;
+}
+
+static ls_status open_shard(struct saved *s, size_t file)
+{
+    char *path;
+    ls_status st;
+
+    if (s->shard[file]) return LS_OK;
+    path = file_path("%s/%s", s->path, s->manifest->info.files[file].name);
+    if (!path) return LS_ENOMEM;
+    st = safetensors_open(path, &s->shard[file]);
+    mem_free(path);
+    return st == LS_OK ? saved_check_header(s, file) : st;
+}
+
+ls_status saved_check_shards(struct saved *s)
+{
+    const ls_checkpoint_info *info = &s->manifest->info;
+    size_t found = 0, next = 0;
+
+    for (size_t i = 0; i < info->nentries; i++) {
+        if (i && info->entries[i].file != info->entries[i - 1].file) next = 0;
+        LS_TRY(open_shard(s, info->entries[i].file));
+        LS_TRY(find_slice(s, i, &next));
+    }
+    for (size_t i = 0; i < info->nfiles; i++) found += s->shard[i] ? safetensors_count(s->shard[i]) : 0;
+    if (found != info->nentries) return ls_fail(LS_EFORMAT, "%s: %zu tensors listed, %zu found", s->path, info->nentries, found);
+    return LS_OK;
+}
+
+ls_status saved_open(const char *path, struct saved *s)
+{
+    LS_TRY(folder_check(path, &s->manifest));
+    s->path = mem_strdup(path);
+    s->shard = mem_array(MEM_OTHER, s->manifest->info.nfiles, sizeof *s->shard);
+    s->tensor = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->tensor);
+    s->piece = mem_array(MEM_OTHER, s->manifest->info.nentries, sizeof *s->piece);
+    s->believed = mem_zalloc(MEM_OTHER, s->manifest->info.nfiles);
+    return s->path && s->shard && s->tensor && s->piece && s->believed ? LS_OK : LS_ENOMEM;
+}
+
+void saved_close(struct saved *s)
+{
+    for (size_t i = 0; s->shard && i < s->manifest->info.nfiles; i++) safetensors_close(&s->shard[i]);
+    for (size_t i = 0; s->piece && i < s->manifest->info.nentries; i++) mem_free(s->piece[i]);
+    mem_free(s->shard);
+    mem_free(s->piece);
+    mem_free(s->believed);
+    mem_free(s->tensor);
+    mem_free(s->path);
+    manifest_release(&s->manifest);
+}
+
+bool saved_has(const struct saved *s, const char *kind, const char *name)
+{
+    size_t n;
+
+    manifest_find(s->manifest, kind, name, &n);
+    return n > 0;
+}
+
+const char *saved_truth(const struct saved *s, const char *name) { return saved_has(s, KIND_MASTER, name) ? KIND_MASTER : KIND_PARAMETER; }
+
+/* ---- reading ---- */
+
+/* Elements at, at + 1 .. of the file's tensor; its data may be of any alignment. */
+static void convert_run(const struct safetensor *t, size_t at, size_t n, char *to, ls_dtype type)
+{
+    enum { ROOM = 512 };
+    double aligned[ROOM];
+    size_t esize = ls_dtype_bytes(t->type), step;
+    const unsigned char *from = t->data + at * esize;
+
+    if (t->type == type) {
+        memcpy(to, from, n * esize);
+    } else if ((uintptr_t)from % esize == 0) {
+        ls_convert(to, type, from, t->type, n);
+    } else {
+        for (size_t i = 0; i < n; i += step) {
+            step = MIN((size_t)ROOM, n - i);
+            memcpy(aligned, from + i * esize, step * esize);
+            ls_convert(to + i * ls_dtype_bytes(type), type, aligned, t->type, step);
+        }
+    }
+}
+
+/* Place of element e of `in`, row-major, among the elements of a slice that it is in. */
+static size_t place_in(int ndim, const struct slice *in, size_t e, const struct slice *of)
+{
+    size_t at = 0, stride = 1;
+
+    for (int d = ndim - 1; d >= 0; d--) {
+        at += (in->offset[d] + e % in->extent[d] - of->offset[d]) * stride;
+        e /= in->extent[d];
+        stride *= of->extent[d];
+    }
+    return at;
+}
+
+/* The elements that `from`, saved as an entry, and `to` share, into host, which is to. */
+static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host,
+                             ls_dtype type)
+{
+    const struct safetensor *t = s->tensor[entry];
+    size_t esize = ls_dtype_bytes(t->type);
+    int ndim = s->manifest->info.entries[entry].ndim;
+    struct slice both;
+    size_t run = 1, all;
+
+    if (!slices_meet(ndim, from, to, &both)) return LS_OK;
+    all = slice_count(ndim, &both);
+    for (int d = ndim - 1; d >= 0; d--) { /* as much as lies one after another in both */
+        run *= both.extent[d];
+        if (both.extent[d] != from->extent[d] || both.extent[d] != to->extent[d]) break;
+    }
+    for (size_t e = 0; e < all; e += run) {
+        size_t at = place_in(ndim, &both, e, from);
+
+        LS_TRY(saved_check_bytes(s, entry, at * esize, (at + run) * esize));
+        if (host) convert_run(t, at, run, host + place_in(ndim, &both, e, to) * ls_dtype_bytes(type), type);
+    }
+    return LS_OK;
+}
+
+ls_status saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n, void *host,
+                     ls_dtype type)
+{
+    const ls_checkpoint_entry *entries = s->manifest->info.entries;
+    struct slice piece[SLICES_OF_RANGE], there;
+    char *to = host;
+    size_t count;
+    const ls_checkpoint_entry *const *slice = manifest_find(s->manifest, kind, name, &count);
+    int ndim = count ? slice[0]->ndim : 0, pieces = slices_of_range(ndim, box, from, from + n, piece);
+
+    ASSERT(count);
+    for (int k = 0; k < pieces; k++) {
+        for (size_t i = 0; i < count; i++) {
+            memcpy(there.offset, slice[i]->offset, sizeof there.offset);
+            memcpy(there.extent, slice[i]->extent, sizeof there.extent);
+            LS_TRY(copy_shared(s, (size_t)(slice[i] - entries), &there, &piece[k], to, type));
+        }
+        if (to) to += slice_count(ndim, &piece[k]) * ls_dtype_bytes(type);
+    }
+    return LS_OK;
+}

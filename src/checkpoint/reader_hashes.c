@@ -1,0 +1,78 @@
+/* reader_hashes.c - the content hashes of an open checkpoint: what saved_read() gives out has been compared with them, once.
+ *
+ * A newer checkpoint has a hash of each piece of each slice's data (pieces.h) and one of each file's header; one of an earlier version
+ * has hashes of whole files alone, and a file is then read in full before the first element of it is believed.
+ */
+#include "checkpoint/reader.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "checkpoint/pieces.h"
+
+static ls_status check_whole(const struct saved *s, size_t file)
+{
+    const ls_checkpoint_file *f = &s->manifest->info.files[file];
+    char hash[HASH_ROOM];
+    size_t before;
+
+    if (s->believed[file]) return LS_OK;
+    hash_of(safetensors_start(s->shard[file], &before), safetensors_bytes(s->shard[file]), hash);
+    if (strcmp(hash, f->hash) != 0)
+        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its content has the hash %s, the manifest says %s", s->path, f->name, hash, f->hash);
+    s->believed[file] = 1;
+    return LS_OK;
+}
+
+ls_status saved_check_header(const struct saved *s, size_t file)
+{
+    const ls_checkpoint_file *f = &s->manifest->info.files[file];
+    char hash[HASH_ROOM];
+    const unsigned char *start;
+    size_t bytes;
+
+    if (!s->manifest->info.piece_bytes) return check_whole(s, file);
+    start = safetensors_start(s->shard[file], &bytes);
+    hash_of(start, bytes, hash);
+    if (strcmp(hash, f->header) != 0)
+        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its header (%zu bytes) has the hash %s, the manifest says %s", s->path, f->name, bytes,
+                       hash, f->header);
+    return LS_OK;
+}
+
+static ls_status check_piece(const struct saved *s, size_t entry, size_t piece)
+{
+    const ls_checkpoint_entry *e = &s->manifest->info.entries[entry];
+    const struct safetensor *t = s->tensor[entry];
+    size_t from = piece * s->manifest->info.piece_bytes, n = MIN((size_t)s->manifest->info.piece_bytes, t->bytes - from), before;
+    char hash[HASH_ROOM];
+
+    hash_of(t->data + from, n, hash);
+    if (memcmp(hash, e->hashes + piece * PIECE_DIGITS, PIECE_DIGITS) == 0) return LS_OK;
+    from += (size_t)(t->data - safetensors_start(s->shard[e->file], &before));
+    return ls_fail(LS_EFORMAT, "%s/%s: tensor '%s': damaged: bytes %zu to %zu of the file have the hash %s, the manifest says %.32s",
+                   s->path, s->manifest->info.files[e->file].name, t->name, from, from + n - 1, hash, e->hashes + piece * PIECE_DIGITS);
+}
+
+ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, size_t to)
+{
+    const ls_checkpoint_info *info = &s->manifest->info;
+
+    if (!info->piece_bytes) return check_whole(s, info->entries[entry].file);
+    if (from == to) return LS_OK;
+    if (!s->piece[entry]) s->piece[entry] = mem_zalloc(MEM_OTHER, piece_count(&info->entries[entry], info->piece_bytes));
+    if (!s->piece[entry]) return LS_ENOMEM;
+    for (size_t p = from / info->piece_bytes; p <= (to - 1) / info->piece_bytes; p++) {
+        if (s->piece[entry][p]) continue;
+        LS_TRY(check_piece(s, entry, p));
+        s->piece[entry][p] = 1;
+    }
+    return LS_OK;
+}
+
+ls_status saved_check_all(const struct saved *s)
+{
+    for (size_t i = 0; i < s->manifest->info.nentries; i++) LS_TRY(saved_check_bytes(s, i, 0, s->tensor[i]->bytes));
+    return LS_OK;
+}

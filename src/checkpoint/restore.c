@@ -1,0 +1,109 @@
+/* restore.c - a checkpoint's folder -> a store and a training state: everything is checked, then everything is copied.
+ *
+ * What each tensor of the store gets (rule 3 of checkpoint.h), with P the saved parameter and M the saved master copy:
+ *   the truth of a parameter     M where there is one, else P
+ *   parameter of the saved type  P, bit for bit
+ *   parameter of another type    the truth, rounded to nearest even
+ *   master                       the truth
+ *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
+ *
+ * Of each a rank gets what it holds: a stretch of the elements of its box, put together a chunk at a time from the slices that
+ * were saved, whatever ranks saved them.
+ */
+#include "lockstep/checkpoint.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "checkpoint/reader.h"
+#include "runtime/store.h"
+
+enum { CHUNK = 1 << 18 }; /* elements */
+
+struct loader {
+    struct saved saved;
+    ls_store *store;
+    int flags;
+    void *chunk; /* [at most CHUNK]; NULL while hashes are compared */
+};
+
+/* The saved `kind` of parameter i into the store's `to`; chunk NULL: what would be read is verified, and the store is left alone. */
+static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
+{
+    enum store_kind k = strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE;
+    ls_dtype type = k == STORE_VALUE ? store_value_type(l->store, i) : store_type(l->store, k);
+    struct slice box = { { 0 }, { 0 } };
+    size_t begin, end, n;
+
+    for (int d = 0; d < ls_store_ndim(l->store, i); d++) {
+        box.offset[d] = store_local_begin(l->store, i, d);
+        box.extent[d] = store_local_size(l->store, i, d);
+    }
+    store_held(l->store, i, k, &begin, &end);
+    for (size_t from = begin; from < end; from += n) {
+        n = MIN((size_t)CHUNK, end - from);
+        pulse();
+        LS_TRY(saved_read(&l->saved, kind, ls_store_name(l->store, i), &box, from, n, l->chunk, type));
+        if (l->chunk) LS_TRY(store_write_part(l->store, i, k, to, from, n, l->chunk, type));
+    }
+    return LS_OK;
+}
+
+static ls_dtype saved_type(const struct loader *l, size_t i)
+{
+    size_t n;
+
+    return manifest_find(l->saved.manifest, KIND_PARAMETER, ls_store_name(l->store, i), &n)[0]->type;
+}
+
+static ls_status copy_parameter(const struct loader *l, size_t i)
+{
+    const char *truth = saved_truth(&l->saved, ls_store_name(l->store, i));
+    bool same = store_value_type(l->store, i) == saved_type(l, i);
+
+    if (!store_is_here(l->store, i)) return LS_OK;
+    LS_TRY(copy_tensor(l, same ? KIND_PARAMETER : truth, i, KIND_PARAMETER));
+    for (int k = 0; k < ls_store_states(l->store, i); k++) {
+        const char *kind = ls_store_state_name(l->store, i, k);
+
+        if (strcmp(kind, KIND_MASTER) == 0)
+            LS_TRY(copy_tensor(l, truth, i, kind));
+        else if (l->flags & LS_LOAD_OPTIMIZER)
+            LS_TRY(copy_tensor(l, kind, i, kind));
+    }
+    return LS_OK;
+}
+
+static ls_status copy_all(const struct loader *l)
+{
+    for (size_t i = 0; i < ls_store_count(l->store); i++) LS_TRY(copy_parameter(l, i));
+    return LS_OK;
+}
+
+/* Twice over the tensors: what this rank reads is first compared with its hashes, so that damage leaves the store as it was. */
+static ls_status restore_load(struct loader *l, const char *path)
+{
+    size_t most = 1;
+
+    LS_TRY(saved_open(path, &l->saved));
+    LS_TRY(saved_check_store(&l->saved, l->store, l->flags & LS_LOAD_OPTIMIZER));
+    LS_TRY(saved_check_shards(&l->saved));
+    LS_TRY(copy_all(l));
+    for (size_t i = 0; i < ls_store_count(l->store); i++) most = MAX(most, store_local_count(l->store, i));
+    l->chunk = mem_alloc(MEM_OTHER, MIN((size_t)CHUNK, most) * sizeof(double));
+    if (!l->chunk) return LS_ENOMEM;
+    LS_TRY(ls_store_allocate(l->store));
+    return copy_all(l);
+}
+
+ls_status ls_checkpoint_load(const char *path, ls_store *store, int flags, ls_train_state *state)
+{
+    struct loader l = { .store = store, .flags = flags };
+    ls_status st = restore_load(&l, path);
+
+    if (st == LS_OK && state) *state = l.saved.manifest->info.state;
+    mem_free(l.chunk);
+    saved_close(&l.saved);
+    return st;
+}

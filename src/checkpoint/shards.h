@@ -1,0 +1,35 @@
+/* shards.h - what a save is to write: files, and in those of tensors the slices, listed by all ranks alike. */
+#ifndef LS_CHECKPOINT_SHARDS_H
+#define LS_CHECKPOINT_SHARDS_H
+
+#include "checkpoint/save_plan.h"
+#include "checkpoint/manifest.h"
+
+enum { CLASSES = 2 }; /* of shards: parameters, optimizer */
+
+/* A file of tensors, which one rank writes. */
+struct shard {
+    uint64_t rank, class;
+    size_t claim, claims, entry, entries; /* first, how many */
+    char name[48];
+    char *digits; /* pieces.h */
+};
+
+/* Names inside info are borrowed: from the store, the claims, the shards, the caller's paths. */
+struct contents {
+    ls_checkpoint_info info;
+    const ls_store *store;
+    ls_comm *comm;
+    struct claims claims;
+    struct shard *shard;
+    size_t nshards;
+    void *chunk;              /* of the writer */
+    char *digits;             /* of all shards */
+    const char *const *files; /* paths of info.files[nshards ..] */
+};
+
+/* From store and claims; files: to be copied along, NULL: none. LS_EINVAL where the claims are not every element once. */
+ls_status contents_list(struct contents *c, const char *const *files);
+void contents_free(struct contents *c);
+
+#endif

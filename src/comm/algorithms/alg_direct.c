@@ -1,0 +1,91 @@
+/* alg_direct.c - everyone to everyone: n-1 exchanges, and every sum on one rank, in rank order, rounded once.
+ *
+ * In exchange i rank r sends to r + i and receives from r - i. Reduce-scatter: the n parts of block r meet on rank r, one
+ * beside the other in scratch, and are added 0 + 1 + .. + n-1: the sum of an element depends on neither the blocks nor its
+ * place in them, and for half types it is formed in f32. All-gather: each rank hands its block to each other one.
+ * Source: the linear exchange of every MPI; bytes as in the ring.
+ * Cost (see alg_ring.c): reduce_scatter, all_gather (n-1) a + D (n-1)/n b [+ D (n-1)/n s]; all_reduce both. Scratch: n chunks.
+ */
+#include "comm/algorithms/alg.h"
+
+enum { PIECE = 1 << 16 }; /* elements, where the call names no chunk: n of them are in scratch */
+
+static size_t piece_of(const struct shape_of_call *c)
+{
+    size_t chunk = steps_chunk(c);
+
+    return c->chunk || chunk < PIECE ? chunk : PIECE;
+}
+
+/* Piece k of this rank's block, summed into its place in `mine`. */
+static ls_status reduce_piece(const struct shape_of_call *c, size_t k, struct span mine, struct step_list *l)
+{
+    int n = c->n, r = c->rank;
+    size_t chunk = steps_chunk(c);
+    struct span own = span_part(span_block(c, IN_SEND, r), k * chunk, chunk), slot = { IN_SCRATCH, 0, own.len };
+
+    for (int i = 1; i < n; i++) {
+        int to = rank_at(r + i, n), from = rank_at(r - i, n);
+
+        slot.at = (size_t)from * chunk;
+        LS_TRY(steps_copy(l, to, span_part(span_block(c, IN_SEND, to), k * chunk, chunk), from, slot));
+    }
+    slot.at = (size_t)r * chunk;
+    LS_TRY(steps_local(l, own, slot, false));
+    for (int i = 1; i < n; i++) {
+        slot.at = (size_t)i * chunk;
+        LS_TRY(steps_local_reduce(l, slot, (struct span){ IN_SCRATCH, 0, own.len }, i == n - 1));
+    }
+    slot.at = 0;
+    return steps_local(l, slot, span_part(mine, k * chunk, chunk), false);
+}
+
+static ls_status reduce(const struct shape_of_call *c, struct span mine, struct step_list *l)
+{
+    struct shape_of_call cut = *c;
+
+    if (c->n == 1) return steps_local(l, span_block(c, IN_SEND, 0), mine, true);
+    cut.chunk = piece_of(c);
+    l->scratch = (size_t)c->n * steps_chunk(&cut);
+    l->wide = true;
+    for (size_t k = 0, pieces = steps_pieces(&cut); k < pieces; k++) LS_TRY(reduce_piece(&cut, k, mine, l));
+    return LS_OK;
+}
+
+/* Each rank's block, in `mine`, to all others. */
+static ls_status alg_direct_gather(const struct shape_of_call *c, struct span mine, struct step_list *l)
+{
+    for (int i = 1; i < c->n; i++)
+        LS_TRY(steps_copy(l, rank_at(c->rank + i, c->n), mine, rank_at(c->rank - i, c->n), span_block(c, IN_RECV, c->rank - i)));
+    return LS_OK;
+}
+
+ls_status direct_all_reduce(const struct shape_of_call *c, struct step_list *l)
+{
+    struct span mine = span_block(c, IN_RECV, c->rank);
+
+    LS_TRY(reduce(c, mine, l));
+    return alg_direct_gather(c, mine, l);
+}
+
+ls_status direct_reduce_scatter(const struct shape_of_call *c, struct step_list *l)
+{
+    return reduce(c, (struct span){ IN_RECV, 0, span_block(c, IN_SEND, c->rank).len }, l);
+}
+
+ls_status direct_all_gather(const struct shape_of_call *c, struct step_list *l)
+{
+    struct span mine = span_block(c, IN_RECV, c->rank);
+
+    LS_TRY(steps_local(l, (struct span){ IN_SEND, 0, mine.len }, mine, false));
+    return alg_direct_gather(c, mine, l);
+}
+
+ls_status direct_broadcast(const struct shape_of_call *c, struct step_list *l)
+{
+    struct span all = { IN_RECV, 0, c->at[c->n] };
+
+    if (c->rank != c->root) return steps_copy(l, -1, span_none(), c->root, all);
+    for (int i = 1; i < c->n; i++) LS_TRY(steps_copy(l, rank_at(c->root + i, c->n), all, -1, span_none()));
+    return LS_OK;
+}

@@ -1,0 +1,257 @@
+/* algorithms.c - the table of algorithms, and the choice among them by operation, bytes and ranks.
+ *
+ * A choice is a row (operation, bytes up to, ranks up to, name). Rows are read from the top; the first whose limits hold and
+ * whose algorithm fits the call is taken: those of a file first, then the shipped ones. Bytes are of the whole buffer (n
+ * blocks), the same number on all ranks; all ranks load the same file before they open a comm.
+ *
+ * The file is text, at most 1 MiB. Its first line is "lockstep choices 1". Each other line is empty, or a comment after
+ * '#', or a row of four words between blanks and tabs:
+ *     OPERATION   as ls_collective_name() has it
+ *     BYTES       as in "4096" or "64KiB", or "-": without limit
+ *     RANKS       at least 1, or "-": without limit
+ *     NAME        an algorithm of that operation, or "whole": the transport's own where it has one
+ * A later row is reached where earlier ones end. At most CHOICES_MOST rows.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "comm/algorithms/alg.h"
+
+enum { CHOICES_MOST = 1024, FILE_MOST = 1 << 20 };
+
+#define HEADER "lockstep choices 1"
+
+static const struct algorithm algorithms[] = {
+    { LS_COLLECTIVE_ALL_REDUCE, "ring", false, ring_all_reduce, "sums go round the ring, then results: 2(n-1) messages, 2D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_REDUCE, "halving_doubling", false, halving_all_reduce, "2 log2(n) rounds, 2D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_REDUCE, "tree", false, tree_all_reduce, "up a binomial tree and down: 2 log2(n) rounds of D bytes" },
+    { LS_COLLECTIVE_ALL_REDUCE, "direct", true, direct_all_reduce,
+      "everyone to everyone, twice: 2(n-1) messages, 2D(n-1)/n bytes; sums in rank order" },
+    { LS_COLLECTIVE_ALL_REDUCE, "central", true, central_all_reduce, "through rank 0, which carries 2D(n-1) bytes; for comparison" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, "ring", false, ring_reduce_scatter, "sums go round the ring: n-1 messages, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, "halving", false, halving_reduce_scatter, "log2(n) rounds, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, "direct", true, direct_reduce_scatter,
+      "everyone to everyone: n-1 messages, D(n-1)/n bytes; sums in rank order" },
+    { LS_COLLECTIVE_ALL_GATHER, "ring", true, ring_all_gather, "blocks go round the ring: n-1 messages, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_GATHER, "doubling", true, doubling_all_gather, "log2(n) rounds, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_GATHER, "direct", true, direct_all_gather, "everyone to everyone: n-1 messages, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_BROADCAST, "tree", true, tree_broadcast, "down a binomial tree: log2(n) rounds of D bytes" },
+    { LS_COLLECTIVE_BROADCAST, "scatter_ring", true, scatter_broadcast, "blocks down a tree, then round the ring: 2D(n-1)/n bytes" },
+    { LS_COLLECTIVE_BROADCAST, "chain", true, chain_broadcast, "in chunks along a chain: each rank passes D bytes on" },
+    { LS_COLLECTIVE_BROADCAST, "direct", true, direct_broadcast, "the root sends to each: n-1 messages of D bytes" },
+    { LS_COLLECTIVE_ALL_TO_ALL, "pairwise", true, pairwise_all_to_all, "n-1 exchanges of one block" },
+    { LS_COLLECTIVE_BARRIER, "dissemination", true, dissemination_barrier, "log2(n) rounds of one element" },
+};
+
+/* algorithm: NULL is the transport's whole collective. */
+struct choice {
+    ls_collective op;
+    size_t bytes;
+    int ranks;
+    const struct algorithm *algorithm;
+};
+
+static const struct {
+    ls_collective op;
+    size_t bytes;
+    int ranks;
+    const char *name;
+} shipped[] = {
+    { LS_COLLECTIVE_ALL_REDUCE, 1 << 20, INT32_MAX, "halving_doubling" },
+    { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "ring" },
+    { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "direct" }, /* this and the next such: half types get so far */
+    { LS_COLLECTIVE_REDUCE_SCATTER, 1 << 20, INT32_MAX, "halving" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, SIZE_MAX, INT32_MAX, "ring" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, SIZE_MAX, INT32_MAX, "direct" },
+    { LS_COLLECTIVE_ALL_GATHER, 1 << 20, INT32_MAX, "doubling" },
+    { LS_COLLECTIVE_ALL_GATHER, SIZE_MAX, INT32_MAX, "ring" },
+    { LS_COLLECTIVE_BROADCAST, 64 << 10, INT32_MAX, "tree" },
+    { LS_COLLECTIVE_BROADCAST, SIZE_MAX, INT32_MAX, "chain" },
+    { LS_COLLECTIVE_ALL_TO_ALL, SIZE_MAX, INT32_MAX, "pairwise" },
+    { LS_COLLECTIVE_BARRIER, SIZE_MAX, INT32_MAX, "dissemination" },
+};
+
+static struct choice tuned[CHOICES_MOST];
+static int tuned_rows;
+static struct {
+    bool on;
+    const struct algorithm *algorithm;
+} forced[LS_COLLECTIVES];
+
+const struct algorithm *algorithm_at(int i) { return i >= 0 && i < (int)COUNT_OF(algorithms) ? &algorithms[i] : NULL; }
+
+const struct algorithm *algorithm_named(ls_collective op, const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(algorithms); i++)
+        if (algorithms[i].op == op && strcmp(algorithms[i].name, name) == 0) return &algorithms[i];
+    return NULL;
+}
+
+/* ---- the choice ---- */
+
+static bool algorithms_fits(const struct algorithm *a, bool half_sum) { return a && (a->half || !half_sum); }
+
+/* The first row that holds and fits, or is the whole collective; NULL: none does. */
+static const struct choice *tuned_row(ls_collective op, size_t bytes, int n, bool half_sum, bool whole_too)
+{
+    for (int i = 0; i < tuned_rows; i++) {
+        const struct choice *t = &tuned[i];
+
+        if (t->op != op || bytes > t->bytes || n > t->ranks) continue;
+        if (t->algorithm ? algorithms_fits(t->algorithm, half_sum) : whole_too) return t;
+    }
+    return NULL;
+}
+
+const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, bool half_sum)
+{
+    const struct choice *row = tuned_row(op, bytes, n, half_sum, false);
+
+    if (forced[op].on && algorithms_fits(forced[op].algorithm, half_sum)) return forced[op].algorithm;
+    if (row) return row->algorithm;
+    for (size_t i = 0; i < COUNT_OF(shipped); i++) {
+        if (shipped[i].op != op || bytes > shipped[i].bytes || n > shipped[i].ranks) continue;
+        const struct algorithm *a = algorithm_named(op, shipped[i].name);
+        if (algorithms_fits(a, half_sum)) return a;
+    }
+    return NULL;
+}
+
+bool algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum)
+{
+    const struct choice *row = tuned_row(op, bytes, n, half_sum, true);
+
+    if (forced[op].on) return algorithms_fits(forced[op].algorithm, half_sum);
+    return row && row->algorithm;
+}
+
+ls_status algorithm_force(ls_collective op, const char *name)
+{
+    const struct algorithm *a = name ? algorithm_named(op, name) : NULL;
+    struct text known = { 0 };
+
+    if (!name || a || strcmp(name, ALGORITHM_WHOLE) == 0) {
+        forced[op].on = name != NULL;
+        forced[op].algorithm = a;
+        return LS_OK;
+    }
+    for (size_t i = 0; i < COUNT_OF(algorithms); i++)
+        if (algorithms[i].op == op) text_put(&known, "%s, ", algorithms[i].name);
+    ls_status st = text_status(&known);
+    if (st == LS_OK)
+        st = ls_fail(LS_EINVAL, "no algorithm '%s' of %s; there is: %s" ALGORITHM_WHOLE, name, ls_collective_name(op),
+                     known.data ? known.data : "");
+    text_free(&known);
+    return st;
+}
+
+/* ---- the file ---- */
+
+static bool read_collective(const char *word, ls_collective *out)
+{
+    for (int op = 0; op < LS_COLLECTIVES; op++)
+        if (strcmp(word, ls_collective_name((ls_collective)op)) == 0) {
+            *out = (ls_collective)op;
+            return true;
+        }
+    return false;
+}
+
+static bool read_ranks(const char *word, int *out)
+{
+    int64_t value = INT32_MAX;
+
+    if (strcmp(word, "-") != 0 && (!text_read_int(word, &value) || value < 1 || value > INT32_MAX)) return false;
+    *out = (int)value;
+    return true;
+}
+
+static bool read_size(const char *word, size_t *out)
+{
+    *out = SIZE_MAX;
+    return strcmp(word, "-") == 0 || text_read_bytes(word, out);
+}
+
+/* words: four of a row, by strtok_r; LS_EFORMAT says which one is wrong. */
+static ls_status read_row(char *const *word, struct choice *out)
+{
+    if (!read_collective(word[0], &out->op)) return ls_fail(LS_EFORMAT, "'%s' is no operation", word[0]);
+    if (!read_size(word[1], &out->bytes)) return ls_fail(LS_EFORMAT, "'%s' is no number of bytes and no '-'", word[1]);
+    if (!read_ranks(word[2], &out->ranks)) return ls_fail(LS_EFORMAT, "'%s' is no number of ranks and no '-'", word[2]);
+    out->algorithm = algorithm_named(out->op, word[3]);
+    if (out->algorithm || strcmp(word[3], ALGORITHM_WHOLE) == 0) return LS_OK;
+    return ls_fail(LS_EFORMAT, "%s has no algorithm '%s'", word[0], word[3]);
+}
+
+/* A line without its comment; cuts it into words. */
+static ls_status read_line(char *line, struct choice *rows, int *n)
+{
+    char *word[5], *rest = NULL;
+    int words = 0;
+
+    line[strcspn(line, "#")] = '\0';
+    for (char *w = strtok_r(line, " \t\r", &rest); w && words < 5; w = strtok_r(NULL, " \t\r", &rest)) word[words++] = w;
+    if (words == 0) return LS_OK;
+    if (words != 4) return ls_fail(LS_EFORMAT, "%s words in a row, want operation, bytes, ranks, name", words > 4 ? "too many" : "too few");
+    if (*n == CHOICES_MOST) return ls_fail(LS_EFORMAT, "more than %d rows", CHOICES_MOST);
+    LS_TRY(read_row(word, &rows[*n]));
+    ++*n;
+    return LS_OK;
+}
+
+static ls_status read_lines(const char *path, char *text, size_t bytes, struct choice *rows, int *n)
+{
+    char *next = strchr(text, '\n');
+
+    if (strlen(text) != bytes) return ls_fail(LS_EFORMAT, "%s: a NUL byte at %zu", path, strlen(text));
+    if (next) *next++ = '\0';
+    if (strcmp(text, HEADER) != 0) return ls_fail(LS_EFORMAT, "%s: the first line is not '" HEADER "'", path);
+    for (int number = 2; next; number++) {
+        char *line = next;
+
+        next = strchr(line, '\n');
+        if (next) *next++ = '\0';
+        ls_status st = read_line(line, rows, n);
+        if (st != LS_OK) return ls_fail_at(st, "%s: line %d", path, number);
+    }
+    return LS_OK;
+}
+
+static ls_status read_file(const char *path, struct choice *rows, int *n)
+{
+    struct file_map probe;
+    char *text;
+    size_t bytes;
+
+    LS_TRY(file_map_open(path, &probe));
+    bytes = probe.bytes;
+    file_map_close(&probe);
+    if (bytes > FILE_MOST) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a file of choices has at most %d", path, bytes, FILE_MOST);
+    LS_TRY(file_read(path, &text, &bytes));
+    ls_status st = read_lines(path, text, bytes, rows, n);
+    mem_free(text);
+    return st;
+}
+
+ls_status algorithm_load_choices(const char *path)
+{
+    struct choice *rows;
+    int n = 0;
+
+    if (!path) {
+        tuned_rows = 0;
+        return LS_OK;
+    }
+    rows = mem_array(MEM_OTHER, CHOICES_MOST, sizeof *rows);
+    if (!rows) return LS_ENOMEM;
+    ls_status st = read_file(path, rows, &n);
+    if (st == LS_OK) {
+        memcpy(tuned, rows, (size_t)n * sizeof *rows);
+        tuned_rows = n;
+    }
+    mem_free(rows);
+    return st;
+}

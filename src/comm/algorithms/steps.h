@@ -1,0 +1,92 @@
+/* steps.h - collective algorithms as data: what one rank does, step by step, written down before anything moves.
+ *
+ * A list is made by a pure function of (rank, n, sizes); tests run lists on virtual ranks, the runtime runs them over any
+ * transport, the cost model prices them, the command line prints them. Positions are in elements.
+ *
+ * A step sends `out` to rank `to` and receives `in` from rank `from`, at once (to or from -1: not), and then
+ *     STEP_COPY          in's place has what came
+ *     STEP_REDUCE        in's place = op(in's place, what came), in this order of operands
+ *     STEP_LOCAL         nothing travels: in = out on this rank (to == from == -1)
+ *     STEP_LOCAL_REDUCE  nothing travels: in = op(in, out) on this rank (to == from == -1)
+ * A step begins when the one before it has ended. A runtime may begin one earlier where its spans meet nothing that the
+ * steps still running write, and its `in` nothing that they read. In one step, in and out never meet.
+ * `done`: the sum at in's place is complete with this step; an average divides it there, before anything rounds it further.
+ *
+ * Places are in one of three buffers: the call's send, the call's recv, and scratch (of list->scratch elements, undefined
+ * before the first step). list->wide: scratch holds f32 where the type is a half type (else the type itself): what comes or
+ * is copied into scratch widens, what is copied out of it is rounded, and nothing is sent from it. Lists that sum half types
+ * right are wide: every sum happens on one rank, in scratch, and is rounded once.
+ *
+ * In place. A list is right for separate buffers and for these aliases, without knowing which it has (all_to_all is told):
+ *     all_reduce, broadcast   IN_SEND[x] is IN_RECV[x]
+ *     all_gather              IN_SEND[x] is IN_RECV[at[rank] + x]
+ *     reduce_scatter          IN_RECV[x] is IN_SEND[at[rank] + x]
+ * because no step reads an element of IN_SEND whose alias an earlier step, or the same one, has written; a LOCAL of an
+ * element onto its own alias is no write, and the runtime drops it (the addresses are equal). IN_SEND is never written;
+ * broadcast uses IN_RECV alone.
+ */
+#ifndef LS_COMM_ALGORITHMS_STEPS_H
+#define LS_COMM_ALGORITHMS_STEPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "lockstep/comm.h"
+
+enum place { IN_SEND, IN_RECV, IN_SCRATCH };
+struct span {
+    enum place in;
+    size_t at, len;
+}; /* elements [at, at + len) */
+enum step_kind { STEP_COPY, STEP_REDUCE, STEP_LOCAL, STEP_LOCAL_REDUCE };
+struct step {
+    int to, from;
+    struct span out, in;
+    enum step_kind kind;
+    bool done;
+};
+struct step_list {
+    struct step *step;
+    int n, room;
+    size_t scratch;
+    bool wide;
+};
+
+/* What a call asks for. Block i of the big buffer is [at[i], at[i + 1]), at[n + 1] ascending from 0. all_reduce: the blocks
+ * that it is split into, as even as can be. For all_to_all at is of send and recv_at of recv; else recv_at is NULL.
+ * broadcast: one block, at[n] elements. barrier: at is NULL. chunk: elements that one step should move where the sums of a
+ * step can overlap the next one's transfer; 0: whole blocks; the same on all ranks. in_place: all_to_all with send == recv. */
+struct shape_of_call {
+    int rank, n, root;
+    const size_t *at, *recv_at;
+    size_t chunk;
+    bool in_place;
+};
+
+/* One algorithm of one collective. make() appends to an empty list; LS_ENOMEM is its only failure. Every one takes any n >= 1. */
+struct algorithm {
+    ls_collective op;
+    const char *name; /* "ring", "halving_doubling", "tree", "direct" */
+    bool half;        /* sums half types right: every sum ends in one rounding */
+    ls_status (*make)(const struct shape_of_call *c, struct step_list *out);
+    const char *about; /* one line for people: how it goes and what it costs */
+};
+const struct algorithm *algorithm_at(int i);                                 /* the table; NULL past the end */
+const struct algorithm *algorithm_named(ls_collective op, const char *name); /* NULL: none */
+/* The choice: by op, bytes of the whole buffer and ranks, from the tuned table or the shipped one; one that fits. Never NULL
+ * for an op that has algorithms (send and recv have none). */
+const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, bool half_sum);
+/* True when a list is to be run even where the transport has the whole collective: tuned so, or forced. */
+bool algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum);
+/* Until the next call choose gives this one wherever it fits. name: of the table, ALGORITHM_WHOLE, or NULL: by the choices. */
+#define ALGORITHM_WHOLE "whole"
+ls_status algorithm_force(ls_collective op, const char *name);
+/* Replaces the shipped choices by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: the shipped again. */
+ls_status algorithm_load_choices(const char *path);
+
+ls_status steps_push(struct step_list *l, struct step s); /* drops steps that move and do nothing */
+void steps_free(struct step_list *l);
+size_t steps_sent(const struct step_list *l); /* elements that leave this rank */
+/* Block i of count elements split n ways as evenly as can be: starts at count * i / n, for i = 0 .. n. */
+static inline size_t block_at(size_t count, int i, int n) { return (size_t)((unsigned __int128)count * (unsigned)i / (unsigned)n); }
+
+#endif

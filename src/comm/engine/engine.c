@@ -1,0 +1,407 @@
+/* engine.c - who moves what is in flight, and how a process waits.
+ *
+ * One thread drives at a time. It goes round all comms of the process again and again, so that everything in flight moves
+ * whatever the caller waits for: a send after a receive, a collective after a send. Who drives:
+ *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
+ *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
+ *                           to the close of the last comm, and sleeps when nothing is in flight
+ * A caller to whom nothing happens looks again for SPIN_SECONDS (not with more ranks than cores), the progress thread
+ * not at all: the core is the computation's. Then the driver sleeps in the transport's idle(), longer each time; a caller who
+ * wants to drive ends that sleep with the transport's wake().
+ */
+#include "comm/engine/engine.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/pulse.h"
+
+#define SPIN_SECONDS 50e-6
+#define SLEEP_FIRST  50e-6
+#define SLEEP_MOST   2e-3
+#define SLICE_NS     100000 /* the shortest that Linux grants */
+#define ABSENT       1.0    /* seconds without a look in which this process was stopped itself, or had no core */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* driving, callers, flying or an ended flag */
+    bool driving, stop, has_thread;
+    atomic_int waiting;  /* callers in engine_wait that don't drive */
+    atomic_int wanting;  /* callers in engine_enter */
+    atomic_int flying;   /* operations handed in and not ended, of all comms */
+    struct link *asleep; /* where the driver sleeps */
+    pthread_t thread;
+    ls_comm *comms; /* the driver's */
+} engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+/* What a driver did since something last happened. */
+struct pace {
+    bool still, slept;
+    unsigned rounds;
+    double since, sleep, looked;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* With the lock: until the driver is somebody who left. */
+static void wait_for_change(void)
+{
+    struct link *l = engine.asleep;
+
+    if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
+    pthread_cond_wait(&engine.changed, &engine.lock);
+}
+
+void engine_enter(void)
+{
+    pthread_mutex_lock(&engine.lock);
+    atomic_fetch_add(&engine.wanting, 1);
+    while (engine.driving) wait_for_change();
+    atomic_fetch_sub(&engine.wanting, 1);
+    engine.driving = true;
+    pthread_mutex_unlock(&engine.lock);
+}
+
+static void leave_locked(void)
+{
+    engine.driving = false;
+    if (engine.has_thread || atomic_load(&engine.waiting) || atomic_load(&engine.wanting)) pthread_cond_broadcast(&engine.changed);
+}
+
+void engine_leave(void)
+{
+    pthread_mutex_lock(&engine.lock);
+    leave_locked();
+    pthread_mutex_unlock(&engine.lock);
+}
+
+/* ---- one round ---- */
+
+static void take_posted(ls_comm *c)
+{
+    struct queue posted;
+
+    pthread_mutex_lock(&engine.lock);
+    posted = c->posted;
+    c->posted = (struct queue){ 0 };
+    atomic_store(&c->news, false);
+    pthread_mutex_unlock(&engine.lock);
+    run_take(c, &posted);
+}
+
+static bool busy(const ls_comm *c) { return c->collectives.head || c->messages; }
+
+static bool look_round(void)
+{
+    bool moved = false;
+
+    for (ls_comm *c = engine.comms; c; c = c->next) {
+        if (atomic_load(&c->news)) take_posted(c);
+        if (busy(c) && run_comm(c)) moved = true;
+    }
+    return moved;
+}
+
+void engine_ended(ls_work *w)
+{
+    atomic_fetch_sub(&engine.flying, 1);
+    atomic_store(&w->ended, true);
+    if (!atomic_load(&engine.waiting)) return;
+    pthread_mutex_lock(&engine.lock);
+    pthread_cond_broadcast(&engine.changed);
+    pthread_mutex_unlock(&engine.lock);
+}
+
+/* ---- when nothing moves ---- */
+
+/* Number `turn`, counted round, of the comms with something in flight. */
+static ls_comm *one_in_flight(unsigned turn)
+{
+    unsigned n = 0;
+
+    for (ls_comm *c = engine.comms; c; c = c->next) n += busy(c);
+    if (!n) return NULL;
+    turn %= n;
+    for (ls_comm *c = engine.comms;; c = c->next)
+        if (busy(c) && turn-- == 0) return c;
+}
+
+static void sleep_on(ls_comm *c, double seconds, bool progress)
+{
+    pthread_mutex_lock(&engine.lock);
+    bool stay = atomic_load(&c->news) || atomic_load(&engine.wanting) || (progress && atomic_load(&engine.waiting));
+    if (!stay) engine.asleep = c->link;
+    pthread_mutex_unlock(&engine.lock);
+    if (stay) return;
+
+    ls_status st = c->transport->idle(c->link, seconds);
+
+    pthread_mutex_lock(&engine.lock);
+    engine.asleep = NULL;
+    pthread_mutex_unlock(&engine.lock);
+    if (st < 0) run_fail(c, st);
+}
+
+static double spin_seconds(const ls_comm *c)
+{
+    static long cores;
+
+    if (!cores) cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return c->n > cores ? 0 : SPIN_SECONDS;
+}
+
+/* The clock is read now and then only: what is waited for comes within a few rounds most often. */
+static bool spins_on(struct pace *p, double seconds)
+{
+    if (seconds == 0) return false;
+    if (p->rounds % 16) return true;
+    if (p->since == 0) p->since = base_now();
+    return base_now() - p->since < seconds;
+}
+
+static void forgive_queue(struct queue *q, double now)
+{
+    if (q->head) q->head->moved = now;
+}
+
+/* A rank that stood still itself can't blame others for that time: every timeout begins anew. */
+static void forgive(double now)
+{
+    for (ls_comm *c = engine.comms; c; c = c->next) {
+        forgive_queue(&c->collectives, now);
+        for (int i = 0; c->messages && i < 2 * c->n; i++) forgive_queue(&c->pairs[i], now);
+    }
+}
+
+static void pause_driver(struct pace *p, bool progress)
+{
+    double now;
+
+    if (!p->still) *p = (struct pace){ .still = true, .slept = progress, .sleep = SLEEP_FIRST };
+    p->rounds++;
+    ls_comm *c = one_in_flight(p->slept ? p->rounds : 0);
+    if (!c) return;
+    if (!p->slept && spins_on(p, spin_seconds(c))) {
+        relax();
+        return;
+    }
+    p->slept = true;
+    now = base_now();
+    if (p->looked > 0 && now - p->looked > ABSENT) forgive(now);
+    p->looked = now;
+    for (ls_comm *each = engine.comms; each; each = each->next)
+        if (busy(each)) run_look(each, now);
+    sleep_on(c, p->sleep, progress);
+    p->sleep = MIN(p->sleep * 1.5, SLEEP_MOST);
+}
+
+/* ---- drivers ---- */
+
+/* The others see that the calling thread sleeps, in w; until board_wait(NULL). */
+static void show_wait(const ls_work *w)
+{
+    const ls_comm *c = w->comm;
+    bool message = w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV;
+    struct call_record r = { .signature = w->request.signature, .queued = base_now(), .started = w->started, .state = CALL_RUNNING };
+
+    memcpy(r.name, c->name, sizeof r.name);
+    board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
+}
+
+/* Until w has ended, or somebody else wants the engine. */
+static void drive(const ls_work *w)
+{
+    struct pace p = { 0 };
+    bool shown = false;
+
+    while (!atomic_load(&w->ended) && !atomic_load(&engine.wanting)) {
+        if (look_round())
+            p.still = false;
+        else
+            pause_driver(&p, false);
+        if (p.slept && !shown && w->comm->job->board) {
+            show_wait(w);
+            shown = true;
+        }
+    }
+    if (shown) board_wait(w->comm->job->board, NULL, -1);
+}
+
+/* The progress thread runs for microseconds at a time, on a core that computes. By asking for short slices it is let in as soon as
+ * it wakes, instead of at the end of the computation's slice (3 ms). Linux 6.12 and newer; others ignore it. */
+static void ask_short_slices(void)
+{
+    struct {
+        uint32_t bytes, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } a = { .bytes = sizeof a, .runtime = SLICE_NS };
+
+    syscall(SYS_sched_setattr, 0, &a, 0);
+}
+
+static void *progress(void *unused)
+{
+    ask_short_slices();
+    pthread_mutex_lock(&engine.lock);
+    while (!engine.stop) {
+        if (engine.driving || atomic_load(&engine.waiting) || atomic_load(&engine.wanting) || !atomic_load(&engine.flying)) {
+            pthread_cond_wait(&engine.changed, &engine.lock);
+            continue;
+        }
+        engine.driving = true;
+        pthread_mutex_unlock(&engine.lock);
+
+        struct pace p = { 0 };
+
+        while (atomic_load(&engine.flying) && !atomic_load(&engine.waiting) && !atomic_load(&engine.wanting)) {
+            if (look_round())
+                p.still = false;
+            else
+                pause_driver(&p, true);
+        }
+        pthread_mutex_lock(&engine.lock);
+        leave_locked();
+    }
+    pthread_mutex_unlock(&engine.lock);
+    return unused;
+}
+
+/* With the lock. */
+static ls_status start_thread(void)
+{
+    sigset_t all, old;
+    int failed;
+
+    if (engine.has_thread) return LS_OK;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&engine.thread, NULL, progress, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed) return ls_fail(LS_ENOMEM, "comm: the progress thread did not start (error %d)", failed);
+    engine.has_thread = true;
+    return LS_OK;
+}
+
+void engine_wait(ls_work *w)
+{
+    pulse();
+    if (atomic_load(&w->ended)) return;
+    pthread_mutex_lock(&engine.lock);
+    atomic_fetch_add(&engine.waiting, 1);
+    while (!atomic_load(&w->ended)) {
+        if (engine.driving || atomic_load(&engine.wanting)) {
+            wait_for_change();
+            continue;
+        }
+        engine.driving = true;
+        atomic_fetch_sub(&engine.waiting, 1);
+        pthread_mutex_unlock(&engine.lock);
+        drive(w);
+        pthread_mutex_lock(&engine.lock);
+        atomic_fetch_add(&engine.waiting, 1);
+        leave_locked();
+    }
+    atomic_fetch_sub(&engine.waiting, 1);
+    if (engine.has_thread) pthread_cond_broadcast(&engine.changed);
+    pthread_mutex_unlock(&engine.lock);
+    pulse();
+}
+
+bool engine_test(ls_work *w)
+{
+    if (!atomic_load(&w->ended) && pthread_mutex_trylock(&engine.lock) == 0) {
+        if (engine.driving) {
+            pthread_mutex_unlock(&engine.lock);
+        } else {
+            engine.driving = true;
+            pthread_mutex_unlock(&engine.lock);
+            look_round();
+            engine_leave();
+        }
+    }
+    return atomic_load(&w->ended);
+}
+
+/* With the lock. */
+static void post_locked(ls_work *w)
+{
+    queue_push(&w->comm->posted, w);
+    atomic_store(&w->comm->news, true);
+    atomic_fetch_add(&engine.flying, 1);
+}
+
+ls_status engine_post(ls_work *w)
+{
+    pthread_mutex_lock(&engine.lock);
+    ls_status st = start_thread();
+    if (st < 0) {
+        pthread_mutex_unlock(&engine.lock);
+        return st;
+    }
+    post_locked(w);
+    struct link *l = engine.asleep;
+    if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
+    pthread_mutex_unlock(&engine.lock);
+    pulse();
+    engine_test(w); /* a first step at once, where nobody else drives */
+    return LS_OK;
+}
+
+void engine_run(ls_work *w)
+{
+    pthread_mutex_lock(&engine.lock);
+    post_locked(w);
+    pthread_mutex_unlock(&engine.lock);
+    engine_wait(w);
+}
+
+void engine_drain(ls_comm *c)
+{
+    struct pace p = { 0 };
+
+    engine_enter();
+    while (busy(c) || atomic_load(&c->news)) {
+        if (look_round())
+            p.still = false;
+        else
+            pause_driver(&p, false);
+    }
+    engine_leave();
+}
+
+void engine_add(ls_comm *c)
+{
+    c->next = engine.comms;
+    engine.comms = c;
+}
+
+void engine_set_timeout(const struct job *j, double seconds)
+{
+    for (ls_comm *c = engine.comms; c; c = c->next)
+        if (c->job == j) c->timeout = seconds;
+}
+
+void engine_remove(ls_comm *c)
+{
+    ls_comm **at = &engine.comms;
+
+    while (*at != c) at = &(*at)->next;
+    *at = c->next;
+    if (engine.comms || !engine.has_thread) return;
+    pthread_mutex_lock(&engine.lock);
+    engine.stop = true;
+    pthread_cond_broadcast(&engine.changed);
+    pthread_mutex_unlock(&engine.lock);
+    pthread_join(engine.thread, NULL);
+    engine.stop = engine.has_thread = false;
+}

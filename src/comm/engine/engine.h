@@ -1,0 +1,166 @@
+/* engine.h - what the files of the comm floor share: a comm from within, one operation, who drives.
+ *
+ *   comm.c      opening, splitting, closing; names and questions
+ *   operations.c the public calls: arguments checked, a request made, handed on
+ *   engine.c    who drives: the caller that waits, or the progress thread; in which order, how it sleeps
+ *   run.c       one operation from queued to ended: a whole collective, a list of steps, a message
+ *   step_cache.c     step lists of calls seen before
+ *   lanes.c     one step under way: what leaves and what comes, in chunks, and the sums
+ *   verdict.c   what ends a job: timeouts, mismatches seen from afar
+ *   cause.c     the ranks as this one sees them; waits.c follows who waits for whom; board.c is what each rank shows
+ *   counts.c    what was moved
+ *
+ * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave) and it alone touches links, queues
+ * and operations that haven't ended. Operations come in through a comm's `posted` queue, under the engine's lock, and go out
+ * by their `ended` flag. Counters belong to the thread that uses the comm: an operation is counted when it is reaped.
+ * After fork() a child must not use the comms of its parent.
+ */
+#ifndef LS_COMM_ENGINE_ENGINE_H
+#define LS_COMM_ENGINE_ENGINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "base/base.h"
+#include "comm/comm.h"
+#include "comm/algorithms/steps.h"
+#include "comm/transports/transport.h"
+
+enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 10 };
+
+/* The start of every struct link. */
+static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
+
+/* What ended the communication of the comms that come from one open. line is written before status, once. */
+struct job {
+    int comms;
+    atomic_int status;
+    char line[LINE_ROOM];
+    struct board *board; /* this rank's; NULL */
+    double *stopped;     /* [ranks of the world] since when each was seen to be stopped; 0: it is not. NULL until needed */
+};
+
+struct comm_block {
+    char *at;
+    size_t bytes;
+};
+
+struct queue {
+    ls_work *head, *tail;
+};
+
+/* A list and the call that it is for. */
+struct cached_list {
+    const struct algorithm *algorithm; /* NULL: none */
+    int root;
+    bool in_place;
+    size_t chunk;
+    size_t *at; /* [2 * (n + 1)], recv_at after at; zeros where unused */
+    struct step_list list;
+    uint64_t used; /* clock of the cache */
+};
+
+/* One direction of a step: its bytes go in messages of CHUNK_BYTES, one in flight. */
+struct lane {
+    struct transfer t;   /* the message in flight */
+    char *data;          /* of the whole span */
+    size_t total, begun; /* bytes */
+    unsigned messages;   /* begun */
+    bool on, flying;
+};
+
+struct ls_work {
+    ls_comm *comm;
+    ls_work *next;
+    ls_collective op; /* what the signature says may be an injected fault */
+    struct request request;
+    size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
+    atomic_bool ended;
+    ls_status status;
+    bool hidden; /* our own, not counted */
+    bool begun, whole;
+    uint64_t call, bytes;                      /* number in the ring of calls; payload that left this rank */
+    double queued, started, finished, exposed; /* base_now(); exposed: a sum */
+    double moved, looked,
+        judged; /* last sign of life; when the peers and the graph of waits were last looked at for the reason of its absence */
+    struct cached_list *list;
+    int step;
+    bool step_begun;
+    struct lane out, in;
+};
+
+struct ls_comm {
+    const struct transport *transport; /* NULL: alone, n == 1 */
+    struct link *link;
+    struct job *job;
+    ls_comm *next; /* of the engine's */
+    int rank, n;
+    char name[NAME_ROOM];
+    uint64_t group, sequence, splits;
+    uint64_t *pair_sequence; /* [2 * n]: sends, receives */
+    double timeout;
+    int place; /* on the board; -1 */
+    char injected[8];
+    /* the engine's lock */
+    struct queue posted;
+    /* the driver's */
+    struct queue collectives, *pairs; /* pairs[2 * n]: sends, receives */
+    int messages;                     /* in pairs */
+    atomic_bool news;                 /* posted is not empty */
+    void *scratch, *bounce;
+    size_t scratch_bytes;
+    struct cached_list lists[LISTS_KEPT];
+    uint64_t clock;
+    uint64_t *to; /* [n] bytes to each peer */
+    /* the user's thread */
+    ls_work *spare;
+    struct comm_block *blocks; /* of ls_comm_alloc */
+    size_t blocks_n, blocks_room;
+    ls_comm_count count[LS_COLLECTIVES];
+};
+
+/* engine.c */
+void engine_enter(void); /* waits until nobody else drives */
+void engine_leave(void);
+void engine_add(ls_comm *c); /* these two: between enter and leave */
+void engine_remove(ls_comm *c);
+void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
+ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
+void engine_run(ls_work *w);                                  /* returns when it has ended */
+void engine_wait(ls_work *w);
+bool engine_test(ls_work *w);  /* true when it has ended */
+void engine_ended(ls_work *w); /* the driver's: nothing of w but its result is touched any more */
+void engine_drain(ls_comm *c); /* returns when nothing is in flight */
+
+/* run.c: the driver's */
+void run_take(ls_comm *c, struct queue *posted);
+bool run_comm(ls_comm *c);               /* one look at all that is in flight; true when anything moved */
+void run_look(ls_comm *c, double now);   /* nothing moved: is it too long, or for ever? */
+void run_fail(ls_comm *c, ls_status st); /* ends the job with this thread's message */
+void queue_push(struct queue *q, ls_work *w);
+
+/* lanes.c: the step of w. LS_BUSY, LS_OK or a failure. */
+ls_status step_advance(ls_work *w, bool *moved);
+
+/* step_cache.c */
+ls_status list_for(ls_work *w, struct cached_list **out); /* and the comm's scratch is large enough for it */
+size_t request_bytes(const ls_work *w);                   /* of the whole buffer: what choices go by */
+bool whole_wanted(const ls_work *w);                      /* the transport's own is asked first */
+void lists_free(ls_comm *c);
+
+/* verdict.c */
+ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or what is to end the job; asks peers now and then */
+
+/* counts.c */
+void count_reaped(ls_work *w);
+uint64_t count_whole(const ls_work *w, int peer); /* bytes that peer takes in a whole collective */
+
+/* operations.c */
+struct buffers {
+    size_t send, recv, own;
+}; /* bytes; own: where the small buffer may are in the big one */
+struct buffers operation_buffers(const ls_work *w);
+ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with borders; not numbered, not begun */
+void work_drop(ls_work *w);
+void works_free(ls_comm *c);
+
+#endif

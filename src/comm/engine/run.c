@@ -1,0 +1,237 @@
+/* run.c - one operation from queued to ended.
+ *
+ * Collectives of a comm run one after another, in the order of their calls; of the sends to one peer, and of the receives
+ * from one peer, the oldest is under way. A collective is the transport's own when it offers one, else a list of steps.
+ * Whatever fails ends the job: every operation in flight on comms of the same origin ends with the same status and line.
+ */
+#include "comm/engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void queue_push(struct queue *q, ls_work *w)
+{
+    w->next = NULL;
+    if (q->tail)
+        q->tail->next = w;
+    else
+        q->head = w;
+    q->tail = w;
+}
+
+static ls_work *queue_pop(struct queue *q)
+{
+    ls_work *w = q->head;
+
+    q->head = w->next;
+    if (!q->head) q->tail = NULL;
+    return w;
+}
+
+static bool run_is_message(const ls_work *w) { return w->op == LS_COLLECTIVE_SEND || w->op == LS_COLLECTIVE_RECV; }
+
+void run_take(ls_comm *c, struct queue *posted)
+{
+    while (posted->head) {
+        ls_work *w = queue_pop(posted);
+
+        if (!run_is_message(w)) {
+            queue_push(&c->collectives, w);
+            continue;
+        }
+        bool receiving = w->op == LS_COLLECTIVE_RECV;
+
+        queue_push(&c->pairs[(receiving ? c->n : 0) + w->request.root], w);
+        c->messages++;
+    }
+}
+
+static void record_state(const ls_comm *c, const ls_work *w, enum call_state state)
+{
+    recorder_mark(w->call, state, (uint32_t)w->step);
+    if (!run_is_message(w) && state == CALL_RUNNING) board_begun(c->job->board, c->place, w->request.signature.sequence);
+    if (!run_is_message(w) && state == CALL_DONE) board_done(c->job->board, c->place, w->request.signature.sequence);
+    if (!c->transport->note) return;
+
+    struct call_record r = { .signature = w->request.signature,
+                             .queued = w->queued,
+                             .started = w->started,
+                             .ended = w->finished,
+                             .state = state,
+                             .step = (uint32_t)w->step };
+
+    memcpy(r.name, c->name, sizeof r.name);
+    c->transport->note(c->link, &r);
+}
+
+/* ---- beginning ---- */
+
+static ls_status begin_message(ls_comm *c, ls_work *w)
+{
+    struct request *r = &w->request;
+    bool sending = w->op == LS_COLLECTIVE_SEND;
+
+    w->out.t = (struct transfer){
+        .peer = r->root,
+        .channel = 1,
+        .sending = sending,
+        .data = sending ? (void *)(uintptr_t)r->send : r->recv,
+        .bytes = r->count * ls_dtype_bytes(r->type),
+        .signature = &r->signature,
+    };
+    return c->transport->start(c->link, &w->out.t);
+}
+
+static ls_status begin_collective(ls_comm *c, ls_work *w)
+{
+    struct request *r = &w->request;
+
+    if (whole_wanted(w)) {
+        ls_status st = c->transport->begin(c->link, r);
+
+        if (st != LS_EUNSUPPORTED) {
+            w->whole = true;
+            return st;
+        }
+    }
+    return list_for(w, &w->list);
+}
+
+static ls_status run_begin(ls_comm *c, ls_work *w)
+{
+    w->begun = true;
+    w->started = w->moved = base_now();
+    record_state(c, w, CALL_RUNNING);
+    LS_TRY(c->transport->failed(c->link));
+    return run_is_message(w) ? begin_message(c, w) : begin_collective(c, w);
+}
+
+/* ---- going on ---- */
+
+static ls_status advance_whole(ls_comm *c, ls_work *w, bool *moved)
+{
+    int phase = w->request.phase;
+    ls_status st = c->transport->advance(c->link, &w->request);
+
+    if (st != LS_BUSY || w->request.phase != phase) *moved = true;
+    if (st != LS_OK) return st;
+    for (int peer = 0; peer < c->n; peer++) {
+        uint64_t bytes = peer == c->rank ? 0 : count_whole(w, peer);
+
+        c->to[peer] += bytes;
+        w->bytes += bytes;
+    }
+    return LS_OK;
+}
+
+static ls_status advance_list(ls_work *w, bool *moved)
+{
+    while (w->step < w->list->list.n) {
+        ls_status st = step_advance(w, moved);
+
+        if (st != LS_OK) return st;
+        w->step++;
+        *moved = true;
+    }
+    return LS_OK;
+}
+
+static ls_status advance_message(ls_comm *c, ls_work *w, bool *moved)
+{
+    size_t done = w->out.t.done;
+    ls_status st = c->transport->poll(c->link, &w->out.t);
+
+    if (st != LS_BUSY || w->out.t.done != done) *moved = true;
+    if (st == LS_OK && w->out.t.sending) {
+        w->bytes = w->out.t.bytes;
+        c->to[w->out.t.peer] += w->bytes;
+    }
+    return st;
+}
+
+static void run_finish(ls_comm *c, ls_work *w, ls_status st)
+{
+    w->finished = base_now();
+    w->status = st;
+    record_state(c, w, st == LS_OK ? CALL_DONE : CALL_FAILED);
+    engine_ended(w);
+}
+
+/* The head of q; LS_BUSY when there is more to do. */
+static bool run_head(ls_comm *c, struct queue *q)
+{
+    ls_work *w = q->head;
+    ls_status st = LS_OK;
+    bool moved = !w->begun;
+
+    if (!w->begun) st = run_begin(c, w);
+    if (st >= 0) {
+        if (run_is_message(w))
+            st = advance_message(c, w, &moved);
+        else
+            st = w->whole ? advance_whole(c, w, &moved) : advance_list(w, &moved);
+    }
+    if (st == LS_OK) {
+        queue_pop(q);
+        c->messages -= run_is_message(w);
+        run_finish(c, w, LS_OK);
+    } else if (st == LS_BUSY) {
+        if (moved) w->moved = base_now();
+    } else {
+        run_fail(c, st);
+    }
+    return moved;
+}
+
+static void end_all(ls_comm *c, ls_status st)
+{
+    while (c->collectives.head) run_finish(c, queue_pop(&c->collectives), st);
+    for (int i = 0; i < 2 * c->n; i++)
+        while (c->pairs[i].head) run_finish(c, queue_pop(&c->pairs[i]), st);
+    c->messages = 0;
+}
+
+bool run_comm(ls_comm *c)
+{
+    bool moved = false;
+    int failed = atomic_load(&c->job->status);
+
+    if (failed) {
+        end_all(c, (ls_status)failed);
+        return true;
+    }
+    if (c->collectives.head && run_head(c, &c->collectives)) moved = true;
+    for (int i = 0; c->messages && i < 2 * c->n && !atomic_load(&c->job->status); i++)
+        if (c->pairs[i].head && run_head(c, &c->pairs[i])) moved = true;
+    return moved;
+}
+
+/* ---- ends ---- */
+
+void run_fail(ls_comm *c, ls_status st)
+{
+    char line[LINE_ROOM];
+
+    if (atomic_load(&c->job->status)) return;
+    if (st == LS_EPEER || st == LS_ETIMEOUT)
+        snprintf(line, sizeof line, "%s", ls_errmsg());
+    else
+        snprintf(line, sizeof line, "rank %d: %s", c->rank, ls_errmsg());
+    c->transport->fail(c->link, st, line);
+
+    ls_status first = c->transport->failed(c->link); /* somebody's line may have been there before */
+
+    if (first >= 0) first = ls_fail(st, "%s", line);
+    snprintf(c->job->line, sizeof c->job->line, "%s", ls_errmsg());
+    atomic_store(&c->job->status, (int)first);
+}
+
+void run_look(ls_comm *c, double now)
+{
+    ls_status st = c->transport->failed(c->link);
+
+    if (st == LS_OK && c->collectives.head) st = verdict_look(c, c->collectives.head, now);
+    for (int i = 0; st == LS_OK && c->messages && i < 2 * c->n; i++)
+        if (c->pairs[i].head) st = verdict_look(c, c->pairs[i].head, now);
+    if (st < 0) run_fail(c, st);
+}

@@ -1,0 +1,122 @@
+/* cause.c - boards of all ranks, made into the graph of waits.h. */
+#include "comm/cause.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+
+bool is_message(int op) { return op == LS_COLLECTIVE_SEND || op == LS_COLLECTIVE_RECV; }
+
+int scene_stands(const struct scene *s, int rank, const struct signature *call)
+{
+    int place = board_find(&s->seen[rank], call->group);
+
+    if (place < 0) return -1;
+    if (s->seen[rank].at[place].begun < call->sequence) return 0;
+    return s->seen[rank].at[place].done < call->sequence ? 1 : 2;
+}
+
+static bool is_member(const struct scene *s, int rank)
+{
+    const struct link_base *l = link_base(s->comm->link);
+
+    for (int i = 0; i < l->n; i++)
+        if (l->member[i] == rank) return true;
+    return false;
+}
+
+/* Both ends of a message have come. */
+static bool matches(const struct board_seen *a, int from, const struct board_seen *b)
+{
+    const struct signature *x = &a->waits.signature, *y = &b->waits.signature;
+
+    return b->waits.state != CALL_NONE && is_message(y->op) && y->op != x->op && y->group == x->group && y->sequence == x->sequence &&
+           b->peer == from;
+}
+
+bool scene_lacks(const struct scene *s, int from, int to)
+{
+    const struct board_seen *a = &s->seen[from];
+    const struct signature *call = &a->waits.signature;
+    bool stopped = s->node[to].state == NODE_STOPPED;
+
+    if (to == s->n) return false;
+    if (a->waits.state == CALL_NONE) return false;
+    if (is_message(call->op)) return a->peer == to && (stopped || !matches(a, from == s->n ? s->me : from, &s->seen[to]));
+    int stands = scene_stands(s, to, call);
+    if (stands < 0) return from == s->n && scene_stands(s, s->me, call) >= 0 && is_member(s, to); /* of an own group all are known */
+    return stands == 0 || (stands == 1 && stopped);
+}
+
+static bool lacks(void *ctx, int from, int to) { return scene_lacks(ctx, from, to); }
+
+static void see_work(struct scene *s)
+{
+    struct board_seen *own = &s->seen[s->n];
+    const ls_work *w = s->work;
+
+    own->waits =
+        (struct call_record){ .signature = w->request.signature, .queued = w->queued, .started = w->started, .state = CALL_RUNNING };
+    memcpy(own->waits.name, s->comm->name, sizeof own->waits.name);
+    own->peer = is_message(w->op) ? link_base(s->comm->link)->member[w->request.root] : -1;
+    s->node[s->n] = (struct waits_node){ NODE_WAITS, s->now - w->moved };
+}
+
+/* Since when rank is known to be stopped; 0: it is not. */
+static double see_stop(const struct scene *s, int rank)
+{
+    const struct transport *t = s->comm->transport;
+    double *since = &s->comm->job->stopped[rank];
+
+    if (rank == s->me || !t->stopped || !t->stopped(s->comm->link, rank))
+        *since = 0;
+    else if (*since == 0)
+        *since = s->now;
+    return *since;
+}
+
+/* A rank that shows nothing has been quiet for ever. */
+static void see_rank(struct scene *s, int rank)
+{
+    const struct transport *t = s->comm->transport;
+    struct board_seen *b = &s->seen[rank];
+    struct waits_node *node = &s->node[rank];
+    bool own = rank == s->me, answers = own || (t->see && t->see(s->comm->link, rank, b) == LS_OK);
+    if (own && s->comm->job->board) board_copy(s->comm->job->board, b);
+    bool waits = answers && b->waits.state != CALL_NONE;
+    double last = waits ? fmax(b->alive, b->waits.queued) : b->alive, stopped = see_stop(s, rank);
+
+    node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
+    node->quiet = b->alive > 0 ? s->now - last : INFINITY;
+    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* of one that worked, its last pulse tells */
+}
+
+ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out)
+{
+    struct scene s = { .comm = c, .work = w, .n = link_base(c->link)->world_n, .me = link_base(c->link)->member[c->rank], .now = now };
+    size_t n = (size_t)s.n + 1;
+
+    if (!c->job->stopped && !(c->job->stopped = mem_array(MEM_OTHER, n, sizeof *c->job->stopped))) return LS_ENOMEM;
+    s.seen = mem_array(MEM_OTHER, n, sizeof *s.seen);
+    s.node = mem_array(MEM_OTHER, n, sizeof *s.node);
+    s.path = mem_array(MEM_OTHER, 3 * n, sizeof *s.path);
+    if (!s.seen || !s.node || !s.path) {
+        scene_close(&s);
+        return LS_ENOMEM;
+    }
+    s.room = s.path + n;
+    for (int i = 0; i < s.n; i++) see_rank(&s, i);
+    see_work(&s);
+    struct waits_graph g = { .n = s.n + 1, .node = s.node, .edge = lacks, .ctx = &s, .timeout = c->timeout };
+    s.cause = waits_follow(&g, s.n, s.path, s.room);
+    *out = s;
+    return LS_OK;
+}
+
+void scene_close(struct scene *s)
+{
+    mem_free(s->seen);
+    mem_free(s->node);
+    mem_free(s->path);
+    *s = (struct scene){ 0 };
+}

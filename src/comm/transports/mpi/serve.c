@@ -1,0 +1,63 @@
+/* serve.c - control messages are seen to while the process computes and nothing of it is in flight.
+ *
+ * MPI moves nothing by itself, so a thread looks when nobody has for SERVE_SECONDS. It enters the engine as any caller does, so
+ * MPI_THREAD_SERIALIZED is enough; it lives from the world's opening until after its closing.
+ */
+#include "comm/transports/mpi/world.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of serving, and of mpi.links while the engine is not held */
+static bool serving;
+
+static bool serve_once(void) /* false: the world is closed */
+{
+    bool open;
+
+    host->enter();
+    pthread_mutex_lock(&lock);
+    open = serving = mpi.links != NULL;
+    pthread_mutex_unlock(&lock);
+    if (open) look();
+    host->leave();
+    return open;
+}
+
+static void *serve(void *unused)
+{
+    const struct timespec pause = { 0, (long)(SERVE_SECONDS * 1e9) };
+
+    do nanosleep(&pause, NULL);
+    while (host->now() - mpi.looked < SERVE_SECONDS || serve_once());
+    return unused;
+}
+
+static int start_thread(void)
+{
+    pthread_t thread;
+    sigset_t all, old;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&thread, NULL, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!failed) pthread_detach(thread);
+    return failed;
+}
+
+ls_status serve_open(struct link *l)
+{
+    int failed = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!serving) failed = start_thread();
+    if (!failed) {
+        serving = true;
+        mpi.links = l;
+    }
+    pthread_mutex_unlock(&lock);
+    return failed ? host->fail(LS_ENOMEM, "mpi: no thread (error %d)", failed) : LS_OK;
+}

@@ -1,0 +1,140 @@
+/* mpi_load.c - finds and loads the module that speaks MPI: lockstep_openmpi.so or lockstep_mpich.so, when "mpi:" is first used.
+ *
+ * One binary serves both worlds, and a machine without any. Which module: LOCKSTEP_MPI=openmpi or mpich where it is set; that of
+ * the launcher whose variables are set (OMPI_*, PMIX_*: Open MPI; PMI_*: MPICH); else the first that is found. Where:
+ *     the folder of the executable, and MODULE_FOLDER (lib/x86_64-linux-gnu/lockstep) beside that folder
+ *     the folder of this library, and lockstep/ in it
+ * The module's libraries are loaded with RTLD_GLOBAL, because Open MPI's own plugins look for them there, and stay.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "comm/engine/engine.h"
+#include "comm/transports/mpi/host.h"
+#include "comm/transports/shm/shm.h"
+
+#ifndef MODULE_FOLDER
+#error "MODULE_FOLDER: where modules are installed, relative to the prefix"
+#endif
+
+enum { PATH_ROOM = 4096, PLACES = 4 };
+struct folder {
+    char path[PATH_ROOM];
+};
+
+static const char *const names[] = { "openmpi", "mpich" };
+
+static const struct mpi_host host = {
+    .shape = MPI_HOST_SHAPE,
+    .fail = ls_fail,
+    .mismatch = comm_mismatch,
+    .agrees = signature_agrees,
+    .message = ls_errmsg,
+    .now = base_now,
+    .enter = engine_enter,
+    .leave = engine_leave,
+    .zalloc = mem_zalloc,
+    .free = mem_free,
+    .copy_board = board_copy,
+    .state = process_state,
+};
+
+/* Place of the implementation in names[]; -1: any. */
+static ls_status mpi_load_choose(int *out)
+{
+    const char *said = getenv("LOCKSTEP_MPI");
+
+    *out = -1;
+    if (said && *said) {
+        for (size_t i = 0; i < COUNT_OF(names); i++)
+            if (!strcmp(said, names[i])) *out = (int)i;
+        return *out >= 0 ? LS_OK : ls_fail(LS_EINVAL, "LOCKSTEP_MPI=%s: openmpi and mpich are known", said);
+    }
+    if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
+        *out = 0;
+    else if (getenv("PMI_RANK") || getenv("PMI_SIZE") || getenv("PMI_FD"))
+        *out = 1;
+    return LS_OK;
+}
+
+/* The folders to look in; one that can't be told is left empty. */
+static void find_folders(struct folder folders[PLACES])
+{
+    char exe[PATH_ROOM] = "", own[PATH_ROOM] = "";
+    Dl_info info;
+
+    if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0) exe[0] = 0;
+    if (dladdr(&host, &info) && info.dli_fname && !realpath(info.dli_fname, own)) own[0] = 0;
+    for (int i = 0; i < PLACES; i++) folders[i].path[0] = 0;
+    for (char **path = (char *[]){ exe, own, NULL }; *path; path++) {
+        char *slash = strrchr(*path, '/');
+        if (slash) *slash = 0;
+    }
+    if (exe[0]) {
+        snprintf(folders[0].path, PATH_ROOM, "%.3000s", exe);
+        snprintf(folders[1].path, PATH_ROOM, "%.3000s/../%s", exe, MODULE_FOLDER);
+    }
+    if (own[0]) {
+        snprintf(folders[2].path, PATH_ROOM, "%.3000s", own);
+        snprintf(folders[3].path, PATH_ROOM, "%.3000s/lockstep", own);
+    }
+}
+
+static ls_status mpi_load_load(const char *path, const struct transport **out)
+{
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    mpi_module_fn *entry;
+
+    if (!module) return ls_fail(LS_EUNSUPPORTED, "mpi: %s", dlerror());
+    *(void **)&entry = dlsym(module, MPI_MODULE_ENTRY);
+    if (!entry) return ls_fail(LS_EUNSUPPORTED, "mpi: %s is no module of lockstep", path);
+    if (!(*out = entry(&host))) return ls_fail(LS_EUNSUPPORTED, "mpi: %s belongs to another version of lockstep", path);
+    return LS_OK;
+}
+
+const char *mpi_module_name(size_t i) { return i < COUNT_OF(names) ? names[i] : NULL; }
+
+bool mpi_module_find(size_t i, char *path, size_t room)
+{
+    struct folder folders[PLACES];
+
+    find_folders(folders);
+    for (int k = 0; k < PLACES; k++) {
+        if (!folders[k].path[0]) continue;
+        snprintf(path, room, "%.4000s/lockstep_%s.so", folders[k].path, names[i]);
+        if (access(path, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+static ls_status find(const struct transport **out)
+{
+    static struct folder folders[PLACES];
+    static char path[PATH_ROOM + 32];
+    int wanted;
+
+    LS_TRY(mpi_load_choose(&wanted));
+    for (size_t which = 0; which < COUNT_OF(names); which++)
+        if ((wanted < 0 || (int)which == wanted) && mpi_module_find(which, path, sizeof path)) return mpi_load_load(path, out);
+    find_folders(folders);
+    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*",
+                   folders[0].path, folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
+                   strcmp(folders[0].path, folders[2].path) ? folders[3].path : "");
+}
+
+const struct transport *transport_mpi(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const struct transport *loaded;
+    const struct transport *found = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (!loaded && find(&found) == LS_OK) loaded = found;
+    found = loaded;
+    pthread_mutex_unlock(&lock);
+    return found;
+}

@@ -1,0 +1,201 @@
+/* shm.c - the shared-memory transport: processes of one machine. What lies where: shm.h and shm_link.h. */
+#include <limits.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/mem.h"
+#include "comm/transports/shm/shm_link.h"
+
+/* "fd:N": the descriptor that the launcher handed down. Ours is a copy; neither goes on to programs that we start. */
+static ls_status attach_inherited(const char *text, struct segment **out)
+{
+    char *end;
+    long fd;
+
+    errno = 0;
+    fd = strtol(text, &end, 10);
+    if (end == text || *end || errno || fd < 0 || fd > INT_MAX)
+        return ls_fail(LS_EINVAL, "shm:fd:%s: fd: wants the number of a descriptor", text);
+    int copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
+    if (copy < 0) return ls_fail(LS_EINVAL, "shm:fd:%ld: no such open descriptor", fd);
+    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    return segment_attach(copy, out);
+}
+
+static void link_free(struct link *l)
+{
+    mem_free(l->member);
+    mem_free(l->out);
+    mem_free(l->in);
+    mem_free(l->from);
+    mem_free(l->into);
+    mem_free(l->term);
+    mem_free(l);
+}
+
+/* A link of the members, its area not open yet. NULL with the message set. */
+static struct link *link_new(struct segment *s, int n, const int *member, int me, uint64_t group)
+{
+    struct link *l = mem_zalloc(MEM_OTHER, sizeof *l);
+    size_t count = (size_t)n;
+
+    if (!l) return NULL;
+    l->base = (struct link_base){ .transport = &transport_shm, .rank = me, .n = n, .group = group, .world_n = s->control->n };
+    l->segment = s;
+    l->member = mem_array(MEM_OTHER, count, sizeof *l->member);
+    l->out = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->out);
+    l->in = mem_array(MEM_OTHER, count * CHANNELS, sizeof *l->in);
+    l->from = mem_array(MEM_OTHER, count, sizeof *l->from);
+    l->into = mem_array(MEM_OTHER, count, sizeof *l->into);
+    l->term = mem_array(MEM_OTHER, count, sizeof *l->term);
+    if (!l->member || !l->out || !l->in || !l->from || !l->into || !l->term) {
+        link_free(l);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) l->member[i] = member ? member[i] : i;
+    l->base.member = l->member;
+    return l;
+}
+
+static ls_status link_open(struct segment *s, int n, const int *member, int me, uint64_t group, double deadline, struct link **out)
+{
+    struct link *l = link_new(s, n, member, me, group);
+
+    if (!l) return LS_ENOMEM;
+    ls_status st = area_open(l, deadline);
+    if (st < 0) {
+        link_free(l);
+        return st;
+    }
+    ring_open(l);
+    s->users++;
+    *out = l;
+    return LS_OK;
+}
+
+static ls_status shm_open_link(const char *rest, int rank, int n, double timeout, struct link **out)
+{
+    double deadline = base_now() + timeout;
+    struct segment *s;
+
+    if (n < 1 || n > SHM_RANKS_MOST || rank < 0 || rank >= n)
+        return ls_fail(LS_EINVAL, "shm: rank %d of %d; 1 to %d ranks are possible, numbered from 0", rank, n, SHM_RANKS_MOST);
+    if (strncmp(rest, "fd:", 3) == 0)
+        LS_TRY(attach_inherited(rest + 3, &s));
+    else
+        LS_TRY(segment_rendezvous(rest, rank, n, deadline, &s));
+
+    s->timeout = timeout;
+    ls_status st = segment_join(s, rank, n, deadline);
+    if (st < 0) goto close_segment;
+    if ((st = link_open(s, n, NULL, rank, s->round, deadline, out)) < 0) goto leave;
+    snprintf((*out)->base.name, sizeof(*out)->base.name, "world");
+    return LS_OK;
+
+leave:
+    segment_leave(s);
+close_segment:
+    segment_close(&s);
+    return st;
+}
+
+static ls_status shm_split(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out)
+{
+    int *ranks = mem_array(MEM_OTHER, (size_t)n, sizeof *ranks);
+
+    if (!ranks) return LS_ENOMEM;
+    for (int i = 0; i < n; i++) ranks[i] = parent->member[members[i]];
+    ls_status st = link_open(parent->segment, n, ranks, me, group, base_now() + parent->segment->timeout, out);
+    mem_free(ranks);
+    return st;
+}
+
+static void shm_close(struct link **l)
+{
+    if (!l || !*l) return;
+
+    struct link *old = *l;
+    struct segment *s = old->segment;
+    *l = NULL;
+    area_close(old);
+    link_free(old);
+    if (--s->users > 0) return;
+    segment_leave(s);
+    segment_close(&s);
+}
+
+static ls_status shm_idle(struct link *l, double seconds) { return wait_idle(l->segment, seconds); }
+
+static ls_status shm_failed(struct link *l) { return segment_ended(l->segment); }
+
+static void shm_fail(struct link *l, ls_status st, const char *message) { segment_end(l->segment, st, message); }
+
+static void shm_wake(struct link *l) { wait_ring_self(l->segment); }
+
+static void *shm_alloc(struct link *l, size_t bytes) { return heap_alloc(l->segment, bytes); }
+
+static void shm_free(struct link *l, void *p)
+{
+    if (p) heap_free(l->segment, p);
+}
+
+static void shm_note(struct link *l, const struct call_record *r)
+{
+    struct cell *c = &l->segment->cell[l->segment->rank];
+    uint32_t turn = atomic_load_explicit(&c->turn, memory_order_relaxed);
+
+    atomic_store_explicit(&c->turn, turn + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    c->record = *r;
+    atomic_store_explicit(&c->turn, turn + 2, memory_order_release);
+}
+
+static ls_status shm_peek(struct link *l, int rank, struct call_record *out)
+{
+    const struct cell *c = &l->segment->cell[rank];
+
+    for (int tries = 0; tries < 100; tries++) {
+        uint32_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
+        struct call_record r = c->record;
+        atomic_thread_fence(memory_order_acquire);
+        if (turn % 2 || turn != atomic_load_explicit(&c->turn, memory_order_relaxed)) continue;
+        *out = r;
+        return LS_OK;
+    }
+    return LS_BUSY; /* stopped while it wrote */
+}
+
+static ls_status shm_see(struct link *l, int rank, struct board_seen *out)
+{
+    board_copy(&l->segment->cell[rank].board, out);
+    return LS_OK;
+}
+
+static struct board *shm_board(struct link *l) { return &l->segment->cell[l->segment->rank].board; }
+
+static bool shm_stopped(struct link *l, int rank) { return rank_stopped(l->segment, rank); }
+
+const struct transport transport_shm = {
+    .name = "shm",
+    .open = shm_open_link,
+    .split = shm_split,
+    .close = shm_close,
+    .start = ring_start,
+    .poll = ring_poll,
+    .begin = whole_begin,
+    .advance = whole_advance,
+    .alloc = shm_alloc,
+    .free = shm_free,
+    .idle = shm_idle,
+    .peek = shm_peek,
+    .see = shm_see,
+    .stopped = shm_stopped,
+    .board = shm_board,
+    .fail = shm_fail,
+    .failed = shm_failed,
+    .note = shm_note,
+    .wake = shm_wake,
+};

@@ -1,0 +1,332 @@
+/* shm_collectives.c - whole collectives: the ranks work on each other's memory, without messages.
+ *
+ * A call begins with a post: what is called, and where the buffers are. Once all posts are there and say the same, one of three
+ * ways is taken, the same one by all:
+ *     inline   the data came with the posts: read it there; nothing more to wait for
+ *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: take from it, then wait for all
+ *     staged   pieces are copied through stages in the segment that stay in the cache
+ * All three go over pieces: [piece*k, piece*(k+1)) of each block. Sums go over ranks 0 .. n-1 in that order for every element,
+ * so the way makes no difference to the bits.
+ *
+ * A stage's piece p is filled when seat.in >= p; it may be filled again (by piece p + STAGES) when all have seat.out >= p. In
+ * a staged all-reduce a rank first sums its part of the piece from all stages into its own (seat.sums), then takes all parts.
+ * A direct all-reduce sums its block of the whole and writes it to everyone; nobody else reads that block, so it works in place.
+ */
+#include "comm/transports/shm/shm_link.h"
+
+#include <string.h>
+#include "comm/transports/shm/shm_move.h"
+
+enum {
+    TINY_BYTES = 1024,        /* travel inline although they could be taken from the heap */
+    DIRECT_BYTES = 256 << 10, /* of a direct piece */
+    TURN_BYTES = 1 << 20,     /* that one call of advance moves before it returns */
+};
+
+/* request.phase. While pieces move it counts on from PHASE_MOVES, for the engine to see that they do. */
+enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
+
+static uint64_t number_of(const struct request *r) { return (uint64_t)(uintptr_t)r->state; }
+
+ls_status whole_begin(struct link *l, struct request *r)
+{
+    r->state = (void *)(uintptr_t)++l->begun;
+    r->phase = PHASE_WAITS;
+    return LS_OK;
+}
+
+/* ---- what a call moves ---- */
+
+/* Bytes of the buffer that others read, from r->send on. */
+static size_t bytes_sent(const struct link *l, const struct request *r)
+{
+    size_t e = ls_dtype_bytes(r->type), n = (size_t)l->base.n;
+
+    switch (r->signature.op) {
+    case LS_COLLECTIVE_ALL_GATHER: return e * (move_border(r->at, r->count, l->base.rank + 1) - move_border(r->at, r->count, l->base.rank));
+    case LS_COLLECTIVE_REDUCE_SCATTER:
+    case LS_COLLECTIVE_ALL_TO_ALL: return e * move_border(r->at, r->count, (int)n);
+    case LS_COLLECTIVE_BROADCAST: return l->base.rank == r->root ? e * r->count : 0;
+    case LS_COLLECTIVE_ALL_REDUCE: return e * r->count;
+    default: return 0;
+    }
+}
+
+/* Says what we call and what we have; seen by others once post.call has this number. */
+static void post(struct link *l, struct request *r)
+{
+    struct post *p = area_post(l, number_of(r), l->base.rank);
+    size_t bytes = bytes_sent(l, r);
+    const void *send = move_source(r);
+    bool reduces_all = r->signature.op == LS_COLLECTIVE_ALL_REDUCE, to_all = r->signature.op == LS_COLLECTIVE_ALL_TO_ALL;
+
+    p->signature = r->signature;
+    p->offers = 0;
+    if (bytes == 0 || (heap_holds(l->segment, send, bytes) && !(to_all && r->send == r->recv))) p->offers |= OFFER_SEND;
+    if (!reduces_all || heap_holds(l->segment, r->recv, bytes)) p->offers |= OFFER_RECV;
+    if (bytes <= (p->offers == (OFFER_SEND | OFFER_RECV) ? TINY_BYTES : SMALL_MOST)) {
+        p->offers |= OFFER_INLINE;
+        if (bytes) memcpy(p->data, send, bytes);
+    }
+    p->send = p->offers & OFFER_SEND && bytes ? segment_offset(l->segment, send) : 0;
+    p->recv = p->offers & OFFER_RECV && reduces_all ? segment_offset(l->segment, r->recv) : 0;
+    if (to_all) {
+        uint64_t *table = area_table(l, number_of(r), l->base.rank);
+        for (int i = 0; i <= l->base.n; i++) table[i] = move_border(r->at, r->count, i);
+    }
+    atomic_store_explicit(&p->call, number_of(r), memory_order_release);
+    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+}
+
+/* All-to-all alone: what each sends us is what we expect of it. */
+static ls_status check_table(struct link *l, const struct request *r, int member)
+{
+    const uint64_t *table = area_table(l, number_of(r), member);
+    const size_t *at = r->recv_at ? r->recv_at : r->at;
+    size_t sent = table[l->base.rank + 1] - table[l->base.rank];
+    size_t expected = move_border(at, r->count, member + 1) - move_border(at, r->count, member);
+
+    if (sent == expected) return LS_OK;
+    return ls_fail(LS_EPEER, "%s: all_to_all #%llu: rank %d sends %zu elements to rank %d, which expects %zu", l->base.name,
+                   (unsigned long long)r->signature.sequence, member, sent, l->base.rank, expected);
+}
+
+/* The first failure that is found becomes everybody's. */
+static ls_status end_all(struct link *l, ls_status st)
+{
+    segment_end(l->segment, st, ls_errmsg());
+    return segment_ended(l->segment);
+}
+
+/* Looks at the posts as they come. LS_OK when all are there and agree. */
+static ls_status match_posts(struct link *l, struct request *r)
+{
+    struct whole *w = &l->now;
+
+    for (; w->met < l->base.n; w->met++) {
+        const struct post *p = area_post(l, number_of(r), w->met);
+        if (atomic_load_explicit(&p->call, memory_order_acquire) != number_of(r)) {
+            if (!rank_left(l->segment, l->member[w->met])) return LS_BUSY;
+            if (atomic_load_explicit(&p->call, memory_order_acquire) != number_of(r)) return wait_left(l->segment, l->member[w->met]);
+        }
+        if (!signature_agrees(&r->signature, &p->signature))
+            return end_all(l, comm_mismatch(&l->base, l->base.rank, &r->signature, w->met, &p->signature));
+        if (r->signature.op == LS_COLLECTIVE_ALL_TO_ALL) {
+            ls_status st = check_table(l, r, w->met);
+            if (st < 0) return end_all(l, st);
+        }
+        w->offers &= p->offers;
+        wait_moved(l->segment);
+    }
+    return LS_OK;
+}
+
+/* The longest block of anybody. */
+static size_t longest(const struct link *l, const struct request *r)
+{
+    size_t most = 0;
+
+    switch (r->signature.op) {
+    case LS_COLLECTIVE_ALL_TO_ALL:
+        for (int j = 0; j < l->base.n; j++) {
+            const uint64_t *table = area_table(l, number_of(r), j);
+            for (int i = 0; i < l->base.n; i++) most = MAX(most, table[i + 1] - table[i]);
+        }
+        return most;
+    case LS_COLLECTIVE_ALL_GATHER:
+    case LS_COLLECTIVE_REDUCE_SCATTER:
+        for (int i = 0; i < l->base.n; i++) most = MAX(most, move_border(r->at, r->count, i + 1) - move_border(r->at, r->count, i));
+        return most;
+    case LS_COLLECTIVE_BARRIER: return 0;
+    default: return r->count;
+    }
+}
+
+/* How many blocks of one rank's buffer are touched at the same place of a piece. */
+static size_t blocks_at_once(const struct link *l, const struct request *r, enum way way)
+{
+    switch (r->signature.op) {
+    case LS_COLLECTIVE_ALL_TO_ALL: return (size_t)l->base.n;
+    case LS_COLLECTIVE_REDUCE_SCATTER: return way == WAY_STAGED ? (size_t)l->base.n : 1;
+    case LS_COLLECTIVE_ALL_GATHER: return way == WAY_DIRECT ? (size_t)l->base.n : 1;
+    default: return 1;
+    }
+}
+
+/* All posts are there: the way, and the pieces. */
+static void shm_collectives_choose(struct link *l, struct request *r)
+{
+    struct whole *w = &l->now;
+    size_t e = ls_dtype_bytes(r->type), most = longest(l, r);
+
+    w->way = w->offers & OFFER_INLINE ? WAY_INLINE : (w->offers & OFFER_SEND) && (w->offers & OFFER_RECV) ? WAY_DIRECT : WAY_STAGED;
+    for (int i = 0; i < l->base.n; i++) {
+        const struct post *p = area_post(l, number_of(r), i);
+        l->from[i] = w->way == WAY_INLINE ? p->data : segment_at(l->segment, p->send);
+        l->into[i] = segment_at(l->segment, p->recv);
+    }
+    if (w->way == WAY_INLINE) {
+        w->piece = most;
+        w->pieces = 0;
+        return;
+    }
+    if (w->way == WAY_DIRECT && r->signature.op == LS_COLLECTIVE_ALL_REDUCE) most = move_longest_share(r->count, l->base.n);
+    size_t elements = (w->way == WAY_DIRECT ? DIRECT_BYTES : STAGE_BYTES) / e / blocks_at_once(l, r, w->way);
+    w->piece = elements - elements % (SHM_LINE / e);
+    w->pieces = (most + w->piece - 1) / w->piece;
+}
+
+/* ---- how it moves ---- */
+
+/* LS_OK when a word of every seat has reached `want`: the one at `word` bytes from its start. */
+static ls_status all_reached(struct link *l, size_t word, uint64_t want)
+{
+    for (int i = 0; i < l->base.n; i++) {
+        const _Atomic uint64_t *w = (const void *)((const unsigned char *)&l->seat[i] + word);
+        if (atomic_load_explicit(w, memory_order_acquire) >= want) continue;
+        if (!rank_left(l->segment, l->member[i])) return LS_BUSY;
+        if (atomic_load_explicit(w, memory_order_acquire) < want) return wait_left(l->segment, l->member[i]);
+    }
+    return LS_OK;
+}
+#define ALL_REACHED(l, word, want) all_reached(l, offsetof(struct seat, word), want)
+
+static void shm_collectives_reach(struct link *l, _Atomic uint64_t *word, uint64_t value)
+{
+    move_fence();
+    atomic_store_explicit(word, value, memory_order_release);
+    for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
+    wait_moved(l->segment);
+}
+
+/* Each of the three phases goes one piece on where it may. *moved: bytes. */
+static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
+{
+    struct whole *w = &l->now;
+    uint64_t p = l->pieces + w->in + 1;
+
+    if (w->in == w->pieces) return LS_OK;
+    if (p > STAGES) {
+        ls_status st = ALL_REACHED(l, out, p - STAGES);
+        if (st != LS_OK) return st;
+    }
+    *moved += move_fill(l, r, w->in, p);
+    shm_collectives_reach(l, &l->seat[l->base.rank].in, p);
+    w->in++;
+    return LS_OK;
+}
+
+static ls_status sum_next(struct link *l, struct request *r, size_t *moved)
+{
+    struct whole *w = &l->now;
+    uint64_t p = l->pieces + w->sums + 1;
+
+    if (w->sums == w->in) return LS_OK;
+    ls_status st = ALL_REACHED(l, in, p);
+    if (st != LS_OK) return st;
+    *moved += move_sum_staged(l, r, w->sums, p);
+    shm_collectives_reach(l, &l->seat[l->base.rank].sums, p);
+    w->sums++;
+    return LS_OK;
+}
+
+static ls_status take_next(struct link *l, struct request *r, size_t *moved)
+{
+    struct whole *w = &l->now;
+    uint64_t p = l->pieces + w->out + 1;
+    bool sums = r->signature.op == LS_COLLECTIVE_ALL_REDUCE;
+
+    if (w->out == (sums ? w->sums : w->in)) return LS_OK;
+    ls_status st = sums ? ALL_REACHED(l, sums, p) : ALL_REACHED(l, in, p);
+    if (st != LS_OK) return st;
+    *moved += move_take(l, r, w->out, p);
+    shm_collectives_reach(l, &l->seat[l->base.rank].out, p);
+    w->out++;
+    return LS_OK;
+}
+
+static ls_status move_staged(struct link *l, struct request *r)
+{
+    struct whole *w = &l->now;
+    size_t moved = 0, before;
+
+    do {
+        before = moved;
+        LS_TRY(fill_next(l, r, &moved));
+        if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE) LS_TRY(sum_next(l, r, &moved));
+        LS_TRY(take_next(l, r, &moved));
+    } while (moved != before && moved < TURN_BYTES);
+    return w->out == w->pieces ? LS_OK : LS_BUSY;
+}
+
+static ls_status move_direct(struct link *l, struct request *r)
+{
+    struct whole *w = &l->now;
+    size_t moved = 0;
+
+    while (w->out < w->pieces) {
+        if (moved >= TURN_BYTES) {
+            wait_moved(l->segment);
+            return LS_BUSY;
+        }
+        moved += r->signature.op == LS_COLLECTIVE_ALL_REDUCE ? move_sum_direct(l, r, w->out) : move_take(l, r, w->out, 0);
+        w->out++;
+    }
+    return LS_OK;
+}
+
+static ls_status move_some(struct link *l, struct request *r)
+{
+    struct whole *w = &l->now;
+
+    if (w->way == WAY_STAGED) return move_staged(l, r);
+    if (w->way == WAY_DIRECT) return move_direct(l, r);
+    if (w->piece == 0) return LS_OK;
+    if (r->signature.op == LS_COLLECTIVE_ALL_REDUCE)
+        move_sum_inline(l, r);
+    else
+        move_take(l, r, 0, 0);
+    return LS_OK;
+}
+
+/* Our seat says that the whole call is over for us, however it went. */
+static void shm_collectives_finish(struct link *l)
+{
+    struct seat *seat = &l->seat[l->base.rank];
+
+    if (l->now.pieces == 0) return;
+    l->pieces += l->now.pieces;
+    atomic_store_explicit(&seat->in, l->pieces, memory_order_relaxed);
+    atomic_store_explicit(&seat->sums, l->pieces, memory_order_relaxed);
+    shm_collectives_reach(l, &seat->out, l->pieces);
+}
+
+ls_status whole_advance(struct link *l, struct request *r)
+{
+    ls_status st;
+
+    LS_TRY(segment_ended(l->segment));
+    if (r->phase == PHASE_WAITS) {
+        if (number_of(r) != l->ended + 1) return LS_BUSY;
+        l->now = (struct whole){ .offers = ~0u };
+        post(l, r);
+        r->phase = PHASE_MEETS;
+    }
+    if (r->phase == PHASE_MEETS) {
+        if ((st = match_posts(l, r)) != LS_OK) return st;
+        shm_collectives_choose(l, r);
+        r->phase = PHASE_MOVES;
+    }
+    if (r->phase >= PHASE_MOVES) {
+        if ((st = move_some(l, r)) != LS_OK) {
+            r->phase = PHASE_MOVES + (int)((l->now.in + l->now.sums + l->now.out) & 0xffff);
+            return st;
+        }
+        shm_collectives_finish(l);
+        r->phase = PHASE_ENDS;
+    }
+    if (l->now.way == WAY_DIRECT && (st = ALL_REACHED(l, out, l->pieces)) != LS_OK) return st;
+    l->ended++;
+    wait_moved(l->segment);
+    return LS_OK;
+}

@@ -1,0 +1,97 @@
+/* shm_link.h - one comm over the segment: its area, and this process's side of it.
+ *
+ * The area, in the heap of the comm's first member; all parts start on a cache line:
+ *     struct area
+ *     seats   [n]         how far each member is in the pieces of whole collectives
+ *     posts   [2][n]      what each member says of the call that it entered; call c in half c % 2
+ *     tables  [2][n][n+1] u64, the borders of what it sends, of all_to_all
+ *     stages  [n][STAGES] of STAGE_BYTES: pieces of buffers that are in no heap
+ *     rings   [from][to][channel]
+ */
+#ifndef LS_COMM_TRANSPORTS_SHM_SHM_LINK_H
+#define LS_COMM_TRANSPORTS_SHM_SHM_LINK_H
+
+#include "comm/transports/shm/shm.h"
+
+enum {
+    CHANNELS = 2,
+    SMALL_MOST = 8192, /* bytes of a buffer that travel in a post */
+    STAGE_BYTES = 128 << 10,
+    STAGES = 4, /* pieces of one member under way at once */
+};
+
+/* told: every member's cell has the place by now; before, nobody goes on to another link. left: members that closed it. */
+struct area {
+    _Atomic uint64_t told;
+    _Atomic uint32_t left;
+};
+
+/* Pieces are numbered through all calls of the link. */
+struct seat {
+    _Alignas(SHM_LINE) _Atomic uint64_t in; /* up to this piece our stage was filled */
+    _Atomic uint64_t sums;                  /* our part of the sums is in our stage */
+    _Atomic uint64_t out;                   /* we need nothing more of anybody's */
+};
+
+enum offer { OFFER_INLINE = 1, OFFER_SEND = 2, OFFER_RECV = 4 }; /* data is in the post; the buffer is in the heap */
+
+struct post {
+    _Alignas(SHM_LINE) _Atomic uint64_t call; /* written last */
+    struct signature signature;
+    uint32_t offers;
+    _Alignas(SHM_LINE) uint64_t send, recv; /* offsets in the segment */
+    _Alignas(SHM_LINE) unsigned char data[SMALL_MOST];
+};
+
+/* One direction of one pair on one channel: the ring's side here, and what waits for it in order. */
+struct lane {
+    struct ring *ring;
+    struct transfer *first, *last;
+};
+
+/* The whole collective that is under way. */
+enum way { WAY_INLINE, WAY_DIRECT, WAY_STAGED };
+struct whole {
+    enum way way;
+    int met;                        /* members whose post was looked at */
+    uint32_t offers;                /* what all offer */
+    size_t piece;                   /* elements of a block that one piece has */
+    uint64_t pieces, in, sums, out; /* of this call; done here */
+};
+
+struct link {
+    struct link_base base;
+    struct segment *segment;
+    int *member; /* [n] ranks of the job */
+    struct area *area;
+    struct seat *seat; /* [n] */
+    unsigned char *stage;
+    struct lane *out, *in; /* [n][CHANNELS] */
+    uint64_t begun, ended; /* whole collectives */
+    uint64_t pieces;       /* of ended calls */
+    struct whole now;
+    const unsigned char **from; /* [n] each member's send buffer, here */
+    unsigned char **into;       /* [n] and recv buffer, where it is in a heap */
+    const void **term;          /* [n] of one sum */
+};
+
+/* shm_area.c: areas are made by their first member and found by the others through their cells. */
+ls_status area_open(struct link *l, double deadline);
+void area_close(struct link *l);
+struct post *area_post(const struct link *l, uint64_t call, int member);
+uint64_t *area_table(const struct link *l, uint64_t call, int member);
+unsigned char *area_stage(const struct link *l, uint64_t piece, int member);
+struct ring *area_ring(const struct link *l, int from, int to, int channel);
+
+/* shm_ring.c */
+struct ring;
+size_t ring_bytes(int n); /* of one ring of a link of n, with its words */
+void ring_open(struct link *l);
+ls_status ring_start(struct link *l, struct transfer *t);
+ls_status ring_poll(struct link *l, struct transfer *t);
+
+/* shm_collectives.c */
+ls_status whole_begin(struct link *l, struct request *r);
+ls_status whole_advance(struct link *l, struct request *r);
+
+#endif

@@ -1,0 +1,201 @@
+/* shm_ring.c - messages between two ranks: one ring of bytes for each ordered pair and channel of a link.
+ *
+ * One writer, one reader. `written` and `read` count bytes since the link was opened, both multiples of a line. A message is
+ *     struct message      one line
+ *     its bytes           rounded up to whole lines, wherever the ring stands; streamed, so that any size passes
+ * or the line alone with `at`: then the bytes are in the sender's heap, the reader takes them from there, and moves `read`
+ * past the line when it has them. Messages leave a lane in the order in which they were started.
+ */
+#include "comm/transports/shm/shm_link.h"
+
+#include <string.h>
+
+struct ring {
+    _Alignas(SHM_LINE) _Atomic uint64_t written;
+    _Alignas(SHM_LINE) _Atomic uint64_t read;
+    _Alignas(SHM_LINE) unsigned char data[];
+};
+
+struct message {
+    struct signature signature;
+    uint64_t bytes, at;
+};
+_Static_assert(sizeof(struct message) == SHM_LINE, "a message's head is one line");
+
+enum { TAKE_FROM = 64 << 10, TAKE_BYTES = 1 << 20 };                      /* messages that are taken from the heap; in one poll */
+enum { TRANSFER_WAITS, TRANSFER_MOVES, TRANSFER_OFFERED, TRANSFER_OVER }; /* transfer.state; OFFERED: done has the place to reach */
+
+static size_t lines(size_t bytes) { return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE; }
+
+static size_t room_of(int n) { return n <= 8 ? 256 << 10 : n <= 32 ? 64 << 10 : n <= 64 ? 16 << 10 : 4 << 10; }
+
+size_t ring_bytes(int n) { return sizeof(struct ring) + room_of(n); }
+
+void ring_open(struct link *l)
+{
+    for (int i = 0; i < l->base.n; i++)
+        for (int c = 0; c < CHANNELS; c++) {
+            l->out[i * CHANNELS + c].ring = area_ring(l, l->base.rank, i, c);
+            l->in[i * CHANNELS + c].ring = area_ring(l, i, l->base.rank, c);
+        }
+}
+
+/* Copies up to `bytes` of a stream into the ring at its end, as far as there is room; returns how many. */
+static size_t shm_ring_put(struct ring *r, size_t room, const unsigned char *from, size_t bytes)
+{
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    size_t space = room - (size_t)(written - atomic_load_explicit(&r->read, memory_order_acquire));
+    size_t part = MIN(bytes, space), at = written % room, first = MIN(part, room - at);
+
+    memcpy(r->data + at, from, first);
+    memcpy(r->data, from + first, part - first);
+    if (part) atomic_store_explicit(&r->written, written + lines(part), memory_order_release);
+    return part;
+}
+
+static size_t get(struct ring *r, size_t room, unsigned char *to, size_t bytes)
+{
+    uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
+    size_t there = (size_t)(atomic_load_explicit(&r->written, memory_order_acquire) - read);
+    size_t part = MIN(bytes, there), at = read % room, first = MIN(part, room - at);
+
+    memcpy(to, r->data + at, first);
+    memcpy(to + first, r->data, part - first);
+    if (part) atomic_store_explicit(&r->read, read + lines(part), memory_order_release);
+    return part;
+}
+
+/* Moves a send on; true when something changed. */
+static bool push(struct link *l, struct ring *r, struct transfer *t)
+{
+    size_t room = room_of(l->base.n);
+
+    if (t->state == TRANSFER_OFFERED) {
+        if (atomic_load_explicit(&r->read, memory_order_acquire) < t->done) return false;
+        t->state = TRANSFER_OVER;
+        return true;
+    }
+    if (t->state == TRANSFER_WAITS) {
+        bool offer = t->bytes >= TAKE_FROM && heap_holds(l->segment, t->data, t->bytes);
+        struct message m = { *t->signature, t->bytes, offer ? segment_offset(l->segment, t->data) : 0 };
+        if (shm_ring_put(r, room, (const unsigned char *)&m, sizeof m) == 0) return false;
+        t->state = offer ? TRANSFER_OFFERED : t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
+        t->done = offer ? (size_t)atomic_load_explicit(&r->written, memory_order_relaxed) : 0;
+        if (t->state != TRANSFER_MOVES) return true;
+    }
+    size_t part = shm_ring_put(r, room, (const unsigned char *)t->data + t->done, t->bytes - t->done);
+    t->done += part;
+    if (t->done == t->bytes) t->state = TRANSFER_OVER;
+    return part > 0;
+}
+
+static ls_status shm_ring_refuse(struct link *l, const struct transfer *t, const struct message *m)
+{
+    ls_status st;
+
+    if (!signature_agrees(t->signature, &m->signature))
+        st = comm_mismatch(&l->base, l->base.rank, t->signature, t->peer, &m->signature);
+    else
+        st = ls_fail(LS_EPEER, "%s: rank %d sent %llu bytes where rank %d expects %zu", l->base.name, t->peer, (unsigned long long)m->bytes,
+                     l->base.rank, t->bytes);
+    segment_end(l->segment, st, ls_errmsg());
+    return segment_ended(l->segment);
+}
+
+/* Takes a part of an offered message; the reader's position passes it with the last part. */
+static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, const struct message *m)
+{
+    size_t part = MIN(t->bytes - t->done, TAKE_BYTES);
+
+    memcpy((unsigned char *)t->data + t->done, (const unsigned char *)segment_at(l->segment, m->at) + t->done, part);
+    t->done += part;
+    if (t->done < t->bytes) return;
+    atomic_fetch_add_explicit(&r->read, SHM_LINE, memory_order_release);
+    t->state = TRANSFER_OVER;
+}
+
+/* Moves a receive on. LS_BUSY: nothing to be had. */
+static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
+{
+    size_t room = room_of(l->base.n);
+
+    if (t->state == TRANSFER_WAITS) {
+        uint64_t read = atomic_load_explicit(&r->read, memory_order_relaxed);
+        if (atomic_load_explicit(&r->written, memory_order_acquire) == read) return LS_BUSY;
+        const struct message *m = (const void *)(r->data + read % room);
+        if (!signature_agrees(t->signature, &m->signature) || m->bytes != t->bytes) return shm_ring_refuse(l, t, m);
+        if (m->at) {
+            shm_ring_take(l, r, t, m);
+            return LS_OK;
+        }
+        atomic_store_explicit(&r->read, read + SHM_LINE, memory_order_release);
+        t->state = t->bytes ? TRANSFER_MOVES : TRANSFER_OVER;
+        return LS_OK;
+    }
+    size_t part = get(r, room, (unsigned char *)t->data + t->done, t->bytes - t->done);
+    t->done += part;
+    if (t->done == t->bytes) t->state = TRANSFER_OVER;
+    return part > 0 ? LS_OK : LS_BUSY;
+}
+
+/* The peer closed its side: what it sent before may be there still, what it did not will never be. */
+static ls_status stuck(struct link *l, const struct lane *lane, const struct transfer *t)
+{
+    int rank = l->member[t->peer];
+
+    if (!rank_left(l->segment, rank)) return LS_BUSY;
+    if (!t->sending && atomic_load(&lane->ring->written) != atomic_load(&lane->ring->read)) return LS_BUSY;
+    if (t->state == TRANSFER_OFFERED && atomic_load(&lane->ring->read) >= t->done) return LS_BUSY;
+    return wait_left(l->segment, rank);
+}
+
+/* Moves the first transfer of a lane on, and those after it, while they move. LS_BUSY when they stand, LS_OK when the lane is
+ * empty. */
+static ls_status shm_ring_run(struct link *l, struct lane *lane)
+{
+    while (lane->first) {
+        struct transfer *t = lane->first;
+        ls_status st = t->sending ? (push(l, lane->ring, t) ? LS_OK : LS_BUSY) : pull(l, lane->ring, t);
+        if (st == LS_BUSY) return stuck(l, lane, t);
+        if (st < 0) return st;
+        wait_moved(l->segment);
+        wait_ring(l->segment, l->member[t->peer]);
+        if (t->state == TRANSFER_OVER)
+            lane->first = t->request;
+        else if (t->done >= TAKE_BYTES && !t->sending)
+            return LS_BUSY; /* others want to move as well */
+    }
+    return LS_OK;
+}
+
+static struct lane *lane_of(struct link *l, const struct transfer *t)
+{
+    return &(t->sending ? l->out : l->in)[t->peer * CHANNELS + t->channel];
+}
+
+ls_status ring_start(struct link *l, struct transfer *t)
+{
+    struct lane *lane = lane_of(l, t);
+
+    ASSERT(t->peer >= 0 && t->peer < l->base.n && t->channel >= 0 && t->channel < CHANNELS);
+    LS_TRY(segment_ended(l->segment));
+    t->done = 0;
+    t->state = TRANSFER_WAITS;
+    t->request = NULL;
+    if (lane->first)
+        lane->last->request = t;
+    else
+        lane->first = t;
+    lane->last = t;
+    ls_status st = shm_ring_run(l, lane);
+    return st < 0 ? st : LS_OK;
+}
+
+ls_status ring_poll(struct link *l, struct transfer *t)
+{
+    if (t->state == TRANSFER_OVER) return LS_OK;
+    LS_TRY(segment_ended(l->segment));
+    ls_status st = shm_ring_run(l, lane_of(l, t));
+    if (st < 0) return st;
+    return t->state == TRANSFER_OVER ? LS_OK : LS_BUSY;
+}

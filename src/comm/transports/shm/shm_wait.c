@@ -1,0 +1,167 @@
+/* shm_wait.c - waiting for other processes, and noticing that one is no more.
+ *
+ * A wait goes through stages, each begun by the caller's next wait_idle() after a look at everything: yield the processor,
+ * then sleep on the own bell. Before it sleeps a rank says so and has everything looked at once more; who stores a word that
+ * it may wait for looks, after a fence, whether it sleeps: one of the two sees the other. Sleeps are short anyway, since
+ * peers must be looked at.
+ *
+ * A process that ended is seen by its pidfd (also as a zombie), or, where there are none, by /proc/PID/stat. Where a launcher
+ * made the segment it knows how the process ended, so its word is waited for a moment.
+ */
+#include "comm/transports/shm/shm.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define YIELD_SECONDS 20e-6 /* of yielding, before the first sleep */
+#define LOOK_SECONDS  0.02  /* between two looks at the peers: the longest sleep */
+#define LAUNCHER_WORD 0.25  /* that the launcher is given to say how a rank ended */
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
+{
+    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
+
+void wait_ring(struct segment *s, int rank)
+{
+    struct cell *c = &s->cell[rank];
+
+    if (rank == s->rank) return;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!atomic_load_explicit(&c->asleep, memory_order_relaxed)) return;
+    atomic_fetch_add(&c->bell, 1);
+    futex_wake(&c->bell);
+}
+
+void wait_ring_self(struct segment *s)
+{
+    atomic_fetch_add(&s->cell[s->rank].bell, 1);
+    futex_wake(&s->cell[s->rank].bell);
+}
+
+static void disarm(struct segment *s)
+{
+    if (!s->armed) return;
+    atomic_store(&s->cell[s->rank].asleep, 0);
+    s->armed = false;
+}
+
+void wait_moved(struct segment *s)
+{
+    s->quiet = 0;
+    disarm(s);
+}
+
+char process_state(int pid)
+{
+    char path[40], line[512], *name_end;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t got = read(fd, line, sizeof line - 1);
+    close(fd);
+    line[got > 0 ? got : 0] = '\0';
+    name_end = strrchr(line, ')');
+    return name_end && name_end[1] ? name_end[2] : 0;
+}
+
+static bool ended_by_proc(int pid)
+{
+    char state = kill(pid, 0) == 0 ? process_state(pid) : 'X';
+
+    return state == 'Z' || state == 'X';
+}
+
+bool rank_stopped(const struct segment *s, int rank)
+{
+    char state = process_state(atomic_load(&s->cell[rank].pid));
+
+    return state == 'T' || state == 't';
+}
+
+static bool in_job(const struct segment *s, int rank)
+{
+    return rank != s->rank && atomic_load(&s->cell[rank].joined) >= s->round && !rank_left(s, rank);
+}
+
+/* The first rank whose process ended without leaving; -1: none. */
+static int find_dead(struct segment *s)
+{
+    for (int i = 0; i < s->control->n; i++) {
+        if (!in_job(s, i)) continue;
+        int pid = atomic_load(&s->cell[i].pid);
+        if (s->watch[i] < 0) s->watch[i] = (int)syscall(SYS_pidfd_open, pid, 0);
+        struct pollfd p = { .fd = s->watch[i], .events = POLLIN };
+        bool ended = s->watch[i] < 0 ? ended_by_proc(pid) : poll(&p, 1, 0) == 1;
+        if (ended && in_job(s, i)) return i; /* not one that left between the two looks */
+    }
+    return -1;
+}
+
+static ls_status look_at_peers(struct segment *s, double now)
+{
+    int rank = find_dead(s);
+    char line[80];
+
+    s->looked = now;
+    if (rank < 0) return LS_OK;
+    if (!s->dead) s->dead = now;
+    if (s->control->launcher && now - s->dead < LAUNCHER_WORD) return LS_OK;
+    snprintf(line, sizeof line, "rank %d is gone: its process %d ended", rank, (int)atomic_load(&s->cell[rank].pid));
+    segment_end(s, LS_EPEER, line);
+    return segment_ended(s);
+}
+
+static void sleep_for(struct segment *s, double seconds)
+{
+    struct cell *c = &s->cell[s->rank];
+
+    if (!s->armed) {
+        s->heard = atomic_load(&c->bell);
+        atomic_store(&c->asleep, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+        s->armed = true;
+        return;
+    }
+    futex_wait(&c->bell, s->heard, MIN(seconds, LOOK_SECONDS));
+    disarm(s);
+}
+
+ls_status wait_idle(struct segment *s, double seconds)
+{
+    double now = base_now();
+
+    LS_TRY(segment_ended(s));
+    if (!s->quiet) s->quiet = now;
+    if (now - s->quiet < YIELD_SECONDS) {
+        sched_yield();
+        return LS_OK;
+    }
+    if (now - s->looked >= LOOK_SECONDS) LS_TRY(look_at_peers(s, now));
+    sleep_for(s, seconds);
+    return LS_OK;
+}
+
+bool rank_left(const struct segment *s, int rank) { return atomic_load_explicit(&s->cell[rank].left, memory_order_acquire) >= s->round; }
+
+ls_status wait_left(struct segment *s, int rank)
+{
+    char line[80];
+
+    snprintf(line, sizeof line, "rank %d left: it closed its comm while others still need it", rank);
+    segment_end(s, LS_EPEER, line);
+    return segment_ended(s);
+}

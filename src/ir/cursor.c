@@ -1,0 +1,119 @@
+/* cursor.c - where instructions are appended: the cursor and its scopes, and appending. */
+#include "ir/program.h"
+
+#include "base/mem.h"
+
+struct cursor program_cursor_begin(ls_program *p, struct cursor to)
+{
+    struct cursor before = p->cursor;
+
+    to.depth = before.depth + 1;
+    p->cursor = to;
+    return before;
+}
+
+struct cursor program_cursor_segment(ls_program *p, enum segment segment, ls_phase phase)
+{
+    return program_cursor_begin(p, (struct cursor){ .segment = segment, .phase = phase });
+}
+
+struct cursor program_cursor_phase(ls_program *p, ls_phase phase)
+{
+    struct cursor to = p->cursor;
+
+    to.phase = phase;
+    return program_cursor_begin(p, to);
+}
+
+struct cursor program_cursor_block(ls_program *p, int block)
+{
+    struct cursor to = p->cursor;
+
+    to.block = block;
+    return program_cursor_begin(p, to);
+}
+
+struct cursor program_cursor_when(ls_program *p, ls_when when)
+{
+    struct cursor to = p->cursor;
+
+    to.when = when;
+    return program_cursor_begin(p, to);
+}
+
+struct cursor program_cursor_like(ls_program *p, const struct instruction *i)
+{
+    struct cursor to = { p->cursor.segment, i->phase, i->when, i->block, 0 };
+
+    return program_cursor_begin(p, to);
+}
+
+void program_cursor_end(ls_program *p, struct cursor before)
+{
+    ASSERT(p->cursor.depth == before.depth + 1);
+    p->cursor = before;
+}
+
+/* ---- appending ---- */
+
+static struct instruction *append(ls_program *p, const struct instruction *i)
+{
+    struct list *l = &p->list[p->cursor.segment];
+    ls_status st = list_push(l, i);
+
+    if (st == LS_OK) return &l->at[l->n - 1];
+    program_fail_by(p, st);
+    return NULL;
+}
+
+struct instruction *program_append(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                                   const ls_value *out)
+{
+    struct instruction i = {
+        .op = op, .nin = nin, .nout = nout, .block = p->cursor.block, .phase = p->cursor.phase, .when = p->cursor.when, .group = -1
+    };
+
+    if (!program_ok(p)) return NULL;
+    if (p->compiled) {
+        program_fail(p, "%s: the program is compiled already; append before", program_op_name(op));
+        return NULL;
+    }
+    ASSERT(nin <= CALL_OPERANDS && nout <= CALL_OPERANDS);
+    if (attr) i.attr = *attr;
+    for (int k = 0; k < nin; k++) i.in[k] = in[k];
+    for (int k = 0; k < nout; k++) i.out[k] = out[k];
+    return append(p, &i);
+}
+
+ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout, const ls_value *out)
+{
+    return program_append(p, op, attr, nin, in, nout, out) ? out[0] : LS_NONE;
+}
+
+void program_push(ls_program *p, const struct instruction *i)
+{
+    if (program_ok(p)) append(p, i);
+}
+
+struct list program_take(ls_program *p, enum segment segment)
+{
+    struct list taken = p->list[segment];
+
+    p->list[segment] = (struct list){ 0 };
+    return taken;
+}
+
+size_t *program_counts(ls_program *p, int n)
+{
+    size_t *counts, **grown;
+
+    if (!program_ok(p)) return NULL;
+    grown = mem_resize(p->counts, ((size_t)p->ncounts + 1) * sizeof *grown);
+    if (grown) p->counts = grown;
+    counts = grown ? mem_array(MEM_OTHER, (size_t)n, sizeof *counts) : NULL;
+    if (!counts) {
+        program_fail_by(p, LS_ENOMEM);
+        return NULL;
+    }
+    return p->counts[p->ncounts++] = counts;
+}

@@ -1,0 +1,174 @@
+/* ops_leaf.c - where values come from: the store, inputs, bound tensors; what leaves as outputs; and blocks. */
+#include "ir/program.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "runtime/store.h"
+#include "tensor/tensor_over.h"
+
+/* ---- values of the store ---- */
+
+static ls_value find_store_value(const ls_program *p, ls_role role, int param, const char *state)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (x->role == role && x->param == param && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+static ls_value store_value(ls_program *p, ls_role role, int param, const char *state, ls_dtype type)
+{
+    ls_value v = find_store_value(p, role, param, state);
+    size_t size[LS_DIMS];
+    size_t i = (size_t)param;
+    struct cursor before;
+    char name[256];
+
+    if (v.id) return v;
+    for (int d = 0; d < ls_store_ndim(p->store, i); d++)
+        size[d] = p->local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
+    snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "", state ? state : "");
+    before = program_cursor_block(p, 0); /* the store's names stand for themselves */
+    v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
+    program_cursor_end(p, before);
+    if (!v.id) return LS_NONE;
+    program_value(p, v)->role = role;
+    program_value(p, v)->param = param;
+    program_value(p, v)->state = state;
+    return v;
+}
+
+static ls_dtype exact_type(const ls_program *p) { return ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32; }
+
+ls_value program_param_value(ls_program *p, int param)
+{
+    return store_value(p, LS_ROLE_PARAMETER, param, NULL, store_value_type(p->store, (size_t)param));
+}
+
+ls_value program_grad_value(ls_program *p, int param)
+{
+    store_request_grad(p->store, (size_t)param);
+    return store_value(p, LS_ROLE_GRADIENT, param, NULL, exact_type(p));
+}
+
+ls_value program_state_value(ls_program *p, int param, const char *state)
+{
+    ls_status st = ls_store_add_state(p->store, (size_t)param, state);
+
+    if (st < 0) return program_fail_by(p, st);
+    return store_value(p, LS_ROLE_OPTIMIZER, param, state, exact_type(p));
+}
+
+ls_value program_find(const ls_program *p, const char *name)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if ((x->role == LS_ROLE_INPUT || x->role == LS_ROLE_OUTPUT || x->role == LS_ROLE_BOUND) && strcmp(x->name, name) == 0)
+            return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+/* ---- leaves ---- */
+
+static ls_value named(ls_program *p, const char *name, ls_role role, ls_dtype type, int ndim, const size_t *size)
+{
+    struct cursor before;
+    ls_value v;
+
+    if (!program_ok(p)) return LS_NONE;
+    if (program_find(p, name).id) return program_fail(p, "'%s': an input, output or bound value of that name exists already", name);
+    before = program_cursor_block(p, 0);
+    v = program_new_value(p, name, type, ndim, size);
+    program_cursor_end(p, before);
+    if (v.id) {
+        program_value(p, v)->role = role;
+        program_value(p, v)->keep = true;
+    }
+    return v;
+}
+
+ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size)
+{
+    return named(p, name, LS_ROLE_INPUT, type, ndim, size);
+}
+
+ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
+{
+    size_t size[LS_DIMS];
+    ls_value v;
+
+    for (int d = 0; d < ls_tensor_ndim(t); d++) size[d] = ls_tensor_size(t, d);
+    if (!ls_tensor_is_contiguous(t)) return program_fail(p, "'%s': a bound tensor is contiguous; this one is a strided view", name);
+    if (tensor_device(t) != store_device(p->store))
+        return program_fail(p, "'%s': a tensor on device '%s' is bound by a program on device '%s'", name, tensor_device(t)->name,
+                            store_device(p->store)->name);
+    v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
+    if (v.id) program_value(p, v)->tensor = ls_tensor_retain(t);
+    return v;
+}
+
+ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size)
+{
+    int index;
+    ls_status st;
+
+    if (!program_ok(p)) return LS_NONE;
+    st = store_declare(p->store, name, init, ndim, size, &index);
+    if (st < 0) return program_fail_by(p, st);
+    return program_param_value(p, index);
+}
+
+ls_value ls_output(ls_program *p, const char *name, ls_value x)
+{
+    char *copy;
+    struct value *v;
+
+    if (!program_ok(p) || !x.id) return LS_NONE;
+    if (p->compiled) return program_fail(p, "output '%s': the program is compiled already; append before", name);
+    if (program_find(p, name).id) return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
+    if (program_value(p, x)->role != LS_ROLE_ACTIVATION || program_value(p, x)->root != x.id)
+        x = program_value(p, x)->role == LS_ROLE_OUTPUT
+                ? (program_fail(p, "output '%s': this value is output '%s' already", name, program_value(p, x)->name), LS_NONE)
+                : program_copy(p, x, program_value(p, x)->dtype); /* of a view or a leaf: a copy of its own */
+    if (!x.id) return LS_NONE;
+    copy = mem_strdup(name);
+    if (!copy) return program_fail_by(p, LS_ENOMEM);
+    v = program_value(p, x);
+    mem_free(v->name);
+    v->name = copy;
+    v->role = LS_ROLE_OUTPUT;
+    v->keep = true;
+    return x;
+}
+
+void ls_block_begin(ls_program *p, const char *name)
+{
+    char **grown;
+
+    if (!program_ok(p)) return;
+    if (p->cursor.block) {
+        program_fail(p, "block '%s' begins inside another; blocks don't nest", name);
+        return;
+    }
+    grown = mem_resize(p->blocks, ((size_t)p->nblocks + 8) * sizeof *grown);
+    if (grown) {
+        p->blocks = grown;
+        p->blocks[p->nblocks] = mem_strdup(name);
+    }
+    if (!grown || !p->blocks[p->nblocks]) {
+        program_fail_by(p, LS_ENOMEM);
+        return;
+    }
+    p->cursor.block = p->nblocks++;
+}
+
+void ls_block_end(ls_program *p) { p->cursor.block = 0; }
+
+int ls_value_ndim(const ls_program *p, ls_value x) { return x.id ? p->values[x.id].ndim : 0; }
+size_t ls_value_size(const ls_program *p, ls_value x, int dim) { return x.id ? p->values[x.id].size[dim] : 0; }
+ls_dtype ls_value_dtype(const ls_program *p, ls_value x) { return p->values[x.id].dtype; }

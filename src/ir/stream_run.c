@@ -1,0 +1,79 @@
+/* stream_run.c - a program's instructions on the streams of its store: streams.h. */
+#include "passes/streams.h"
+
+#include "base/mem.h"
+#include "runtime/store.h"
+
+ls_status streams_bind(ls_program *p)
+{
+    struct stream_set *set = store_streams(p->store);
+
+    if (set->device->immediate) return LS_OK;
+    for (int k = 0; k < p->nstreams; k++)
+        LS_TRY(stream_set_find(set, (struct stream_key){ p->stream[k].comm, p->stream[k].lane }, false, &p->stream[k].index));
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (i->call && i->stream >= 0) i->call->stream = set->stream[p->stream[i->stream].index].stream;
+            if (i->waited_for && !i->end) LS_TRY(set->device->event_new(&i->end));
+        }
+    return LS_OK;
+}
+
+void streams_unbind(ls_program *p)
+{
+    struct stream_set *set = store_streams(p->store);
+
+    if (set->program == p) set->program = NULL;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            set->device->event_free(p->list[s].at[n].end);
+            p->list[s].at[n].end = NULL;
+        }
+}
+
+static int next_segment(const ls_program *p, int s)
+{
+    do s++;
+    while (s < SEGMENTS && !p->list[s].n);
+    return s;
+}
+
+ls_status streams_enter(ls_program *p, enum segment s, int segments)
+{
+    struct stream_set *set = store_streams(p->store);
+    bool last = segments & LS_LAST, goes_on = set->program == p && next_segment(p, set->segment) == (int)s;
+
+    if (set->device->immediate) return LS_OK;
+    if (!goes_on || (s != SEG_OPTIMIZER && last != set->last)) LS_TRY(stream_set_join(set));
+    set->program = p;
+    set->segment = (int)s;
+    set->last = last;
+    return LS_OK;
+}
+
+static const struct instruction *numbered(const ls_program *p, int number)
+{
+    int s = 0;
+
+    for (; number >= p->list[s].n; s++) number -= p->list[s].n;
+    return &p->list[s].at[number];
+}
+
+ls_status streams_before(ls_program *p, const struct instruction *i)
+{
+    struct stream_set *set = store_streams(p->store);
+
+    for (int k = 0; k < i->waits; k++) LS_TRY(set->device->event_wait(numbered(p, p->wait[i->first_wait + k])->end, i->call->stream));
+    return LS_OK;
+}
+
+ls_status streams_after(ls_program *p, const struct instruction *i)
+{
+    struct stream_set *set = store_streams(p->store);
+
+    if (i->stream < 0) return LS_OK;
+    set->stream[p->stream[i->stream].index].busy = true;
+    return i->end ? set->device->event_record(i->end, i->call->stream) : LS_OK;
+}

@@ -1,0 +1,174 @@
+/* transfer.c - between the host and a program's inputs, outputs and bound values, by name.
+ *
+ * Where the processor can't reach the device's memory a value passes through a host copy of its own: what is written is converted there
+ * and copied on the compute stream, and the host goes on; it waits only if the copy before has not been made yet. What is read is waited
+ * for.
+ */
+#include "ir/program.h"
+
+#include "base/mem.h"
+#include "runtime/store.h"
+#include "ir/stream_set.h"
+
+/* The host copy of one value; a program with slots has one a slot. */
+struct staged {
+    int value, slot;
+    void *host;
+    struct device_event *copied;
+};
+
+static const struct device *device_of(const ls_program *p) { return store_device(p->store); }
+
+/* ---- staging ---- */
+
+static ls_status staged_new(ls_program *p, int value, struct staged **out)
+{
+    struct staged *grown = mem_resize(p->staged, ((size_t)p->nstaged + 1) * sizeof *grown), *s;
+
+    if (!grown) return LS_ENOMEM;
+    p->staged = grown;
+    s = &grown[p->nstaged];
+    *s = (struct staged){ .value = value, .slot = p->slot };
+    s->host = mem_alloc(MEM_OTHER, value_count(&p->values[value]) * ls_dtype_bytes(p->values[value].dtype));
+    if (!s->host || device_of(p)->event_new(&s->copied) < 0) {
+        mem_free(s->host);
+        return LS_ENOMEM;
+    }
+    p->nstaged++;
+    *out = s;
+    return LS_OK;
+}
+
+/* Free to be written. */
+static ls_status staged_take(ls_program *p, int value, struct staged **out)
+{
+    for (int k = 0; k < p->nstaged; k++)
+        if (p->staged[k].value == value && p->staged[k].slot == p->slot) {
+            *out = &p->staged[k];
+            return device_of(p)->event_sync(p->staged[k].copied);
+        }
+    return staged_new(p, value, out);
+}
+
+void staged_release(ls_program *p)
+{
+    for (int k = 0; k < p->nstaged; k++) {
+        device_of(p)->event_free(p->staged[k].copied);
+        mem_free(p->staged[k].host);
+    }
+    mem_free(p->staged);
+    p->staged = NULL;
+    p->nstaged = 0;
+}
+
+/* The compute stream waits for the other streams that touch root. */
+static ls_status gather_streams(const ls_program *p, const struct value *root)
+{
+    struct stream_set *set = store_streams(p->store);
+    const struct device *d = set->device;
+
+    if (set->program != p) return stream_set_join(set);
+    for (int k = 1; k < p->nstreams; k++) {
+        struct set_stream *x = &set->stream[p->stream[k].index];
+
+        if (!(root->streams >> MIN(k, 63) & 1)) continue;
+        LS_TRY(d->event_record(x->end, x->stream));
+        LS_TRY(d->event_wait(x->end, set->stream[STREAM_COMPUTE].stream));
+    }
+    return LS_OK;
+}
+
+static ls_status scatter_streams(const ls_program *p, const struct value *root, struct device_event *at)
+{
+    struct stream_set *set = store_streams(p->store);
+
+    for (int k = 1; k < p->nstreams; k++)
+        if (root->streams >> MIN(k, 63) & 1) LS_TRY(set->device->event_wait(at, set->stream[p->stream[k].index].stream));
+    return LS_OK;
+}
+
+static ls_status write_staged(ls_program *p, int value, const void *host, ls_dtype type, size_t count)
+{
+    const struct value *v = &p->values[value];
+    struct set_stream *compute = &store_streams(p->store)->stream[STREAM_COMPUTE];
+    const struct device *d = device_of(p);
+    struct staged *s;
+
+    LS_TRY(staged_take(p, value, &s));
+    ls_convert(s->host, v->dtype, host, type, count);
+    LS_TRY(gather_streams(p, &p->values[v->root]));
+    LS_TRY(d->copy_in(compute->stream, program_data(p, (ls_value){ value }), s->host, count * ls_dtype_bytes(v->dtype)));
+    LS_TRY(d->event_record(s->copied, compute->stream));
+    compute->busy = true;
+    return scatter_streams(p, &p->values[v->root], s->copied);
+}
+
+static ls_status read_staged(const ls_program *p, int value, void *host, ls_dtype type, size_t count)
+{
+    const struct value *v = &p->values[value];
+    struct device_stream *compute = store_streams(p->store)->stream[STREAM_COMPUTE].stream;
+    size_t bytes = count * ls_dtype_bytes(v->dtype);
+    void *stage = mem_alloc(MEM_OTHER, bytes);
+    ls_status st = stage ? gather_streams(p, &p->values[v->root]) : LS_ENOMEM;
+
+    if (st == LS_OK) st = device_of(p)->copy_out(compute, stage, program_data(p, (ls_value){ value }), bytes);
+    if (st == LS_OK) st = device_of(p)->stream_sync(compute);
+    if (st == LS_OK) ls_convert(host, type, stage, v->dtype, count);
+    mem_free(stage);
+    return st;
+}
+
+/* ---- by name ---- */
+
+static ls_status transfer_check(const ls_program *p, const char *name, size_t count, int *out)
+{
+    ls_value v = program_find(p, name);
+
+    if (!p->runnable) return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
+    if (!v.id) return ls_fail(LS_EINVAL, "'%s': no input, output or bound value of that name", name);
+    if (!p->values[p->values[v.id].root].used && p->values[v.id].role == LS_ROLE_OUTPUT)
+        return ls_fail(LS_EINVAL, "'%s': this program makes no such output", name);
+    if (value_count(&p->values[v.id]) != count)
+        return ls_fail(LS_EINVAL, "'%s' has %zu elements, %zu were given", name, value_count(&p->values[v.id]), count);
+    *out = v.id;
+    return LS_OK;
+}
+
+/* Indices are checked here, where they enter: kernels trust them. */
+static ls_status check_range(const struct value *v, const void *host, ls_dtype type, size_t count)
+{
+    for (size_t i = 0; v->dtype == LS_I32 && i < count; i++) {
+        int64_t x;
+
+        ls_convert(&x, LS_I64, (const char *)host + i * ls_dtype_bytes(type), type, 1);
+        if (x < v->least || x > v->most)
+            return ls_fail(LS_EINVAL, "'%s': element %zu is %lld; %lld to %lld is possible", v->name, i, (long long)x, (long long)v->least,
+                           (long long)v->most);
+    }
+    return LS_OK;
+}
+
+ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
+{
+    const struct value *v;
+    int value;
+
+    LS_TRY(transfer_check(p, name, count, &value));
+    v = &p->values[value];
+    if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
+        return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
+    LS_TRY(check_range(v, host, type, count));
+    if (!device_of(p)->host_visible) return write_staged(p, value, host, type, count);
+    ls_convert(program_data(p, (ls_value){ value }), v->dtype, host, type, count);
+    return LS_OK;
+}
+
+ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count)
+{
+    int value;
+
+    LS_TRY(transfer_check(p, name, count, &value));
+    if (!device_of(p)->host_visible) return read_staged(p, value, host, type, count);
+    ls_convert(host, type, program_data(p, (ls_value){ value }), p->values[value].dtype, count);
+    return LS_OK;
+}

@@ -1,0 +1,118 @@
+/* blocks.c - a dim cut into blocks that lie one after another in a flat buffer, and joined again, at the speed of memory.
+ *
+ * A block is a strided view on one side and contiguous on the other. Dims at its end that lie without gaps make one run: runs
+ * without a stride are copied by memcpy, others element by element. Threads share the elements of a block.
+ */
+#include <string.h>
+#include "base/base.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+
+enum { GRAIN = 1 << 15 }; /* elements that are worth handing to another thread */
+
+struct block {
+    struct view x; /* the strided side */
+    char *flat;
+    size_t bytes; /* of an element */
+    size_t run;   /* elements that are `stride` apart, in row-major order */
+    ptrdiff_t stride;
+    int outer; /* dims before the run */
+    bool join; /* flat -> x */
+};
+
+/* The longest run at the end of x's dims. */
+static void find_run(struct block *b)
+{
+    int d = b->x.ndim;
+
+    b->run = 1;
+    b->stride = 1;
+    while (d > 0) {
+        size_t size = b->x.size[d - 1];
+        ptrdiff_t stride = b->x.stride[d - 1];
+
+        if (size != 1 && b->run != 1 && stride != (ptrdiff_t)b->run * b->stride) break;
+        if (size != 1 && b->run == 1) b->stride = stride;
+        b->run *= size;
+        d--;
+    }
+    b->outer = d;
+}
+
+/* Offset of run r, in elements. */
+static ptrdiff_t run_at(const struct block *b, size_t r)
+{
+    ptrdiff_t at = 0;
+
+    for (int d = b->outer - 1; d >= 0; d--) {
+        at += (ptrdiff_t)(r % b->x.size[d]) * b->x.stride[d];
+        r /= b->x.size[d];
+    }
+    return at;
+}
+
+#define COPY_EACH(type)                                                \
+    for (size_t i = 0; i < n; i++)                                     \
+        if (b->join)                                                   \
+            ((type *)x)[(ptrdiff_t)i * b->stride] = ((type *)flat)[i]; \
+        else                                                           \
+            ((type *)flat)[i] = ((type *)x)[(ptrdiff_t)i * b->stride];
+
+static void copy_run(const struct block *b, char *x, char *flat, size_t n)
+{
+    if (b->stride == 1)
+        memcpy(b->join ? x : flat, b->join ? flat : x, n * b->bytes);
+    else if (b->bytes == 8) {
+        COPY_EACH(uint64_t)
+    } else if (b->bytes == 4) {
+        COPY_EACH(uint32_t)
+    } else if (b->bytes == 2) {
+        COPY_EACH(uint16_t)
+    } else {
+        COPY_EACH(uint8_t)
+    }
+}
+
+static void copy_elements(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct block *b = ctx;
+
+    (void)thread;
+    for (size_t i = begin, n; i < end; i += n) {
+        size_t in = i % b->run;
+        ptrdiff_t at = run_at(b, i / b->run) + (ptrdiff_t)in * b->stride;
+
+        n = MIN(b->run - in, end - i);
+        copy_run(b, (char *)b->x.data + at * (ptrdiff_t)b->bytes, b->flat + i * b->bytes, n);
+    }
+}
+
+static void copy_blocks(const struct call *c, const struct view *x, const struct view *flat, bool join)
+{
+    int dim = c->attr.cut.dim, n = c->attr.cut.n;
+    struct block b = { .flat = flat->data, .bytes = ls_dtype_bytes(x->dtype), .join = join };
+
+    for (int k = 0; k < n; k++) {
+        size_t begin = cut_at(x->size[dim], c->attr.cut.grain, k, n), end = cut_at(x->size[dim], c->attr.cut.grain, k + 1, n);
+        size_t count;
+
+        b.x = view_narrow(x, dim, begin, end - begin);
+        count = view_count(&b.x);
+        find_run(&b);
+        threads_for(count, GRAIN, copy_elements, &b);
+        b.flat += count * b.bytes;
+    }
+}
+
+static bool blocks_accepts(const struct view *x, const struct view *flat) { return x->dtype == flat->dtype && view_is_contiguous(flat); }
+
+static bool blocks_pack_accepts(const struct call *c) { return blocks_accepts(&c->in[0], &c->out[0]); }
+static bool blocks_unpack_accepts(const struct call *c) { return blocks_accepts(&c->out[0], &c->in[0]); }
+static void blocks_pack(const struct call *c) { copy_blocks(c, &c->in[0], &c->out[0], false); }
+static void blocks_unpack(const struct call *c) { copy_blocks(c, &c->out[0], &c->in[0], true); }
+
+const struct kernel kernels_cut[] = {
+    { .op = OP_PACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_pack_accepts, .run = blocks_pack },
+    { .op = OP_UNPACK_BLOCKS, .name = "runs", .priority = PRIORITY_BLOCKED, .accepts = blocks_unpack_accepts, .run = blocks_unpack },
+    KERNELS_END
+};

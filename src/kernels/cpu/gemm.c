@@ -1,0 +1,232 @@
+/* gemm.c - how a product is cut: chunks of packed B, then blocks of rows handed out to the threads.
+ *
+ *   for each slice of k           (one slice, unless C is f32 and can be added to)
+ *     for each chunk of n         its panels fill at most CHUNK_BYTES: they are packed by all threads, read by all
+ *       for each block of rows    x each group of panels: a task
+ */
+#include "kernels/cpu/gemm.h"
+
+#include "base/base.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+
+enum {
+    CHUNK_BYTES = 8 << 20,   /* of packed B: a part of the third cache */
+    BLOCK_BYTES = 512 << 10, /* of A in a block: half of the second cache */
+    BLOCK_ROWS = 96,
+    LEAST_ROWS = 24,
+    SLICE_K = 2048,
+    FEW_ROWS = 8,        /* at most these many: no packing */
+    TEAM_MACS = 1 << 19, /* multiply-adds that are worth waking the team */
+};
+
+extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512;
+
+const struct tiles *tiles_best(void)
+{
+    enum isa best = isa_best();
+
+    return best >= ISA_AVX512 ? &tiles_gemm_avx512 : best >= ISA_AVX2 ? &tiles_gemm_avx2 : NULL;
+}
+
+bool tiles_pairs(ls_dtype a, ls_dtype b) { return a == LS_BF16 && b == LS_BF16 && isa_best() >= ISA_AVX512_BF16; }
+
+size_t panel_bytes(bool pairs, size_t k) { return (pairs ? (k + 1) / 2 : k) * tiles_best()->panel * sizeof(float); }
+
+static size_t gemm_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The sums of one panel; the rows of A, whole groups of them. */
+size_t block_scratch(bool pairs, size_t m, size_t k)
+{
+    size_t rows = gemm_round_up(m, TILE_ROWS) * (k + k % 2) * (pairs ? sizeof(uint16_t) : sizeof(float));
+
+    return gemm_round_up(m * tiles_best()->panel * sizeof(float) + rows, 64);
+}
+
+/* How a product is cut. */
+struct cut {
+    bool pairs;
+    size_t k, n, m; /* sizes of a slice, a chunk, a block */
+    size_t packed;  /* bytes of a packed chunk */
+    size_t block;   /* bytes of a thread's scratch */
+};
+
+/* Rows of a block, at most `most` and at least half of it: so many that the threads end together, and rather many. */
+static size_t block_rows(size_t m, size_t most, size_t threads)
+{
+    size_t best = TILE_ROWS;
+    double least = 0;
+
+    for (size_t rows = most / TILE_ROWS * TILE_ROWS; rows >= TILE_ROWS && 2 * rows >= most; rows -= TILE_ROWS) {
+        size_t blocks = (m + rows - 1) / rows, rounds = (blocks + threads - 1) / threads;
+        double cost = (double)(rounds * rows) + 2.0 * (double)rounds; /* 2: what a block costs besides its rows */
+
+        if (least == 0 || cost < least) {
+            least = cost;
+            best = rows;
+        }
+    }
+    return best;
+}
+
+static struct cut cut_of(const struct gemm *p, int threads)
+{
+    size_t panel = tiles_best()->panel, unit, rows;
+    struct cut cut = { .pairs = tiles_pairs(p->a.type, p->b.type), .k = p->k };
+
+    unit = cut.pairs ? sizeof(uint16_t) : sizeof(float);
+    if (p->c.type == LS_F32 && !p->bias && p->k > SLICE_K) cut.k = gemm_round_up((p->k + p->k / SLICE_K) / (p->k / SLICE_K + 1), 2);
+    cut.n = MAX(CHUNK_BYTES / MAX(panel_bytes(cut.pairs, cut.k), (size_t)1), (size_t)1) * panel;
+    cut.n = MIN(cut.n, gemm_round_up(p->n, panel));
+    rows = MIN(BLOCK_BYTES / (unit * MAX(cut.k, (size_t)1)), (size_t)BLOCK_ROWS);
+    cut.m = block_rows(p->m, MAX(rows, (size_t)LEAST_ROWS), (size_t)threads);
+    cut.packed = cut.n / panel * panel_bytes(cut.pairs, cut.k);
+    cut.block = block_scratch(cut.pairs, cut.m, cut.k);
+    return cut;
+}
+
+int gemm_threads(const struct gemm *p) { return (double)p->m * (double)p->n * (double)p->k < TEAM_MACS ? 1 : threads_count(); }
+
+static bool few_rows(const struct gemm *p) { return p->m <= FEW_ROWS && p->b.row == 1 && p->a.col == 1; }
+
+size_t gemm_scratch(const struct gemm *p, int threads)
+{
+    struct cut cut;
+
+    if (few_rows(p)) return 0;
+    cut = cut_of(p, threads);
+    return cut.packed + (size_t)threads * cut.block;
+}
+
+size_t gemm_scratch_most(const struct gemm *p, int threads)
+{
+    bool pairs = tiles_pairs(p->a.type, p->b.type);
+    size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
+    size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
+    size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX((size_t)CHUNK_BYTES, panel_bytes(pairs, k)));
+    /* rows of a block: so many that they fill BLOCK_BYTES, within LEAST_ROWS and BLOCK_ROWS */
+    size_t rows =
+        MIN(MAX((size_t)BLOCK_BYTES, LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit, (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
+
+    return gemm_round_up(packed, 64) + (size_t)threads * gemm_round_up(BLOCK_ROWS * panel * sizeof(float) + rows, 64);
+}
+
+/* One chunk of one slice. */
+struct chunk {
+    const struct gemm *p;
+    const struct tiles *tiles;
+    struct cut cut;
+    int threads;
+    size_t k0, k, n0, n;   /* where it lies */
+    size_t blocks, groups; /* tasks: blocks of rows x groups of panels */
+    char *packed, *scratch;
+};
+
+static struct matrix at(struct matrix m, size_t i, size_t j)
+{
+    m.data = (char *)m.data + ((ptrdiff_t)i * m.row + (ptrdiff_t)j * m.col) * (ptrdiff_t)ls_dtype_bytes(m.type);
+    return m;
+}
+
+static void pack_panels(void *ctx, size_t begin, size_t end, int thread)
+{
+    struct chunk *c = ctx;
+    size_t panel = c->tiles->panel, bytes = panel_bytes(c->cut.pairs, c->k);
+
+    (void)thread;
+    for (size_t i = begin; i < end; i++) {
+        struct matrix b = at(c->p->b, c->k0, c->n0 + i * panel);
+
+        c->tiles->pack(c->packed + i * bytes, c->cut.pairs, c->k, MIN(c->n - i * panel, panel), &b);
+    }
+}
+
+static void run_task(const struct chunk *c, size_t task, int thread)
+{
+    size_t panel = c->tiles->panel, panels = (c->n + panel - 1) / panel;
+    size_t group = task % c->groups, i = task / c->groups * c->cut.m;
+    size_t first = panels * group / c->groups, end = panels * (group + 1) / c->groups, j = first * panel;
+    const struct gemm *p = c->p;
+    struct gemm_block b = {
+        .m = MIN(p->m - i, c->cut.m),
+        .n = MIN(c->n, end * panel) - j,
+        .k = c->k,
+        .a = at(p->a, i, c->k0),
+        .c = at(p->c, i, c->n0 + j),
+        .b = c->packed + first * panel_bytes(c->cut.pairs, c->k),
+        .pairs = c->cut.pairs,
+        .bias_type = p->bias_type,
+        .add = p->add || c->k0 > 0,
+        .scratch = c->scratch + (size_t)thread * c->cut.block,
+    };
+
+    if (p->bias) b.bias = (const char *)p->bias + (c->n0 + j) * ls_dtype_bytes(p->bias_type);
+    c->tiles->block(&b);
+}
+
+static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct chunk *c = ctx;
+
+    ASSERT(thread < c->threads);
+    for (size_t task = begin; task < end; task++) run_task(c, task, thread);
+}
+
+static void each(int threads, size_t n, threads_range_fn *fn, void *ctx)
+{
+    if (threads == 1)
+        fn(ctx, 0, n, 0);
+    else
+        threads_each(n, 1, fn, ctx);
+}
+
+static void run_chunk(struct chunk *c)
+{
+    size_t panels = (c->n + c->tiles->panel - 1) / c->tiles->panel, wanted = 4 * (size_t)c->threads;
+
+    c->blocks = (c->p->m + c->cut.m - 1) / c->cut.m;
+    c->groups = c->threads == 1 || c->blocks >= wanted ? 1 : MIN(panels, (wanted + c->blocks - 1) / c->blocks);
+    each(c->threads, panels, pack_panels, c);
+    each(c->threads, c->blocks * c->groups, run_tasks, c);
+}
+
+static void run_dots(void *ctx, size_t begin, size_t end, int thread)
+{
+    const struct gemm *p = ctx;
+
+    (void)thread;
+    tiles_best()->dots(p, begin, end);
+}
+
+static void run_few_rows(const struct gemm *p, int threads)
+{
+    enum { DOTS_GRAIN = 64 };
+
+    if (threads == 1)
+        run_dots((void *)p, 0, p->n, 0);
+    else
+        threads_for(p->n, DOTS_GRAIN, run_dots, (void *)p);
+}
+
+void gemm_run(const struct gemm *p, int threads, void *scratch)
+{
+    struct chunk c = { .p = p, .tiles = tiles_best(), .threads = threads };
+
+    ASSERT(p->c.col == 1 && (p->a.row == 1 || p->a.col == 1) && (p->b.row == 1 || p->b.col == 1));
+    if (p->m == 0 || p->n == 0) return;
+    if (few_rows(p)) {
+        run_few_rows(p, threads);
+        return;
+    }
+    c.cut = cut_of(p, threads);
+    c.packed = scratch;
+    c.scratch = c.packed + c.cut.packed;
+    for (; c.k0 < MAX(p->k, (size_t)1); c.k0 += c.cut.k) {
+        c.k = MIN(p->k - c.k0, c.cut.k);
+        for (c.n0 = 0; c.n0 < p->n; c.n0 += c.cut.n) {
+            c.n = MIN(p->n - c.n0, c.cut.n);
+            run_chunk(&c);
+        }
+        if (p->k == 0) break;
+    }
+}

@@ -1,0 +1,88 @@
+/* gemm.h - dense matrix products C = A B by packed panels and a register tile.
+ *
+ * B is packed once into panels of `panel` columns: [panel][k][columns] floats, zeros past the last column; where the
+ * processor multiplies pairs of bf16, two rows of B interleave: [panel][(k + 1) / 2][columns][2], zeros past an odd k.
+ * A is read in place where its rows are contiguous and have the type of the arithmetic, else a block of its rows is
+ * copied into the thread's scratch. A tile of 6 rows x one panel stays in registers over a slice of k. Arithmetic is
+ * f32, or pairs of bf16 summed in f32. The order of a sum depends on the sizes alone.
+ */
+#ifndef LS_KERNELS_CPU_GEMM_H
+#define LS_KERNELS_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "lockstep/dtype.h"
+
+/* Element (i, j) is data[i * row + j * col]; strides in elements; f32, bf16 or f16. */
+struct matrix {
+    void *data;
+    ls_dtype type;
+    ptrdiff_t row, col;
+};
+
+/* c[m,n] = (add ? c : 0) + a[m,k] b[k,n] + bias[n]; c.col is 1, and so is one stride each of a and b. */
+struct gemm {
+    size_t m, n, k;
+    struct matrix a, b, c;
+    const void *bias; /* NULL: none */
+    ls_dtype bias_type;
+    bool add;
+};
+
+/* What one thread computes: m rows and n columns, from panels that are packed. */
+struct gemm_block {
+    size_t m, n, k;
+    struct matrix a, c;
+    const void *b; /* the first panel */
+    bool pairs;    /* panels of pairs; a is bf16 */
+    const void *bias;
+    ls_dtype bias_type;
+    bool add;
+    void *scratch; /* block_scratch() bytes */
+};
+
+enum { TILE_ROWS = 6 };
+
+/* Hands out parts of scratch, 64-byte aligned; without a base it only counts. */
+struct parts {
+    char *base;
+    size_t used;
+};
+
+static inline void *take(struct parts *s, size_t bytes)
+{
+    void *p = s->base ? s->base + s->used : NULL;
+
+    s->used += (bytes + 63) / 64 * 64;
+    return p;
+}
+
+/* What is compiled per instruction set. */
+struct tiles {
+    size_t panel; /* columns of a panel */
+    /* Packs columns [0, n) of b[k, n], n <= panel, into one panel. */
+    void (*pack)(void *panel, bool pairs, size_t k, size_t n, const struct matrix *b);
+    void (*block)(const struct gemm_block *b);
+    /* Columns [begin, end) of a product of a few rows, reading each column of b once; b.row and a.col are 1. */
+    void (*dots)(const struct gemm *p, size_t begin, size_t end);
+};
+
+const struct tiles *tiles_best(void);                 /* NULL: none for this processor, up to the cap */
+bool tiles_pairs(ls_dtype a, ls_dtype b);             /* products of these types run on pairs of bf16 here */
+size_t panel_bytes(bool pairs, size_t k);             /* of one packed panel */
+size_t block_scratch(bool pairs, size_t m, size_t k); /* bytes */
+
+/* The team, or 1 when a product is not worth it. */
+int gemm_threads(const struct gemm *p);
+/* Bytes of scratch on `threads` threads. */
+size_t gemm_scratch(const struct gemm *p, int threads);
+/* The same for every product with up to p's rows and depth (m, k). */
+size_t gemm_scratch_most(const struct gemm *p, int threads);
+/* Runs on a team of at most `threads`; inside a task of threads_each on the caller alone, as threads = 1 does. */
+void gemm_run(const struct gemm *p, int threads, void *scratch);
+
+/* The product that a call of linear, linear_dx or linear_dw is; false: its operands are not such matrices. */
+struct call;
+bool call_gemm(const struct call *c, struct gemm *out);
+
+#endif

@@ -1,0 +1,405 @@
+/* onednn.c - linear layers and batched matrix products by oneDNN 2.x; the one file that knows its C interface.
+ *
+ * Each op is one matmul primitive, dst[M,N] = (add ? dst : 0) + src[M,K] weights[K,N] + bias[N]:
+ *
+ *   linear     src x[R,K]          weights w^T     dst y[R,N]
+ *   linear_dx  src dy[R,N]         weights w       dst dx[R,K]
+ *   linear_dw  src dy^T            weights x       dst dw[N,K], added by a sum post-op
+ *   matmul     as they are, with leading dims
+ *
+ * Transposing is a matter of strides. Where the rows are many, the weights are first reordered to the layout that the
+ * primitive likes best, in scratch. Scratch: packed weights, then what the primitives ask for. What calls are taken,
+ * and which weights are packed, stands in onednn_recipe.h.
+ *
+ * oneDNN picks the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A
+ * primitive keeps the number of threads that it was made for: scratch() and prepare() are called outside the team's
+ * tasks, and a process prepares after its fork. oneDNN's own cache of primitives is off in the whole process: ours
+ * frees what nobody holds. What oneDNN allocates for its primitives is not in the memory ledger.
+ *
+ * Reference: oneDNN developer guide, "MatMul" and "Reorder", v2.6.
+ */
+#include "kernels/cpu/onednn/onednn.h"
+
+#include <dnnl.h>
+#include <pthread.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "kernels/kernel.h"
+#include "kernels/cpu/onednn/onednn_recipe.h"
+#include "kernels/cpu/gemm.h"
+
+/* ---- The library ---- */
+
+static dnnl_engine_t engine; /* lives until the process ends; NULL: oneDNN cannot be used */
+static unsigned features;    /* dnnl_cpu_isa bits of what oneDNN uses here */
+
+static bool has(unsigned bits) { return (features & bits) == bits; }
+
+static void library_open(void)
+{
+    features = dnnl_get_effective_cpu_isa();
+    if (dnnl_set_primitive_cache_capacity(0) != dnnl_success || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+}
+
+static bool library_usable(ls_dtype type)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    enum isa its;
+
+    pthread_once(&once, library_open);
+    its = type == LS_BF16 && has(dnnl_cpu_isa_avx512_core_amx) ? ISA_AMX
+          : has(dnnl_cpu_isa_avx512_core_bf16)                 ? ISA_AVX512_BF16
+          : has(dnnl_cpu_isa_avx512_core)                      ? ISA_AVX512
+          : has(dnnl_cpu_isa_avx2)                             ? ISA_AVX2
+                                                               : ISA_ANY;
+    return engine && its <= isa_best() && (type != LS_BF16 || its >= ISA_AVX512_BF16);
+}
+
+/* ---- Descriptors: everything about a primitive but its code ---- */
+
+struct descriptors {
+    dnnl_primitive_desc_t matmul, pack;
+}; /* pack NULL: the weights are taken as they are */
+
+static dnnl_data_type_t onednn_type_of(int64_t t) { return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
+
+static dnnl_status_t layout_of(const struct side *s, int64_t ndim, dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t size, stride;
+
+    memcpy(size, s->size, sizeof s->size);
+    memcpy(stride, s->stride, sizeof s->stride);
+    return dnnl_memory_desc_init_by_strides(out, (int)ndim, size, onednn_type_of(s->type), stride);
+}
+
+/* rows x columns in whatever order oneDNN likes, or plain rows. */
+static dnnl_status_t layout_by_tag(int64_t rows, int64_t columns, int64_t type, dnnl_format_tag_t tag, dnnl_memory_desc_t *out)
+{
+    dnnl_dims_t size = { rows, columns };
+
+    return dnnl_memory_desc_init_by_tag(out, 2, size, onednn_type_of(type), tag);
+}
+
+/* *out is the caller's, on failure too. */
+static dnnl_status_t make_attributes(const struct recipe *r, dnnl_primitive_attr_t *out)
+{
+    dnnl_post_ops_t sum = NULL;
+    dnnl_status_t st;
+
+    *out = NULL;
+    if ((st = dnnl_primitive_attr_create(out)) != dnnl_success ||
+        (st = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user)) != dnnl_success ||
+        (st = dnnl_primitive_attr_set_fpmath_mode(*out, dnnl_fpmath_mode_strict)) != dnnl_success || !r->add)
+        return st;
+    if ((st = dnnl_post_ops_create(&sum)) == dnnl_success && (st = dnnl_post_ops_append_sum(sum, 1)) == dnnl_success)
+        st = dnnl_primitive_attr_set_post_ops(*out, sum);
+    dnnl_post_ops_destroy(sum);
+    return st;
+}
+
+static dnnl_status_t describe_matmul(const struct recipe *r, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+{
+    int64_t k = r->weights.size[0], n = r->weights.size[1];
+    dnnl_memory_desc_t src, weights, bias, dst;
+    dnnl_matmul_desc_t matmul;
+    dnnl_status_t st;
+
+    if ((st = layout_of(&r->src, r->ndim, &src)) != dnnl_success || (st = layout_of(&r->weights, r->ndim, &weights)) != dnnl_success ||
+        (st = layout_of(&r->dst, r->ndim, &dst)) != dnnl_success)
+        return st;
+    if (r->pack) st = layout_by_tag(k, n, r->weights.type, dnnl_format_tag_any, &weights);
+    if (st == dnnl_success && r->bias) st = layout_by_tag(1, n, r->bias_type, dnnl_ab, &bias);
+    if (st == dnnl_success) st = dnnl_matmul_desc_init(&matmul, &src, &weights, r->bias ? &bias : NULL, &dst);
+    return st == dnnl_success ? dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL) : st;
+}
+
+static void descriptors_destroy(struct descriptors *d)
+{
+    dnnl_primitive_desc_destroy(d->matmul);
+    dnnl_primitive_desc_destroy(d->pack);
+}
+
+static dnnl_status_t onednn_describe(const struct recipe *r, struct descriptors *out)
+{
+    struct descriptors d = { NULL, NULL };
+    const dnnl_memory_desc_t *packed;
+    dnnl_primitive_attr_t attr;
+    dnnl_memory_desc_t plain;
+    dnnl_status_t st;
+
+    threads_set((int)r->threads); /* what oneDNN asks is this thread's number, which may never have been set */
+    st = make_attributes(r, &attr);
+    if (st == dnnl_success) st = describe_matmul(r, attr, &d.matmul);
+    if (st == dnnl_success && r->pack && (st = layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
+        packed = dnnl_primitive_desc_query_md(d.matmul, dnnl_query_weights_md, 0);
+        if (!dnnl_memory_desc_equal(&plain, packed)) st = dnnl_reorder_primitive_desc_create(&d.pack, &plain, engine, packed, engine, attr);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    if (st == dnnl_success)
+        *out = d;
+    else
+        descriptors_destroy(&d);
+    return st;
+}
+
+static size_t bytes_of(const_dnnl_primitive_desc_t d, dnnl_query_t what)
+{
+    return d ? dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(d, what, 0)) : 0;
+}
+
+/* Packing is over when the product begins: they share what they scratch in. */
+static size_t packed_bytes(const_dnnl_primitive_desc_t pack) { return (bytes_of(pack, dnnl_query_dst_md) + 63) / 64 * 64; }
+
+/* ---- Primitives, shared among calls ---- */
+
+struct primitive {
+    struct recipe recipe;
+    dnnl_primitive_t matmul, pack;
+    size_t packed; /* bytes of scratch that hold packed weights */
+    int holders;
+    struct primitive *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list and of the counts in it */
+static struct primitive *primitives;
+
+static ls_status failed(const struct recipe *r, dnnl_status_t st)
+{
+    long long m = r->dst.size[r->ndim - 2], n = r->dst.size[r->ndim - 1], k = r->src.size[r->ndim - 1];
+
+    return ls_fail(st == dnnl_out_of_memory ? LS_ENOMEM : LS_EUNSUPPORTED,
+                   "oneDNN: product of [%lld,%lld] and [%lld,%lld] in %d dims on %d threads: status %d", m, k, k, n, (int)r->ndim,
+                   (int)r->threads, (int)st);
+}
+
+static void primitive_free(struct primitive *p)
+{
+    dnnl_primitive_destroy(p->matmul);
+    dnnl_primitive_destroy(p->pack);
+    mem_free(p);
+}
+
+static ls_status primitive_new(const struct recipe *r, struct primitive **out)
+{
+    struct primitive *p = mem_zalloc(MEM_OTHER, sizeof *p);
+    struct descriptors d;
+    dnnl_status_t st;
+
+    if (!p) return LS_ENOMEM;
+    p->recipe = *r;
+    st = onednn_describe(r, &d);
+    if (st == dnnl_success) {
+        p->packed = packed_bytes(d.pack);
+        st = dnnl_primitive_create(&p->matmul, d.matmul);
+        if (st == dnnl_success && d.pack) st = dnnl_primitive_create(&p->pack, d.pack);
+        descriptors_destroy(&d);
+    }
+    if (st != dnnl_success) {
+        primitive_free(p);
+        return failed(r, st);
+    }
+    *out = p;
+    return LS_OK;
+}
+
+static ls_status primitive_hold(const struct recipe *r, struct primitive **out)
+{
+    struct primitive *p = NULL;
+    ls_status st = LS_OK;
+
+    pthread_mutex_lock(&lock);
+    for (p = primitives; p && memcmp(&p->recipe, r, sizeof *r) != 0; p = p->next)
+        ;
+    if (!p && (st = primitive_new(r, &p)) == LS_OK) {
+        p->next = primitives;
+        primitives = p;
+    }
+    if (st == LS_OK) {
+        p->holders++;
+        *out = p;
+    }
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+static void primitive_drop(struct primitive *p)
+{
+    pthread_mutex_lock(&lock);
+    if (--p->holders == 0) {
+        struct primitive **at = &primitives;
+
+        while (*at != p) at = &(*at)->next;
+        *at = p->next;
+        primitive_free(p);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+size_t onednn_primitives(void)
+{
+    size_t n = 0;
+
+    pthread_mutex_lock(&lock);
+    for (const struct primitive *p = primitives; p; p = p->next) n++;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+/* ---- Kernels ---- */
+
+enum { SRC, WEIGHTS, BIAS, DST, PACKED, SCRATCH, PACK_SCRATCH, MEMORIES };
+
+/* Of one prepared call: oneDNN's names for its buffers. NULL: not used. */
+struct state {
+    struct primitive *primitive;
+    dnnl_stream_t stream;
+    dnnl_memory_t memory[MEMORIES];
+};
+
+static bool onednn_accepts(const struct call *c)
+{
+    struct recipe r;
+
+    return library_usable(c->in[0].dtype) && recipe_of(c, &r);
+}
+
+/* Tile instructions multiply bf16; the row's ISA says that the processor has them. */
+static bool amx_accepts(const struct call *c) { return c->in[0].dtype == LS_BF16 && c->in[1].dtype == LS_BF16 && onednn_accepts(c); }
+
+/* 0 when oneDNN refuses: prepare() then says so. */
+static size_t scratch(const struct call *c)
+{
+    struct recipe r;
+    struct descriptors d;
+    size_t bytes;
+
+    if (!recipe_of(c, &r) || onednn_describe(&r, &d) != dnnl_success) return 0;
+    bytes = packed_bytes(d.pack) + MAX(bytes_of(d.matmul, dnnl_query_scratchpad_md), bytes_of(d.pack, dnnl_query_scratchpad_md));
+    descriptors_destroy(&d);
+    return bytes;
+}
+
+static dnnl_status_t name_buffers(struct state *s)
+{
+    const struct primitive *p = s->primitive;
+    const struct {
+        const_dnnl_primitive_t of;
+        dnnl_query_t what;
+        int index;
+    } buffers[MEMORIES] = {
+        [SRC] = { p->matmul, dnnl_query_src_md, 0 },
+        [DST] = { p->matmul, dnnl_query_dst_md, 0 },
+        [WEIGHTS] = { p->pack ? p->pack : p->matmul, p->pack ? dnnl_query_src_md : dnnl_query_weights_md, 0 },
+        [BIAS] = { p->recipe.bias ? p->matmul : NULL, dnnl_query_weights_md, 1 },
+        [PACKED] = { p->pack, dnnl_query_dst_md, 0 },
+        [SCRATCH] = { p->matmul, dnnl_query_scratchpad_md, 0 },
+        [PACK_SCRATCH] = { p->pack, dnnl_query_scratchpad_md, 0 },
+    };
+    dnnl_status_t st = dnnl_stream_create(&s->stream, engine, dnnl_stream_default_flags);
+    const_dnnl_primitive_desc_t d;
+
+    for (int i = 0; i < MEMORIES && st == dnnl_success; i++)
+        if (buffers[i].of && (st = dnnl_primitive_get_primitive_desc(buffers[i].of, &d)) == dnnl_success)
+            st = dnnl_memory_create(&s->memory[i], dnnl_primitive_desc_query_md(d, buffers[i].what, buffers[i].index), engine,
+                                    DNNL_MEMORY_NONE);
+    return st;
+}
+
+static void state_close(struct state *s)
+{
+    for (int i = 0; i < MEMORIES; i++) dnnl_memory_destroy(s->memory[i]);
+    dnnl_stream_destroy(s->stream);
+    if (s->primitive) primitive_drop(s->primitive);
+    mem_free(s);
+}
+
+static ls_status state_open(const struct recipe *r, struct state **out)
+{
+    struct state *s = mem_zalloc(MEM_OTHER, sizeof *s);
+    dnnl_status_t named;
+    ls_status st;
+
+    if (!s) return LS_ENOMEM;
+    st = primitive_hold(r, &s->primitive);
+    if (st == LS_OK && (named = name_buffers(s)) != dnnl_success) st = failed(r, named);
+    if (st == LS_OK)
+        *out = s;
+    else
+        state_close(s);
+    return st;
+}
+
+static ls_status prepare(struct call *c)
+{
+    struct state *s = NULL;
+    struct recipe r;
+
+    ASSERT(recipe_of(c, &r));
+    LS_TRY(state_open(&r, &s));
+    c->state = s;
+    return LS_OK;
+}
+
+static void release(struct call *c)
+{
+    if (c->state) state_close(c->state);
+    c->state = NULL;
+}
+
+/* Setting a handle fills the padding of a packed layout with zeros: once is enough. */
+static void point(dnnl_memory_t m, void *data)
+{
+    void *now;
+
+    if (m && dnnl_memory_get_data_handle(m, &now) == dnnl_success && now != data)
+        ASSERT(dnnl_memory_set_data_handle(m, data) == dnnl_success);
+}
+
+static void run_pack(const struct state *s)
+{
+    const dnnl_memory_t *m = s->memory;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, m[WEIGHTS] }, { DNNL_ARG_TO, m[PACKED] }, { DNNL_ARG_SCRATCHPAD, m[PACK_SCRATCH] } };
+
+    ASSERT(dnnl_primitive_execute(s->primitive->pack, s->stream, COUNT_OF(args), args) == dnnl_success);
+}
+
+static void run_matmul(const struct state *s)
+{
+    const dnnl_memory_t *m = s->memory;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, m[SRC] },
+                                     { DNNL_ARG_WEIGHTS, m[m[PACKED] ? PACKED : WEIGHTS] },
+                                     { DNNL_ARG_DST, m[DST] },
+                                     { DNNL_ARG_SCRATCHPAD, m[SCRATCH] },
+                                     { DNNL_ARG_BIAS, m[BIAS] } };
+
+    ASSERT(dnnl_primitive_execute(s->primitive->matmul, s->stream, m[BIAS] ? 5 : 4, args) == dnnl_success);
+}
+
+static void onednn_run(const struct call *c)
+{
+    const struct state *s = c->state;
+    char *rest = (char *)c->scratch + s->primitive->packed;
+    void *const at[MEMORIES] = {
+        [SRC] = c->in[0].data, [WEIGHTS] = c->in[1].data, [BIAS] = c->in[2].data, [DST] = c->out[0].data,
+        [PACKED] = c->scratch, [SCRATCH] = rest,          [PACK_SCRATCH] = rest,
+    };
+
+    for (int i = 0; i < MEMORIES; i++) point(s->memory[i], at[i]);
+    if (s->memory[PACKED]) run_pack(s);
+    run_matmul(s);
+}
+
+#define ONEDNN_ROW(id, title, rank, level, takes)                                                                               \
+    {                                                                                                                           \
+        .op = OP_##id, .name = title, .priority = rank, .isa = level, .accepts = takes, .scratch = scratch, .prepare = prepare, \
+        .release = release, .run = onednn_run                                                                                   \
+    }
+#define ONEDNN_LIBRARY(id) ONEDNN_ROW(id, "onednn", PRIORITY_LIBRARY, ISA_ANY, onednn_accepts)
+#define ONEDNN_AMX(id)     ONEDNN_ROW(id, "onednn_amx", PRIORITY_AMX, ISA_AMX, amx_accepts)
+
+const struct kernel kernels_onednn[] = { ONEDNN_LIBRARY(LINEAR),    ONEDNN_LIBRARY(LINEAR_DX),
+                                         ONEDNN_LIBRARY(LINEAR_DW), ONEDNN_LIBRARY(MATMUL),
+                                         ONEDNN_AMX(LINEAR),        ONEDNN_AMX(LINEAR_DX),
+                                         ONEDNN_AMX(LINEAR_DW),     KERNELS_END };

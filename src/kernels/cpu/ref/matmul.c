@@ -1,0 +1,78 @@
+/* kernels_ref_gemm.c - reference: matrix products. */
+#include "kernels/cpu/ref/ref.h"
+
+static void linear(const struct call *c)
+{
+    const struct view *x = &c->in[0], *w = &c->in[1], *y = &c->out[0];
+    size_t R = view_rows(x), K = view_last(x), N = view_last(y);
+
+    for (size_t r = 0; r < R; r++)
+        for (size_t n = 0; n < N; n++) {
+            double sum = call_has_in(c, 2) ? ref_get(&c->in[2], n) : 0;
+
+            for (size_t k = 0; k < K; k++) sum += ref_get(x, r * K + k) * ref_get(w, n * K + k);
+            ref_put(y, r * N + n, sum);
+        }
+}
+
+static void linear_dx(const struct call *c)
+{
+    const struct view *dy = &c->in[0], *w = &c->in[1], *dx = &c->out[0];
+    size_t R = view_rows(dy), K = view_last(dx), N = view_last(dy);
+
+    for (size_t r = 0; r < R; r++)
+        for (size_t k = 0; k < K; k++) {
+            double sum = 0;
+
+            for (size_t n = 0; n < N; n++) sum += ref_get(dy, r * N + n) * ref_get(w, n * K + k);
+            ref_put(dx, r * K + k, sum);
+        }
+}
+
+static void linear_dw(const struct call *c)
+{
+    const struct view *dy = &c->in[0], *x = &c->in[1], *dw = &c->out[0];
+    size_t R = view_rows(dy), K = view_last(x), N = view_last(dy);
+
+    for (size_t n = 0; n < N; n++)
+        for (size_t k = 0; k < K; k++) {
+            double sum = 0;
+
+            for (size_t r = 0; r < R; r++) sum += ref_get(dy, r * N + n) * ref_get(x, r * K + k);
+            ref_add(dw, n * K + k, sum);
+        }
+}
+
+static void bias_grad(const struct call *c)
+{
+    const struct view *dy = &c->in[0], *db = &c->out[0];
+    size_t R = view_rows(dy), N = view_last(dy);
+
+    for (size_t n = 0; n < N; n++) {
+        double sum = 0;
+
+        for (size_t r = 0; r < R; r++) sum += ref_get(dy, r * N + n);
+        ref_add(db, n, sum);
+    }
+}
+
+static void matmul(const struct call *c)
+{
+    const struct view *a = &c->in[0], *b = &c->in[1], *out = &c->out[0];
+    size_t M = out->size[out->ndim - 2], N = view_last(out), K = view_last(a);
+    size_t batches = 1;
+
+    for (int d = 0; d < out->ndim - 2; d++) batches *= out->size[d];
+    for (size_t i = 0; i < batches * M * N; i++) {
+        size_t batch = i / (M * N), m = i / N % M, n = i % N;
+        double sum = 0;
+
+        for (size_t k = 0; k < K; k++) sum += ref_get(a, (batch * M + m) * K + k) * ref_get(b, (batch * K + k) * N + n);
+        ref_put(out, i, sum);
+    }
+}
+
+const struct kernel kernels_ref_gemm[] = {
+    REF_ROW(LINEAR, linear, NULL),       REF_ROW(LINEAR_DX, linear_dx, NULL), REF_ROW(LINEAR_DW, linear_dw, NULL),
+    REF_ROW(BIAS_GRAD, bias_grad, NULL), REF_ROW(MATMUL, matmul, NULL),       KERNELS_END,
+};

@@ -1,0 +1,229 @@
+/* kernel.h - the kernel table: for every op one obvious reference, and fast entries per instruction set.
+ *
+ * A kernel gets a `struct call`: strided views of its operands, attributes, scratch. op_list.h says what each op
+ * computes on which shapes. Rules that hold for all:
+ *   1. Floating operands may be f32, bf16, f16 or f64; statistics
+ *      (mean, rstd, lse, loss, denom, scalars) are f32, or f64 when the operands are f64. Arithmetic is in f32
+ *      or better; sums of half types are formed in f32 or better.
+ *   2. The reference takes any strides and any mixture of floating types, and computes in double. A fast entry
+ *      says in accepts() what it takes; unless it says otherwise it wants contiguous operands.
+ *   3. "+=" outputs are added to, never overwritten. Other outputs are written in full.
+ *   4. In place: an output may be the very view of an input listed in the op's in-place mask. Nothing else overlaps.
+ *   5. An operand whose shapes end in ? may be absent: ndim == VIEW_ABSENT.
+ *   6. The order of every sum is fixed by the shapes and the number of threads: a run repeats bit for bit.
+ *   7. run() allocates nothing and does no shape work; prepare() may (primitives, tables), release() undoes it.
+ * A kernel's answer does not depend on the value of scratch.
+ */
+#ifndef LS_KERNELS_KERNEL_H
+#define LS_KERNELS_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "lockstep/dtype.h"
+#include "lockstep/status.h"
+#include "lockstep/tensor.h"
+#include "kernels/op_list.h"
+
+struct device;
+struct device_stream;
+
+#define CALL_OPERANDS 8
+#define VIEW_ABSENT   (-1)
+
+/* Every op and all that is known about it: op_list.h. */
+enum op {
+#define OP_ENUM(id, ...) OP_##id,
+    OP_MODEL_MAP(OP_ENUM) OP_PASS_MAP(OP_ENUM) OP_OPTIMIZER_MAP(OP_ENUM)
+#undef OP_ENUM
+        OPS
+};
+
+enum unary { UNARY_RELU, UNARY_GELU_TANH, UNARY_GELU_ERF, UNARY_SILU };
+
+/* RoPE with Llama 3's frequency scaling; factor 1 is plain RoPE. original: positions of the first training. */
+struct rope {
+    double theta, factor, low_freq_factor, high_freq_factor;
+    int64_t original;
+};
+
+/* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas of the four
+ * updates stand in optim.c. g is multiplied by factor first. Weight decay is this parameter's. */
+struct optimizer_attr {
+    float beta1, beta2, eps, weight_decay, momentum, trust;
+    int nesterov, decoupled;
+};
+
+struct op_attr {
+    union {
+        struct {
+            double value;
+        } scale;
+        struct {
+            enum unary kind;
+        } unary;
+        struct {
+            double eps;
+        } norm;
+        struct rope rope; /* ROPE_TABLE */
+        struct {
+            int inverse;
+        } rotate; /* ROPE: -1 times the angle */
+        struct {
+            int causal;
+            double scale;
+        } attention; /* causal: query t sees keys <= t + S - T; with len: S is len[0] */
+        struct {
+            size_t first;
+        } embedding; /* the vocabulary's row or column that this part begins with */
+        /* Element i is kept when rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. whole: x is [B,t,..], of [B,whole,..] the
+         * rows [begin[0], +count[0]) and after them [begin[1], +count[1]) of dim 1; 0: all of them. */
+        struct {
+            double p;
+            uint64_t seed, stream, first;
+            size_t whole, begin[2], count[2];
+        } dropout;
+        struct {
+            int dim, n;
+            size_t grain;
+        } cut; /* into n blocks, [cut_at(size, grain, i, n), cut_at(.., i + 1, ..)) */
+        struct {
+            int dim;
+        } concat;
+        struct {
+            int dim;
+            size_t start;
+        } pad;
+        struct {
+            int dim;
+        } reduce;
+        struct {
+            double most;
+        } clip;
+        struct {
+            size_t stride, padding;
+        } conv; /* the same in both directions */
+        struct {
+            size_t height, width, stride, padding;
+        } pool; /* of the window */
+        struct {
+            int sigmoid, normalize, by_probability;
+            size_t capacity;
+            int share, shares;
+        } route; /* capacity: tokens of a sample an
+                  * expert takes; 0: all. share, shares: of its ROUTE_EXCESS */
+        struct {
+            int share, shares;
+        } route_excess; /* counts tokens [T*share/shares, T*(share+1)/shares) of a sample; shares 0: all */
+        struct {
+            int sigmoid;
+            double aux, z;
+            size_t chosen, tokens;
+        } router_loss; /* chosen: K; tokens: of a whole sample, T */
+        struct {
+            double filled;
+        } grouped; /* share of the M rows that is expected to be in use */
+        struct {
+            double eps, momentum;
+            int fixed;
+        } batch; /* fixed: stats come from BATCH_USE_STATS */
+        struct optimizer_attr optim;
+    };
+};
+
+/* One operand. ndim == VIEW_ABSENT: not given. Strides are in elements. */
+struct view {
+    void *data;
+    ls_dtype dtype;
+    int ndim;
+    size_t size[LS_DIMS];
+    ptrdiff_t stride[LS_DIMS];
+};
+
+struct call {
+    enum op op;
+    int nin, nout;
+    struct view in[CALL_OPERANDS], out[CALL_OPERANDS];
+    struct op_attr attr;
+    void *scratch;                /* kernel->scratch(call) bytes, 64-byte aligned */
+    void *state;                  /* what prepare() made */
+    struct device_stream *stream; /* that it runs on; NULL: the default stream */
+};
+
+enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS };
+
+/* Which of the entries that can run a call runs it: the one of highest priority. */
+enum kernel_priority {
+    PRIORITY_REFERENCE, /* correct for every call; slow */
+    PRIORITY_LIBRARY,   /* another library's kernel where ours is at least as fast */
+    PRIORITY_AVX2,      /* memory-bound kernels, one per instruction set */
+    PRIORITY_AVX512,
+    PRIORITY_BLOCKED, /* our blocked kernels on the register tile, which picks its instruction set itself */
+    PRIORITY_AMX      /* a library's kernel on tile instructions that ours do not use */
+};
+
+struct kernel {
+    enum op op;
+    const char *name;   /* "avx512", "onednn", "reference"; one entry per op and name */
+    const char *device; /* the device that runs it; NULL: the cpu */
+    enum kernel_priority priority;
+    enum isa isa;                            /* what the processor must have */
+    bool (*accepts)(const struct call *c);   /* looks at types, sizes, strides; not at data pointers */
+    size_t (*scratch)(const struct call *c); /* bytes; NULL: none */
+    ls_status (*prepare)(struct call *c);    /* sets c->state; NULL: nothing to do */
+    void (*release)(struct call *c);
+    void (*run)(const struct call *c); /* of the cpu: computes; of another device: gives its work to c->stream */
+};
+
+#define KERNELS_END \
+    {               \
+        .op = OPS   \
+    } /* ends an array of entries: it has no name */
+
+const char *op_name(enum op op);
+const char *op_shapes(enum op op); /* "x[R,K] w[N,K] b[N]? -> y[R,N]": the notation is that of op_list.h */
+/* First of part r of a dim that is cut into n parts at multiples of grain (0 is 1); r = n: the end. */
+static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
+{
+    size_t g = grain ? grain : 1;
+
+    return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
+}
+
+/* Global index of x's element i: attr.first, plus step[1] (where given) rows of the whole x's first dim that stand before it, plus
+ * its place in the whole x. *run: how many elements from i on have indices that follow each other. */
+uint64_t dropout_index(const struct call *c, size_t i, size_t *run);
+unsigned op_inplace_mask(enum op op);
+
+/* Entry i of the table, in no particular order; NULL past the end. */
+const struct kernel *kernel_at(int i);
+/* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. For devices that
+ * run the cpu's kernels never NULL: the reference accepts everything. */
+const struct kernel *kernel_choose(const struct call *c, const struct device *d);
+/* Runs k, an entry for d, on c->stream. */
+ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c); /* launch.c */
+const struct kernel *kernel_reference(enum op op);
+/* The entry of op with that name, whatever the processor; NULL when there is none. */
+const struct kernel *kernel_named(enum op op, const char *name);
+enum isa isa_best(void);            /* of this processor, at most the cap */
+void isa_cap(enum isa most);        /* option run.isa: tests and comparisons; default: no cap */
+const char *isa_name(enum isa isa); /* "any", "avx2", "avx512", "avx512_bf16", "amx" */
+
+/* Views */
+size_t view_count(const struct view *v); /* elements; 0 when absent */
+size_t view_bytes(const struct view *v); /* count * element size */
+bool view_is_contiguous(const struct view *v);
+bool view_given(const struct view *v);
+/* The elements that v reaches, counted from data: [*low, *high]; false: none. v is given. */
+bool view_reach(const struct view *v, ptrdiff_t *low, ptrdiff_t *high);
+struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size); /* contiguous */
+size_t view_rows(const struct view *v);                                       /* product of all dims but the last */
+size_t view_last(const struct view *v);                                       /* the last dim; 1 for a scalar */
+ptrdiff_t view_offset(const struct view *v, size_t i);                        /* of element i in row-major order, from data, in elements */
+struct view view_of_tensor(const ls_tensor *t);                               /* valid while t is */
+/* v narrowed to [start, start + size) of dim; the same bytes. */
+struct view view_narrow(const struct view *v, int dim, size_t start, size_t size);
+bool call_has_in(const struct call *c, int i); /* operand i was passed and is not absent */
+bool call_has_out(const struct call *c, int i);
+
+#endif

@@ -1,0 +1,166 @@
+/* kernel_table.c - the kernel table as a concatenation of parts, and what this processor can run.
+ *
+ * A part is one file's array, ended by KERNELS_END. Every entry states its priority; the order of the parts has no
+ * meaning. A library that was not found when lockstep was built has an empty part.
+ */
+#include "kernels/kernel.h"
+
+#include <cpuid.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "base/base.h"
+#include "device/device.h"
+
+#define REFERENCE_PARTS(X) \
+    X(ref_gemm)            \
+    X(ref_pointwise)       \
+    X(ref_norm) X(ref_attention) X(ref_loss) X(ref_shape) X(ref_image) X(ref_batch) X(ref_route) X(ref_experts) X(ref_optim)
+
+#define VECTOR_PARTS(X, isa)                                                                                                    \
+    X(pointwise_##isa)                                                                                                          \
+    X(activation_##isa) X(softmax_##isa) X(layer_norm_##isa) X(rms_norm_##isa) X(embedding_##isa) X(rows_##isa) X(route_##isa)  \
+        X(rope_##isa) X(dropout_##isa) X(copy_##isa) X(reduce_##isa) X(optim_sgd_##isa) X(optim_adam_##isa) X(batch_norm_##isa) \
+            X(merge_##isa) X(xent_parts_##isa)
+
+#define PRODUCT_PARTS(X) X(gemm) X(grouped) X(attention) X(xent) X(conv) X(pool) X(cut) X(onednn)
+
+#define PARTS(X) PRODUCT_PARTS(X) VECTOR_PARTS(X, avx512) VECTOR_PARTS(X, avx2) REFERENCE_PARTS(X)
+
+#define PART_DECLARE(name) extern const struct kernel kernels_##name[];
+PARTS(PART_DECLARE)
+#undef PART_DECLARE
+
+#define PART_ROW(name) kernels_##name,
+static const struct kernel *const parts[] = { PARTS(PART_ROW) };
+#undef PART_ROW
+
+static const struct {
+    const char *name, *shapes;
+    unsigned inplace;
+} ops[OPS] = {
+#define OP_ROW(id, name, shapes, inplace, ...) [OP_##id] = { name, shapes, inplace },
+    OP_MODEL_MAP(OP_ROW) OP_PASS_MAP(OP_ROW) OP_OPTIMIZER_MAP(OP_ROW)
+#undef OP_ROW
+};
+
+static const char *const isa_names[ISAS] = { "any", "avx2", "avx512", "avx512_bf16", "amx" };
+
+static atomic_int cap = ISAS - 1;
+
+const char *op_name(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].name;
+}
+
+const char *op_shapes(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].shapes;
+}
+
+unsigned op_inplace_mask(enum op op)
+{
+    ASSERT((unsigned)op < OPS);
+    return ops[op].inplace;
+}
+
+const char *isa_name(enum isa isa)
+{
+    ASSERT((unsigned)isa < ISAS);
+    return isa_names[isa];
+}
+
+void isa_cap(enum isa most)
+{
+    ASSERT((unsigned)most < ISAS);
+    atomic_store(&cap, (int)most);
+}
+
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
+}
+
+static bool has_avx512_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
+}
+
+/* Tiles of bf16, and an operating system that saves them: bits 17 and 18 of XCR0 (Intel SDM, volume 1, 13.3). */
+static bool has_amx_bf16(void)
+{
+    const unsigned osxsave = 1u << 27, tile = 1u << 24, bf16 = 1u << 22, saved = 3u << 17;
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (tile | bf16)) != (tile | bf16)) return false;
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return (a & saved) == saved;
+}
+
+/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+static enum isa detect(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return ISA_ANY;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512dq"))
+        return ISA_AVX2;
+    if (!has_avx512_bf16()) return ISA_AVX512;
+    return has_amx_bf16() ? ISA_AMX : ISA_AVX512_BF16;
+}
+
+enum isa isa_best(void)
+{
+    static atomic_int found = -1;
+    int best = atomic_load(&found);
+
+    if (best < 0) {
+        best = (int)detect();
+        atomic_store(&found, best);
+    }
+    return (enum isa)MIN(best, atomic_load(&cap));
+}
+
+const struct kernel *kernel_at(int i)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (i-- == 0) return k;
+    return NULL;
+}
+
+static bool runs_on(const struct kernel *k, const struct device *d) { return strcmp(k->device ? k->device : "cpu", d->kernels) == 0; }
+
+const struct kernel *kernel_choose(const struct call *c, const struct device *d)
+{
+    const struct kernel *best = NULL;
+    enum isa most = isa_best();
+
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && runs_on(k, d) && k->accepts(c)) best = k;
+    return best;
+}
+
+const struct kernel *kernel_reference(enum op op)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == op && k->priority == PRIORITY_REFERENCE) return k;
+    ASSERT(!"every op has a reference");
+    return NULL;
+}
+
+const struct kernel *kernel_named(enum op op, const char *name)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (k->op == op && strcmp(k->name, name) == 0) return k;
+    return NULL;
+}

@@ -1,0 +1,203 @@
+/* mesh.c - a grid of ranks: every group is a digit of the rank's number.
+ *
+ * Written out, rank = ((pp * DP + dp) * CP + cp) * TP + tp is a number of mixed radix, and each group but one is a run of
+ * its digits: the ranks first, first + stride, .., `size` of them, of which this one is (rank / stride) % size. Groups that lie
+ * within dp x cp (a copy, its replicas, experts) split that digit further. The exception is LS_GROUP_ENDS, first and last stage.
+ *
+ * Comms: the world is borrowed. Among the groups over which gradients are summed (DATA, SHARD, REPLICAS, DP, EXPERT_DATA,
+ * EXPERT_SHARD) those with the same ranks share a comm, the world's if they are all ranks, so a mesh of data parallelism alone
+ * splits nothing. PP, PP_BACK, CP, TP, EP and ENDS have comms of their own: what travels over an axis is counted by its comm.
+ * Every rank makes the same splits in the same order.
+ */
+#include "parallel/mesh/mesh.h"
+
+#include <stdint.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "parallel/layout.h"
+
+struct ls_mesh {
+    ls_mesh_shape shape;
+    int rank;
+    ls_comm *comm[LS_GROUPS]; /* NULL: alone */
+    bool own[LS_GROUPS];      /* closed with the mesh */
+};
+
+static const ls_mesh_shape alone = { 1, 1, 1, 1, 1, 1 };
+
+/* ---- groups as digits ---- */
+
+struct mesh_position mesh_position_of(const ls_mesh_shape *m, ls_group g, int rank)
+{
+    int data = m->dp * m->cp, copy = data / m->replicate, stage = data * m->tp, pp = rank / stage;
+    struct mesh_position s = { .stride = 1, .size = 1 };
+
+    switch (g) {
+    case LS_GROUP_WORLD: s.size = m->pp * stage; break;
+    case LS_GROUP_PP:
+    case LS_GROUP_PP_BACK: s.stride = stage, s.size = m->pp; break;
+    case LS_GROUP_DP: s.stride = m->cp * m->tp, s.size = m->dp; break;
+    case LS_GROUP_CP: s.stride = m->tp, s.size = m->cp; break;
+    case LS_GROUP_TP: s.size = m->tp; break;
+    case LS_GROUP_EP: s.stride = m->tp, s.size = m->ep; break;
+    case LS_GROUP_DATA: s.stride = m->tp, s.size = data; break;
+    case LS_GROUP_SHARD: s.stride = m->tp, s.size = copy; break;
+    case LS_GROUP_REPLICAS: s.stride = copy * m->tp, s.size = m->replicate; break;
+    case LS_GROUP_EXPERT_DATA: s.stride = m->ep * m->tp, s.size = data / m->ep; break;
+    case LS_GROUP_EXPERT_SHARD: s.stride = m->ep * m->tp, s.size = copy / m->ep; break;
+    case LS_GROUP_ENDS:
+        if (m->pp > 1 && (pp == 0 || pp == m->pp - 1))
+            return (struct mesh_position){ .first = rank % stage, .stride = (m->pp - 1) * stage, .size = 2, .index = pp > 0 };
+        break;
+    case LS_GROUPS: break;
+    }
+    s.index = rank / s.stride % s.size;
+    s.first = rank - s.index * s.stride;
+    return s;
+}
+
+const char *ls_group_name(ls_group g)
+{
+    static const char *const names[LS_GROUPS] = { "world", "pp",    "pp_back",  "dp",          "cp",           "tp",  "ep",
+                                                  "data",  "shard", "replicas", "expert_data", "expert_shard", "ends" };
+
+    return g < LS_GROUPS ? names[g] : "?";
+}
+
+void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5])
+{
+    static const ls_group axis[5] = { LS_GROUP_PP, LS_GROUP_DP, LS_GROUP_CP, LS_GROUP_TP, LS_GROUP_EP };
+
+    for (int i = 0; i < 5; i++) place[i] = mesh_position_of(shape, axis[i], rank).index;
+}
+
+/* ---- checking ---- */
+
+/* dp in the place of -1, and the product. */
+static ls_status mesh_multiply(ls_mesh_shape *m, int ranks)
+{
+    int64_t rest = (int64_t)m->pp * m->cp * m->tp;
+
+    if (m->dp < 0) {
+        if (rest > ranks || ranks % rest)
+            return ls_fail(LS_EINVAL,
+                           "mesh: pp %d * cp %d * tp %d = %lld, which does not divide %d rank%s: a multiple of %lld ranks is needed, dp is "
+                           "then the rest",
+                           m->pp, m->cp, m->tp, (long long)rest, ranks, ranks == 1 ? "" : "s", (long long)rest);
+        m->dp = (int)(ranks / rest);
+        return LS_OK;
+    }
+    int64_t product = rest * m->dp;
+    if (product == ranks) return LS_OK;
+    if (rest <= ranks && ranks % rest == 0)
+        return ls_fail(LS_EINVAL, "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: dp %lld would make it so", m->pp,
+                       m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
+                       (long long)(ranks / rest));
+    return ls_fail(LS_EINVAL,
+                   "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: start %lld, or change pp, cp, tp, whose product "
+                   "%lld does not divide %d",
+                   m->pp, m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
+                   (long long)product, (long long)rest, ranks);
+}
+
+ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
+{
+    ls_mesh_shape m = *shape;
+    ls_layout l = layout_of_mesh(&m);
+
+    if (m.dp == -1) l.dp = 1;
+    LS_TRY(layout_check_axes(&l));
+    if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks: at least 1", ranks);
+    LS_TRY(mesh_multiply(&m, ranks));
+    l.dp = m.dp;
+    LS_TRY(layout_check_groups(&l));
+    *shape = m;
+    return LS_OK;
+}
+
+/* ---- comms ---- */
+
+struct group_query {
+    const ls_mesh_shape *shape;
+    ls_group group;
+};
+
+static int color_of(void *ctx, int rank)
+{
+    const struct group_query *a = ctx;
+    struct mesh_position s = mesh_position_of(a->shape, a->group, rank);
+
+    return s.size == 1 ? -1 : s.first;
+}
+
+static bool summed(ls_group g)
+{
+    return g == LS_GROUP_WORLD || g == LS_GROUP_DP || g == LS_GROUP_DATA || g == LS_GROUP_SHARD || g == LS_GROUP_REPLICAS ||
+           g == LS_GROUP_EXPERT_DATA || g == LS_GROUP_EXPERT_SHARD;
+}
+
+/* A comm that there is already, of the same ranks. */
+static ls_comm *shared(const ls_mesh *m, ls_group g)
+{
+    struct mesh_position s = mesh_position_of(&m->shape, g, m->rank);
+
+    for (int k = 0; k < LS_GROUPS; k++) {
+        struct mesh_position t = mesh_position_of(&m->shape, (ls_group)k, m->rank);
+
+        if (m->comm[k] && summed((ls_group)k) && s.size == t.size && s.stride == t.stride) return m->comm[k];
+    }
+    return NULL;
+}
+
+static ls_status group_open(ls_mesh *m, ls_group g)
+{
+    struct group_query a = { &m->shape, g };
+
+    if (summed(g) && (m->comm[g] = shared(m, g))) return LS_OK;
+    LS_TRY(comm_split_by(m->comm[LS_GROUP_WORLD], color_of, &a, &m->comm[g]));
+    if (m->comm[g]) comm_name(m->comm[g], ls_group_name(g));
+    m->own[g] = m->comm[g] != NULL;
+    return LS_OK;
+}
+
+ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out)
+{
+    /* the widest sums first: groups that equal one of them share it */
+    static const ls_group order[] = { LS_GROUP_DATA,        LS_GROUP_SHARD,        LS_GROUP_REPLICAS, LS_GROUP_DP,
+                                      LS_GROUP_EXPERT_DATA, LS_GROUP_EXPERT_SHARD, LS_GROUP_EP,       LS_GROUP_CP,
+                                      LS_GROUP_TP,          LS_GROUP_PP,           LS_GROUP_PP_BACK,  LS_GROUP_ENDS };
+    ls_mesh_shape whole = *shape;
+    ls_status st = LS_OK;
+    ls_mesh *m;
+
+    LS_TRY(ls_mesh_check(&whole, world ? ls_comm_size(world) : 1));
+    if (!(m = mem_zalloc(MEM_OTHER, sizeof *m))) return LS_ENOMEM;
+    m->shape = whole;
+    m->rank = world ? ls_comm_rank(world) : 0;
+    if (world && ls_comm_size(world) > 1) m->comm[LS_GROUP_WORLD] = world;
+    for (size_t i = 0; i < COUNT_OF(order) && st >= 0; i++) {
+        int largest = mesh_position_of(&whole, order[i], 0).size; /* rank 0 is in a group of ENDS if any rank is */
+
+        if (largest > 1) st = group_open(m, order[i]);
+    }
+    if (st < 0)
+        ls_mesh_close(&m);
+    else
+        *out = m;
+    return st;
+}
+
+void ls_mesh_close(ls_mesh **m)
+{
+    if (!m || !*m) return;
+    for (int g = LS_GROUPS; g-- > 0;)
+        if ((*m)->own[g]) ls_comm_close(&(*m)->comm[g]);
+    mem_free(*m);
+    *m = NULL;
+}
+
+ls_mesh_shape ls_mesh_get_shape(const ls_mesh *m) { return m ? m->shape : alone; }
+ls_comm *ls_mesh_comm(const ls_mesh *m, ls_group g) { return m ? m->comm[g] : NULL; }
+int ls_mesh_size(const ls_mesh *m, ls_group g) { return m ? mesh_position_of(&m->shape, g, m->rank).size : 1; }
+int ls_mesh_index(const ls_mesh *m, ls_group g) { return m ? mesh_position_of(&m->shape, g, m->rank).index : 0; }

@@ -1,0 +1,159 @@
+/* schedule.c - schedules by name: which there are, how one is made, where its stages lie, how much is in flight. */
+#include "parallel/pipeline/schedule.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+
+static const struct row {
+    const char *name;
+    int least, most; /* chunks */
+    bool backward, split;
+    ls_stage_order order;
+    void (*make)(ls_pipeline_schedule *s);
+} rows[] = {
+    { "gpipe", 1, 1, true, false, LS_STAGES_LOOP, order_gpipe },
+    { "1f1b", 1, 1, true, false, LS_STAGES_LOOP, order_1f1b },
+    { "interleaved", 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved },
+    { "zb-h1", 1, 1, true, true, LS_STAGES_LOOP, order_zb_h1 },
+    { "zb-v", 2, 2, true, true, LS_STAGES_V, order_zb_v },
+    { "forward", 1, INT16_MAX, false, false, LS_STAGES_LOOP, order_forward },
+    { "forward-v", 2, 2, false, false, LS_STAGES_V, order_forward_v },
+};
+
+const char *ls_pipeline_schedule_name(int i) { return i >= 0 && i < (int)COUNT_OF(rows) ? rows[i].name : NULL; }
+bool schedule_named(const ls_pipeline_schedule *s, const char *name) { return strcmp(s->name, name) == 0; }
+char schedule_letter(ls_action_kind kind) { return "FBW"[kind]; }
+
+/* ---- lists ---- */
+
+int schedule_room(const ls_pipeline_schedule *s) { return s->micro * s->chunks * (1 + s->backward + s->split); }
+
+static ls_status sizes(const char *name, int stages, int chunks, int micro)
+{
+    if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages: at least 1", name, stages);
+    if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: at least 1", name, chunks);
+    if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches: at least 1", name, micro);
+    if ((int64_t)stages * chunks > SCHEDULE_MOST || (int64_t)stages * chunks * micro > SCHEDULE_MOST / 3)
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", name, stages,
+                       chunks, micro, SCHEDULE_MOST / 3);
+    return LS_OK;
+}
+
+ls_status schedule_new(const char *name, int stages, int chunks, int micro, bool backward, bool split, ls_stage_order order,
+                       ls_pipeline_schedule *out)
+{
+    ls_pipeline_schedule s = { .stages = stages, .chunks = chunks, .micro = micro, .split = split, .backward = backward, .order = order };
+
+    LS_TRY(sizes(name, stages, chunks, micro));
+    snprintf(s.name, sizeof s.name, "%s", name);
+    s.count = mem_array(MEM_OTHER, (size_t)stages, sizeof *s.count);
+    s.list = mem_array(MEM_OTHER, (size_t)stages, sizeof *s.list);
+    bool failed = !s.count || !s.list;
+    for (int r = 0; r < stages && !failed; r++) {
+        s.list[r] = mem_array(MEM_OTHER, (size_t)schedule_room(&s), sizeof *s.list[r]);
+        failed = !s.list[r];
+    }
+    if (failed) {
+        ls_pipeline_schedule_free(&s);
+        return LS_ENOMEM;
+    }
+    *out = s;
+    return LS_OK;
+}
+
+void schedule_put(ls_pipeline_schedule *s, int rank, ls_action_kind kind, int chunk, int micro)
+{
+    ASSERT(s->count[rank] < schedule_room(s));
+    s->list[rank][s->count[rank]++] = (ls_action){ kind, chunk, micro };
+}
+
+void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
+{
+    for (int r = 0; s->list && r < s->stages; r++) mem_free(s->list[r]);
+    mem_free(s->list);
+    mem_free(s->count);
+    *s = (ls_pipeline_schedule){ 0 };
+}
+
+/* The row of that name, which takes these sizes. */
+static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct row **out)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const struct row *row = &rows[i];
+
+        if (strcmp(name, row->name) != 0) continue;
+        if (row->least == row->most && chunks != row->least)
+            return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: it has %d%s", name, chunks, row->least,
+                           row->most == 1 ? "; interleaved has several" : "");
+        *out = row;
+        return sizes(name, stages, chunks, micro);
+    }
+    return ls_fail(LS_EINVAL, "no schedule \"%s\": gpipe, 1f1b, interleaved, zb-h1, zb-v, or file:PATH", name);
+}
+
+ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split)
+{
+    const struct row *row;
+
+    LS_TRY(find_row(name, stages, chunks, micro, &row));
+    *backward = row->backward;
+    *split = row->split;
+    return LS_OK;
+}
+
+ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, int micro, ls_pipeline_schedule *out)
+{
+    const struct row *row;
+    ls_pipeline_schedule s;
+
+    LS_TRY(find_row(name, stages, chunks, micro, &row));
+    LS_TRY(schedule_new(name, stages, chunks, micro, row->backward, row->split, row->order, &s));
+    row->make(&s);
+    *out = s;
+    return LS_OK;
+}
+
+/* ---- where stages lie ---- */
+
+int ls_pipeline_stage(const ls_pipeline_schedule *s, int rank, int chunk)
+{
+    if (s->order == LS_STAGES_V && chunk) return 2 * s->stages - 1 - rank;
+    return chunk * s->stages + rank;
+}
+
+int ls_pipeline_rank(const ls_pipeline_schedule *s, int stage, int *chunk)
+{
+    int c = stage / s->stages, rank = stage % s->stages;
+
+    if (chunk) *chunk = c;
+    return s->order == LS_STAGES_V && c ? s->stages - 1 - rank : rank;
+}
+
+/* ---- in flight ---- */
+
+static ls_action_kind last_kind(const ls_pipeline_schedule *s)
+{
+    return s->split ? LS_ACTION_WEIGHTS : s->backward ? LS_ACTION_BACKWARD : LS_ACTION_FORWARD;
+}
+
+/* chunk < 0: all of them. */
+static int peak(const ls_pipeline_schedule *s, int rank, int chunk)
+{
+    int now = 0, most = 0;
+
+    for (int i = 0; i < s->count[rank]; i++) {
+        const ls_action *a = &s->list[rank][i];
+
+        if (chunk >= 0 && a->chunk != chunk) continue;
+        now += a->kind == LS_ACTION_FORWARD;
+        most = MAX(most, now);
+        now -= a->kind == last_kind(s);
+    }
+    return most;
+}
+
+int ls_pipeline_schedule_slots(const ls_pipeline_schedule *s, int rank, int chunk) { return peak(s, rank, chunk); }
+int schedule_in_flight(const ls_pipeline_schedule *s, int rank) { return peak(s, rank, -1); }

@@ -1,0 +1,143 @@
+/* param_sharding.c - which dims of a parameter are sharded over tp and ep, by what the model's table of weights says they count. */
+#include "parallel/sharding/partition.h"
+
+#include <string.h>
+#include "models/model.h"
+
+/* A dim of a parameter that an axis shards. */
+struct sharded_dim {
+    ls_axis axis;
+    int dim;
+    enum model_dim counts;
+};
+
+/* What an axis shards, and what messages call it. Heads are not divided, everything else is sharded element by element. */
+static const struct {
+    enum model_dim counts;
+    ls_axis axis;
+    const char *name;
+} sharded[] = {
+    { DIM_VOCAB, LS_AXIS_TP, "vocabulary entries" },
+    { DIM_QUERY, LS_AXIS_TP, "query heads" },
+    { DIM_KEY, LS_AXIS_TP, "key heads" },
+    { DIM_FFN, LS_AXIS_TP, "elements of the ffn" },
+    { DIM_EXPERT_FFN, LS_AXIS_TP, "elements of an expert's ffn" },
+    { DIM_SHARED_FFN, LS_AXIS_TP, "elements of the shared ffn" },
+    { DIM_STACK, LS_AXIS_EP, "experts" },
+};
+
+/* The sharded dims of the model's weight `name` into out; how many. A parameter that is not the model's has none. */
+static int sharded_dims(const struct partitioner *c, const char *name, struct sharded_dim out[MODEL_WEIGHT_DIMS])
+{
+    enum model_dim dim[MODEL_WEIGHT_DIMS];
+    int ndim = model_weight_dims(&c->d->m, name, dim), n = 0;
+
+    for (int d = 0; d < ndim; d++)
+        for (size_t k = 0; k < COUNT_OF(sharded); k++)
+            if (sharded[k].counts == dim[d]) out[n++] = (struct sharded_dim){ sharded[k].axis, d, dim[d] };
+    return n;
+}
+
+static const char *count_name(enum model_dim counts)
+{
+    size_t k = 0;
+
+    while (sharded[k].counts != counts) k++;
+    return sharded[k].name;
+}
+
+/* Fewer key heads than ranks: every rank has all of them, and takes what it needs. */
+static bool is_shared(const struct partitioner *c, enum model_dim counts)
+{
+    return counts == DIM_KEY && c->d->m.kv_heads < (size_t)c->n[LS_AXIS_TP];
+}
+
+static struct piece dim_piece(const struct partitioner *c, enum model_dim counts)
+{
+    const ls_model *m = &c->d->m;
+    size_t group = m->kv_heads >= (size_t)c->n[LS_AXIS_TP] ? m->heads / m->kv_heads : 1; /* whole groups beside their key head */
+    size_t grain = counts == DIM_QUERY ? group * m->head_size : counts == DIM_KEY ? m->head_size : 1;
+
+    return (struct piece){ model_dim_size(m, counts), grain, 0 };
+}
+
+static ls_status check_dim(const struct partitioner *c, size_t i, const struct sharded_dim *row, struct piece piece)
+{
+    size_t units = piece.whole / MAX(piece.grain, 1);
+    int n = c->n[row->axis];
+
+    if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.whole)
+        return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)", ls_store_name(c->p->store, i),
+                       row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.whole,
+                       count_name(row->counts));
+    if (units < (size_t)n)
+        return ls_fail(LS_EINVAL, "partition: '%s' has %zu %s, fewer than the %d ranks of %s", ls_store_name(c->p->store, i), units,
+                       count_name(row->counts), n, axis_name(row->axis));
+    return LS_OK;
+}
+
+static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded_dim *row)
+{
+    struct piece piece = dim_piece(c, row->counts);
+    int n = c->n[row->axis], r = c->rank[row->axis];
+    ls_placement *at = &store_placement(c->p->store, i)[row->axis];
+    size_t begin = cut_at(piece.whole, piece.grain, r, n);
+
+    if (n == 1) return LS_OK;
+    if (is_shared(c, row->counts)) {
+        at->partial_gradient = 1; /* of the heads that others take there is nothing here */
+        return LS_OK;
+    }
+    LS_TRY(check_dim(c, i, row, piece));
+    if (at->kind == LS_SHARD) return LS_OK; /* by another program of this store */
+    *at = (ls_placement){ LS_SHARD, row->dim, piece.grain, 0, 0 };
+    store_cut(c->p->store, i, row->dim, begin, cut_at(piece.whole, piece.grain, r + 1, n) - begin);
+    return LS_OK;
+}
+
+static ls_status shard_parameter(struct partitioner *c, size_t i)
+{
+    ls_placement *at = store_placement(c->p->store, i);
+    struct sharded_dim dims[MODEL_WEIGHT_DIMS];
+    int n = sharded_dims(c, ls_store_name(c->p->store, i), dims);
+
+    for (int k = 0; k < n; k++) LS_TRY(shard_dim(c, i, &dims[k]));
+    if (c->n[LS_AXIS_CP] > 1) at[LS_AXIS_CP].partial_gradient = 1;
+    if (at[LS_AXIS_TP].kind == LS_REPLICATE && c->rank[LS_AXIS_TP] != 0) store_set_owner(c->p->store, i, false);
+    return LS_OK;
+}
+
+/* Whole on every rank because its heads are too few. */
+static bool is_gradient_partial(const struct partitioner *c, const char *name)
+{
+    struct sharded_dim dims[MODEL_WEIGHT_DIMS];
+    int n = sharded_dims(c, name, dims);
+
+    for (int k = 0; k < n; k++)
+        if (is_shared(c, dims[k].counts)) return true;
+    return false;
+}
+
+/* The program's value of a parameter, its gradient or a state takes the box's sizes. */
+static void value_cut(struct partitioner *c, ls_value v)
+{
+    const struct value *x = program_value(c->p, v);
+    size_t i = (size_t)x->param;
+    struct sharding *l = sharding_of(c, v);
+
+    for (int d = 0; d < x->ndim; d++) value_resize(c, v, d, store_local_size(c->p->store, i, d));
+    l->learns = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(c->p->store, i);
+    memcpy(program_value(c->p, v)->place, store_placement(c->p->store, i), sizeof x->place);
+    for (int a = 0; a < LS_AXES; a++)
+        if (x->place[a].kind == LS_SHARD) l->whole[a] = l->size[x->place[a].dim];
+    l->enters = l->learns && is_gradient_partial(c, ls_store_name(c->p->store, i));
+}
+
+ls_status shard_parameters(struct partitioner *c)
+{
+    for (size_t i = 0; i < ls_store_count(c->p->store); i++)
+        if (store_is_here(c->p->store, i)) LS_TRY(shard_parameter(c, i));
+    for (int v = 1; v < c->p->nvalues; v++)
+        if (c->p->values[v].param >= 0 && store_is_here(c->p->store, (size_t)c->p->values[v].param)) value_cut(c, (ls_value){ v });
+    return LS_OK;
+}

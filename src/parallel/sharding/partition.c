@@ -1,0 +1,248 @@
+/* partition.c - the partition of a forward: the public call, and the order of the pass. */
+#include "parallel/sharding/partition.h"
+
+#include <limits.h>
+#include <string.h>
+#include "base/mem.h"
+#include "parallel/layout.h"
+#include "parallel/pipeline/stage.h"
+#include "ir/distributed_ops.h"
+
+/* ---- what can't be cut ---- */
+
+/* The part of a layout that the program was marked with; every rank decides on what all ranks know. */
+static ls_status check_layout(const struct partitioner *c)
+{
+    ls_mesh_shape shape = ls_mesh_get_shape(c->d->mesh);
+    ls_layout l = layout_of_partition(&shape, &c->d->o);
+
+    l.recompute = c->p->options.recompute;
+    l.every = c->p->options.every;
+    l.budget = c->p->options.bytes;
+    return layout_check_recompute(&l);
+}
+
+static ls_status check_time(const struct partitioner *c)
+{
+    ls_mesh_shape shape = ls_mesh_get_shape(c->d->mesh);
+    ls_layout l = layout_of_partition(&shape, &c->d->o);
+
+    if (shape.cp > 1 && !c->time)
+        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program is tokens [B,T] of type i32", shape.cp);
+    l.seq_len = (int)MIN(c->time, (size_t)INT_MAX);
+    return c->time ? layout_check_sequence(&l) : LS_OK;
+}
+
+/* ---- leaves ---- */
+
+static bool is_tokens(const struct value *v) { return v->role == LS_ROLE_INPUT && v->dtype == LS_I32 && v->ndim == 2; }
+
+static void find_time(struct partitioner *c)
+{
+    const struct value *in = &c->p->values[c->p->stage.in.id];
+
+    if (c->p->stage.in.id && in->ndim >= 2) c->time = in->size[1];
+    for (int v = 1; v < c->p->nvalues && !c->time; v++)
+        if (is_tokens(&c->p->values[v])) c->time = c->p->values[v].size[1];
+}
+
+static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
+{
+    struct piece piece = time_piece(c, a);
+
+    if (c->n[a] == 1) return;
+    sharding_of(c, v)->whole[a] = program_value(c->p, v)->size[dim];
+    *place_of(c, v, a) = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+    value_resize(c, v, dim, part_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+}
+
+/* Positions 0 .. T-1: this rank's, in the value's own tensor. */
+static void shard_positions(struct partitioner *c, ls_value v)
+{
+    ls_value own;
+    struct value *x, *y;
+    ls_tensor *t;
+
+    if (c->n[LS_AXIS_CP] == 1) return;
+    own = require_sharded(c, v, LS_AXIS_CP, 0, time_piece(c, LS_AXIS_CP));
+    if (!own.id || !program_ok(c->p)) return;
+    x = program_value(c->p, v);
+    y = program_value(c->p, own);
+    t = x->tensor, x->tensor = y->tensor, y->tensor = t; /* the spare value keeps the whole */
+    value_resize(c, own, 0, x->size[0]);
+    shard_leaf(c, v, LS_AXIS_CP, 0);
+    *place_of(c, own, LS_AXIS_CP) = (ls_placement){ 0 };
+}
+
+static void shard_leaves(struct partitioner *c)
+{
+    int n = c->p->nvalues;
+
+    for (int v = 1; v < n && program_ok(c->p); v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (is_tokens(x) && x->size[1] == c->time)
+            shard_leaf(c, (ls_value){ v }, LS_AXIS_CP, 1);
+        else if (x->role == LS_ROLE_BOUND && x->dtype == LS_I32 && x->ndim == 1 && x->size[0] == c->time)
+            shard_positions(c, (ls_value){ v });
+    }
+    if (c->p->stage.in.id) {
+        shard_leaf(c, c->p->stage.in, LS_AXIS_CP, 1);
+        if (c->d->o.sp) shard_leaf(c, c->p->stage.in, LS_AXIS_TP, 1);
+        sharding_of(c, c->p->stage.in)->learns = true;
+    }
+}
+
+/* ---- the walk ---- */
+
+static void keep_whole(struct partitioner *c, const struct instruction *i)
+{
+    for (int a = 0; a < LS_AXES; a++)
+        for (int k = 0; k < i->nin; k++) {
+            ls_placement_kind kind = place_of(c, i->in[k], (ls_axis)a)->kind;
+
+            if (i->in[k].id &&
+                (kind != LS_REPLICATE || (value_is_learned(c, i->in[k]) && value_has_partial_gradient(c, i->in[k], (ls_axis)a)))) {
+                partition_error(c, (ls_axis)a, i->in[k], "there is no rule for it");
+                return;
+            }
+        }
+    emit_local(c, i);
+}
+
+static void cut_instruction(struct partitioner *c, struct instruction *i)
+{
+    rule_fn *rule = rule_of(i->op);
+    struct cursor before = program_cursor_block(c->p, i->block);
+    bool learns = false;
+
+    for (int k = 0; k < i->nin; k++) learns = learns || value_is_learned(c, i->in[k]);
+    for (int k = 0; k < i->nout; k++)
+        if (i->out[k].id && ls_dtype_is_float(program_value(c->p, i->out[k])->dtype)) sharding_of(c, i->out[k])->learns = learns;
+    c->now = i;
+    if (rule)
+        rule(c, i);
+    else
+        keep_whole(c, i);
+    shardings_grow(c);
+    c->now = NULL;
+    program_cursor_end(c->p, before);
+}
+
+static ls_status partition_walk(struct partitioner *c)
+{
+    struct list old = program_take(c->p, SEG_FORWARD);
+
+    for (int n = 0; n < old.n && program_ok(c->p); n++) {
+        struct instruction i = old.at[n];
+
+        cut_instruction(c, &i);
+    }
+    list_free(&old);
+    return ls_program_status(c->p);
+}
+
+/* Where a weight met slices its gradient is a partial sum: the data pass adds them up, once a step. */
+static void mark_store(const struct partitioner *c)
+{
+    for (int v = 1; v < c->p->nvalues; v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (x->role == LS_ROLE_PARAMETER && x->param >= 0 && x->place[LS_AXIS_TP].partial_gradient)
+            store_placement(c->p->store, (size_t)x->param)[LS_AXIS_TP].partial_gradient = 1;
+    }
+}
+
+static ls_status settle_stage(struct partitioner *c)
+{
+    ls_value out = c->p->stage.out;
+    ls_axis a = LS_AXIS_TP;
+
+    if (!out.id || c->n[a] == 1 ||
+        (c->d->o.sp ? value_is_sharded_along(c, out, a, 1) : !value_is_sharded(c, out, a) && !value_is_partial(c, out, a)))
+        return LS_OK;
+    partition_error(c, a, out, "the next stage wants it as the residual stream lies");
+    return ls_program_status(c->p);
+}
+
+static ls_status cut_program(struct partitioner *c)
+{
+    LS_TRY(check_layout(c));
+    LS_TRY(shard_parameters(c));
+    c->p->local = true;
+    find_time(c);
+    if (c->p->list[SEG_FORWARD].n == 0) return LS_OK; /* an optimizer alone */
+    LS_TRY(check_time(c));
+    shard_leaves(c);
+    LS_TRY(ls_program_status(c->p));
+    LS_TRY(partition_walk(c));
+    LS_TRY(settle_stage(c));
+    mark_store(c);
+    LS_TRY(program_edit(c->p, AFTER_PARTITION));
+    shardings_grow(c);
+    LS_TRY(ls_program_status(c->p));
+    return c->p->edit.unchecked ? LS_OK : partition_check(c);
+}
+
+static ls_status run_pass(ls_program *p, void *ctx)
+{
+    const struct partition_spec *d = ctx;
+    struct partitioner c = { .p = p, .d = d };
+    static const struct {
+        ls_axis axis;
+        ls_group group;
+    } groups[] = { { LS_AXIS_CP, LS_GROUP_CP }, { LS_AXIS_TP, LS_GROUP_TP }, { LS_AXIS_EP, LS_GROUP_EP } };
+    ls_status st;
+
+    for (int a = 0; a < LS_AXES; a++) c.n[a] = 1;
+    for (size_t k = 0; k < COUNT_OF(groups); k++) {
+        c.n[groups[k].axis] = ls_mesh_size(d->mesh, groups[k].group);
+        c.rank[groups[k].axis] = ls_mesh_index(d->mesh, groups[k].group);
+        c.comm[groups[k].axis] = ls_mesh_comm(d->mesh, groups[k].group);
+    }
+    st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_cut(p, &d->o.stage) : LS_OK;
+    shardings_grow(&c);
+    if (st == LS_OK) st = ls_program_status(p);
+    if (st == LS_OK) st = cut_program(&c);
+    mem_free(c.sharding);
+    mem_free(c.version);
+    return st;
+}
+
+/* ---- the public calls ---- */
+
+static void mark_release(void *ctx) { mem_free(ctx); }
+
+ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options)
+{
+    static const ls_partition_options defaults = LS_PARTITION_DEFAULTS;
+    const ls_partition_options *o = options ? options : &defaults;
+    ls_mesh_shape shape = ls_mesh_get_shape(mesh);
+    ls_layout l = layout_of_partition(&shape, o);
+    struct partition_spec *d;
+    ls_model checked = *m;
+
+    LS_TRY(ls_program_status(p));
+    LS_TRY(ls_model_check(&checked));
+    if (p->compiled || p->partition.pass)
+        return ls_fail(LS_EINVAL, "partition: the program is %s already", p->compiled ? "compiled" : "partitioned");
+    LS_TRY(layout_check_model(&checked, &l));
+    d = mem_zalloc(MEM_OTHER, sizeof *d);
+    if (!d) return LS_ENOMEM;
+    *d = (struct partition_spec){ *o, checked, mesh };
+    if (ls_mesh_comm(mesh, LS_GROUP_WORLD)) store_set_world(p->store, ls_mesh_comm(mesh, LS_GROUP_WORLD));
+    p->partition = (struct partition){ run_pass, mark_release, d };
+    return LS_OK;
+}
+
+int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2])
+{
+    int n = ls_mesh_size(mesh, LS_GROUP_CP), r = ls_mesh_index(mesh, LS_GROUP_CP);
+    bool zigzag = n > 1 && context == LS_CONTEXT_RING;
+    int pieces = zigzag ? 2 * n : n;
+
+    begin[0] = cut_at(t, 1, r, pieces), end[0] = cut_at(t, 1, r + 1, pieces);
+    begin[1] = end[1] = 0;
+    if (zigzag) begin[1] = cut_at(t, 1, pieces - 1 - r, pieces), end[1] = cut_at(t, 1, pieces - r, pieces);
+    return zigzag ? 2 : 1;
+}

@@ -1,0 +1,237 @@
+/* redistribute.c - from one placement to another: a version of a value after a move, made once a block for all that read it. */
+#include "parallel/sharding/partition.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+
+static ls_value version_find(const struct partitioner *c, ls_value x, enum move_kind kind, ls_axis a, int dim)
+{
+    for (int k = c->nversions - 1; k >= 0; k--) {
+        const struct version *v = &c->version[k];
+
+        if (v->from == x.id && v->kind == kind && v->axis == a && v->dim == dim && v->block == c->p->cursor.block)
+            return (ls_value){ v->to };
+    }
+    return LS_NONE;
+}
+
+static void version_keep(struct partitioner *c, ls_value x, enum move_kind kind, ls_axis a, int dim, ls_value y)
+{
+    if (c->nversions == c->versions_room) {
+        int room = c->versions_room ? 2 * c->versions_room : 32;
+        struct version *grown = mem_resize(c->version, (size_t)room * sizeof *grown);
+
+        if (!grown) {
+            program_fail_by(c->p, LS_ENOMEM);
+            return;
+        }
+        c->version = grown;
+        c->versions_room = room;
+    }
+    c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->cursor.block };
+}
+
+static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, const struct move *m)
+{
+    struct instruction *i = program_append(c->p, OP_MOVE, NULL, 1, &x, 1, &y);
+
+    if (!i) return;
+    i->move = *m;
+    i->move.kind = kind;
+    i->move.axis = a;
+    i->move.comm = c->comm[a];
+    i->move.floating = c->d->o.overlap;
+}
+
+/* Local sizes and placement of y, which is x after the move. */
+static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, int dim, struct piece piece)
+{
+    bool cuts = kind == MOVE_REDUCE_SCATTER || kind == MOVE_SHARD || kind == MOVE_SHARD_PARTIAL;
+    ls_placement *at;
+
+    if (x.id != y.id) place_like(c, y, x);
+    at = place_of(c, y, a);
+    *at = (ls_placement){ LS_REPLICATE, 0, 0, 0, kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
+    if (cuts) {
+        *at = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+        sharding_of(c, y)->whole[a] = piece.whole;
+        sharding_of(c, y)->outer[a] = 1;
+        value_resize(c, y, dim, part_size(piece.whole, piece.grain, piece.zigzag, c->rank[a], c->n[a]));
+    } else if (kind == MOVE_ALL_GATHER || kind == MOVE_UNSHARD) {
+        value_resize(c, y, dim, piece.whole);
+    }
+}
+
+ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y)
+{
+    static const char *const names[] = { "enter", "reduce", "gather", "scatter", "slice", "join", "part", "swap" };
+
+    if (!program_ok(c->p)) return LS_NONE;
+    if (value_is_sharded(c, x, a)) {
+        dim = place_of(c, x, a)->dim;
+        piece = piece_of(c, x, a);
+        if (sharding_of(c, x)->outer[a] > 1) {
+            partition_error(c, a, x, "flattened samples can't be moved; reshape them to [B,T,..] first");
+            return LS_NONE;
+        }
+    }
+    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    if (!y.id) y = value_like(c, names[kind], x);
+    if (!y.id) return LS_NONE;
+    emit_move(c, kind, a, x, y, &(struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag });
+    move_sharding(c, kind, a, x, y, dim, piece);
+    return y;
+}
+
+ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y)
+{
+    struct piece from;
+    int dim1;
+
+    if (!program_ok(c->p)) return LS_NONE;
+    from = piece_of(c, x, a);
+    dim1 = place_of(c, x, a)->dim;
+    if (!y.id) y = value_like(c, "swap", x);
+    if (!y.id) return LS_NONE;
+    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    emit_move(
+        c, MOVE_ALL_TO_ALL, a, x, y,
+        &(struct move){ .dim = dim1, .whole = from.whole, .grain = from.grain, .dim2 = dim, .whole2 = piece.whole, .grain2 = piece.grain });
+    place_like(c, y, x);
+    *place_of(c, y, a) = (ls_placement){ LS_SHARD, dim, piece.grain, 0, 0 };
+    sharding_of(c, y)->whole[a] = piece.whole;
+    sharding_of(c, y)->outer[a] = 1;
+    value_resize(c, y, dim1, from.whole);
+    value_resize(c, y, dim, part_size(piece.whole, piece.grain, 0, c->rank[a], c->n[a]));
+    return y;
+}
+
+struct piece piece_of(struct partitioner *c, ls_value x, ls_axis a)
+{
+    const ls_placement *at = place_of(c, x, a);
+
+    return (struct piece){ sharding_of(c, x)->whole[a], at->grain, at->zigzag };
+}
+
+struct piece time_piece(struct partitioner *c, ls_axis a)
+{
+    return (struct piece){ 0, 1, a == LS_AXIS_CP && c->d->o.context == LS_CONTEXT_RING };
+}
+
+static ls_value moved(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece)
+{
+    ls_value y = version_find(c, x, kind, a, dim);
+
+    if (y.id) return y;
+    y = move_value(c, kind, a, x, dim, piece, LS_NONE);
+    if (y.id) version_keep(c, x, kind, a, dim, y);
+    return y;
+}
+
+ls_value require_partial_gradient(struct partitioner *c, ls_value x, ls_axis a)
+{
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p) || value_has_partial_gradient(c, x, a)) return x;
+    if (value_is_partial(c, x, a)) {
+        partition_error(c, a, x, "it has to be added up first");
+        return LS_NONE;
+    }
+    if (value_is_sharded(c, x, a)) return moved(c, MOVE_ALL_GATHER, a, x, 0, (struct piece){ 0 });
+    if (!value_is_learned(c, x)) return x;
+    return moved(c, MOVE_IDENTITY, a, x, 0, (struct piece){ 0 });
+}
+
+ls_value require_replicated(struct partitioner *c, ls_value x, ls_axis a)
+{
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p)) return x;
+    if (value_is_sharded(c, x, a)) return moved(c, MOVE_UNSHARD, a, x, 0, (struct piece){ 0 });
+    if (value_is_partial(c, x, a)) return moved(c, MOVE_ALL_REDUCE, a, x, 0, (struct piece){ 0 });
+    if (value_has_partial_gradient(c, x, a) && value_is_learned(c, x)) {
+        partition_error(c, a, x, "its readers want it with the same gradient everywhere");
+        return LS_NONE;
+    }
+    return x;
+}
+
+/* This rank's slice of a tensor that the model bound ([T] of positions): made now. */
+static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece);
+
+ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece)
+{
+    struct piece has;
+
+    if (!x.id || c->n[a] == 1 || !program_ok(c->p)) return x;
+    if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
+    if (value_is_sharded(c, x, a)) {
+        has = piece_of(c, x, a);
+        if (value_is_sharded_along(c, x, a, dim) && has.whole == piece.whole && MAX(has.grain, 1) == MAX(piece.grain, 1) &&
+            has.zigzag == piece.zigzag)
+            return x;
+        partition_error(c, a, x, "another cut is expected here");
+        return LS_NONE;
+    }
+    if (piece.whole != program_value(c->p, x)->size[dim]) {
+        partition_error(c, a, x, "what is beside it is cut in another way");
+        return LS_NONE;
+    }
+    if (program_value(c->p, x)->role == LS_ROLE_BOUND && program_value(c->p, x)->ndim == 1) return bound_part(c, x, a, dim, piece);
+    if (value_is_partial(c, x, a)) return moved(c, MOVE_REDUCE_SCATTER, a, x, dim, piece);
+    return moved(c, value_has_partial_gradient(c, x, a) ? MOVE_SHARD_PARTIAL : MOVE_SHARD, a, x, dim, piece);
+}
+
+static ls_status bound_copy(const struct partitioner *c, const struct value *v, size_t begin[2], const size_t size[2], ls_tensor **out)
+{
+    size_t bytes = ls_dtype_bytes(v->dtype), n = size[0] + size[1];
+    char *all = mem_array(MEM_OTHER, v->size[0], bytes);
+    ls_status st = all ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK) st = ls_tensor_read(v->tensor, all, v->dtype, v->size[0]);
+    if (st == LS_OK) st = ls_tensor_new(ls_store_settings(c->p->store).device, v->dtype, 1, &n, LS_OTHER, out);
+    if (st == LS_OK) {
+        memmove(all, all + begin[0] * bytes, size[0] * bytes);
+        memmove(all + size[0] * bytes, all + begin[1] * bytes, size[1] * bytes);
+        st = ls_tensor_write(*out, all, v->dtype, n);
+    }
+    mem_free(all);
+    return st;
+}
+
+static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece)
+{
+    const struct value *v = program_value(c->p, x);
+    int n = piece.zigzag ? 2 * c->n[a] : c->n[a], r = c->rank[a];
+    size_t begin[2] = { cut_at(piece.whole, piece.grain, r, n), cut_at(piece.whole, piece.grain, n - 1 - r, n) }, size[2] = { 0 };
+    ls_tensor *t = NULL;
+    char name[96];
+    ls_value y;
+    ls_status st;
+
+    ASSERT(dim == 0);
+    snprintf(name, sizeof name, "%.80s.%s", v->name, axis_name(a));
+    y = program_find(c->p, name);
+    if (y.id) return y;
+    size[0] = cut_at(piece.whole, piece.grain, r + 1, n) - begin[0];
+    size[1] = piece.zigzag ? cut_at(piece.whole, piece.grain, n - r, n) - begin[1] : 0;
+    st = bound_copy(c, v, begin, size, &t);
+    y = st < 0 ? program_fail_by(c->p, st) : ls_bind(c->p, name, t);
+    ls_tensor_release(&t);
+    shardings_grow(c);
+    if (!y.id || !program_ok(c->p)) return LS_NONE;
+    *sharding_of(c, y) = *sharding_of(c, x);
+    memcpy(program_value(c->p, y)->place, program_value(c->p, x)->place, sizeof program_value(c->p, x)->place);
+    *place_of(c, y, a) = (ls_placement){ LS_SHARD, 0, piece.grain, piece.zigzag, 0 };
+    sharding_of(c, y)->whole[a] = piece.whole;
+    program_value(c->p, y)->least = program_value(c->p, x)->least;
+    program_value(c->p, y)->most = program_value(c->p, x)->most;
+    return y;
+}
+
+ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y)
+{
+    ls_axis a = LS_AXIS_TP;
+    bool scatters = c->d->o.sp && has_time(c, x);
+
+    if (!y.id && program_ok(c->p)) y = value_like(c, "sum", x);
+    if (scatters) return move_value(c, MOVE_REDUCE_SCATTER, a, x, 1, time_piece(c, a), y);
+    return move_value(c, MOVE_ALL_REDUCE, a, x, 0, (struct piece){ 0 }, y);
+}

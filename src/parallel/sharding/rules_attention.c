@@ -1,0 +1,161 @@
+/* rules_attention.c - attention: heads over tp; over cp keys and values go round, or heads are exchanged for tokens.
+ *
+ * q [B,t,H,D] brings whole groups of query heads where the key heads are cut too. Where there are fewer key heads than ranks every
+ * rank has all keys and values and takes the heads that its queries need: a slice, whose gradient is a partial sum.
+ */
+#include "parallel/sharding/partition.h"
+
+/* A view or a join of k that is this rank's own. */
+static void own_heads(struct partitioner *c, ls_value k, ls_axis a)
+{
+    shardings_grow(c);
+    if (!k.id || !program_ok(c->p)) return;
+    sharding_of(c, k)->learns = true;
+    *place_of(c, k, a) = (ls_placement){ .kind = LS_SHARD, .dim = 2 };
+    sharding_of(c, k)->whole[a] = program_value(c->p, k)->size[2] * (size_t)c->n[a];
+}
+
+static ls_value slice_heads(struct partitioner *c, ls_value k, size_t begin, size_t end, ls_axis a)
+{
+    ls_value part = ls_slice(c->p, k, 2, begin, end);
+
+    shardings_grow(c);
+    if (part.id && program_ok(c->p))
+        for (int b = 0; b < LS_AXES; b++) place_as(c, part, k, (ls_axis)b, place_of(c, k, (ls_axis)b)->dim);
+    own_heads(c, part, a);
+    return part;
+}
+
+/* One key head a query head, for heads [h0, h1), joined eight at a time. */
+static ls_value repeat_heads(struct partitioner *c, ls_value k, size_t h0, size_t h1, size_t group, ls_axis a)
+{
+    ls_value part[CALL_OPERANDS], joined = LS_NONE;
+    int n = 0;
+
+    for (size_t h = h0; h < h1 && program_ok(c->p); h++) {
+        part[n++] = slice_heads(c, k, h / group, h / group + 1, a);
+        if (n < CALL_OPERANDS && h + 1 < h1) continue;
+        joined = n == 1 ? part[0] : ls_concat(c->p, n, part, 2);
+        shardings_grow(c);
+        if (joined.id && program_ok(c->p))
+            for (int b = 0; b < LS_AXES; b++) place_as(c, joined, part[0], (ls_axis)b, place_of(c, part[0], (ls_axis)b)->dim);
+        own_heads(c, joined, a);
+        part[0] = joined;
+        n = 1;
+    }
+    return joined;
+}
+
+/* Of k's heads those that query heads [h0, h1) need; `group` query heads share one. */
+static ls_value needed_heads(struct partitioner *c, ls_value k, size_t h0, size_t h1, size_t group, ls_axis a)
+{
+    size_t g0 = h0 / group, g1 = (h1 - 1) / group + 1;
+    bool even = g1 - g0 == 1 || (h0 % group == 0 && h1 % group == 0);
+
+    return even ? slice_heads(c, k, g0, g1, a) : repeat_heads(c, k, h0, h1, group, a);
+}
+
+/* ---- over tp ---- */
+
+static void bring_heads(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    size_t begin, end, group;
+
+    if (c->n[a] == 1) return;
+    if (!value_is_sharded(c, i->in[0], a)) {
+        align_operands(c, i, 3, a);
+        return;
+    }
+    if (!value_is_sharded_along(c, i->in[0], a, 2)) {
+        partition_error(c, a, i->in[0], "attention is cut by heads");
+        return;
+    }
+    begin = part_begin(c, i->in[0], a);
+    end = begin + program_value(c->p, i->in[0])->size[2];
+    group = sharding_of(c, i->in[0])->size[2] / sharding_of(c, i->in[1])->size[2];
+    for (int k = 1; k < 3; k++)
+        if (!value_is_sharded(c, i->in[k], a))
+            i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
+        else if (!value_is_sharded_along(c, i->in[k], a, 2) || part_begin(c, i->in[k], a) * group != begin)
+            partition_error(c, a, i->in[k], "its heads are not those that the queries need");
+}
+
+/* ---- over cp ---- */
+
+static void place_lse(struct partitioner *c, ls_value lse, ls_value o)
+{
+    static const int dim_of[4] = { 0, 2, 1, 1 }; /* [B,H,T] beside [B,T,H,D] */
+    const size_t size[3] = { program_value(c->p, o)->size[0], program_value(c->p, o)->size[2], program_value(c->p, o)->size[1] };
+
+    if (!lse.id) return;
+    for (int a = 0; a < LS_AXES; a++) place_as(c, lse, o, (ls_axis)a, dim_of[place_of(c, o, (ls_axis)a)->dim & 3]);
+    for (int d = 0; d < 3; d++) value_resize(c, lse, d, size[d]);
+}
+
+static void ring(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_CP;
+
+    i->op = OP_RING_ATTENTION;
+    i->nin = 3;
+    i->across = (struct across){ a, c->comm[a], sharding_of(c, i->in[0])->whole[a], place_of(c, i->in[0], a)->zigzag };
+    place_like(c, i->out[0], i->in[0]);
+    place_lse(c, i->out[1], i->out[0]);
+    emit_local(c, i);
+}
+
+/* Every rank gets all tokens of some heads, and gives them back. */
+static void exchange_heads(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_CP;
+    size_t heads = program_value(c->p, i->in[0])->size[2], keys = program_value(c->p, i->in[1])->size[2], group = heads / keys;
+    bool whole_groups = keys >= (size_t)c->n[a];
+    struct piece piece = { heads, whole_groups ? group : 1, 0 };
+    ls_value o = i->out[0];
+    size_t begin, end;
+
+    i->in[0] = all_to_all_value(c, a, i->in[0], 2, piece, LS_NONE);
+    if (!program_ok(c->p)) return;
+    begin = part_begin(c, i->in[0], a);
+    end = begin + program_value(c->p, i->in[0])->size[2];
+    for (int k = 1; k < 3 && program_ok(c->p); k++)
+        if (whole_groups)
+            i->in[k] = all_to_all_value(c, a, i->in[k], 2, (struct piece){ keys, 1, 0 }, LS_NONE);
+        else
+            i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
+    if (!program_ok(c->p)) return;
+    i->out[0] = value_like(c, "attention.heads", i->in[0]);
+    if (!program_ok(c->p)) return;
+    place_lse(c, i->out[1], i->out[0]);
+    emit_local(c, i);
+    all_to_all_value(c, a, i->out[0], 1, (struct piece){ 0, 1, 0 }, o);
+}
+
+void rule_attention(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_CP;
+
+    bring_heads(c, i);
+    if (!program_ok(c->p)) return;
+    if (c->n[a] > 1 && value_is_sharded(c, i->in[0], a)) {
+        for (int k = 0; k < 3; k++)
+            if (!value_is_sharded_along(c, i->in[k], a, 1)) {
+                partition_error(c, a, i->in[k], "queries, keys and values are cut along the sequence together");
+                return;
+            }
+        if (i->in[3].id) {
+            partition_error(c, a, i->in[0], "attention to a cache is not cut");
+            return;
+        }
+        if (c->d->o.context == LS_CONTEXT_RING)
+            ring(c, i);
+        else
+            exchange_heads(c, i);
+        return;
+    }
+    align_operands(c, i, 3, a);
+    place_like(c, i->out[0], i->in[0]);
+    place_lse(c, i->out[1], i->out[0]);
+    emit_local(c, i);
+}

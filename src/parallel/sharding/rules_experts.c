@@ -1,0 +1,199 @@
+/* rules_experts.c - mixtures of experts over the ranks: rules of the partition for routings, rows by expert and their products.
+ *
+ *     routing     R logits over tp                              the same on all ranks of tp; each rank of ep routes its own tokens
+ *     loads       S index over cp     -> P                      by sample they are added up over cp: a sample's tokens are on its ranks
+ *     spread      ~R x                -> ~R rows [M,C]           over ep: after it rows go to the ranks of their experts
+ *     products    ~R, w cut by rows   -> S along the last dim    experts over ep, F over tp
+ *                 S,  w cut by columns -> P
+ *     collect     P rows, ~R weights  -> P, added up             over ep: before it rows come back
+ *
+ * Over ep nothing is cut but the experts' weights: its ranks have other tokens, as over dp. A layer's forward has two exchanges of
+ * rows; how many go where is known at run time, the buffers are as large as can be. Over cp rows are cut as their tokens are. With a
+ * capacity the tokens of a sample compete for room: all ranks of cp gather its logits, route the whole sample alike, and keep their tokens.
+ */
+#include "parallel/sharding/partition.h"
+
+static bool distribute_over(const struct partitioner *c) { return c->n[LS_AXIS_EP] > 1; }
+
+/* ---- routing ---- */
+
+static void no_gradient(struct partitioner *c, ls_value v) { sharding_of(c, v)->learns = false; }
+
+/* The choices of out are laid out as the logits. */
+static void place_as_logits(struct partitioner *c, ls_value out, ls_value logits)
+{
+    for (int a = 0; a < LS_AXES; a++) place_as(c, out, logits, (ls_axis)a, place_of(c, logits, (ls_axis)a)->dim);
+    value_resize(c, out, 1, program_value(c->p, logits)->size[1]);
+}
+
+/* All ranks of cp route whole samples; each keeps the choices of its tokens, and counts a share of all for the bias. */
+static void route_whole_samples(struct partitioner *c, struct instruction *i)
+{
+    struct piece piece = piece_of(c, i->in[0], LS_AXIS_CP);
+    ls_value own[2] = { i->out[0], i->out[1] };
+
+    i->in[0] = require_replicated(c, i->in[0], LS_AXIS_CP);
+    i->out[0] = value_like(c, "expert_weight", own[0]);
+    i->out[1] = value_like(c, "expert_index", own[1]);
+    if (!program_ok(c->p)) return;
+    i->attr.route.share = c->rank[LS_AXIS_CP];
+    i->attr.route.shares = c->n[LS_AXIS_CP];
+    for (int k = 0; k < 2; k++) place_as_logits(c, i->out[k], i->in[0]);
+    emit_local(c, i);
+    for (int k = 0; k < 2; k++) move_value(c, MOVE_SHARD, LS_AXIS_CP, i->out[k], 1, piece, own[k]);
+}
+
+void rule_route(struct partitioner *c, struct instruction *i)
+{
+    ls_value logits;
+
+    logits = i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
+    align_weight(c, i, 1, logits, LS_AXIS_CP);
+    align_weight(c, i, 1, logits, LS_AXIS_TP);
+    if (!program_ok(c->p)) return;
+    c->routing = (struct routing){ .experts = program_value(c->p, logits)->size[2],
+                                   .chosen = program_value(c->p, i->out[0])->size[2],
+                                   .capacity = i->attr.route.capacity };
+    if (i->attr.route.capacity && value_is_sharded(c, logits, LS_AXIS_CP)) {
+        route_whole_samples(c, i);
+        return;
+    }
+    for (int k = 0; k < 2; k++) place_as_logits(c, i->out[k], logits);
+    emit_local(c, i);
+}
+
+/* Loads are counts of this rank's tokens. */
+void rule_route_load(struct partitioner *c, struct instruction *i)
+{
+    no_gradient(c, i->out[0]);
+    if (value_is_sharded(c, i->in[0], LS_AXIS_CP)) *place_of(c, i->out[0], LS_AXIS_CP) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_local(c, i);
+}
+
+void rule_route_rows(struct partitioner *c, struct instruction *i)
+{
+    place_like(c, i->out[0], i->in[0]);
+    c->routing.counts = i->out[1];
+    emit_local(c, i);
+}
+
+/* A partial sum over cp: each rank's tokens. A load that the data pass adds up over all samples (partial over dp) includes cp. */
+void rule_router_loss(struct partitioner *c, struct instruction *i)
+{
+    i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
+    if (program_ok(c->p) && !value_is_partial(c, i->in[1], LS_AXIS_DP)) i->in[1] = require_replicated(c, i->in[1], LS_AXIS_CP);
+    if (!program_ok(c->p)) return;
+    if (value_is_sharded(c, i->in[0], LS_AXIS_CP)) *place_of(c, i->out[0], LS_AXIS_CP) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_local(c, i);
+}
+
+/* ---- rows ---- */
+
+/* The most tokens that a rank of ep has. */
+static size_t most_tokens(struct partitioner *c, ls_value rows)
+{
+    size_t b = program_value(c->p, rows)->size[0], t = program_value(c->p, rows)->size[1], most = 0;
+    struct piece piece;
+
+    if (!value_is_sharded(c, rows, LS_AXIS_CP)) return b * t;
+    piece = piece_of(c, rows, LS_AXIS_CP);
+    for (int r = 0; r < c->n[LS_AXIS_CP]; r++) most = MAX(most, part_size(piece.whole, piece.grain, piece.zigzag, r, c->n[LS_AXIS_CP]));
+    return b * most;
+}
+
+/* The most rows that all ranks can send to this one. */
+static size_t most_rows(struct partitioner *c, ls_value rows)
+{
+    const struct routing *r = &c->routing;
+    int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
+    size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n);
+    size_t tokens = most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
+
+    if (r->capacity) most = MIN(most, own * MIN(program_value(c->p, rows)->size[0] * r->capacity, tokens));
+    return (size_t)n * most;
+}
+
+/* y [M,C] is laid out as x [B,T,C]; tokens are its rows. */
+static void place_as_rows(struct partitioner *c, ls_value y, ls_value x, size_t rows)
+{
+    for (int a = 0; a < LS_AXES; a++) place_as(c, y, x, (ls_axis)a, 0);
+    value_resize(c, y, 0, rows);
+}
+
+static void shuffle(struct partitioner *c, bool back, ls_value x, ls_value y)
+{
+    struct shuffle s = { c->comm[LS_AXIS_EP], back, c->routing.expected };
+
+    program_shuffle(c->p, &s, x, c->routing.counts, c->routing.there, y);
+    shardings_grow(c);
+}
+
+void rule_rows_permute(struct partitioner *c, struct instruction *i)
+{
+    ls_value y = i->out[0], rows = i->in[1];
+
+    i->in[0] = require_partial_gradient(c, i->in[0], LS_AXIS_TP);
+    if (distribute_over(c)) i->out[0] = value_like(c, "rows_permute", y);
+    if (!program_ok(c->p)) return;
+    c->routing.expected = value_count(program_value(c->p, rows));
+    c->routing.rows = value_is_sharded(c, rows, LS_AXIS_CP) ? c->routing.expected : program_value(c->p, y)->size[0];
+    place_as_rows(c, i->out[0], i->in[0], c->routing.rows);
+    emit_local(c, i);
+    if (!distribute_over(c)) return;
+    c->routing.there = program_shuffle_counts(c->p, c->comm[LS_AXIS_EP], c->routing.counts);
+    shardings_grow(c);
+    if (!program_ok(c->p)) return;
+    place_as_rows(c, y, i->in[0], most_rows(c, rows));
+    shuffle(c, false, i->out[0], y);
+}
+
+void rule_rows_unpermute(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    bool partial = value_is_partial(c, i->in[0], a);
+    ls_value x = i->out[0], rows = i->in[1], home;
+
+    if (distribute_over(c)) {
+        home = value_like(c, "rows_home", i->in[0]);
+        if (!program_ok(c->p)) return;
+        value_resize(c, home, 0, c->routing.rows);
+        shuffle(c, true, i->in[0], home);
+        i->in[0] = home;
+    }
+    if (partial) {
+        i->in[2] = require_partial_gradient(c, i->in[2], a);
+        i->out[0] = value_like(c, "rows_unpermute.part", x);
+    }
+    if (!program_ok(c->p)) return;
+    for (int k = 0; k < LS_AXES; k++) place_as(c, i->out[0], rows, (ls_axis)k, place_of(c, rows, (ls_axis)k)->dim);
+    value_resize(c, i->out[0], 1, program_value(c->p, rows)->size[1]);
+    if (partial) *place_of(c, i->out[0], a) = (ls_placement){ .kind = LS_PARTIAL };
+    emit_local(c, i);
+    if (partial) reduce_partial(c, i->out[0], x);
+}
+
+/* ---- products ---- */
+
+void rule_grouped_linear(struct partitioner *c, struct instruction *i)
+{
+    ls_axis a = LS_AXIS_TP;
+    ls_value x = i->in[0], w = i->in[1], y = i->out[0];
+
+    if (distribute_over(c)) i->in[2] = c->routing.there;
+    if (value_is_sharded_along(c, w, a, 2) && !value_is_sharded_along(c, x, a, 1))
+        partition_error(c, a, x, "the experts' columns are cut, and it is not cut with them");
+    else if (!value_is_sharded_along(c, w, a, 2) && (value_is_sharded(c, x, a) || value_is_partial(c, x, a)))
+        partition_error(c, a, x, "the experts' columns are whole");
+    align_weight(c, i, 1, x, LS_AXIS_CP);
+    if (!program_ok(c->p)) return;
+    place_as_rows(c, y, x, program_value(c->p, x)->size[0]);
+    value_resize(c, y, 1, program_value(c->p, w)->size[1]);
+    if (value_is_sharded_along(c, w, a, 1)) {
+        *place_of(c, y, a) = (ls_placement){ LS_SHARD, 1, place_of(c, w, a)->grain, 0, 0 };
+        sharding_of(c, y)->whole[a] = sharding_of(c, w)->whole[a];
+    } else if (value_is_sharded_along(c, w, a, 2)) {
+        *place_of(c, y, a) = (ls_placement){ .kind = LS_PARTIAL };
+    }
+    i->attr.grouped.filled = (double)c->routing.expected / (double)MAX(program_value(c->p, x)->size[0], 1);
+    emit_local(c, i);
+}

@@ -1,0 +1,237 @@
+/* bucketing.c - which parameters lie and travel together.
+ *
+ * Zero 0 to 2: buckets. Parameters in the order in which their gradients become final in the backward segment (the last
+ * instruction that adds to them), cut where the next would make a bucket too large; the first bucket is smaller, so
+ * that communication begins early. A gradient that nothing adds to comes first.
+ *
+ * Zero 3: one unit a block of the model. What stands outside of blocks: a matrix is a unit of its own, what has one dim joins
+ * the unit that was used just before it (or, when there is none, just after). A parameter belongs to the place of its first
+ * use; where it is used again (tied weights), the same unit serves.
+ *
+ * Frozen parameters and buffers stay whole on every rank. Groups that the store has already, made for another program, are used
+ * as they are; this one adds what it uses, and when it has the optimizer what is left.
+ *
+ * On a mesh units are of one class: what is summed over tp, or between the end stages, has the same units with the same layout on
+ * all ranks of that sum, whatever else they hold. What the end stages share is in the store's order: the two see its gradients
+ * become final in different orders.
+ */
+#include "parallel/zero/zero.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+struct candidate {
+    int param, key;
+    unsigned class;
+}; /* key: when it is final, or the number of its unit */
+
+static int by_key(const void *x, const void *y)
+{
+    const struct candidate *a = x, *b = y;
+
+    if (a->class != b->class) return a->class < b->class ? -1 : 1;
+    return a->key != b->key ? (a->key > b->key) - (a->key < b->key) : (a->param > b->param) - (a->param < b->param);
+}
+
+static ls_status make_group(struct pass *a, const struct candidate *c, int n)
+{
+    static const enum store_backing backings[] = { BACKING_MEMORY, BACKING_CPU, BACKING_FILE };
+    const struct zero_groups *groups = unit_groups(a, c->class);
+    struct store_group_options o = { .backing = backings[a->d->o.offload], .path = a->d->o.offload_path };
+    int *params = mem_array(MEM_OTHER, (size_t)n, sizeof *params), group;
+    ls_status st;
+
+    if (!params) return LS_ENOMEM;
+    for (int i = 0; i < n; i++) params[i] = c[i].param;
+    for (int k = 0; k < STORE_KINDS; k++) o.sharded |= data_shards(a, groups, (enum store_kind)k) ? 1u << k : 0;
+    if (a->d->o.zero && groups->shard && !data_shards(a, groups, STORE_GRAD)) o.scattered = 1u << STORE_GRAD;
+    st = store_group(a->p->store, n, params, groups->shard ? groups->shard : groups->all, &o, &group);
+    mem_free(params);
+    return st;
+}
+
+static size_t bytes_of(const ls_store *s, int param) { return store_local_count(s, (size_t)param) * 4; }
+
+/* Marks parameters that instructions read, or whose gradients they write. */
+static void find_used(const struct pass *a, bool *used)
+{
+    const ls_program *p = a->p;
+
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+
+            for (int o = 0; i->op != OP_VIEW && o < i->nin + i->nout; o++) {
+                ls_value v = o < i->nin ? i->in[o] : i->out[o - i->nin];
+                const struct value *root = &p->values[p->values[v.id].root];
+
+                if (v.id && root->param >= 0) used[root->param] = true;
+            }
+        }
+}
+
+/* Is i to be in a unit, and in none yet? */
+static bool is_free(const struct pass *a, size_t i, const bool *used)
+{
+    const ls_store *s = a->p->store;
+
+    return !ls_store_is_frozen(s, i) && store_group_of(s, i) < 0 && store_is_here(s, i) && store_local_count(s, i) &&
+           (used[i] || a->p->list[SEG_OPTIMIZER].n);
+}
+
+/* When a gradient becomes final; what the end stages share keeps the store's order. */
+static void find_final(const struct pass *a, struct candidate *c, int n)
+{
+    int at = 0;
+
+    for (int i = 0; i < n; i++) c[i].key = -1;
+    for (int s = SEG_BACKWARD; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < a->p->list[s].n; k++, at++)
+            for (int o = 0; o < a->p->list[s].at[k].nout; o++) {
+                const struct value *root = &a->p->values[a->p->values[a->p->list[s].at[k].out[o].id].root];
+
+                for (int i = 0; i < n && root->role == LS_ROLE_GRADIENT; i++)
+                    if (c[i].param == root->param && !(c[i].class & CLASS_ENDS)) c[i].key = at;
+            }
+}
+
+static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
+{
+    size_t most = a->d->o.first_bucket_bytes, bytes = 0;
+    int first = 0;
+
+    find_final(a, c, n);
+    qsort(c, (size_t)n, sizeof *c, by_key);
+    for (int i = 0; i < n; i++) {
+        size_t more = bytes_of(a->p->store, c[i].param);
+        bool other = c[i].class != c[first].class;
+
+        if (other || (i > first && bytes + more > most)) {
+            LS_TRY(make_group(a, c + first, i - first));
+            first = i;
+            bytes = 0;
+            most = other ? a->d->o.first_bucket_bytes : a->d->o.bucket_bytes;
+        }
+        bytes += more;
+    }
+    return n > first ? make_group(a, c + first, n - first) : LS_OK;
+}
+
+/* Numbers units in the order of first use: of one walk over forward and backward. */
+struct walk {
+    struct pass *a;
+    struct candidate *c;
+    int n, units, now; /* now: the unit begun last; -1: none */
+    int *of_block;     /* by block of the program; -1: none */
+    bool vectors;      /* it has parameters of one dim alone, from outside of blocks: the next matrix joins */
+};
+
+static void visit(struct walk *w, int param, int block)
+{
+    bool matrix = ls_store_ndim(w->a->p->store, (size_t)param) >= 2;
+    int i = 0;
+
+    while (i < w->n && w->c[i].param != param) i++;
+    if (i == w->n || w->c[i].key >= 0) return;
+    if (block) {
+        if (w->of_block[block] < 0) w->of_block[block] = w->units++;
+        w->now = w->of_block[block];
+        w->vectors = false;
+    } else if (w->now < 0 || (matrix && !w->vectors)) {
+        w->now = w->units++;
+        w->vectors = !matrix;
+    } else if (matrix) {
+        w->vectors = false;
+    }
+    w->c[i].key = w->now;
+}
+
+static void walk_uses(struct walk *w)
+{
+    const ls_program *p = w->a->p;
+
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+
+            for (int o = 0; i->op != OP_VIEW && o < i->nin; o++) {
+                const struct value *root = &p->values[p->values[i->in[o].id].root];
+
+                if (i->in[o].id && root->role == LS_ROLE_PARAMETER) visit(w, root->param, i->block);
+            }
+        }
+}
+
+static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
+{
+    struct walk w = { .a = a, .c = c, .n = n, .now = -1 };
+    int first = 0;
+
+    w.of_block = mem_array(MEM_OTHER, (size_t)a->p->nblocks, sizeof *w.of_block);
+    if (!w.of_block) return LS_ENOMEM;
+    memset(w.of_block, 0xff, (size_t)a->p->nblocks * sizeof *w.of_block);
+    for (int i = 0; i < n; i++) c[i].key = -1;
+    walk_uses(&w);
+    mem_free(w.of_block);
+    for (int i = 0; i < n; i++) /* what nothing reads; what the end stages share is one by one */
+        c[i].key = c[i].class & CLASS_ENDS ? c[i].param : c[i].key < 0 ? w.units : c[i].key;
+    qsort(c, (size_t)n, sizeof *c, by_key);
+    for (int i = 1; i <= n; i++)
+        if (i == n || c[i].key != c[first].key || c[i].class != c[first].class) {
+            LS_TRY(make_group(a, c + first, i - first));
+            first = i;
+        }
+    return LS_OK;
+}
+
+static ls_status form_groups(struct pass *a)
+{
+    ls_store *s = a->p->store;
+    struct candidate *c = mem_array(MEM_OTHER, ls_store_count(s) + 1, sizeof *c);
+    bool *used = mem_array(MEM_OTHER, ls_store_count(s) + 1, sizeof *used);
+    ls_status st = c && used ? LS_OK : LS_ENOMEM;
+    int n = 0;
+
+    if (st == LS_OK) find_used(a, used);
+    for (size_t i = 0; i < ls_store_count(s) && st == LS_OK; i++)
+        if (is_free(a, i, used)) c[n++] = (struct candidate){ .param = (int)i, .class = unit_class(a, i) };
+    if (n && a->d->o.zero == 3)
+        st = form_blocks(a, c, n);
+    else if (n && a->p->list[SEG_OPTIMIZER].n + a->p->list[SEG_BACKWARD].n > 0)
+        st = form_buckets(a, c, n);
+    mem_free(c);
+    mem_free(used);
+    return st;
+}
+
+/* The block in which a unit's parameters are used first. */
+static void find_blocks(struct pass *a)
+{
+    const ls_program *p = a->p;
+
+    for (int s = SEG_WEIGHTS; s >= SEG_FORWARD; s--)
+        for (int k = p->list[s].n - 1; k >= 0; k--)
+            for (int o = 0; o < p->list[s].at[k].nin; o++) {
+                const struct value *root = &p->values[p->values[p->list[s].at[k].in[o].id].root];
+                struct unit *u = root->role == LS_ROLE_PARAMETER ? unit_of(a, root) : NULL;
+
+                if (u) u->block = p->list[s].at[k].block;
+            }
+}
+
+ls_status units_form(struct pass *a)
+{
+    LS_TRY(form_groups(a));
+    a->nunits = store_groups(a->p->store);
+    a->unit = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *a->unit);
+    a->order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *a->order);
+    if (!a->unit || !a->order) return LS_ENOMEM;
+    for (int g = 0; g < a->nunits; g++) {
+        unsigned class = unit_class(a, (size_t)store_group_at(a->p->store, g)->params[0]);
+
+        a->unit[g] = (struct unit){ .group = g, .class = class, .groups = unit_groups(a, class), .first = -1, .last = -1 };
+    }
+    find_blocks(a);
+    return LS_OK;
+}

@@ -1,0 +1,126 @@
+/* gather.c - zero 3: a unit's parameters are gathered before their first reader and free again after the last.
+ *
+ *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
+ *     backward   the same, in the order in which backward reads them; with keep_gathered only what forward didn't gather
+ *     weights    likewise, where weight gradients have a segment of their own
+ *
+ * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the
+ * gathered buffer with the parameter's shape. The memory pass ends its life at the last reader.
+ */
+#include "parallel/zero/zero.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+/* The unit whose parameter v is (a view of); NULL when v is none, or is replicated on every rank. */
+static struct unit *sharded_unit(const struct pass *a, ls_value v)
+{
+    const struct value *root = &a->p->values[a->p->values[v.id].root];
+    struct unit *u = v.id && root->role == LS_ROLE_PARAMETER ? unit_of(a, root) : NULL;
+
+    return u && unit_group(a, u)->sharded >> STORE_VALUE & 1 ? u : NULL;
+}
+
+/* The units in the order in which a list reads them first, those not whole already; returns how many. */
+static int order_of_use(const struct pass *a, const struct list *l, int *order)
+{
+    int n = 0;
+
+    for (int k = 0; k < l->n; k++)
+        for (int o = 0; l->at[k].op != OP_VIEW && o < l->at[k].nin; o++) {
+            const struct unit *u = sharded_unit(a, l->at[k].in[o]);
+            int i = 0;
+
+            while (u && i < n && order[i] != u->group) i++;
+            if (u && i == n && !u->whole.id) order[n++] = u->group;
+        }
+    return n;
+}
+
+static void start_gather(struct pass *a, struct unit *u)
+{
+    ls_program *p = a->p;
+    const struct store_group *g = unit_group(a, u);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
+    ls_value shard = program_group_value(p, u->group, STORE_VALUE, NULL);
+
+    if (!shard.id) return;
+    value_set_place(p, shard, LS_SHARD);
+    u->whole = unit_value(a, u, "parameters", program_value(p, shard)->dtype, g->total);
+    if (u->whole.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->whole);
+}
+
+/* v through the gathered buffer: the same strides at the parameter's place in it. */
+static ls_value through(struct pass *a, struct unit *u, ls_value v)
+{
+    ls_program *p = a->p;
+    const struct store_group *g = unit_group(a, u);
+    struct value x = *program_value(p, v);
+    int k = 0;
+
+    ASSERT(v.id < a->nviews);
+    if (a->view[v.id].id || !u->whole.id) return a->view[v.id];
+    while (g->params[k] != p->values[x.root].param) k++;
+    return a->view[v.id] = program_view(p, u->whole, (struct view_rule){ VIEW_SLICE, 0, 0, g->at[k] }, x.ndim, x.size, x.stride,
+                                        (ptrdiff_t)g->at[k] + x.offset);
+}
+
+/* What instruction i reads must be whole; the unit after the one that it waits for begins. */
+static void make_whole(struct pass *a, const struct instruction *i, const int *order, int n, int *next)
+{
+    for (int o = 0; o < i->nin && program_ok(a->p); o++) {
+        struct unit *u = sharded_unit(a, i->in[o]);
+
+        if (!u || (u->whole.id && !u->gather.open)) continue;
+        if (!u->whole.id) {
+            ASSERT(*next < n && order[*next] == u->group);
+            start_gather(a, &a->unit[order[(*next)++]]);
+        }
+        emit_wait(a->p, &u->gather);
+        if (a->d->o.overlap && *next < n) start_gather(a, &a->unit[order[(*next)++]]);
+    }
+}
+
+static void gather_segment(struct pass *a, enum segment s, int *order)
+{
+    ls_program *p = a->p;
+    int n = order_of_use(a, &p->list[s], order), next = 0;
+    struct rewrite w = rewrite_begin(p, s, LS_PHASE_COMMUNICATE);
+
+    for (int k = 0; k < w.old.n && program_ok(p); k++) {
+        struct instruction i = w.old.at[k];
+        struct cursor before;
+
+        if (i.op == OP_VIEW && sharded_unit(a, i.in[0])) continue; /* its readers get one of their own */
+        before = program_cursor_block(p, i.block);
+        make_whole(a, &i, order, n, &next);
+        for (int o = 0; o < i.nin && program_ok(p); o++) {
+            struct unit *u = sharded_unit(a, i.in[o]);
+
+            if (u) i.in[o] = through(a, u, i.in[o]);
+        }
+        program_push(p, &i);
+        program_cursor_end(p, before);
+    }
+    rewrite_end(p, &w);
+}
+
+ls_status gather_parameters(struct pass *a)
+{
+    int *order;
+
+    if (a->d->o.zero < 3) return LS_OK;
+    order = mem_array(MEM_OTHER, (size_t)a->nunits + 1, sizeof *order);
+    a->nviews = a->p->nvalues;
+    a->view = mem_array(MEM_OTHER, (size_t)a->nviews + 1, sizeof *a->view);
+    for (int s = SEG_FORWARD; s <= SEG_WEIGHTS && order && a->view; s++) {
+        if (s > SEG_FORWARD && !a->d->o.keep_gathered) {
+            memset(a->view, 0, (size_t)a->nviews * sizeof *a->view);
+            for (int g = 0; g < a->nunits; g++) a->unit[g].whole = LS_NONE;
+        }
+        gather_segment(a, (enum segment)s, order);
+    }
+    mem_free(order);
+    if (!order || !a->view) return LS_ENOMEM;
+    return ls_program_status(a->p);
+}

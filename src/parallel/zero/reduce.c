@@ -1,0 +1,260 @@
+/* reduce.c - gradients become sums over all ranks of their kind.
+ *
+ * Whole gradients (zero 0 and 1, unsharded_accumulation) are in the store; a unit's reduction starts after the instruction that adds
+ * to it last, in the last micro-batch of a step, in place, and the optimizer waits for it: all-reduce, or with shards
+ * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment.
+ *
+ * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication
+ * value, zeros before its first writer, reduce-scattered in place after its last; the own block is then added to the
+ * store's, and the rest is free. With weight gradients in a segment of their own this is refused: other micro-batches run in between.
+ *
+ * What several programs of the store add to (tied weights, of which a rank has both ends) is reduced before the optimizer; sharded
+ * gradients are added up as they come.
+ *
+ * bf16: a rounded copy travels instead, summed in f32 and rounded once; the sum goes back into f32.
+ * Replicas: what a rank owns is all-reduced over the ranks that own the same, in the last micro-batch.
+ *
+ * What has something left to do after its wait (all but f32 in place) is finished just before the next one starts, so that one
+ * buffer at most is under way beside the one being filled.
+ */
+#include "parallel/zero/zero.h"
+
+static ls_dtype exact_type(const struct pass *a) { return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32; }
+
+/* The ranks with the same shard, where there are shards. */
+static ls_comm *replicas(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? u->groups->replicas : NULL; }
+
+static ls_placement_kind after(const struct pass *a, const struct unit *u)
+{
+    return !unit_zero(a, u) ? LS_REPLICATE : replicas(a, u) ? LS_PARTIAL : LS_SHARD;
+}
+
+static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->groups, STORE_GRAD); }
+
+/* Is there nothing left to do when an f32 sum in place has arrived? */
+static bool is_in_place(const struct pass *a, const struct unit *u)
+{
+    return !is_sharded(a, u) && a->d->o.reduce != LS_BF16 && !replicas(a, u);
+}
+
+/* Once a step: in the optimizer's segment, or in the last micro-batch. */
+static ls_when once(const struct pass *a) { return a->p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
+
+static ls_when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? LS_WHEN_ALWAYS : once(a); }
+
+/* Is what is done once a step left to the program that has the optimizer? */
+static bool is_put_off(const struct pass *a, const struct unit *u) { return (u->class & CLASS_JOINT) && !a->p->list[SEG_OPTIMIZER].n; }
+
+/* ---- the steps of one unit ---- */
+
+/* Where micro-batches add up before they travel: [total]. */
+static ls_value source(struct pass *a, struct unit *u)
+{
+    ls_value v = is_sharded(a, u) ? u->full : unit_gradient(a, u);
+
+    value_set_place(a->p, v, LS_PARTIAL);
+    return v;
+}
+
+static void reduce_begin(struct pass *a, struct unit *u)
+{
+    if (!is_sharded(a, u)) return;
+    u->full = unit_value(a, u, "gradient", exact_type(a), unit_group(a, u)->total);
+    value_set_place(a->p, u->full, LS_PARTIAL);
+    unit_mark_sums(a->p, u, u->full);
+    emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
+}
+
+/* The rounded copy, or x itself. */
+static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, ls_when when)
+{
+    ls_value copy;
+
+    if (!x.id || a->d->o.reduce != LS_BF16) return x;
+    copy = unit_value(a, u, "gradient.bf16", LS_BF16, value_count(program_value(a->p, x)));
+    value_set_place(a->p, copy, value_place(a->p, x));
+    unit_mark_sums(a->p, u, copy);
+    emit_call(a->p, OP_COPY, when, x, copy);
+    return copy;
+}
+
+static void reduce_start(struct pass *a, struct unit *u)
+{
+    const struct store_group *g = unit_group(a, u);
+    bool scatter = unit_zero(a, u) > 0;
+    struct exchange e = { .op = scatter ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE,
+                          .axis = LS_AXIS_DP,
+                          .comm = scatter ? u->groups->shard : u->groups->all,
+                          .total = g->total,
+                          .redop = LS_SUM };
+    ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
+
+    in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
+    out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
+    if (out.id) emit_start(a->p, &u->reduction, &e, when_of(a, u), in, out);
+    u->reduced = out;
+}
+
+/* Over the replicas: x is this rank's block in the store. */
+static void start_replicas(struct pass *a, struct unit *u, ls_value x)
+{
+    size_t count = unit_end(a, u) - unit_begin(a, u);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = replicas(a, u), .total = count, .redop = LS_SUM };
+    ls_value in = to_travel(a, u, x, once(a)), out = emit_part(a->p, in, 0, count, LS_SHARD);
+
+    if (!out.id) return;
+    emit_start(a->p, &u->reduction, &e, once(a), in, out);
+    u->reduced = out;
+    if (in.id == x.id) return;
+    emit_wait(a->p, &u->reduction);
+    u->reduced = emit_part(a->p, x, 0, count, LS_SHARD);
+    emit_call(a->p, OP_COPY, once(a), out, u->reduced);
+}
+
+/* Waits, and brings the sum to where the store has it. */
+static void reduce_finish(struct pass *a, struct unit *u)
+{
+    ls_value sum = u->reduced, kept = unit_gradient(a, u);
+
+    emit_wait(a->p, &u->reduction);
+    if (!kept.id) return;
+    if (is_sharded(a, u)) {
+        value_set_place(a->p, kept, after(a, u));
+        emit_call(a->p, OP_ACCUMULATE, LS_WHEN_ALWAYS, sum, kept);
+    } else {
+        kept = emit_part(a->p, kept, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
+        if (a->d->o.reduce == LS_BF16) emit_call(a->p, OP_COPY, once(a), sum, kept);
+    }
+    u->reduced = kept;
+    if (replicas(a, u) && !is_put_off(a, u)) start_replicas(a, u, kept);
+}
+
+/* ---- the walk ---- */
+
+static struct unit *written_unit(const struct pass *a, ls_value v)
+{
+    const struct value *root = &a->p->values[a->p->values[v.id].root];
+
+    return v.id && root->role == LS_ROLE_GRADIENT ? unit_of(a, root) : NULL;
+}
+
+static void find_writers(struct pass *a)
+{
+    const ls_program *p = a->p;
+
+    for (int s = SEG_BACKWARD, at = 0; s <= SEG_WEIGHTS; s++)
+        for (int k = 0; k < p->list[s].n; k++, at++)
+            for (int o = 0; o < p->list[s].at[k].nout; o++) {
+                struct unit *u = written_unit(a, p->list[s].at[k].out[o]);
+
+                if (!u) continue;
+                u->first = u->first < 0 ? at : u->first;
+                u->last = at;
+            }
+}
+
+/* A writer's target: the parameter's gradient in the store, or its place in the unit's. */
+static ls_value target(struct pass *a, ls_value v)
+{
+    ls_program *p = a->p;
+    struct unit *u = written_unit(a, v);
+    struct value x;
+    int k = 0;
+
+    if (!u || !u->groups->all) return v;
+    value_set_place(p, v, LS_PARTIAL);
+    if (!is_sharded(a, u) || !u->full.id) return v;
+    while (unit_group(a, u)->params[k] != p->values[p->values[v.id].root].param) k++;
+    x = *program_value(p, v);
+    return program_view(p, u->full, (struct view_rule){ VIEW_SLICE, 0, 0, unit_group(a, u)->at[k] }, x.ndim, x.size, x.stride,
+                        (ptrdiff_t)unit_group(a, u)->at[k] + x.offset);
+}
+
+static struct unit *settle(struct pass *a, struct unit *pending)
+{
+    if (pending) reduce_finish(a, pending);
+    return NULL;
+}
+
+/* After instruction number `at`: starts what is final now. Returns the unit that is still to be finished. */
+static struct unit *after_instruction(struct pass *a, int at, struct unit *pending)
+{
+    for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
+        struct unit *u = &a->unit[g];
+
+        if (u->last != at || !u->groups->all || (is_put_off(a, u) && !is_sharded(a, u))) continue;
+        pending = settle(a, pending);
+        a->order[a->ordered++] = g;
+        reduce_start(a, u);
+        if (!is_in_place(a, u)) pending = u;
+        if (!a->d->o.overlap) {
+            pending = settle(a, pending);
+            emit_wait(a->p, &u->reduction);
+        }
+    }
+    return pending;
+}
+
+/* A segment whose instructions are numbered from `at`. */
+static void reduce_walk(struct pass *a, enum segment s, int at)
+{
+    ls_program *p = a->p;
+    struct rewrite w = rewrite_begin(p, s, LS_PHASE_COMMUNICATE);
+    struct unit *pending = NULL;
+    struct cursor before;
+
+    for (int k = 0; k < w.old.n && program_ok(p); k++, at++) {
+        struct instruction i = w.old.at[k];
+
+        before = program_cursor_block(p, i.block);
+        for (int g = 0; g < a->nunits; g++)
+            if (a->unit[g].first == at && a->unit[g].groups->all) reduce_begin(a, &a->unit[g]);
+        for (int o = 0; o < i.nout; o++) i.out[o] = target(a, i.out[o]);
+        program_push(p, &i);
+        pending = after_instruction(a, at, pending);
+        program_cursor_end(p, before);
+    }
+    before = program_cursor_block(p, w.old.n ? w.old.at[w.old.n - 1].block : 0);
+    settle(a, pending);
+    for (int k = 0; k < a->ordered && !p->list[SEG_OPTIMIZER].n; k++) emit_wait(p, &a->unit[a->order[k]].reduction);
+    program_cursor_end(p, before);
+    rewrite_end(p, &w);
+}
+
+static void reduce_put_off(struct pass *a, struct unit *u)
+{
+    ls_value kept = unit_gradient(a, u);
+
+    if (!is_sharded(a, u)) {
+        reduce_start(a, u);
+        if (!is_in_place(a, u)) reduce_finish(a, u);
+    } else if (replicas(a, u) && kept.id) {
+        value_set_place(a->p, kept, LS_PARTIAL);
+        start_replicas(a, u, kept);
+    }
+}
+
+void reduce_joint(struct pass *a)
+{
+    for (int g = 0; g < a->nunits && program_ok(a->p); g++)
+        if ((a->unit[g].class & CLASS_JOINT) && a->unit[g].groups->all && a->unit[g].last < 0) reduce_put_off(a, &a->unit[g]);
+}
+
+/* The buffer of a micro-batch's gradient can't last from one segment to another: other micro-batches come between them. */
+static ls_status check_split(const struct pass *a)
+{
+    ls_layout l = data_layout(a->d);
+
+    return a->p->list[SEG_WEIGHTS].n ? layout_check_split(&l, NULL) : LS_OK;
+}
+
+ls_status reduce_gradients(struct pass *a)
+{
+    int split = a->p->list[SEG_BACKWARD].n;
+
+    LS_TRY(check_split(a));
+    find_writers(a);
+    if (split) reduce_walk(a, SEG_BACKWARD, 0);
+    if (a->p->list[SEG_WEIGHTS].n) reduce_walk(a, SEG_WEIGHTS, split);
+    return ls_program_status(a->p);
+}

@@ -1,0 +1,79 @@
+/* reduction_check.c - the last look at a spread program: what is a partial sum is added up once before it is used, and only then.
+ *
+ *     a reduction wants a partial sum: anything else has been added up before, and would count n times
+ *     it goes over the ranks that have a partial sum: those of data, and for experts those with the same experts
+ *     the optimizer wants none: what it reads has been added up, over data, over tp, and between the end stages
+ */
+#include "parallel/zero/zero.h"
+
+#include <stdio.h>
+
+static const char *tensor_name(const ls_program *p, ls_value v, char *text)
+{
+    const struct value *x = &p->values[v.id], *root = &p->values[x->root];
+    char shape[96];
+
+    snprintf(text, 200, "'%.90s' %s", root->role == LS_ROLE_ACTIVATION ? x->name : root->name, value_shape(x, shape));
+    return text;
+}
+
+static bool is_partial(const ls_program *p, ls_value v, ls_axis axis) { return p->values[v.id].place[axis].kind == LS_PARTIAL; }
+
+/* A sum that the pass has written: over dp anything, over other axes a gradient of the store. */
+static bool is_sum(const ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+
+    if (i->op != OP_COMM_START || (e->op != LS_COLLECTIVE_ALL_REDUCE && e->op != LS_COLLECTIVE_REDUCE_SCATTER)) return false;
+    return e->axis == LS_AXIS_DP || p->values[p->values[i->in[0].id].root].role == LS_ROLE_GRADIENT;
+}
+
+static ls_status check_sum(const struct pass *a, const struct instruction *i)
+{
+    const ls_program *p = a->p;
+    const struct value *root = &p->values[p->values[i->in[0].id].root];
+    const struct zero_groups *groups = root->group >= 0 ? a->unit[root->group].groups : NULL;
+    const ls_comm *comm = i->exchange.comm;
+    char name[200];
+
+    if (!is_partial(p, i->in[0], i->exchange.axis))
+        return ls_fail(LS_EINVAL, "%s of %s over %s: it is no partial sum; it has been reduced before, or needs no reduction",
+                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name), axis_name(i->exchange.axis));
+    if (groups && i->exchange.axis == LS_AXIS_DP && comm != groups->all && comm != groups->shard && comm != groups->replicas)
+        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not those that have a partial sum",
+                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name), ls_comm_size(comm));
+    return LS_OK;
+}
+
+/* A copy of a partial sum is one too (rounded, before it travels): what reads it is checked in turn. */
+static bool stays_partial(const ls_program *p, const struct instruction *i, ls_axis axis)
+{
+    return i->op == OP_COPY && is_partial(p, i->out[0], axis);
+}
+
+static ls_status check_read(const ls_program *p, const struct instruction *i)
+{
+    static const ls_axis axes[] = { LS_AXIS_DP, LS_AXIS_TP, LS_AXIS_PP };
+    char name[200];
+
+    for (int k = 0; k < i->nin; k++)
+        for (size_t x = 0; x < COUNT_OF(axes) && i->in[k].id; x++)
+            if (is_partial(p, i->in[k], axes[x]) && !stays_partial(p, i, axes[x]))
+                return ls_fail(LS_EINVAL, "%s reads %s, which is still a partial sum over %s; a reduction is missing",
+                               program_op_name(i->op), tensor_name(p, i->in[k], name), axis_name(axes[x]));
+    return LS_OK;
+}
+
+static bool reduction_check_is_exchange(int op) { return op == OP_COMM_START || op == OP_COMM_WAIT; }
+
+ls_status check_placements(const struct pass *a)
+{
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < a->p->list[s].n; n++) {
+            const struct instruction *i = &a->p->list[s].at[n];
+
+            if (is_sum(a->p, i)) LS_TRY(check_sum(a, i));
+            if (s == SEG_OPTIMIZER && i->op != OP_VIEW && !reduction_check_is_exchange(i->op)) LS_TRY(check_read(a->p, i));
+        }
+    return LS_OK;
+}

@@ -1,0 +1,279 @@
+/* update.c - the optimizer segment, cut to what this rank holds.
+ *
+ *     what is summed over more than data (model_axis_grads.c)
+ *     squares of the own gradients, unit by unit as their reductions arrive;  their sum over the shards;  norm, clip factor
+ *     LAMB, LARS: moments and squares of the own elements, parameter by parameter;  their sum over the shards
+ *     updates of the own elements;  zero 1, 2: a unit's parameters are gathered after its last update, in place
+ *
+ * Every instruction of a parameter is written again for the elements of it that this rank holds, as tensors of one dim; where it
+ * holds none, the instruction goes. Sharded or not, every element counts once in every sum: without shards each rank has
+ * all of them and nothing is added up. Where ranks hold different parameters (tp, pp, ep) the sum is over the whole mesh, and of those
+ * that update the same elements one counts them.
+ */
+#include "parallel/zero/zero.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "ir/op_info.h"
+
+/* One segment being rewritten. */
+struct update {
+    struct pass *a;
+    struct rewrite rewrite;
+    ls_value norms, summed; /* [P,2] of LAMB and LARS, and the same over all shards; or none */
+};
+
+static enum optimizer_stage stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
+
+static const struct value *root_of(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
+
+static bool is_of_store(const struct value *root)
+{
+    return root->param >= 0 && (root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER);
+}
+
+/* The parameter that an instruction of a stage works on. */
+static int param_of(const ls_program *p, const struct instruction *i)
+{
+    for (int k = 0; k < i->nin + i->nout; k++) {
+        ls_value v = k < i->nin ? i->in[k] : i->out[k - i->nin];
+
+        if (v.id && is_of_store(root_of(p, v))) return root_of(p, v)->param;
+    }
+    return -1;
+}
+
+static struct unit *instruction_unit(const struct pass *a, const struct instruction *i)
+{
+    int param = stage_of(i) == OPTIMIZER_NONE ? -1 : param_of(a->p, i);
+    int g = param < 0 ? -1 : store_group_of(a->p->store, (size_t)param);
+
+    return g < 0 ? NULL : &a->unit[g];
+}
+
+/* ---- sums over shards ---- */
+
+/* The ranks that each have their share of all squares; NULL: this one has all of them. */
+static ls_comm *norm_ranks(const struct pass *a)
+{
+    if (!data_is_distributed(a)) return NULL;
+    return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->groups[GROUPS_DENSE].shard : NULL;
+}
+
+/* A CLIP_FACTOR reads the squares of all shards. */
+static void emit_clip(struct update *w, struct instruction i)
+{
+    struct pass *a = w->a;
+
+    if (norm_ranks(a)) {
+        value_set_place(a->p, i.in[0], LS_PARTIAL);
+        i.in[0] = emit_sum(a->p, norm_ranks(a), i.in[0]);
+    }
+    program_push(a->p, &i);
+}
+
+/* The last operand that lamb_moments and lars_norms write. */
+static void sum_norms(struct update *w)
+{
+    ls_program *p = w->a->p;
+
+    for (int n = 0; n < w->rewrite.old.n; n++) {
+        const struct instruction *i = &w->rewrite.old.at[n];
+
+        if (stage_of(i) == OPTIMIZER_NORMS && i->out[i->nout - 1].id) w->norms.id = p->values[i->out[i->nout - 1].id].root;
+    }
+    if (!w->norms.id || !norm_ranks(w->a)) return;
+    value_set_place(p, w->norms, LS_PARTIAL);
+    w->summed = emit_sum(p, norm_ranks(w->a), w->norms);
+}
+
+/* ---- one parameter's elements ---- */
+
+ls_value unit_reduced(struct pass *a, struct unit *u)
+{
+    bool partial = u->groups->all && u->last >= 0;
+    size_t begin = unit_begin(a, u), count = unit_end(a, u) - begin;
+
+    if (u->reduced.id) return u->reduced;
+    return u->reduced = emit_part(a->p, unit_gradient(a, u), data_shards(a, u->groups, STORE_GRAD) ? 0 : begin, count,
+                                  partial           ? LS_PARTIAL
+                                  : unit_zero(a, u) ? LS_SHARD
+                                                    : LS_REPLICATE);
+}
+
+/* Elements [lo, hi) of the unit's flat buffer of v's kind. */
+static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, size_t hi)
+{
+    ls_program *p = a->p;
+    struct value root = *root_of(p, v);
+    ls_placement_kind place = unit_zero(a, u) ? LS_SHARD : LS_REPLICATE;
+    ls_value flat;
+    size_t begin = unit_begin(a, u);
+
+    switch (root.role) {
+    case LS_ROLE_GRADIENT:
+        flat = unit_reduced(a, u);
+        place = flat.id ? value_place(p, flat) : place;
+        break;
+    case LS_ROLE_OPTIMIZER:
+        flat = a->d->o.offload ? offload_state(a, u, root.state) : program_group_value(p, u->group, STORE_STATE, root.state);
+        break;
+    default: flat = program_group_value(p, u->group, STORE_VALUE, NULL); begin = data_shards(a, u->groups, STORE_VALUE) ? begin : 0;
+    }
+    return emit_part(p, flat, lo - begin, hi - lo, place);
+}
+
+/* A norm that is read comes from the sum over all shards. */
+static ls_value summed(struct update *w, ls_value v)
+{
+    ls_program *p = w->a->p;
+    size_t at = (size_t)p->values[v.id].offset;
+
+    if (!w->summed.id || p->values[v.id].root != w->norms.id) return v;
+    return emit_part(p, w->summed, at, value_count(&p->values[v.id]), LS_REPLICATE);
+}
+
+static void emit_slice(struct update *w, struct unit *u, struct instruction i)
+{
+    struct pass *a = w->a;
+    ls_program *p = a->p;
+    const struct store_group *g = unit_group(a, u);
+    int param = param_of(p, &i), k = 0;
+    size_t lo, hi;
+
+    while (g->params[k] != param) k++;
+    lo = MAX(g->at[k], unit_begin(a, u));
+    hi = MIN(g->at[k + 1], unit_end(a, u));
+    if (lo >= hi) return;
+    if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
+        if (i.op == OP_LARS_NORMS) return;
+        i.out[i.nout - 1] = LS_NONE; /* LAMB's moments move all the same */
+    }
+    for (int o = 0; o < i.nin && program_ok(p); o++)
+        if (i.in[o].id) i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
+    for (int o = 0; o < i.nout && program_ok(p); o++)
+        if (i.out[o].id && is_of_store(root_of(p, i.out[o]))) i.out[o] = slice(a, u, i.out[o], lo, hi);
+    program_push(p, &i);
+}
+
+/* ---- one stage, unit by unit ---- */
+
+static void emit_squares(struct update *w, struct unit *u, ls_value acc)
+{
+    struct pass *a = w->a;
+
+    if (unit_end(a, u) > unit_begin(a, u) && unit_counts(a, u)) emit_call(a->p, OP_SUM_SQUARES, LS_WHEN_ALWAYS, unit_reduced(a, u), acc);
+}
+
+static void start_gather(struct pass *a, struct unit *u)
+{
+    const struct store_group *g = unit_group(a, u);
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_GATHER, .axis = LS_AXIS_DP, .comm = g->comm, .total = g->total };
+    ls_value flat = program_group_value(a->p, u->group, STORE_VALUE, NULL);
+    ls_value own = emit_part(a->p, flat, g->begin, g->end - g->begin, LS_SHARD);
+    ls_value whole = emit_part(a->p, flat, 0, g->total, LS_REPLICATE);
+
+    if (!whole.id) return;
+    emit_start(a->p, &u->gather, &e, LS_WHEN_ALWAYS, own, whole);
+    if (!a->d->o.overlap) emit_wait(a->p, &u->gather);
+}
+
+struct stage_of_unit {
+    const struct update *w;
+    const struct unit *u;
+    enum optimizer_stage stage;
+};
+
+static bool writes_state(const ls_program *p, const struct instruction *i, const char *state)
+{
+    for (int k = 0; k < i->nout; k++) {
+        const struct value *root = root_of(p, i->out[k]);
+
+        if (i->out[k].id && root->role == LS_ROLE_OPTIMIZER && strcmp(root->state, state) == 0) return true;
+    }
+    return false;
+}
+
+static bool is_written(const void *ctx, const char *state)
+{
+    const struct stage_of_unit *s = ctx;
+    const struct pass *a = s->w->a;
+
+    for (int n = 0; n < s->w->rewrite.old.n; n++) {
+        const struct instruction *i = &s->w->rewrite.old.at[n];
+
+        if (stage_of(i) == s->stage && instruction_unit(a, i) == s->u && writes_state(a->p, i, state)) return true;
+    }
+    return false;
+}
+
+static void emit_stage(struct update *w, enum optimizer_stage stage, ls_value acc)
+{
+    struct pass *a = w->a;
+
+    if (stage == OPTIMIZER_SQUARES) {
+        reduce_joint(a);
+        sum_over_mesh(a);
+    }
+    if (stage == OPTIMIZER_UPDATE) sum_norms(w);
+    for (int k = 0; k < a->ordered && program_ok(a->p); k++) {
+        struct unit *u = &a->unit[a->order[k]];
+        struct stage_of_unit ctx = { w, u, stage };
+
+        emit_wait(a->p, &u->reduction);
+        if (stage == OPTIMIZER_SQUARES) emit_squares(w, u, acc);
+        for (int n = 0; n < w->rewrite.old.n && stage != OPTIMIZER_SQUARES && program_ok(a->p); n++)
+            if (stage_of(&w->rewrite.old.at[n]) == stage && instruction_unit(a, &w->rewrite.old.at[n]) == u)
+                emit_slice(w, u, w->rewrite.old.at[n]);
+        offload_save(a, u, is_written, &ctx);
+        if (stage == OPTIMIZER_UPDATE && unit_zero(a, u) && !data_shards(a, u->groups, STORE_VALUE)) start_gather(a, u);
+    }
+}
+
+/* ---- the segment ---- */
+
+static void rewrite(struct update *w)
+{
+    ls_program *p = w->a->p;
+    unsigned done = 0;
+
+    for (int n = 0; n < w->rewrite.old.n; n++)
+        if (w->rewrite.old.at[n].op == OP_VIEW) program_push(p, &w->rewrite.old.at[n]);
+    for (int n = 0; n < w->rewrite.old.n && program_ok(p); n++) {
+        const struct instruction *i = &w->rewrite.old.at[n];
+        enum optimizer_stage stage = stage_of(i);
+
+        if (i->op == OP_CLIP_FACTOR)
+            emit_clip(w, *i);
+        else if (stage == OPTIMIZER_NONE && i->op != OP_VIEW)
+            program_push(p, i);
+        else if (i->op != OP_VIEW && !(done >> stage & 1)) {
+            done |= 1u << stage;
+            emit_stage(w, stage, stage == OPTIMIZER_SQUARES ? i->out[0] : LS_NONE);
+        }
+    }
+    for (int k = 0; k < w->a->ordered; k++) emit_wait(p, &w->a->unit[w->a->order[k]].gather);
+}
+
+/* Units without a reduction follow those that have one. */
+static void complete_order(struct pass *a)
+{
+    for (int g = 0; g < a->nunits; g++) {
+        bool seen = false;
+
+        for (int k = 0; k < a->ordered; k++) seen = seen || a->order[k] == g;
+        if (!seen) a->order[a->ordered++] = g;
+    }
+}
+
+ls_status update_shards(struct pass *a)
+{
+    struct update w = { .a = a };
+
+    if (!a->p->list[SEG_OPTIMIZER].n) return LS_OK;
+    complete_order(a);
+    w.rewrite = rewrite_begin(a->p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
+    rewrite(&w);
+    rewrite_end(a->p, &w.rewrite);
+    return ls_program_status(a->p);
+}

@@ -1,0 +1,189 @@
+/* zero.c - data parallelism: the public call, and the order of the pass. */
+#include "parallel/zero/zero.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "comm/comm.h"
+
+/* ---- the layout ---- */
+
+static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
+
+/* mesh NULL: all ranks of comm have other samples. */
+static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+{
+    ls_mesh_shape shape = ls_mesh_get_shape(mesh);
+
+    if (!mesh) {
+        shape.dp = ranks_of(comm);
+        shape.replicate = o->replicate;
+    }
+    return layout_of_data(&shape, o);
+}
+
+ls_layout data_layout(const struct data *d) { return layout_of_ranks(d->world, d->mesh, &d->o); }
+
+/* ---- the pass ---- */
+
+static ls_status distribution(struct pass *a)
+{
+    if (a->p->options.slots > 0) {
+        ls_layout l = data_layout(a->d);
+
+        LS_TRY(layout_check_in_flight(&l));
+    }
+    LS_TRY(units_form(a));
+    if (data_is_distributed(a)) {
+        LS_TRY(gather_parameters(a));
+        LS_TRY(reduce_gradients(a));
+    }
+    LS_TRY(update_shards(a));
+    if (!data_is_distributed(a)) return LS_OK;
+    LS_TRY(join_batch_norms(a));
+    LS_TRY(program_edit(a->p, AFTER_DATA_PARALLEL));
+    return a->p->edit.unchecked ? LS_OK : check_placements(a);
+}
+
+static ls_status run_pass(ls_program *p, void *ctx)
+{
+    struct pass a = { .p = p, .d = ctx };
+    ls_status st = distribution(&a);
+
+    mem_free(a.unit);
+    mem_free(a.order);
+    mem_free(a.view);
+    return st;
+}
+
+/* ---- what a store's programs share ---- */
+
+static void data_close(void *ctx)
+{
+    struct data *d = ctx;
+
+    if (d->owns) {
+        ls_comm_close(&d->groups[GROUPS_DENSE].shard);
+        ls_comm_close(&d->groups[GROUPS_DENSE].replicas);
+    }
+    mem_free(d->path);
+    mem_free(d);
+}
+
+/* Consecutive ranks hold one copy; across them are those that hold the same of it. */
+struct cut {
+    int each;
+    bool across;
+};
+
+static int color_of(void *ctx, int rank)
+{
+    const struct cut *c = ctx;
+
+    return c->across ? rank % c->each : rank / c->each;
+}
+
+static ls_status split(struct data *d)
+{
+    struct zero_groups *o = &d->groups[GROUPS_DENSE];
+    struct cut cut = { ranks_of(d->world) / d->o.replicate, false };
+
+    d->owns = true;
+    o->shard = NULL;
+    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->shard));
+    comm_name(o->shard, "shard");
+    cut.across = true;
+    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->replicas));
+    comm_name(o->replicas, "replicas");
+    return LS_OK;
+}
+
+static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
+{
+    struct zero_groups *dense = &d->groups[GROUPS_DENSE], *experts = &d->groups[GROUPS_EXPERTS];
+
+    d->mesh = mesh;
+    d->world = comm;
+    if (!mesh) {
+        *dense = ranks_of(comm) > 1 ? (struct zero_groups){ .all = comm, .shard = comm } : (struct zero_groups){ NULL, NULL, NULL };
+        return d->o.replicate > 1 ? split(d) : LS_OK;
+    }
+    *dense = (struct zero_groups){ ls_mesh_comm(mesh, LS_GROUP_DATA), ls_mesh_comm(mesh, LS_GROUP_SHARD),
+                                   ls_mesh_comm(mesh, LS_GROUP_REPLICAS) };
+    *experts = (struct zero_groups){ ls_mesh_comm(mesh, LS_GROUP_EXPERT_DATA), ls_mesh_comm(mesh, LS_GROUP_EXPERT_SHARD), dense->replicas };
+    d->mixed = ls_mesh_size(mesh, LS_GROUP_WORLD) > ls_mesh_size(mesh, LS_GROUP_DATA) || ls_mesh_size(mesh, LS_GROUP_EP) > 1;
+    return LS_OK;
+}
+
+static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o, struct data **out)
+{
+    struct data *d = mem_zalloc(MEM_OTHER, sizeof *d);
+    ls_status st = LS_OK;
+
+    if (!d) return LS_ENOMEM;
+    d->o = d->requested = *o;
+    if (o->offload == LS_OFFLOAD_FILE) {
+        d->o.offload_path = d->path = mem_strdup(o->offload_path);
+        st = d->path ? LS_OK : LS_ENOMEM;
+    }
+    if (st == LS_OK) st = find_ranks(d, comm, mesh);
+    if (!d->groups[GROUPS_DENSE].shard) d->o.zero = 0;
+    if (st < 0) {
+        data_close(d);
+        return st;
+    }
+    *out = d;
+    return LS_OK;
+}
+
+static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+{
+    const ls_data_options *m = &d->requested;
+
+    if (d->world != comm || d->mesh != mesh)
+        return ls_fail(LS_EINVAL, "data parallelism: another program of this store is spread over other ranks");
+    if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload ||
+        m->unsharded_accumulation != o->unsharded_accumulation)
+        return ls_fail(LS_EINVAL,
+                       "data parallelism: another program of this store has zero %d, replicate %d, reduce %s, offload %d, "
+                       "unsharded_accumulation %d; this one %d, %d, %s, %d, %d",
+                       m->zero, m->replicate, ls_dtype_name(m->reduce), (int)m->offload, m->unsharded_accumulation, o->zero, o->replicate,
+                       ls_dtype_name(o->reduce), (int)o->offload, o->unsharded_accumulation);
+    return LS_OK;
+}
+
+static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+{
+    struct data *d = store_attached(p->store);
+    ls_layout l = layout_of_ranks(comm, mesh, o);
+
+    LS_TRY(ls_program_status(p));
+    LS_TRY(layout_check_axes(&l));
+    LS_TRY(layout_check_groups(&l));
+    LS_TRY(layout_check_data(&l));
+    if (p->compiled || p->distribution.pass)
+        return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "spread");
+    if (d) {
+        LS_TRY(check_alike(d, comm, mesh, o));
+    } else {
+        LS_TRY(data_open(comm, mesh, o, &d));
+        store_attach(p->store, d, data_close);
+    }
+    if (ranks_of(comm) > 1 || d->o.offload)
+        p->distribution = (struct distribution){ .pass = run_pass, .ctx = d, .comm = mesh ? comm : d->groups[GROUPS_DENSE].shard };
+    return LS_OK;
+}
+
+static const ls_data_options defaults = LS_DATA_DEFAULTS;
+
+ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options)
+{
+    return mark(p, comm, NULL, options ? options : &defaults);
+}
+
+ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options)
+{
+    ls_data_options o = options ? *options : defaults;
+
+    o.replicate = ls_mesh_get_shape(mesh).replicate;
+    return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, &o);
+}

@@ -1,0 +1,154 @@
+/* compile.c - the passes, in their order, and the two that are a page each: split and kernels. */
+#include "ir/program.h"
+
+#include <string.h>
+#include "base/mem.h"
+#include "device/device.h"
+#include "runtime/store.h"
+#include "passes/streams.h"
+#include "kernels/op_shapes.h"
+
+/* Weight gradients move out of the backward segment into their own, order kept, and with them the exchanges of what they make. */
+static bool belongs_to_weights(const ls_program *p, const struct instruction *i, const bool *made)
+{
+    if (i->phase != LS_PHASE_COMMUNICATE) return i->phase == LS_PHASE_WEIGHT_GRADIENT;
+    for (int k = 0; k < i->nin; k++)
+        if (made[p->values[i->in[k].id].root]) return true;
+    for (int k = 0; k < i->nout; k++)
+        if (made[p->values[i->out[k].id].root]) return true;
+    return false;
+}
+
+ls_status split_pass(ls_program *p)
+{
+    struct list *back = &p->list[SEG_BACKWARD];
+    bool *made = mem_array(MEM_OTHER, (size_t)p->nvalues, sizeof *made); /* by root: written by what moved */
+    ls_status st = made ? LS_OK : LS_ENOMEM;
+    int kept = 0;
+
+    for (int n = 0; n < back->n && st == LS_OK; n++) {
+        const struct instruction *i = &back->at[n];
+
+        if (!belongs_to_weights(p, i, made)) {
+            back->at[kept++] = *i;
+            continue;
+        }
+        for (int k = 0; k < i->nout; k++) made[p->values[i->out[k].id].root] = i->out[k].id != 0;
+        st = list_push(&p->list[SEG_WEIGHTS], i);
+    }
+    if (st == LS_OK) back->n = kept;
+    mem_free(made);
+    return st;
+}
+
+static ls_status choose_kernel(ls_program *p, struct instruction *i)
+{
+    struct call *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    char why[256];
+
+    if (!c) return LS_ENOMEM;
+    i->call = c;
+    c->nin = i->nin;
+    c->nout = i->nout;
+    c->attr = i->attr;
+    for (int k = 0; k < CALL_OPERANDS; k++) {
+        c->in[k].ndim = c->out[k].ndim = VIEW_ABSENT;
+        if (k < i->nin && i->in[k].id) c->in[k] = value_view(&p->values[i->in[k].id], NULL);
+        if (k < i->nout && i->out[k].id) c->out[k] = value_view(&p->values[i->out[k].id], NULL);
+    }
+    if (i->op > OP_VIEW) return LS_OK; /* the executor's own */
+    c->op = (enum op)i->op;
+    if (!op_shapes_fit(c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
+    i->kernel = kernel_choose(c, store_device(p->store));
+    if (!i->kernel) return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for it", op_name(c->op), store_device(p->store)->name);
+    i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
+    i->flops = flops_of(p, i);
+    return LS_OK;
+}
+
+ls_status kernels_pass(ls_program *p)
+{
+    unbind(p);
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++)
+            if (p->list[s].at[n].op != OP_VIEW) LS_TRY(choose_kernel(p, &p->list[s].at[n]));
+    return LS_OK;
+}
+
+/* The budget was kept before the program was spread; what distributing adds to the arena counts too. */
+static ls_status check_budget(const ls_program *p)
+{
+    if (p->options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->options.bytes) return LS_OK;
+    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met: spread over ranks the program needs %zu", p->options.bytes,
+                   program_activation_bytes(p));
+}
+
+ls_status program_bind(ls_program *p)
+{
+    ASSERT(p->compiled && !p->runnable);
+    p->options.plan_only = 0;
+    LS_TRY(bind_pass(p));
+    p->runnable = true;
+    return LS_OK;
+}
+
+ls_status program_edit(ls_program *p, enum edit_after after) { return p->edit.edit ? p->edit.edit(p, after, p->edit.ctx) : LS_OK; }
+
+/* Every pass leaves the cursor where it was: at the beginning of the only scope that compile has begun. */
+static ls_status pass_end(const ls_program *p, ls_status st)
+{
+    ASSERT(p->cursor.depth == 1 && p->cursor.segment == SEG_FORWARD && p->cursor.phase == LS_PHASE_FORWARD &&
+           p->cursor.when == LS_WHEN_ALWAYS && !p->cursor.block);
+    return st < 0 ? st : ls_program_status(p);
+}
+
+static ls_status edit_after(ls_program *p, enum edit_after after) { return pass_end(p, program_edit(p, after)); }
+
+static ls_status passes(ls_program *p)
+{
+    if (p->partition.pass) LS_TRY(pass_end(p, p->partition.pass(p, p->partition.ctx)));
+    if (p->backward) LS_TRY(pass_end(p, gradient_pass(p)));
+    LS_TRY(edit_after(p, AFTER_GRADIENT));
+    LS_TRY(pass_end(p, recompute_pass(p)));
+    LS_TRY(edit_after(p, AFTER_RECOMPUTE));
+    if (p->options.split_backward) /* before lowering: what a segment's values may be used for depends on it */
+        LS_TRY(pass_end(p, split_pass(p)));
+    LS_TRY(pass_end(p, lower_pass(p)));
+    LS_TRY(edit_after(p, AFTER_LOWER));
+    if (p->distribution.pass) LS_TRY(pass_end(p, p->distribution.pass(p, p->distribution.ctx)));
+    LS_TRY(pass_end(p, kernels_pass(p)));
+    LS_TRY(pass_end(p, overlap_pass(p)));
+    LS_TRY(pass_end(p, memory_pass(p)));
+    LS_TRY(check_budget(p));
+    LS_TRY(streams_pass(p));
+    return p->options.plan_only ? LS_OK : bind_pass(p);
+}
+
+ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
+{
+    static const ls_compile_options defaults = LS_COMPILE_DEFAULTS;
+    struct cursor before;
+    ls_status st;
+
+    LS_TRY(ls_program_status(p));
+    if (p->compiled) return ls_fail(LS_EINVAL, "compile: this program is compiled already");
+    p->options = options ? *options : defaults;
+    if (p->options.slots < 0) return ls_fail(LS_EINVAL, "compile: %d slots; 0 or more are expected", p->options.slots);
+    if (p->options.fuse_loss && !p->loss.id)
+        return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
+    if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)
+        return ls_fail(LS_EINVAL, "compile: recompute without ls_backward; there is nothing to recompute for");
+    before = program_cursor_segment(p, SEG_FORWARD, LS_PHASE_FORWARD);
+    st = passes(p);
+    program_cursor_end(p, before);
+    p->edit = (struct edit){ 0 };
+    if (st < 0 && program_ok(p)) {
+        p->status = st;
+        strncpy(p->message, ls_errmsg(), sizeof p->message - 1);
+    }
+    if (st == LS_OK) {
+        p->compiled = true;
+        p->runnable = !p->options.plan_only;
+    }
+    return st;
+}

@@ -1,0 +1,298 @@
+/* gradient.c - one rule an op, and what rules are written with.
+ *
+ * For an instruction y = op(x, ...) the rule gets dy and gives each operand that leads to a parameter its share:
+ *   gradient_give()    a value that is added to what the operand has already (a residual stream has two readers)
+ *   into()             a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
+ * Input gradients (phase INPUT_GRADIENT) and weight gradients (phase WEIGHT_GRADIENT) are separate instructions wherever they are
+ * separate matmuls. gradient_pass.c calls the rules, in phase INPUT_GRADIENT.
+ */
+#include "passes/gradient.h"
+
+/* ---- the machinery ---- */
+
+bool gradient_needs(const struct gradient *g, ls_value x) { return x.id && x.id < g->n && g->needed[x.id]; }
+
+static bool is_param(const struct gradient *g, ls_value x) { return program_value(g->p, x)->role == LS_ROLE_PARAMETER; }
+
+ls_value gradient_emit(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, const char *what,
+                       ls_value like)
+{
+    struct value v = *program_value(g->p, like);
+
+    return program_emit(g->p, op, attr, nin, in, 1, (ls_value[]){ program_new_value(g->p, what, v.dtype, v.ndim, v.size) });
+}
+
+void gradient_give(struct gradient *g, ls_value x, ls_value dx)
+{
+    if (!gradient_needs(g, x) || !dx.id) return;
+    if (is_param(g, x)) {
+        ls_value target = program_grad_value(g->p, program_value(g->p, x)->param);
+        struct cursor before = program_cursor_phase(g->p, LS_PHASE_WEIGHT_GRADIENT);
+
+        dx = ls_contiguous(g->p, dx);
+        program_emit(g->p, OP_ACCUMULATE, NULL, 1, &dx, 1, &target);
+        program_cursor_end(g->p, before);
+    } else if (!g->grad[x.id].id) {
+        g->grad[x.id] = dx;
+    } else {
+        ls_value both[2] = { ls_contiguous(g->p, g->grad[x.id]), ls_contiguous(g->p, dx) };
+
+        g->grad[x.id] = gradient_emit(g, OP_ADD, NULL, 2, both, "grad_sum", x);
+    }
+}
+
+/* Where a "+=" kernel puts x's gradient; land() afterwards. LS_NONE when none is expected. */
+static ls_value into(struct gradient *g, ls_value x)
+{
+    struct value v;
+
+    if (!gradient_needs(g, x)) return LS_NONE;
+    if (is_param(g, x)) return program_grad_value(g->p, program_value(g->p, x)->param);
+    v = *program_value(g->p, x);
+    return ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
+}
+
+static void land(struct gradient *g, ls_value x, ls_value target)
+{
+    if (target.id && !is_param(g, x)) gradient_give(g, x, ls_cast(g->p, target, program_value(g->p, x)->dtype));
+}
+
+void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *attr, int nin, const ls_value *in, int nout,
+                         const ls_value *x)
+{
+    ls_value target[2] = { LS_NONE, LS_NONE };
+    ls_phase phase = LS_PHASE_WEIGHT_GRADIENT;
+    struct cursor before;
+
+    for (int k = 0; k < nout; k++)
+        if (gradient_needs(g, x[k]) && !is_param(g, x[k])) phase = LS_PHASE_INPUT_GRADIENT;
+    before = program_cursor_phase(g->p, phase);
+    for (int k = 0; k < nout; k++) target[k] = into(g, x[k]);
+    if (target[0].id || target[1].id) {
+        for (int k = 0; k < nout; k++)
+            if (!target[k].id) { /* the kernel adds to both: the unwanted one goes to a buffer that nobody reads */
+                struct value v = *program_value(g->p, x[k]);
+
+                target[k] = ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
+            }
+        program_emit(g->p, op, attr, nin, in, nout, target);
+    }
+    program_cursor_end(g->p, before);
+    for (int k = 0; k < nout; k++)
+        if (gradient_needs(g, x[k])) land(g, x[k], target[k]);
+}
+
+static ls_value flat(struct gradient *g, ls_value x, size_t columns)
+{
+    size_t count = value_count(program_value(g->p, x));
+
+    return ls_reshape(g->p, x, 2, (size_t[]){ columns ? count / columns : 0, columns });
+}
+
+/* ---- products ---- */
+
+void gradient_linear(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], w = i->in[1], b = i->in[2];
+
+    if (gradient_needs(g, x)) gradient_give(g, x, gradient_emit(g, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dy, w }, "linear_dx", x));
+    gradient_accumulate(g, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dy, x }, 1, &w);
+    if (b.id) gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &dy, 1, &b);
+}
+
+void gradient_matmul(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value a = i->in[0], b = i->in[1];
+    int last = program_value(g->p, a)->ndim - 1;
+
+    if (gradient_needs(g, a)) gradient_give(g, a, ls_matmul(g->p, dy, ls_transpose(g->p, b, last - 1, last)));
+    if (gradient_needs(g, b)) gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
+}
+
+void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
+    ls_value in[] = { x, w, i->in[2], i->in[3], i->out[1], dloss };
+    int op = i->op == OP_VOCAB_XENT ? OP_VOCAB_XENT_GRAD : OP_LINEAR_XENT_GRAD;
+    bool fuse = g->p->options.fuse_loss;
+    struct value v = *program_value(g->p, x);
+    struct instruction *made;
+
+    if (gradient_needs(g, x)) dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
+    dw = into(g, w);
+    if (fuse) in[4] = LS_NONE; /* no forward has run: the kernel makes statistics and loss itself */
+    made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
+    if (made) made->across = i->across;
+    gradient_give(g, x, dx);
+    land(g, w, dw);
+}
+
+void gradient_mse(struct gradient *g, const struct instruction *i, ls_value dloss)
+{
+    ls_value in[3] = { i->in[0], i->in[1], dloss };
+    ls_value da = gradient_emit(g, OP_MSE_GRAD, NULL, 3, in, "mse_grad", i->in[0]);
+
+    gradient_give(g, i->in[0], da);
+    if (gradient_needs(g, i->in[1])) gradient_give(g, i->in[1], ls_scale(g->p, da, -1.0));
+}
+
+/* ---- pointwise ---- */
+
+void gradient_add(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value a = i->in[0], b = i->in[1];
+
+    gradient_give(g, a, dy);
+    if (!gradient_needs(g, b)) return;
+    if (program_same_shape(g->p, a, b)) {
+        gradient_give(g, b, dy);
+    } else {
+        ls_value rows = flat(g, dy, value_count(program_value(g->p, b)));
+
+        gradient_accumulate(g, OP_BIAS_GRAD, NULL, 1, &rows, 1, &b);
+    }
+}
+
+void gradient_mul(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    if (gradient_needs(g, i->in[0])) gradient_give(g, i->in[0], ls_mul(g->p, dy, i->in[1]));
+    if (gradient_needs(g, i->in[1])) gradient_give(g, i->in[1], ls_mul(g->p, dy, i->in[0]));
+}
+
+void gradient_scale(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], ls_scale(g->p, dy, i->attr.scale.value));
+}
+
+void gradient_unary(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], gradient_emit(g, OP_UNARY_GRAD, &i->attr, 2, (ls_value[]){ i->in[0], dy }, "unary_grad", i->in[0]));
+}
+
+void gradient_relu_squared(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0],
+                  gradient_emit(g, OP_RELU_SQUARED_GRAD, NULL, 2, (ls_value[]){ i->in[0], dy }, "relu_squared_grad", i->in[0]));
+}
+
+void gradient_swiglu(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct value v = *program_value(g->p, i->in[0]);
+    ls_value out[2] = { program_new_value(g->p, "swiglu_dgate", v.dtype, v.ndim, v.size),
+                        program_new_value(g->p, "swiglu_dup", v.dtype, v.ndim, v.size) };
+
+    program_emit(g->p, OP_SWIGLU_GRAD, NULL, 3, (ls_value[]){ i->in[0], i->in[1], dy }, 2, out);
+    gradient_give(g, i->in[0], out[0]);
+    gradient_give(g, i->in[1], out[1]);
+}
+
+void gradient_dropout(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], gradient_emit(g, OP_DROPOUT, &i->attr, 2, (ls_value[]){ dy, i->in[1] }, "dropout_grad", i->in[0]));
+}
+
+/* ---- rows ---- */
+
+void gradient_softmax(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], gradient_emit(g, OP_SOFTMAX_GRAD, NULL, 2, (ls_value[]){ i->out[0], dy }, "softmax_grad", i->in[0]));
+}
+
+void gradient_layer_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], mean = i->out[1], rstd = i->out[2];
+
+    gradient_accumulate(g, OP_LAYER_NORM_DW, NULL, 4, (ls_value[]){ dy, x, mean, rstd }, 2, &i->in[1]);
+    if (gradient_needs(g, x))
+        gradient_give(g, x,
+                      gradient_emit(g, OP_LAYER_NORM_DX, &i->attr, 5, (ls_value[]){ dy, x, i->in[1], mean, rstd }, "layer_norm_dx", x));
+}
+
+void gradient_rms_norm(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0], rstd = i->out[1];
+
+    gradient_accumulate(g, OP_RMS_NORM_DW, NULL, 3, (ls_value[]){ dy, x, rstd }, 1, &i->in[1]);
+    if (gradient_needs(g, x))
+        gradient_give(g, x, gradient_emit(g, OP_RMS_NORM_DX, &i->attr, 4, (ls_value[]){ dy, x, i->in[1], rstd }, "rms_norm_dx", x));
+}
+
+/* ---- tokens and attention ---- */
+
+void gradient_embedding(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_accumulate(g, OP_EMBEDDING_DW, &i->attr, 2, (ls_value[]){ dy, i->in[0] }, 1, &i->in[1]);
+}
+
+void gradient_rope(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct op_attr attr = { .rotate = { !i->attr.rotate.inverse } };
+
+    gradient_give(g, i->in[0], gradient_emit(g, OP_ROPE, &attr, 2, (ls_value[]){ dy, i->in[1] }, "rope_grad", i->in[0]));
+}
+
+void gradient_attention(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value in[] = { i->in[0], i->in[1], i->in[2], i->out[0], i->out[1], dy }, out[3];
+    static const char *const names[] = { "attention_dq", "attention_dk", "attention_dv" };
+    int op = i->op == OP_RING_ATTENTION ? OP_RING_ATTENTION_GRAD : OP_ATTENTION_GRAD;
+    struct instruction *made;
+
+    if (i->in[3].id) {
+        program_fail(g->p, "attention with a length has no gradient: caches are for generation");
+        return;
+    }
+    for (int k = 0; k < 3; k++) {
+        struct value v = *program_value(g->p, in[k]);
+
+        out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
+    }
+    made = program_append(g->p, op, &i->attr, 6, in, 3, out);
+    if (made) made->across = i->across;
+    for (int k = 0; k < 3; k++) gradient_give(g, in[k], out[k]);
+}
+
+/* ---- shapes ---- */
+
+void gradient_copy(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    gradient_give(g, i->in[0], ls_cast(g->p, dy, program_value(g->p, i->in[0])->dtype));
+}
+
+void gradient_concat(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    size_t at = 0;
+    int dim = i->attr.concat.dim;
+
+    for (int k = 0; k < i->nin; k++) {
+        size_t n = program_value(g->p, i->in[k])->size[dim];
+
+        if (gradient_needs(g, i->in[k])) gradient_give(g, i->in[k], ls_slice(g->p, dy, dim, at, at + n));
+        at += n;
+    }
+}
+
+void gradient_reduce_sum(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    struct value v = *program_value(g->p, i->in[0]);
+
+    gradient_give(g, i->in[0], program_expand(g->p, dy, i->attr.reduce.dim, v.ndim, v.size));
+}
+
+void gradient_view(struct gradient *g, const struct instruction *i, ls_value dy)
+{
+    ls_value x = i->in[0];
+    struct value v = *program_value(g->p, x);
+    struct op_attr attr = { .pad = { i->view.dim0, i->view.begin } };
+
+    switch (i->view.kind) {
+    case VIEW_RESHAPE: gradient_give(g, x, ls_reshape(g->p, dy, v.ndim, v.size)); break;
+    case VIEW_TRANSPOSE: gradient_give(g, x, ls_transpose(g->p, dy, i->view.dim0, i->view.dim1)); break;
+    case VIEW_SLICE:
+        dy = ls_contiguous(g->p, dy);
+        gradient_give(g, x, gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", x));
+        break;
+    case VIEW_EXPAND: program_fail(g->p, "expand: a value that repeats has no gradient rule"); break;
+    case VIEW_STOP: break;
+    }
+}

@@ -1,0 +1,444 @@
+/* lower.c - the lower pass: instructions that stand for several are replaced by what they stand for.
+ *
+ * A MOVE becomes a collective between copies that bring together what goes to one rank (CUT) and put in place what came from
+ * one (JOIN); where no dim before the cut one is larger than 1, that is how the bytes lie, and nothing is copied.
+ *
+ *     ENTER            y is x
+ *     REDUCE           all_reduce, in x's bytes where nobody reads them later
+ *     GATHER, JOIN     all_gather, JOIN
+ *     SCATTER          CUT, reduce_scatter
+ *     SLICE, PART      a copy of the slice, or of the two of a zigzag
+ *     SWAP             CUT along the dim that will be cut, all_to_all, JOIN along the other
+ *
+ * A linear layer whose outputs are added up (REDUCE) may be made in several products of some rows each: the sum of one travels while
+ * the next is computed.
+ *
+ * What lives in one segment and is sent by such a collective gets role COMMUNICATION: peers take it from where it lies, without a
+ * copy in between. Start and wait stand next to each other; overlap.c draws them apart.
+ */
+#include "ir/distributed_ops.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+typedef void lower_fn(ls_program *p, const struct instruction *i);
+
+/* MOVE is not among them: it asks who else touches its operands. */
+static lower_fn *const expansions[PROGRAM_OPS] = {
+    [OP_VOCAB_XENT] = vocab_xent_lower,
+    [OP_VOCAB_XENT_GRAD] = vocab_xent_grad_lower,
+    [OP_RING_ATTENTION] = ring_lower,
+    [OP_RING_ATTENTION_GRAD] = ring_grad_lower,
+};
+
+struct lower {
+    ls_program *p;
+    int n;             /* values when the pass began */
+    int *first, *last; /* by root: positions of the old instructions that touch it; last < 0: none */
+    int begin, end;    /* positions of this segment */
+    int at;            /* of this instruction */
+};
+
+/* ---- who touches what ---- */
+
+static void touch(struct lower *l, ls_value x, int at)
+{
+    int root = l->p->values[x.id].root;
+
+    if (l->last[root] < 0) l->first[root] = at;
+    l->last[root] = at;
+}
+
+static ls_status find_touched(struct lower *l)
+{
+    int at = 0;
+
+    l->first = mem_array(MEM_OTHER, (size_t)l->n, sizeof *l->first);
+    l->last = mem_array(MEM_OTHER, (size_t)l->n, sizeof *l->last);
+    if (!l->first || !l->last) return LS_ENOMEM;
+    for (int v = 0; v < l->n; v++) l->first[v] = l->last[v] = -1;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < l->p->list[s].n; n++, at++) {
+            const struct instruction *i = &l->p->list[s].at[n];
+
+            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) touch(l, i->in[k], at);
+            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) touch(l, i->out[k], at);
+        }
+    return LS_OK;
+}
+
+static bool lower_is_plain(const ls_program *p, ls_value x)
+{
+    const struct value *root = &p->values[p->values[x.id].root];
+
+    return (root->role == LS_ROLE_ACTIVATION || root->role == LS_ROLE_COMMUNICATION) && !root->keep && !root->tensor;
+}
+
+/* Do all that touch x's bytes stand in this segment? */
+static bool stays_here(const struct lower *l, ls_value x)
+{
+    int root = l->p->values[x.id].root;
+
+    return root < l->n && l->first[root] >= l->begin && l->last[root] < l->end;
+}
+
+/* x's bytes are to be moved: they go where the transport reaches them, when that is possible. */
+static void wire(struct lower *l, const struct move *m, ls_value x)
+{
+    struct value *v = program_value(l->p, x);
+
+    if (v->root != x.id || v->role != LS_ROLE_ACTIVATION || !lower_is_plain(l->p, x) || !stays_here(l, x)) return;
+    v->role = LS_ROLE_COMMUNICATION;
+    if (!l->p->distribution.comm) l->p->distribution.comm = m->comm;
+}
+
+/* y's bytes are x's from now on; both are contiguously. */
+static void become_view(struct lower *l, ls_value y, ls_value x)
+{
+    struct value *to = program_value(l->p, x);
+
+    if (to->root < l->n && y.id < l->n) {
+        l->first[to->root] = MIN(l->first[to->root], l->first[y.id]);
+        l->last[to->root] = MAX(l->last[to->root], l->last[y.id]);
+    }
+    for (int v = 1; v < l->p->nvalues; v++)
+        if (l->p->values[v].root == y.id) {
+            l->p->values[v].root = to->root;
+            l->p->values[v].offset += to->offset;
+        }
+    program_value(l->p, y)->bytes = 0;
+}
+
+static void emit_view(ls_program *p, ls_value y, ls_value x)
+{
+    struct instruction *i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
+
+    if (i) i->view = (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 };
+}
+
+/* What is on the wire belongs to one segment. */
+static bool can_become_view(const struct lower *l, ls_value y, ls_value x)
+{
+    const struct value *v = &l->p->values[y.id], *from = &l->p->values[x.id];
+
+    if (l->p->values[from->root].role == LS_ROLE_COMMUNICATION && !stays_here(l, y)) return false;
+    return v->root == y.id && v->role == LS_ROLE_ACTIVATION && !v->keep && value_is_contiguous(v) && value_is_contiguous(from);
+}
+
+/* ---- copies ---- */
+
+struct cut {
+    int dim;
+    size_t whole, grain;
+    int zigzag;
+};
+
+static void lower_copy(ls_program *p, ls_value x, ls_value y) { program_emit(p, OP_COPY, NULL, 1, &x, 1, &y); }
+
+/* Blocks along this dim lie one after another as they are. */
+static bool leads(const ls_program *p, ls_value x, int dim)
+{
+    for (int d = 0; d < dim; d++)
+        if (p->values[x.id].size[d] != 1) return false;
+    return value_is_contiguous(&p->values[x.id]);
+}
+
+static ls_value on_the_wire(ls_program *p, const struct move *m, const char *what, ls_value like)
+{
+    const struct value *v = program_value(p, like);
+
+    if (!p->distribution.comm) p->distribution.comm = m->comm;
+    return program_comm_value(p, what, v->dtype, value_count(v));
+}
+
+static struct op_attr blocks_of(const struct move *m, const struct cut *c)
+{
+    return (struct op_attr){ .cut = { c->dim, ls_comm_size(m->comm), c->grain } };
+}
+
+/* x as what goes to rank 0, to rank 1, .. */
+static ls_value lower_cut(struct lower *l, const struct move *m, const struct cut *c, ls_value x)
+{
+    struct op_attr attr = blocks_of(m, c);
+    ls_value y;
+
+    if (leads(l->p, x, c->dim)) {
+        wire(l, m, x);
+        return x;
+    }
+    y = on_the_wire(l->p, m, "cut", x);
+    return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
+}
+
+/* Where what comes from rank 0, from rank 1, .. is received, for y; join() then puts it there. */
+static ls_value received(ls_program *p, const struct cut *c, ls_value y)
+{
+    const struct value *v = program_value(p, y);
+    size_t count = value_count(v);
+
+    return leads(p, y, c->dim) && !c->zigzag ? y : program_new_value(p, "received", v->dtype, 1, &count);
+}
+
+static void lower_join(struct lower *l, const struct move *m, const struct cut *c, ls_value flat, ls_value y)
+{
+    struct op_attr attr = blocks_of(m, c);
+
+    if (flat.id && flat.id != y.id) program_emit(l->p, OP_UNPACK_BLOCKS, &attr, 1, &flat, 1, &y);
+}
+
+/* ---- exchanges ---- */
+
+static void exchange(ls_program *p, const struct move *m, ls_collective op, size_t *counts, ls_value in, ls_value out)
+{
+    struct exchange e = { .op = op, .comm = m->comm, .redop = LS_SUM, .counts = counts, .axis = m->axis, .floating = m->floating };
+
+    if (op == LS_COLLECTIVE_ALL_REDUCE && in.id) e.total = value_count(program_value(p, in));
+    if (op == LS_COLLECTIVE_ALL_TO_ALL && counts) e.recv_counts = counts + ls_comm_size(m->comm);
+    program_exchange_start(p, &e, in, out);
+    program_exchange_wait(p, &e, in, out);
+}
+
+static size_t piece_size(const struct cut *c, int k, int n)
+{
+    return cut_at(c->whole, c->grain, k + 1, n) - cut_at(c->whole, c->grain, k, n);
+}
+
+static size_t part(const struct cut *c, int r, int n)
+{
+    return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
+}
+
+/* Elements of each rank's part of `whole`, which is cut along c. */
+static size_t *parts(ls_program *p, const struct move *m, const struct cut *c, ls_value whole)
+{
+    size_t *counts = program_counts(p, ls_comm_size(m->comm));
+
+    for (int r = 0; counts && r < ls_comm_size(m->comm); r++)
+        counts[r] = c->whole ? value_count(program_value(p, whole)) / c->whole * part(c, r, ls_comm_size(m->comm)) : 0;
+    return counts;
+}
+
+/* ---- one move each ---- */
+
+static void enter(struct lower *l, const struct instruction *i)
+{
+    ls_value x = i->in[0], y = i->out[0];
+
+    if (!can_become_view(l, y, x)) {
+        lower_copy(l->p, x, y);
+        return;
+    }
+    become_view(l, y, x);
+    emit_view(l->p, y, x);
+}
+
+/* Rows [begin, end) of x, whose last dim is a row. */
+static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
+{
+    const struct value *v = program_value(p, x);
+    size_t size[2] = { end - begin, v->size[v->ndim - 1] };
+
+    return program_view(p, x, (struct view_rule){ VIEW_SLICE, 0, 0, begin }, 2, size, (ptrdiff_t[]){ (ptrdiff_t)size[1], 1 },
+                        (ptrdiff_t)(begin * size[1]));
+}
+
+/* x = linear(a, w), just written, comes about in `floating` parts, each with a sum of its own; false: it does not. */
+static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
+{
+    struct list *list = &l->p->list[l->p->cursor.segment];
+    size_t n = (size_t)i->move.floating, rows = value_count(program_value(l->p, x));
+    struct instruction product;
+
+    if (!program_ok(l->p) || n < 2 || !list->n) return false;
+    product = list->at[list->n - 1];
+    rows /= MAX(program_value(l->p, x)->size[program_value(l->p, x)->ndim - 1], (size_t)1);
+    if (product.op != OP_LINEAR || product.out[0].id != x.id || product.in[2].id || rows < n ||
+        !value_is_contiguous(program_value(l->p, product.in[0])))
+        return false;
+    list->n--;
+    for (size_t k = 0; k < n && program_ok(l->p); k++) {
+        ls_value in[] = { some_rows(l->p, product.in[0], rows * k / n, rows * (k + 1) / n), product.in[1], LS_NONE };
+        ls_value y = some_rows(l->p, x, rows * k / n, rows * (k + 1) / n);
+        struct cursor before = program_cursor_phase(l->p, product.phase);
+
+        program_emit(l->p, OP_LINEAR, &product.attr, 3, in, 1, &y);
+        program_cursor_end(l->p, before);
+        exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
+    }
+    return true;
+}
+
+static void reduce(struct lower *l, const struct instruction *i)
+{
+    ls_value x = i->in[0], y = i->out[0];
+    int root = l->p->values[x.id].root;
+    bool mine = root < l->n && l->last[root] <= l->at && lower_is_plain(l->p, x);
+
+    if (mine && can_become_view(l, y, x)) {
+        become_view(l, y, x);
+        wire(l, &i->move, x);
+        if (!reduce_by_rows(l, i, x)) exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
+        emit_view(l->p, y, x);
+        return;
+    }
+    x = ls_contiguous(l->p, x);
+    exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
+}
+
+/* The two pieces of each rank's part, from where all parts lie one after another, to their places in y. */
+static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value flat, ls_value y)
+{
+    struct value v = *program_value(p, y);
+    size_t rest = c->whole ? value_count(&v) / c->whole : 0, at = 0;
+
+    for (int r = 0; r < n && program_ok(p); r++) {
+        int piece[2] = { r, 2 * n - 1 - r };
+        size_t begin = 0;
+        ptrdiff_t stride[LS_DIMS];
+        ls_value own;
+
+        v.size[c->dim] = part(c, r, n);
+        stride[v.ndim - 1] = 1;
+        for (int d = v.ndim - 1; d > 0; d--) stride[d - 1] = stride[d] * (ptrdiff_t)v.size[d];
+        own = program_view(p, flat, (struct view_rule){ VIEW_SLICE, 0, 0, at }, v.ndim, v.size, stride, (ptrdiff_t)at);
+        for (int k = 0; k < 2; k++) {
+            size_t first = cut_at(c->whole, c->grain, piece[k], 2 * n), size = piece_size(c, piece[k], 2 * n);
+
+            if (size) lower_copy(p, ls_slice(p, own, c->dim, begin, begin + size), ls_slice(p, y, c->dim, first, first + size));
+            begin += size;
+        }
+        at += rest * part(c, r, n);
+    }
+}
+
+static void lower_gather(struct lower *l, const struct instruction *i)
+{
+    struct cut c = { i->move.dim, i->move.whole, i->move.grain, i->move.zigzag };
+    ls_value x = ls_contiguous(l->p, i->in[0]), y = i->out[0], flat = received(l->p, &c, y);
+    if (!x.id || !flat.id) return;
+    wire(l, &i->move, x);
+    exchange(l->p, &i->move, LS_COLLECTIVE_ALL_GATHER, parts(l->p, &i->move, &c, y), x, flat);
+    if (c.zigzag)
+        place_zigzag(l->p, &c, ls_comm_size(i->move.comm), flat, y);
+    else
+        lower_join(l, &i->move, &c, flat, y);
+}
+
+static void scatter(struct lower *l, const struct instruction *i)
+{
+    struct cut c = { i->move.dim, i->move.whole, i->move.grain, 0 };
+    ls_value x = i->in[0], flat = lower_cut(l, &i->move, &c, x);
+
+    if (flat.id) exchange(l->p, &i->move, LS_COLLECTIVE_REDUCE_SCATTER, parts(l->p, &i->move, &c, x), flat, i->out[0]);
+}
+
+static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, int pieces)
+{
+    return ls_slice(p, x, m->dim, cut_at(m->whole, m->grain, k, pieces), cut_at(m->whole, m->grain, k + 1, pieces));
+}
+
+static void slice(struct lower *l, const struct instruction *i)
+{
+    const struct move *m = &i->move;
+    struct op_attr attr = { .concat = { m->dim } };
+    int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
+    ls_value two[2];
+
+    if (!m->zigzag) {
+        lower_copy(l->p, piece(l->p, m, i->in[0], r, n), i->out[0]);
+        return;
+    }
+    two[0] = piece(l->p, m, i->in[0], r, 2 * n);
+    two[1] = piece(l->p, m, i->in[0], 2 * n - 1 - r, 2 * n);
+    program_emit(l->p, OP_CONCAT, &attr, 2, two, 1, i->out);
+}
+
+static void swap(struct lower *l, const struct instruction *i)
+{
+    const struct move *m = &i->move;
+    struct cut first = { m->dim, m->whole, m->grain, 0 }, second = { m->dim2, m->whole2, m->grain2, 0 };
+    int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
+    size_t *counts = program_counts(l->p, 2 * n), rest;
+    ls_value to, from;
+
+    if (!counts) return;
+    to = lower_cut(l, m, &second, i->in[0]);
+    from = received(l->p, &first, i->out[0]);
+    rest = m->whole && part(&second, r, n) ? value_count(program_value(l->p, i->out[0])) / m->whole / part(&second, r, n) : 0;
+    if (!rest && part(&first, r, n) && m->whole2) rest = value_count(program_value(l->p, i->in[0])) / m->whole2 / part(&first, r, n);
+    for (int s = 0; s < n; s++) {
+        counts[s] = rest * part(&first, r, n) * part(&second, s, n);
+        counts[n + s] = rest * part(&first, s, n) * part(&second, r, n);
+    }
+    exchange(l->p, m, LS_COLLECTIVE_ALL_TO_ALL, counts, to, from);
+    lower_join(l, m, &first, from, i->out[0]);
+}
+
+static void move(struct lower *l, const struct instruction *i)
+{
+    switch (i->move.kind) {
+    case MOVE_IDENTITY: enter(l, i); break;
+    case MOVE_ALL_REDUCE: reduce(l, i); break;
+    case MOVE_ALL_GATHER:
+    case MOVE_UNSHARD: lower_gather(l, i); break;
+    case MOVE_REDUCE_SCATTER: scatter(l, i); break;
+    case MOVE_SHARD:
+    case MOVE_SHARD_PARTIAL: slice(l, i); break;
+    case MOVE_ALL_TO_ALL: swap(l, i); break;
+    }
+}
+
+/* ---- the pass ---- */
+
+static bool stands_for_several(int op) { return op == OP_MOVE || expansions[op]; }
+
+static void expand(struct lower *l, const struct instruction *i)
+{
+    struct cursor before = program_cursor_like(l->p, i), own;
+
+    if (i->op == OP_MOVE) {
+        own = program_cursor_phase(l->p, LS_PHASE_COMMUNICATE);
+        move(l, i);
+        program_cursor_end(l->p, own);
+    } else {
+        expansions[i->op](l->p, i);
+    }
+    program_cursor_end(l->p, before);
+}
+
+static void lower_segment(struct lower *l, enum segment s)
+{
+    struct list old = program_take(l->p, s);
+    struct cursor before = program_cursor_segment(l->p, s, LS_PHASE_FORWARD);
+
+    l->begin = l->at;
+    l->end = l->at + old.n;
+    for (int n = 0; n < old.n && program_ok(l->p); n++, l->at++)
+        if (stands_for_several(old.at[n].op))
+            expand(l, &old.at[n]);
+        else
+            program_push(l->p, &old.at[n]);
+    program_cursor_end(l->p, before);
+    list_free(&old);
+}
+
+static bool is_low(const ls_program *p)
+{
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++)
+            if (stands_for_several(p->list[s].at[n].op)) return false;
+    return true;
+}
+
+ls_status lower_pass(ls_program *p)
+{
+    struct lower l = { .p = p, .n = p->nvalues };
+    ls_status st = LS_OK;
+
+    if (is_low(p)) return LS_OK;
+    st = find_touched(&l);
+    for (int s = 0; s < SEGMENTS && st == LS_OK; s++) lower_segment(&l, (enum segment)s);
+    mem_free(l.first);
+    mem_free(l.last);
+    return st < 0 ? st : ls_program_status(p);
+}

@@ -1,0 +1,293 @@
+/* memory.c - the memory pass: when each value lives, and where in its arena: one of activations, one of what collectives move.
+ *
+ * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
+ * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at
+ * that very instruction where the kernel allows it. A kernel's scratch lives at its position alone. What a collective reads and
+ * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest
+ * offset that is free for all of its life (greedy by size: Pisarchyk and Lee 2020); equals in order of their beginning and
+ * against it, whichever needs less. arena_bytes is what will be allocated; live_peak is the bound below it.
+ *
+ * With slots the micro-batches' segments take turns: what lasts from one segment to another, inputs and outputs are in an arena of
+ * their own, of which there is one a slot; what lives within one segment is in the arena that all share. What is on the
+ * wire from one segment to another shares its bytes with nothing.
+ */
+#include "ir/op_info.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+
+#define ALIGN 64
+
+struct buffer {
+    size_t bytes, at;
+    int first, last, value;
+    struct instruction *scratch_of;
+};
+struct layout {
+    struct buffer *buffer;
+    int n;
+    struct buffer **placed;
+    int nplaced;
+};
+
+/* The program's own bytes, not the store's or the caller's. */
+static bool is_ours(const struct value *v)
+{
+    return v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT || v->role == LS_ROLE_COMMUNICATION;
+}
+
+static bool in_arena(const struct value *v, int id, enum arena a) { return v->root == id && v->first >= 0 && is_ours(v) && v->arena == a; }
+
+int program_slots(const ls_program *p) { return MAX(p->options.slots, 1); }
+
+size_t program_activation_bytes(const ls_program *p)
+{
+    return p->arena_bytes[ARENA_ACTIVATIONS] + (size_t)program_slots(p) * p->arena_bytes[ARENA_SLOT];
+}
+
+static void touch(ls_program *p, ls_value v, int at)
+{
+    struct value *root;
+
+    if (!v.id) return;
+    root = &p->values[p->values[v.id].root];
+    if (root->first < 0) root->first = at;
+    root->last = MAX(root->last, at);
+    root->used = true;
+}
+
+static bool crosses(const ls_program *p, const struct value *v)
+{
+    int end = 0;
+
+    for (int s = 0; s < SEGMENTS; s++) {
+        end += p->list[s].n;
+        if (v->first < end) return v->last >= end;
+    }
+    return false;
+}
+
+/* Which arena each value is in; at: the end of all positions. */
+static void choose_arenas(ls_program *p, int at)
+{
+    bool slots = p->options.slots > 0;
+
+    for (int v = 1; v < p->nvalues; v++) {
+        struct value *x = &p->values[v];
+        bool lasts = slots && is_ours(x) && x->first >= 0 && (x->keep || x->role == LS_ROLE_INPUT || crosses(p, x));
+
+        x->arena = x->role == LS_ROLE_COMMUNICATION ? ARENA_COMMUNICATION : lasts ? ARENA_SLOT : ARENA_ACTIVATIONS;
+        if (x->role == LS_ROLE_COMMUNICATION && lasts) {
+            x->first = 0;
+            x->last = at;
+        }
+    }
+}
+
+/* Fills first and last of every root; returns the number of positions. */
+static int lifetimes(ls_program *p)
+{
+    int at = 0;
+
+    for (int v = 1; v < p->nvalues; v++) {
+        p->values[v].first = p->values[v].last = -1;
+        p->values[v].shares = 0;
+        p->values[v].used = false;
+    }
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            const struct instruction *i = &p->list[s].at[n];
+
+            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) touch(p, i->in[k], at);
+            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) touch(p, i->out[k], at);
+        }
+    for (int v = 1; v < p->nvalues; v++) {
+        struct value *x = &p->values[v];
+
+        if (x->role == LS_ROLE_INPUT || (x->keep && x->first >= 0)) {
+            x->first = 0;
+            x->last = at;
+        }
+    }
+    choose_arenas(p, at);
+    return at;
+}
+
+/* May out[0] of i take over the bytes of in[k], all of which die here? */
+static bool can_take(const ls_program *p, const struct instruction *i, int k, int at)
+{
+    const struct value *in = &p->values[i->in[k].id], *out = &p->values[i->out[0].id];
+    const struct value *root = &p->values[in->root];
+
+    if (!i->in[k].id || !i->out[0].id || out->root != i->out[0].id || out->first != at ||
+        (out->role != LS_ROLE_ACTIVATION && out->role != LS_ROLE_OUTPUT))
+        return false;
+    if (root->role != LS_ROLE_ACTIVATION || root->tensor || root->keep || root->last != at || root->bytes != out->bytes ||
+        (root->arena != out->arena && root->arena != ARENA_SLOT) || in->dtype != out->dtype || in->offset || !value_is_contiguous(in) ||
+        value_count(in) * ls_dtype_bytes(in->dtype) != root->bytes)
+        return false;
+    for (int j = 0; j < i->nin; j++)
+        if (j != k && i->in[j].id && p->values[i->in[j].id].root == in->root) return false;
+    return true;
+}
+
+static void share_in_place(ls_program *p)
+{
+    int at = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            const struct instruction *i = &p->list[s].at[n];
+            unsigned mask = op_info(i->op)->inplace;
+
+            for (int k = 0; k < i->nin && mask >> k; k++)
+                if ((mask >> k & 1) && can_take(p, i, k, at)) {
+                    p->values[i->out[0].id].shares = p->values[i->in[k].id].root;
+                    p->values[i->out[0].id].arena = p->values[p->values[i->in[k].id].root].arena;
+                    break;
+                }
+        }
+}
+
+/* The value whose buffer v lives in. */
+static int owner(const ls_program *p, int v)
+{
+    while (p->values[v].shares) v = p->values[v].shares;
+    return v;
+}
+
+static size_t rounded(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
+{
+    int at = 0, most = p->nvalues;
+
+    for (int s = 0; s < SEGMENTS; s++) most += p->list[s].n;
+    l->buffer = mem_array(MEM_OTHER, (size_t)most, sizeof *l->buffer);
+    l->placed = mem_array(MEM_OTHER, (size_t)most, sizeof *l->placed);
+    if (!l->buffer || !l->placed) return LS_ENOMEM;
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (in_arena(x, v, a) && !x->shares) l->buffer[l->n++] = (struct buffer){ rounded(x->bytes), 0, x->first, x->last, v, NULL };
+    }
+    for (int b = 0; b < l->n; b++) /* a shared buffer lives as long as its last holder */
+        p->values[l->buffer[b].value].at = (size_t)b;
+    for (int v = 1; v < p->nvalues; v++)
+        if (p->values[v].shares && p->values[v].arena == a) {
+            struct buffer *b = &l->buffer[p->values[owner(p, v)].at];
+
+            b->last = MAX(b->last, p->values[v].last);
+        }
+    for (int s = 0; s < SEGMENTS && a == ARENA_ACTIVATIONS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++)
+            if (p->list[s].at[n].scratch_bytes)
+                l->buffer[l->n++] = (struct buffer){ rounded(p->list[s].at[n].scratch_bytes), 0, at, at, 0, &p->list[s].at[n] };
+    return LS_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct buffer *x = a, *y = b;
+
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->value > y->value) - (x->value < y->value);
+}
+
+/* The lowest gap among placed buffers (kept sorted by offset) that is free over b's life. */
+static void place(struct layout *l, struct buffer *b)
+{
+    size_t at = 0;
+    int k;
+
+    for (k = 0; k < l->nplaced; k++) {
+        const struct buffer *q = l->placed[k];
+
+        if (q->last < b->first || b->last < q->first) continue;
+        if (at + b->bytes <= q->at) break;
+        at = MAX(at, q->at + q->bytes);
+    }
+    b->at = at;
+    for (k = l->nplaced++; k > 0 && l->placed[k - 1]->at > at; k--) l->placed[k] = l->placed[k - 1];
+    l->placed[k] = b;
+}
+
+/* Adds what is in use at each position, and `times` the most of it. */
+static ls_status live_peak(ls_program *p, const struct layout *l, int positions, int times)
+{
+    ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0, most = 0;
+
+    if (!change) return LS_ENOMEM;
+    for (int b = 0; b < l->n; b++) {
+        change[l->buffer[b].first] += (ptrdiff_t)l->buffer[b].bytes;
+        change[l->buffer[b].last + 1] -= (ptrdiff_t)l->buffer[b].bytes;
+    }
+    for (int s = 0, at = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++, at++) {
+            live += change[at];
+            p->list[s].at[n].live += (size_t)live;
+            most = MAX(most, live);
+        }
+    p->live_peak += (size_t)times * (size_t)most;
+    mem_free(change);
+    return LS_OK;
+}
+
+/* Among equals the last to begin comes first. */
+static int by_size_late(const void *a, const void *b)
+{
+    const struct buffer *x = a, *y = b;
+
+    return x->bytes != y->bytes ? by_size(a, b) : by_size(b, a);
+}
+
+static size_t place_all(struct layout *l, int (*order)(const void *, const void *))
+{
+    size_t bytes = 0;
+
+    qsort(l->buffer, (size_t)l->n, sizeof *l->buffer, order);
+    l->nplaced = 0;
+    for (int b = 0; b < l->n; b++) {
+        place(l, &l->buffer[b]);
+        bytes = MAX(bytes, l->buffer[b].at + l->buffer[b].bytes);
+    }
+    return bytes;
+}
+
+/* Offsets of everything in one arena. */
+static ls_status lay_out(ls_program *p, enum arena a, int positions)
+{
+    struct layout l = { 0 };
+    ls_status st = memory_collect(p, &l, a);
+
+    if (st == LS_OK) {
+        size_t early = place_all(&l, by_size);
+
+        p->arena_bytes[a] = place_all(&l, by_size_late);
+        if (early <= p->arena_bytes[a]) p->arena_bytes[a] = place_all(&l, by_size);
+        for (int b = 0; b < l.n; b++)
+            if (l.buffer[b].scratch_of)
+                l.buffer[b].scratch_of->scratch_at = l.buffer[b].at;
+            else
+                p->values[l.buffer[b].value].at = l.buffer[b].at;
+        if (a != ARENA_COMMUNICATION) st = live_peak(p, &l, positions, a == ARENA_SLOT ? program_slots(p) : 1);
+    }
+    mem_free(l.buffer);
+    mem_free(l.placed);
+    return st;
+}
+
+ls_status memory_pass(ls_program *p)
+{
+    int positions = lifetimes(p);
+
+    share_in_place(p);
+    p->live_peak = 0;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) p->list[s].at[n].live = 0;
+    for (int a = 0; a < ARENAS; a++) LS_TRY(lay_out(p, (enum arena)a, positions));
+    for (int v = 1; v < p->nvalues; v++)
+        if (p->values[v].shares) p->values[v].at = p->values[owner(p, v)].at;
+    return LS_OK;
+}

@@ -1,0 +1,177 @@
+/* overlap.c - the overlap pass: floating exchanges begin as soon as what they send is there, and are waited for when what they bring is
+ * needed.
+ *
+ * Within a segment, in this order:
+ *   1. A floating start goes up to just after the last instruction that it depends on, within its block: further would be
+ *      prefetching, which costs memory.
+ *   2. Weight gradients of its block before it, back to the exchange before, which nothing up to it needs, go
+ *      after it: in the backward of a column linear the products of A overlap with the sum of what B passes down (Narayanan et
+ *      al. 2021, Megatron-LM's asynchronous all-reduce of a linear's backward).
+ *   3. A floating wait goes down to just before the first instruction that depends on it.
+ * Starts keep their order, whatever comm they belong to: all ranks make the same calls in the same order. Two instructions
+ * depend on each other when they touch the same bytes and one of them writes.
+ */
+#include "ir/program.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+/* ---- what depends on what ---- */
+
+static bool is_stored(const struct value *v)
+{
+    return v->role == LS_ROLE_PARAMETER || v->role == LS_ROLE_GRADIENT || v->role == LS_ROLE_OPTIMIZER;
+}
+
+/* Elements [begin, end) of the root that v can reach. */
+static void overlap_reach(const struct value *v, ptrdiff_t *begin, ptrdiff_t *end)
+{
+    *begin = v->offset;
+    *end = v->offset + 1;
+    for (int d = 0; d < v->ndim; d++) *end += v->size[d] ? (ptrdiff_t)(v->size[d] - 1) * v->stride[d] : 0;
+}
+
+static bool share_bytes(const ls_program *p, ls_value a, ls_value b)
+{
+    const struct value *v = &p->values[a.id], *w = &p->values[b.id], *vroot = &p->values[v->root], *wroot = &p->values[w->root];
+    ptrdiff_t begin[2], end[2];
+
+    if (!a.id || !b.id) return false;
+    if (v->root != w->root) /* a parameter and its group are different values that are in the same bytes */
+        return is_stored(vroot) && vroot->role == wroot->role && (vroot->param < 0 || wroot->param < 0);
+    overlap_reach(v, &begin[0], &end[0]);
+    overlap_reach(w, &begin[1], &end[1]);
+    return begin[0] < end[1] && begin[1] < end[0];
+}
+
+/* Does a write what b touches? */
+static bool writes(const ls_program *p, const struct instruction *a, const struct instruction *b)
+{
+    for (int k = 0; k < a->nout; k++) {
+        for (int j = 0; j < b->nin; j++)
+            if (share_bytes(p, a->out[k], b->in[j])) return true;
+        for (int j = 0; j < b->nout; j++)
+            if (share_bytes(p, a->out[k], b->out[j])) return true;
+    }
+    return false;
+}
+
+static bool depend(const ls_program *p, const struct instruction *a, const struct instruction *b)
+{
+    if (a->op == OP_VIEW || b->op == OP_VIEW) return false;
+    return writes(p, a, b) || writes(p, b, a);
+}
+
+/* ---- moving ---- */
+
+struct order {
+    const ls_program *p;
+    const struct instruction *i;
+    int *at;
+    int n;
+}; /* at[n]: indices into i */
+
+static const struct instruction *nth(const struct order *o, int k) { return &o->i[o->at[k]]; }
+
+/* What stands at `from` stands at `to` afterwards. */
+static void shift(struct order *o, int from, int to)
+{
+    int moved = o->at[from];
+
+    if (to < from)
+        memmove(&o->at[to + 1], &o->at[to], (size_t)(from - to) * sizeof *o->at);
+    else
+        memmove(&o->at[from], &o->at[from + 1], (size_t)(to - from) * sizeof *o->at);
+    o->at[to] = moved;
+}
+
+/* Where the start at k ends up. */
+static int start_early(struct order *o, int k)
+{
+    int to = k;
+
+    while (to > 0) {
+        const struct instruction *before = nth(o, to - 1);
+
+        if (before->op == OP_COMM_START || before->block != nth(o, k)->block || depend(o->p, before, nth(o, k))) break;
+        to--;
+    }
+    shift(o, k, to);
+    return to;
+}
+
+/* May what stands at k go after the start at `start`? */
+static bool can_follow(const struct order *o, int k, int start)
+{
+    for (int j = k + 1; j <= start; j++)
+        if (depend(o->p, nth(o, k), nth(o, j))) return false;
+    return true;
+}
+
+static bool floats(const struct instruction *i, int op) { return i->op == op && i->exchange.floating; }
+
+static void put_off_weights(struct order *o, int start)
+{
+    for (int k = start - 1; k >= 0; k--) {
+        const struct instruction *i = nth(o, k);
+
+        if (i->op == OP_COMM_START || floats(i, OP_COMM_WAIT) || i->block != nth(o, start)->block)
+            break; /* those between a start and its wait overlap with that one */
+        if (i->op != OP_VIEW && i->phase == LS_PHASE_WEIGHT_GRADIENT && can_follow(o, k, start)) {
+            shift(o, k, start); /* the start moves up by one */
+            start--;
+        }
+    }
+}
+
+static void wait_late(struct order *o, int k)
+{
+    int first = k, to = k;
+
+    while (to + 1 < o->n && !depend(o->p, nth(o, to + 1), nth(o, k))) to++;
+    shift(o, k, to);
+    for (int j = to - 1; j >= first; j--) /* views of what it brings read better after it */
+        if (nth(o, j)->op == OP_VIEW && nth(o, to)->nout && share_bytes(o->p, nth(o, j)->in[0], nth(o, to)->out[0])) shift(o, j, to--);
+}
+
+static void reorder(struct order *o)
+{
+    for (int k = 0; k < o->n; k++)
+        if (floats(nth(o, k), OP_COMM_START)) put_off_weights(o, start_early(o, k));
+    for (int k = o->n - 1; k >= 0; k--)
+        if (floats(nth(o, k), OP_COMM_WAIT)) wait_late(o, k);
+}
+
+/* ---- the pass ---- */
+
+static ls_status overlap_segment(const ls_program *p, struct list *l)
+{
+    struct order o = { .p = p, .i = l->at, .n = l->n };
+    struct list ordered = { 0 };
+    ls_status st = LS_OK;
+
+    o.at = mem_array(MEM_OTHER, (size_t)l->n, sizeof *o.at);
+    if (!o.at) return LS_ENOMEM;
+    for (int k = 0; k < o.n; k++) o.at[k] = k;
+    reorder(&o);
+    for (int k = 0; k < o.n && st == LS_OK; k++) st = list_push(&ordered, nth(&o, k));
+    mem_free(o.at);
+    if (st < 0) {
+        list_free(&ordered);
+        return st;
+    }
+    list_free(l);
+    *l = ordered;
+    return LS_OK;
+}
+
+ls_status overlap_pass(ls_program *p)
+{
+    for (int s = 0; s < SEGMENTS; s++) {
+        bool any = false;
+
+        for (int n = 0; n < p->list[s].n && !any; n++) any = floats(&p->list[s].at[n], OP_COMM_START);
+        if (any) LS_TRY(overlap_segment(p, &p->list[s]));
+    }
+    return LS_OK;
+}

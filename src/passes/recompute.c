@@ -1,0 +1,267 @@
+/* recompute.c - the recompute pass: part of a unit's forward again, before its backward.
+ *
+ * A unit is one block, or k blocks in a row. A value that a backward instruction reads is made again when an instruction of
+ * the unit made it, unless it must last anyway: it leaves the unit (the next unit reads it) or is an output. Making it
+ * again may need other values of the unit, which are made again in turn. Clones stand before the first backward
+ * instruction that reads one of them, in forward order, and every backward reader reads the clone; the original's
+ * life then ends in the forward. Random masks are functions of their key, so a clone has the same bits.
+ *
+ * Selective recomputes only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations):
+ * most of the saving for little work (Korthikanti et al. 2022).
+ */
+#include "ir/op_info.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+struct again {
+    ls_program *p;
+    const int *unit_of; /* by block; 0: not recomputed */
+    int unit;
+    bool selective;
+    int n;           /* values when the pass began */
+    int *maker;      /* by value id: forward instruction + 1; 0: none */
+    bool *leaves;    /* by root id: read by another unit's forward, or kept */
+    ls_value *clone; /* by value id: the value made again */
+    bool *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
+};
+
+/* Slices over tp are gathered again, as sequence parallelism does it: only the slice is kept. Over cp a rank may need what is gathered
+ * for its gradients, or a join of it, and all ranks must gather alike. */
+static bool is_cheap(const struct instruction *i)
+{
+    enum recompute_class class = op_info(i->op)->recompute;
+
+    return class == RECOMPUTE_CHEAP || (class == RECOMPUTE_MOVE && i->move.kind == MOVE_ALL_GATHER && i->move.axis == LS_AXIS_TP);
+}
+
+/* The same bytes, or a part of them. */
+static bool moves_nothing(const struct instruction *i)
+{
+    enum recompute_class class = op_info(i->op)->recompute;
+
+    return class == RECOMPUTE_SAME ||
+           (class == RECOMPUTE_MOVE && (i->move.kind == MOVE_IDENTITY || i->move.kind == MOVE_SHARD || i->move.kind == MOVE_SHARD_PARTIAL));
+}
+
+static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
+
+/* The sum over ranks of what is computed once is computed once. */
+static bool never_again(const struct again *a, const struct instruction *i)
+{
+    int maker = i->op == OP_MOVE && i->move.kind == MOVE_ALL_REDUCE && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
+
+    return is_once(i->op) || (maker && is_once(a->p->list[SEG_FORWARD].at[maker - 1].op));
+}
+
+static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }
+
+/* Decides for v and what it is made from. */
+static bool want(struct again *a, ls_value v)
+{
+    const struct instruction *i;
+
+    if (!v.id || v.id >= a->n || !a->maker[v.id]) return false;
+    i = &a->p->list[SEG_FORWARD].at[a->maker[v.id] - 1];
+    if (never_again(a, i)) return false;
+    if (!in_unit(a, i->block) || a->leaves[a->p->values[v.id].root]) return false;
+    if (a->made[v.id]) return true;
+    if (moves_nothing(i)) return a->made[v.id] = want(a, i->in[0]);
+    if (a->selective && !is_cheap(i)) return false;
+    for (int k = 0; k < i->nout; k++)
+        if (i->out[k].id) a->made[i->out[k].id] = true;
+    for (int k = 0; k < i->nin; k++) want(a, i->in[k]);
+    return true;
+}
+
+/* Where the first backward reader of a value of this unit stands; -1 when nothing is made again. */
+static int recompute_choose(struct again *a)
+{
+    const struct list *back = &a->p->list[SEG_BACKWARD];
+    int first = -1;
+
+    for (int n = 0; n < back->n; n++)
+        for (int k = 0; k < back->at[n].nin; k++)
+            if (want(a, back->at[n].in[k]) && first < 0) first = n;
+    return first;
+}
+
+static void find_leaving(struct again *a)
+{
+    const struct list *l = &a->p->list[SEG_FORWARD];
+
+    memset(a->leaves, 0, (size_t)a->n * sizeof *a->leaves);
+    for (int v = 1; v < a->n; v++) a->leaves[v] = a->p->values[v].keep;
+    for (int n = 0; n < l->n; n++)
+        for (int k = 0; k < l->at[n].nin; k++)
+            if (l->at[n].in[k].id && !in_unit(a, l->at[n].block)) a->leaves[a->p->values[l->at[n].in[k].id].root] = true;
+}
+
+static ls_value clone_value(struct again *a, ls_value v)
+{
+    struct value x = *program_value(a->p, v);
+    ls_value c;
+
+    if (!v.id || a->clone[v.id].id) return a->clone[v.id]; /* a "+=" value has several writers */
+    c = program_new_value(a->p, "again", x.dtype, x.ndim, x.size);
+    if (c.id) {
+        struct value *y = program_value(a->p, c);
+
+        memcpy(y->stride, x.stride, sizeof x.stride);
+        y->offset = x.offset;
+        if (x.root != v.id) {
+            y->root = a->clone[x.root].id ? a->clone[x.root].id : x.root;
+            y->bytes = 0;
+        }
+    }
+    return a->clone[v.id] = c;
+}
+
+static ls_value mapped(const struct again *a, ls_value v)
+{
+    bool again = v.id && v.id < a->n && a->made[v.id] && !a->leaves[a->p->values[v.id].root];
+
+    return again ? a->clone[v.id] : v;
+}
+
+/* Clones go into `out`, in forward order. */
+static ls_status clone_all(struct again *a, struct list *out)
+{
+    const struct list *l = &a->p->list[SEG_FORWARD];
+
+    for (int n = 0; n < l->n && program_ok(a->p); n++) {
+        struct instruction i = l->at[n];
+        struct cursor before;
+
+        if (!i.out[0].id || !in_unit(a, i.block) || !a->made[i.out[0].id]) continue;
+        before = program_cursor_block(a->p, i.block);
+        i.phase = LS_PHASE_RECOMPUTE;
+        for (int k = 0; k < i.nin; k++) i.in[k] = mapped(a, i.in[k]);
+        for (int k = 0; k < i.nout; k++) i.out[k] = i.out[k].id ? clone_value(a, i.out[k]) : LS_NONE;
+        program_cursor_end(a->p, before);
+        LS_TRY(list_push(out, &i));
+    }
+    return ls_program_status(a->p);
+}
+
+/* backward[0, at) + clones + backward[at, n), with the readers after them mapped. */
+static ls_status splice(struct again *a, int at, const struct list *clones)
+{
+    struct list *back = &a->p->list[SEG_BACKWARD], joined = { 0 };
+    ls_status st = LS_OK;
+
+    for (int n = 0; n < back->n && st == LS_OK; n++) {
+        struct instruction i = back->at[n];
+
+        for (int c = 0; n == at && c < clones->n && st == LS_OK; c++) st = list_push(&joined, &clones->at[c]);
+        for (int k = 0; k < i.nin; k++) i.in[k] = mapped(a, i.in[k]);
+        if (st == LS_OK) st = list_push(&joined, &i);
+    }
+    if (st < 0) {
+        list_free(&joined);
+        return st;
+    }
+    list_free(back);
+    *back = joined;
+    return LS_OK;
+}
+
+static ls_status one_unit(struct again *a)
+{
+    struct list clones = { 0 };
+    ls_status st = LS_OK;
+    int at;
+
+    memset(a->made, 0, (size_t)a->n * sizeof *a->made);
+    find_leaving(a);
+    at = recompute_choose(a);
+    if (at < 0) return LS_OK;
+    st = clone_all(a, &clones);
+    if (st == LS_OK) st = splice(a, at, &clones);
+    list_free(&clones);
+    return st;
+}
+
+/* Recomputes units 1 .. units; unit_of[block] says which block belongs to which. */
+static ls_status recompute_units(ls_program *p, const int *unit_of, int units, bool selective)
+{
+    struct again a = { .p = p, .unit_of = unit_of, .selective = selective, .n = p->nvalues };
+    const struct list *l = &p->list[SEG_FORWARD];
+    ls_status st = LS_OK;
+
+    a.maker = mem_array(MEM_OTHER, (size_t)a.n, sizeof *a.maker);
+    a.leaves = mem_array(MEM_OTHER, (size_t)a.n, sizeof *a.leaves);
+    a.clone = mem_array(MEM_OTHER, (size_t)a.n, sizeof *a.clone);
+    a.made = mem_array(MEM_OTHER, (size_t)a.n, sizeof *a.made);
+    if (!a.maker || !a.leaves || !a.clone || !a.made) st = LS_ENOMEM;
+    for (int n = 0; st == LS_OK && n < l->n; n++)
+        for (int k = 0; k < l->at[n].nout; k++)
+            if (l->at[n].out[k].id) a.maker[l->at[n].out[k].id] = n + 1;
+    for (a.unit = 1; st == LS_OK && a.unit <= units; a.unit++) st = one_unit(&a);
+    mem_free(a.maker);
+    mem_free(a.leaves);
+    mem_free(a.clone);
+    mem_free(a.made);
+    return st;
+}
+
+static ls_status first_blocks(ls_program *p, int *unit_of, int n)
+{
+    for (int b = 1; b < p->nblocks; b++) unit_of[b] = b <= n ? b : 0;
+    return recompute_units(p, unit_of, n, false);
+}
+
+/* *bytes = what the arena would need with the first n blocks recomputed; the program is left as it was. */
+static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
+{
+    struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
+    int nvalues = p->nvalues;
+    ls_status st = LS_OK;
+
+    for (int k = 0; k < back->n && st == LS_OK; k++) st = list_push(&plain, &back->at[k]);
+    if (st == LS_OK) st = first_blocks(p, unit_of, n);
+    if (st == LS_OK && p->options.split_backward) st = split_pass(p);
+    if (st == LS_OK) st = kernels_pass(p);
+    if (st == LS_OK) st = memory_pass(p);
+    if (st < 0) {
+        list_free(&plain);
+        return st;
+    }
+    *bytes = program_activation_bytes(p);
+    unbind(p);
+    while (p->nvalues > nvalues) mem_free(p->values[--p->nvalues].name);
+    p->list[SEG_WEIGHTS].n = 0;
+    list_free(back);
+    *back = plain;
+    return LS_OK;
+}
+
+static ls_status within_budget(ls_program *p, int *unit_of)
+{
+    size_t best = SIZE_MAX, bytes;
+
+    for (int n = 0; n < p->nblocks; n++) {
+        LS_TRY(try_blocks(p, unit_of, n, &bytes));
+        if (bytes <= p->options.bytes) return first_blocks(p, unit_of, n);
+        best = MIN(best, bytes);
+    }
+    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met; recomputing every block needs %zu", p->options.bytes, best);
+}
+
+ls_status recompute_pass(ls_program *p)
+{
+    int *unit_of, every = p->options.recompute == LS_RECOMPUTE_EVERY ? p->options.every : 1;
+    ls_status st;
+
+    if (p->options.recompute == LS_RECOMPUTE_NONE) return LS_OK;
+    if (every < 1) return ls_fail(LS_EINVAL, "recompute: every %d blocks; 1 or more is expected", every);
+    unit_of = mem_array(MEM_OTHER, (size_t)p->nblocks, sizeof *unit_of);
+    if (!unit_of) return LS_ENOMEM;
+    for (int b = 1; b < p->nblocks; b++) unit_of[b] = (b - 1) / every + 1;
+    if (p->options.recompute == LS_RECOMPUTE_BUDGET)
+        st = within_budget(p, unit_of);
+    else
+        st = recompute_units(p, unit_of, p->nblocks > 1 ? unit_of[p->nblocks - 1] : 0, p->options.recompute == LS_RECOMPUTE_SELECTIVE);
+    mem_free(unit_of);
+    return st;
+}

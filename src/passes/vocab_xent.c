@@ -1,0 +1,199 @@
+/* vocab_xent.c - the last linear layer and its cross-entropy where each rank has some rows of the vocabulary: never all logits.
+ *
+ * Rank r has w[v,C], rows [first, first + v) of the V; x is whole on each. By chunks of rows of x, so that logits [R,v] are never held at
+ * once (the vocabulary-parallel loss of Shoeybi et al. 2019):
+ *
+ *     logits[n,v] = x w^T;  part[n,3] = largest, sum of exponentials, logit of the target;  all_gather -> stats[ranks,n,3]
+ *     loss += and lse[n] of stats, the same on all ranks;  dlogits;  dx[n,C] = dlogits w, a partial sum over the ranks;  dw += dlogits^T x
+ *
+ * With the backward's lse given, nothing is exchanged. Otherwise a chunk's statistics travel while the next chunk's logits are made:
+ * two chunks of logits are held.
+ */
+#include "ir/distributed_ops.h"
+
+#include <string.h>
+
+/* Of one chunk's logits, in f32; and chunks where there are rows enough to make products of. */
+enum { LOGIT_BYTES = 104 << 20, MOST_CHUNKS = 8, LEAST_ROWS = 128 };
+
+struct xent {
+    ls_program *p;
+    const struct instruction *i;
+    ls_value x, w, y;           /* x[R,C], y[R] */
+    ls_value denom, dloss;      /* [1] */
+    ls_value lse, dx, dw, loss; /* [R], [R,C], [v,C], [1]; LS_NONE: not given, not wanted */
+    bool known;                 /* lse is an input */
+    bool again;                 /* logits are made a second time */
+    size_t R, C, v, chunk;
+    ls_dtype type, exact, dtype; /* of x; of logits and statistics; of dlogits */
+    int n, rank;
+};
+
+/* One chunk on its way. */
+struct chunk {
+    size_t begin, end;
+    ls_value logits, own, all; /* own: in all, of which it is this rank's block */
+    struct exchange e;
+};
+
+static ls_value rows(struct xent *z, ls_value x, const struct chunk *c) { return x.id ? ls_slice(z->p, x, 0, c->begin, c->end) : LS_NONE; }
+
+/* How many rows at once: the same on all ranks, though their parts of the vocabulary differ. */
+static size_t chunk_rows(const struct xent *z)
+{
+    size_t most = z->i->across.whole / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
+    size_t chunks = z->R / MAX(fit, (size_t)1) + 1;
+
+    chunks = MAX(chunks, MIN(z->R / LEAST_ROWS, (size_t)MOST_CHUNKS));
+    return (z->R + chunks - 1) / chunks;
+}
+
+static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i)
+{
+    const struct value *x = program_value(p, i->in[0]);
+
+    *z = (struct xent){ .p = p, .i = i, .w = i->in[1], .y = i->in[2], .denom = i->in[3], .type = x->dtype };
+    z->C = x->size[x->ndim - 1];
+    z->R = value_count(x) / MAX(z->C, (size_t)1);
+    z->v = program_value(p, z->w)->size[0];
+    z->n = i->across.comm ? ls_comm_size(i->across.comm) : 1;
+    z->rank = i->across.comm ? ls_comm_rank(i->across.comm) : 0;
+    z->exact = z->type == LS_F64 ? LS_F64 : LS_F32;
+    z->dtype = z->type == LS_F16 ? LS_F32 : z->type; /* f16 has no room for a gradient that small */
+    z->chunk = chunk_rows(z);
+    z->x = ls_reshape(p, i->in[0], 2, (size_t[]){ z->R, z->C });
+    z->y = ls_reshape(p, z->y, 1, &z->R);
+    if (!z->denom.id) {
+        z->denom = program_new_value(p, "xent_count", z->exact, 1, (size_t[]){ 1 });
+        program_emit(p, OP_XENT_COUNT, NULL, 1, &z->y, 1, &z->denom);
+    } else if (program_ok(p) && program_value(p, z->denom)->dtype != z->exact) {
+        z->denom = ls_cast(p, z->denom, z->exact);
+    }
+    return program_ok(p);
+}
+
+/* Where this chunk's statistics and those of the other ranks lie. */
+static void room_for_stats(struct xent *z, struct chunk *c)
+{
+    size_t n = c->end - c->begin, count = (size_t)z->n * n * 3;
+    ls_value flat = z->n == 1 ? program_new_value(z->p, "stats", z->exact, 1, &count) : program_comm_value(z->p, "stats", z->exact, count);
+
+    c->own = ls_reshape(z->p, ls_slice(z->p, flat, 0, (size_t)z->rank * n * 3, ((size_t)z->rank + 1) * n * 3), 2, (size_t[]){ n, 3 });
+    c->all = ls_reshape(z->p, flat, 3, (size_t[]){ (size_t)z->n, n, 3 });
+}
+
+static void begin_chunk(struct xent *z, struct chunk *c)
+{
+    ls_program *p = z->p;
+    size_t n = c->end - c->begin;
+    struct cursor before;
+
+    c->logits = program_new_value(p, "logits", z->exact, 2, (size_t[]){ n, z->v });
+    before = program_cursor_phase(p, z->again ? LS_PHASE_RECOMPUTE : p->cursor.phase);
+    program_emit(p, OP_LINEAR, NULL, 3, (ls_value[]){ rows(z, z->x, c), z->w, LS_NONE }, 1, &c->logits);
+    program_cursor_end(p, before);
+    if (z->known) return;
+    room_for_stats(z, c);
+    program_emit(p, OP_XENT_PART, &z->i->attr, 2, (ls_value[]){ c->logits, rows(z, z->y, c) }, 1, &c->own);
+    if (z->n == 1) return;
+    if (!p->distribution.comm) p->distribution.comm = z->i->across.comm;
+    c->e = (struct exchange){
+        .op = LS_COLLECTIVE_ALL_GATHER, .comm = z->i->across.comm, .total = (size_t)z->n * n * 3, .axis = z->i->across.axis
+    };
+    program_exchange_start(p, &c->e, c->own, c->all);
+}
+
+static void gradients(struct xent *z, struct chunk *c, ls_value lse)
+{
+    ls_program *p = z->p;
+    ls_value in[] = { c->logits, rows(z, z->y, c), lse, z->denom, z->dloss }, x = rows(z, z->x, c), dx = rows(z, z->dx, c);
+    ls_value dl = program_new_value(p, "dlogits", z->dtype, 2, (size_t[]){ c->end - c->begin, z->v });
+
+    program_emit(p, OP_XENT_DLOGITS, &z->i->attr, 5, in, 1, &dl);
+    if (dx.id) program_emit(p, OP_LINEAR_DX, NULL, 2, (ls_value[]){ dl, z->w }, 1, &dx);
+    if (z->dw.id) program_emit(p, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dl, x }, 1, &z->dw);
+}
+
+static void end_chunk(struct xent *z, struct chunk *c)
+{
+    ls_program *p = z->p;
+    ls_value lse = rows(z, z->lse, c);
+
+    if (!z->known) {
+        if (z->n > 1) program_exchange_wait(p, &c->e, c->own, c->all);
+        program_emit(p, OP_XENT_COMBINE, NULL, 3, (ls_value[]){ c->all, rows(z, z->y, c), z->denom }, 2, (ls_value[]){ z->loss, lse });
+    }
+    if (z->dx.id || z->dw.id) gradients(z, c, lse);
+}
+
+static void all_chunks(struct xent *z)
+{
+    struct op_attr zero = { .scale = { 0 } };
+    struct chunk before = { .end = 0 }, c;
+
+    if (z->loss.id) program_emit(z->p, OP_FILL, &zero, 0, NULL, 1, &z->loss);
+    for (size_t begin = 0; begin < z->R && program_ok(z->p); begin = c.end) {
+        c = (struct chunk){ .begin = begin, .end = MIN(z->R, begin + z->chunk) };
+        begin_chunk(z, &c);
+        if (before.end && !z->known) end_chunk(z, &before);
+        if (z->known) end_chunk(z, &c);
+        before = c;
+    }
+    if (before.end && !z->known) end_chunk(z, &before);
+}
+
+void vocab_xent_lower(ls_program *p, const struct instruction *i)
+{
+    struct xent z;
+
+    if (!open_xent(&z, p, i)) return;
+    z.loss = i->out[0];
+    z.lse = ls_reshape(p, i->out[1], 1, &z.R);
+    all_chunks(&z);
+}
+
+void vocab_xent_grad_lower(ls_program *p, const struct instruction *i)
+{
+    struct xent z;
+
+    if (!open_xent(&z, p, i)) return;
+    z.dloss = i->in[5];
+    z.known = i->in[4].id != 0;
+    z.again = z.known;
+    z.lse = z.known ? ls_reshape(p, i->in[4], 1, &z.R) : program_new_value(p, "lse", z.exact, 1, &z.R);
+    z.loss = i->out[2];
+    if (!z.known && !z.loss.id) z.loss = program_new_value(p, "loss", z.exact, 1, (size_t[]){ 1 });
+    z.dx = i->out[0].id ? ls_reshape(p, i->out[0], 2, (size_t[]){ z.R, z.C }) : LS_NONE;
+    z.dw = i->out[1];
+    all_chunks(&z);
+}
+
+ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first,
+                            const struct across *a)
+{
+    const struct value *v;
+    struct op_attr attr = { .embedding = { first } };
+    struct instruction *i;
+    size_t count;
+    ls_value loss, lse;
+    ls_dtype exact;
+
+    if (!program_operand(p, "vocab_xent", "x", x, LS_DTYPES) || !program_operand(p, "vocab_xent", "w", w, program_value(p, x)->dtype))
+        return LS_NONE;
+    x = ls_contiguous(p, x);
+    w = ls_contiguous(p, w);
+    v = program_value(p, x);
+    count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
+    if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] ||
+        first + program_value(p, w)->size[0] > a->whole || !targets.id || value_count(program_value(p, targets)) != count)
+        return program_fail(p, "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: w and targets don't fit", first,
+                            program_value(p, w)->size[0], a->whole, count);
+    exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;
+    program_bound(p, targets, INT32_MIN, (int64_t)a->whole - 1);
+    loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });
+    lse = program_new_value(p, "lse", exact, 1, &count);
+    i = program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
+    if (!i) return LS_NONE;
+    i->across = *a;
+    return loss;
+}

@@ -1,0 +1,47 @@
+/* arena_bytes.c - see arena_bytes.h.
+ *
+ * Of the transports only shared memory has memory of its own, which is the processor's; for the others, and on other devices, it is taken
+ * where all memory comes from, in the category that it is for.
+ */
+#include "runtime/arena_bytes.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include "base/base.h"
+
+static bool of_transport(const struct bytes_home *h)
+{
+    return h->comm && h->device->host_visible && strcmp(ls_comm_transport(h->comm), "shm") == 0;
+}
+
+static void *arena_bytes_take(const struct bytes_home *h, size_t bytes)
+{
+    void *p;
+
+    if (mem_take(h->category, bytes) < 0) return NULL;
+    p = ls_comm_alloc(h->comm, MAX(bytes, 1));
+    if (!p) mem_give(h->category, bytes);
+    return p;
+}
+
+void *bytes_alloc(const struct bytes_home *h, size_t bytes)
+{
+    void *p = of_transport(h) ? arena_bytes_take(h, bytes) : h->device->alloc(h->category, bytes);
+
+    if (p && (h->device->fill(NULL, p, 0, bytes) < 0 || h->device->stream_sync(NULL) < 0)) {
+        bytes_free(h, p, bytes);
+        return NULL;
+    }
+    return p;
+}
+
+void bytes_free(const struct bytes_home *h, void *p, size_t bytes)
+{
+    if (!p) return;
+    if (!of_transport(h)) {
+        h->device->free(p);
+        return;
+    }
+    ls_comm_free(h->comm, p);
+    mem_give(h->category, bytes);
+}

@@ -1,0 +1,66 @@
+/* backing.c - optimizer state in a file: unnamed, in a folder that the user names, gone with the process.
+ *
+ * One file a group; each state is one stretch of it, in the order in which they were allocated, elements as in memory.
+ */
+#include "runtime/store_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "base/file.h"
+
+static ls_status failed(const struct group *g, const char *what, int error)
+{
+    return ls_fail(LS_EIO, "%s: %s a file of optimizer state: %s", g->path, what, strerror(error));
+}
+
+static ls_status open_unnamed(struct group *g)
+{
+    char *path = file_path("%s/.lockstep_XXXXXX", g->path);
+
+    if (!path) return LS_ENOMEM;
+    g->fd = mkostemp(path, O_CLOEXEC);
+    if (g->fd >= 0) unlink(path);
+    mem_free(path);
+    return g->fd >= 0 ? LS_OK : failed(g, "can't make", errno);
+}
+
+ls_status backing_grow(struct group *g, size_t bytes, off_t *at)
+{
+    int error;
+
+    if (g->fd < 0) LS_TRY(open_unnamed(g));
+    error = bytes ? posix_fallocate(g->fd, g->file_bytes, (off_t)bytes) : 0;
+    if (error) return ls_fail(LS_EIO, "%s: %zu bytes of optimizer state find no room: %s", g->path, bytes, strerror(error));
+    *at = g->file_bytes;
+    g->file_bytes += (off_t)bytes;
+    return LS_OK;
+}
+
+ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pread(g->fd, (char *)to + done, bytes - done, at + (off_t)done);
+
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(g, "can't read", errno);
+        if (n == 0) return ls_fail(LS_EIO, "%s: a file of optimizer state ends after %zu of %zu bytes", g->path, done, bytes);
+        done += (size_t)n;
+    }
+    return LS_OK;
+}
+
+ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = pwrite(g->fd, (const char *)from + done, bytes - done, at + (off_t)done);
+
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(g, "can't write", errno);
+        done += (size_t)n;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,304 @@
+/* exchange.c - what several ranks add to a program: flat values, collectives that begin and end, offloaded state.
+ *
+ * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT gives them back, and what stands
+ * between them overlaps with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares
+ * a slot of p->work. Blocks are cut by block_at() of comm/steps.h, as the store's groups are.
+ */
+#include "runtime/exchange.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "comm/algorithms/steps.h"
+#include "device/device.h"
+#include "runtime/store.h"
+
+/* ---- values ---- */
+
+/* "h.0 (12 parameters)": what the names have in common up to a dot, or the only name. */
+static void group_name(const ls_store *s, const struct store_group *g, char *out, size_t room)
+{
+    const char *first = ls_store_name(s, (size_t)g->params[0]);
+    size_t same = strlen(first), dot;
+
+    if (g->n == 1) {
+        snprintf(out, room, "%s", first);
+        return;
+    }
+    for (int k = 1; k < g->n; k++) {
+        const char *name = ls_store_name(s, (size_t)g->params[k]);
+        size_t n = 0;
+
+        while (n < same && name[n] == first[n]) n++;
+        same = n;
+    }
+    for (dot = same; dot > 0 && first[dot] != '.'; dot--) {
+    }
+    if (dot)
+        snprintf(out, room, "%.*s (%d parameters)", (int)MIN(dot, room / 2), first, g->n);
+    else
+        snprintf(out, room, "%.*s .. (%d parameters)", (int)MIN(strlen(first), room / 2), first, g->n);
+}
+
+/* The parameters of the group get that kind in the store. */
+static bool declare_kind(ls_program *p, const struct store_group *g, int kind, const char *state)
+{
+    for (int k = 0; k < g->n; k++) {
+        size_t i = (size_t)g->params[k];
+        ls_status st = LS_OK;
+
+        if (ls_store_is_frozen(p->store, i)) continue;
+        if (kind == STORE_GRAD)
+            store_request_grad(p->store, i);
+        else if (kind == STORE_STATE)
+            st = ls_store_add_state(p->store, i, state);
+        if (st < 0) {
+            program_fail_by(p, st);
+            return false;
+        }
+    }
+    return true;
+}
+
+static ls_value find_group_value(const ls_program *p, int group, ls_role role, const char *state)
+{
+    for (int v = 1; v < p->nvalues; v++) {
+        const struct value *x = &p->values[v];
+
+        if (x->group == group && x->role == role && x->root == v && (!state || strcmp(x->state, state) == 0)) return (ls_value){ v };
+    }
+    return LS_NONE;
+}
+
+static ls_value flat_value(ls_program *p, const char *name, ls_role role, ls_dtype type, size_t count)
+{
+    struct cursor before = program_cursor_block(p, 0); /* the name stands for itself */
+    ls_value v = program_new_value(p, name, type, 1, &count);
+
+    program_cursor_end(p, before);
+    if (v.id) program_value(p, v)->role = role;
+    return v;
+}
+
+ls_value program_group_value(ls_program *p, int group, int kind, const char *state)
+{
+    static const ls_role role[STORE_KINDS] = { LS_ROLE_PARAMETER, LS_ROLE_GRADIENT, LS_ROLE_OPTIMIZER };
+    const struct store_group *g = store_group_at(p->store, group);
+    bool part = g->sharded >> kind & 1;
+    char name[200], whole[256];
+    ls_value v = find_group_value(p, group, role[kind], kind == STORE_STATE ? state : NULL);
+
+    if (v.id) return v;
+    if (kind == STORE_STATE && g->backing != BACKING_MEMORY)
+        return program_fail(p, "state '%s' of group %d is offloaded; it is reached by loading it", state, group);
+    if (!program_ok(p) || !declare_kind(p, g, kind, state)) return LS_NONE;
+    group_name(p->store, g, name, sizeof name);
+    snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
+             kind == STORE_VALUE  ? ""
+             : kind == STORE_GRAD ? "grad"
+                                  : state);
+    v = flat_value(p, whole, role[kind], store_type(p->store, (enum store_kind)kind), part ? g->end - g->begin : g->total);
+    if (!v.id) return LS_NONE;
+    program_value(p, v)->group = group;
+    program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
+    if (part) program_value(p, v)->place[LS_AXIS_DP] = (ls_placement){ .kind = LS_SHARD };
+    return v;
+}
+
+ls_value program_comm_value(ls_program *p, const char *what, ls_dtype type, size_t count)
+{
+    return flat_value(p, what, LS_ROLE_COMMUNICATION, type, count);
+}
+
+/* ---- instructions ---- */
+
+static struct instruction *append(ls_program *p, int op, ls_value in, ls_value out)
+{
+    return program_append(p, op, NULL, in.id ? 1 : 0, &in, out.id ? 1 : 0, &out);
+}
+
+static bool has_blocks(ls_collective op) { return op == LS_COLLECTIVE_ALL_GATHER || op == LS_COLLECTIVE_REDUCE_SCATTER; }
+
+static size_t sum(const size_t *counts, int n)
+{
+    size_t total = 0;
+
+    for (int r = 0; r < n; r++) total += counts[r];
+    return total;
+}
+
+/* How many elements go in and come out; SIZE_MAX: no such operand. */
+static size_t wanted_in(const struct exchange *e)
+{
+    switch (e->op) {
+    case LS_COLLECTIVE_ALL_GATHER: return e->counts[ls_comm_rank(e->comm)];
+    case LS_COLLECTIVE_BROADCAST:
+    case LS_COLLECTIVE_RECV: return SIZE_MAX;
+    default: return e->total;
+    }
+}
+
+static size_t wanted_out(const struct exchange *e)
+{
+    switch (e->op) {
+    case LS_COLLECTIVE_REDUCE_SCATTER: return e->counts[ls_comm_rank(e->comm)];
+    case LS_COLLECTIVE_ALL_TO_ALL: return sum(e->recv_counts, ls_comm_size(e->comm));
+    case LS_COLLECTIVE_SEND: return SIZE_MAX;
+    default: return e->total;
+    }
+}
+
+static bool exchange_fits(const ls_program *p, ls_value x, size_t want)
+{
+    const struct value *v = &p->values[x.id];
+
+    return want == SIZE_MAX ? !x.id : x.id && value_count(v) == want && value_is_contiguous(v);
+}
+
+/* The sizes that struct exchange promises. */
+static bool check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
+{
+    size_t want_in = wanted_in(e), want_out = wanted_out(e);
+    bool alike = !in.id || !out.id || p->values[in.id].dtype == p->values[out.id].dtype;
+
+    if (exchange_fits(p, in, want_in) && exchange_fits(p, out, want_out) && alike) return true;
+    program_fail(p, "%s of %zu elements over %d ranks: %zu go in and %zu come out; %zu and %zu of one type are expected",
+                 ls_collective_name(e->op), e->total, ls_comm_size(e->comm), in.id ? value_count(&p->values[in.id]) : 0,
+                 out.id ? value_count(&p->values[out.id]) : 0, want_in == SIZE_MAX ? 0 : want_in, want_out == SIZE_MAX ? 0 : want_out);
+    return false;
+}
+
+/* The blocks of an even cut, where the caller gave none; total, where it did. */
+static bool complete_counts(ls_program *p, struct exchange *e)
+{
+    int n = ls_comm_size(e->comm);
+
+    ASSERT(e->counts ? has_blocks(e->op) || e->op == LS_COLLECTIVE_ALL_TO_ALL : e->op != LS_COLLECTIVE_ALL_TO_ALL);
+    ASSERT(e->op != LS_COLLECTIVE_ALL_TO_ALL || e->recv_counts == e->counts + n);
+    if (e->counts) {
+        e->total = sum(e->counts, n);
+    } else if (has_blocks(e->op)) {
+        e->counts = program_counts(p, n);
+        for (int r = 0; e->counts && r < n; r++) e->counts[r] = block_at(e->total, r + 1, n) - block_at(e->total, r, n);
+    }
+    return program_ok(p);
+}
+
+void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_value out)
+{
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = NULL;
+
+    if (program_ok(p) && complete_counts(p, e) && check_sizes(p, e, in, out)) i = append(p, OP_COMM_START, in, out);
+    program_cursor_end(p, before);
+    if (!i) return;
+    e->slot = p->slots++;
+    i->exchange = *e;
+}
+
+void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
+{
+    struct cursor before = program_cursor_phase(p, LS_PHASE_COMMUNICATE);
+    struct instruction *i = append(p, OP_COMM_WAIT, in, out);
+
+    program_cursor_end(p, before);
+    if (i) i->exchange = *e;
+}
+
+/* LOAD and SAVE move all that this rank holds of the state. */
+static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value x)
+{
+    const struct store_group *g = store_group_at(p->store, group);
+    size_t held = g->sharded >> STORE_STATE & 1 ? g->end - g->begin : g->total;
+    struct instruction *i;
+
+    if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state)) return;
+    if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
+        p->values[x.id].dtype != store_type(p->store, STORE_STATE)) {
+        program_fail(p, "%s of state '%s' of group %d: %zu elements; %zu are held here", program_op_name(op), state, group,
+                     value_count(&p->values[x.id]), held);
+        return;
+    }
+    i = append(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
+    if (!i) return;
+    i->group = group;
+    i->state = state;
+}
+
+void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, out); }
+void program_save(ls_program *p, int group, const char *state, ls_value in) { state_instruction(p, OP_SAVE, group, state, in); }
+
+/* ---- running ---- */
+
+/* Counts are those of the instruction. */
+static struct call_args exchange_call(const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+
+    return (struct call_args){ .op = e->op,
+                               .send = i->nin ? i->call->in[0].data : NULL,
+                               .recv = i->nout ? i->call->out[0].data : NULL,
+                               .count = e->total,
+                               .v = e->counts != NULL,
+                               .counts = e->counts,
+                               .recv_counts = e->recv_counts,
+                               .type = i->nout ? i->call->out[0].dtype : i->call->in[0].dtype,
+                               .redop = e->redop,
+                               .root = e->root };
+}
+
+ls_status exchange_start(ls_program *p, const struct instruction *i)
+{
+    const struct exchange *e = &i->exchange;
+    const struct device *d = store_device(p->store);
+    struct call_args call = exchange_call(i);
+
+    if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
+    LS_TRY(ls_work_wait(&p->work[e->slot])); /* left in flight by a run whose wait has not come */
+    return operation_run(e->comm, &call, &p->work[e->slot]);
+}
+
+ls_status exchange_finish_all(ls_program *p)
+{
+    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->work[k]));
+    return LS_OK;
+}
+
+ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[i->exchange.slot]); }
+
+void exchange_drop_all(ls_program *p)
+{
+    for (int k = 0; p->work && k < p->slots; k++)
+        if (p->work[k]) ls_work_wait(&p->work[k]);
+}
+
+/* ---- counting ---- */
+
+bool instruction_runs(const struct instruction *i, int segments)
+{
+    bool last = segments & LS_LAST;
+
+    return i->when == LS_WHEN_ALWAYS || (i->when == LS_WHEN_LAST) == last;
+}
+
+size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls)
+{
+    size_t bytes = 0, n = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int k = 0; (segments >> s & 1) && k < p->list[s].n; k++) {
+            const struct instruction *i = &p->list[s].at[k];
+            const struct exchange *e = &i->exchange;
+
+            if (i->op == OP_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && i->shuffle.comm) {
+                bytes += shuffle_bytes(p, i);
+                n++;
+            }
+            if (i->op != OP_COMM_START || (int)e->op != collective || !instruction_runs(i, segments)) continue;
+            bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
+            n++;
+        }
+    if (calls) *calls = n;
+    return bytes;
+}

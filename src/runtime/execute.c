@@ -1,0 +1,346 @@
+/* execute.c - the executor: bytes after values, then a walk over the list that calls kernels.
+ *
+ * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shape.
+ */
+#include "ir/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "runtime/arena_bytes.h"
+#include "runtime/exchange.h"
+#include "runtime/non_finite.h"
+#include "runtime/store.h"
+#include "passes/streams.h"
+
+static const struct device *device_of(const ls_program *p) { return store_device(p->store); }
+
+static struct bytes_home home_of(const ls_program *p, enum arena a)
+{
+    const struct device *device = store_device(p->store);
+
+    if (a == ARENA_COMMUNICATION) return (struct bytes_home){ device, p->distribution.comm, MEM_COMMUNICATION };
+    return (struct bytes_home){ device, NULL, MEM_ACTIVATIONS };
+}
+
+static size_t arena_size(const ls_program *p, enum arena a) { return p->arena_bytes[a] * (size_t)(a == ARENA_SLOT ? program_slots(p) : 1); }
+
+void unbind(ls_program *p)
+{
+    device_of(p)->sync(); /* whatever comes of it */
+    exchange_drop_all(p);
+    streams_unbind(p);
+    staged_release(p);
+    mem_free(p->work);
+    p->work = NULL;
+    mem_free(p->last_run);
+    p->last_run = NULL;
+    mem_free(p->tag);
+    p->tag = NULL;
+    mem_free(p->slot_operands);
+    p->slot_operands = NULL;
+    p->nslot_operands = p->slot = 0;
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (i->kernel && i->call && i->call->state && i->kernel->release) i->kernel->release(i->call);
+            mem_free(i->call);
+            i->call = NULL;
+            shuffle_unbind(p, i);
+        }
+    for (int a = 0; a < ARENAS; a++) {
+        struct bytes_home home = home_of(p, (enum arena)a);
+
+        bytes_free(&home, p->arena[a], arena_size(p, (enum arena)a));
+        p->arena[a] = NULL;
+    }
+}
+
+static void *group_data(const ls_program *p, const struct value *v)
+{
+    enum store_kind kind = v->role == LS_ROLE_PARAMETER ? STORE_VALUE : v->role == LS_ROLE_GRADIENT ? STORE_GRAD : STORE_STATE;
+
+    return store_group_data(p->store, v->group, kind, v->state);
+}
+
+static char *slot_base(const ls_program *p) { return (char *)p->arena[ARENA_SLOT] + (size_t)p->slot * p->arena_bytes[ARENA_SLOT]; }
+
+/* First byte of the value that owns v's bytes. */
+static void *root_data(const ls_program *p, int v)
+{
+    const struct value *root = &p->values[p->values[v].root];
+
+    if (root->group >= 0) return group_data(p, root);
+    switch (root->role) {
+    case LS_ROLE_PARAMETER: return ls_tensor_data(ls_store_value(p->store, (size_t)root->param));
+    case LS_ROLE_GRADIENT: return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
+    case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
+    case LS_ROLE_BOUND: return ls_tensor_data(root->tensor);
+    default: return (root->arena == ARENA_SLOT ? slot_base(p) : (char *)p->arena[root->arena]) + root->at;
+    }
+}
+
+static bool in_slot(const ls_program *p, ls_value x) { return p->values[p->values[x.id].root].arena == ARENA_SLOT; }
+
+/* Remembers the operand when it is in a slot. */
+static void follow_slot(ls_program *p, ls_value x, void **data)
+{
+    if (in_slot(p, x)) p->slot_operands[p->nslot_operands++] = (struct slot_operand){ data, (size_t)((char *)*data - slot_base(p)) };
+}
+
+void *program_data(const ls_program *p, ls_value v)
+{
+    const struct value *x = &p->values[v.id];
+
+    return (char *)root_data(p, x->root) + x->offset * (ptrdiff_t)ls_dtype_bytes(x->dtype);
+}
+
+static ls_status bind_instruction(ls_program *p, struct instruction *i)
+{
+    struct call *c = i->call;
+
+    for (int k = 0; k < i->nin; k++)
+        if (i->in[k].id) c->in[k] = value_view(&p->values[i->in[k].id], root_data(p, i->in[k].id));
+    for (int k = 0; k < i->nout; k++)
+        if (i->out[k].id) c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
+    for (int k = 0; k < i->nin; k++) follow_slot(p, i->in[k], &c->in[k].data);
+    for (int k = 0; k < i->nout; k++) follow_slot(p, i->out[k], &c->out[k].data);
+    c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
+    pulse();
+    return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
+}
+
+/* A parameter that is read as it stands must be here as a whole; a group must have what is read of it. */
+static ls_status check_held(const ls_program *p, ls_value x)
+{
+    static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
+    const struct value *v = x.id ? &p->values[p->values[x.id].root] : NULL;
+    const ls_tensor *t;
+
+    if (v && v->group >= 0 && !group_data(p, v))
+        return ls_fail(LS_EINVAL, "'%s': none of the group's parameters has that; they are frozen", v->name);
+    if (!v || v->param < 0) return LS_OK;
+    t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
+        : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
+                                      : ls_store_state(p->store, (size_t)v->param, v->state);
+    if (!t || ls_tensor_count(t) != value_count(v))
+        return ls_fail(
+            LS_EINVAL,
+            "%s of parameter '%s' is in parts or elsewhere; a program that reads it must be spread as the one that made the store",
+            what[v->role], ls_store_name(p->store, (size_t)v->param));
+    return LS_OK;
+}
+
+static size_t count_slot_operands(const ls_program *p)
+{
+    size_t count = 0;
+
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            const struct instruction *i = &p->list[s].at[n];
+
+            for (int k = 0; i->op != OP_VIEW && k < i->nin; k++) count += in_slot(p, i->in[k]);
+            for (int k = 0; i->op != OP_VIEW && k < i->nout; k++) count += in_slot(p, i->out[k]);
+        }
+    return count;
+}
+
+static ls_status execute_allocate(ls_program *p)
+{
+    LS_TRY(ls_store_allocate(p->store));
+    for (int a = 0; a < ARENAS; a++) {
+        struct bytes_home home = home_of(p, (enum arena)a);
+
+        if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a]) continue;
+        p->arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
+        if (!p->arena[a]) return LS_ENOMEM;
+    }
+    p->work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->work);
+    p->last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->last_run);
+    p->tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->tag);
+    p->slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->slot_operands);
+    return p->work && p->last_run && p->tag && p->slot_operands ? LS_OK : LS_ENOMEM;
+}
+
+ls_status bind_pass(ls_program *p)
+{
+    LS_TRY(execute_allocate(p));
+    LS_TRY(streams_bind(p));
+    for (int s = 0; s < SEGMENTS; s++)
+        for (int n = 0; n < p->list[s].n; n++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (i->op == OP_VIEW) continue;
+            p->wants_last = p->wants_last || ((s == SEG_BACKWARD || s == SEG_WEIGHTS) && i->when == LS_WHEN_LAST);
+            for (int k = 0; k < i->nin; k++) LS_TRY(check_held(p, i->in[k]));
+            for (int k = 0; k < i->nout; k++) LS_TRY(check_held(p, i->out[k]));
+            LS_TRY(bind_instruction(p, i));
+            LS_TRY(shuffle_bind(p, i));
+        }
+    return LS_OK;
+}
+
+/* ---- running ---- */
+
+/* An update by a gradient that is not finite would spoil the weights, all of them where it is clipped. */
+static ls_status check_norm(const ls_program *p, const struct instruction *i)
+{
+    const struct view *v = &i->call->out[0];
+    double norm, raw;
+
+    LS_TRY(device_of(p)->copy_out(i->call->stream, &raw, v->data, ls_dtype_bytes(v->dtype)));
+    LS_TRY(device_of(p)->stream_sync(i->call->stream));
+    ls_convert(&norm, LS_F64, &raw, v->dtype, 1);
+    return isfinite(norm)
+               ? LS_OK
+               : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
+}
+
+/* Where gradients become final. */
+static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIGHTS].n ? SEG_WEIGHTS : SEG_BACKWARD; }
+
+/* A backward reads what the forward just before it left in the slot, and takes its place. */
+static ls_status check_order(ls_program *p, int segments)
+{
+    int last = p->last_run[p->slot];
+    bool reduced = p->ran_last;
+
+    if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
+        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is expected",
+                       segments);
+    for (int s = 0; s < SEGMENTS; s++) {
+        bool empty = !p->list[s].n;
+
+        if (!(segments >> s & 1) || (s == SEG_WEIGHTS && !p->options.split_backward)) continue;
+        if (empty && (s == SEG_BACKWARD || s == SEG_OPTIMIZER))
+            return ls_fail(LS_EINVAL, "run: this program has no %s segment; %s makes it", segment_name((enum segment)s),
+                           s == SEG_BACKWARD ? "ls_backward" : "ls_optimizer_append");
+        if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
+            return ls_fail(LS_EINVAL, "run: %s needs a fresh %s; the one before has been used up", segment_name((enum segment)s),
+                           segment_name((enum segment)(s - 1)));
+        if (s == (int)final_segment(p)) reduced = segments & LS_LAST;
+        if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
+            return ls_fail(LS_EINVAL, "run: an update after a backward without LS_LAST; gradients are this rank's alone");
+        last = 1 << s;
+    }
+    return LS_OK;
+}
+
+static ls_status run_one(ls_program *p, struct instruction *i)
+{
+    pulse();
+    switch (i->op) {
+    case OP_COMM_START: return exchange_start(p, i);
+    case OP_COMM_WAIT: return exchange_wait(p, i);
+    case OP_LOAD: return store_load(p->store, i->call->stream, i->group, i->state, i->call->out[0].data);
+    case OP_SHUFFLE_COUNTS:
+    case OP_SHUFFLE: return shuffle_run(p, i);
+    case OP_SAVE: return store_save(p->store, i->call->stream, i->group, i->state, i->call->in[0].data);
+    default: return kernel_launch(device_of(p), i->kernel, i->call);
+    }
+}
+
+static ls_status run_queued(ls_program *p, struct instruction *i)
+{
+    LS_TRY(streams_before(p, i));
+    LS_TRY(run_one(p, i));
+    return streams_after(p, i);
+}
+
+/* One instruction with what belongs to it; *over: the run ends after it. */
+static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
+{
+    double began, ended;
+
+    if (p->finding) LS_TRY(non_finite_before(p, i, number));
+    began = base_now();
+    if (!device_of(p)->immediate)
+        LS_TRY(run_queued(p, i));
+    else
+        LS_TRY(run_one(p, i));
+    ended = base_now();
+    i->seconds += ended - began;
+    i->runs++;
+    if (p->watch) p->watch(p->watch_ctx, p, i, began, ended);
+    if (p->poison.name) LS_TRY(poison_after(p, i));
+    if (p->finding)
+        LS_TRY(non_finite_after(p, i, number));
+    else if (p->options.check_finite && i->op != OP_COMM_START)
+        LS_TRY(check_outputs(p, i, number));
+    *over = p->finding && i->op == OP_CLIP_FACTOR;
+    return i->op == OP_CLIP_FACTOR && !*over ? check_norm(p, i) : LS_OK;
+}
+
+static ls_status execute_walk(ls_program *p, int segments)
+{
+    bool over = false;
+    int number = 0;
+
+    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* what is in flight after a backward has its bytes up to here */
+        LS_TRY(exchange_finish_all(p));
+    for (int s = 0; s < SEGMENTS; s++) {
+        if ((segments >> s & 1) && p->list[s].n && !over) LS_TRY(streams_enter(p, (enum segment)s, segments));
+        for (int n = 0; n < p->list[s].n && !over; n++, number++) {
+            struct instruction *i = &p->list[s].at[n];
+
+            if (!(segments >> s & 1)) continue;
+            p->last_run[p->slot] = 1 << s;
+            if (s == (int)final_segment(p)) p->ran_last = segments & LS_LAST;
+            if (i->op != OP_VIEW && instruction_runs(i, segments)) LS_TRY(run_instruction(p, i, number, &over));
+        }
+    }
+    return LS_OK;
+}
+
+/* What is in flight when a run fails is waited for: its buffers are the comm's until then. The first message stays. */
+static ls_status give_up(ls_program *p, ls_status st)
+{
+    char message[512];
+
+    snprintf(message, sizeof message, "%s", ls_errmsg());
+    stream_set_sync(store_streams(p->store));
+    exchange_drop_all(p);
+    return ls_fail(st, "%s", message);
+}
+
+ls_status ls_program_run(ls_program *p, int segments)
+{
+    ls_status st;
+
+    LS_TRY(ls_program_status(p));
+    if (!p->runnable)
+        return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
+    LS_TRY(check_order(p, segments));
+    st = execute_walk(p, segments);
+    return st < 0 ? give_up(p, st) : LS_OK;
+}
+
+ls_status ls_program_select(ls_program *p, int slot)
+{
+    char *base;
+
+    if (!p->runnable) return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
+    if (slot < 0 || slot >= program_slots(p)) return ls_fail(LS_EINVAL, "select: slot %d of %d", slot, program_slots(p));
+    p->slot = slot;
+    base = slot_base(p);
+    for (int k = 0; k < p->nslot_operands; k++) *p->slot_operands[k].data = base + p->slot_operands[k].at;
+    return LS_OK;
+}
+
+int ls_program_has(const ls_program *p, const char *name)
+{
+    ls_value v = program_find(p, name);
+
+    return v.id && p->compiled && p->values[p->values[v.id].root].used;
+}
+
+void program_tag(ls_program *p, int micro) { p->tag[p->slot] = micro; }
+
+void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
+{
+    p->watch = fn;
+    p->watch_ctx = ctx;
+}

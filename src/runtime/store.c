@@ -1,0 +1,228 @@
+/* store.c - named parameters, gradients, optimizer state: declared first, allocated together (store_fill.c).
+ *
+ * A slot holds what is known of one parameter. Gradients and states are declared by the programs that need them, so a
+ * store that only generates text holds weights alone. The index by name is a linear scan over hashes: stores have
+ * hundreds of parameters and are searched while programs are made, never while they run.
+ */
+#include "lockstep/store.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "runtime/store_parts.h"
+
+ls_status ls_store_new(const ls_store_options *options, ls_store **out)
+{
+    static const ls_store_options defaults = LS_STORE_DEFAULTS;
+    const ls_store_options *o = options ? options : &defaults;
+    const struct device *device;
+    ls_store *s;
+
+    if (!ls_dtype_is_float(o->type)) return ls_fail(LS_EINVAL, "store: parameters are of a floating type, not %s", ls_dtype_name(o->type));
+    device = device_find(o->device);
+    if (!device) return LS_EUNSUPPORTED;
+    s = mem_zalloc(MEM_OTHER, sizeof *s);
+    if (!s) return LS_ENOMEM;
+    if (stream_set_new(device, &s->streams) < 0) {
+        mem_free(s);
+        return LS_ENOMEM;
+    }
+    s->where = device;
+    s->options = *o;
+    strncpy(s->device, o->device, sizeof s->device - 1);
+    s->options.device = s->device;
+    s->options.master = o->master && (o->type == LS_BF16 || o->type == LS_F16);
+    *out = s;
+    return LS_OK;
+}
+
+void ls_store_release(ls_store **sp)
+{
+    ls_store *s = sp ? *sp : NULL;
+
+    if (!s) return;
+    for (size_t i = 0; i < s->count; i++) {
+        struct slot *p = &s->slot[i];
+
+        ls_tensor_release(&p->value);
+        ls_tensor_release(&p->grad);
+        for (int k = 0; k < p->states; k++) ls_tensor_release(&p->state[k].tensor);
+        mem_free(p->name);
+    }
+    for (int g = 0; g < s->groups; g++) group_free(s->group[g]);
+    if (s->attached) s->detach(s->attached);
+    stream_set_free(s->streams);
+    mem_free(s->group);
+    mem_free(s->slot);
+    mem_free(s);
+    *sp = NULL;
+}
+
+void store_attach(ls_store *s, void *ctx, void (*release)(void *ctx))
+{
+    ASSERT(!s->attached && ctx && release);
+    s->attached = ctx;
+    s->detach = release;
+}
+
+const struct device *store_device(const ls_store *s) { return s->where; }
+struct stream_set *store_streams(const ls_store *s) { return s->streams; }
+
+void *store_attached(const ls_store *s) { return s->attached; }
+
+int ls_store_find(const ls_store *s, const char *name)
+{
+    uint64_t hash = rng_stream(name);
+
+    for (size_t i = 0; i < s->count; i++)
+        if (s->slot[i].hash == hash && strcmp(s->slot[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
+static ls_status check_same(const struct slot *p, int ndim, const size_t *size)
+{
+    bool same = p->ndim == ndim;
+
+    for (int d = 0; same && d < ndim; d++) same = p->size[d] == size[d];
+    if (!same)
+        return ls_fail(LS_EINVAL, "parameter '%s' was declared with %d dims (first %zu), now with %d (first %zu)", p->name, p->ndim,
+                       p->ndim ? p->size[0] : 1, ndim, ndim ? size[0] : 1);
+    return LS_OK;
+}
+
+ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index)
+{
+    struct slot *p;
+    int found = ls_store_find(s, name);
+    size_t count = 1;
+
+    if (found >= 0) {
+        *index = found;
+        return check_same(&s->slot[found], ndim, size);
+    }
+    if (ndim < 0 || ndim > LS_DIMS) return ls_fail(LS_EINVAL, "parameter '%s': %d dims; 0 to %d are possible", name, ndim, LS_DIMS);
+    for (int d = 0; d < ndim; d++)
+        if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 16)
+            return ls_fail(LS_EINVAL, "parameter '%s': its size overflows at dim %d of %zu", name, d, size[d]);
+    if (s->count == s->room) {
+        size_t room = s->room ? 2 * s->room : 32;
+        struct slot *grown = mem_resize(s->slot, room * sizeof *grown);
+
+        if (!grown) return LS_ENOMEM;
+        s->slot = grown;
+        s->room = room;
+    }
+    p = &s->slot[s->count];
+    memset(p, 0, sizeof *p);
+    p->name = mem_strdup(name);
+    if (!p->name) return LS_ENOMEM;
+    p->hash = rng_stream(name);
+    p->ndim = ndim;
+    p->count = count;
+    p->init = init;
+    p->group = -1;
+    for (int d = 0; d < ndim; d++) p->size[d] = size[d];
+    box_whole(p);
+    if (s->options.master) {
+        p->state[0].name = "master";
+        p->states = 1;
+    }
+    *index = (int)s->count++;
+    return LS_OK;
+}
+
+void store_keep_exact(ls_store *s, size_t i) { s->slot[i].exact = 1; }
+
+ls_dtype store_value_type(const ls_store *s, size_t i) { return store_type(s, s->slot[i].exact ? STORE_STATE : STORE_VALUE); }
+
+void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->slot[i].sign_rate = rate; }
+void store_set_joint(ls_store *s, size_t i) { s->slot[i].joint = true; }
+bool store_is_joint(const ls_store *s, size_t i) { return s->slot[i].joint; }
+double store_sign_rate(const ls_store *s, size_t i) { return s->slot[i].sign_rate; }
+
+void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slot[i].away; }
+
+ls_dtype store_type(const ls_store *s, enum store_kind kind)
+{
+    return kind == STORE_VALUE || s->options.type == LS_F64 ? s->options.type : LS_F32;
+}
+
+ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
+{
+    struct slot *p = &s->slot[i];
+
+    if (p->frozen) return ls_fail(LS_EINVAL, "parameter '%s' is frozen and has no optimizer state '%s'", p->name, name);
+
+    if (p->away) return LS_OK;
+    for (int k = 0; k < p->states; k++)
+        if (strcmp(p->state[k].name, name) == 0) return LS_OK;
+    if (p->states == STATES) return ls_fail(LS_EINVAL, "parameter '%s': no room for state '%s' beside %d others", p->name, name, STATES);
+    p->state[p->states++].name = name;
+    return LS_OK;
+}
+
+ls_status ls_store_freeze(ls_store *s, size_t i)
+{
+    struct slot *p = &s->slot[i];
+
+    if (p->value || p->needs_grad || p->states > s->options.master)
+        return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
+                       p->value ? "it is allocated already" : "a program has asked for its gradient or optimizer state");
+    p->frozen = 1;
+    p->states = 0;
+    return LS_OK;
+}
+
+/* ---- what a store holds ---- */
+
+size_t ls_store_count(const ls_store *s) { return s->count; }
+const char *ls_store_name(const ls_store *s, size_t i) { return s->slot[i].name; }
+int ls_store_ndim(const ls_store *s, size_t i) { return s->slot[i].ndim; }
+size_t ls_store_size(const ls_store *s, size_t i, int dim) { return s->slot[i].size[dim]; }
+ls_tensor *ls_store_value(const ls_store *s, size_t i) { return s->slot[i].value; }
+ls_tensor *ls_store_grad(const ls_store *s, size_t i) { return s->slot[i].grad; }
+int ls_store_is_frozen(const ls_store *s, size_t i) { return s->slot[i].frozen; }
+int ls_store_states(const ls_store *s, size_t i) { return s->slot[i].states; }
+const char *ls_store_state_name(const ls_store *s, size_t i, int k) { return s->slot[i].state[k].name; }
+
+ls_store_options ls_store_settings(const ls_store *s) { return s->options; }
+
+size_t ls_store_elements(const ls_store *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->count; i++) n += s->slot[i].count;
+    return n;
+}
+
+ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name)
+{
+    const struct slot *p = &s->slot[i];
+
+    for (int k = 0; k < p->states; k++)
+        if (strcmp(p->state[k].name, name) == 0) return p->state[k].tensor;
+    return NULL;
+}
+
+void store_bytes(const ls_store *s, size_t *parameters, size_t *gradients, size_t *optimizer, size_t *offload)
+{
+    size_t state = ls_dtype_bytes(store_type(s, STORE_STATE));
+    size_t bytes[STORE_KINDS] = { 0 };
+
+    *offload = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct slot *p = &s->slot[i];
+
+        if (p->group >= 0) continue;
+        bytes[STORE_VALUE] += p->held * ls_dtype_bytes(store_value_type(s, i));
+        if (!p->frozen) {
+            bytes[STORE_GRAD] += p->needs_grad ? p->held * state : 0;
+            bytes[STORE_STATE] += p->held * state * (size_t)p->states;
+        }
+    }
+    for (int g = 0; g < s->groups; g++) group_bytes(s, s->group[g], bytes, offload);
+    *parameters = bytes[STORE_VALUE];
+    *gradients = bytes[STORE_GRAD];
+    *optimizer = bytes[STORE_STATE];
+}

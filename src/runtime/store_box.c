@@ -1,0 +1,79 @@
+/* store_box.c - which part of a parameter is here: a box of it, all of it, or nothing.
+ *
+ * What is here of parameter i is [begin, begin + size) along every dim of the whole. Its elements are counted row-major in the box;
+ * a run is a stretch of them that lies one after another in the whole too.
+ */
+#include "runtime/store_parts.h"
+
+#include <string.h>
+#include "base/base.h"
+
+void box_whole(struct slot *p)
+{
+    memset(p->begin, 0, sizeof p->begin);
+    memcpy(p->local, p->size, sizeof p->local);
+    p->held = p->count;
+}
+
+bool box_is_whole(const struct slot *p) { return !p->away && p->held == p->count; }
+
+void store_cut(ls_store *s, size_t i, int dim, size_t begin, size_t size)
+{
+    struct slot *p = &s->slot[i];
+    size_t held = 1;
+
+    ASSERT(i < s->count && dim >= 0 && dim < p->ndim && !p->away);
+    ASSERT(begin <= p->size[dim] && size <= p->size[dim] - begin);
+    if (p->begin[dim] == begin && p->local[dim] == size) return;
+    ASSERT(!p->value && p->group < 0);
+    p->begin[dim] = begin;
+    p->local[dim] = size;
+    for (int d = 0; d < p->ndim; d++) held *= p->local[d];
+    p->held = held;
+}
+
+void store_leave_out(ls_store *s, size_t i)
+{
+    struct slot *p = &s->slot[i];
+
+    ASSERT(i < s->count && !p->value && p->group < 0);
+    p->away = true;
+    p->held = 0;
+    p->needs_grad = 0;
+    p->states = 0;
+    memset(p->begin, 0, sizeof p->begin);
+    memset(p->local, 0, sizeof p->local);
+}
+
+bool store_is_here(const ls_store *s, size_t i) { return !s->slot[i].away; }
+size_t store_local_size(const ls_store *s, size_t i, int dim) { return s->slot[i].local[dim]; }
+size_t store_local_begin(const ls_store *s, size_t i, int dim) { return s->slot[i].begin[dim]; }
+size_t store_local_count(const ls_store *s, size_t i) { return s->slot[i].held; }
+
+ls_placement *store_placement(const ls_store *s, size_t i) { return s->slot[i].place; }
+
+void store_set_world(ls_store *s, ls_comm *world) { s->world = world; }
+ls_comm *store_world(const ls_store *s) { return s->world; }
+void store_set_owner(ls_store *s, size_t i, bool owner) { s->slot[i].not_owner = !owner; }
+bool store_is_owner(const ls_store *s, size_t i) { return !s->slot[i].not_owner && !s->slot[i].away; }
+
+size_t store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global)
+{
+    size_t unit = 1, at = 0, stride = 1, rest = from;
+    bool joined = true; /* dims after this one are whole */
+
+    for (int d = ndim - 1; d >= 0; d--) {
+        if (joined) unit *= local[d];
+        joined = joined && local[d] == whole[d];
+        at += (begin[d] + rest % local[d]) * stride;
+        rest /= local[d];
+        stride *= whole[d];
+    }
+    *global = at;
+    return MIN(end, (from / unit + 1) * unit) - from;
+}
+
+size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global)
+{
+    return store_box_run(p->ndim, p->size, p->begin, p->local, from, end, global);
+}

@@ -1,0 +1,309 @@
+/* store_group.c - parameters that lie one after another in flat buffers: making groups, spans, memory, tensors.
+ *
+ * The rule of what is held: of a kind that is sharded, rank r of n has [total*r/n, total*(r+1)/n) of the flat buffer. A kind is
+ * allocated when one parameter of the group has it, for all of the group.
+ */
+#include "runtime/store_parts.h"
+
+#include <string.h>
+#include <unistd.h>
+#include "base/base.h"
+#include "comm/algorithms/steps.h"
+#include "device/device.h"
+#include "tensor/tensor_over.h"
+
+/* ---- making ---- */
+
+static ls_status check_members(const ls_store *s, int n, const int *params)
+{
+    if (n < 1) return ls_fail(LS_EINVAL, "store: a group of %d parameters; 1 or more are expected", n);
+    for (int k = 0; k < n; k++) {
+        const struct slot *p;
+
+        if (params[k] < 0 || (size_t)params[k] >= s->count)
+            return ls_fail(LS_EINVAL, "store: a group of parameter %d; there are %zu", params[k], s->count);
+        p = &s->slot[params[k]];
+        if (p->value) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is allocated already", p->name);
+        if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' is grouped where nothing of it is", p->name);
+        if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is in group %d already", p->name, p->group);
+        for (int j = 0; j < k; j++)
+            if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' is twice in one group", p->name);
+    }
+    return LS_OK;
+}
+
+void group_free(struct group *g)
+{
+    for (int k = 0; k < g->flats; k++) {
+        ls_tensor_release(&g->flat[k].tensor);
+        bytes_free(&g->flat[k].home, g->flat[k].data, g->flat[k].bytes);
+    }
+    if (g->fd >= 0) close(g->fd);
+    mem_free(g->params);
+    mem_free(g->at);
+    mem_free(g->path);
+    mem_free(g);
+}
+
+static ls_status fill_group(const ls_store *s, struct group *g, int n, const int *params, ls_comm *comm,
+                            const struct store_group_options *o)
+{
+    size_t total = 0;
+    int ranks = comm ? ls_comm_size(comm) : 1, rank = comm ? ls_comm_rank(comm) : 0;
+
+    g->fd = -1;
+    g->params = mem_array(MEM_OTHER, (size_t)n, sizeof *g->params);
+    g->at = mem_array(MEM_OTHER, (size_t)n + 1, sizeof *g->at);
+    if (o->path) g->path = mem_strdup(o->path);
+    if (!g->params || !g->at || (o->path && !g->path)) return LS_ENOMEM;
+    for (int k = 0; k < n; k++) {
+        g->params[k] = params[k];
+        g->at[k] = total;
+        total += s->slot[params[k]].held;
+    }
+    g->at[n] = total;
+    g->face =
+        (struct store_group){ n,          g->params,    g->at, total,     block_at(total, rank, ranks), block_at(total, rank + 1, ranks),
+                              o->sharded, o->scattered, comm,  o->backing };
+    return LS_OK;
+}
+
+ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, const struct store_group_options *o, int *group)
+{
+    struct group **grown, *g;
+    ls_status st;
+
+    LS_TRY(check_members(s, n, params));
+    if (o->backing == BACKING_FILE && !o->path) return ls_fail(LS_EINVAL, "store: optimizer state in a file wants a folder");
+    grown = mem_resize(s->group, ((size_t)s->groups + 1) * sizeof *grown);
+    if (!grown) return LS_ENOMEM;
+    s->group = grown;
+    g = mem_zalloc(MEM_OTHER, sizeof *g);
+    if (!g) return LS_ENOMEM;
+    st = fill_group(s, g, n, params, comm, o);
+    if (st < 0) {
+        group_free(g);
+        return st;
+    }
+    for (int k = 0; k < n; k++) {
+        s->slot[params[k]].group = s->groups;
+        s->slot[params[k]].member = k;
+    }
+    s->group[s->groups] = g;
+    *group = s->groups++;
+    return LS_OK;
+}
+
+/* ---- what is held ---- */
+
+int store_groups(const ls_store *s) { return s->groups; }
+int store_group_of(const ls_store *s, size_t param) { return s->slot[param].group; }
+
+const struct store_group *store_group_at(const ls_store *s, int group)
+{
+    ASSERT(group >= 0 && group < s->groups);
+    return &s->group[group]->face;
+}
+
+size_t group_held(const struct group *g, enum store_kind kind, size_t *begin)
+{
+    bool part = g->face.sharded >> kind & 1;
+
+    *begin = part ? g->face.begin : 0;
+    return part ? g->face.end - g->face.begin : g->face.total;
+}
+
+void store_held(const ls_store *s, size_t i, enum store_kind kind, size_t *begin, size_t *end)
+{
+    const struct slot *p = &s->slot[i];
+    size_t at, first, last;
+
+    *begin = 0;
+    *end = p->held;
+    if (p->group < 0) return;
+    at = s->group[p->group]->at[p->member];
+    last = group_held(s->group[p->group], kind, &first) + first;
+    *begin = first > at ? MIN(first - at, p->held) : 0;
+    *end = last > at ? MIN(last - at, p->held) : 0;
+    *end = MAX(*end, *begin);
+}
+
+ls_comm *store_sharded(const ls_store *s, size_t i, enum store_kind kind)
+{
+    int g = s->slot[i].group;
+    ls_comm *comm = g >= 0 && (s->group[g]->face.sharded >> kind & 1) ? s->group[g]->face.comm : NULL;
+
+    return comm && ls_comm_size(comm) > 1 ? comm : NULL;
+}
+
+struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state)
+{
+    for (int k = 0; k < g->flats; k++)
+        if (g->flat[k].kind == kind && (kind != STORE_STATE || strcmp(g->flat[k].state, state) == 0)) return (struct flat *)&g->flat[k];
+    return NULL;
+}
+
+void *store_group_data(const ls_store *s, int group, enum store_kind kind, const char *state)
+{
+    const struct flat *f = group_flat(s->group[group], kind, state);
+
+    return f && !(kind == STORE_STATE && s->group[group]->face.backing != BACKING_MEMORY) ? f->data : NULL;
+}
+
+/* ---- memory ---- */
+
+/* The kinds that the group's parameters have by now; returns how many. */
+static int kinds_wanted(const ls_store *s, const struct group *g, struct flat out[FLATS])
+{
+    int n = 0;
+    bool grad = false;
+
+    out[n++] = (struct flat){ .kind = STORE_VALUE };
+    for (int k = 0; k < g->face.n; k++) grad = grad || (s->slot[g->params[k]].needs_grad && !s->slot[g->params[k]].frozen);
+    if (grad) out[n++] = (struct flat){ .kind = STORE_GRAD };
+    for (int k = 0; k < g->face.n; k++)
+        for (int j = 0; j < s->slot[g->params[k]].states; j++) {
+            const char *name = s->slot[g->params[k]].state[j].name;
+            int seen = 0;
+
+            while (seen < n && (out[seen].kind != STORE_STATE || strcmp(out[seen].state, name) != 0)) seen++;
+            ASSERT(seen < FLATS);
+            if (seen == n) out[n++] = (struct flat){ .kind = STORE_STATE, .state = name };
+        }
+    return n;
+}
+
+static struct bytes_home home_of(const ls_store *s, const struct group *g, enum store_kind kind)
+{
+    static const enum mem_category category[STORE_KINDS] = { MEM_PARAMETERS, MEM_GRADIENTS, MEM_OPTIMIZER };
+
+    if (kind == STORE_STATE && g->face.backing == BACKING_CPU) return (struct bytes_home){ &device_cpu, NULL, MEM_OFFLOAD };
+    return (struct bytes_home){ s->where, kind == STORE_STATE ? NULL : g->face.comm, category[kind] };
+}
+
+void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload)
+{
+    struct flat want[FLATS];
+    int n = kinds_wanted(s, g, want);
+    size_t begin;
+
+    for (int k = 0; k < n; k++) {
+        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(store_type(s, want[k].kind));
+
+        if (want[k].kind == STORE_STATE && g->face.backing != BACKING_MEMORY)
+            *offload += g->face.backing == BACKING_CPU ? held : 0;
+        else
+            bytes[want[k].kind] += held;
+    }
+}
+
+static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f)
+{
+    ls_dtype type = store_type(s, f.kind);
+    size_t begin, held = group_held(g, f.kind, &begin);
+
+    f.bytes = held * ls_dtype_bytes(type);
+    f.home = home_of(s, g, f.kind);
+    if (f.kind == STORE_STATE && g->face.backing == BACKING_FILE) {
+        LS_TRY(backing_grow(g, f.bytes, &f.at));
+    } else {
+        f.data = bytes_alloc(&f.home, f.bytes);
+        if (!f.data) return LS_ENOMEM;
+        if (tensor_over(f.home.device, f.data, type, 1, &held, &f.tensor) < 0) {
+            bytes_free(&f.home, f.data, f.bytes);
+            return LS_ENOMEM;
+        }
+    }
+    g->flat[g->flats++] = f;
+    return LS_OK;
+}
+
+/* Parameter i's tensor of that kind as a view of the group's: the box's shape where all of it is held. */
+static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, const char *state, ls_tensor **out)
+{
+    const struct slot *p = &s->slot[i];
+    const struct group *g = s->group[p->group];
+    struct flat *f = group_flat(g, kind, state);
+    bool part = g->face.sharded >> kind & 1;
+    size_t begin, end, first;
+    ptrdiff_t stride[LS_DIMS] = { 0 }, step = 1, shift;
+
+    if (*out || !f || !f->tensor) return LS_OK;
+    store_held(s, i, kind, &begin, &end);
+    end -= begin; /* how many */
+    group_held(g, kind, &first);
+    shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
+    for (int d = p->ndim - 1; d >= 0; d--) {
+        stride[d] = step;
+        step *= (ptrdiff_t)MAX(p->local[d], 1);
+    }
+    if (!part) return ls_tensor_view(f->tensor, p->ndim, p->local, stride, shift, out);
+    step = 1;
+    return ls_tensor_view(f->tensor, 1, &end, &step, shift, out);
+}
+
+static ls_status allocate_member(const ls_store *s, size_t i)
+{
+    struct slot *p = &s->slot[i];
+
+    LS_TRY(view_member(s, i, STORE_VALUE, NULL, &p->value));
+    if (p->needs_grad && !p->frozen) LS_TRY(view_member(s, i, STORE_GRAD, NULL, &p->grad));
+    for (int k = 0; k < p->states && s->group[p->group]->face.backing == BACKING_MEMORY; k++)
+        LS_TRY(view_member(s, i, STORE_STATE, p->state[k].name, &p->state[k].tensor));
+    return LS_OK;
+}
+
+ls_status group_allocate(ls_store *s, struct group *g)
+{
+    struct flat want[FLATS];
+    int n = kinds_wanted(s, g, want);
+
+    for (int k = 0; k < n; k++)
+        if (!group_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
+    for (int k = 0; k < g->face.n; k++) LS_TRY(allocate_member(s, (size_t)g->params[k]));
+    return LS_OK;
+}
+
+/* ---- offloaded states ---- */
+
+static ls_status offloaded(const ls_store *s, int group, const char *state, struct flat **out)
+{
+    *out = group_flat(s->group[group], STORE_STATE, state);
+    if (!*out) return ls_fail(LS_EINVAL, "store: group %d has no state '%s', or it is not allocated", group, state);
+    return LS_OK;
+}
+
+/* Between device memory and the group's file, through a host copy. */
+static ls_status move_staged(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+                             bool save)
+{
+    char *stage = mem_alloc(MEM_OTHER, f->bytes);
+    ls_status st = stage ? LS_OK : LS_ENOMEM;
+
+    if (st == LS_OK) st = save ? s->where->copy_out(stream, stage, data, f->bytes) : backing_read(g, f->at, stage, f->bytes);
+    if (st == LS_OK && !save) st = s->where->copy_in(stream, data, stage, f->bytes);
+    if (st == LS_OK) st = s->where->stream_sync(stream);
+    if (st == LS_OK && save) st = backing_write(g, f->at, stage, f->bytes);
+    mem_free(stage);
+    return st;
+}
+
+ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to)
+{
+    struct flat *f;
+
+    LS_TRY(offloaded(s, group, state, &f));
+    if (f->data) return s->where->copy_in(stream, to, f->data, f->bytes);
+    return s->where->host_visible ? backing_read(s->group[group], f->at, to, f->bytes)
+                                  : move_staged(s, stream, s->group[group], f, to, false);
+}
+
+ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from)
+{
+    struct flat *f;
+
+    LS_TRY(offloaded(s, group, state, &f));
+    if (f->data) return s->where->copy_out(stream, f->data, from, f->bytes);
+    return s->where->host_visible ? backing_write(s->group[group], f->at, from, f->bytes)
+                                  : move_staged(s, stream, s->group[group], f, (void *)(uintptr_t)from, true);
+}

@@ -1,0 +1,191 @@
+/* store_io.c - parameters, gradients and states between a store and its user, whole, whatever this rank holds of them. */
+#include "runtime/store_parts.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/pulse.h"
+#include "comm/algorithms/steps.h"
+
+static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t count)
+{
+    if (i >= s->count) return ls_fail(LS_EINVAL, "store: parameter %zu of %zu", i, s->count);
+    if ((unsigned)type >= LS_DTYPES)
+        return ls_fail(LS_EINVAL, "parameter '%s': element type %d does not exist", s->slot[i].name, (int)type);
+    if (count != s->slot[i].count)
+        return ls_fail(LS_EINVAL, "parameter '%s' has %zu elements, %zu were given", s->slot[i].name, s->slot[i].count, count);
+    return LS_OK;
+}
+
+static ls_status part_of(const ls_store *s, size_t i, const char *kind, struct part *out)
+{
+    if (strcmp(kind, "parameter") == 0) return part_find(s, i, STORE_VALUE, NULL, out);
+    if (strcmp(kind, "gradient") == 0) return part_find(s, i, STORE_GRAD, NULL, out);
+    return part_find(s, i, STORE_STATE, kind, out);
+}
+
+/* all[count] = this rank's part at its place, then everybody's. */
+static ls_status store_io_gather(const struct part *p, size_t at, size_t count, char *all)
+{
+    const struct store_group *g = &p->g->face;
+    int n = ls_comm_size(g->comm);
+    size_t *counts = mem_array(MEM_OTHER, (size_t)n, sizeof *counts), esize = ls_dtype_bytes(p->type);
+    ls_status st;
+
+    if (!counts) return LS_ENOMEM;
+    for (int r = 0; r < n; r++) {
+        size_t begin = block_at(g->total, r, n), end = block_at(g->total, r + 1, n);
+
+        begin = MAX(begin, at);
+        end = MIN(end, at + count);
+        counts[r] = end > begin ? end - begin : 0;
+    }
+    st = part_read(p, p->begin, p->end - p->begin, all + p->begin * esize, p->type);
+    if (st == LS_OK) st = ls_all_gather_v(g->comm, all + p->begin * esize, all, counts, p->type, NULL);
+    mem_free(counts);
+    return st;
+}
+
+/* To the own block, of a part that is whole; at: of the parameter's count elements in the flat buffer. */
+static void narrow(struct part *p, size_t at, size_t count)
+{
+    size_t begin = MAX(p->g->face.begin, at), end = MIN(p->g->face.end, at + count);
+
+    p->begin = end > begin ? begin - at : 0;
+    p->end = end > begin ? end - at : 0;
+}
+
+/* The box, from whoever has blocks of it: box[held] in its own type. Collective over the group's comm. */
+static ls_status read_box(const ls_store *s, size_t i, struct part *p, void *box)
+{
+    const struct slot *slot = &s->slot[i];
+
+    if (p->g && (p->g->face.scattered >> p->kind & 1) && p->g->face.comm && ls_comm_size(p->g->face.comm) > 1)
+        narrow(p, p->g->at[slot->member], slot->held);
+    else if (!store_sharded(s, i, p->kind))
+        return part_read(p, 0, slot->held, box, p->type);
+    return store_io_gather(p, p->g->at[slot->member], slot->held, box);
+}
+
+static ls_status read_alone(const ls_store *s, size_t i, struct part *p, void *host, ls_dtype type)
+{
+    size_t count = s->slot[i].count;
+    void *all;
+    ls_status st;
+
+    if (type == p->type) return read_box(s, i, p, host);
+    all = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(p->type));
+    if (!all) return LS_ENOMEM;
+    st = read_box(s, i, p, all);
+    if (st == LS_OK) ls_convert(host, type, all, p->type, count);
+    mem_free(all);
+    return st;
+}
+
+/* A rank that lacks the kind, or the parameter, takes part with nothing. */
+static ls_status read_together(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type)
+{
+    const struct slot *slot = &s->slot[i];
+    ls_dtype own = strcmp(kind, "parameter") == 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
+    size_t esize = ls_dtype_bytes(own);
+    char *box = mem_alloc(MEM_OTHER, (slot->held + slot->count) * esize + 1), *whole = box ? box + slot->held * esize : NULL;
+    struct part p;
+    bool has = !slot->away && part_of(s, i, kind, &p) == LS_OK, owner;
+    ls_status st = world_choose(s, i, kind, has, box != NULL, &owner);
+
+    if (st == LS_OK) {
+        ls_status got = has ? read_box(s, i, &p, box) : LS_OK;
+
+        st = world_sum(s, i, kind, owner ? box : NULL, got, esize, whole);
+    }
+    if (st == LS_OK) ls_convert(host, type, whole, own, slot->count);
+    mem_free(box);
+    return st;
+}
+
+ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count)
+{
+    struct part p;
+
+    LS_TRY(check_ask(s, i, type, count));
+    if (s->world && ls_comm_size(s->world) > 1) return read_together(s, i, kind, host, type);
+    if (!box_is_whole(&s->slot[i]))
+        return ls_fail(LS_EINVAL, "parameter '%s': %zu of its %zu elements are here, and the store knows of no other ranks",
+                       s->slot[i].name, s->slot[i].held, count);
+    LS_TRY(part_of(s, i, kind, &p));
+    return read_alone(s, i, &p, host, type);
+}
+
+/* Elements [p->begin, p->end) of the box, out of the whole. */
+static ls_status write_part(const struct slot *slot, const struct part *p, const char *host, ls_dtype type)
+{
+    enum { CHUNK = 1 << 14 };
+    size_t esize = ls_dtype_bytes(type), end, global;
+    char *chunk;
+    ls_status st = LS_OK;
+
+    if (box_is_whole(slot)) return part_write(p, p->begin, p->end - p->begin, host + p->begin * esize, type);
+    chunk = mem_alloc(MEM_OTHER, CHUNK * esize);
+    if (!chunk) return LS_ENOMEM;
+    for (size_t from = p->begin; from < p->end && st == LS_OK; from = end) {
+        end = MIN(p->end, from + CHUNK);
+        pulse();
+        for (size_t at = from, n; at < end; at += n) {
+            n = slot_run(slot, at, end, &global);
+            memcpy(chunk + (at - from) * esize, host + global * esize, n * esize);
+        }
+        st = part_write(p, from, end - from, chunk, type);
+    }
+    mem_free(chunk);
+    return st;
+}
+
+ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count)
+{
+    struct part p;
+
+    LS_TRY(check_ask(s, i, type, count));
+    if (s->slot[i].away) return LS_OK;
+    LS_TRY(part_of(s, i, kind, &p));
+    return write_part(&s->slot[i], &p, host, type);
+}
+
+ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count)
+{
+    const struct slot *p = &s->slot[i];
+
+    LS_TRY(ls_store_write(s, i, "parameter", host, type, count));
+    for (int k = 0; k < p->states; k++)
+        if (strcmp(p->state[k].name, "master") == 0) return ls_store_write(s, i, "master", host, type, count);
+    return LS_OK;
+}
+
+ls_status store_read_part(const ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, void *host,
+                          ls_dtype type)
+{
+    struct part p;
+
+    LS_TRY(part_find(s, i, kind, state, &p));
+    return part_read(&p, from, n, host, type);
+}
+
+ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const char *state, size_t from, size_t n, const void *host,
+                           ls_dtype type)
+{
+    struct part p;
+
+    LS_TRY(part_find(s, i, kind, state, &p));
+    return part_write(&p, from, n, host, type);
+}
+
+void ls_store_zero_grad(ls_store *s)
+{
+    struct device_stream *compute = s->streams->stream[STREAM_COMPUTE].stream;
+
+    if (stream_set_join(s->streams) < 0) return; /* the device keeps the failure */
+    for (size_t i = 0; i < s->count; i++) {
+        ls_tensor *g = s->slot[i].grad;
+
+        if (g && s->where->fill(compute, ls_tensor_data(g), 0, ls_tensor_count(g) * ls_dtype_bytes(ls_tensor_dtype(g))) < 0) return;
+    }
+    s->streams->stream[STREAM_COMPUTE].busy = true;
+}

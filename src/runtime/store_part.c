@@ -1,0 +1,96 @@
+/* store_part.c - what this rank holds of one parameter, read and written: by tensors, or in a group's file. */
+#include "runtime/store_parts.h"
+
+#include <string.h>
+#include "base/base.h"
+
+static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const char *state)
+{
+    if (kind == STORE_VALUE) return p->value;
+    if (kind == STORE_GRAD) return p->grad;
+    for (int k = 0; k < p->states; k++)
+        if (strcmp(p->state[k].name, state) == 0) return p->state[k].tensor;
+    return NULL;
+}
+
+/* The group's buffer in which the parameter has its share of that kind; NULL: in none. */
+static struct flat *flat_of(const ls_store *s, const struct slot *p, enum store_kind kind, const char *state)
+{
+    bool has = kind != STORE_STATE && tensor_of(p, kind, state);
+
+    for (int k = 0; kind == STORE_STATE && k < p->states; k++) has = has || strcmp(p->state[k].name, state) == 0;
+    return has && p->group >= 0 ? group_flat(s->group[p->group], kind, state) : NULL;
+}
+
+bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state)
+{
+    return tensor_of(&s->slot[i], kind, state) || flat_of(s, &s->slot[i], kind, state);
+}
+
+ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out)
+{
+    const struct slot *p = &s->slot[i];
+    struct part part = { .base = tensor_of(p, kind, state),
+                         .kind = kind,
+                         .type = kind == STORE_VALUE ? store_value_type(s, i) : store_type(s, kind) };
+    const struct flat *f = flat_of(s, p, kind, state);
+    size_t first;
+
+    LS_TRY(s->where->sync()); /* an offloaded state is host memory, which a queued copy may be about to write */
+    if (!part.base && !f)
+        return ls_fail(LS_EINVAL, "parameter '%s' has no %s, or it is not allocated", p->name,
+                       kind == STORE_VALUE  ? "value"
+                       : kind == STORE_GRAD ? "gradient"
+                                            : state);
+    store_held(s, i, kind, &part.begin, &part.end);
+    if (f) {
+        part.g = s->group[p->group];
+        group_held(part.g, kind, &first);
+        part.shift = (ptrdiff_t)part.g->at[p->member] - (ptrdiff_t)first;
+        part.base = f->tensor;
+        part.at = f->at;
+    }
+    *out = part;
+    return LS_OK;
+}
+
+static ls_status move_file(const struct part *p, size_t from, size_t n, void *host, ls_dtype type, bool write)
+{
+    size_t esize = ls_dtype_bytes(p->type);
+    off_t at = p->at + ((off_t)from + p->shift) * (off_t)esize;
+    void *own = mem_alloc(MEM_OTHER, n * esize);
+    ls_status st;
+
+    if (!own) return LS_ENOMEM;
+    if (write) {
+        ls_convert(own, p->type, host, type, n);
+        st = backing_write(p->g, at, own, n * esize);
+    } else {
+        st = backing_read(p->g, at, own, n * esize);
+        if (st == LS_OK) ls_convert(host, type, own, p->type, n);
+    }
+    mem_free(own);
+    return st;
+}
+
+static ls_status move(const struct part *p, size_t from, size_t n, void *host, ls_dtype type, bool write)
+{
+    ls_tensor *view;
+    ptrdiff_t one = 1;
+    ls_status st;
+
+    ASSERT(from >= p->begin && from + n <= p->end);
+    if (!n) return LS_OK;
+    if (!p->base) return move_file(p, from, n, host, type, write);
+    LS_TRY(ls_tensor_view(p->base, 1, &n, &one, (ptrdiff_t)from + p->shift, &view));
+    st = write ? ls_tensor_write(view, host, type, n) : ls_tensor_read(view, host, type, n);
+    ls_tensor_release(&view);
+    return st;
+}
+
+ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type) { return move(p, from, n, host, type, false); }
+
+ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type)
+{
+    return move(p, from, n, (void *)host, type, true);
+}

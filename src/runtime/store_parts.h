@@ -1,0 +1,120 @@
+/* store_parts.h - the inside of a store, for the files store*.c.
+ *
+ * A slot is a parameter. A group is some of them one after another; each kind that they have - value, gradient, each state by
+ * name - is one flat buffer of which this rank holds all or its block. A part is what this rank holds of one parameter's kind,
+ * wherever that lies.
+ */
+#ifndef LS_RUNTIME_STORE_PARTS_H
+#define LS_RUNTIME_STORE_PARTS_H
+
+#include <sys/types.h>
+#include "runtime/arena_bytes.h"
+#include "runtime/store.h"
+#include "ir/stream_set.h"
+
+enum { STATES = 4 };             /* most optimizer states of one parameter, master included */
+enum { FLATS = 2 + 4 * STATES }; /* most kinds of one group, whose parameters may have states of different names */
+
+struct state {
+    const char *name;  /* a literal */
+    ls_tensor *tensor; /* NULL: not allocated, or offloaded */
+};
+
+struct slot {
+    char *name;
+    uint64_t hash; /* rng_stream(name): key of the initialisation too */
+    int ndim;
+    size_t size[LS_DIMS], count;           /* of the whole */
+    size_t begin[LS_DIMS], local[LS_DIMS]; /* the box that is here */
+    size_t held;                           /* its elements */
+    bool away;                             /* nothing of it is here */
+    bool not_owner;                        /* another rank speaks for the box */
+    ls_placement place[LS_AXES];
+    ls_init init;
+    int frozen, needs_grad, states, ready; /* ready: the value is initialised */
+    double sign_rate;                      /* see store_set_sign_rate */
+    bool joint;                            /* see store_set_joint */
+    int exact;                             /* the value is of the type of states: see store_keep_exact */
+    ls_tensor *value, *grad;
+    struct state state[STATES];
+    int group, member; /* group -1: none; params[member] of it */
+};
+
+struct flat {
+    enum store_kind kind;
+    const char *state; /* of STORE_STATE */
+    struct bytes_home home;
+    void *data; /* [bytes]; NULL: in the group's file */
+    size_t bytes;
+    ls_tensor *tensor; /* over data, one dim */
+    off_t at;          /* of data in the file */
+};
+
+struct group {
+    struct store_group face;
+    int *params;
+    size_t *at;
+    char *path; /* folder of the file */
+    int fd;     /* -1: none */
+    off_t file_bytes;
+    struct flat flat[FLATS];
+    int flats;
+};
+
+struct ls_store {
+    ls_store_options options;
+    char device[32]; /* its name */
+    const struct device *where;
+    struct slot *slot;
+    size_t count, room;
+    struct group **group;
+    int groups;
+    struct stream_set *streams;
+    ls_comm *world; /* NULL: everything is here */
+    void *attached;
+    void (*detach)(void *ctx);
+};
+
+/* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from `at`. */
+struct part {
+    ls_tensor *base; /* NULL: in g's file */
+    struct group *g;
+    off_t at;
+    ptrdiff_t shift;
+    size_t begin, end;
+    enum store_kind kind;
+    ls_dtype type;
+};
+
+/* store_box.c */
+void box_whole(struct slot *p);
+bool box_is_whole(const struct slot *p);
+size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global); /* store_box_run() of a parameter */
+
+/* store_world.c: the two steps of ls_store_read() over the world, both collective. */
+/* has: something of that kind is here; ready: and so is memory. *speaks: this rank gives its box. */
+ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *owner);
+/* whole[count * esize + 1] bytes from the boxes of those that give theirs; box NULL: this rank does not. got: how reading its box ended. */
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole);
+
+/* store_part.c */
+/* LS_EINVAL when parameter i has none of that kind, or it is not allocated. state: of STORE_STATE. */
+ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
+/* Elements [from, from + n) of the box, all of them held, from or to host[n]. */
+ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
+ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
+
+/* store_group.c */
+struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state); /* NULL: not allocated */
+size_t group_held(const struct group *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
+ls_status group_allocate(ls_store *s, struct group *g);                                  /* what its parameters want and lack */
+void group_free(struct group *g);
+/* Bytes wanted of each kind, counted as the ledger will. */
+void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload);
+
+/* backing.c: the unnamed file of a group */
+ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* room for bytes, zero */
+ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes);
+ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes);
+
+#endif

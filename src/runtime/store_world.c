@@ -1,0 +1,87 @@
+/* store_world.c - the whole of a parameter from the ranks of a mesh, each of which has a box of it or nothing.
+ *
+ * All ranks tell what they have. Of those that have the same box and may speak for it the lowest puts its bits into a whole
+ * of zeros, and the bytes of all are added up: as each byte is one rank's, the sum is its bits.
+ */
+#include "runtime/store_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+
+/* What a rank says before anything moves. */
+struct store_report {
+    uint64_t owner, failed, begin[LS_DIMS], local[LS_DIMS], held;
+};
+
+static struct store_report report_of(const struct slot *p, bool has, bool ready)
+{
+    struct store_report t = { .owner = has && !p->not_owner, .failed = !ready, .held = p->held };
+
+    for (int d = 0; d < p->ndim; d++) {
+        t.begin[d] = p->begin[d];
+        t.local[d] = p->local[d];
+    }
+    return t;
+}
+
+static bool same_box(const struct store_report *a, const struct store_report *b)
+{
+    return memcmp(a->begin, b->begin, sizeof a->begin) == 0 && memcmp(a->local, b->local, sizeof a->local) == 0;
+}
+
+/* Ranks that an earlier one speaks for fall silent. Those that are left must have all of it. */
+static ls_status store_world_choose(const struct slot *p, const char *kind, int n, struct store_report *all)
+{
+    size_t held = 0, speakers = 0;
+
+    for (int r = 0; r < n; r++) {
+        if (all[r].failed) return ls_fail(LS_ENOMEM, "parameter '%s': rank %d has no memory for the whole of its %s", p->name, r, kind);
+        for (int q = 0; q < r && all[r].owner; q++)
+            if (all[q].owner && same_box(&all[q], &all[r])) all[r].owner = 0;
+        speakers += all[r].owner;
+        held += all[r].owner ? all[r].held : 0;
+    }
+    if (!speakers) return ls_fail(LS_EINVAL, "parameter '%s': no rank has its %s, or none speaks for it", p->name, kind);
+    if (held != p->count)
+        return ls_fail(LS_EINVAL, "parameter '%s': the ranks that speak for its %s have %zu elements of %zu", p->name, kind, held,
+                       p->count);
+    return LS_OK;
+}
+
+ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *owner)
+{
+    int n = ls_comm_size(s->world);
+    struct store_report mine = report_of(&s->slot[i], has, ready), *all = mem_array(MEM_OTHER, (size_t)n, sizeof *all);
+    ls_status st = all ? ls_all_gather(s->world, &mine, all, sizeof mine / sizeof(int64_t), LS_I64, NULL) : LS_ENOMEM;
+
+    if (st == LS_OK) st = store_world_choose(&s->slot[i], kind, n, all);
+    if (st == LS_OK) *owner = all[ls_comm_rank(s->world)].owner;
+    mem_free(all);
+    return st;
+}
+
+static void put_box(const struct slot *p, const char *box, size_t esize, char *whole)
+{
+    for (size_t from = 0, n, global; from < p->held; from += n) {
+        n = slot_run(p, from, p->held, &global);
+        memcpy(whole + global * esize, box + from * esize, n * esize);
+    }
+}
+
+ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole)
+{
+    const struct slot *p = &s->slot[i];
+    size_t bytes = p->count * esize;
+    char message[512];
+
+    snprintf(message, sizeof message, "%s", got < 0 ? ls_errmsg() : "");
+    memset(whole, 0, bytes + 1);
+    if (got < 0)
+        whole[bytes] = 1;
+    else if (box)
+        put_box(p, box, esize, whole);
+    LS_TRY(ls_all_reduce(s->world, whole, whole, bytes + 1, LS_U8, LS_SUM, NULL));
+    if (got < 0) return ls_fail(got, "%s", message);
+    return whole[bytes] ? ls_fail(LS_EPEER, "parameter '%s': another rank could not read its %s", p->name, kind) : LS_OK;
+}

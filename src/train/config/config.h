@@ -1,0 +1,196 @@
+/* config.h - everything that a user can set, in plain structs filled from one table of options.
+ *
+ * config_table() is the table; base/options.h reads arguments and files by it. What a value means together with
+ * others (batch sizes that must multiply, an option that the chosen optimizer does not read) is checked by
+ * config_check(), which also puts numbers in the place of "the rest".
+ */
+#ifndef LS_TRAIN_CONFIG_CONFIG_H
+#define LS_TRAIN_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/options.h"
+#include "lockstep/data.h"
+#include "lockstep/nn.h"
+#include "lockstep/optim.h"
+#include "lockstep/layout.h"
+#include "kernels/kernel.h"
+#include "train/faults/fault_list.h"
+
+/* Commands that read an option: the masks of the table's rows. */
+enum {
+    VERB_TRAIN = 1,
+    VERB_PLAN = 2,
+    VERB_BENCH = 4 /* bench train */,
+    VERB_GENERATE = 8,
+    VERB_DATA = 16,
+    VERB_PARITY = 32,
+    VERB_EVAL = 64,
+    VERB_BENCH_COMM = 128,
+    VERB_BENCH_GEMM = 256
+};
+
+enum { ARCHITECTURE_PRESET, ARCHITECTURE_FIRST }; /* and the others, in the order of enum ls_architecture */
+enum config_activation { ACTIVATION_PRESET, ACTIVATION_GELU_TANH, ACTIVATION_GELU, ACTIVATION_RELU_SQUARED };
+enum config_router { ROUTER_PRESET, ROUTER_SOFTMAX, ROUTER_SIGMOID };
+enum config_scope { SCOPE_PRESET, SCOPE_SEQUENCE, SCOPE_MICRO_BATCH };
+enum config_special { SPECIAL_AUTO, SPECIAL_PARSE, SPECIAL_TEXT };
+enum config_drop { DROP_PRESET, DROP_POSITION, DROP_PROBABILITY };
+enum config_switch { SWITCH_PRESET, SWITCH_FALSE, SWITCH_TRUE };
+enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
+enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
+enum config_reduce { REDUCE_FP32, REDUCE_BF16 };
+enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
+enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
+enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
+
+struct config {
+    struct {
+        char *preset, *hf;
+        int architecture; /* ARCHITECTURE_PRESET, or ARCHITECTURE_FIRST + enum ls_architecture */
+        int64_t layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions; /* 0: from the preset or folder */
+        int tied;                                                                     /* enum config_switch */
+        double rope_theta;                                                            /* 0: from the preset */
+        int64_t experts, experts_per_token, expert_ffn, shared_ffn;                   /* shared_ffn -1: from the preset */
+        int router, drop, aux_loss_scope;                                             /* enum config_router, config_drop, config_scope */
+        double capacity, aux_loss, z_loss, router_bias_rate;                          /* -1: from the preset */
+        int activation;                                                               /* enum config_activation */
+        double dropout;
+    } model;
+    struct {
+        char *text, *field, *tokens, *tokenizer;
+        int special_tokens; /* enum config_special */
+        int format;         /* place in "auto|llmc|llmc-llama3|nanogpt|megatron" */
+        int64_t vocab_size, seq_len;
+        double val_fraction;
+        bool shuffle;
+    } data;
+    struct {
+        int64_t steps, schedule_steps, global_batch, micro_batch, accumulate; /* -1: the rest */
+        int64_t seed, eval_every, eval_batches;
+        bool accumulate_is_rest; /* accumulate was -1; set by config_check() */
+        double time_budget;      /* seconds; 0: none */
+        int non_finite;          /* enum config_non_finite */
+    } train;
+    struct {
+        int name;     /* ls_optimizer_kind */
+        int schedule; /* ls_schedule_kind */
+        double lr, min_lr, weight_decay, clip, beta1, beta2, eps, momentum, trust_coefficient;
+        bool nesterov;
+        int64_t warmup, decay, lr_scale_batch;
+        int offload; /* enum config_offload */
+    } optim;
+    struct {
+        int64_t dp, replicate, zero; /* dp -1: the rest */
+        bool dp_is_rest;             /* dp was -1; set by config_check() */
+        int64_t tp, tp_chunks, cp, pp, vpp, ep;
+        bool sp;
+        int cp_method; /* enum config_cp_method */
+        char *schedule, *stages;
+        size_t bucket, first_bucket;
+        bool overlap, reshard_after_forward, unsharded_accumulation, sync_batch_norm;
+    } parallel;
+    struct {
+        int compute; /* enum config_compute */
+        int reduce;  /* enum config_reduce */
+        bool master;
+        bool automatic; /* compute was auto; set by config_check() */
+    } precision;
+    struct {
+        char *mode;
+    } recompute;
+    struct {
+        int64_t every, keep;
+        char *resume, *dir;
+    } checkpoint;
+    struct {
+        int64_t ranks; /* 0: as many as there are; set to a number by config_ranks() */
+        int64_t threads;
+        double timeout;
+        bool bind;
+        char *comm_table;
+    } launch;
+    struct {
+        char *dir;
+        int isa;          /* enum config_isa */
+        int measure_peak; /* enum peak_mode (peak.h) */
+        size_t memory_limit;
+    } run;
+    struct {
+        int64_t every;
+        bool tensorboard, trace, per_rank;
+    } log;
+    struct {
+        int64_t steps, warmup;
+    } bench;
+    struct {
+        bool check_finite;
+        int64_t fail_alloc, fail_write;
+        char *non_finite;
+        int fault; /* enum fault */
+    } debug;
+};
+
+const struct option_table *config_table(void);
+const struct option_hint *config_hints(size_t *count); /* its part for words of other programs */
+
+/* Sets launch.ranks from what started this process, or refuses where flags and launcher disagree. Before
+ * config_check(). `started`: this process is one of them already. */
+struct world;
+ls_status config_ranks(struct config *c, unsigned verb, const struct world *world);
+
+/* Refuses what does not fit together, and what would do nothing; sets global_batch, micro_batch, accumulate,
+ * steps, schedule_steps, precision.compute, optim.warmup and optim.decay to numbers; what depends on the number of steps stays -1 where
+ * train.time_budget leaves that open. `verb`: whose options count. */
+ls_status config_check(struct config *c, unsigned verb);
+/* With train.time_budget, once the number of steps is known: sets it, and what config_check() left open. */
+ls_status config_fix_steps(struct config *c, int64_t steps);
+
+/* The parts of it that are about ranks and batches (config_layout.c). */
+ls_status config_check_ranks(struct config *c);
+ls_status config_check_batch(struct config *c);
+/* config_fit.c: the model can be trained under the layout. After the others. */
+ls_status config_check_fit(const struct config *c);
+/* The same of a given model; NULL: an image model. */
+ls_status config_check_layout(const struct config *c, const ls_model *m);
+/* config_fault.c: debug.fault changes something in this run, and debug.non_finite names a place in it. */
+ls_status config_check_faults(const struct config *c);
+/* The parameter of debug.non_finite is one of its rank's; plans that rank's step. After all other checks. */
+ls_status config_check_poison(const struct config *c);
+/* debug.non_finite: update step (1, 2, ...), rank, micro-batch; name NULL: no fault. Checked by config_check_faults(). */
+struct config_poison {
+    int64_t step, rank, micro;
+    const char *name;
+};
+struct config_poison config_poison(const struct config *c);
+
+/* data.text and data.tokens are not both given, one of them is where data are needed, and the tokenizer and the model fit them. */
+ls_status config_check_data(const struct config *c, bool needed);
+
+/* Bytes that one of `local` ranks on this machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
+size_t config_memory_limit(const struct config *c, int local);
+/* Threads, instruction set, memory limit and injected faults of this process, one of `local` ranks on this machine. A plan holds
+ * nothing: run.memory_limit is its ranks'. */
+void config_apply(const struct config *c, unsigned verb, int local);
+
+/* The parts of a config as the library's structs. */
+/* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode; everything else is for ls_layout_check(). */
+ls_status config_layout(const struct config *c, ls_layout *out);
+ls_dtype config_type(const struct config *c); /* of parameters and arithmetic */
+ls_optimizer config_optimizer(const struct config *c);
+ls_schedule config_schedule(const struct config *c);
+const char *config_format(const struct config *c); /* for ls_tokens_open: NULL is auto */
+/* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
+ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
+bool config_is_preset(const char *name); /* of a language model or an image model */
+/* True when model.preset names an image model, which trains on drawn pictures (data.h). */
+bool config_image(const struct config *c, ls_image_model *out);
+/* The pictures that it trains on, or is validated on. */
+ls_images config_images(const struct config *c, const ls_image_model *m, bool validation);
+/* Writes the model's sizes into model.*, so that the config says what it came to. */
+void config_put_model(struct config *c, const ls_model *m);
+/* True when model.hf is a folder with weights, not a config.json alone. */
+bool config_has_weights(const struct config *c);
+
+#endif

@@ -1,0 +1,336 @@
+/* config_check.c - what options mean together, and the library's structs made of them. */
+#include "train/config/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "comm/comm.h"
+#include "data/documents.h"
+#include "train/run/machine.h"
+
+/* ---- options that would do nothing ---- */
+
+static const struct option *config_check_row_of(const char *name)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
+    ASSERT(!"an option of the table");
+    return NULL;
+}
+
+/* At its default, or at the value that turns off what it sets: nobody believes then that it works. */
+static bool asks_nothing(const struct config *c, const char *name)
+{
+    const struct option *row = config_check_row_of(name);
+
+    return options_is(row, c, row->text) || (row->off && options_is(row, c, row->off));
+}
+
+struct idle {
+    bool idle;
+    const char *name, *because;
+};
+
+/* Image models read none of a language model's sizes. */
+static ls_status check_image_idle(const struct config *c)
+{
+    const struct option_table *t = config_table();
+
+    for (size_t i = 0; i < t->count; i++) {
+        const char *name = t->rows[i].name;
+
+        if (strncmp(name, "model.", 6) == 0 && strcmp(name, "model.preset") != 0 && !asks_nothing(c, name))
+            return ls_fail(LS_EINVAL, "%s does nothing here: the image presets have their own shape", name);
+    }
+    return LS_OK;
+}
+
+/* A setting that nothing reads is refused: it would be believed to work. */
+static ls_status check_idle(const struct config *c, unsigned verb)
+{
+    int kind = c->optim.name;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->launch.ranks <= 1;
+    bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1;
+    ls_image_model pictures;
+    bool image = config_image(c, &pictures);
+    int64_t zero = c->parallel.zero;
+    const struct idle rules[] = {
+        { !moments, "optim.beta1", "it applies only to optim.name=adam, adamw and lamb" },
+        { !moments, "optim.beta2", "it applies only to optim.name=adam, adamw and lamb" },
+        { !moments, "optim.eps", "it applies only to optim.name=adam, adamw and lamb" },
+        { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it applies only to optim.name=sgd and lars" },
+        { kind != LS_SGD, "optim.nesterov", "it applies only to optim.name=sgd" },
+        { kind != LS_LARS, "optim.trust_coefficient", "it applies only to optim.name=lars" },
+        { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
+        { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
+        { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
+        { strcmp(c->data.tokenizer, "bpe") != 0, "data.vocab_size", "it applies only to data.tokenizer=bpe" },
+        { c->data.text[0] == '\0', "data.special_tokens", "it applies only to data.text" },
+        { !documents_are_lines(c->data.text), "data.field", "it applies only to JSON lines (.jsonl, .ndjson) in data.text" },
+        { verb != VERB_DATA && c->data.tokens[0] == '\0', "data.format", "it applies only to data.tokens" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_every", "data.val_fraction=0 leaves nothing to evaluate" },
+        { verb == VERB_TRAIN && c->data.val_fraction == 0, "train.eval_batches", "data.val_fraction=0 leaves nothing to evaluate" },
+        { c->train.steps == 0, "train.time_budget", "train.steps=0 makes no step" },
+        { c->model.hf[0] != '\0', "model.preset", "model.hf selects the model" },
+        { !shared, "parallel.zero",
+          alone ? "one rank has no others to shard over" : "parallel.dp and parallel.cp are 1, so there are no ranks to shard over" },
+        { !shared, "parallel.bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
+        { !shared, "parallel.first_bucket", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
+        { !pipeline, "parallel.vpp", "parallel.pp=1 has one stage" },
+        { !pipeline, "parallel.schedule", "parallel.pp=1 has one stage" },
+        { !pipeline, "parallel.stages", "parallel.pp=1 has one stage" },
+        { c->parallel.cp <= 1, "parallel.cp_method", "with parallel.cp=1 every rank has the whole sequence" },
+        { c->parallel.tp <= 1 || c->parallel.sp || !c->parallel.overlap, "parallel.tp_chunks",
+          "it needs parallel.tp without parallel.sp, and parallel.overlap=true" },
+        { c->parallel.tp <= 1, "parallel.sp", "with parallel.tp=1 there are no ranks to shard the sequence over" },
+        { alone, "parallel.overlap", "one rank sends nothing" },
+        { !shared, "precision.reduce", "gradients are summed over parallel.dp and parallel.cp, which are 1" },
+        { alone, "parallel.sync_batch_norm", "one rank has all samples" },
+        { alone, "launch.comm_table", "one rank sends nothing" },
+        { alone, "log.per_rank", "there is one rank" },
+        { zero == 3, "parallel.bucket", "parallel.zero=3 reduces gradients block by block" },
+        { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
+        { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3" },
+        { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3" },
+        { image, "model.layers", "the image presets have their own shape" },
+        { image, "model.width", "the image presets have their own shape" },
+        { image, "model.activation", "image models use ReLU" },
+        { image, "model.dropout", "image models have no dropout" },
+        { image, "model.vocab", "an image model has classes" },
+        { image, "data.seq_len", "an image model has no sequences" },
+        { image, "data.tokenizer", "an image model has no tokens" },
+        { image, "data.val_fraction", "image models have separate pictures for validation" },
+        { !image, "parallel.sync_batch_norm", "this model has no batch norm" },
+        { c->launch.ranks <= 1, "launch.bind", "one rank uses the cores that it is given" },
+    };
+
+    for (size_t i = 0; i < COUNT_OF(rules); i++)
+        if (rules[i].idle && (config_check_row_of(rules[i].name)->verbs & verb) && !asks_nothing(c, rules[i].name))
+            return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
+    return image ? check_image_idle(c) : LS_OK;
+}
+
+/* ---- the rest of the rules ---- */
+
+/* A word that names no tokenizer; a path that is not there is found out by whoever opens it. */
+static ls_status check_tokenizer(const struct config *c)
+{
+    const char *name = c->data.tokenizer;
+
+    if (strcmp(name, "bytes") == 0 || strcmp(name, "bpe") == 0 || strpbrk(name, "./:") || file_exists(name)) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "data.tokenizer: '%s' is not a tokenizer; write bytes, bpe (learnt from the text), a .json or .tiktoken file, or a "
+                   "folder that exists",
+                   name);
+}
+
+ls_status config_check_data(const struct config *c, bool needed)
+{
+    ls_image_model image;
+
+    if (config_image(c, &image) && (c->data.text[0] || c->data.tokens[0]))
+        return ls_fail(LS_EINVAL, "model.preset=%s trains on drawn pictures, not on data.text or data.tokens", c->model.preset);
+    if (config_image(c, &image)) return LS_OK;
+    if (c->data.text[0] && c->data.tokens[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
+    if (needed && !c->data.text[0] && !c->data.tokens[0])
+        return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
+    if (c->data.tokens[0] && strcmp(c->data.tokenizer, "bpe") == 0)
+        return ls_fail(LS_EINVAL, "data.tokenizer=bpe learns from data.text; for data.tokens name the tokenizer that made them");
+    return check_tokenizer(c);
+}
+
+/* steps: the most that the schedule can have; -1: not known. */
+static ls_status check_lengths(const struct config *c, int64_t steps)
+{
+    if (steps < 0) return LS_OK;
+    if (c->optim.warmup > steps && steps > 0)
+        return ls_fail(LS_EINVAL,
+                       "optim.warmup=%" PRId64 " is longer than the schedule of %" PRId64
+                       " steps: the learning rate would never reach optim.lr; use fewer steps",
+                       c->optim.warmup, steps);
+    if (c->optim.decay > steps)
+        return ls_fail(LS_EINVAL, "optim.decay=%" PRId64 " is longer than the schedule of %" PRId64 " steps; use fewer", c->optim.decay,
+                       steps);
+    return LS_OK;
+}
+
+static ls_status fix_schedule(struct config *c)
+{
+    if (c->train.schedule_steps < 0) c->train.schedule_steps = c->train.steps;
+    if (c->optim.warmup < 0) c->optim.warmup = MIN(50, c->train.schedule_steps / 2);
+    if (c->optim.decay < 0 && c->optim.schedule == LS_WSD) c->optim.decay = (c->train.schedule_steps + 4) / 5;
+    return check_lengths(c, c->train.schedule_steps);
+}
+
+static ls_status check_schedule(struct config *c)
+{
+    if (c->optim.schedule != LS_CONSTANT && c->optim.min_lr > c->optim.lr)
+        return ls_fail(LS_EINVAL, "optim.min_lr=%g is greater than optim.lr=%g; use a smaller one", c->optim.min_lr, c->optim.lr);
+    if (c->train.time_budget == 0) return fix_schedule(c);
+    return check_lengths(c, c->train.schedule_steps < 0 ? c->train.steps : c->train.schedule_steps);
+}
+
+/* A schedule as long as the steps that were asked for, which a config.yaml says of every run, stays as long as those that are made. */
+ls_status config_fix_steps(struct config *c, int64_t steps)
+{
+    if (c->train.schedule_steps == c->train.steps) c->train.schedule_steps = -1;
+    c->train.steps = steps;
+    return fix_schedule(c);
+}
+
+enum { USUAL_SEQ_LEN = 256 };
+
+static ls_status choose_seq_len(struct config *c)
+{
+    ls_image_model image;
+    ls_model m;
+
+    if (c->data.seq_len == 0)
+        return ls_fail(LS_EINVAL, "data.seq_len=0 is out of range: 1 or more tokens, or -1 for %d or the model's positions", USUAL_SEQ_LEN);
+    if (c->data.seq_len > 0 || config_image(c, &image)) return LS_OK;
+    LS_TRY(config_model(c, 0, &m));
+    c->data.seq_len = (int64_t)MIN(m.max_positions, (size_t)USUAL_SEQ_LEN);
+    return LS_OK;
+}
+
+/* What the library's optimizers refuse, by the options' names and before anything is started. */
+static ls_status check_optimizer(const struct config *c)
+{
+    int kind = c->optim.name;
+    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+
+    if (c->optim.nesterov && c->optim.momentum == 0)
+        return ls_fail(LS_EINVAL, "optim.nesterov=true with optim.momentum=0: there is no momentum to look ahead by; give "
+                                  "--optim.momentum, 0.9 is usual, or leave optim.nesterov out");
+    if (moments && c->optim.eps < 1e-38)
+        return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
+    if (moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
+    if (kind == LS_LARS && c->optim.trust_coefficient <= 0)
+        return ls_fail(LS_EINVAL,
+                       "optim.trust_coefficient=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual",
+                       c->optim.trust_coefficient);
+    return LS_OK;
+}
+
+/* The forward pass has updated the running statistics before it is known whether the step counts. */
+static ls_status check_non_finite(const struct config *c)
+{
+    ls_image_model image;
+
+    if (c->train.non_finite != NON_FINITE_SKIP || !config_image(c, &image)) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step added; "
+                   "use train.non_finite=stop",
+                   c->model.preset);
+}
+
+enum { USUAL_STEPS = 1000 };
+
+ls_status config_check(struct config *c, unsigned verb)
+{
+    ls_layout layout;
+
+    c->parallel.dp_is_rest = c->parallel.dp_is_rest || c->parallel.dp < 0;
+    c->train.accumulate_is_rest = c->train.accumulate_is_rest || c->train.accumulate < 0;
+    if (c->train.steps < 0 && c->train.time_budget == 0) c->train.steps = USUAL_STEPS;
+    c->precision.automatic = c->precision.automatic || c->precision.compute == COMPUTE_AUTO;
+    if (c->precision.compute == COMPUTE_AUTO) c->precision.compute = isa_best() >= ISA_AVX512_BF16 ? COMPUTE_BF16 : COMPUTE_FP32;
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_ranks(c));
+    LS_TRY(check_idle(c, verb));
+    LS_TRY(check_optimizer(c));
+    LS_TRY(config_layout(c, &layout)); /* recompute.mode is a mode, whatever else the verb checks */
+    if (config_check_row_of("data.seq_len")->verbs & verb) LS_TRY(choose_seq_len(c));
+    if (verb & (VERB_TRAIN | VERB_PLAN | VERB_BENCH | VERB_PARITY | VERB_EVAL)) LS_TRY(config_check_batch(c));
+    if (verb & (VERB_TRAIN | VERB_PARITY)) LS_TRY(config_check_faults(c));
+    if (verb & VERB_TRAIN) LS_TRY(check_non_finite(c));
+    if (verb & (VERB_TRAIN | VERB_BENCH | VERB_PARITY)) LS_TRY(config_check_fit(c));
+    if (verb & VERB_TRAIN) LS_TRY(config_check_poison(c));
+    return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
+}
+
+size_t config_memory_limit(const struct config *c, int local)
+{
+    return c->run.memory_limit ? c->run.memory_limit : machine_free_memory() / (size_t)MAX(local, 1);
+}
+
+void config_apply(const struct config *c, unsigned verb, int local)
+{
+    static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
+
+    threads_set((int)c->launch.threads);
+    isa_cap(caps[c->run.isa]);
+    mem_set_limit(verb & VERB_PLAN ? machine_free_memory() : config_memory_limit(c, local));
+    mem_fail_at(c->debug.fail_alloc);
+}
+
+/* ---- as the library's structs ---- */
+
+ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
+
+ls_optimizer config_optimizer(const struct config *c)
+{
+    return (ls_optimizer){
+        .kind = (ls_optimizer_kind)c->optim.name,
+        .beta1 = c->optim.beta1,
+        .beta2 = c->optim.beta2,
+        .eps = c->optim.eps,
+        .momentum = c->optim.momentum,
+        .nesterov = c->optim.nesterov,
+        .trust = c->optim.trust_coefficient,
+        .weight_decay = c->optim.weight_decay,
+        .clip = c->optim.clip,
+    };
+}
+
+ls_schedule config_schedule(const struct config *c)
+{
+    double scale = c->optim.lr_scale_batch ? (double)c->train.global_batch / (double)c->optim.lr_scale_batch : 1;
+
+    return (ls_schedule){
+        .kind = (ls_schedule_kind)c->optim.schedule,
+        .lr = c->optim.lr * scale,
+        .min_lr = c->optim.min_lr * scale,
+        .warmup = (uint64_t)c->optim.warmup,
+        .steps = (uint64_t)c->train.schedule_steps,
+        .decay = (uint64_t)MAX(c->optim.decay, 0),
+    };
+}
+
+const char *config_format(const struct config *c)
+{
+    static const char *const formats[] = { NULL, "llmc", "llmc-llama3", "nanogpt", "megatron" };
+
+    return formats[c->data.format];
+}
+
+enum { TRAIN_PICTURES = 10000, VALIDATION_PICTURES = 1000 };
+
+bool config_image(const struct config *c, ls_image_model *out)
+{
+    for (int i = 0; !c->model.hf[0] && ls_image_preset_name(i); i++)
+        if (strcmp(c->model.preset, ls_image_preset_name(i)) == 0) return ls_image_preset(c->model.preset, out) == LS_OK;
+    return false;
+}
+
+ls_images config_images(const struct config *c, const ls_image_model *m, bool validation)
+{
+    ls_images images = LS_IMAGES_DEFAULTS;
+
+    images.channels = m->channels;
+    images.height = m->height;
+    images.width = m->width;
+    images.classes = m->classes;
+    images.seed = (uint64_t)c->train.seed;
+    images.first = validation ? TRAIN_PICTURES : 0;
+    images.samples = validation ? VALIDATION_PICTURES : TRAIN_PICTURES;
+    images.shuffle = c->data.shuffle && !validation;
+    return images;
+}
+
+bool config_has_weights(const struct config *c) { return c->model.hf[0] && file_is_folder(c->model.hf); }

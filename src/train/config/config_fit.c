@@ -1,0 +1,38 @@
+/* config_fit.c - a model and a layout that do not fit are refused before any rank is started. */
+#include "train/config/config.h"
+
+#include <string.h>
+#include "lockstep/data.h"
+
+/* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */
+static ls_status known_vocab(const struct config *c, size_t *out)
+{
+    ls_tokenizer *bytes;
+
+    *out = 0;
+    if (c->model.vocab == 0 || !c->data.text[0] || strcmp(c->data.tokenizer, "bytes") != 0) return LS_OK;
+    LS_TRY(ls_tokenizer_open("bytes", &bytes));
+    *out = (size_t)ls_tokenizer_vocab(bytes);
+    ls_tokenizer_close(&bytes);
+    return LS_OK;
+}
+
+ls_status config_check_layout(const struct config *c, const ls_model *m)
+{
+    ls_layout l;
+
+    LS_TRY(config_layout(c, &l));
+    return ls_layout_check(m, &l);
+}
+
+ls_status config_check_fit(const struct config *c)
+{
+    ls_image_model image;
+    ls_model m;
+    size_t vocab;
+
+    if (config_image(c, &image)) return config_check_layout(c, NULL);
+    LS_TRY(known_vocab(c, &vocab));
+    LS_TRY(config_model(c, vocab, &m));
+    return config_check_layout(c, &m);
+}

@@ -1,0 +1,187 @@
+/* config_layout.c - the layout that the options come to: ranks, batch sizes, and the library's struct of all of it. */
+#include "train/config/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "comm/comm.h"
+
+/* ---- ranks ---- */
+
+static int64_t others(const struct config *c) { return c->parallel.pp * c->parallel.cp * c->parallel.tp; }
+
+ls_status config_ranks(struct config *c, unsigned verb, const struct world *world)
+{
+    int64_t *ranks = &c->launch.ranks;
+
+    if (world->launcher != LAUNCHER_NONE && *ranks > 0 && *ranks != world->size)
+        return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks, launcher_name(world->launcher),
+                       world->size);
+    if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
+    if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY))) *ranks = MAX(c->parallel.dp, 1) * others(c);
+    if (*ranks == 0) *ranks = 1;
+    return LS_OK;
+}
+
+/* Where the other axes divide the ranks, dp is what may be wrong: a config file of a run on another number of ranks may have set it. */
+static ls_status fail_ranks(const struct config *c)
+{
+    int64_t ranks = c->launch.ranks, product = c->parallel.dp * others(c);
+    char instead[64] = "";
+
+    if (ranks % others(c) == 0) snprintf(instead, sizeof instead, "use --parallel.dp=%" PRId64 ", or ", ranks / others(c));
+    return ls_fail(LS_EINVAL,
+                   "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: %" PRId64 " = %" PRId64
+                   " * %" PRId64 " * %" PRId64 " * %" PRId64 " (-1: the rest): %sstart that many ranks with -n %" PRId64,
+                   ranks, c->parallel.pp, c->parallel.dp, c->parallel.cp, c->parallel.tp, instead, product);
+}
+
+ls_status config_check_ranks(struct config *c)
+{
+    int64_t ranks = c->launch.ranks = MAX(c->launch.ranks, 1);
+    ls_mesh_shape shape;
+    ls_layout layout;
+
+    if (strcmp(c->parallel.schedule, "zb-v") == 0 && c->parallel.pp > 1) c->parallel.vpp = MAX(c->parallel.vpp, 2);
+    if (others(c) > 65536 || ranks > 65536)
+        return ls_fail(LS_EINVAL,
+                       "parallel.pp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.tp=%" PRId64 " on %" PRId64
+                       " ranks; at most 65536 ranks are possible",
+                       c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
+    if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
+    if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
+    LS_TRY(config_layout(c, &layout));
+    shape = ls_layout_mesh(&layout);
+    return ls_mesh_check(&shape, (int)ranks);
+}
+
+/* ---- as the library's struct ---- */
+
+/* none | selective | full | every:K | budget:SIZE */
+static ls_status take_recompute(const char *mode, ls_layout *l)
+{
+    static const struct {
+        const char *name;
+        ls_recompute mode;
+    } plain[] = {
+        { "none", LS_RECOMPUTE_NONE },
+        { "selective", LS_RECOMPUTE_SELECTIVE },
+        { "full", LS_RECOMPUTE_FULL },
+    };
+    int64_t every;
+
+    for (size_t i = 0; i < COUNT_OF(plain); i++)
+        if (strcmp(mode, plain[i].name) == 0) {
+            l->recompute = plain[i].mode;
+            return LS_OK;
+        }
+    if (strncmp(mode, "every:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 1 && every <= INT32_MAX) {
+        l->recompute = LS_RECOMPUTE_EVERY;
+        l->every = (int)every;
+        return LS_OK;
+    }
+    if (strncmp(mode, "budget:", 7) == 0 && text_read_bytes(mode + 7, &l->budget) && l->budget > 0) {
+        l->recompute = LS_RECOMPUTE_BUDGET;
+        return LS_OK;
+    }
+    return ls_fail(
+        LS_EINVAL,
+        "recompute.mode: '%s' is not a mode; write none, selective, full, every:K (such as every:2) or budget:SIZE (such as budget:2GiB)",
+        mode);
+}
+
+static int as_int(int64_t n) { return (int)MIN(n, (int64_t)INT32_MAX); }
+
+static void take_parallel(const struct config *c, ls_layout *l)
+{
+    static const ls_context methods[] = { [CP_METHOD_RING] = LS_CONTEXT_RING, [CP_METHOD_ALL_TO_ALL] = LS_CONTEXT_ALL_TO_ALL };
+
+    l->pp = as_int(c->parallel.pp);
+    l->vpp = as_int(c->parallel.vpp);
+    l->dp = as_int(c->parallel.dp);
+    l->cp = as_int(c->parallel.cp);
+    l->tp = as_int(c->parallel.tp);
+    l->ep = as_int(c->parallel.ep);
+    l->zero = as_int(c->parallel.zero);
+    l->replicate = as_int(c->parallel.replicate);
+    l->sp = c->parallel.sp;
+    l->cp_method = methods[c->parallel.cp_method];
+    l->tp_chunks = as_int(c->parallel.tp_chunks);
+    l->overlap = c->parallel.overlap;
+    l->reshard_after_forward = c->parallel.reshard_after_forward;
+    l->unsharded_accumulation = c->parallel.unsharded_accumulation;
+    l->sync_batch_norm = c->parallel.sync_batch_norm;
+    l->bucket_bytes = c->parallel.bucket;
+    l->first_bucket_bytes = c->parallel.first_bucket;
+    l->schedule = c->parallel.schedule;
+    l->stages = c->parallel.stages;
+}
+
+ls_status config_layout(const struct config *c, ls_layout *out)
+{
+    static const ls_dtype reduced[] = { [REDUCE_FP32] = LS_F32, [REDUCE_BF16] = LS_BF16 };
+    static const ls_offload places[] = {
+        [OFFLOAD_NONE] = LS_OFFLOAD_NONE, [OFFLOAD_CPU] = LS_OFFLOAD_CPU, [OFFLOAD_FILE] = LS_OFFLOAD_FILE
+    };
+    ls_layout l = ls_layout_default();
+
+    take_parallel(c, &l);
+    l.micro_batch = as_int(c->train.micro_batch);
+    l.micro_batches = as_int(c->train.accumulate);
+    l.seq_len = as_int(c->data.seq_len);
+    l.compute = config_type(c);
+    l.master = c->precision.master;
+    l.reduce = reduced[c->precision.reduce];
+    l.offload = places[c->optim.offload];
+    l.offload_path = c->run.dir[0] ? c->run.dir : ".";
+    LS_TRY(take_recompute(c->recompute.mode, &l));
+    *out = l;
+    return LS_OK;
+}
+
+/* ---- batch sizes ---- */
+
+static ls_status fail_batch(const struct config *c, const char *why)
+{
+    return ls_fail(LS_EINVAL,
+                   "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: %" PRId64 " = %" PRId64
+                   " * %" PRId64 " * %" PRId64 " (-1: the rest): %s",
+                   c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
+}
+
+enum { USUAL_MICRO_BATCH = 8, USUAL_FILL = 2 /* micro-batches a pipeline has for each stage, where it may choose */ };
+
+static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
+
+/* micro-batches that a step should have at least */
+static int64_t usual_accumulate(const struct config *c) { return c->parallel.pp > 1 ? USUAL_FILL * c->parallel.pp : 1; }
+
+static void choose_micro(struct config *c)
+{
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, dp = c->parallel.dp,
+            least = c->train.accumulate > 0 ? 1 : usual_accumulate(c);
+
+    *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, rounded_up(rounded_up(*global, dp), least)) : USUAL_MICRO_BATCH;
+}
+
+/* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
+ * equation holds when none fewer would. */
+ls_status config_check_batch(struct config *c)
+{
+    int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, *accumulate = &c->train.accumulate, dp = c->parallel.dp,
+            per_rank, product;
+
+    if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
+    if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
+    if (*micro < 0 && (*accumulate < 0 || *global < 0)) choose_micro(c);
+    if (*accumulate < 0 && *global < 0) *accumulate = usual_accumulate(c);
+    if (*accumulate < 0) *accumulate = rounded_up(rounded_up(*global, dp), *micro);
+    if (*micro < 0) *micro = rounded_up(rounded_up(*global, dp), *accumulate);
+    if (__builtin_mul_overflow(*micro, *accumulate, &per_rank) || __builtin_mul_overflow(per_rank, dp, &product))
+        return fail_batch(c, "the product is too large");
+    if (*global < 0) *global = product;
+    if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
+        return fail_batch(c, "they must be equal, or the global batch less by at most one micro-batch per rank; use --train.accumulate=-1");
+    return LS_OK;
+}

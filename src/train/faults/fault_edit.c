@@ -1,0 +1,65 @@
+/* fault_edit.c - edits of a program's lists. */
+#include "train/faults/fault_edit.h"
+
+#include <string.h>
+
+const struct value *root_value(const ls_program *p, ls_value v) { return &p->values[p->values[v.id].root]; }
+
+bool reads(const struct instruction *i, ls_value v)
+{
+    for (int k = 0; k < i->nin; k++)
+        if (v.id && i->in[k].id == v.id) return true;
+    return false;
+}
+
+void list_remove(struct list *l, int at)
+{
+    l->n--;
+    memmove(&l->at[at], &l->at[at + 1], (size_t)(l->n - at) * sizeof *l->at);
+}
+
+void list_move_tail(struct list *l, int from, int at)
+{
+    for (int n = from; n < l->n; n++, at++) {
+        struct instruction i = l->at[n];
+
+        memmove(&l->at[at + 1], &l->at[at], (size_t)(n - at) * sizeof *l->at);
+        l->at[at] = i;
+    }
+}
+
+ls_value value_again(ls_program *p, const char *what, ls_value v)
+{
+    struct value x = *program_value(p, v);
+    ls_value y = program_new_value(p, what, x.dtype, x.ndim, x.size);
+
+    if (y.id) memcpy(program_value(p, y)->place, x.place, sizeof x.place);
+    return y;
+}
+
+struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i)
+{
+    return program_cursor_begin(p, (struct cursor){ s, i->phase, i->when, i->block, 0 });
+}
+
+void exchange_remove(ls_program *p, enum segment s, int at)
+{
+    int slot = p->list[s].at[at].exchange.slot;
+
+    list_remove(&p->list[s], at);
+    for (int k = 0; k < SEGMENTS; k++)
+        for (int n = p->list[k].n - 1; n >= 0; n--)
+            if (p->list[k].at[n].op == OP_COMM_WAIT && p->list[k].at[n].exchange.slot == slot) list_remove(&p->list[k], n);
+}
+
+void exchange_repeat(ls_program *p, enum segment s, int at)
+{
+    struct instruction i = p->list[s].at[at];
+    int end = p->list[s].n;
+    struct cursor before = cursor_in(p, s, &i);
+
+    program_exchange_start(p, &i.exchange, i.in[0], i.out[0]);
+    program_exchange_wait(p, &i.exchange, i.in[0], i.out[0]);
+    program_cursor_end(p, before);
+    if (program_ok(p)) list_move_tail(&p->list[s], end, at);
+}

@@ -1,0 +1,33 @@
+/* fault_edit.h - edits of a program's lists, of which injected faults are made. */
+#ifndef LS_TRAIN_FAULTS_FAULT_EDIT_H
+#define LS_TRAIN_FAULTS_FAULT_EDIT_H
+
+#include "train/faults/faults.h"
+
+typedef ls_status fault_edit_fn(ls_program *p, const struct injection *i);
+#define edit_none                                    NULL
+#define FAULT_EDIT(id, name, what, after, edit, ...) FAULT_EDIT_##after(edit)
+#define FAULT_EDIT_NONE(edit)
+#define FAULT_EDIT_PARTITION(edit)     fault_edit_fn edit_##edit;
+#define FAULT_EDIT_GRADIENT(edit)      fault_edit_fn edit_##edit;
+#define FAULT_EDIT_RECOMPUTE(edit)     fault_edit_fn edit_##edit;
+#define FAULT_EDIT_LOWER(edit)         fault_edit_fn edit_##edit;
+#define FAULT_EDIT_DATA_PARALLEL(edit) fault_edit_fn edit_##edit;
+FAULT_MAP(FAULT_EDIT)
+
+/* fault_edit.c */
+const struct value *root_value(const ls_program *p, ls_value v); /* the owner of its bytes */
+bool reads(const struct instruction *i, ls_value v);
+void list_remove(struct list *l, int at);
+/* Instructions [from, n), which have just been appended, go to `at`. */
+void list_move_tail(struct list *l, int from, int at);
+/* A new value of v's type, local size and placement. */
+ls_value value_again(ls_program *p, const char *what, ls_value v);
+/* Begins a scope of the cursor in segment s, marked as instruction i. */
+struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i);
+/* The start at list[s].at[at] and the wait of its slot, wherever that is, are gone. */
+void exchange_remove(ls_program *p, enum segment s, int at);
+/* The same exchange is made just before the start at list[s].at[at]. */
+void exchange_repeat(ls_program *p, enum segment s, int at);
+
+#endif

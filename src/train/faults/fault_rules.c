@@ -1,0 +1,28 @@
+/* fault_rules.c - in which layouts a fault changes something. One that doesn't is refused: it would be taken for one that goes unseen. */
+#include "train/faults/faults.h"
+
+#include <string.h>
+#include "train/config/config.h"
+
+ls_status fault_check(const struct config *c, const ls_model *m)
+{
+    int64_t dp = c->parallel.dp, cp = c->parallel.cp, tp = c->parallel.tp, pp = c->parallel.pp, ep = c->parallel.ep;
+    int64_t stages = pp * c->parallel.vpp;
+    bool alone = c->launch.ranks <= 1, shared = dp * cp > 1, zb_v = strcmp(c->parallel.schedule, "zb-v") == 0;
+    bool slices = c->parallel.sp || ls_architecture_family(m->architecture)->head_norms; /* whose weights are those of all ranks' heads */
+    bool heads_divide = (int64_t)m->kv_heads % tp == 0, router_loss = m->aux_coef != 0 || m->z_coef != 0;
+    bool recomputes = strcmp(c->recompute.mode, "none") != 0 && strcmp(c->recompute.mode, "selective") != 0;
+
+    switch ((enum fault)c->debug.fault) {
+#define IDLE(condition, because) \
+    if (condition) return ls_fail(LS_EINVAL, "debug.fault does nothing here: %s", because);
+#define RULES(id, name, what, after, edit, ...) \
+    case FAULT_##id: __VA_ARGS__ break;
+        FAULT_MAP(RULES)
+#undef RULES
+#undef IDLE
+    case FAULT_NONE:
+    case FAULTS: break;
+    }
+    return LS_OK;
+}

@@ -1,0 +1,400 @@
+/* parity_compare.c - two sides' files, step by step: what comes first in a step is looked at first. */
+#include "train/parity/parity.h"
+
+#include <math.h>
+#include <stdio.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "train/parity/parity_file.h"
+#include "train/parity/parity_update.h"
+
+const char *parity_kind_name(enum parity_kind k)
+{
+    static const char *const names[PARITY_KINDS] = { "start", "loss", "gradient", "norm", "weight", "state", "statistic", "copies" };
+
+    return names[k];
+}
+
+const char *parity_noun(const struct parity_difference *d)
+{
+    if (d->kind != PARITY_START) return parity_kind_name(d->kind);
+    return d->copies ? "copies" : strchr(d->name, '/') ? "state" : "weight";
+}
+
+const char *parity_direction(const struct parity_result *r, enum parity_kind k)
+{
+    static const char *const names[PARITY_KINDS] = {
+        "initialization", "forward", "backward", "backward", "optimizer", "optimizer", "forward", "optimizer",
+    };
+
+    return k == PARITY_START && r->loaded ? "checkpoint" : names[k];
+}
+
+struct comparison {
+    const struct parity_bounds *bounds;
+    struct parity_result *result;
+    struct parity_file file[2];
+    int leader; /* whose states are the common ones */
+    uint64_t step;
+    double norm[2]; /* of the step's gradients */
+    double floor;   /* least scale of a gradient: see parity_bounds.h */
+};
+
+/* ---- findings ---- */
+
+static struct parity_difference new_difference(const struct comparison *c, enum parity_kind kind, const char *name, const char *suffix)
+{
+    struct parity_difference d = { .kind = kind, .step = c->step };
+
+    snprintf(d.name, sizeof d.name, "%s%s", name, suffix);
+    return d;
+}
+
+/* What is not a number is as far away as can be. */
+static double distance(double a, double b)
+{
+    double d = fabs(a - b);
+
+    return isnan(d) ? INFINITY : d;
+}
+
+/* An error or an allowance that is not finite is beyond every bound. */
+static double share(double error, double allowed)
+{
+    return error <= 0 ? 0 : isfinite(error) && isfinite(allowed) && allowed > 0 ? error / allowed : INFINITY;
+}
+
+static void set_place(struct parity_difference *d, size_t element, double a, double b, double error, double allowed, double scale)
+{
+    d->element = element;
+    d->a = a;
+    d->b = b;
+    d->scale = scale;
+    d->relative = share(error, scale);
+    d->allowed = scale > 0 ? allowed / scale : 0;
+    d->ulp = error / (scale > 0 ? ldexp(1, ilogb(scale) - 23) : ldexp(1, -149));
+}
+
+static void parity_compare_note(struct comparison *c, const struct parity_difference *d)
+{
+    struct parity_result *r = c->result;
+
+    if (d->over > 1 && r->equal) {
+        r->first = *d;
+        r->equal = false;
+    }
+    if (d->over > r->largest[d->kind].over) r->largest[d->kind] = *d;
+}
+
+static void count_bits(struct comparison *c, const void *a, const void *b, size_t bytes)
+{
+    c->result->compared++;
+    c->result->same_bits += memcmp(a, b, bytes) == 0;
+}
+
+static double largest(struct parity_place p)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < p.count; i++) most = fmax(most, fabs(parity_f32(p.data, i)));
+    return most;
+}
+
+static struct parity_place record(const struct comparison *c, int which, enum parity_record r, uint64_t step, size_t i)
+{
+    return parity_file_find(&c->file[which], r, step, i);
+}
+
+static const char *name_of(const struct comparison *c, size_t i) { return c->file[0].parameter[i].name; }
+
+/* What only one side has is a difference by itself. */
+static bool both_have(struct comparison *c, struct parity_place a, struct parity_place b, struct parity_difference *d)
+{
+    if (a.data && b.data) return true;
+    if (!a.data && !b.data) return false;
+    d->a = a.data ? 0 : NAN;
+    d->b = b.data ? 0 : NAN;
+    d->relative = d->over = INFINITY;
+    parity_compare_note(c, d);
+    return false;
+}
+
+/* ---- one side against the other ---- */
+
+static void compare_scalar(struct comparison *c, enum parity_kind kind, enum parity_record r, double allowed)
+{
+    struct parity_place a = record(c, 0, r, c->step, 0), b = record(c, 1, r, c->step, 0);
+    struct parity_difference d = new_difference(c, kind, parity_kind_name(kind), "");
+    double x, y;
+
+    if (!both_have(c, a, b, &d)) return;
+    memcpy(&x, a.data, sizeof x);
+    memcpy(&y, b.data, sizeof y);
+    double scale = fmax(fabs(x), fabs(y)), error = distance(x, y);
+
+    set_place(&d, 0, x, y, error, allowed * scale, scale);
+    d.over = share(error, allowed * scale);
+    count_bits(c, a.data, b.data, sizeof x);
+    parity_compare_note(c, &d);
+}
+
+/* The same bits before the first step, of parameters and states alike. */
+static void compare_start(struct comparison *c, enum parity_record r, const char *suffix, size_t i)
+{
+    struct parity_place a = record(c, 0, r, c->step, i), b = record(c, 1, r, c->step, i);
+    struct parity_difference d = new_difference(c, PARITY_START, name_of(c, i), suffix);
+
+    if (!both_have(c, a, b, &d)) return;
+    for (size_t k = 0; k < a.count && d.over == 0; k++) {
+        double x = parity_f32(a.data, k), y = parity_f32(b.data, k);
+
+        if (memcmp(a.data + 4 * k, b.data + 4 * k, 4) == 0) continue;
+        set_place(&d, k, x, y, distance(x, y), 0, fmax(largest(a), largest(b)));
+        d.over = INFINITY;
+    }
+    c->result->states++;
+    count_bits(c, a.data, b.data, 4 * a.count);
+    parity_compare_note(c, &d);
+}
+
+/* The element that goes furthest, and the root mean square; mean 0: that is not looked at. */
+static void compare_tensor(struct comparison *c, enum parity_kind kind, enum parity_record r, size_t i, double most, double mean)
+{
+    uint64_t step = kind == PARITY_GRADIENT ? c->step : c->step + 1;
+    struct parity_place a = record(c, 0, r, step, i), b = record(c, 1, r, step, i);
+    struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
+    double floor = kind == PARITY_GRADIENT ? c->floor : 0, worst = -1, errors = 0, squares = 0;
+
+    if (!both_have(c, a, b, &d)) return;
+    double scale = fmax(fmax(largest(a), largest(b)), floor);
+
+    for (size_t k = 0; k < a.count; k++) {
+        double x = parity_f32(a.data, k), y = parity_f32(b.data, k), error = distance(x, y);
+
+        errors += error * error;
+        squares += x * x;
+        if (error <= worst) continue;
+        worst = error;
+        set_place(&d, k, x, y, error, most * scale, scale);
+        d.over = share(error, most * scale);
+    }
+    if (kind == PARITY_GRADIENT) d.whole = PARITY_FLOOR * c->floor;
+    if (mean > 0) {
+        double root = sqrt(errors / (double)a.count), allowed = mean * fmax(sqrt(squares / (double)a.count), floor);
+
+        d.mean = share(root, scale);
+        d.mean_allowed = scale > 0 ? allowed / scale : 0;
+        d.over = fmax(d.over, share(root, allowed));
+    }
+    count_bits(c, a.data, b.data, 4 * a.count);
+    parity_compare_note(c, &d);
+}
+
+/* ---- one side against the rule ---- */
+
+static void add_gradient(struct comparison *c, int which, size_t i, double *squares, size_t *elements)
+{
+    struct parity_place g = record(c, which, RECORD_GRADIENT, c->step, i);
+
+    if (!g.data || c->file[which].parameter[i].shape.sign_rate != 0) return; /* which counts in no norm */
+    for (size_t k = 0; k < g.count; k++) *squares += (double)parity_f32(g.data, k) * parity_f32(g.data, k);
+    *elements += g.count;
+}
+
+static void measure_gradients(struct comparison *c)
+{
+    for (int which = 0; which < 2; which++) {
+        double squares = 0;
+        size_t elements = 0;
+
+        for (size_t i = 0; i < c->file[which].parameters; i++) add_gradient(c, which, i, &squares, &elements);
+        c->norm[which] = sqrt(squares);
+        if (which == 0) c->floor = sqrt(squares / (double)MAX(elements, (size_t)1)) / PARITY_FLOOR;
+    }
+}
+
+static void compare_norm(struct comparison *c)
+{
+    struct parity_place a = record(c, 0, RECORD_NORM, c->step, 0), b = record(c, 1, RECORD_NORM, c->step, 0);
+    struct parity_difference d = new_difference(c, PARITY_NORM, "norm", "");
+    double norm[2];
+
+    if (!both_have(c, a, b, &d)) return;
+    memcpy(&norm[0], a.data, sizeof norm[0]);
+    memcpy(&norm[1], b.data, sizeof norm[1]);
+    for (int which = 0; which < 2; which++) {
+        double error = distance(norm[which], c->norm[which]), allowed = c->bounds->norm * c->norm[which];
+
+        if (share(error, allowed) <= d.over) continue;
+        set_place(&d, 0, norm[0], norm[1], error, allowed, c->norm[which]);
+        d.over = share(error, allowed);
+        d.side = (char)('a' + which);
+        d.expected = c->norm[which];
+    }
+    count_bits(c, a.data, b.data, sizeof norm[0]);
+    parity_compare_note(c, &d);
+}
+
+typedef struct update_expected expect_fn(const struct update_rule *u, size_t i);
+
+static const struct held {
+    enum parity_kind kind;
+    enum parity_record record;
+    const char *suffix;
+    expect_fn *expect;
+} held[] = {
+    { PARITY_WEIGHT, RECORD_WEIGHT, "", update_rule_weight },
+    { PARITY_STATE, RECORD_M, "/m", update_rule_m },
+    { PARITY_STATE, RECORD_V, "/v", update_rule_v },
+};
+
+static void examine_update(const struct comparison *c, const struct held *h, int which, const struct update_rule *u, size_t i,
+                           struct parity_difference *d)
+{
+    struct parity_place new[2];
+    double scale = 0;
+
+    for (int k = 0; k < 2; k++) {
+        new[k] = record(c, k, h->record, c->step + 1, i);
+        scale = fmax(scale, largest(new[k]));
+    }
+    for (size_t k = 0; k < u->elements; k++) {
+        struct update_expected e = h->expect(u, k);
+        double error = distance(parity_f32(new[which].data, k), e.value), over = share(error, e.allowed);
+
+        if (over <= d->over) continue;
+        set_place(d, k, parity_f32(new[0].data, k), parity_f32(new[1].data, k), error, e.allowed, scale);
+        d->over = over;
+        d->side = (char)('a' + which);
+        d->expected = e.value;
+    }
+}
+
+/* The records of a side's update; its old state is the leader's, but for the first step, which starts from its own. */
+static bool set_rule(const struct comparison *c, int which, size_t i, struct update_rule *u)
+{
+    const struct parity_shape *shape = &c->file[which].parameter[i].shape;
+    int old = c->step == c->file[which].first ? which : c->leader;
+
+    update_rule_step(u, &c->bounds->optimizer, c->bounds->lr, c->step + 1, c->norm[which]);
+    u->r = (struct update_records){
+        .gradient = record(c, which, RECORD_GRADIENT, c->step, i).data,
+        .weight = record(c, old, RECORD_WEIGHT, c->step, i).data,
+        .m = record(c, old, RECORD_M, c->step, i).data,
+        .v = record(c, old, RECORD_V, c->step, i).data,
+    };
+    u->elements = shape->elements;
+    u->matrix = shape->dims >= 2;
+    u->sign_rate = shape->sign_rate;
+    u->weight_unit = c->bounds->weight_unit[which];
+    if (!u->r.gradient || !u->r.weight || (update_rule_reads_v(u) && !(u->r.m && u->r.v))) return false;
+    update_rule_begin(u);
+    return true;
+}
+
+static ls_status compare_update(struct comparison *c, size_t i)
+{
+    struct update_rule rule[2];
+
+    for (int which = 0; which < 2; which++)
+        if (!set_rule(c, which, i, &rule[which]))
+            return ls_fail(LS_EINVAL, "%s: '%s' has not the states that the optimizer of --a updates", c->file[which].path, name_of(c, i));
+    for (size_t h = 0; h < COUNT_OF(held); h++) {
+        struct parity_place a = record(c, 0, held[h].record, c->step + 1, i), b = record(c, 1, held[h].record, c->step + 1, i);
+        struct parity_difference d = new_difference(c, held[h].kind, name_of(c, i), held[h].suffix);
+
+        if (!both_have(c, a, b, &d)) continue;
+        for (int which = 0; which < 2; which++) examine_update(c, &held[h], which, &rule[which], i, &d);
+        count_bits(c, a.data, b.data, 4 * a.count);
+        parity_compare_note(c, &d);
+    }
+    return LS_OK;
+}
+
+/* After a step, or before the first. */
+static void compare_copies(struct comparison *c, enum parity_kind kind, uint64_t updates)
+{
+    for (size_t i = 0; i < c->file[0].parameters; i++) {
+        struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
+        double stale[2] = { 0 };
+
+        for (int which = 0; which < 2; which++) {
+            struct parity_place p = record(c, which, RECORD_COPIES, updates, i);
+
+            if (p.data) memcpy(&stale[which], p.data, sizeof stale[which]);
+        }
+        if (stale[0] + stale[1] > 0) {
+            set_place(&d, 0, stale[0], stale[1], stale[0] + stale[1], 0, 1);
+            d.copies = true;
+            d.over = INFINITY;
+        }
+        parity_compare_note(c, &d);
+    }
+}
+
+/* ---- from start to end ---- */
+
+static void count_taken(struct comparison *c)
+{
+    struct parity_place p = record(c, !c->leader, RECORD_TAKEN, c->step, 0);
+    double taken = 0;
+
+    if (p.data) memcpy(&taken, p.data, sizeof taken);
+    c->result->taken += (uint64_t)taken;
+}
+
+static ls_status compare_step(struct comparison *c)
+{
+    size_t n = c->file[0].parameters;
+
+    count_taken(c);
+    measure_gradients(c);
+    compare_scalar(c, PARITY_LOSS, RECORD_LOSS, c->bounds->loss);
+    for (size_t i = 0; i < n; i++)
+        if (!c->file[0].parameter[i].shape.frozen) compare_tensor(c, PARITY_GRADIENT, RECORD_GRADIENT, i, c->bounds->most, c->bounds->mean);
+    compare_norm(c);
+    for (size_t i = 0; i < n; i++)
+        if (!c->file[0].parameter[i].shape.frozen)
+            LS_TRY(compare_update(c, i));
+        else
+            compare_tensor(c, PARITY_STATISTIC, RECORD_WEIGHT, i, c->bounds->statistic, 0);
+    compare_copies(c, PARITY_COPIES, c->step + 1);
+    return LS_OK;
+}
+
+/* A file that resumed a checkpoint begins later than the other. */
+static ls_status compare_files(struct comparison *c)
+{
+    const struct parity_file *a = &c->file[0], *b = &c->file[1];
+
+    LS_TRY(parity_file_match(a, b));
+    if (a->steps != b->steps)
+        return ls_fail(LS_EINVAL, "%s holds %llu steps, %s %llu; give both the same --steps", a->path, (unsigned long long)a->steps,
+                       b->path, (unsigned long long)b->steps);
+    c->step = MAX(a->first, b->first);
+    c->result->loaded = c->step > 0;
+    c->result->tensors = a->parameters;
+    c->result->steps = a->steps - c->step;
+    for (size_t i = 0; i < a->parameters; i++) {
+        compare_start(c, RECORD_WEIGHT, "", i);
+        compare_start(c, RECORD_M, "/m", i);
+        compare_start(c, RECORD_V, "/v", i);
+    }
+    compare_copies(c, PARITY_START, c->step);
+    for (; c->step < a->steps; c->step++) LS_TRY(compare_step(c));
+    return LS_OK;
+}
+
+ls_status parity_compare(const char *a, const char *b, bool b_leads, const struct parity_bounds *bounds, struct parity_result *out)
+{
+    struct parity_result result = { .equal = true };
+    struct comparison c = { .bounds = bounds, .result = &result, .leader = b_leads };
+    ls_status st = parity_file_open(a, &c.file[0]);
+
+    if (st == LS_OK) st = parity_file_open(b, &c.file[1]);
+    if (st == LS_OK) st = compare_files(&c);
+    parity_file_close(&c.file[0]);
+    parity_file_close(&c.file[1]);
+    if (st == LS_OK) *out = result;
+    return st;
+}

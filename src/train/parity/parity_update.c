@@ -1,0 +1,187 @@
+/* parity_update.c - the optimizers' rules in double with a running bound of what single precision makes of them. */
+#include "train/parity/parity_update.h"
+
+#include <float.h>
+#include <math.h>
+#include "base/base.h"
+
+static const double U = 0x1p-24;
+
+/* A value and the most that it may be off by. */
+typedef struct update_expected number;
+
+static number exact(double x) { return (number){ x, 0 }; }
+
+static number parity_update_add(number a, number b)
+{
+    double x = a.value + b.value;
+
+    return (number){ x, a.allowed + b.allowed + U * (fabs(x) + a.allowed + b.allowed) };
+}
+
+static number times(number a, number b)
+{
+    double x = a.value * b.value, off = fabs(a.value) * b.allowed + fabs(b.value) * a.allowed + a.allowed * b.allowed;
+
+    return (number){ x, off + U * (fabs(x) + off) + FLT_MIN }; /* FLT_MIN: below it single precision is no longer relative */
+}
+
+static number root(number a)
+{
+    double x = sqrt(a.value), off = a.value > a.allowed ? a.allowed / (x + sqrt(a.value - a.allowed)) : sqrt(a.allowed);
+
+    return (number){ x, off + U * (x + off) };
+}
+
+static number over(number a, number b)
+{
+    double x = a.value / b.value, least = fabs(b.value) - b.allowed;
+    double off = least > 0 ? (a.allowed + fabs(x) * b.allowed) / least : INFINITY;
+
+    return (number){ x, off + U * (fabs(x) + off) };
+}
+
+static number constant(double x) { return (number){ x, U * fabs(x) }; } /* rounded once */
+
+/* ---- the parts of the rules ---- */
+
+static bool has_moments(const struct update_rule *u)
+{
+    return u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_ADAMW || u->optimizer->kind == LS_LAMB;
+}
+
+static double decay_of(const struct update_rule *u) { return u->matrix ? (float)u->optimizer->weight_decay : 0; }
+
+static number scaled_gradient(const struct update_rule *u, size_t i)
+{
+    return times((number){ u->factor, u->factor_error }, exact(parity_f32(u->r.gradient, i)));
+}
+
+static number weight(const struct update_rule *u, size_t i) { return exact(parity_f32(u->r.weight, i)); }
+
+/* The gradient that the moments see. */
+static number effective_gradient(const struct update_rule *u, size_t i)
+{
+    number g = scaled_gradient(u, i);
+    bool joined = u->optimizer->kind == LS_SGD || u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_LARS;
+
+    if (joined) g = parity_update_add(g, times(exact(decay_of(u)), weight(u, i)));
+    return u->optimizer->kind == LS_LARS ? times((number){ u->ratio, u->ratio_error }, g) : g;
+}
+
+/* c1 m / (sqrt(c2 v) + eps), of the new moments. */
+static number direction(const struct update_rule *u, size_t i)
+{
+    number scale = root(times(exact(u->c2), update_rule_v(u, i)));
+
+    return over(times(exact(u->c1), update_rule_m(u, i)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+}
+
+static number momentum_step(const struct update_rule *u, size_t i)
+{
+    number g = effective_gradient(u, i);
+
+    if (!u->r.m) return g;
+    number m = update_rule_m(u, i);
+    return u->optimizer->nesterov ? parity_update_add(g, times(exact((float)u->optimizer->momentum), m)) : m;
+}
+
+/* What the learning rate multiplies. */
+static number step_of(const struct update_rule *u, size_t i)
+{
+    if (!has_moments(u)) return momentum_step(u, i);
+    number d = direction(u, i);
+    return u->optimizer->kind == LS_LAMB ? parity_update_add(d, times(exact(decay_of(u)), weight(u, i))) : d;
+}
+
+/* ---- the rules ---- */
+
+bool update_rule_reads_v(const struct update_rule *u) { return u->sign_rate == 0 && has_moments(u); }
+
+/* In single precision, as the kernels take it; momentum's 1-beta is formed in double and rounded. */
+void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, uint64_t t, double norm)
+{
+    bool clips = o->clip > 0 && norm > o->clip;
+
+    u->optimizer = o;
+    u->lr = (float)lr;
+    u->c1 = (float)(1.0 / (1.0 - pow(o->beta1, (double)t)));
+    u->c2 = (float)(1.0 / (1.0 - pow(o->beta2, (double)t)));
+    u->factor = clips ? o->clip / norm : 1;
+    u->factor_error = clips ? 2 * U * u->factor : 0;
+}
+
+/* |p| / |step| of LAMB, trust |p| / (|g| + wd |p|) of LARS; the sums are made in double. */
+static void set_ratio(struct update_rule *u)
+{
+    bool lamb = u->optimizer->kind == LS_LAMB;
+    double pp = 0, ss = 0, off = 0;
+
+    for (size_t i = 0; i < u->elements; i++) {
+        double p = parity_f32(u->r.weight, i);
+        number s = lamb ? step_of(u, i) : scaled_gradient(u, i);
+
+        pp += p * p;
+        ss += s.value * s.value;
+        off += s.allowed * s.allowed;
+    }
+    if (!(pp > 0 && ss > 0)) return;
+    number p = { sqrt(pp), 0 }, s = { sqrt(ss), sqrt(off) };
+    number decay = { lamb ? 0 : decay_of(u) * p.value, 0 };
+    number top = { (lamb ? 1 : (float)u->optimizer->trust) * p.value, 0 };
+    number ratio = over(top, parity_update_add(s, decay));
+    u->ratio = ratio.value;
+    u->ratio_error = ratio.allowed + 2 * U * fabs(ratio.value);
+}
+
+void update_rule_begin(struct update_rule *u)
+{
+    u->ratio = 1;
+    u->ratio_error = 0;
+    if (u->matrix && u->sign_rate == 0 && (u->optimizer->kind == LS_LAMB || u->optimizer->kind == LS_LARS)) set_ratio(u);
+}
+
+static struct update_expected sign_step(const struct update_rule *u, size_t i)
+{
+    float g = parity_f32(u->r.gradient, i);
+    number rate = constant(g > 0 ? -u->sign_rate : g < 0 ? u->sign_rate : 0);
+
+    return parity_update_add(weight(u, i), rate);
+}
+
+struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
+{
+    bool decoupled = u->optimizer->kind == LS_ADAMW;
+    number p = weight(u, i), rate = exact(u->lr), x;
+
+    if (u->sign_rate != 0) {
+        x = sign_step(u, i);
+    } else {
+        if (u->optimizer->kind == LS_LAMB) rate = times(rate, (number){ u->ratio, u->ratio_error });
+        number s = times(rate, step_of(u, i));
+        number shrunk = decoupled ? times(times(exact(u->lr), exact(decay_of(u))), p) : exact(0);
+
+        shrunk.value = -shrunk.value;
+        s.value = -s.value;
+        x = parity_update_add(parity_update_add(p, shrunk), s);
+    }
+    x.allowed += u->weight_unit > U ? u->weight_unit * (fabs(x.value) + x.allowed) : 0;
+    return x;
+}
+
+struct update_expected update_rule_m(const struct update_rule *u, size_t i)
+{
+    const ls_optimizer *o = u->optimizer;
+    float keep = (float)(has_moments(u) ? o->beta1 : o->momentum);
+    number old = times(exact(keep), exact(parity_f32(u->r.m, i))), g = effective_gradient(u, i);
+
+    return parity_update_add(old, has_moments(u) ? times(constant(1 - (double)keep), g) : g);
+}
+
+struct update_expected update_rule_v(const struct update_rule *u, size_t i)
+{
+    float keep = (float)u->optimizer->beta2;
+    number g = effective_gradient(u, i);
+
+    return parity_update_add(times(exact(keep), exact(parity_f32(u->r.v, i))), times(times(constant(1 - (double)keep), g), g));
+}

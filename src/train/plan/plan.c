@@ -1,0 +1,302 @@
+/* plan.c - bytes of ranks that need not exist. */
+#include "train/plan/plan.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/text.h"
+#include "parallel/mesh/mesh.h"
+#include "parallel/sharding/partition.h"
+#include "data/loader.h"
+#include "runtime/store.h"
+#include "train/run/trace.h"
+
+static size_t total_of(const ls_cost *c)
+{
+    return c->parameters + c->gradients + c->optimizer + c->activations + c->communication + c->offload;
+}
+
+/* A run holds the evaluation's activations beside the step's. */
+static ls_status price(const struct config *c, const struct step *s, struct plan_bytes *out)
+{
+    ls_cost evaluation = { 0 };
+
+    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(c, s, &evaluation));
+    out->cost = step_cost(s);
+    out->cost.activations += evaluation.activations;
+    out->cost.communication += evaluation.communication;
+    out->total = total_of(&out->cost);
+    return LS_OK;
+}
+
+/* Elements of this rank's sharded buffers that `rank` would hold, which has the same parameters. */
+static size_t share_of(const struct step *s, const ls_mesh_shape *shape, int rank)
+{
+    const ls_comm *experts = ls_mesh_comm(s->ranks.mesh, LS_GROUP_EXPERT_SHARD);
+    size_t sum = 0;
+
+    for (int g = 0; g < store_groups(s->store); g++) {
+        const struct store_group *group = store_group_at(s->store, g);
+        struct mesh_position seat = mesh_position_of(shape, group->comm == experts ? LS_GROUP_EXPERT_SHARD : LS_GROUP_SHARD, rank);
+
+        if (group->sharded) sum += part_size(group->total, 1, 0, seat.index, seat.size);
+    }
+    return sum;
+}
+
+/* Of the ranks that differ from `rank` in their samples alone, the one with the largest shares. */
+static int largest_share(const struct step *s, int rank)
+{
+    ls_mesh_shape m = ls_layout_mesh(&s->layout);
+    struct mesh_position dp = mesh_position_of(&m, LS_GROUP_DP, rank);
+    int expert = mesh_position_of(&m, LS_GROUP_EP, rank).index, best = rank;
+    size_t most = share_of(s, &m, rank);
+
+    for (int d = 0; d < dp.size; d++) {
+        int other = dp.first + d * dp.stride;
+        size_t share = mesh_position_of(&m, LS_GROUP_EP, other).index == expert ? share_of(s, &m, other) : 0;
+
+        if (share <= most) continue;
+        most = share;
+        best = other;
+    }
+    return best;
+}
+
+/* What saving or loading a checkpoint takes for a moment: a chunk of a parameter (two if its state is in a file), and the file's buffer. */
+static size_t checkpoint_scratch(const struct config *c, const struct step *s)
+{
+    enum { SAVED = 4 << 20, LOADED = 2 << 20, BUFFER = 256 << 10 };
+    size_t most = 0;
+
+    for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i));
+    size_t saved = MIN((size_t)SAVED, most * sizeof(float)), loaded = MIN((size_t)LOADED, most * sizeof(double));
+    return (c->optim.offload == OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
+}
+
+/* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
+static size_t sample_bytes(const struct config *c, const struct step *s)
+{
+    size_t micro = step_micro_bytes(s), evaluates = s->image || c->data.val_fraction > 0;
+
+    return s->accumulate * micro + evaluates * (micro + feed_bytes(&s->feed)) + (s->image ? 0 : loader_bytes(s->batch * s->seq_len));
+}
+
+/* What a run holds beyond the programs: tensors by name, a checkpoint's lists and manifest with the pieces of all ranks, and what was
+ * started. */
+static size_t run_bytes(const struct config *c, const struct step *s)
+{
+    enum { PARAMETER = 3 << 10, PIECE = 256 };
+    size_t lists = ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * PIECE);
+
+    return PLAN_START + lists + checkpoint_scratch(c, s) + sample_bytes(c, s) + (c->log.trace ? trace_bytes() : 0);
+}
+
+/* better: NULL, or the rank that it is to be compared with. */
+static ls_status plan_rank(const struct config *given, const ls_model *model, int rank, struct plan_bytes *out, int *better)
+{
+    struct config at = *given, *c = &at;
+    size_t more = 0;
+    struct plan_bytes found = { .rank = rank };
+    struct mem_stats before, after;
+    struct ranks ranks;
+    struct step s;
+
+    at.run.dir = (char[]){ "" }; /* the plan of a run is the same in any folder */
+    pulse();
+    mem_reset_peak();
+    mem_read(&before);
+    LS_TRY(ranks_plan(c, rank, &ranks));
+    ls_status st = step_open(c, model, &ranks, true, &s);
+    if (st == LS_OK) {
+        st = price(c, &s, &found);
+        if (better) *better = largest_share(&s, rank);
+        more = run_bytes(c, &s);
+        step_close(&s);
+    }
+    ranks_close(&ranks);
+    mem_read(&after);
+    found.other = more + after.peak[MEM_OTHER] - before.now[MEM_OTHER];
+    if (st == LS_OK) *out = found;
+    return st;
+}
+
+ls_status plan_of_rank(const struct config *c, const ls_model *model, int rank, struct plan_bytes *out)
+{
+    return plan_rank(c, model, rank, out, NULL);
+}
+
+/* ---- the largest ---- */
+
+enum { PLACES = 10, PLACES_CP = 8 };
+
+/* Places along an axis of n ranks that may hold the most, in ascending order; returns how many. */
+static int places_of(int n, int out[PLACES])
+{
+    out[0] = 0;
+    out[1] = n - 1;
+    return n > 1 ? 2 : 1;
+}
+
+/* Of cp the first ones, each of which sends and receives in another order, and the one with the longest part of the sequence. */
+static int places_of_cp(const ls_layout *l, int out[PLACES])
+{
+    int n = l->cp, best = 0, count = 0;
+    bool ring = n > 1 && l->cp_method == LS_CONTEXT_RING;
+    size_t T = (size_t)l->seq_len;
+
+    for (int r = 1; r < n; r++)
+        if (part_size(T, 1, ring, r, n) > part_size(T, 1, ring, best, n)) best = r;
+    for (int r = 0; r < n; r++)
+        if (r < PLACES_CP || r == best || r == n - 1) out[count++] = r;
+    return count;
+}
+
+/* The largest so far, and the most that total + other came to. */
+struct largest {
+    struct plan_bytes best;
+    size_t most;
+    int looked;
+};
+
+static ls_status look_at(const struct config *c, const ls_model *model, int rank, struct largest *l, int *better)
+{
+    struct plan_bytes one;
+
+    LS_TRY(plan_rank(c, model, rank, &one, better));
+    if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
+    l->most = MAX(l->most, one.total + one.other);
+    l->looked++;
+    return LS_OK;
+}
+
+static void take_largest(const struct largest *l, struct plan_bytes *out, int *compiled)
+{
+    *out = l->best;
+    out->other = l->most - l->best.total;
+    if (compiled) *compiled = l->looked;
+}
+
+ls_status plan_of_places(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+{
+    int dp[PLACES], cp[PLACES], tp[PLACES];
+    struct largest l = { .best = { .rank = -1 } };
+    ls_layout m;
+
+    LS_TRY(config_layout(c, &m));
+    int ndp = places_of(m.dp, dp), ncp = places_of_cp(&m, cp), ntp = places_of(m.tp, tp);
+    for (int k = 0; k < m.pp * ndp * ncp * ntp; k++) { /* in ascending order of ranks */
+        int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
+        int rank = ((p * m.dp + dp[d]) * m.cp + cp[s]) * m.tp + tp[t];
+
+        LS_TRY(look_at(c, model, rank, &l, &better));
+        if (better != rank) LS_TRY(look_at(c, model, better, &l, NULL));
+    }
+    take_largest(&l, out, compiled);
+    return LS_OK;
+}
+
+ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+{
+    enum { EVERY_RANK = 32 }; /* of so few ranks all are looked at */
+    struct largest l = { .best = { .rank = -1 } };
+
+    if (c->launch.ranks > EVERY_RANK) return plan_of_places(c, model, out, compiled);
+    for (int r = 0; r < c->launch.ranks; r++) LS_TRY(look_at(c, model, r, &l, NULL));
+    take_largest(&l, out, compiled);
+    return LS_OK;
+}
+
+/* ---- before a run ---- */
+
+size_t plan_room(size_t limit, const struct dataset *data)
+{
+    return limit > data->peak + PLAN_START && limit > data->held ? limit - data->held : 0;
+}
+
+const char *plan_nothing_fits(size_t limit, const struct dataset *data)
+{
+    return data->held > 0 && (data->held > limit / 2 || plan_room(limit, data) == 0)
+               ? PLAN_SMALLER_DATA
+               : "nothing that was tried fits: give it more machines, or a smaller model";
+}
+
+static const char *largest_part(const ls_cost *c, size_t *bytes)
+{
+    const struct {
+        const char *name;
+        size_t bytes;
+    } part[] = {
+        { "parameters", c->parameters },   { "gradients", c->gradients },         { "optimizer", c->optimizer },
+        { "activations", c->activations }, { "communication", c->communication }, { "offload", c->offload },
+    };
+    size_t most = 0;
+
+    for (size_t i = 1; i < COUNT_OF(part); i++)
+        if (part[i].bytes > part[most].bytes) most = i;
+    *bytes = part[most].bytes;
+    return part[most].name;
+}
+
+/* What a rank would hold, and where: beside the step's own bytes those of the data, and of tables and the program itself. */
+struct need {
+    struct plan_bytes own;
+    const struct dataset *data;
+    size_t held, limit;
+};
+
+static void put_remedies(const struct config *c, const ls_model *model, const struct need *n, struct text *out)
+{
+    struct remedy remedy[REMEDIES];
+    char size[16];
+    int count = 0;
+
+    if (plan_remedies(c, model, plan_room(n->limit, n->data), remedy, &count) < 0 || count == 0) {
+        text_put(out, "; %s", plan_nothing_fits(n->limit, n->data));
+        return;
+    }
+    text_put(out, "; what fits: ");
+    for (int i = 0; i < count; i++) text_put(out, "%s%s (%s)", i ? ", or " : "", remedy[i].options, text_bytes(size, remedy[i].total));
+}
+
+static ls_status fail_memory(const struct config *c, const ls_model *model, const struct need *n)
+{
+    char need[16], have[16], room[16], part[16];
+    struct text remedies = { 0 };
+    size_t most;
+    const char *name = largest_part(&n->own.cost, &most);
+
+    put_remedies(c, model, n, &remedies);
+    if (n->held > most) name = "other", most = n->held;
+    ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s",
+            text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit),
+            c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free", name, text_bytes(part, most),
+            remedies.data ? remedies.data : "");
+    text_free(&remedies);
+    return LS_ENOMEM;
+}
+
+static ls_status check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks, struct need *n)
+{
+    LS_TRY(ranks_settle(ranks, plan_of_rank(c, model, ranks->rank, &n->own)));
+    n->held = n->data->held + n->own.other;
+    double over = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = over, first;
+    LS_TRY(ranks_most(ranks, &most, 1));
+    if (most <= 0) return LS_OK;
+    first = over == most ? ranks->size - ranks->rank : 0;
+    LS_TRY(ranks_most(ranks, &first, 1));
+    return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(c, model, n) : LS_OK);
+}
+
+/* The rank with the largest excess tells it, the lowest of several; the others wait until it has. What planning itself holds for a moment
+ * is not the run's: the suggestions are those of `lockstep plan`. */
+ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct dataset *data, const struct ranks *ranks)
+{
+    struct need n = { .data = data, .limit = mem_limit() };
+
+    mem_set_limit(0);
+    ls_status st = check_memory(c, model, ranks, &n);
+    mem_set_limit(n.limit);
+    return st;
+}

@@ -1,0 +1,219 @@
+/* evaluate.c - the validation loss. */
+#include "train/run/evaluate.h"
+
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+
+enum { PART = 4 }; /* turns that are timed for all */
+
+struct making {
+    const struct config *config;
+    struct evaluation *e;
+    const struct step *s;
+    ls_model model; /* without dropout */
+};
+
+static ls_value build_loss(const struct making *m, ls_program *p)
+{
+    const struct step *s = m->s;
+    size_t size[2] = { s->batch, s->seq_len }, pixels[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
+    ls_value targets = ls_input(p, "targets", LS_I32, 2, size);
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
+
+    if (s->image)
+        return ls_image_loss(p, &s->picture, ls_cast(p, ls_input(p, "images", LS_F32, 4, pixels), ls_store_settings(s->store).type),
+                             ls_reshape(p, targets, 1, &s->batch), denominator, 0);
+    return ls_model_loss(p, &m->model, ls_input(p, "tokens", LS_I32, 2, size), targets, denominator, LS_NONE);
+}
+
+static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+{
+    const struct making *m = ctx;
+    struct distributing how = { &m->s->layout, &m->s->ranks, &m->model };
+
+    ls_output(p, "loss", build_loss(m, p));
+    LS_TRY(ls_program_status(p));
+    return step_distribute(&how, p, stage);
+}
+
+/* Micro-batches that each of the dp ranks runs. */
+static size_t turns(const struct evaluation *e)
+{
+    size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP);
+
+    return (e->batches + n - 1) / n;
+}
+
+static ls_status build_pipeline(struct making *m, const ls_compile_options *compile)
+{
+    const struct step *s = m->s;
+    struct evaluation *e = m->e;
+    ls_pipeline_options o = {
+        .schedule = &e->schedule, .begin = ls_pipeline_begin(s->pipeline), .build = build_stage, .ctx = m, .compile = *compile
+    };
+
+    LS_TRY(ls_pipeline_schedule_make(s->schedule.order == LS_STAGES_V ? "forward-v" : "forward", s->schedule.stages, s->schedule.chunks,
+                                     (int)turns(e), &e->schedule));
+    return ls_pipeline_open(s->store, s->ranks.mesh, &o, &e->pipeline);
+}
+
+static ls_status evaluate_build(const struct config *c, struct evaluation *e, const struct step *s, bool plan_only)
+{
+    ls_compile_options o = LS_COMPILE_DEFAULTS;
+    struct making m = { c, e, s, s->model };
+
+    m.model.dropout = 0;
+    o.plan_only = plan_only;
+    if (s->pipeline) return build_pipeline(&m, &o);
+    LS_TRY(ls_program_new(s->store, &e->program));
+    LS_TRY(build_stage(&m, e->program, NULL));
+    return ls_program_compile(e->program, &o);
+}
+
+static ls_status evaluate_allocate(struct evaluation *e, const struct step *s)
+{
+    e->targets = mem_array(MEM_OTHER, e->batch * e->seq_len, sizeof *e->targets);
+    if (s->image)
+        e->pixels = mem_array(MEM_OTHER, e->batch * step_pixels(s), sizeof *e->pixels);
+    else
+        e->tokens = mem_array(MEM_OTHER, e->batch * e->seq_len, sizeof *e->tokens);
+    return (e->tokens || e->pixels) && e->targets ? LS_OK : LS_ENOMEM;
+}
+
+ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out)
+{
+    struct evaluation e = { .ranks = s->ranks, .batch = s->batch, .seq_len = s->seq_len };
+
+    if (s->image)
+        e.images = config_images(c, &s->picture, true);
+    else
+        e.sampler = *sampler;
+    e.samples = s->image ? e.images.samples : e.sampler.samples;
+    if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
+    e.batches = (e.samples + e.batch - 1) / e.batch;
+    ls_status st = evaluate_allocate(&e, s);
+    if (st == LS_OK) st = feed_open(&s->ranks, s->layout.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
+    if (st == LS_OK) st = evaluate_build(c, &e, s, false);
+    if (st == LS_OK)
+        *out = e;
+    else
+        evaluation_close(&e);
+    return st;
+}
+
+ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out)
+{
+    struct evaluation e = { .ranks = s->ranks, .batches = (size_t)ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) };
+    ls_status st = evaluate_build(c, &e, s, true);
+
+    if (st == LS_OK) *out = evaluation_cost(&e);
+    evaluation_close(&e);
+    return st;
+}
+
+ls_cost evaluation_cost(const struct evaluation *e)
+{
+    ls_cost cost = { 0 };
+
+    if (e->program) return ls_program_cost(e->program);
+    for (int i = 0; e->pipeline && i < ls_pipeline_chunks(e->pipeline); i++) {
+        ls_cost chunk = ls_program_cost(ls_pipeline_program(e->pipeline, i));
+
+        cost.activations += chunk.activations;
+        cost.communication += chunk.communication;
+    }
+    return cost;
+}
+
+bool evaluation_is_open(const struct evaluation *e) { return e->program || e->pipeline; }
+
+void evaluation_close(struct evaluation *e)
+{
+    ls_program_release(&e->program);
+    ls_pipeline_close(&e->pipeline);
+    ls_pipeline_schedule_free(&e->schedule);
+    feed_close(&e->feed);
+    mem_free(e->tokens);
+    mem_free(e->targets);
+    mem_free(e->pixels);
+    *e = (struct evaluation){ 0 };
+}
+
+/* Rows past the last sample repeat the one before, with targets that do not count. */
+static ls_status evaluate_fill(struct evaluation *e, size_t first)
+{
+    size_t t = e->seq_len, pixels = e->images.channels * e->images.height * e->images.width;
+
+    for (size_t row = 0; row < e->batch; row++) {
+        bool counts = first + row < e->samples;
+        size_t sample = counts ? first + row : e->samples - 1;
+
+        if (e->pixels)
+            ls_images_get(&e->images, sample, e->pixels + row * pixels, e->targets + row);
+        else
+            LS_TRY(ls_sampler_get(&e->sampler, sample, e->tokens + row * t, e->targets + row * t));
+        if (!counts) memset(e->targets + row * t, 0xff, t * sizeof *e->targets);
+    }
+    return LS_OK;
+}
+
+/* A rank whose turn comes after the last micro-batch runs one without weight: programs may communicate. */
+static ls_status evaluate_before(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct evaluation *e = ctx;
+    size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP), k = (size_t)micro * n + (size_t)ls_mesh_index(e->ranks.mesh, LS_GROUP_DP);
+    struct micro_batch m = { .tokens = e->tokens,
+                             .targets = e->targets,
+                             .pixels = e->pixels,
+                             .denominator = (float)(e->samples * e->seq_len),
+                             .global = e->samples };
+
+    if (chunk == 0 && e->watch.fn) e->watch.fn(e->watch.ctx, MIN((size_t)micro * n * e->batch, e->samples), e->samples);
+    m.samples = k * e->batch < e->samples ? MIN(e->batch, e->samples - k * e->batch) : 0;
+    LS_TRY(evaluate_fill(e, k * e->batch));
+    return feed_write(&e->feed, p, &m);
+}
+
+static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct evaluation *e = ctx;
+    float part;
+
+    (void)chunk;
+    (void)micro;
+    if (!ls_program_has(p, "loss")) return LS_OK;
+    LS_TRY(ls_program_read(p, "loss", &part, LS_F32, 1));
+    e->loss += part;
+    return LS_OK;
+}
+
+/* The first n turns; a pipeline's are in its schedule. */
+static ls_status run_turns(struct evaluation *e, size_t n)
+{
+    e->loss = 0;
+    if (e->pipeline) return ls_pipeline_run(e->pipeline, evaluate_before, after, e);
+    for (size_t turn = 0; turn < n; turn++) {
+        LS_TRY(evaluate_before(e, e->program, 0, (int)turn));
+        LS_TRY(ls_program_run(e->program, LS_FORWARD));
+        LS_TRY(after(e, e->program, 0, (int)turn));
+    }
+    return LS_OK;
+}
+
+ls_status evaluation_run_part(struct evaluation *e, double *times)
+{
+    size_t n = turns(e), part = e->pipeline ? n : MIN(n, (size_t)PART);
+
+    *times = (double)n / (double)part;
+    return run_turns(e, part);
+}
+
+ls_status evaluation_run(struct evaluation *e, double *loss)
+{
+    LS_TRY(run_turns(e, turns(e)));
+    if (ls_mesh_index(e->ranks.mesh, LS_GROUP_TP) > 0) e->loss = 0; /* all of tp have the same */
+    LS_TRY(ranks_sum(&e->ranks, &e->loss, 1));
+    *loss = e->loss;
+    return LS_OK;
+}

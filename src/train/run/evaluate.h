@@ -1,0 +1,43 @@
+/* evaluate.h - the validation loss: the mean over all tokens of the validation part, or of its first batches. */
+#ifndef LS_TRAIN_RUN_EVALUATE_H
+#define LS_TRAIN_RUN_EVALUATE_H
+
+#include "lockstep/data.h"
+#include "train/run/step.h"
+
+/* Called before each turn of an evaluation: `done` of `all` samples have been evaluated. fn NULL: nobody. */
+struct evaluate_watch {
+    void (*fn)(void *ctx, size_t done, size_t all);
+    void *ctx;
+};
+
+struct evaluation {
+    ls_program *program; /* forward alone, on the training step's store; NULL: a pipeline, or there is no evaluation */
+    ls_pipeline *pipeline;
+    ls_pipeline_schedule schedule;
+    struct ranks ranks; /* borrowed; over dp they take turns at the micro-batches, as many turns each */
+    struct feed feed;
+    double loss; /* of this rank, while it runs */
+    ls_sampler sampler;
+    size_t batch, batches;       /* samples of a micro-batch; micro-batches of an evaluation */
+    size_t samples;              /* in all of them */
+    int32_t *tokens, *targets;   /* [batch,T] */
+    ls_images images;            /* of an image model, instead of the sampler */
+    float *pixels;               /* [batch,C,H,W], instead of tokens */
+    size_t seq_len;              /* T; 1 for an image model */
+    struct evaluate_watch watch; /* set by the caller after evaluation_open() */
+};
+
+/* batches: of the step's global size, so that layouts evaluate the same; 0: the whole part. The same samples each time. sampler: not looked
+ * at for an image model. */
+ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
+/* What an evaluation beside the step will hold, without making it: activations, communication. */
+ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);
+bool evaluation_is_open(const struct evaluation *e);
+ls_cost evaluation_cost(const struct evaluation *e);
+void evaluation_close(struct evaluation *e); /* of a zeroed struct a no-op */
+ls_status evaluation_run(struct evaluation *e, double *loss);
+/* Runs a part of it, to be timed: an evaluation is *times that part. A pipeline runs the whole. */
+ls_status evaluation_run_part(struct evaluation *e, double *times);
+
+#endif

@@ -1,0 +1,61 @@
+/* feed.c - one micro-batch on its way into a program's inputs. */
+#include "train/run/feed.h"
+
+#include <string.h>
+#include "base/mem.h"
+
+ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t pixels, struct feed *out)
+{
+    struct feed f = { .batch = batch, .seq_len = seq_len, .pixels = pixels };
+
+    f.slices = ls_context_slices(ranks->mesh, context, seq_len, f.begin, f.end);
+    for (int k = 0; k < f.slices; k++) f.local += f.end[k] - f.begin[k];
+    if (f.local < seq_len) {
+        f.part = mem_array(MEM_OTHER, batch * f.local, sizeof *f.part);
+        if (!f.part) return LS_ENOMEM;
+    }
+    *out = f;
+    return LS_OK;
+}
+
+size_t feed_bytes(const struct feed *f) { return f->part ? f->batch * f->local * sizeof *f->part : 0; }
+
+void feed_close(struct feed *f)
+{
+    mem_free(f->part);
+    *f = (struct feed){ 0 };
+}
+
+/* This rank's slices of each sample, one after another. */
+static const int32_t *slices_of(const struct feed *f, const int32_t *whole)
+{
+    int32_t *at = f->part;
+
+    if (!f->part) return whole;
+    for (size_t row = 0; row < f->batch; row++)
+        for (int k = 0; k < f->slices; k++) {
+            memcpy(at, whole + row * f->seq_len + f->begin[k], (f->end[k] - f->begin[k]) * sizeof *at);
+            at += f->end[k] - f->begin[k];
+        }
+    return f->part;
+}
+
+static ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count)
+{
+    return ls_program_has(p, name) ? ls_program_write(p, name, data, type, count) : LS_OK;
+}
+
+ls_status feed_write(const struct feed *f, ls_program *p, const struct micro_batch *m)
+{
+    size_t count = f->batch * f->local;
+    float samples[2] = { (float)m->samples, (float)m->global };
+
+    if (f->pixels)
+        LS_TRY(feed_put(p, "images", m->pixels, LS_F32, f->batch * f->pixels));
+    else if (ls_program_has(p, "tokens"))
+        LS_TRY(feed_put(p, "tokens", slices_of(f, m->tokens), LS_I32, count));
+    if (ls_program_has(p, "targets")) LS_TRY(feed_put(p, "targets", slices_of(f, m->targets), LS_I32, count));
+    LS_TRY(feed_put(p, "denominator", &m->denominator, LS_F32, 1));
+    LS_TRY(feed_put(p, "samples", samples, LS_F32, 2));
+    return feed_put(p, "step", m->site, LS_I64, 2);
+}

@@ -1,0 +1,195 @@
+/* peak_cache.c - see peak_cache.h. */
+#include "train/run/peak_cache.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "kernels/kernel.h"
+
+enum { VERSION = 1 }; /* of the measurement: a change of what or how it measures makes it another number */
+
+/* ---- which machine ---- */
+
+/* What follows "name<blanks>: " in a line of /proc/cpuinfo; NULL: another line. */
+static const char *value_of(const char *line, const char *name)
+{
+    size_t length = strlen(name);
+    const char *colon = strchr(line, ':');
+
+    if (strncmp(line, name, length) != 0 || !colon || strspn(line + length, " \t") != (size_t)(colon - line) - length) return NULL;
+    return colon + 1 + strspn(colon + 1, " \t");
+}
+
+static bool has_word(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\n' || !at[length])) return true;
+    return false;
+}
+
+static void take_features(const char *flags, char *out, size_t room)
+{
+    static const char *const used[] = {
+        "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
+        "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd",    "sve",      "bf16",
+    };
+    size_t at = 0;
+
+    for (size_t i = 0; i < COUNT_OF(used) && at < room; i++)
+        if (has_word(flags, used[i])) at += (size_t)snprintf(out + at, room - at, "%s%s", at ? " " : "", used[i]);
+}
+
+void peak_machine_find(int processors, struct peak_machine *out)
+{
+    struct peak_machine m = { .processor = "unknown", .processors = processors };
+    char *text, *next;
+
+    snprintf(m.isa, sizeof m.isa, "%s", isa_name(isa_best()));
+    if (file_read("/proc/cpuinfo", &text, NULL) == LS_OK) {
+        bool named = false, flagged = false;
+
+        for (char *line = text; *line && !(named && flagged); line = next) {
+            const char *value;
+
+            next = line + strcspn(line, "\n");
+            if (*next) *next++ = '\0';
+            if (!named && (value = value_of(line, "model name"))) snprintf(m.processor, sizeof m.processor, "%s", value), named = true;
+            if (!flagged && ((value = value_of(line, "flags")) || (value = value_of(line, "Features"))))
+                take_features(value, m.features, sizeof m.features), flagged = true;
+        }
+        mem_free(text);
+    }
+    *out = m;
+}
+
+char *peak_cache_folder(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+
+    if (cache && cache[0] == '/') return file_path("%s/lockstep", cache);
+    if (home && home[0] == '/') return file_path("%s/.cache/lockstep", home);
+    ls_fail(LS_EIO, "neither XDG_CACHE_HOME nor HOME names a folder");
+    return NULL;
+}
+
+char *peak_cache_path(const char *folder, const struct peak_machine *m)
+{
+    char text[600], hex[HASH_ROOM];
+
+    snprintf(text, sizeof text, "%d|%s|%s|%s|%d", VERSION, m->processor, m->features, m->isa, m->processors);
+    hash_of(text, strlen(text), hex);
+    return file_path("%s/peak-%.16s.json", folder, hex);
+}
+
+/* ---- entries ---- */
+
+const struct peak_entry *peak_entry_of(const struct peak_entries *e, ls_dtype type, int threads)
+{
+    for (size_t i = 0; i < e->n; i++)
+        if (e->entry[i].type == type && e->entry[i].threads == threads) return &e->entry[i];
+    return NULL;
+}
+
+void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry)
+{
+    const struct peak_entry *same = peak_entry_of(e, entry->type, entry->threads);
+    size_t at = same ? (size_t)(same - e->entry) : e->n;
+
+    if (at == PEAK_ENTRIES) {
+        at = 0;
+        for (size_t i = 1; i < e->n; i++)
+            if (e->entry[i].when < e->entry[at].when) at = i;
+    }
+    e->entry[at] = *entry;
+    e->n = MAX(e->n, at + 1);
+}
+
+/* ---- reading ---- */
+
+static bool same_text(const json_node *root, const char *key, const char *want)
+{
+    return strcmp(json_string(json_get(root, key), ""), want) == 0;
+}
+
+static bool read_entry(const json_node *n, struct peak_entry *out)
+{
+    struct peak_entry e = { .threads = (int)json_int(json_get(n, "threads"), 0),
+                            .flops = json_real(json_get(n, "flops"), 0),
+                            .busy = json_real(json_get(n, "busy"), -1),
+                            .when = json_int(json_get(n, "when"), -1) };
+
+    if (ls_dtype_parse(json_string(json_get(n, "type"), ""), &e.type) < 0) return false;
+    *out = e;
+    return e.threads >= 1 && isfinite(e.flops) && e.flops > 0 && e.busy >= 0 && e.busy <= 1 && e.when >= 0;
+}
+
+static ls_status read_entries(const char *path, const json_node *root, const struct peak_machine *m, struct peak_entries *out)
+{
+    const json_node *list = json_get(root, "peaks");
+    size_t n = json_size(list);
+
+    if (json_int(json_get(root, "version"), 0) != VERSION || !same_text(root, "processor", m->processor) ||
+        !same_text(root, "features", m->features) || !same_text(root, "isa", m->isa) ||
+        json_int(json_get(root, "processors"), 0) != m->processors)
+        return ls_fail(LS_EFORMAT, "%s: describes another machine", path);
+    if (json_kind_of(list) != JSON_ARRAY || n > PEAK_ENTRIES) return ls_fail(LS_EFORMAT, "%s: malformed file: no list of peaks", path);
+    for (size_t i = 0; i < n; i++)
+        if (!read_entry(json_at(list, i), &out->entry[out->n++])) return ls_fail(LS_EFORMAT, "%s: malformed file: peak %zu", path, i);
+    return LS_OK;
+}
+
+ls_status peak_cache_read(const char *path, const struct peak_machine *m, struct peak_entries *out)
+{
+    json_node *root;
+
+    *out = (struct peak_entries){ .n = 0 };
+    if (!file_exists(path)) return LS_OK;
+    LS_TRY(json_read(path, &root));
+    ls_status st = read_entries(path, root, m, out);
+    json_close(&root);
+    if (st < 0) out->n = 0;
+    return st;
+}
+
+/* ---- writing ---- */
+
+static void put_entry(struct json_out *j, const struct peak_entry *e)
+{
+    json_begin_object(j, NULL);
+    json_put_string(j, "type", ls_dtype_name(e->type));
+    json_put_int(j, "threads", e->threads);
+    json_put_real(j, "flops", e->flops);
+    json_put_real(j, "busy", e->busy);
+    json_put_int(j, "when", e->when);
+    json_end_object(j);
+}
+
+ls_status peak_cache_write(const char *folder, const char *path, const struct peak_machine *m, const struct peak_entries *e)
+{
+    struct json_out j = { 0 };
+
+    LS_TRY(file_make_folders(folder));
+    json_begin_object(&j, NULL);
+    json_put_int(&j, "version", VERSION);
+    json_put_string(&j, "processor", m->processor);
+    json_put_string(&j, "features", m->features);
+    json_put_int(&j, "processors", m->processors);
+    json_put_string(&j, "isa", m->isa);
+    json_begin_array(&j, "peaks");
+    for (size_t i = 0; i < e->n; i++) put_entry(&j, &e->entry[i]);
+    json_end_array(&j);
+    json_end_object(&j);
+    ls_status st = json_out_status(&j);
+    if (st == LS_OK) st = file_write(path, j.text, j.bytes);
+    json_out_free(&j);
+    return st;
+}

@@ -1,0 +1,120 @@
+/* ranks.c - the ranks of a training run, as one of them sees them. */
+#include "train/run/ranks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include "comm/algorithms/steps.h"
+
+static ls_status open_mesh(const struct config *c, struct ranks *r)
+{
+    ls_mesh_shape shape;
+    ls_layout layout;
+
+    LS_TRY(config_layout(c, &layout));
+    shape = ls_layout_mesh(&layout);
+    return ls_mesh_open(r->comm, &shape, &r->mesh);
+}
+
+ls_status ranks_open(const struct config *c, struct ranks *out)
+{
+    struct ranks r = RANKS_ALONE;
+    struct world world;
+
+    LS_TRY(world_find(&world));
+    if (world.size > 1) {
+        if (c->launch.comm_table[0]) LS_TRY(algorithm_load_choices(c->launch.comm_table));
+        LS_TRY(comm_open_within(world.where, world.rank, world.size, c->launch.timeout, &r.comm));
+        ls_comm_set_timeout(r.comm, c->launch.timeout);
+        r.rank = world.rank;
+        r.size = world.size;
+        ls_status st = open_mesh(c, &r);
+        if (st < 0) {
+            ranks_close(&r);
+            return st;
+        }
+    }
+    *out = r;
+    return LS_OK;
+}
+
+ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
+{
+    struct ranks r = RANKS_ALONE;
+
+    if (c->launch.ranks > 1) {
+        LS_TRY(ls_comm_open("plan:", rank, (int)c->launch.ranks, &r.comm));
+        r.rank = rank;
+        r.size = (int)c->launch.ranks;
+        ls_status st = open_mesh(c, &r);
+        if (st < 0) {
+            ranks_close(&r);
+            return st;
+        }
+    }
+    *out = r;
+    return LS_OK;
+}
+
+void ranks_close(struct ranks *r)
+{
+    ls_mesh_close(&r->mesh);
+    ls_comm_close(&r->comm);
+    *r = (struct ranks)RANKS_ALONE;
+}
+
+void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end)
+{
+    int index = ls_mesh_index(r->mesh, LS_GROUP_DP), n = ls_mesh_size(r->mesh, LS_GROUP_DP);
+
+    *begin = block_at(count, index, n);
+    *end = block_at(count, index + 1, n);
+}
+
+bool ranks_cut_model(const struct ranks *r) { return ls_mesh_size(r->mesh, LS_GROUP_DP) < r->size; }
+
+bool ranks_counts(const struct ranks *r)
+{
+    return ls_mesh_index(r->mesh, LS_GROUP_PP) + ls_mesh_index(r->mesh, LS_GROUP_CP) + ls_mesh_index(r->mesh, LS_GROUP_TP) == 0;
+}
+
+ls_status ranks_sum(const struct ranks *r, double *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_SUM, NULL) : LS_OK;
+}
+
+ls_status ranks_sum_int(const struct ranks *r, int64_t *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_I64, LS_SUM, NULL) : LS_OK;
+}
+
+ls_status ranks_most(const struct ranks *r, double *x, size_t count)
+{
+    return r->comm ? ls_all_reduce(r->comm, x, x, count, LS_F64, LS_MAX, NULL) : LS_OK;
+}
+
+ls_status ranks_agree(const struct ranks *r, ls_status st)
+{
+    int64_t said = st;
+
+    if (!r->comm) return st;
+    LS_TRY(ls_broadcast(r->comm, &said, 1, LS_I64, 0, NULL));
+    if (r->rank == 0 || said >= 0) return st;
+    return ls_fail((ls_status)said, "stopped by rank 0, which says why");
+}
+
+ls_status ranks_settle(const struct ranks *r, ls_status st)
+{
+    double first = st < 0 ? r->size - r->rank : 0;
+    int64_t said = st;
+
+    if (!r->comm) return st;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", st < 0 ? ls_errmsg() : "");
+    ls_status told = ranks_most(r, &first, 1);
+    if (told < 0) return st < 0 ? ls_fail(st, "%s", why) : told;
+    if (first <= 0) return LS_OK;
+    int speaker = r->size - (int)first;
+    told = ls_broadcast(r->comm, &said, 1, LS_I64, speaker, NULL);
+    if (r->rank == speaker) return ls_fail(st, "%s", why);
+    return told < 0 ? told : ls_fail((ls_status)said, "stopped by rank %d, which says why", speaker);
+}

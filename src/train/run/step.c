@@ -1,0 +1,227 @@
+/* step.c - one training step. */
+#include "train/run/step.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+#include "runtime/non_finite.h"
+
+size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
+
+const char *step_unit(const struct step *s) { return s->image ? "pictures" : "tokens"; }
+
+size_t step_parameters(const struct step *s) { return s->image ? ls_image_parameters(&s->picture) : ls_model_parameters(&s->model); }
+
+/* ---- gradients ---- */
+
+/* What one micro-batch after another adds up to. */
+struct sums {
+    struct step *s;
+    uint64_t index;
+    float denominator;
+    double loss;
+    bool again; /* routers are counted already */
+};
+
+static struct micro_batch micro_batch(const struct sums *a, size_t k)
+{
+    const struct step *s = a->s;
+    size_t count = s->batch * s->seq_len, own = s->end - s->begin, first = k * s->batch;
+
+    return (struct micro_batch){
+        .tokens = s->tokens ? s->tokens + k * count : NULL,
+        .targets = s->targets + k * count,
+        .pixels = s->pixels ? s->pixels + k * count * step_pixels(s) : NULL,
+        .denominator = a->denominator,
+        .site = { (int64_t)a->index, (int64_t)(s->begin + first) },
+        .samples = own > first ? MIN(own - first, s->batch) : 0,
+        .global = s->global,
+    };
+}
+
+static void inject(const struct sums *a, ls_program *p, int micro)
+{
+    const struct step_fault *f = &a->s->fault;
+
+    if (!f->name || f->rank != a->s->ranks.rank) return;
+    program_poison(p, (uint64_t)f->step == a->index + 1 && f->micro == micro ? f->name : NULL);
+}
+
+static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct sums *a = ctx;
+    struct micro_batch m = micro_batch(a, (size_t)micro);
+
+    (void)chunk;
+    program_tag(p, micro);
+    inject(a, p, micro);
+    return feed_write(&a->s->feed, p, &m);
+}
+
+static ls_status add_output(ls_program *p, const char *name, double *sum)
+{
+    double part;
+
+    if (!ls_program_has(p, name)) return LS_OK;
+    LS_TRY(ls_program_read(p, name, &part, LS_F64, 1));
+    *sum += part;
+    return LS_OK;
+}
+
+/* What the routers of this program's layers say: their losses, and how many tokens chose each expert. */
+static ls_status add_routers(struct sums *a, ls_program *p)
+{
+    const ls_model *m = &a->s->model;
+    char layer[64], name[96];
+
+    for (size_t i = 0; i < m->layers; i++) {
+        double *load = a->s->load + i * m->experts, part[m->experts];
+
+        ls_model_layer_name(m, i, layer, sizeof layer);
+        snprintf(name, sizeof name, "%s.router_loss", layer);
+        LS_TRY(add_output(p, name, &a->loss));
+        snprintf(name, sizeof name, "%s.expert_load", layer);
+        if (!ls_program_has(p, name)) continue;
+        LS_TRY(ls_program_read(p, name, part, LS_F64, m->experts));
+        for (size_t e = 0; e < m->experts; e++) load[e] += part[e];
+    }
+    return LS_OK;
+}
+
+static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
+{
+    struct sums *a = ctx;
+
+    (void)chunk;
+    (void)micro;
+    LS_TRY(add_output(p, "loss", &a->loss));
+    return a->s->load && !a->again ? add_routers(a, p) : LS_OK;
+}
+
+static ls_status run_all(struct sums *a)
+{
+    struct step *s = a->s;
+
+    if (s->pipeline) return ls_pipeline_run(s->pipeline, step_before, after, a);
+    for (size_t k = 0; k < s->accumulate; k++) {
+        LS_TRY(step_before(a, s->program, 0, (int)k));
+        LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (k + 1 == s->accumulate ? LS_LAST : 0)));
+        LS_TRY(after(a, s->program, 0, (int)k));
+    }
+    return LS_OK;
+}
+
+/* Targets that count, of the whole step; *own: as many as there would be if all ranks had this one's. */
+static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
+{
+    size_t count = s->accumulate * s->batch * s->seq_len;
+    int64_t counted = 0;
+
+    for (size_t i = 0; i < count; i++) counted += s->targets[i] >= 0;
+    *own = counted * ls_mesh_size(s->ranks.mesh, LS_GROUP_DP);
+    *all = ranks_counts(&s->ranks) ? counted : 0;
+    return ranks_sum_int(&s->ranks, all, 1);
+}
+
+ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
+{
+    struct sums a = { .s = s, .index = index };
+    size_t loads = s->model.layers * s->model.experts;
+    int64_t counted, own;
+
+    LS_TRY(count_targets(s, &counted, &own));
+    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index + 1);
+    ls_store_zero_grad(s->store);
+    a.denominator = (float)fault_count(&s->injection, counted, own);
+    if (s->load) memset(s->load, 0, loads * sizeof *s->load);
+    LS_TRY(run_all(&a));
+    if (ls_mesh_index(s->ranks.mesh, LS_GROUP_TP) > 0) { /* all of tp have the same */
+        a.loss = 0;
+        if (s->load) memset(s->load, 0, loads * sizeof *s->load);
+    }
+    LS_TRY(ranks_sum(&s->ranks, &a.loss, 1));
+    if (s->load) LS_TRY(ranks_sum(&s->ranks, s->load, loads));
+    *loss = a.loss;
+    *valid = (size_t)counted;
+    return isfinite(a.loss) ? LS_OK : ls_fail(LS_EINVAL, "step %" PRIu64 ": the loss is %s", index + 1, isnan(a.loss) ? "NaN" : "infinite");
+}
+
+ls_status step_run_again(struct step *s, uint64_t index)
+{
+    struct sums a = { .s = s, .index = index, .again = true };
+    int64_t counted, own;
+
+    LS_TRY(count_targets(s, &counted, &own));
+    a.denominator = (float)fault_count(&s->injection, counted, own);
+    ls_store_zero_grad(s->store);
+    return run_all(&a);
+}
+
+/* ---- the update ---- */
+
+ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
+{
+    LS_TRY(ls_optimizer_set(s->program, &s->optimizer, lr, t));
+    ls_status st = ls_program_run(s->program, LS_OPTIMIZER_STEP);
+    if (st == LS_OK || st == LS_EINVAL) *norm = ls_optimizer_norm(s->program);
+    return st == LS_EINVAL ? ls_fail_at(st, "step %" PRIu64, t) : st;
+}
+
+void step_fill_pictures(struct step *s, uint64_t first)
+{
+    for (size_t row = 0; row < s->accumulate * s->batch; row++) {
+        ls_images_get(&s->images, first + s->begin + row, s->pixels + row * step_pixels(s), &s->targets[row]);
+        if (row >= s->end - s->begin) s->targets[row] = -1;
+    }
+}
+
+double step_model_flops(const struct step *s)
+{
+    if (s->image) return ls_program_cost(s->program).model_flops / (double)s->batch * (double)s->global;
+    return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->global * s->seq_len);
+}
+
+double step_executed_flops(const struct step *s) { return s->executed; }
+
+ls_program *step_program(const struct step *s, int i)
+{
+    int chunks = s->pipeline ? ls_pipeline_chunks(s->pipeline) : 0;
+
+    return i < chunks ? ls_pipeline_program(s->pipeline, i) : i == chunks ? s->program : NULL;
+}
+
+size_t step_comm_bytes(const struct step *s, ls_collective op, size_t *calls)
+{
+    size_t bytes = 0, n;
+    ls_program *p;
+
+    *calls = 0;
+    if (s->pipeline && op == LS_COLLECTIVE_SEND) bytes += ls_pipeline_bytes(s->pipeline, calls);
+    for (int i = 0; (p = step_program(s, i)); i++) {
+        int each = LS_FORWARD | LS_BACKWARD | LS_WEIGHTS;
+
+        bytes += ls_program_comm_bytes(p, each, (int)op, &n) * (s->accumulate - 1);
+        *calls += n * (s->accumulate - 1);
+        bytes += ls_program_comm_bytes(p, each | LS_LAST, (int)op, &n);
+        *calls += n;
+        bytes += ls_program_comm_bytes(p, LS_OPTIMIZER_STEP, (int)op, &n);
+        *calls += n;
+    }
+    return bytes;
+}
+
+ls_cost step_cost(const struct step *s)
+{
+    ls_cost cost = ls_program_cost(s->program);
+
+    for (int i = 0; s->pipeline && i < ls_pipeline_chunks(s->pipeline); i++) {
+        ls_cost chunk = ls_program_cost(ls_pipeline_program(s->pipeline, i));
+
+        cost.activations += chunk.activations;
+        cost.communication += chunk.communication;
+    }
+    return cost;
+}

@@ -1,0 +1,63 @@
+/* time_budget.c - how many steps a run has time for. */
+#include "train/run/time_budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/base.h"
+
+uint64_t time_budget_times(uint64_t every, uint64_t steps)
+{
+    if (steps == 0) return 0;
+    return every == 0 ? 1 : (steps - 1) / every + 1;
+}
+
+static double seconds_of(const struct time_budget *b, uint64_t steps)
+{
+    return (double)steps * b->step + (double)time_budget_times(b->eval_every, steps) * b->evaluation +
+           (double)time_budget_times(b->save_every, steps) * b->save;
+}
+
+/* seconds_of() never falls as steps grow: the answer is found by halving [has time for, has none for). */
+uint64_t time_budget_steps(const struct time_budget *b)
+{
+    double left = (b->seconds - b->spent) * (1 - TIME_BUDGET_RESERVE);
+    uint64_t low = 0, high = b->most + 1;
+
+    if (!(left > 0)) return 0;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+
+        if (seconds_of(b, middle) <= left)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+double time_budget_least(const struct time_budget *b) { return b->spent + seconds_of(b, 1) / (1 - TIME_BUDGET_RESERVE); }
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double time_budget_median(double *x, size_t count)
+{
+    ASSERT(count > 0);
+    qsort(x, count, sizeof *x, ascending);
+    return (x[(count - 1) / 2] + x[count / 2]) / 2;
+}
+
+char *time_budget_text(char out[24], double seconds)
+{
+    if (seconds < 1)
+        snprintf(out, 24, "%.3g ms", 1000 * seconds);
+    else if (seconds < 100)
+        snprintf(out, 24, "%.3g s", seconds);
+    else
+        snprintf(out, 24, "%.0f s", seconds);
+    return out;
+}

@@ -1,0 +1,7 @@
+/* version.h - what this build calls itself. */
+#ifndef LS_TRAIN_RUN_VERSION_H
+#define LS_TRAIN_RUN_VERSION_H
+
+#define LOCKSTEP_VERSION "0.1.0"
+
+#endif

@@ -1,7 +1,0 @@
-/* version.h - what this build calls itself. */
-#ifndef LS_TRAIN_VERSION_H
-#define LS_TRAIN_VERSION_H
-
-#define LOCKSTEP_VERSION "0.1.0"
-
-#endif
