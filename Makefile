@@ -3,7 +3,8 @@
 #   make            the command build/lockstep and the library
 #   make demo       train a small model on the King James Bible, sample from it, report
 #   make check      build and run all tests
-#   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults, a minute of each fuzz target
+#   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
+#                   a minute of each fuzz target
 #   make labs       run every lab, write the verdicts to docs/labs.md
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)

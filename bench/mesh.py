@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""mesh.py - what a mesh of ranks reaches: tensor parallelism beside threads, pipelines beside their bound, memory of long sequences, overhead.
+"""mesh.py - what a mesh of ranks reaches: tensor parallelism beside threads, pipelines beside their bound, memory of long
+sequences, overhead.
 
-    bench/mesh.py [--lockstep build/lockstep] [--parts tp pp cp overhead] [--compute fp32 bf16] [--rounds 1] [--steps 2] [-- --section.key=value ...]
+    bench/mesh.py [--lockstep build/lockstep] [--parts tp pp cp overhead] [--compute fp32 bf16] [--rounds 1] [--steps 2]
+                  [-- --section.key=value ...]
 
-Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. References run in turn with what is compared to them, so
-that a slow spell meets both; a ratio is tokens/s over the mean of the references before and behind it, the table has medians over the rounds.
+Two cores, ranks of one thread each. All four parts take 6 minutes on an idle machine. References run in turn with what is compared to
+them, so that a slow spell meets both; a ratio is tokens/s over the mean of the references before and after it, the table has medians over
+the rounds.
 
 tp        GPT-2 124M, T=1024, B=2: two ranks against one rank of two threads. "split n": a product whose sum travels is made in n parts.
-pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose head costs what a layer does. The bound of a schedule is twice what one rank of one
-          thread reaches with the same micro-batches, less the idle share of equal stages: 1f1b and gpipe M/(M+P-1) = 8/9 of it, interleaved
-          vM/(vM+P-1), zb-h1 as if weights, errors and forward took the same time. "idle": share of ranks x time without work, as
-          measured; "played": of the same schedule with the measured mean time of each stage's actions and messages that take none.
+pp        2 stages, 8 micro-batches, GPT-2 of 7 layers whose head costs what a layer does. The bound of a schedule is twice what one
+          rank of one thread reaches with the same micro-batches, less the idle share of equal stages: 1f1b and gpipe M/(M+P-1) = 8/9 of it,
+          interleaved vM/(vM+P-1), zb-h1 as if weights, errors and forward took the same time. "idle": share of ranks x time without work,
+          as measured; "played": of the same schedule with the measured mean time of each stage's actions and messages that take none.
 cp        memory of one rank by the ledger for one sequence of 8192 tokens over 1, 2, 4 ranks; "x ranks": its product with
           the ranks, as a share of one rank's: 1 is a fall as 1/cp. Four ranks share the two cores.
 overhead  share of a step that is neither kernels nor exchanges: the walk of the program, lists, losses, gradients set to zero.
@@ -44,7 +47,8 @@ def options():
 
 
 def run(o, shape, compute, ranks=1, threads=1, extra=()):
-    argv = [o.lockstep, "bench", "train", "--json", *shape, f"--precision.compute={compute}", f"--bench.steps={o.steps}", "--bench.warmup=1",
+    argv = [o.lockstep, "bench", "train", "--json", *shape, f"--precision.compute={compute}", f"--bench.steps={o.steps}",
+            "--bench.warmup=1",
             f"--launch.threads={threads}", *extra, *o.more]
     out = subprocess.run(argv + (["-n", str(ranks)] if ranks > 1 else []), check=True, capture_output=True, text=True)
     return json.loads(out.stdout)
@@ -74,7 +78,8 @@ def measure_tensor(o, compute):
 
 def show_tensor(o):
     for compute in o.compute:
-        print(f"\ntp {compute:<12} {'tokens/s':>8} {'2 threads':>9} {'ratio':>6} {'lowest':>6} {'wanted':>6} {'step s':>7} {'exposed s':>9} "
+        print(f"\ntp {compute:<12} {'tokens/s':>8} {'2 threads':>9} {'ratio':>6} {'lowest':>6} {'wanted':>6} "
+              f"{'step s':>7} {'exposed s':>9} "
               f"{'memory MiB':>10} {'2 threads':>9}")
         for name, rows in measure_tensor(o, compute).items():
             ratio = lambda r: rate(r[0]) / r[1]
@@ -107,8 +112,10 @@ def show_stages(o):
         alone = middle(rows, lambda r: r[1])
         print(f"{name:<12} {','.join(map(str, first['stages'])):>8} {middle(rows, lambda r: rate(r[0])):>8.0f} {alone:>8.0f} "
               f"{f'2 x {share:.3f} = {2 * share * alone:.0f}':>18} {middle(rows, lambda r: rate(r[0]) / (2 * share * r[1])):>6.3f} "
-              f"{LEAST_1F1B if name == '1f1b' else '':>6} {middle(rows, lambda r: r[2]):>9.0f} {middle(rows, lambda r: rate(r[0]) / r[2]):>7.3f} "
-              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_played']):>6.1%} {first['bubble_equal']:>6.1%}",
+              f"{LEAST_1F1B if name == '1f1b' else '':>6} {middle(rows, lambda r: r[2]):>9.0f} "
+              f"{middle(rows, lambda r: rate(r[0]) / r[2]):>7.3f} "
+              f"{middle(rows, lambda r: r[0]['bubble']):>6.1%} {middle(rows, lambda r: r[0]['bubble_played']):>6.1%} "
+              f"{first['bubble_equal']:>6.1%}",
               flush=True)
 
 

@@ -69,7 +69,8 @@ for space in $a $b; do
         parent="parent 1:1"
     fi
     if [ -n "$rate" ]; then
-        reason=$(tc -n $space qdisc add dev "ls$$" $parent handle 2: tbf rate "$rate" burst 256kb latency 50ms 2>&1) || skip "no rate limit here: $reason"
+        reason=$(tc -n $space qdisc add dev "ls$$" $parent handle 2: tbf rate "$rate" burst 256kb latency 50ms 2>&1) ||
+            skip "no rate limit here: $reason"
     fi
 done
 

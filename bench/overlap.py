@@ -77,7 +77,8 @@ def show_buckets(o):
 
 def main():
     o = options()
-    print(f"# 2 ranks of 1 thread, Open MPI over {o.rate}{', ' + o.delay if o.delay else ''}; buckets of {o.bucket} in the first table; {o.rounds} rounds of {o.steps} steps, "
+    print(f"# 2 ranks of 1 thread, Open MPI over {o.rate}{', ' + o.delay if o.delay else ''}; buckets of {o.bucket} in the first table; "
+          f"{o.rounds} rounds of {o.steps} steps, "
           f"load {os.getloadavg()[0]:.1f}")
     if o.zero:
         show_hidden(o)

@@ -10,8 +10,8 @@ both; a round's number is the median step of its process, the table shows the me
 and the range. Model, batch, length, dtype and threads are equal. Peak memory is the process's largest
 resident size as the kernel counted it (ru_maxrss from wait4, children included), for both alike.
 
-Contenders: lockstep, lockstep that recomputes (selective, full), and PyTorch as installed (none), with memory kept by the process (malloc), also
-with MKL made to use AVX-512 where it would not by itself (all), and that with torch.compile (compile).
+Contenders: lockstep, lockstep that recomputes (selective, full), and PyTorch as installed (none), with memory kept by the process
+(malloc), also with MKL made to use AVX-512 where it would not by itself (all), and that with torch.compile (compile).
 pytorch_gpt2.py says what the settings are; the last two preload a library, which no manual suggests.
 MFU is against the best matrix product that each side measured of itself in the same process.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """train_ranks.py - ranks against threads: one rank of N threads beside N ranks of one thread, in turn, as ratios.
 
-    bench/train_ranks.py [--lockstep build/lockstep] [--ranks 2] [--zero 0 1 2 3] [--compute fp32 bf16] [--rounds 3] [-- --section.key=value ...]
+    bench/train_ranks.py [--lockstep build/lockstep] [--ranks 2] [--zero 0 1 2 3] [--compute fp32 bf16] [--rounds 3]
+                         [-- --section.key=value ...]
 
 The same model and the same global batch. Each round runs the one rank first and behind each layout again, so that a slow spell of
 the machine meets both; a ratio is tokens/s of the layout over the mean of the one rank before it and behind it, and the

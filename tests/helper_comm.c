@@ -46,7 +46,10 @@ static double comm_reduced(int n, size_t i, ls_dtype t, ls_redop op)
 }
 
 /* What rank `from` has for rank `to` in all_to_all. */
-static size_t comm_case_dealt(const struct comm_case *k, int from, int to) { return k->v ? (size_t)(from * 3 + to * 5) % 4 * k->count / 3 : k->count; }
+static size_t comm_case_dealt(const struct comm_case *k, int from, int to)
+{
+    return k->v ? (size_t)(from * 3 + to * 5) % 4 * k->count / 3 : k->count;
+}
 
 const char *comm_case_text(const struct comm_case *k)
 {
@@ -109,7 +112,8 @@ static ls_status comm_run_call(const struct comm_run *r, const void *send, void 
     case LS_COLLECTIVE_ALL_REDUCE: return ls_all_reduce(r->c, send, recv, k->count, k->type, k->redop, work);
     case LS_COLLECTIVE_BROADCAST: return ls_broadcast(r->c, recv, k->count, k->type, k->root, work);
     case LS_COLLECTIVE_ALL_GATHER:
-        return k->v ? ls_all_gather_v(r->c, send, recv, r->counts, k->type, work) : ls_all_gather(r->c, send, recv, k->count, k->type, work);
+        return k->v ? ls_all_gather_v(r->c, send, recv, r->counts, k->type, work)
+                    : ls_all_gather(r->c, send, recv, k->count, k->type, work);
     case LS_COLLECTIVE_REDUCE_SCATTER:
         return k->v ? ls_reduce_scatter_v(r->c, send, recv, r->counts, k->type, k->redop, work)
                     : ls_reduce_scatter(r->c, send, recv, k->count, k->type, k->redop, work);

@@ -19,7 +19,8 @@ struct image_run {
 ls_value image_input(ls_program *p, const ls_image_model *m, size_t batch);
 
 /* denominator 0: the batch's own count. optimizer NULL: none. */
-void image_run_open(struct image_run *r, const ls_image_model *m, size_t batch, int denominator, const ls_optimizer *optimizer, const ls_compile_options *options);
+void image_run_open(struct image_run *r, const ls_image_model *m, size_t batch, int denominator, const ls_optimizer *optimizer,
+                    const ls_compile_options *options);
 void image_run_close(struct image_run *r);
 void image_run_write(struct image_run *r, const float *images, const int32_t *labels);
 double image_run_loss(const struct image_run *r);

@@ -162,7 +162,8 @@ void sign_cases(struct gen *g)
 
 /* ---- rows: N K C, M more than are used ---- */
 
-static const size_t rows[][4] = { { 0, 2, 3, 2 }, { 1, 1, 1, 1 }, { 5, 3, 7, 15 }, { 9, 2, 17, 20 }, { 64, 3, 130, 192 }, { 300, 2, 64, 700 } };
+static const size_t rows[][4] = { { 0, 2, 3, 2 }, { 1, 1, 1, 1 }, { 5, 3, 7, 15 }, { 9, 2, 17, 20 }, { 64, 3, 130, 192 },
+                                  { 300, 2, 64, 700 } };
 
 void route_rows_cases(struct gen *g)
 {
@@ -229,7 +230,8 @@ void rows_cases(struct gen *g)
 /* ---- products: S E rows K N ---- */
 
 static const size_t products[][5] = {
-    { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 }, { 1, 2, 5000, 9, 17 },
+    { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 },
+    { 1, 2, 5000, 9, 17 },
 };
 
 /* Unevenly, and the first expert gets none from the last source; 3 rows stay out of use. */

@@ -30,7 +30,8 @@ ls_value layers_layer(ls_program *p, const char *name, ls_value x, size_t in, si
 
 void layers_build(ls_program *p, ls_dtype type)
 {
-    ls_value x = ls_input(p, "x", type, 2, (size_t[]){ LAYERS_BATCH, LAYERS_IN }), y = ls_input(p, "y", type, 2, (size_t[]){ LAYERS_BATCH, LAYERS_OUT });
+    ls_value x = ls_input(p, "x", type, 2, (size_t[]){ LAYERS_BATCH, LAYERS_IN }),
+        y = ls_input(p, "y", type, 2, (size_t[]){ LAYERS_BATCH, LAYERS_OUT });
     ls_value h = layers_layer(p, "in", x, LAYERS_IN, LAYERS_HIDDEN);
     static const char *const names[] = { "a", "b", "c" };
 
@@ -40,7 +41,8 @@ void layers_build(ls_program *p, ls_dtype type)
         snprintf(up, sizeof up, "%s.up", names[i]);
         snprintf(down, sizeof down, "%s.down", names[i]);
         ls_block_begin(p, names[i]);
-        h = ls_add(p, h, layers_layer(p, down, ls_gelu_tanh(p, layers_layer(p, up, h, LAYERS_HIDDEN, LAYERS_HIDDEN)), LAYERS_HIDDEN, LAYERS_HIDDEN));
+        h = ls_add(p, h, layers_layer(p, down, ls_gelu_tanh(p, layers_layer(p, up, h, LAYERS_HIDDEN, LAYERS_HIDDEN)), LAYERS_HIDDEN,
+                                      LAYERS_HIDDEN));
         ls_block_end(p);
     }
     ls_backward(p, ls_output(p, "loss", ls_mse(p, layers_layer(p, "out", h, LAYERS_HIDDEN, LAYERS_OUT), y)));

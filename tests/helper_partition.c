@@ -10,7 +10,8 @@
 
 ls_model partition_gpt2(size_t heads, size_t ffn, size_t vocab, double dropout)
 {
-    return (ls_model){ .architecture = LS_GPT2, .layers = 2, .width = 4 * heads, .heads = heads, .kv_heads = heads, .head_size = 4, .ffn = ffn,
+    return (ls_model){ .architecture = LS_GPT2, .layers = 2, .width = 4 * heads, .heads = heads, .kv_heads = heads, .head_size = 4,
+                       .ffn = ffn,
                        .vocab = vocab, .max_positions = 32, .tied = 1, .norm_eps = 1e-5, .dropout = dropout, .init_std = 0.2, .seed = 5 };
 }
 
@@ -145,7 +146,8 @@ static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh
     part = malloc(count * sizeof *part);
     st = ls_tensor_read(ls_store_grad(s, i), part, LS_F64, count);
     for (size_t r = 0; r < own[0] * own[1]; r++)
-        memcpy(out + ((begin[0] + r / own[1]) * all[1] + begin[1] + r % own[1]) * all[2] + begin[2], part + r * own[2], own[2] * sizeof *part);
+        memcpy(out + ((begin[0] + r / own[1]) * all[1] + begin[1] + r % own[1]) * all[2] + begin[2], part + r * own[2],
+               own[2] * sizeof *part);
     free(part);
     return st;
 }
@@ -188,7 +190,7 @@ static const char *partition_compare(const struct partition_case *c, const doubl
     if (partition_open(c, NULL, true, &s) < 0) return ls_errmsg();
     for (size_t i = 0; i < ls_store_elements(s.store); i++) all += a[i] * a[i], count++;
     for (size_t i = 0, at = 0; i < ls_store_count(s.store) && !found; at += whole_count(s.store, i++)) {
-        /* A bias of the keys shifts all scores of a query alike: its exact gradient is 0, what is there is rounding of the keys' gradients. */
+        /* A bias of the keys shifts all scores of a query alike: its exact gradient is 0, and what is there is rounding. */
         double zero = strstr(ls_store_name(s.store, i), "attn.k.bias") ? 1 : 0.01;
         double norm = 0, apart = 0, share = sqrt(all * (double)whole_count(s.store, i) / (double)count);
 

@@ -24,7 +24,8 @@ ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab
 /* Mixtral or Qwen3-MoE of that size, with 4 heads. */
 ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen, size_t ffn, size_t shared);
 
-/* A store with a program of loss and backward (inputs tokens, targets, denominator, step; samples with experts), marked, compiled. mesh NULL: not marked. */
+/* A store with a program of loss and backward (inputs tokens, targets, denominator, step; samples with experts), marked, compiled.
+ * mesh NULL: not marked. */
 struct partitioned { ls_store *store; ls_program *program; };
 ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bool plan_only, struct partitioned *out);
 void      partition_close(struct partitioned *p);

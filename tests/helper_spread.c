@@ -14,10 +14,12 @@ static const ls_model models[NETS] = {
                     .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
     [NET_LLAMA_TIED] = { .architecture = LS_LLAMA, .layers = 3, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
                          .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
-    [NET_EVEN] = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37, .max_positions = SPREAD_TIME,
+    [NET_EVEN] = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
+                   .max_positions = SPREAD_TIME,
                    .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 6, .experts_per_token = 2, .expert_ffn = 6,
                    .norm_topk = 1, .aux_coef = 0.1, .z_coef = 0.01 },
-    [NET_BIAS] = { .architecture = LS_QWEN3_MOE, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37, .max_positions = SPREAD_TIME,
+    [NET_BIAS] = { .architecture = LS_QWEN3_MOE, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
+                   .max_positions = SPREAD_TIME,
                    .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 7, .experts_per_token = 2, .expert_ffn = 5,
                    .shared_ffn = 6, .router = LS_ROUTER_SIGMOID, .norm_topk = 1, .balance = 0.02 },
 };
@@ -361,7 +363,8 @@ const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAM
     static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image", "even", "bias" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
-    int at = snprintf(text, SPREAD_NAME, "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",
+    int at = snprintf(text, SPREAD_NAME,
+                      "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",
                       nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
                       l->data.unsharded_accumulation ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
                       l->data.keep_gathered ? " keep" : "", (int)l->data.offload, l->split ? ", split" : "");
@@ -417,7 +420,8 @@ const char *distributed_differs(const struct layout *l, const struct outcome *a,
             found = text;
             break;
         }
-    if (distributed_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true, &s) < 0)
+    if (distributed_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true,
+                         &s) < 0)
         return ls_errmsg();
     if (!found)
         found = spread_compare(s.store, "first gradient", a->first, b->first, rounding);

@@ -36,12 +36,17 @@ struct layout {
 struct outcome {
     double  loss[SPREAD_STEPS], norm[SPREAD_STEPS];
     size_t  count;                /* elements of all parameters */
-    float   first[SPREAD_ELEMENTS], last[SPREAD_ELEMENTS], weight[SPREAD_ELEMENTS];  /* gradients of the first and last step; parameters at the end */
+    float   first[SPREAD_ELEMENTS], last[SPREAD_ELEMENTS];  /* gradients of the first and last step */
+    float   weight[SPREAD_ELEMENTS];                        /* parameters at the end */
 };
 
 /* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */
 struct training {
-    ls_store *store; ls_program *program; ls_optimizer optimizer; size_t batch; int rank, n, accumulate;  /* of the ranks with other samples */
+    ls_store *store;
+    ls_program *program;
+    ls_optimizer optimizer;
+    size_t batch;
+    int rank, n, accumulate;     /* of the ranks with other samples */
     ls_comm *comm;               /* all of whose losses add up */
     ls_mesh *mesh;
     ls_pipeline_schedule schedule;

@@ -174,7 +174,8 @@ static void root_can_be_any_value(void **state)
 
 static void reals_read_back_to_the_same_bits(void **state)
 {
-    static const double values[] = { 0.0, -0.0, 1, -1, 0.1, 1.0 / 3, 1e22, 1e-5, 5e-324, 1.7976931348623157e308, 123456789012345678.0, 2.5e-3 };
+    static const double values[] = { 0.0, -0.0, 1, -1, 0.1, 1.0 / 3, 1e22, 1e-5, 5e-324, 1.7976931348623157e308, 123456789012345678.0,
+                                     2.5e-3 };
 
     (void)state;
     for (size_t i = 0; i < COUNT_OF(values); i++) {

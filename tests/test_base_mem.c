@@ -220,7 +220,9 @@ int main(void)
         cmocka_unit_test(blocks_are_aligned_and_counted),   cmocka_unit_test(peak_follows_the_sum),
         cmocka_unit_test(arrays_are_zero_and_do_not_overflow), cmocka_unit_test(resizing_keeps_contents_and_category),
         cmocka_unit_test(allocation_beyond_the_limit_fails_cleanly),     cmocka_unit_test(chosen_allocation_fails),
-        cmocka_unit_test(category_names_are_those_of_metrics), cmocka_unit_test(external_bytes_are_counted_and_limited),   cmocka_unit_test(counts_are_exact_across_threads),
+        cmocka_unit_test(category_names_are_those_of_metrics),
+        cmocka_unit_test(external_bytes_are_counted_and_limited),
+        cmocka_unit_test(counts_are_exact_across_threads),
         cmocka_unit_test(pages_grow_within_the_limit),
     };
 

@@ -26,7 +26,8 @@ struct config {
 static const char *const verbs[] = { "train", "plan", "bench" };
 static const struct option rows[] = {
     OPTION_INT(struct config, steps, "train.steps", "1000", 1, 1e9, "steps", TRAIN | PLAN, "steps to take"),
-    OPTION_INT(struct config, seed, "train.seed", "-3", 0, 0, "", TRAIN, "of everything random: initial weights, dropout and the order of the data"),
+    OPTION_INT(struct config, seed, "train.seed", "-3", 0, 0, "", TRAIN,
+               "of everything random: initial weights, dropout and the order of the data"),
     OPTION_INT(struct config, rest, "train.rest", "-1", -1, 64, "ranks", TRAIN | PLAN | BENCH, "ranks, -1: the rest"),
     OPTION_ENUM(struct config, name, "optim.name", "adamw", "adamw|sgd|off", TRAIN, "update rule"),
     OPTION_REAL(struct config, lr, "optim.lr", "3e-4", 0, 1e18, "", TRAIN, "highest learning rate", .alias = "train.rate"),
@@ -36,7 +37,8 @@ static const struct option rows[] = {
     OPTION_BYTES(struct config, limit, "memory.limit", "0", 0, 0, TRAIN | PLAN, "most bytes of a rank"),
     OPTION_BYTES(struct config, bucket, "memory.bucket", "25MiB", 4096, 1u << 30, TRAIN, "size of a gradient bucket"),
     OPTION_BOOL(struct config, verbose, "log.verbose", "off", TRAIN | BENCH, "say more"),
-    OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank", .alias = "log.joint", .alias_inverts = true),
+    OPTION_BOOL(struct config, per_rank, "log.per_rank", "yes", TRAIN, "a metrics file for each rank", .alias = "log.joint",
+                .alias_inverts = true),
     OPTION_BOOL(struct config, all, "log.every_micro_batch", "0", TRAIN, "say even more"),
 };
 static const struct option_hint hints[] = { { "iters", "train.steps", NULL }, { "plain_sgd", "optim.name", "sgd" } };
@@ -328,7 +330,8 @@ static void printed_config_loads_back(void **state)
     struct text out = { 0 }, again = { 0 };
 
     (void)state;
-    assert_int_equal(TAKE("--train.steps=5", "--run.note=# : - \"x\"\t\x01 \xc2\x85 \xf0\x9f\x98\x80 ~", "--optim.name=off", "--optim.lr=0.1",
+    assert_int_equal(TAKE("--train.steps=5", "--run.note=# : - \"x\"\t\x01 \xc2\x85 \xf0\x9f\x98\x80 ~", "--optim.name=off",
+                          "--optim.lr=0.1",
                           "--run.dir=null", "--optim.decay=0.30000000000000004", "--memory.limit=3GiB", "--train.seed=-9223372036854775808",
                           "--log.verbose", "--log.per_rank=no", "--memory.bucket=4097"), LS_OK);
     for (int origins = 0; origins < 2; origins++) {
@@ -443,7 +446,11 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, options_set_up, options_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(defaults_are_set),              TEST(arguments_are_read_in_both_forms),
-        TEST(alias_sets_the_same_option), TEST(alias_is_never_written), TEST(alias_can_invert), TEST(other_flags_are_left_to_the_caller),      TEST(every_boolean_word_is_read),
+        TEST(alias_sets_the_same_option),
+        TEST(alias_is_never_written),
+        TEST(alias_can_invert),
+        TEST(other_flags_are_left_to_the_caller),
+        TEST(every_boolean_word_is_read),
         TEST(refusals_suggest_a_correct_value), TEST(option_of_another_command_is_refused),
         TEST(files_and_arguments_apply_in_order),  TEST(bad_file_is_refused_with_its_line),
         TEST(resolved_config_shows_origins), TEST(printed_config_loads_back),

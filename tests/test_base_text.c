@@ -114,7 +114,8 @@ static void byte_sizes_are_read(void **state)
         { "9007199254740993", 9007199254740993 }, { "9.1MiB", 9542041 }, { "0.3KiB", 307 }, { "0.29 KB", 290 }, { "1.001MB", 1001000 },
         { "0.001KiB", 1 },
     };
-    static const char *const bad[] = { "", "-1", "1.5", "1 k", "1kib", "1  KiB", "KiB", "1TiB", "1e30", "1.5 B", "0.0009KiB", "nan", "1KiB " };
+    static const char *const bad[] = { "", "-1", "1.5", "1 k", "1kib", "1  KiB", "KiB", "1TiB", "1e30", "1.5 B", "0.0009KiB", "nan",
+                                       "1KiB " };
     size_t bytes = 7;
 
     (void)state;

@@ -38,7 +38,8 @@ static void yaml_of_configs_is_read(void **state)
     check_taken("---\n...\n", "");
     check_taken("{}\n", "");
     check_taken("train:\n  steps: 1000\n  seed: 7 # comment\noptim.lr: 3e-4\n", "train.steps=1000@2\ntrain.seed=7@3\noptim.lr=3e-4@4\n");
-    check_taken("a:\n  b: \"x: #\\ty\"\n  c: 'it''s'\n  d: no\n  e: \"\"\n  f: ~\n", "a.b=x: #\ty@2\na.c=it's@3\na.d=no@4\na.e=@5\na.f=~@6\n");
+    check_taken("a:\n  b: \"x: #\\ty\"\n  c: 'it''s'\n  d: no\n  e: \"\"\n  f: ~\n",
+                "a.b=x: #\ty@2\na.c=it's@3\na.d=no@4\na.e=@5\na.f=~@6\n");
     check_taken("a: {b: 1, c: 2}\nd: {}\n", "a.b=1@1\na.c=2@1\n");
     check_taken("a:\n  b: 1\nc:\n  b: 1\n", "a.b=1@2\nc.b=1@4\n");
     check_taken("\xef\xbb\xbf" "a.b: \xc3\xa9\r\nc.d: 2\r\n", "a.b=\xc3\xa9@1\nc.d=2@2\n");

@@ -78,7 +78,8 @@ for words in "-g 1" "-n 2 -b 4K -e 4K -g 1"; do
     expect 2 "nothing to measure; start more, as in: lockstep bench comm -g 2 (with -g, -n counts iterations)" $words
 done
 expect 0 "# 3 calls in front, 4 timed" -g 2 -b 8 -e 8K -f 32 -n 4 -w 3 -c 1 -o sum -d half
-[ "$(awk '/^ / { printf "%s/%s/%s ", $1, $3, $4 }' out.txt)" = "8/half/sum 256/half/sum 8192/half/sum " ] || bad "not 8 to 8K by 32 in half: $(cat out.txt)"
+[ "$(awk '/^ / { printf "%s/%s/%s ", $1, $3, $4 }' out.txt)" = "8/half/sum 256/half/sum 8192/half/sum " ] ||
+    bad "not 8 to 8K by 32 in half: $(cat out.txt)"
 expect 0 " of 2 ranks " --ngpus 1 --nthreads 2 --minbytes 64 --maxbytes 64 --iters 2 --warmup_iters 0 --datatype float
 expect 0 "# 0 calls in front, 2 timed" -n 2 -b 64 -e 64 --iters 2 -w0
 expect 0 "max" -n 3 -o max -b 12 -e 12 -d int32 --iters 2
@@ -105,7 +106,8 @@ expect 2 "-b 4K is more than --max 1K" -n 2 -b 4K --max 1K
 expect 2 "-o: there is no operation 'sun'" -n 2 -o sun
 expect 2 "-w: 'x' is not a whole number" -n 2 -w x
 expect 2 "--iters: 0 is out of range" -n 2 --iters 0
-expect 2 "-n 2 and -n 100 are both given: -n sets the ranks, and --iterations the calls that are timed; write -n 2 --iterations 100" -n 2 -b 8 -n 100
+expect 2 "-n 2 and -n 100 are both given: -n sets the ranks, and --iterations the calls that are timed; write -n 2 --iterations 100" -n 2 \
+    -b 8 -n 100
 expect 0 "4 timed" -n 2 -n 2 -b 8 -e 8 --iters 4
 expect 2 "unexpected argument 'sendrecv'; did you mean '--op=sendrecv'?" sendrecv -n 2
 expect 2 "unexpected argument 'all_gather'; did you mean '--op=all_gather'?" -n 2 all_gather
@@ -128,7 +130,8 @@ for op in all_gather broadcast all_to_all sendrecv; do
 done
 
 # Ranks of a launcher: the first one of the machine prints a usage error, the others leave with its exit code.
-started() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$lockstep" $2 >out.txt 2>&1; }
+started() { OMPI_COMM_WORLD_RANK=$1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=$1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$lockstep" $2 \
+    >out.txt 2>&1; }
 for words in "bench comm -b 8 -e 64K -f 8 -n 20" "bench comm --iterrs 2"; do
     started 0 "$words"
     [ $? -eq 2 ] && [ "$(grep -c lockstep out.txt)" -eq 1 ] || bad "rank 0 of 2: $words: $(cat out.txt)"

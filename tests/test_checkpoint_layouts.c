@@ -135,7 +135,8 @@ static void change(const char *path, int what)
 static void damaged_slices_are_refused(void **state)
 {
     static const char *const messages[] = {
-        "'a': its slices have 30 of 35 elements, [3,0] is in none", "'a': slices 0 and 1 overlap at [1,0]", "dim 0 has 7 elements, the slice is",
+        "'a': its slices have 30 of 35 elements, [3,0] is in none", "'a': slices 0 and 1 overlap at [1,0]",
+        "dim 0 has 7 elements, the slice is",
         "'a': its slices differ", "'a': its slices have 25 of 35 elements, [2,0] is in none",
     };
     struct job j = { &layouts[5], LS_F32, "" };

@@ -178,7 +178,9 @@ static void recompute_flops_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_equals_run), cmocka_unit_test(activations_scale_with_layers_length_and_batch), cmocka_unit_test(recompute_every_sqrt_layers_saves_memory),
+        cmocka_unit_test(test_plan_equals_run),
+        cmocka_unit_test(activations_scale_with_layers_length_and_batch),
+        cmocka_unit_test(recompute_every_sqrt_layers_saves_memory),
         cmocka_unit_test(logits_and_scores_are_not_stored), cmocka_unit_test(recompute_flops_are_counted),
     };
 

@@ -34,7 +34,8 @@ wait_lines() {
     bad "$1 never had $2 lines"
 }
 
-hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' | sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
+hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' |
+    sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
 
 i=0
 while [ $i -lt 600 ]; do
@@ -48,7 +49,8 @@ tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq
 # ---- help and usage ----
 expect 0 "usage: lockstep COMMAND" "$lockstep" --help
 expect 0 "lockstep 0" "$lockstep" --version
-for command in train plan generate eval "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" version \
+for command in train plan generate eval "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" \
+    version \
                "ckpt export" "ckpt import" help completion; do
     expect 0 "examples" "$lockstep" $command -h
     expect 0 "usage: lockstep $command" "$lockstep" $command --help
@@ -79,7 +81,8 @@ expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
 expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust_coefficient=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
     "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
-expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny --parallel.dp=4
+expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny \
+    --parallel.dp=4
 expect 2 "-n: 'x' is not a number" "$lockstep" train $tiny -n x
 expect 2 "nothing to train on" "$lockstep" train
 expect 2 "needs a value" "$lockstep" generate runs --prompt
@@ -130,7 +133,8 @@ expect 0 "lockstep help exit" "$lockstep" help ctrl-c
 expect 0 "lockstep help ranks" "$lockstep" help slurm
 expect 0 "lockstep doctor RUN" "$lockstep" help stuck
 expect 0 "lockstep help layouts" "$lockstep" help pipeline bubble
-expect 2 "unknown flag '--checkpoint'; the model is an argument without a flag: lockstep generate runs/book" "$lockstep" generate --checkpoint runs/book
+expect 2 "unknown flag '--checkpoint'; the model is an argument without a flag: lockstep generate runs/book" "$lockstep" generate \
+    --checkpoint runs/book
 expect 2 "unknown flag '--ckpt'; the model is an argument without a flag: lockstep eval runs/book" "$lockstep" eval --ckpt=runs/book
 expect 0 "--parallel.zero=3" "$lockstep" help FSDP
 expect 0 "lockstep bench comm" "$lockstep" help nccl
@@ -148,7 +152,8 @@ expect 2 "unknown option '--train.stps'; did you mean '--train.steps'?" "$lockst
 expect 2 "unknown option '--xyzzyq'; see 'lockstep help options'" "$lockstep" help --xyzzyq
 
 # ---- the options used most come first: in help, and in the words of a completion ----
-before() { [ "$(grep -n -m1 -e "$1" out.txt | cut -d: -f1)" -lt "$(grep -n -m1 -e "$2" out.txt | cut -d: -f1)" ] || bad "$3: $1 is not before $2"; }
+before() { [ "$(grep -n -m1 -e "$1" out.txt | cut -d: -f1)" -lt "$(grep -n -m1 -e "$2" out.txt | cut -d: -f1)" ] ||
+    bad "$3: $1 is not before $2"; }
 for page in "help options" "train --help"; do
     expect 0 "options used most" "$lockstep" $page
     before "^  --run.dir=" "^other options" "$page"
@@ -160,7 +165,8 @@ expect 0 "options used most" "$lockstep" train -h
 grep -q -e "--model.heads=" out.txt && bad "the short help has all options"
 "$lockstep" completion zsh | sed -n "/^    'train')/p" | tr ' ' '\n' >out.txt
 before "'--run.dir=" "'--model.heads=" "completion zsh"
-bash -c 'source <("$0" completion bash); compopt() { :; }; COMP_WORDS=(lockstep train --); COMP_CWORD=2; _lockstep; printf "%s\n" "${COMPREPLY[@]}"' "$lockstep" >out.txt
+bash -c 'source <("$0" completion bash); compopt() { :; }; COMP_WORDS=(lockstep train --); COMP_CWORD=2; _lockstep
+         printf "%s\n" "${COMPREPLY[@]}"' "$lockstep" >out.txt
 before "--run.dir=" "--model.heads=" "completion bash"
 expect 2 "nothing mentions 'xyzzy'; the topics are the commands and options, config" "$lockstep" help xyzzy
 
@@ -223,7 +229,8 @@ cmp -s one.txt two.txt || bad "the same seed gives another text"
 expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
 [ -s logits.safetensors ] || bad "no logits"
 expect 2 "300" "$lockstep" generate straight --ids 300
-expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" "$lockstep" generate straight --prompt "Line" --tokens 999
+expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" "$lockstep" generate straight \
+    --prompt "Line" --tokens 999
 [ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
 expect 2 "is not a list of token ids" "$lockstep" generate straight --ids a,b
 expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
@@ -241,7 +248,8 @@ measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"memory\":{[^}]*\"$1\"
 "$lockstep" plan --config straight/config.yaml --json >planned.json
 for part in parameters gradients optimizer activations; do
     [ -n "$(measured $part)" ] || bad "no bytes of $part in metrics.jsonl"
-    sed 's/.*"memory"//' planned.json | grep -q "\"$part\":$(measured $part)[,}]" || bad "$part: not the $(measured $part) planned: $(cat planned.json)"
+    sed 's/.*"memory"//' planned.json | grep -q "\"$part\":$(measured $part)[,}]" ||
+        bad "$part: not the $(measured $part) planned: $(cat planned.json)"
 done
 expect 0 '"activations"' "$lockstep" plan --config straight/config.yaml --launch.threads=2 --json
 expect 2 "does nothing in 'plan'" "$lockstep" plan --optim.beta1=0.5
@@ -249,16 +257,19 @@ expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 -
 expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
 expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
 expect 0 '"overhead":' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"stages":[1,1],"bubble":' "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 \
+expect 0 '"stages":[1,1],"bubble":' "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+    --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json
-expect 0 "11.1% of equal stages" "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 \
+expect 0 "11.1% of equal stages" "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+    --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
 expect 0 '"gflops"' "$lockstep" bench gemm --m 64 --n 64 --k 64 --json
 expect 0 "format llmc" "$lockstep" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
 expect 0 "llmc, u16" "$lockstep" data inspect data/text.bin --vocab 300
 expect 1 "data/text.bin" "$lockstep" data inspect data/text.bin --vocab 257
 printf '{"text":"a"}\n' >lines.jsonl
-expect 1 "lines.jsonl: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text" \
+expect 1 \
+    "lines.jsonl: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text" \
     "$lockstep" data inspect lines.jsonl
 expect 0 "step 1 of 1" "$lockstep" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
     --train.steps=1 --train.eval_batches=1 --run.dir=fromtokens
@@ -285,7 +296,8 @@ expect 1 "config.json" "$lockstep" generate hf --prompt x
 expect 1 "nowhere" "$lockstep" generate nowhere --prompt x
 
 # A full disk: the save fails in one line, training goes on, the checkpoint before it is whole.
-"$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt || bad "a full disk ends the run"
+"$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt \
+    || bad "a full disk ends the run"
 [ "$(grep -c '^training goes on: step 10 is not saved' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
 expect 0 "all as written" "$lockstep" ckpt verify full
 

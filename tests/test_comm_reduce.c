@@ -174,7 +174,8 @@ static void rounding_is_to_nearest_even(void **state)
                 for (uint32_t i = 0; i < N; i++) {
                     uint16_t want = narrowed(halves[h], x[i]);
 
-                    if (!same(halves[h], &want, &got[i])) fail_msg("%a as %s: %04x, not %04x", (double)x[i], ls_dtype_name(halves[h]), got[i], want);
+                    if (!same(halves[h], &want, &got[i]))
+                        fail_msg("%a as %s: %04x, not %04x", (double)x[i], ls_dtype_name(halves[h]), got[i], want);
                 }
             }
         }

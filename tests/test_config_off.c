@@ -11,7 +11,8 @@
 
 /* Options in which the features of others are off. Words "section.key=value". */
 static const char *const contexts[] = {
-    "", "model.preset=resnet-tiny", "model.preset=gpt2-tiny", "model.preset=mixtral-tiny", "data.val_fraction=0", "optim.name=sgd", "optim.name=lars",
+    "", "model.preset=resnet-tiny", "model.preset=gpt2-tiny", "model.preset=mixtral-tiny", "data.val_fraction=0", "optim.name=sgd",
+    "optim.name=lars",
     "optim.schedule=constant", "precision.compute=fp32", "data.text=", "parallel.dp=2 parallel.zero=3", "parallel.dp=2", "parallel.tp=2",
 };
 
@@ -99,8 +100,10 @@ static void every_switch_declares_its_off_value(void **state)
 static void other_values_are_refused(void **state)
 {
     static const char *const asked[][3] = {
-        { "data.val_fraction=0", "train.eval_every", "5" }, { "", "optim.momentum", "0.5" }, { "", "parallel.reshard_after_forward", "false" },
-        { "model.preset=resnet-tiny", "data.val_fraction", "0.1" }, { "", "model.aux_loss", "0.1" }, { "precision.compute=fp32", "precision.master", "false" },
+        { "data.val_fraction=0", "train.eval_every", "5" }, { "", "optim.momentum", "0.5" },
+        { "", "parallel.reshard_after_forward", "false" },
+        { "model.preset=resnet-tiny", "data.val_fraction", "0.1" }, { "", "model.aux_loss", "0.1" },
+        { "precision.compute=fp32", "precision.master", "false" },
     };
 
     (void)state;

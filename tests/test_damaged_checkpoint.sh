@@ -66,11 +66,13 @@ rm -rf copy
 cp -r run copy
 truncate -s 100 copy/checkpoints/step_00000006/manifest.json
 "$lockstep" generate copy --ids 1,2 --tokens 3 >out.txt 2>err.txt || bad "an older one is not used: $(cat err.txt)"
-grep -q "skipped: .*step_00000006/manifest.json.*; using copy/checkpoints/step_00000003\$" err.txt || bad "not said which is used: $(cat err.txt)"
+grep -q "skipped: .*step_00000006/manifest.json.*; using copy/checkpoints/step_00000003\$" err.txt ||
+    bad "not said which is used: $(cat err.txt)"
 for reader in "ckpt verify copy" "ckpt verify copy/checkpoints" "ckpt verify copy/checkpoints/step_00000006"; do
     refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" $reader
 done
-refused "whole one before it: lockstep generate copy/checkpoints/step_00000003\$" "$lockstep" generate copy/checkpoints/step_00000006 --ids 1
+refused "whole one before it: lockstep generate copy/checkpoints/step_00000003\$" "$lockstep" generate copy/checkpoints/step_00000006 \
+    --ids 1
 rm copy/checkpoints/step_00000006/manifest.json
 refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" ckpt verify copy
 

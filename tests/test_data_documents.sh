@@ -11,7 +11,8 @@ prepared() {
     rm -rf out
     "$lockstep" data prepare out/t.bin --data.text="$file" "$@" >out.txt 2>&1 || { bad "$file $*: $(cat out.txt)"; return; }
     "$lockstep" data inspect out/t.bin --data.tokenizer=out --json >inspect.txt 2>&1 || bad "inspect $file $*: $(cat inspect.txt)"
-    grep -q "\"tokens\":$tokens,\"documents\":$documents," inspect.txt || bad "$file $*: not $tokens tokens, $documents documents: $(cat inspect.txt)"
+    grep -q "\"tokens\":$tokens,\"documents\":$documents," inspect.txt ||
+        bad "$file $*: not $tokens tokens, $documents documents: $(cat inspect.txt)"
 }
 
 # ids OF: the first tokens of what was prepared last.
@@ -98,16 +99,20 @@ i=0
 while [ $i -lt 300 ]; do echo "{\"text\":\"Document $i says $((i * 7 % 13)) things.\"}"; i=$((i + 1)); done | gzip >train.jsonl.gz
 small="--model.layers=1 --model.width=16 --model.heads=2 --data.seq_len=16 --train.global_batch=2 --train.steps=2 --precision.compute=fp32"
 "$lockstep" train --data.text=train.jsonl.gz --run.dir=bytes $small >out.txt 2>&1 || bad "train: $(cat out.txt)"
-"$lockstep" train --data.text=train.jsonl.gz --data.tokenizer=bpe --data.vocab_size=300 --run.dir=bpe $small >out.txt 2>&1 || bad "train, bpe: $(cat out.txt)"
-"$lockstep" train --data.text=train.jsonl.gz --data.tokenizer=bpe --data.vocab_size=300 --run.dir=bpe $small --train.steps=3 >out.txt 2>&1 || bad "resumed, bpe: $(cat out.txt)"
+"$lockstep" train --data.text=train.jsonl.gz --data.tokenizer=bpe --data.vocab_size=300 --run.dir=bpe $small >out.txt 2>&1 ||
+    bad "train, bpe: $(cat out.txt)"
+"$lockstep" train --data.text=train.jsonl.gz --data.tokenizer=bpe --data.vocab_size=300 --run.dir=bpe $small --train.steps=3 >out.txt \
+    2>&1 || bad "resumed, bpe: $(cat out.txt)"
 grep -q "from bpe/checkpoints/step_00000002" out.txt || bad "not resumed: $(cat out.txt)"
 i=0
 while [ $i -lt 50 ]; do printf 'abc abd<|endoftext|>'; i=$((i + 1)); done >many.txt
-"$lockstep" data prepare learnt/t.bin --data.text=many.txt --data.tokenizer=bpe --data.vocab_size=400 >out.txt 2>&1 || bad "learnt: $(cat out.txt)"
+"$lockstep" data prepare learnt/t.bin --data.text=many.txt --data.tokenizer=bpe --data.vocab_size=400 >out.txt 2>&1 ||
+    bad "learnt: $(cat out.txt)"
 grep -q '"endoftext"' learnt/tokenizer.json && bad "pieces of <|endoftext|> were learnt"
 
 # Options without effect are refused.
-"$lockstep" data prepare out/r.bin --data.text=plain.txt --data.field=body >out.txt 2>&1; [ $? -eq 2 ] || bad "data.field of a plain text: $(cat out.txt)"
+"$lockstep" data prepare out/r.bin --data.text=plain.txt --data.field=body >out.txt 2>&1; [ $? -eq 2 ] ||
+    bad "data.field of a plain text: $(cat out.txt)"
 
 say "$failures failures"
 [ $failures -eq 0 ]

@@ -13,7 +13,8 @@
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true}"
 #define TOKEN(id, content, special) \
-    "{\"id\":" id ",\"content\":" content ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":" special "}"
+    "{\"id\":" id ",\"content\":" content ",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
+    "\"normalized\":false,\"special\":" special "}"
 
 /* A tokenizer.json in parts, each of which a case may replace. */
 struct parts { const char *top, *added, *normalizer, *pre, *post, *decoder, *model; };
@@ -51,8 +52,10 @@ static ls_status read_parts(const struct parts *p, ls_tokenizer **t)
 static const struct { struct parts parts; ls_status status; const char *message; } refused[] = {
     { { .top = "\"truncation\":{\"max_length\":4}" }, LS_EUNSUPPORTED, "key truncation is not supported" },
     { { .top = "\"padding\":{}" }, LS_EUNSUPPORTED, "key padding" },
-    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with lstrip" },
-    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":true,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with single_word" },
+    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,"
+                 "\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with lstrip" },
+    { { .added = "[{\"id\":6,\"content\":\"<m>\",\"single_word\":true,\"lstrip\":false,\"rstrip\":false,"
+                 "\"normalized\":false,\"special\":true}]" }, LS_EUNSUPPORTED, "added_tokens with single_word" },
     { { .added = "[" TOKEN("\"6\"", "\"<m>\"", "true") "]" }, LS_EFORMAT, "added_tokens[0].id is a text; an id" },
     { { .added = "[" TOKEN("6", "\"\"", "false") "]" }, LS_EFORMAT, "added token 6 is empty" },
     { { .added = "[" TOKEN("6", "\"x\"", "false") "," TOKEN("7", "\"x\"", "false") "]" }, LS_EFORMAT, "added token 'x' is given twice" },
@@ -60,20 +63,24 @@ static const struct { struct parts parts; ls_status status; const char *message;
     { { .added = "[" TOKEN("1", "\"a\"", "false") "]" }, LS_EFORMAT, "'a' has id 1, but 0 in the vocabulary" },
     { { .added = "[" TOKEN("99999999", "\"x\"", "false") "]" }, LS_EFORMAT, "token id 99999999: ids are 0 .. 16777215" },
     { { .normalizer = "{\"type\":\"NFKC\"}" }, LS_EUNSUPPORTED, "normalizer NFKC is not supported" },
-    { { .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}" }, LS_EUNSUPPORTED, "normalizer Lowercase" },
+    { { .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Lowercase\"}]}" }, LS_EUNSUPPORTED,
+      "normalizer Lowercase" },
     { { .normalizer = "7" }, LS_EFORMAT, "tokenizer.normalizer is an integer; an object or null expected" },
     { { .pre = "null" }, LS_EUNSUPPORTED, "pre_tokenizer null" },
     { { .pre = "{\"type\":\"Metaspace\"}" }, LS_EUNSUPPORTED, "without a ByteLevel at its end: Metaspace" },
     { { .pre = SEQUENCE("") }, LS_EUNSUPPORTED, "pre_tokenizer Sequence of nothing" },
     { { .pre = SEQUENCE("{\"type\":\"Whitespace\"}," BYTE_LEVEL) }, LS_EUNSUPPORTED, "pre_tokenizer Whitespace" },
     { { .pre = SEQUENCE(BYTE_LEVEL "," BYTE_LEVEL) }, LS_EUNSUPPORTED, "ByteLevel before another" },
-    { { .pre = SEQUENCE(SPLIT("{\"String\":\"x\"}", "Isolated") "," BYTE_LEVEL) }, LS_EUNSUPPORTED, "Split with a pattern that is not a Regex" },
+    { { .pre = SEQUENCE(SPLIT("{\"String\":\"x\"}", "Isolated") "," BYTE_LEVEL) }, LS_EUNSUPPORTED,
+      "Split with a pattern that is not a Regex" },
     { { .pre = SEQUENCE(SPLIT("{\"Regex\":\"x\"}", "Removed") "," BYTE_LEVEL) }, LS_EUNSUPPORTED, "Split with behavior Removed" },
     { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\",\"invert\":true}," BYTE_LEVEL) },
       LS_EUNSUPPORTED, "Split with invert" },
-    { { .pre = SEQUENCE(SPLIT("{\"Regex\":\"(x\"}", "Isolated") "," BYTE_LEVEL) }, LS_EFORMAT, "pattern '(x': a pattern that cannot be compiled" },
+    { { .pre = SEQUENCE(SPLIT("{\"Regex\":\"(x\"}", "Isolated") "," BYTE_LEVEL) }, LS_EFORMAT,
+      "pattern '(x': a pattern that cannot be compiled" },
     { { .post = "{\"type\":\"BertProcessing\"}" }, LS_EUNSUPPORTED, "post_processor BertProcessing" },
-    { { .post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<x>\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}" }, LS_EFORMAT, "starts with an unknown token" },
+    { { .post = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<x>\",\"type_id\":0}}],\"pair\":[],"
+                "\"special_tokens\":{}}" }, LS_EFORMAT, "starts with an unknown token" },
     { { .decoder = "{\"type\":\"WordPiece\"}" }, LS_EUNSUPPORTED, "decoder WordPiece" },
     { { .model = "null" }, LS_EFORMAT, "tokenizer.model is null; an object expected" },
     { { .model = "{\"type\":\"Unigram\"}" }, LS_EUNSUPPORTED, "model Unigram" },
@@ -88,7 +95,8 @@ static const struct { struct parts parts; ls_status status; const char *message;
     { { .model = BPE(VOCAB ",\"merges\":[\"ab\"]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a b c\"]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[[\"a\"]]") }, LS_EFORMAT, "item 0 is neither" },
-    { { .model = BPE(VOCAB ",\"merges\":[\"a b\",\"b a\"]") }, LS_EFORMAT, "item 1 ('b' and 'a'): what they give is not in the vocabulary" },
+    { { .model = BPE(VOCAB ",\"merges\":[\"a b\",\"b a\"]") }, LS_EFORMAT,
+      "item 1 ('b' and 'a'): what they give is not in the vocabulary" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a x\"]") }, LS_EFORMAT, "the second is not in the vocabulary" },
     { { .model = BPE(VOCAB ",\"merges\":[[1,2]]") }, LS_EFORMAT, "item 0 is neither" },
     { { .model = BPE(VOCAB ",\"merges\":[\"a b\",[\"a\",\"b\"]]") }, LS_EFORMAT, "item 1 is neither" },
@@ -99,7 +107,8 @@ static const struct { struct parts parts; ls_status status; const char *message;
     { { .model = BPE(VOCAB ",\"merges\":[],\"byte_fallback\":0") }, LS_EFORMAT, "model.byte_fallback is an integer" },
     { { .model = BPE(VOCAB ",\"merges\":[],\"ignore_merges\":\"true\"") }, LS_EFORMAT, "model.ignore_merges is a text" },
     { { .model = BPE(VOCAB ",\"merges\":[],\"end_of_word_suffix\":[]") }, LS_EFORMAT, "model.end_of_word_suffix is an array" },
-    { { .model = BPE(VOCAB ",\"merges\":[],\"continuing_subword_prefix\":0") }, LS_EFORMAT, "model.continuing_subword_prefix is an integer" },
+    { { .model = BPE(VOCAB ",\"merges\":[],\"continuing_subword_prefix\":0") }, LS_EFORMAT,
+      "model.continuing_subword_prefix is an integer" },
     { { .model = "{\"type\":56," VOCAB ",\"merges\":[]}" }, LS_EFORMAT, "model.type is an integer; a text expected" },
     { { .model = BPE("\"vocab\":{\"a\":1.5},\"merges\":[]") }, LS_EFORMAT, "'a' has no id" },
     { { .model = "[]" }, LS_EFORMAT, "tokenizer.model is an array; an object expected" },
@@ -121,22 +130,31 @@ static const struct { struct parts parts; ls_status status; const char *message;
     { { .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[\"NFC\"]}" }, LS_EFORMAT, "normalizer is a text; an object expected" },
     { { .pre = "true" }, LS_EFORMAT, "tokenizer.pre_tokenizer is a bool; an object or null expected" },
     { { .pre = "{\"type\":\"ByteLevel\"}" }, LS_EFORMAT, "pre_tokenizer.add_prefix_space is missing; a bool expected" },
-    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":0,\"trim_offsets\":true}" }, LS_EFORMAT, "pre_tokenizer.add_prefix_space is an integer" },
-    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":null}" }, LS_EFORMAT, "use_regex is null; a bool" },
-    { { .pre = "{\"type\":\"Sequence\",\"pretokenizers\":{}}" }, LS_EFORMAT, "pre_tokenizer.pretokenizers is an object; an array expected" },
-    { { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":1}," BYTE_LEVEL) }, LS_EFORMAT, "individual_digits is an integer; a bool" },
-    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":\"x\",\"behavior\":\"Isolated\",\"invert\":false}," BYTE_LEVEL) }, LS_EFORMAT, "pattern is a text" },
-    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\"}," BYTE_LEVEL) }, LS_EFORMAT, "invert is missing; a bool" },
+    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":0,\"trim_offsets\":true}" }, LS_EFORMAT,
+      "pre_tokenizer.add_prefix_space is an integer" },
+    { { .pre = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":null}" }, LS_EFORMAT,
+      "use_regex is null; a bool" },
+    { { .pre = "{\"type\":\"Sequence\",\"pretokenizers\":{}}" }, LS_EFORMAT,
+      "pre_tokenizer.pretokenizers is an object; an array expected" },
+    { { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":1}," BYTE_LEVEL) }, LS_EFORMAT,
+      "individual_digits is an integer; a bool" },
+    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":\"x\",\"behavior\":\"Isolated\",\"invert\":false}," BYTE_LEVEL) }, LS_EFORMAT,
+      "pattern is a text" },
+    { { .pre = SEQUENCE("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},\"behavior\":\"Isolated\"}," BYTE_LEVEL) }, LS_EFORMAT,
+      "invert is missing; a bool" },
     { { .post = "\"x\"" }, LS_EFORMAT, "tokenizer.post_processor is a text; an object or null expected" },
     { { .post = "{\"type\":\"Sequence\",\"processors\":7}" }, LS_EFORMAT, "post_processor.processors is an integer; an array expected" },
     { { .post = TEMPLATE("7", "{}") }, LS_EFORMAT, "post_processor.single is an integer; an array expected" },
     { { .post = TEMPLATE("[{\"Other\":{}}]", "{}") }, LS_EFORMAT, "item 0 is neither a Sequence nor a SpecialToken" },
     { { .post = TEMPLATE("[{\"Sequence\":{\"id\":\"C\",\"type_id\":0}}]", "{}") }, LS_EFORMAT, "sequence 'C'; A or B expected" },
     { { .post = TEMPLATE("[{\"Sequence\":{\"id\":\"A\"}}]", "{}") }, LS_EFORMAT, "type_id is missing; an id" },
-    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[\"1\"],\"tokens\":[]}}") }, LS_EFORMAT, "special_tokens.ids is a text; an id" },
-    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[1]}}") }, LS_EFORMAT, "special_tokens.tokens is an integer; a text" },
+    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[\"1\"],\"tokens\":[]}}") }, LS_EFORMAT,
+      "special_tokens.ids is a text; an id" },
+    { { .post = TEMPLATE("[]", "{\"<s>\":{\"id\":\"<s>\",\"ids\":[1],\"tokens\":[1]}}") }, LS_EFORMAT,
+      "special_tokens.tokens is an integer; a text" },
     { { .decoder = "[]" }, LS_EFORMAT, "tokenizer.decoder is an array; an object or null expected" },
-    { { .decoder = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":\"x\"}" }, LS_EFORMAT, "decoder.trim_offsets is a text; a bool" },
+    { { .decoder = "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":\"x\"}" }, LS_EFORMAT,
+      "decoder.trim_offsets is a text; a bool" },
 };
 
 static void malformed_tokenizer_json_is_refused(void **state)
@@ -282,10 +300,10 @@ typedef ls_status make_fn(ls_tokenizer **t);
 
 static ls_status make_json(ls_tokenizer **t)
 {
-    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":false}," SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") ","
-                                             BYTE_LEVEL),
-                             .added = "[{\"id\":6,\"content\":\"e\\u0301\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":true,"
-                                      "\"special\":false}," TOKEN("7", "\"!\"", "false") "]" };
+    const struct parts p = { .pre = SEQUENCE("{\"type\":\"Digits\",\"individual_digits\":false}," 
+                                             SPLIT("{\"Regex\":\"[ab]+\"}", "Isolated") "," BYTE_LEVEL),
+                             .added = "[{\"id\":6,\"content\":\"e\\u0301\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                                      "\"normalized\":true,\"special\":false}," TOKEN("7", "\"!\"", "false") "]" };
     return read_parts(&p, t);
 }
 

@@ -139,7 +139,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_code_point), cmocka_unit_test(test_every_short_sequence),
-        cmocka_unit_test(bad_byte_offset_is_reported), cmocka_unit_test(test_byte_alphabet), cmocka_unit_test(normalization_form_c_is_right),
+        cmocka_unit_test(bad_byte_offset_is_reported),
+        cmocka_unit_test(test_byte_alphabet),
+        cmocka_unit_test(normalization_form_c_is_right),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,7 +184,8 @@ static void late_rank_is_reported_as_not_started(void **state)
     assert_int_equal(d.n, 1);
     assert_true(d.finding[0].missing[1] && d.finding[0].missing[2] && d.finding[0].missing[3]);
     assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not come to all_reduce #2 of world", "; rank 0 waits in it since ",
-                                         "; rank 1 is running (its last call, all_reduce #1 ", "; rank 2 is running (it made no call)", NULL });
+                                         "; rank 1 is running (its last call, all_reduce #1 ", "; rank 2 is running (it made no call)",
+                                         NULL });
     doctor_close(&d);
 }
 
@@ -248,10 +249,12 @@ static void end_with_the_launcher_blames_no_rank(void **state)
     assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
 
     double seen = base_now() + 20;  /* rank 3 lived in it for so long */
-    write_ring(3, &seen, sizeof seen, 64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
+    write_ring(3, &seen, sizeof seen,
+               64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
-    assert_said(&d, 0, (const char *[]){ "rank 1 had not come to all_reduce #6 of world", " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
+    assert_said(&d, 0, (const char *[]){ "rank 1 had not come to all_reduce #6 of world",
+                                         " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
                                          "; rank 1 is dead (its last call, all_reduce #5", NULL });
     doctor_close(&d);
 }
@@ -323,7 +326,8 @@ static void cause_is_listed_before_consequences(void **state)
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
     assert_said(&d, 0, (const char *[]){ "rank 3 never came to all_gather #2 of shard", "; rank 2 waits in it", "; rank 3 is dead", NULL });
-    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world", "; rank 2 is running (it is in all_gather #2 of shard", NULL });
+    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world",
+                                         "; rank 2 is running (it is in all_gather #2 of shard", NULL });
     assert_true(d.finding[0].cause);
     assert_false(d.finding[1].cause);
     doctor_close(&d);

@@ -19,12 +19,14 @@ told() {
 
 "$lockstep" train $tiny --train.steps=5 --optim.warmup=1 --run.dir=well >out.txt 2>err.txt || bad "train: $(cat err.txt)"
 told well "^rank 0  finished, process [0-9]* on $host, step 5 of 5$" "^finished at step 5 of 5, exit 0$"
-"$lockstep" doctor well --json | grep -q '"outcome":"finished at step 5 of 5, exit 0"' || bad "doctor --json: $("$lockstep" doctor well --json)"
+"$lockstep" doctor well --json | grep -q '"outcome":"finished at step 5 of 5, exit 0"' ||
+    bad "doctor --json: $("$lockstep" doctor well --json)"
 
 "$lockstep" train $tiny --train.steps=1000000 --run.dir=long >out.txt 2>err.txt &
 launcher=$!
 wait_lines long/metrics.jsonl 3
-told long "^rank 0  running, process $launcher on $host, [a-z]* for [0-9.]* s, step [0-9]* of 1000000, [0-9]* tokens/s, last step [0-9.]* s ago$" "^the run is not over"
+told long "^rank 0  running, process $launcher on $host, [a-z]* for [0-9.]* s, step [0-9]* of 1000000, [0-9]* tokens/s, \
+last step [0-9.]* s ago$" "^the run is not over"
 kill -STOP $launcher
 for i in $(seq 3000); do grep -q '^State:.T' /proc/$launcher/status && break; sleep 0.01; done
 told long "^rank 0  stopped, process $launcher"
@@ -40,23 +42,29 @@ wait_lines killed/metrics.jsonl 3
 kill -KILL $launcher
 wait $launcher
 launcher=
-told killed "^rank 0  dead, process [0-9]* on $host, step [0-9]* of 1000000, last seen [a-z]*$" "^rank 0 ended without a word [ai][tn] step [0-9]*: killed, or the machine was restarted$"
+told killed "^rank 0  dead, process [0-9]* on $host, step [0-9]* of 1000000, last seen [a-z]*$" \
+    "^rank 0 ended without a word [ai][tn] step [0-9]*: killed, or the machine was restarted$"
 
-"$lockstep" train $tiny --train.steps=5 --optim.warmup=1 --debug.fail_write=1 --run.dir=failed >out.txt 2>err.txt && bad "a full disk: exit 0"
+"$lockstep" train $tiny --train.steps=5 --optim.warmup=1 --debug.fail_write=1 --run.dir=failed >out.txt 2>err.txt &&
+    bad "a full disk: exit 0"
 told failed "^rank 0  failed, process" "^failed at step 5: step 5 is not saved: .*; exit 1$"
 
 # A refused start leaves what is told of the run that is there.
-"$lockstep" train -n 2 $tiny --train.steps=5 --optim.warmup=1 --checkpoint.resume=none --run.dir=well >out.txt 2>err.txt && bad "a used folder is taken"
+"$lockstep" train -n 2 $tiny --train.steps=5 --optim.warmup=1 --checkpoint.resume=none --run.dir=well >out.txt 2>err.txt &&
+    bad "a used folder is taken"
 told well "^finished at step 5 of 5, exit 0$"
 
 # ---- hosts ----
-"$lockstep" train -n 2 $tiny --train.steps=3 --optim.warmup=1 --log.per_rank=true --run.dir=hosts >out.txt 2>err.txt || bad "two ranks: $(cat err.txt)"
+"$lockstep" train -n 2 $tiny --train.steps=3 --optim.warmup=1 --log.per_rank=true --run.dir=hosts >out.txt 2>err.txt ||
+    bad "two ranks: $(cat err.txt)"
 for file in metrics metrics.rank_0001; do
-    head -n 1 hosts/$file.jsonl | grep -q "^{\"step\":1,\"loss\":.*\"run\":{\"hosts\":\[\"$host\",\"$host\"\]}}$" || bad "$file.jsonl: $(head -n 1 hosts/$file.jsonl)"
+    head -n 1 hosts/$file.jsonl | grep -q "^{\"step\":1,\"loss\":.*\"run\":{\"hosts\":\[\"$host\",\"$host\"\]}}$" ||
+        bad "$file.jsonl: $(head -n 1 hosts/$file.jsonl)"
     [ "$(grep -c '"run":' hosts/$file.jsonl)" -eq 1 ] || bad "$file.jsonl names hosts more than once"
 done
 for rank in 0 1; do
-    head -n 1 hosts/log/rank_000$rank.log | grep -q "info: rank $rank on $host, process [0-9]*, cores [0-9,-]*$" || bad "log of rank $rank: $(head -n 1 hosts/log/rank_000$rank.log)"
+    head -n 1 hosts/log/rank_000$rank.log | grep -q "info: rank $rank on $host, process [0-9]*, cores [0-9,-]*$" ||
+        bad "log of rank $rank: $(head -n 1 hosts/log/rank_000$rank.log)"
 done
 told hosts "^rank 1  finished, process [0-9]* on $host, step 3 of 3, [0-9]* calls$" "^finished at step 3 of 3, exit 0$"
 

@@ -60,7 +60,8 @@ killed() {
         said "^the launcher, process $gone, was killed [ai][tn] step [0-9]*, and ranks 0[,-].*$((last - 1)) ended with it$"
         said "^rank 1  dead, process [0-9]* on"
     else
-        said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to train: they never started; see $run/log$"
+        said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to train: \
+they never started; see $run/log$"
         [ $2 = startup ] || bad "$run: no ranks: $(cat err.txt)"
     fi
     not_said "never came\|had not come\|died in"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_eval.sh LOCKSTEP TESTS - eval gives the validation loss that training gave, under every layout, and perplexity and bits per byte of it.
+# test_eval.sh LOCKSTEP TESTS - eval gives the validation loss that training gave, under every layout, and perplexity and bits per byte of
+# it.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -8,7 +9,8 @@ field() { json "$1" <out.txt; }
 # near A B BOUND: |A - B| <= BOUND
 near() { awk -v a="$1" -v b="$2" -v e="$3" 'BEGIN { d = a - b; exit !(d <= e && -d <= e && a != "" && b != "") }'; }
 
-tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1 --precision.compute=fp32"
+tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1
+      --precision.compute=fp32"
 expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --train.eval_every=3 --checkpoint.every=3
 at3=$(sed -n 3p run/metrics.jsonl | json val_loss)
 at6=$(sed -n 6p run/metrics.jsonl | json val_loss)
@@ -17,7 +19,8 @@ at6=$(sed -n 6p run/metrics.jsonl | json val_loss)
 expect 0 '"loss":' eval run --json --launch.threads=1
 [ "$(field loss)" = "$at6" ] || bad "eval says $(field loss), training said $at6"
 near "$(field perplexity)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", exp(x) }')" 1e-6 || bad "perplexity: $(cat out.txt)"
-near "$(field bits_per_byte)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", x / log(2) }')" 1e-9 || bad "a byte is a token here: $(cat out.txt)"
+near "$(field bits_per_byte)" "$(awk -v x="$at6" 'BEGIN { printf "%.12g", x / log(2) }')" 1e-9 ||
+    bad "a byte is a token here: $(cat out.txt)"
 expect 0 '"loss":' eval run --checkpoint 3 --json --launch.threads=1
 [ "$(field loss)" = "$at3" ] || bad "step 3: eval says $(field loss), training said $at3"
 for layout in "-n 2" "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2 --parallel.sp" "-n 2 --parallel.cp=2" "-n 2 --parallel.pp=2" \
@@ -43,7 +46,8 @@ near "$(field loss)" "$whole" 1e-6 || bad "exported: $(field loss), not $whole"
 expect 2 "does not say what it was trained on; give --data.text=FILE" eval hf
 
 # ---- images ----
-expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 --launch.threads=1
+expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 \
+    --launch.threads=1
 expect 0 "nats per picture" eval pictures --launch.threads=1
 
 # ---- no progress line where the output is no terminal ----

@@ -110,7 +110,8 @@ static void test_router_losses(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
-            struct partition_case *p = cases_add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
+            struct partition_case *p =
+                cases_add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
 
             p->model.aux_coef = 0.5;
             p->model.z_coef = 0.1;
@@ -124,7 +125,8 @@ static void test_router_losses(void **state)
 /* Tokens compete for room within their sequence, also where its slices are on several ranks, in either order. */
 static void test_capacity_of_slices(void **state)
 {
-    static const ls_mesh_shape shapes[] = { { 1, -1, 1, 2, 1, 1 }, { 1, -1, 1, 2, 1, 2 }, { 1, -1, 1, 2, 1, 4 }, { 1, -1, 1, 2, 2, 2 }, { 1, -1, 1, 4, 1, 4 } };
+    static const ls_mesh_shape shapes[] = { { 1, -1, 1, 2, 1, 1 }, { 1, -1, 1, 2, 1, 2 }, { 1, -1, 1, 2, 1, 4 }, { 1, -1, 1, 2, 2, 2 },
+                                            { 1, -1, 1, 4, 1, 4 } };
     struct cases c = { .n = 0 };
 
     (void)state;
@@ -212,14 +214,17 @@ static void one_expert_refused(ls_comm *comm, void *ctx)
     c.shape.ep = 2;
     RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
     c.model.experts = c.model.experts_per_token = 1;
-    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "model.experts=1 cannot be sharded over parallel.ep=2"));
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL &&
+                strstr(ls_errmsg(), "model.experts=1 cannot be sharded over parallel.ep=2"));
     c.model = partition_llama(4, 2, 8, 37, 0);
-    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "parallel.ep=2 does nothing here: the model has no experts"));
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL &&
+                strstr(ls_errmsg(), "parallel.ep=2 does nothing here: the model has no experts"));
     ls_mesh_close(&mesh);
     c.shape = (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 };
     RANKS_TRY(ls_mesh_open(comm, &c.shape, &mesh));
     c.model = partition_experts(LS_MIXTRAL, 4, 2, 1, 0);
-    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL && strstr(ls_errmsg(), "model.expert_ffn=1 cannot be sharded over parallel.tp=2"));
+    RANKS_CHECK(partition_open(&c, mesh, false, &s) == LS_EINVAL &&
+                strstr(ls_errmsg(), "model.expert_ffn=1 cannot be sharded over parallel.tp=2"));
     ls_mesh_close(&mesh);
 }
 

@@ -66,7 +66,8 @@ sees double_reduce "parallel.tp=2 parallel.sp" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.dp=2" "$gpt2" "$loss"
 sees wrong_group "parallel.tp=2 parallel.cp=2" "$llama" "$loss"
 sees wrong_group "parallel.tp=2 parallel.sp parallel.dp=2 parallel.zero=2" "$llama" "$loss"
-for mesh in "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=2 parallel.cp_method=all_to_all" "parallel.tp=2 parallel.sp parallel.cp=2"; do
+for mesh in "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=2 parallel.cp_method=all_to_all" \
+    "parallel.tp=2 parallel.sp parallel.cp=2"; do
     sees mask "$mesh" "$gpt2 --model.dropout=0.2" "$loss"
 done
 
@@ -82,16 +83,19 @@ sees loss_mean "parallel.cp=3 parallel.cp_method=all_to_all" "$llama" "$loss"
 
 # ---- pipelines ----
 lost="step 0, weight of 'model.layers.4.input_layernorm.weight' (initialization)"  # which no rank has
-for mesh in "parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=2" "parallel.pp=2 parallel.vpp=2" "parallel.pp=2 parallel.tp=2 parallel.schedule=zb-h1"; do
+for mesh in "parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=2" "parallel.pp=2 parallel.vpp=2" \
+    "parallel.pp=2 parallel.tp=2 parallel.schedule=zb-h1"; do
     sees norm_stages "$mesh" "$llama --model.layers=4 --train.accumulate=2" "$norm"
     sees tied_unsummed "$mesh" "$gpt2 --model.layers=4 --train.accumulate=2" "$(gradient wte.weight)"
     sees lost_layers "$mesh" "$llama --model.layers=5 --train.accumulate=2" "$lost"
 done
 sees norm_stages "parallel.pp=2 parallel.schedule=zb-v" "$llama --model.layers=4 --train.accumulate=2" "$norm"
-sees lost_layers "parallel.pp=3" "$llama --model.layers=5 --train.accumulate=3" "step 0, weight of 'model.layers.3.input_layernorm.weight' (initialization)"
+sees lost_layers "parallel.pp=3" "$llama --model.layers=5 --train.accumulate=3" \
+    "step 0, weight of 'model.layers.3.input_layernorm.weight' (initialization)"
 
 # ---- experts ----
-for mesh in "parallel.dp=2 parallel.ep=2" "parallel.dp=4 parallel.ep=2 parallel.zero=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 parallel.zero=3"; do
+for mesh in "parallel.dp=2 parallel.ep=2" "parallel.dp=4 parallel.ep=2 parallel.zero=2" \
+    "parallel.dp=2 parallel.cp=2 parallel.ep=4 parallel.zero=3"; do
     for model in "$mixtral" "$qwen"; do
         sees expert_times_ep "$mesh" "$model" "$(gradient model.layers.0.mlp.experts.gate_proj.weight)"
         sees norm_experts "$mesh" "$model" "$norm"

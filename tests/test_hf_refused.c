@@ -1,4 +1,4 @@
-/* test_hf_refused.c - Hugging Face folders that differ from ours: read where that is possible, refused otherwise; failures leave nothing. */
+/* test_hf_refused.c - Hugging Face folders that differ from ours: read or refused; failures leave nothing behind. */
 #include <string.h>
 
 #include "base/file.h"

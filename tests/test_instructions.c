@@ -1,4 +1,5 @@
-/* test_instructions.c - a compiled program read instruction by instruction: complete, in order, and the same facts as its costs and its text. */
+/* test_instructions.c - a compiled program read instruction by instruction: complete, in order, with the
+ * same facts as its costs and its text. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,7 +147,8 @@ static void test_layouts(void **state)
     }
 }
 
-/* A column-parallel weight is sharded over tp along its outputs, its input replicated with a partial gradient, and what it makes sharded. */
+/* A column-parallel weight is sharded over tp along its outputs, its input is replicated with a partial gradient, and its
+ * output is sharded. */
 static void test_placements(void **state)
 {
     struct layout l = layout_at(1);

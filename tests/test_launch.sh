@@ -95,7 +95,8 @@ gone
 # ---- no descriptors left for the pipes of a later rank ----
 (ulimit -n 8; exec timeout 60 "$lockstep" train -n 4 $tiny --train.steps=8 --run.dir=crowded) >out.txt 2>err.txt
 code=$?
-[ $code -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "of 4: cannot open a pipe" err.txt || bad "few descriptors: exit $code: $(cat err.txt)"
+[ $code -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "of 4: cannot open a pipe" err.txt ||
+    bad "few descriptors: exit $code: $(cat err.txt)"
 run=crowded
 gone
 

@@ -29,7 +29,8 @@ static const ls_model shared = { .architecture = LS_QWEN3_MOE, .layers = 4, .wid
 /* ---- a table ---- */
 
 #define LAYOUT(...) { .pp = 1, .vpp = 1, .dp = 1, .cp = 1, .tp = 1, .ep = 1, .replicate = 1, .tp_chunks = 1, .overlap = 1, \
-                      .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, .schedule = "auto", .stages = "", \
+                      .reshard_after_forward = 1, .bucket_bytes = 1 << 20, .first_bucket_bytes = 1 << 20, \
+                      .schedule = "auto", .stages = "", \
                       .micro_batch = 2, .micro_batches = 4, .seq_len = 16, .every = 1, .master = 1, .offload_path = ".", __VA_ARGS__ }
 
 /* says NULL: possible. */
@@ -70,7 +71,8 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.dp = 6, .zero = 3, .replicate = 2), NULL },
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3" },
     { &gpt2, LAYOUT(.dp = 4, .replicate = 2), "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything" },
-    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4), "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks leaves shards of one rank" },
+    { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4),
+      "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks leaves shards of one rank" },
     { &gpt2, LAYOUT(.dp = 2, .cp = 2, .zero = 1, .replicate = 2), NULL },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
@@ -88,13 +90,17 @@ static const struct row rows[] = {
     /* the sequence */
     { &gpt2, LAYOUT(.seq_len = 33), "data.seq_len=33, but the model has 32 positions; use 32 or less" },
     { &gpt2, LAYOUT(.cp = 8), NULL },
-    { &gpt2, LAYOUT(.cp = 8, .seq_len = 15), "data.seq_len=15 is too short for parallel.cp=8 with two slices per rank; use at least 16 tokens" },
+    { &gpt2, LAYOUT(.cp = 8, .seq_len = 15),
+      "data.seq_len=15 is too short for parallel.cp=8 with two slices per rank; use at least 16 tokens" },
     { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 4), NULL },
-    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 3), "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" },
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 3),
+      "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" },
     { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 2),
-      "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2" },
+      "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=4 and parallel.tp=2 a rank has 2 heads, "
+      "enough for parallel.cp=2" },
     { &llama, LAYOUT(.cp = 2, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 3), "a rank has 1 heads" },
-    { &gpt2, LAYOUT(.cp = 3, .tp = 4, .sp = 1, .seq_len = 11), "data.seq_len=11 over parallel.cp=3 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" },
+    { &gpt2, LAYOUT(.cp = 3, .tp = 4, .sp = 1, .seq_len = 11),
+      "data.seq_len=11 over parallel.cp=3 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" },
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .seq_len = 11), NULL },
     /* recomputation */
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .dp = 2), NULL },
@@ -105,7 +111,8 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "zb-v"), NULL },
     { &gpt2, LAYOUT(.pp = 5), "model.layers=4 in parallel.pp=5 * parallel.vpp=1 stages: every stage needs at least one layer" },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 3), "model.layers=4 in parallel.pp=2 * parallel.vpp=3 stages" },
-    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "1f1b"), "parallel.schedule=1f1b: schedule 1f1b: 2 chunks a rank: it has 1; interleaved has several" },
+    { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "1f1b"),
+      "parallel.schedule=1f1b: schedule 1f1b: 2 chunks a rank: it has 1; interleaved has several" },
     { &gpt2, LAYOUT(.pp = 2, .schedule = "fast"), "parallel.schedule=fast: no schedule \"fast\"" },
     { &gpt2, LAYOUT(.pp = 2, .schedule = "forward"), "parallel.schedule=forward has no backward passes" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,3"), NULL },
@@ -329,13 +336,15 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
 
 static void print_layout(const ls_model *m, const ls_layout *l, char *out, size_t room)
 {
-    snprintf(out, room, "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
-             "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d reshard %d unsharded %d bucket %zu "
-             "schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
-             ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
-             m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
-             l->overlap, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule, l->stages, l->micro_batch,
-             l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
+    snprintf(
+        out, room,
+        "%s of %zu layers, %zu heads, %zu kv, ffn %zu, expert_ffn %zu, shared_ffn %zu, experts %zu, vocab %zu, positions %zu; "
+        "pp %d vpp %d dp %d cp %d tp %d ep %d zero %d replicate %d sp %d method %d chunks %d overlap %d reshard %d unsharded %d bucket %zu "
+        "schedule %s stages '%s' B %d M %d T %d recompute %d every %d compute %d reduce %d offload %d",
+        ls_architecture_name(m->architecture), m->layers, m->heads, m->kv_heads, m->ffn, m->expert_ffn, m->shared_ffn, m->experts, m->vocab,
+        m->max_positions, l->pp, l->vpp, l->dp, l->cp, l->tp, l->ep, l->zero, l->replicate, l->sp, (int)l->cp_method, l->tp_chunks,
+        l->overlap, l->reshard_after_forward, l->unsharded_accumulation, l->bucket_bytes, l->schedule, l->stages, l->micro_batch,
+        l->micro_batches, l->seq_len, (int)l->recompute, l->every, (int)l->compute, (int)l->reduce, (int)l->offload);
 }
 
 /* 300 random layouts; under LOCKSTEP_MATRIX=full 10,000. */

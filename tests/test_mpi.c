@@ -69,7 +69,8 @@ static ls_status finish(struct link *l, struct transfer *a, struct transfer *b)
 static ls_status ring(struct link *l, int channel, const struct signature *s, void *out, void *in, size_t bytes)
 {
     const struct link_base *b = (const struct link_base *)(const void *)l;
-    struct transfer give = { .peer = (b->rank + 1) % b->n, .channel = channel, .sending = true, .data = out, .bytes = bytes, .signature = s };
+    struct transfer give = { .peer = (b->rank + 1) % b->n, .channel = channel, .sending = true, .data = out, .bytes = bytes,
+                             .signature = s };
     struct transfer take = { .peer = (b->rank + b->n - 1) % b->n, .channel = channel, .data = in, .bytes = bytes, .signature = s };
 
     LS_TRY(mpi->start(l, &take));
@@ -168,7 +169,8 @@ static struct call_record ask(struct link *l, int rank, uint64_t sequence)
 /* Everybody tells its latest call; the last rank does while it computes, until rank 0 has had its answer. */
 static void questions(struct link *l, int turn)
 {
-    struct signature s = sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank), same = sum_of((struct link_base *)(void *)l, 1000, 1);
+    struct signature s = sum_of((struct link_base *)(void *)l, 7 + (uint64_t)turn, (uint64_t)world.rank),
+        same = sum_of((struct link_base *)(void *)l, 1000, 1);
     struct call_record mine = { .signature = s, .queued = base_now(), .state = CALL_RUNNING };
     double since = base_now();
     char token = 0, told[64];

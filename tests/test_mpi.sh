@@ -77,7 +77,8 @@ for kind in openmpi mpich; do
     ranks 3 "$folder/test_mpi" die
     case $kind in openmpi) [ $got -eq 137 ] ;; mpich) [ $got -eq 9 ] ;; esac || bad "$kind: exit $got after a kill: $(cat err.txt)"
     case $kind in openmpi) words="process rank 1 .* signal 9" ;; mpich) words="(signal 9)" ;; esac
-    cat out.txt err.txt | grep -q -e "^test: rank [02]: rank 1 is lost" -e "$words" || bad "$kind: nobody says who died: $(cat out.txt err.txt)"
+    cat out.txt err.txt | grep -q -e "^test: rank [02]: rank 1 is lost" -e "$words" ||
+        bad "$kind: nobody says who died: $(cat out.txt err.txt)"
 
     # A usage error is one line.
     ranks 2 "$lockstep" bench comm -n 20

@@ -9,7 +9,8 @@ export ASAN_OPTIONS OMP_NUM_THREADS=1
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-[ -f "$folder/lockstep_openmpi.so" ] || { echo "netns: skipped: lockstep_openmpi.so was not built, for there was no mpicc.openmpi"; exit 77; }
+[ -f "$folder/lockstep_openmpi.so" ] || { echo "netns: skipped: lockstep_openmpi.so was not built, for there was no mpicc.openmpi"; \
+    exit 77; }
 
 bad() { echo "FAILED: $*: $(cat "$out")"; exit 1; }
 
@@ -29,7 +30,8 @@ before=$(ip netns list 2>/dev/null | grep "^lockstep-")  # of somebody else's ru
 run -- "$folder/test_comm" --mpi || bad "exit $?"
 grep -q "2 ranks" "$out" || bad "no word of 2 ranks"
 run -- "$folder/test_mpi" fail && bad "a failure is not one"
-grep -q "^test: rank 0: rank 1 has had enough" "$out" && grep -q "^test: rank 1: rank 1 has had enough" "$out" || bad "not both ranks say who failed"
+grep -q "^test: rank 0: rank 1 has had enough" "$out" && grep -q "^test: rank 1: rank 1 has had enough" "$out" ||
+    bad "not both ranks say who failed"
 run -- sh -c 'kill -9 $$'
 [ $? -ne 0 ] || bad "a killed rank is not seen"
 echo "netns: two ranks over TCP between two namespaces"

@@ -75,7 +75,8 @@ static void test_config_read(void **state)
                   &m));
     assert_true(m.rope.theta == 7 && m.rope.factor == 1);
     OK(read_text("{\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,\"head_dim\":128,\"hidden_act\":\"silu\","
-                  "\"hidden_size\":1024,\"initializer_range\":0.02,\"intermediate_size\":3072,\"max_position_embeddings\":40960,\"max_window_layers\":28,"
+                  "\"hidden_size\":1024,\"initializer_range\":0.02,\"intermediate_size\":3072,\"max_position_embeddings\":40960,"
+                  "\"max_window_layers\":28,"
                   "\"model_type\":\"qwen3\",\"num_attention_heads\":16,\"num_hidden_layers\":28,\"num_key_value_heads\":8,"
                   "\"rms_norm_eps\":1e-06,\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":null,"
                   "\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"use_sliding_window\":false,\"vocab_size\":151936}", &m));

@@ -5,8 +5,9 @@ set -u
 lockstep=$1
 . "$2/script.sh"
 
-common="--data.text=text.txt --model.preset=llama-tiny --data.seq_len=16 --train.global_batch=8 --train.accumulate=2 --train.steps=6 --train.eval_every=0
-        --train.eval_batches=1 --optim.warmup=2 --launch.threads=1 --precision.compute=fp32 --checkpoint.every=1 --checkpoint.keep=9"
+common="--data.text=text.txt --model.preset=llama-tiny --data.seq_len=16 --train.global_batch=8 --train.accumulate=2 --train.steps=6
+        --train.eval_every=0 --train.eval_batches=1
+        --optim.warmup=2 --launch.threads=1 --precision.compute=fp32 --checkpoint.every=1 --checkpoint.keep=9"
 weight=model.layers.1.mlp.up_proj.weight
 
 # stopped WORDS OPTIONS...: exit 1, one line that has the words, checkpoint 3 the newest.
@@ -23,24 +24,31 @@ stopped() {
     [ "$(wc -l <run/metrics.jsonl)" -eq 3 ] || bad "$*: $(wc -l <run/metrics.jsonl) lines of metrics"
 }
 
-# A gradient that is NaN in step 4 on the last rank: the message names it; the same step skipped leaves parameters and moments as step 3 did.
+# A gradient that is NaN in step 4 on the last rank: the message names it; the same step skipped leaves parameters and moments as step 3
+# did.
 layout() {
     name=$1 rank=$2
     shift 2
     stopped "step 4: the gradient norm is NaN; first: element " "$@" --debug.non_finite=4:$rank:1:$weight.grad
-    for words in "of the gradient of '$weight' is NaN (linear_dw, backward" "block 'model.layers.1'" "in micro-batch 2 of 2 on rank $rank; nothing was updated" \
+    for words in "of the gradient of '$weight' is NaN (linear_dw, backward" "block 'model.layers.1'" \
+        "in micro-batch 2 of 2 on rank $rank; nothing was updated" \
                  "the checkpoint of step 3 is intact"; do
         grep -qF -e "$words" err.txt || bad "$name: no '$words': $(cat err.txt)"
     done
     rm -rf skip
     "$lockstep" train $common --run.dir=skip "$@" --train.non_finite=skip --debug.non_finite=4:$rank:1:$weight.grad >out.txt 2>err.txt ||
         bad "$name: skip: $(cat err.txt)"
-    [ "$(grep -c 'step 4: the gradient norm is NaN: the update is skipped; first: ' err.txt)" -eq 1 ] || bad "$name: skip says: $(cat err.txt)"
+    [ "$(grep -c 'step 4: the gradient norm is NaN: the update is skipped; first: ' err.txt)" -eq 1 ] ||
+        bad "$name: skip says: $(cat err.txt)"
     [ "$(hashes run/checkpoints/step_00000003)" = "$(hashes skip/checkpoints/step_00000003)" ] || bad "$name: checkpoint 3 changed"
-    [ "$(hashes skip/checkpoints/step_00000003)" = "$(hashes skip/checkpoints/step_00000004)" ] || bad "$name: the lost step updated something"
-    [ "$(hashes skip/checkpoints/step_00000004)" != "$(hashes skip/checkpoints/step_00000005)" ] || bad "$name: no step is made after the lost one"
-    grep -q '^{"step":4,"loss":[0-9.]*,"grad_norm":null,.*"skipped":true' skip/metrics.jsonl || bad "$name: metrics: $(sed -n 4p skip/metrics.jsonl)"
-    grep -q '^skipped     1 update, which was not finite; the last: element ' out.txt || bad "$name: the report does not say what was skipped: $(cat out.txt)"
+    [ "$(hashes skip/checkpoints/step_00000003)" = "$(hashes skip/checkpoints/step_00000004)" ] ||
+        bad "$name: the lost step updated something"
+    [ "$(hashes skip/checkpoints/step_00000004)" != "$(hashes skip/checkpoints/step_00000005)" ] ||
+        bad "$name: no step is made after the lost one"
+    grep -q '^{"step":4,"loss":[0-9.]*,"grad_norm":null,.*"skipped":true' skip/metrics.jsonl ||
+        bad "$name: metrics: $(sed -n 4p skip/metrics.jsonl)"
+    grep -q '^skipped     1 update, which was not finite; the last: element ' out.txt ||
+        bad "$name: the report does not say what was skipped: $(cat out.txt)"
     "$lockstep" doctor skip >doctor.txt 2>&1
     grep -q "step 6 of 6, 1 update skipped" doctor.txt || bad "$name: doctor: $(cat doctor.txt)"
     "$lockstep" doctor skip --json | grep -q '"skipped":1,' || bad "$name: doctor --json has no skipped"
@@ -66,7 +74,8 @@ fi
 first=model.layers.0.mlp.up_proj.weight
 for on in "-n 2 --parallel.zero=3" "-n 2 --parallel.tp=2" "-n 2 --parallel.pp=2" "-n 2 --parallel.cp=2"; do
     stopped "step 4: the loss is NaN; first: element " $on --debug.non_finite=4:0:0:$first
-    grep -qF "(linear of '$first', forward, block 'model.layers.0'" err.txt && grep -qF "in micro-batch 1 of 2 on rank 0;" err.txt || bad "$on: $(cat err.txt)"
+    grep -qF "(linear of '$first', forward, block 'model.layers.0'" err.txt && grep -qF "in micro-batch 1 of 2 on rank 0;" err.txt ||
+        bad "$on: $(cat err.txt)"
 done
 
 # The rank that names the value is killed as soon as it has: the line is that of the value all the same, whoever prints it.
@@ -83,7 +92,8 @@ for rank in 0 1; do
     wait $launcher
     code=$?
     launcher=
-    [ $code -eq 1 ] && grep -q "^lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element " err.txt || bad "rank $rank killed: exit $code: $(cat err.txt)"
+    [ $code -eq 1 ] && grep -q "^lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element " err.txt ||
+        bad "rank $rank killed: exit $code: $(cat err.txt)"
     "$lockstep" doctor run >out.txt || bad "doctor"
     grep -q "^failed in step 4: rank $rank: step 4: the gradient norm is NaN" out.txt || bad "doctor: $(tail -n 2 out.txt)"
 done
@@ -94,15 +104,18 @@ for kind in openmpi mpich; do
     command -v "mpirun.$kind" >/dev/null && [ -f "$folder/lockstep_$kind.so" ] || continue
     for rank in 0 1; do
         rm -rf run
-        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout -k 5 120 "mpirun.$kind" -n 2 "$lockstep" train -q $common \
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout -k 5 120 "mpirun.$kind" -n \
+            2 "$lockstep" train -q $common \
             --run.dir=run --debug.non_finite=4:$rank:1:$weight.grad >out.txt 2>err.txt && bad "$kind: exit 0"
-        [ "$(cat out.txt err.txt | grep -c 'lockstep train: ')" -eq 1 ] && grep -q "lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element .* on rank $rank" out.txt err.txt ||
+        [ "$(cat out.txt err.txt | grep -c 'lockstep train: ')" -eq 1 ] &&
+            grep -q "lockstep train: rank $rank: step 4: the gradient norm is NaN; first: element .* on rank $rank" out.txt err.txt ||
             bad "$kind, rank $rank: $(cat out.txt err.txt)"
     done
 done
 
 # Without a fault, from values that grow: also a parameter of a run, and no more than ten steps are skipped.
-"$lockstep" train $common --run.dir=grown --train.steps=40 --optim.lr=1e6 --optim.schedule=constant --train.non_finite=skip --checkpoint.every=0 >out.txt 2>err.txt &&
+"$lockstep" train $common --run.dir=grown --train.steps=40 --optim.lr=1e6 --optim.schedule=constant --train.non_finite=skip \
+    --checkpoint.every=0 >out.txt 2>err.txt &&
     bad "a run that skips for ever ends well"
 grep -q ", 11 steps in a row; first: element " err.txt || bad "a run that skips for ever: $(tail -n 1 err.txt)"
 [ "$(grep -c 'the update is skipped' err.txt)" -eq 10 ] || bad "$(grep -c 'the update is skipped' err.txt) steps are skipped"

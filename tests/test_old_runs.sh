@@ -8,15 +8,16 @@ cp -r "$data/ids.bin" .
 
 # same RUN FOLDER: the losses of steps 4 to 6 in FOLDER are those that RUN recorded.
 same() {
+    json step loss grad_norm <"$data/$1/metrics.jsonl" >recorded.txt
+    json step loss grad_norm <"$2/metrics.jsonl" >resumed.txt
     awk -v name="$2" '
-        function number(key) { if (!match($0, "\"" key "\": *[-0-9.e]+")) return "none"; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); return s }
-        NR == FNR { loss[number("step")] = number("loss"); norm[number("step")] = number("grad_norm"); next }
-        number("step") in loss && number("step") > 3 {
-            n++; d = loss[number("step")] - number("loss"); g = norm[number("step")] - number("grad_norm")
-            if (d * d > 1e-10 || g * g > 1e-10) { print name ": step " number("step") ": loss " number("loss") ", recorded " loss[number("step")]; bad = 1 }
+        NR == FNR { loss[$1] = $2; norm[$1] = $3; next }
+        $1 in loss && $1 > 3 {
+            n++; d = loss[$1] - $2; g = norm[$1] - $3
+            if (d * d > 1e-10 || g * g > 1e-10) { print name ": step " $1 ": loss " $2 ", recorded " loss[$1]; bad = 1 }
         }
-        END { if (n != 3) print name ": " n " steps resumed, 3 expected"; exit bad || n != 3 }' \
-        "$data/$1/metrics.jsonl" "$2/metrics.jsonl" >same.txt || bad "$(cat same.txt)"
+        END { if (n != 3) print name ": " n " steps resumed, 3 expected"; exit bad || n != 3 }' recorded.txt resumed.txt >same.txt ||
+        bad "$(cat same.txt)"
 }
 
 # resumed RUN OPTIONS...: a copy of the run, started again as its config.yaml says and with these options.
@@ -27,7 +28,8 @@ resumed() {
     cp -r "$data/$run" copy
     chmod -R u+w copy
     rm -f copy/metrics.jsonl
-    if "$lockstep" train --config copy/config.yaml --run.dir=copy "$@" >out.txt 2>&1; then same "$run" copy; else bad "$run $*: $(cat out.txt)"; fi
+    if "$lockstep" train --config copy/config.yaml --run.dir=copy "$@" >out.txt 2>&1; then same "$run" copy; \
+        else bad "$run $*: $(cat out.txt)"; fi
 }
 
 for run in one ranks; do

@@ -116,7 +116,8 @@ static void test_not_finite(void **state)
 {
     static const ls_optimizer all[] = {
         { .kind = LS_SGD }, { .kind = LS_SGD, .momentum = 0.9, .clip = 1 }, { LS_ADAM, 0.9, 0.95, 1e-8, 0, 0, 0, 0, 0 },
-        { LS_ADAMW, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 1 }, { LS_LAMB, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 0 }, { .kind = LS_LARS, .trust = 0.1, .momentum = 0.9 },
+        { LS_ADAMW, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 1 }, { LS_LAMB, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 0 },
+        { .kind = LS_LARS, .trust = 0.1, .momentum = 0.9 },
     };
     static const double bad[] = { NAN, INFINITY, -INFINITY };
 

@@ -13,7 +13,8 @@ grep -ohE '\.alias = "[a-z_.]+"' "$source/src/train/config/config.c" | grep -oE 
 # ---- section.key: string literals of the sources, and what people read ----
 find "$source/src" -name '*.[ch]' -exec cat {} + | grep -v '^ \*' | grep -oE '"([^"\\]|\\.)*"' >strings.txt
 "$lockstep" help --markdown >pages.md
-cat strings.txt pages.md "$source/README.md" | grep -oE "(^|[^a-zA-Z0-9_./])($sections)\.[a-z][a-z0-9_]*" | grep -oE "($sections)\.[a-z0-9_]+" | sort -u >used.txt
+cat strings.txt pages.md "$source/README.md" | grep -oE "(^|[^a-zA-Z0-9_./])($sections)\.[a-z][a-z0-9_]*" |
+    grep -oE "($sections)\.[a-z0-9_]+" | sort -u >used.txt
 # files, fields of files of other programs, and the injected mistakes of the tables above
 sort -u >others.txt <<'END'
 model.embed_tokens
@@ -33,7 +34,8 @@ unknown=$(sort -u names.txt others.txt | comm -13 - used.txt)
 [ "$(wc -l <used.txt)" -gt 60 ] || bad "hardly any option is named: $(wc -l <used.txt)"
 
 # ---- --flag: what a message tells to type ----
-for command in train plan parity doctor generate eval "bench train" "bench gemm" "bench comm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" \
+for command in train plan parity doctor generate eval "bench train" "bench gemm" "bench comm" "data prepare" "data inspect" "ckpt list" \
+    "ckpt inspect" \
                "ckpt verify" "ckpt export" "ckpt import" help completion version; do
     "$lockstep" $command --help | sed -n '/^flags/,/^options\|^examples/p' | grep -oE -- '--[a-z][a-z0-9_-]*'
 done | sort -u >flags.txt

@@ -131,7 +131,8 @@ flip() {
 }
 
 # ---- what rows need: a run, its export, a token file, other texts, a table of algorithms, a schedule ----
-"$lockstep" train $(base_options "@tiny @llama") --run.dir=seed >seed.txt 2>&1 || bad "the run that others start from: $(tail -n 1 seed.txt)"
+"$lockstep" train $(base_options "@tiny @llama") --run.dir=seed >seed.txt 2>&1 ||
+    bad "the run that others start from: $(tail -n 1 seed.txt)"
 "$lockstep" ckpt export seed --to hf >/dev/null || bad "the export"
 "$lockstep" data prepare tokens.bin --data.text=text.txt --data.format=llmc >/dev/null || bad "the token file"
 sed 's/birds/stones/' text.txt >other.txt

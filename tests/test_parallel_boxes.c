@@ -231,7 +231,8 @@ static const char *differs(const struct outcome *a, const struct outcome *b)
     for (int i = 0; i < PARAMS; i++)
         for (size_t e = 0; e < count_of(&specs[i]); e++)
             if (!(fabs((double)a->weight[i][e] - b->weight[i][e]) <= 2e-6)) {
-                snprintf(text, sizeof text, "%s: element %zu is %.9g, one rank has %.9g", specs[i].name, e, b->weight[i][e], a->weight[i][e]);
+                snprintf(text, sizeof text, "%s: element %zu is %.9g, one rank has %.9g", specs[i].name, e, b->weight[i][e],
+                         a->weight[i][e]);
                 return text;
             }
     return NULL;
@@ -381,7 +382,8 @@ static void test_bytes(void **state)
 
 /* ---- injected faults ---- */
 
-struct injected { enum fault fault; ls_mesh_shape mesh; const char *says; };  /* says: what the check of placements says; NULL: it can't see it */
+/* says: what the check of placements says; NULL: it can't see it */
+struct injected { enum fault fault; ls_mesh_shape mesh; const char *says; };
 
 static void check_fault(ls_comm *comm, void *ctx)
 {

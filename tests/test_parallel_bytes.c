@@ -156,8 +156,8 @@ static void bytes_sent_before_the_last_micro_batch(void **state)
             reduced = ls_program_comm_bytes(s.program, LS_FORWARD | LS_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, NULL);
             assert_int_equal(reduced, 0);
             assert_true((scattered > 0) == (zero >= 2 && !whole));
-            assert_true(ls_program_comm_bytes(s.program, LS_BACKWARD | LS_LAST, zero ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE,
-                                              NULL) > 0);
+            assert_true(ls_program_comm_bytes(s.program, LS_BACKWARD | LS_LAST,
+                                              zero ? LS_COLLECTIVE_REDUCE_SCATTER : LS_COLLECTIVE_ALL_REDUCE, NULL) > 0);
             distributed_close(&s);
             ls_comm_close(&comm);
         }
@@ -200,7 +200,8 @@ static void check_measured(ls_comm *comm, void *ctx)
         RANKS_CHECK(m.peak[MEM_ACTIVATIONS] == c.activations);
         distributed_close(&s);
         mem_read(&m);
-        RANKS_CHECK(m.now[MEM_PARAMETERS] + m.now[MEM_GRADIENTS] + m.now[MEM_OPTIMIZER] + m.now[MEM_OFFLOAD] + m.now[MEM_COMMUNICATION] == 0);
+        RANKS_CHECK(m.now[MEM_PARAMETERS] + m.now[MEM_GRADIENTS] + m.now[MEM_OPTIMIZER] + m.now[MEM_OFFLOAD] + m.now[MEM_COMMUNICATION] ==
+                    0);
     }
 }
 

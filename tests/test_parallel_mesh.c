@@ -161,7 +161,8 @@ static void test_chunks(void **state)
     (void)state;
     for (int zero = 0; zero < 4; zero++)
         for (int v = 0; v < 2; v++) {
-            struct layout l = layout(v ? NET_GPT2 : NET_LLAMA_TIED, zero & 1 ? LS_LAMB : LS_ADAMW, zero, (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
+            struct layout l = layout(v ? NET_GPT2 : NET_LLAMA_TIED, zero & 1 ? LS_LAMB : LS_ADAMW, zero,
+                                     (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
 
             l.layers = 5;
             l.chunks = 2;
@@ -278,7 +279,8 @@ static void test_dp_alone(void **state)
 static void test_experts(void **state)
 {
     static const struct { ls_mesh_shape mesh; int n; } meshes[] = {
-        { { 1, 2, 1, 1, 1, 1 }, 2 }, { { 1, 2, 1, 1, 1, 2 }, 2 }, { { 1, 4, 1, 1, 1, 2 }, 4 }, { { 1, 4, 2, 1, 1, 2 }, 4 }, { { 1, 2, 1, 1, 2, 2 }, 4 },
+        { { 1, 2, 1, 1, 1, 1 }, 2 }, { { 1, 2, 1, 1, 1, 2 }, 2 }, { { 1, 4, 1, 1, 1, 2 }, 4 }, { { 1, 4, 2, 1, 1, 2 }, 4 },
+        { { 1, 2, 1, 1, 2, 2 }, 4 },
         { { 1, 3, 1, 1, 1, 3 }, 3 }, { { 2, 2, 1, 1, 1, 2 }, 4 }, { { 1, 1, 1, 2, 1, 2 }, 2 }, { { 1, 2, 1, 2, 1, 2 }, 4 },
     };
 

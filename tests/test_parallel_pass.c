@@ -370,8 +370,14 @@ static void test_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_injected_faults), cmocka_unit_test(test_other_programs), cmocka_unit_test(test_buffers), cmocka_unit_test(last_micro_batch_reduces),
-        cmocka_unit_test(pass_fails_cleanly_without_memory), cmocka_unit_test(impossible_layouts_are_refused),      cmocka_unit_test(test_types),          cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_injected_faults),
+        cmocka_unit_test(test_other_programs),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(last_micro_batch_reduces),
+        cmocka_unit_test(pass_fails_cleanly_without_memory),
+        cmocka_unit_test(impossible_layouts_are_refused),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_depth),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

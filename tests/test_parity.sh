@@ -38,7 +38,8 @@ matrix() {
         for zero in $zeros; do
             [ $dp -eq 1 ] && [ "$zero" -gt 0 ] && continue
             equal "$a" "parallel.dp=$dp parallel.zero=$zero train.accumulate=$accumulate" $(options $model) $sgd --steps $steps \
-                --optim.lr=$([ $model = image ] && echo 0.003 || echo 0.1) --precision.compute=$type --train.global_batch=$((2 * dp * accumulate))
+                --optim.lr=$([ $model = image ] && echo 0.003 ||
+                    echo 0.1) --precision.compute=$type --train.global_batch=$((2 * dp * accumulate))
         done
     done; done; done; done
 }
@@ -120,36 +121,44 @@ refused 2 "is not a multiple of parallel.replicate=3" --a "" --b "parallel.dp=4 
 refused 1 "the two hold different tensors" --a "" --b "model.layers=1" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (initialization)" --a "" --b "parallel.dp=2 train.seed=3" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (optimizer)" --a "" --b "optim.lr=0.01" $gpt2 $fp32
-refused 1 "the layouts differ first in step 0, state of 'wte.weight/m' (optimizer)" --a "" --b "optim.beta1=0.8" $gpt2 $fp32 --optim.lr=1e-12
+refused 1 "the layouts differ first in step 0, state of 'wte.weight/m' (optimizer)" --a "" --b "optim.beta1=0.8" $gpt2 $fp32 \
+    --optim.lr=1e-12
 grep -q "^equal" out.txt && bad "says equal and differs: $(cat out.txt)"
 refused 2 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 refused 2 "it was started by" --a "" --b ""
 
 # ---- a file of --write in place of --b, whose states are taken; how far free runs drift, which is no verdict ----
 "$lockstep" parity --write ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 || bad "--write"
-"$lockstep" parity --a "parallel.dp=2" --against ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 >out.txt 2>err.txt && grep -q "^equal" out.txt ||
+"$lockstep" parity --a "parallel.dp=2" --against ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 >out.txt 2>err.txt &&
+    grep -q "^equal" out.txt ||
     bad "--against: $(cat out.txt err.txt)"
 refused 1 "give both the same --steps" --a "" --against ours --steps 2 $gpt2 $fp32 --optim.name=adam --train.global_batch=4
 head -c 1000 ours >cut
 refused 1 "cut: cut at byte" --a "" --against cut $gpt2 $fp32
 "$lockstep" parity --drift --a "" --b "parallel.dp=2" $gpt2 $fp32 --optim.name=adam --json >out.txt 2>err.txt &&
     grep -q '^{"drift":\[{"step":0,.*"step":2,' out.txt || bad "--drift: $(cat out.txt err.txt)"
-"$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.fault=twice" $gpt2 $fp32 --json >out.txt 2>err.txt || bad "--drift has a verdict: $(cat err.txt)"
+"$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.fault=twice" $gpt2 $fp32 --json >out.txt 2>err.txt ||
+    bad "--drift has a verdict: $(cat err.txt)"
 drifts() { grep -o "\"$1\":[^,]*" out.txt | sed 's/.*://'; }
-drifts gradient | awk '$1 > 0.1 { found = 1 } END { exit !found }' || bad "--drift does not show a gradient that is counted twice: $(cat out.txt)"
+drifts gradient | awk '$1 > 0.1 { found = 1 } END { exit !found }' ||
+    bad "--drift does not show a gradient that is counted twice: $(cat out.txt)"
 
-# Key biases, whose gradients are rounding, are listed. All other gradients differ by rounding in the first step, made from equal weights, and by
+# Key biases, whose gradients are rounding, are listed. All other gradients differ by rounding in the first step, made from equal weights,
+# and by
 # little more in the next; weights too. With key biases the drift was near 1 in every step.
 for optimizer in sgd adam adamw lamb; do
-    "$lockstep" parity --drift --a "" --b "parallel.tp=2" --model.preset=gpt2-tiny $small $fp32 --optim.name=$optimizer --steps 5 --json >out.txt 2>err.txt ||
+    "$lockstep" parity --drift --a "" --b "parallel.tp=2" --model.preset=gpt2-tiny $small $fp32 --optim.name=$optimizer --steps 5 --json \
+        >out.txt 2>err.txt ||
         bad "--drift, $optimizer: $(cat err.txt)"
-    grep -q '"gradient_is_rounding":\["h.0.attn.k.bias","h.1.attn.k.bias"\]' out.txt || bad "--drift, $optimizer: key biases are not listed: $(cat out.txt)"
+    grep -q '"gradient_is_rounding":\["h.0.attn.k.bias","h.1.attn.k.bias"\]' out.txt ||
+        bad "--drift, $optimizer: key biases are not listed: $(cat out.txt)"
     grep -q '_name":"[^"]*attn.k.bias' out.txt && bad "--drift, $optimizer: a key bias is named: $(cat out.txt)"
     { drifts gradient; drifts weight; } | awk '!($1 > 0 && $1 < (NR == 1 ? 2e-6 : 1e-4)) { wide = 1 } END { exit !(NR == 10 && !wide) }' ||
         bad "--drift, $optimizer: more than rounding: $(cat out.txt)"
 done
 "$lockstep" parity --drift --a "" --b "parallel.tp=2" --model.preset=gpt2-tiny $small $fp32 >out.txt 2>err.txt &&
-    grep -q "^left out because the gradient is zero but for rounding: 2 tensors, the first is h.0.attn.k.bias$" out.txt || bad "--drift: $(cat out.txt err.txt)"
+    grep -q "^left out because the gradient is zero but for rounding: 2 tensors, the first is h.0.attn.k.bias$" out.txt ||
+        bad "--drift: $(cat out.txt err.txt)"
 # Llama has no such bias; nor is a gradient that is exactly zero, of experts that no token went to, left out.
 for preset in llama-tiny mixtral-tiny; do
     "$lockstep" parity --drift --a "" --b "parallel.dp=2" --model.preset=$preset $small $fp32 --json >out.txt 2>err.txt &&

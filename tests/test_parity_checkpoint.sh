@@ -44,7 +44,8 @@ goes_on() {
     states=$1 a=$2 b=$3
     shift 3
     cells=$((cells + 1))
-    "$lockstep" parity --checkpoint --json --a "$a" --b "$b" "$@" $common >out.txt 2>err.txt || bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
+    "$lockstep" parity --checkpoint --json --a "$a" --b "$b" "$@" $common >out.txt 2>err.txt ||
+        bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
     sed 's/.*"steps":\([0-9]*\),"tensors":\([0-9]*\),"states":\([0-9]*\),.*/\1 \2 \3/' out.txt >numbers.txt
     read -r steps tensors compared <numbers.txt
     [ "$steps" = 2 ] && [ "$tensors" -gt 0 ] && [ "$compared" -eq $((tensors * (1 + states))) ] ||
@@ -76,7 +77,8 @@ while read -r a; do
 done <layouts.txt
 
 # States that are kept elsewhere between steps, biases that no optimizer moves, dropout, which goes on where it was.
-goes_on 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw --precision.compute=fp32
+goes_on 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw \
+    --precision.compute=fp32
 goes_on 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2
 goes_on 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
 goes_on 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
@@ -90,12 +92,15 @@ refused() {
     [ $got -eq "$code" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
     [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 }
-refused 2 "precision.compute is fp32 in --a and bf16 in --b" --checkpoint --a "precision.compute=fp32" --b "precision.compute=bf16 parallel.dp=2" $gpt2
+refused 2 "precision.compute is fp32 in --a and bf16 in --b" --checkpoint --a "precision.compute=fp32" --b \
+    "precision.compute=bf16 parallel.dp=2" $gpt2
 refused 2 "--steps=1 leaves no step after the --checkpoint; use 2 or more" --checkpoint --steps 1 --a "" --b "parallel.dp=2" $gpt2
 refused 2 "--save applies only to --write" --save here --a "" --b "parallel.dp=2" $gpt2
 refused 2 "--load applies only to --write" --load here --a "" --b "parallel.dp=2" $gpt2
-refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 --precision.compute=fp32
-refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], this model's is [70,32]" --checkpoint --a "" --b "parallel.tp=2 model.vocab=70" $gpt2 \
+refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 \
+    --precision.compute=fp32
+refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], this model's is [70,32]" --checkpoint --a "" --b \
+    "parallel.tp=2 model.vocab=70" $gpt2 \
     --precision.compute=fp32
 
 [ $failures -eq 0 ] && say "checkpoints of other layouts: $cells pairs"

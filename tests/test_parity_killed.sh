@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_parity_killed.sh LOCKSTEP TESTS - `lockstep parity` ended by a signal, to the parent alone or to its whole group, while a side runs: no
+# test_parity_killed.sh LOCKSTEP TESTS - `lockstep parity` ended by a signal, to the parent alone or to its whole group, while a side runs:
+# no
 # folder stays in TMPDIR and no process survives.
 set -u
 lockstep=$1
@@ -26,7 +27,8 @@ wait_for() {
 ended_by() {
     signal=$1 whom=$2
     shift 2
-    setsid env --default-signal=INT "$lockstep" parity --a "parallel.dp=2" --b "" --model.preset=gpt2-tiny --data.seq_len=6 --launch.threads=1 \
+    setsid env --default-signal=INT "$lockstep" parity --a "parallel.dp=2" --b "" --model.preset=gpt2-tiny --data.seq_len=6 \
+        --launch.threads=1 \
         --steps 100000 "$mark" "$@" >out.txt 2>err.txt &
     launcher=$!
     wait_for "nothing is written" is_writing

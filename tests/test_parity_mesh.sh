@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_parity_mesh.sh LOCKSTEP TESTS - every mesh of up to 8 ranks against one rank by `lockstep parity`: loss, every gradient, the norm and the
+# test_parity_mesh.sh LOCKSTEP TESTS - every mesh of up to 8 ranks against one rank by `lockstep parity`: loss, every gradient, the norm and
+# the
 # weights of 3 steps in fp32. The layouts are generated: all products of dp, tp, cp and pp with the zero stages, sequence slices, ways of
 # context, schedules, virtual stages and experts' ranks that fit them; each layout is tried with one of the models that can be cut so.
 #

@@ -53,7 +53,8 @@ some() {
 # ---- what a step does ----
 # Rounding in one step is what the next starts from: over 20 steps it grows with the learning rate.
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 2 $model $fp32 $sgd $batch --steps 20 --optim.lr=0.02; done
-equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=4 --train.accumulate=2 --steps 20 --optim.lr=0.02
+equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=4 --train.accumulate=2 --steps 20 \
+    --optim.lr=0.02
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 1 $model $sgd $batch --precision.compute=bf16; done
 some meshes.txt 1 $gpt2 $sgd $batch --precision.compute=bf16 --precision.master=false
 for mode in selective full every:2; do
@@ -64,8 +65,10 @@ done
 equal "" "parallel.cp=2 parallel.ep=2 parallel.pp=2 recompute.mode=full" $mixtral $fp32 $sgd --train.global_batch=2 --train.accumulate=2
 for accumulate in 1 2 4; do some flat.txt 1 $untied $fp32 $sgd --train.global_batch=8 --train.accumulate=$accumulate; done
 for optimizer in adam adamw lamb lars; do some meshes.txt 2 $tied $fp32 --optim.name=$optimizer --optim.clip=0.1 $batch; done
-equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=2" $mixtral $fp32 --optim.name=lamb --optim.clip=0.1 --train.global_batch=2 --train.accumulate=1
-equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32 --optim.name=lars --optim.clip=0.1 --train.global_batch=2 --train.accumulate=1
+equal "" "parallel.dp=2 parallel.ep=2 parallel.tp=2 parallel.zero=2" $mixtral $fp32 --optim.name=lamb --optim.clip=0.1 \
+    --train.global_batch=2 --train.accumulate=1
+equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32 --optim.name=lars --optim.clip=0.1 \
+    --train.global_batch=2 --train.accumulate=1
 some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
@@ -79,7 +82,8 @@ equal "parallel.tp=4 parallel.sp" "parallel.pp=2 parallel.cp=2" $gpt2 $fp32 $sgd
 equal "" "parallel.tp=2 parallel.sp parallel.pp=2 recompute.mode=selective" $gpt2 --model.activation=relu_squared $fp32 $sgd $batch
 
 # ---- sizes that nothing divides ----
-odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19 --launch.threads=1"
+odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19
+     --launch.threads=1"
 for family in gpt2-tiny llama-tiny; do
     for mesh in "parallel.tp=2" "parallel.tp=2 parallel.sp" "parallel.cp=2" "parallel.cp=3" "parallel.cp=2 parallel.cp_method=all_to_all" \
                 "parallel.pp=2" "parallel.pp=3 parallel.tp=2 parallel.sp" "parallel.dp=2 parallel.zero=3 parallel.cp=2"; do
@@ -89,15 +93,18 @@ done
 equal "" "parallel.tp=4" $untied $fp32 $sgd $batch                        # kv heads 2, vocabulary 67
 equal "" "parallel.tp=4 parallel.sp parallel.dp=2 parallel.zero=2" $untied $fp32 $sgd --train.global_batch=7 --train.accumulate=2
 equal "" "parallel.tp=3" $tied --model.kv_heads=2 $fp32 $sgd $batch       # kv heads on some of the ranks
-equal "" "parallel.dp=2 parallel.ep=2" $mixtral --model.experts=5 --model.expert_ffn=43 $fp32 $sgd --train.global_batch=3 --train.accumulate=1
-equal "" "parallel.cp=3 parallel.ep=3 parallel.tp=2" $qwen --model.experts=7 --data.seq_len=19 $fp32 $sgd --train.global_batch=2 --train.accumulate=1
+equal "" "parallel.dp=2 parallel.ep=2" $mixtral --model.experts=5 --model.expert_ffn=43 $fp32 $sgd --train.global_batch=3 \
+    --train.accumulate=1
+equal "" "parallel.cp=3 parallel.ep=3 parallel.tp=2" $qwen --model.experts=7 --data.seq_len=19 $fp32 $sgd --train.global_batch=2 \
+    --train.accumulate=1
 equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $fp32 $sgd --train.global_batch=15 --train.accumulate=2
 
 
 # ---- experts: losses of each sequence, whatever the micro-batches; room in an expert for the tokens of a sequence over its ranks ----
 equal "" "parallel.dp=2 parallel.ep=2" --model.preset=mixtral-tiny $fp32 --data.seq_len=32 --launch.threads=1
 equal "train.accumulate=4" "train.accumulate=2" $mixtral $fp32 --train.global_batch=8 --model.z_loss=0.1 --model.router_bias_rate=0.01
-equal "train.accumulate=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 train.micro_batch=1" $qwen $fp32 $sgd --train.global_batch=4 --model.aux_loss=0.5
+equal "train.accumulate=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 train.micro_batch=1" $qwen $fp32 $sgd --train.global_batch=4 \
+    --model.aux_loss=0.5
 equal "" "parallel.cp=2 parallel.ep=2" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 --model.aux_loss=0.5
 equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.cp_method=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
     --model.drop=probability --model.router_bias_rate=0.01 --data.seq_len=19
@@ -105,12 +112,14 @@ equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.cp_method=ring" $mixt
 # ---- experts in bf16: choices that tie may differ, are counted, and everything else is equal ----
 many="--model.preset=qwen3-moe-tiny --model.layers=6 --model.experts=16 --model.experts_per_token=4 --data.seq_len=64 --launch.threads=1"
 equal "" "parallel.tp=2" $mixtral --precision.compute=bf16 --train.global_batch=4
-equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 --model.router_bias_rate=0.01
+equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 \
+    --model.router_bias_rate=0.01
 equal "" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.ep=2" $many --precision.compute=bf16 --train.global_batch=4 --steps 1
 grep -q "choices of experts were others than the reference's within rounding" out.txt || bad "bf16 experts: no count: $(cat out.txt)"
 equal "" "parallel.dp=2 train.micro_batch=1" $mixtral $fp32 --train.global_batch=2 --model.aux_loss_scope=micro_batch
 "$lockstep" parity --a "" --b "parallel.dp=2" $mixtral $fp32 --train.micro_batch=1 --model.aux_loss_scope=micro_batch >out.txt 2>err.txt
-[ $? -eq 2 ] && grep -q "samples of a micro-batch on all data-parallel ranks: 1 in --a, 2 in --b" err.txt || bad "micro_batch scope: $(cat out.txt err.txt)"
+[ $? -eq 2 ] && grep -q "samples of a micro-batch on all data-parallel ranks: 1 in --a, 2 in --b" err.txt ||
+    bad "micro_batch scope: $(cat out.txt err.txt)"
 
 # ---- stages and schedules that a user writes down ----
 cat >mine <<'END'
@@ -137,7 +146,8 @@ while [ $turn -lt $times ]; do
     mesh=$(sed -n $((3 * turn % 10 + 1))p meshes.txt)
     for type in fp32 bf16; do
         cells=$((cells + 1))
-        "$lockstep" parity --a "$mesh" --b "$mesh" $tied --precision.compute=$type $batch --json >out.txt 2>err.txt || bad "$mesh twice: $(cat err.txt)"
+        "$lockstep" parity --a "$mesh" --b "$mesh" $tied --precision.compute=$type $batch --json >out.txt 2>err.txt ||
+            bad "$mesh twice: $(cat err.txt)"
         compared=$(sed 's/.*"compared":\([0-9]*\).*/\1/' out.txt)
         [ "${compared:-0}" -gt 0 ] && grep -q "\"same_bits\":$compared," out.txt || bad "$mesh twice has other bits: $(cat out.txt)"
     done
@@ -158,7 +168,8 @@ for kind in openmpi mpich; do
         for word in $mesh; do words="$words --parallel.$word"; done
         case $mesh in "pp=2 schedule=zb-h1") n=2 ;; *) n=4 ;; esac
         cells=$((cells + 1))
-        ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 timeout -k 5 120 "mpirun.$kind" -n $n "$lockstep" parity --write "$work/$kind" $words $tied \
+        ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 timeout -k 5 120 "mpirun.$kind" -n $n "$lockstep" parity --write \
+            "$work/$kind" $words $tied \
             $fp32 $sgd $batch >out.txt 2>err.txt || bad "$kind, $mesh: $(cat out.txt err.txt)"
         "$lockstep" parity --a "" --against "$kind" $tied $fp32 $sgd $batch >out.txt 2>err.txt || bad "$kind, $mesh: $(cat out.txt err.txt)"
         grep -q "^equal: 3 steps" out.txt || bad "$kind, $mesh: does not say so: $(cat out.txt)"
@@ -178,28 +189,40 @@ refused "recompute.mode=budget:1MiB with parallel.tp=2" "parallel.tp=2" $gpt2 --
 refused "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" --model.preset=gpt2-tiny $odd
 refused "model.vocab=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $gpt2 --model.vocab=3
 refused "model.ffn=3 cannot be sharded over parallel.tp=4: every rank needs at least one" "parallel.tp=4" $untied --model.ffn=3
-refused "model.expert_ffn=1 cannot be sharded over parallel.tp=2: every rank needs at least one" "parallel.tp=2" $mixtral --model.expert_ffn=1
-refused "model.experts=4 cannot be sharded over parallel.ep=8: every rank needs at least one" "parallel.dp=8 parallel.ep=8" $mixtral --model.experts=4
+refused "model.expert_ffn=1 cannot be sharded over parallel.tp=2: every rank needs at least one" "parallel.tp=2" $mixtral \
+    --model.expert_ffn=1
+refused "model.experts=4 cannot be sharded over parallel.ep=8: every rank needs at least one" "parallel.dp=8 parallel.ep=8" $mixtral \
+    --model.experts=4
 refused "parallel.ep=2 does not divide parallel.dp=3 / parallel.replicate=1 * parallel.cp=1 = 3" "parallel.dp=3 parallel.ep=2" $mixtral
 refused "parallel.ep=2 does nothing here: the model has no experts" "parallel.dp=2 parallel.ep=2" $gpt2
-refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied --data.seq_len=7
-refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.cp_method=all_to_all" $untied --data.seq_len=3
-refused "data.seq_len=3 over parallel.cp=1 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
-refused "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.cp_method=all_to_all" --model.preset=gpt2-tiny $odd
-refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every stage needs at least one layer" "parallel.pp=4" $gpt2 --model.layers=3
-refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every stage needs at least one layer" "parallel.pp=2 parallel.vpp=2" $gpt2 --model.layers=3
+refused "data.seq_len=7 is too short for parallel.cp=4 with two slices per rank; use at least 8 tokens" "parallel.cp=4" $untied \
+    --data.seq_len=7
+refused "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" "parallel.cp=4 parallel.cp_method=all_to_all" $untied \
+    --data.seq_len=3
+refused "data.seq_len=3 over parallel.cp=1 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" \
+    "parallel.tp=4 parallel.sp" $untied --data.seq_len=3
+refused "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=3" "parallel.cp=4 parallel.cp_method=all_to_all" \
+    --model.preset=gpt2-tiny $odd
+refused "model.layers=3 in parallel.pp=4 * parallel.vpp=1 stages: every stage needs at least one layer" "parallel.pp=4" $gpt2 \
+    --model.layers=3
+refused "model.layers=3 in parallel.pp=2 * parallel.vpp=2 stages: every stage needs at least one layer" "parallel.pp=2 parallel.vpp=2" \
+    $gpt2 --model.layers=3
 refused "parallel.stages=1,2: expected 2 numbers that add up to 5" "parallel.pp=2 parallel.stages=1,2" $gpt2
 refused "parallel.stages=1,x: 'x' is not a number of layers from 1 to 5" "parallel.pp=2 parallel.stages=1,x" $gpt2
 refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
-refused "parallel.reshard_after_forward=false with parallel.pp=2" "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
+refused "parallel.reshard_after_forward=false with parallel.pp=2" \
+    "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
 refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
-"$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt  # a file that can't be read: a failure, not usage
+# a file that can't be read: a failure, not usage
+"$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
-refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" $gpt2 $batch
+refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" \
+    $gpt2 $batch
 refused "parallel.tp=2: image models support only parallel.dp" "parallel.tp=2" --model.preset=resnet-tiny
 "$lockstep" train -n 6 --data.text=text.txt --model.preset=llama-tiny --parallel.tp=4 >out.txt 2>err.txt
 got=$?
-[ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt || bad "6 ranks for tp=4: exit $got: $(cat err.txt)"
+[ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF "does not hold: 6 = 1 * 1 * 1 * 4" err.txt ||
+    bad "6 ranks for tp=4: exit $got: $(cat err.txt)"
 [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 
 [ $failures -eq 0 ] && say "options on meshes: $cells runs"

@@ -1,5 +1,5 @@
-/* test_parity_parts.c - the parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero, which a follower sets
- * to the reference's side, and the update rules' bounds.
+/* test_parity_parts.c - the parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero,
+ * which a follower sets to the reference's side, and the update rules' bounds.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 #!/bin/sh
-# test_parity_random.sh LOCKSTEP TESTS - random models, optimizers, types and layouts (parity_cases.awk) against each other by `lockstep parity`:
+# test_parity_random.sh LOCKSTEP TESTS - random models, optimizers, types and layouts (parity_cases.awk) against each other by `lockstep
+# parity`:
 # no right layout may be called different. By default 40 cases; LOCKSTEP_MATRIX=full: 1,000, on up to 8 ranks. Says how near its bound the
 # nearest came. LOCKSTEP_SEED: others than the usual ones.
 set -u

@@ -17,7 +17,8 @@ struct cases { struct partition_case at[MOST]; int n; };
 static struct partition_case *cases_add(struct cases *c, const char *name, ls_model m, int tp, int sp)
 {
     assert_true(c->n < MOST);
-    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 }, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 },
+                                           .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
                                            .batch = 2, .time = 11 };
     return &c->at[c->n++];
 }
@@ -42,7 +43,8 @@ static unsigned case_draw(unsigned *state, unsigned n)
 static ls_model draw_model(unsigned *s)
 {
     size_t kv = 1 + case_draw(s, 4), heads = kv * (1 + case_draw(s, 3)), ffn = 5 + case_draw(s, 20), vocab = 9 + case_draw(s, 40);
-    ls_model m = case_draw(s, 2) ? partition_llama(heads, kv, ffn, vocab, (int)case_draw(s, 2)) : partition_gpt2(heads, ffn, vocab, case_draw(s, 2) ? 0.2 : 0);
+    ls_model m = case_draw(s, 2) ? partition_llama(heads, kv, ffn, vocab, (int)case_draw(s, 2))
+                                 : partition_gpt2(heads, ffn, vocab, case_draw(s, 2) ? 0.2 : 0);
 
     m.tied = (int)case_draw(s, 2);
     m.layers = 1 + case_draw(s, 3);
@@ -93,10 +95,12 @@ static void check_drawn(ls_comm *comm, void *ctx)
 
         refused += !possible;
         if (possible == (wrong != NULL))
-            ranks_fail("case %d of seed %u: %s of %zu layers, %zu heads, %zu kv, ffn %zu, vocab %zu, T %zu, dp %d cp %d tp %d sp %d context %d "
-                       "overlap %d recompute %d: %s", k, d->seed, c.model.architecture == LS_GPT2 ? "gpt2" : "llama", c.model.layers,
-                       c.model.heads, c.model.kv_heads, c.model.ffn, c.model.vocab, c.time, c.shape.dp, c.shape.cp, c.shape.tp, c.options.sp,
-                       (int)c.options.context, c.options.overlap, (int)c.recompute, wrong ? wrong : "it is not possible, but runs");
+            ranks_fail(
+                "case %d of seed %u: %s of %zu layers, %zu heads, %zu kv, ffn %zu, vocab %zu, T %zu, dp %d cp %d tp %d sp %d context %d "
+                "overlap %d recompute %d: %s",
+                k, d->seed, c.model.architecture == LS_GPT2 ? "gpt2" : "llama", c.model.layers, c.model.heads, c.model.kv_heads,
+                c.model.ffn, c.model.vocab, c.time, c.shape.dp, c.shape.cp, c.shape.tp, c.options.sp, (int)c.options.context,
+                c.options.overlap, (int)c.recompute, wrong ? wrong : "it is not possible, but runs");
     }
     RANKS_CHECK(3 * refused <= 2 * d->n);
 }
@@ -201,8 +205,8 @@ static void test_compile_options(void **state)
             for (int llama = 0; llama < 2; llama++) {
                 struct partition_case *k;
 
-                add_context(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 1, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, 2, sp,
-                            mode & 1 ? LS_CONTEXT_RING : LS_CONTEXT_ALL_TO_ALL);
+                add_context(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 1, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, 2,
+                            sp, mode & 1 ? LS_CONTEXT_RING : LS_CONTEXT_ALL_TO_ALL);
                 k = &c.at[c.n - 1];
                 k->recompute = (ls_recompute)mode;
                 k->fuse_loss = 1;
@@ -219,7 +223,8 @@ static void test_overlap(void **state)
     for (int overlap = 0; overlap < 4; overlap++)
         for (int sp = 0; sp < 2; sp++)
             for (int llama = 0; llama < 2; llama++) {
-                struct partition_case *k = cases_add(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
+                struct partition_case *k = cases_add(&c, llama ? "llama" : "gpt2",
+                                                     llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
 
                 k->options.overlap = overlap;
                 k->recompute = overlap == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;

@@ -188,8 +188,10 @@ static void damaged_files_are_measured_again(void **state)
 static void damaged_numbers_are_refused(void **state)
 {
     static const char *const bad[] = {
-        "{\"type\":\"f32\",\"threads\":1,\"flops\":-1,\"busy\":0,\"when\":1}", "{\"type\":\"f32\",\"threads\":1,\"flops\":null,\"busy\":0,\"when\":1}",
-        "{\"type\":\"f32\",\"threads\":0,\"flops\":1e9,\"busy\":0,\"when\":1}", "{\"type\":\"f99\",\"threads\":1,\"flops\":1e9,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f32\",\"threads\":1,\"flops\":-1,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f32\",\"threads\":1,\"flops\":null,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f32\",\"threads\":0,\"flops\":1e9,\"busy\":0,\"when\":1}",
+        "{\"type\":\"f99\",\"threads\":1,\"flops\":1e9,\"busy\":0,\"when\":1}",
         "{\"type\":\"f32\",\"threads\":1,\"flops\":1e9,\"busy\":7,\"when\":1}", "3",
     };
     struct peak_machine m;

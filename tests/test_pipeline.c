@@ -146,7 +146,8 @@ static void test_every_schedule(void **state)
                     if (ls_pipeline_schedule_make(name, stages, chunks, micro, &s) < 0)
                         continue;
                     ls_pipeline_schedule_free(&s);
-                    trials_add(&c, (struct trial){ .schedule = name, .chunks = chunks, .micro = micro, .net = (enum net)((micro + i) % 3) });
+                    trials_add(&c, (struct trial){ .schedule = name, .chunks = chunks, .micro = micro,
+                                                   .net = (enum net)((micro + i) % 3) });
                 }
         assert_true(c.n > 30);
         forked_run(stages, check_trials, &c);
@@ -164,7 +165,8 @@ static void test_switches(void **state)
     for (int i = 0; i < 3; i++)
         for (int mode = LS_RECOMPUTE_NONE; mode <= LS_RECOMPUTE_FULL; mode++)
             for (int fuse = 0; fuse < 2; fuse++)
-                trials_add(&c, (struct trial){ .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4, .net = (enum net)((mode + i) % 3),
+                trials_add(&c, (struct trial){ .schedule = names[i], .chunks = i == 2 ? 2 : 1, .micro = 4,
+                                               .net = (enum net)((mode + i) % 3),
                                         .recompute = (ls_recompute)mode, .fuse = fuse });
     for (int i = 0; i < 2; i++) {
         trials_add(&c, (struct trial){ .schedule = names[i], .chunks = 1, .micro = 4, .net = NET_LLAMA_TIED, .begin = uneven });

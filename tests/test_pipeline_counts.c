@@ -133,7 +133,8 @@ static void check_messages_of(ls_comm *world, const struct trial *t)
 
     open_trial(world, t, &s);
     for (int c = 0; c < t->chunks; c++) {
-        int stage = ls_pipeline_stage(&s.schedule, me, c), to = stage + 1 < n * t->chunks ? ls_pipeline_rank(&s.schedule, stage + 1, NULL) : me;
+        int stage = ls_pipeline_stage(&s.schedule, me, c),
+            to = stage + 1 < n * t->chunks ? ls_pipeline_rank(&s.schedule, stage + 1, NULL) : me;
         int from = stage > 0 ? ls_pipeline_rank(&s.schedule, stage - 1, NULL) : me;
 
         forward[to] += to == me ? 0 : (uint64_t)t->micro * MESSAGE;

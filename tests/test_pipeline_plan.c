@@ -199,7 +199,8 @@ static unsigned game_draw(struct game *g, unsigned n)
 
 static bool is_open(const struct game *g, int r, ls_action a)
 {
-    int stage = ls_pipeline_stage(g->s, r, a.chunk), from = schedule_recv_stage(g->s, r, &a), peer = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL);
+    int stage = ls_pipeline_stage(g->s, r, a.chunk), from = schedule_recv_stage(g->s, r, &a),
+        peer = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL);
     const ls_action *next;
 
     if (g->done[a.kind][stage][a.micro] || (a.kind && !g->done[a.kind - 1][stage][a.micro]))
@@ -253,8 +254,8 @@ static void play_random(uint64_t seed)
     g.random = seed;
     stages = 1 + (int)game_draw(&g, 4), chunks = 1 + (int)game_draw(&g, 3), split = game_draw(&g, 2);
     turned = chunks == 2 && game_draw(&g, 2);
-    assert_int_equal(schedule_new("random", stages, chunks, 1 + (int)game_draw(&g, 6), true, split, turned ? LS_STAGES_V : LS_STAGES_LOOP, &s),
-                     LS_OK);
+    assert_int_equal(
+        schedule_new("random", stages, chunks, 1 + (int)game_draw(&g, 6), true, split, turned ? LS_STAGES_V : LS_STAGES_LOOP, &s), LS_OK);
     g.s = &s;
     for (int k = 0; k < 2 * RANKS * RANKS; k++)
         g.queue[k / RANKS / RANKS][k / RANKS % RANKS][k % RANKS] = calloc((size_t)schedule_room(&s), sizeof(ls_action));

@@ -189,7 +189,10 @@ static void stages_give_the_same_loss(void **state)
 
 /* ---- sums with shares in several stages ---- */
 
-static ls_value weight(ls_program *p, const char *name) { return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ 4, 4 }); }
+static ls_value weight(ls_program *p, const char *name)
+{
+    return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ 4, 4 });
+}
 
 /* A chain of products; each block has a penalty of its own, all are in the loss and in an output of their own. */
 static void append_penalties(ls_program *p, int blocks, ls_value *x)

@@ -99,7 +99,8 @@ static bool compare_with_all(const struct setup *s, const char *what)
         least = MIN(least, one.total);
     }
     if (found.total != most.total)
-        fail_msg("%s: rank %d with %zu bytes is said to be the largest, rank %d has %zu", what, found.rank, found.total, most.rank, most.total);
+        fail_msg("%s: rank %d with %zu bytes is said to be the largest, rank %d has %zu", what, found.rank, found.total, most.rank,
+                 most.total);
     OK(plan_of_rank(&s->config, &s->model, found.rank, &one));
     assert_int_equal(one.total, found.total);
     return least < most.total;
@@ -144,7 +145,8 @@ static void largest_rank_of_random_layouts_is_found(void **state)
             r[i] = (int)(seed >> 16 & 0x7fff);
         }
         int pp = 1 + r[0] % 3, dp = 1 + r[1] % 5, cp = 1 + r[2] % 4, tp = 1 + r[3] % 3;
-        int at = snprintf(layout, sizeof layout, "parallel.pp=%d parallel.dp=%d parallel.cp=%d parallel.tp=%d data.seq_len=%d train.micro_batch=%d "
+        int at = snprintf(layout, sizeof layout,
+                          "parallel.pp=%d parallel.dp=%d parallel.cp=%d parallel.tp=%d data.seq_len=%d train.micro_batch=%d "
                           "recompute.mode=%s", pp, dp, cp, tp, 23 + r[4] % 17, 1 + r[5] % 3, modes[r[6] % 3]);
         if (dp * cp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.zero=%d", r[7] % 4);
         if (tp > 1) at += snprintf(layout + at, sizeof layout - (size_t)at, " parallel.sp=%s", flags[r[8] % 2]);
@@ -166,7 +168,8 @@ static void largest_of_many_ranks_takes_few_plans(void **state)
     int compiled;
 
     (void)state;
-    open_setup(&s, "model.preset=llama-tiny model.layers=8 model.heads=8 model.kv_heads=8", "parallel.pp=8 parallel.dp=16 parallel.tp=8 parallel.zero=1");
+    open_setup(&s, "model.preset=llama-tiny model.layers=8 model.heads=8 model.kv_heads=8",
+               "parallel.pp=8 parallel.dp=16 parallel.tp=8 parallel.zero=1");
     assert_int_equal(s.config.launch.ranks, 1024);
     OK(plan_of_largest(&s.config, &s.model, &found, &compiled));
     assert_in_range(compiled, 8, 8 * 2 * 2);

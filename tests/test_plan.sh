@@ -3,8 +3,8 @@
 # defaults of threads and dtype; and what fits when a step does not.
 lockstep=$1
 . "$2/script.sh"
-tiny="--model.preset=llama-tiny --model.layers=3 --data.seq_len=32 --train.micro_batch=2 --train.steps=2 --train.eval_batches=1 --data.text=text.txt
-    --run.measure_peak=off"
+tiny="--model.preset=llama-tiny --model.layers=3 --data.seq_len=32 --train.micro_batch=2 --train.steps=2 --train.eval_batches=1
+    --data.text=text.txt --run.measure_peak=off"
 
 # value FILE SECTION KEY: of a line of JSON
 value() { sed 's/.*"'"$2"'":{//' "$1" | sed -n 's/^[^}]*"'"$3"'":\([0-9]*\).*/\1/p'; }
@@ -19,7 +19,8 @@ agree() {
     shift
     name=run$compared
     [ "$n" -gt 1 ] && per_rank=--log.per_rank=true || per_rank=
-    "$lockstep" train -q -n "$n" $tiny "$@" $per_rank --run.dir="$name" >out.txt 2>err.txt || { bad "train -n $n $*: $(cat err.txt)"; return; }
+    "$lockstep" train -q -n "$n" $tiny "$@" $per_rank --run.dir="$name" >out.txt 2>err.txt ||
+        { bad "train -n $n $*: $(cat err.txt)"; return; }
     "$lockstep" plan -n "$n" $tiny_plan "$@" --json >largest.json 2>err.txt || { bad "plan -n $n $*: $(cat err.txt)"; return; }
     r=0 most=0
     while [ $r -lt "$n" ]; do
@@ -32,10 +33,12 @@ agree() {
         done
         total=$(value planned.json memory total)
         [ "$total" -gt $most ] && most=$total
-        [ $r -eq "$(top largest.json rank)" ] && [ "$total" -ne "$(value largest.json memory total)" ] && bad "-n $n $*: rank $r: another total"
+        [ $r -eq "$(top largest.json rank)" ] && [ "$total" -ne "$(value largest.json memory total)" ] &&
+            bad "-n $n $*: rank $r: another total"
         r=$((r + 1))
     done
-    [ "$(value largest.json memory total)" -eq $most ] || bad "-n $n $*: largest of $most bytes, but planned $(value largest.json memory total)"
+    [ "$(value largest.json memory total)" -eq $most ] || bad \
+        "-n $n $*: largest of $most bytes, but planned $(value largest.json memory total)"
     compared=$((compared + 1))
 }
 # plan has no options of a run
@@ -63,11 +66,13 @@ plan() {
     [ $code -eq "$wanted" ] || bad "plan $*: exit $code instead of $wanted: $(cat err.txt)"
     grep -q -e "$words" out.txt err.txt || bad "plan $*: no '$words': $(cat out.txt err.txt)"
 }
-plan 0 "largest: rank 2 (pp 1, dp 0)" --model.preset=llama-tiny --data.seq_len=32 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --model.vocab=4099
+plan 0 "largest: rank 2 (pp 1, dp 0)" --model.preset=llama-tiny --data.seq_len=32 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 \
+    --model.vocab=4099
 plan 0 "this is rank 2 (pp 1, dp 0)" --model.preset=llama-tiny --data.seq_len=32 --parallel.pp=2 --parallel.dp=2 --rank 2
 plan 0 "precision.compute=auto is on this processor" --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2
 plan 0 "8 ranks on each machine, all like this one" --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=64 --machine 8
-"$lockstep" plan --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2 --precision.compute=fp32 | grep -q "auto" && bad "a chosen dtype is no assumption"
+"$lockstep" plan --model.preset=llama-tiny --data.seq_len=32 --parallel.dp=2 --precision.compute=fp32 | grep -q "auto" &&
+    bad "a chosen dtype is no assumption"
 
 # ---- the limit is a rank's share ----
 
@@ -81,15 +86,18 @@ fi
 
 # ---- what fits ----
 
-plan 0 "what fits .*--recompute.mode=full" --model.preset=llama-tiny --model.layers=8 --data.seq_len=64 --train.micro_batch=1 --run.memory_limit=11MiB --precision.compute=fp32
+plan 0 "what fits .*--recompute.mode=full" --model.preset=llama-tiny --model.layers=8 --data.seq_len=64 --train.micro_batch=1 \
+    --run.memory_limit=11MiB --precision.compute=fp32
 plan 0 "more machines" --model.preset=llama3-8b --data.seq_len=64 --train.micro_batch=1 --run.memory_limit=30GiB --precision.compute=bf16
 plan 0 "nothing that was tried" --model.preset=llama-tiny --data.seq_len=32 --run.memory_limit=1KiB
 
 # A plan that is given what fits, fits.
-"$lockstep" plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json >out.txt
+"$lockstep" plan --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json \
+    >out.txt
 fix=$(json 'what_fits[0].options' <out.txt)
 [ "$fix" != none ] || bad "nothing fits: $(cat out.txt)"
-plan 0 '"fits":true' --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json $fix
+plan 0 '"fits":true' --model.preset=llama-tiny --data.seq_len=64 --parallel.dp=2 --run.memory_limit=4MiB --precision.compute=fp32 --json \
+    $fix
 
 # ---- train refuses the same, in one line for all ranks ----
 
@@ -98,10 +106,12 @@ for n in 1 2 3; do
     code=$?
     [ $code -eq 1 ] || bad "-n $n: out of memory: exit $code: $(cat err.txt)"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "-n $n: more than one line: $(cat err.txt)"
-    grep -q "out of memory: .*limit 6.00 MiB (run.memory_limit).*what fits: --" err.txt || bad "-n $n: does not say what fits: $(cat err.txt)"
+    grep -q "out of memory: .*limit 6.00 MiB (run.memory_limit).*what fits: --" err.txt ||
+        bad "-n $n: does not say what fits: $(cat err.txt)"
 done
 fix=$(sed -n 's/.*what fits: \(--[^(]*\) (.*/\1/p' err.txt)
-"$lockstep" train -q -n 3 $tiny --train.micro_batch=16 --precision.compute=fp32 --run.memory_limit=6MiB --run.dir=fixed $fix >out.txt 2>err.txt ||
+"$lockstep" train -q -n 3 $tiny --train.micro_batch=16 --precision.compute=fp32 --run.memory_limit=6MiB --run.dir=fixed $fix >out.txt \
+    2>err.txt ||
     bad "what fits does not: $fix: $(cat err.txt)"
 
 [ $failures -eq 0 ] && say "plan: $compared layouts are as they were measured"

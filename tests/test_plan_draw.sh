@@ -29,7 +29,8 @@ plan 2 "--machine 4: --print-schedule shows no machines" --machine 4 --print-sch
 
 # ---- schedule ----
 
-plan 0 "bubble 11.1%; in flight by rank 4 4 4 4; 48 messages" --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 --parallel.accumulate=8 --svg zb.svg
+plan 0 "bubble 11.1%; in flight by rank 4 4 4 4; 48 messages" --print-schedule --parallel.pp=4 --parallel.schedule=zb-h1 \
+    --parallel.accumulate=8 --svg zb.svg
 head -c 11 zb.svg | grep -q "^<svg xmlns=" || bad "zb.svg is no picture"
 [ "$(grep -c '<g><title>' zb.svg)" -eq 96 ] || bad "zb.svg has $(grep -c '<g><title>' zb.svg) actions, not 4 * 8 * 3"
 grep -q "$(printf '\033')" out.txt && bad "colour where there is no terminal"
@@ -48,7 +49,8 @@ stages 2 chunks 1 micro 2 order loop
 1: F0.0 B0.0 F0.1 B0.1   # as 1f1b
 END
 plan 0 "bubble 33.3%" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine --parallel.accumulate=2
-plan 2 "is for 2 stages of 1 chunks and 2 micro-batches" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine --parallel.accumulate=3
+plan 2 "is for 2 stages of 1 chunks and 2 micro-batches" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine \
+    --parallel.accumulate=3
 sed -i 's/F0.0 B0.0 F0.1/F0.1 B0.0 F0.0/' mine
 plan 2 "its forward has not been" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine --parallel.accumulate=2
 

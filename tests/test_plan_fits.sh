@@ -10,7 +10,8 @@ cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt text
 cat long.txt long.txt long.txt >longer.txt
 
 bytes() { sed -n 's/.*"'"$2"'":\([0-9]*\).*/\1/p' "$1"; }
-planned() { sed 's/.*"what_fits":\[\(.*\)\],"ranks":.*/\1/; s/"total":[0-9]*,//g' "$1" | tr '{' '\n' | sed -n 's/^"options":"\([^"]*\)".*/\1/p'; }
+planned() { sed 's/.*"what_fits":\[\(.*\)\],"ranks":.*/\1/; s/"total":[0-9]*,//g' "$1" | tr '{' '\n' |
+    sed -n 's/^"options":"\([^"]*\)".*/\1/p'; }
 trained() { sed 's/.*; what fits: //; s/ ([0-9.]* [A-Za-z]*)//g; s/, or /\n/g' "$1"; }
 
 # trains DIR LIMIT OPTIONS...: two steps.
@@ -20,12 +21,14 @@ trains() {
     "$lockstep" train -q "$@" --run.measure_peak=off --run.memory_limit=$limit --run.dir=$dir >out.txt 2>err.txt
 }
 
-# refused LIMIT OPTIONS...: plan and train suggest the same, and train runs with each suggestion that needs no more ranks than this machine can
+# refused LIMIT OPTIONS...: plan and train suggest the same, and train runs with each suggestion that needs no more ranks than this machine
+# can
 # start in a test.
 refused() {
     limit=$1
     shift
-    "$lockstep" plan "$@" --run.memory_limit=$limit --json >plan.json 2>err.txt || { bad "plan $* --run.memory_limit=$limit: $(cat err.txt)"; return; }
+    "$lockstep" plan "$@" --run.memory_limit=$limit --json >plan.json 2>err.txt ||
+        { bad "plan $* --run.memory_limit=$limit: $(cat err.txt)"; return; }
     grep -q '"fits":false' plan.json || bad "plan $* --run.memory_limit=$limit: fits"
     trains refused $limit "$@" --train.steps=2 && bad "train $* --run.memory_limit=$limit: runs, and plan says that it does not fit"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "train $* --run.memory_limit=$limit: more than one line: $(cat err.txt)"
@@ -61,9 +64,12 @@ exactly text.txt --model.preset=mixtral-tiny -n 2 --parallel.ep=2
 exactly long.txt --data.tokenizer=bpe --data.vocab_size=400 $llama
 exactly --model.preset=resnet-tiny -n 2
 if [ "$full" = full ]; then
-    for options in "-n 2 --parallel.zero=3" "-n 4 --parallel.pp=2 --parallel.tp=2 --data.seq_len=16" "-n 4 --parallel.cp=2 --parallel.tp=2 --data.seq_len=32" \
-                   "--train.accumulate=4 --data.seq_len=16 --train.micro_batch=1" "--data.val_fraction=0" "--optim.offload=cpu" "-n 2 --optim.offload=file" \
-                   "-n 2 --parallel.cp=2 --parallel.cp_method=all_to_all" "-n 3 --parallel.pp=3 --model.layers=3 --parallel.schedule=zb-h1" \
+    for options in "-n 2 --parallel.zero=3" "-n 4 --parallel.pp=2 --parallel.tp=2 --data.seq_len=16" \
+        "-n 4 --parallel.cp=2 --parallel.tp=2 --data.seq_len=32" \
+                   "--train.accumulate=4 --data.seq_len=16 --train.micro_batch=1" "--data.val_fraction=0" "--optim.offload=cpu" \
+                       "-n 2 --optim.offload=file" \
+                   "-n 2 --parallel.cp=2 --parallel.cp_method=all_to_all" \
+                       "-n 3 --parallel.pp=3 --model.layers=3 --parallel.schedule=zb-h1" \
                    "--launch.threads=2 --model.layers=1 --train.micro_batch=1 --data.seq_len=8"; do
         exactly text.txt $llama $options
     done
@@ -84,10 +90,12 @@ fi
 for n in 1 2 3; do
     trains reading 600KiB longer.txt $llama -n $n --train.steps=2 && bad "-n $n: read in 600 KiB"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "-n $n: more than one line: $(cat err.txt)"
-    grep -q "longer.txt: out of memory: .*; raise run.memory_limit, or encode the text once with 'lockstep data prepare'" err.txt || bad "-n $n: $(cat err.txt)"
+    grep -q "longer.txt: out of memory: .*; raise run.memory_limit, or encode the text once with 'lockstep data prepare'" err.txt ||
+        bad "-n $n: $(cat err.txt)"
 done
 "$lockstep" plan longer.txt $llama --run.memory_limit=600KiB >out.txt 2>err.txt
-grep -q "^what fits   raise run.memory_limit, or encode the text once with 'lockstep data prepare'" out.txt || bad "plan: $(cat out.txt err.txt)"
+grep -q "^what fits   raise run.memory_limit, or encode the text once with 'lockstep data prepare'" out.txt ||
+    bad "plan: $(cat out.txt err.txt)"
 
 [ $failures -eq 0 ] && say "plan: $runs runs fit where plan says so"
 [ $failures -eq 0 ]

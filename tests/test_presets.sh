@@ -24,7 +24,8 @@ for preset in $presets; do
 done
 
 # Another family on a preset: what its head size was is made anew.
-"$lockstep" train --data.text=text.txt --model.preset=qwen3-tiny --model.architecture=gpt2 --data.seq_len=16 --train.steps=1 --train.global_batch=1 \
+"$lockstep" train --data.text=text.txt --model.preset=qwen3-tiny --model.architecture=gpt2 --data.seq_len=16 --train.steps=1 \
+    --train.global_batch=1 \
     --train.eval_batches=1 --run.dir=other --launch.threads=1 >out.txt 2>err.txt || bad "GPT-2 of qwen3-tiny's sizes: $(cat err.txt)"
 
 # What fits is the default, not the limit: more is refused, a full prompt too, and one token fewer leaves room for one.

@@ -160,10 +160,13 @@ static void mismatched_counts_are_refused(void **state)
 /* A chain of every kind of move, whole -> whole. */
 static ls_value all_moves(ls_program *p, ls_comm *c, ls_value x, int floating)
 {
-    static const enum move_kind kinds[] = { MOVE_SHARD, MOVE_ALL_GATHER, MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_REDUCE_SCATTER, MOVE_ALL_TO_ALL, MOVE_ALL_TO_ALL, MOVE_UNSHARD, MOVE_SHARD_PARTIAL, MOVE_UNSHARD };
+    static const enum move_kind kinds[] = { MOVE_SHARD, MOVE_ALL_GATHER, MOVE_IDENTITY, MOVE_ALL_REDUCE, MOVE_REDUCE_SCATTER,
+                                            MOVE_ALL_TO_ALL, MOVE_ALL_TO_ALL,
+                                            MOVE_UNSHARD, MOVE_SHARD_PARTIAL, MOVE_UNSHARD };
 
     for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        struct move m = { .kind = kinds[k], .axis = LS_AXIS_TP, .comm = c, .dim = 1, .whole = 5, .dim2 = 2, .whole2 = 6, .floating = floating };
+        struct move m = { .kind = kinds[k], .axis = LS_AXIS_TP, .comm = c, .dim = 1, .whole = 5, .dim2 = 2, .whole2 = 6,
+                          .floating = floating };
 
         if (k == 6) {  /* back */
             m.dim = 2, m.whole = 6;

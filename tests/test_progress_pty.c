@@ -1,4 +1,5 @@
-/* test_progress_pty.c - the progress line on a terminal, of a run (it always fits, however the terminal is resized) and of an evaluation. */
+/* test_progress_pty.c - the progress line on a terminal, of a run (it always fits, however the terminal is resized)
+ * and of an evaluation. */
 #include "base/base.h"
 #include "base/file.h"
 #include <fcntl.h>
@@ -135,7 +136,8 @@ static void progress_line_fits_every_width(void **state)
     snprintf(run_option, sizeof run_option, "--run.dir=%s/run", dir);
     char *path = text_option + strlen("--data.text=");
     write_text(path);
-    char *argv[] = { "./lockstep", "train", text_option, run_option, "--model.preset=llama-tiny", "--data.seq_len=16", "--train.micro_batch=1",
+    char *argv[] = { "./lockstep", "train", text_option, run_option, "--model.preset=llama-tiny", "--data.seq_len=16",
+                     "--train.micro_batch=1",
                      "--train.steps=1000000", "--train.eval_every=0", "--launch.threads=1", NULL };
     start(&t, argv);
     for (size_t i = 0; i < COUNT_OF(widths); i++) {
@@ -148,7 +150,8 @@ static void progress_line_fits_every_width(void **state)
             if (k++ < FRAMES_LATE) continue;
             if (columns >= widths[i]) fail_msg("%d columns on a terminal of %d: '%s'", columns, widths[i], frame);
             assert_null(strchr(frame, '\n'));
-            if (widths[i] == 120 && !(strstr(frame, "loss ") && strstr(frame, " left"))) fail_msg("120 columns do not show all: '%s'", frame);
+            if (widths[i] == 120 && !(strstr(frame, "loss ") && strstr(frame, " left")))
+                fail_msg("120 columns do not show all: '%s'", frame);
             if (widths[i] == 40 && strstr(frame, "  tok")) fail_msg("a field is cut: '%s'", frame);
         }
     }

@@ -321,7 +321,11 @@ static void impossible_rings_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_memory), cmocka_unit_test(impossible_rings_are_refused) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(impossible_rings_are_refused),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,7 +273,8 @@ static void test_sums_in_other_orders(void **state)
         f32 += rounded(all) != rounded(part[0] + part[1]);
         bf16 += rounded(all) != rounded(rounded(part[0]) + rounded(part[1]));
     }
-    print_message("of %d sums of %d, rounded to bf16, %d differ when halves are added in f32, %d when they are rounded before\n", SUMS, LENGTH, f32, bf16);
+    print_message("of %d sums of %d, rounded to bf16, %d differ when halves are added in f32, %d when they are rounded before\n", SUMS,
+                  LENGTH, f32, bf16);
     assert_true(f32 > 0 && f32 < SUMS / 100);
     assert_true(bf16 > SUMS / 10);
 }

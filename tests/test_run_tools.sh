@@ -7,11 +7,13 @@ lockstep=$1
 tiny="--model.preset=llama-tiny --model.layers=2 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=2 --launch.threads=1"
 
 # ---- a text without its option ----
-expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --checkpoint.every=3 --checkpoint.keep=9 --train.eval_every=3 --train.eval_batches=2
+expect 0 "step 6 of 6" train text.txt $tiny --run.dir=run --train.steps=6 --checkpoint.every=3 --checkpoint.keep=9 --train.eval_every=3 \
+    --train.eval_batches=2
 grep -q 'text: "text.txt"' run/config.yaml || bad "config.yaml does not name the text: $(grep text: run/config.yaml)"
 expect 0 "step 6 of 6" train -n 2 --parallel.tp=2 $tiny --run.dir=run2 --train.steps=6 --train.eval_batches=2 text.txt
 printf 'data:\n  text: other.txt\n' >other.yaml
-"$lockstep" train --config other.yaml text.txt --print-config | grep -q 'text: "text.txt" .*# command line' || bad "the text does not beat the file's"
+"$lockstep" train --config other.yaml text.txt --print-config | grep -q 'text: "text.txt" .*# command line' ||
+    bad "the text does not beat the file's"
 cp text.txt two.txt
 expect 2 "'text.txt' and 'two.txt': data.text takes one" train text.txt two.txt
 expect 2 "'text.txt' and --data.text are both given" train text.txt --data.text=two.txt
@@ -26,7 +28,8 @@ expect 1 "absent.txt: cannot open" train absent.txt --run.dir=bad
 expect 0 "val_loss" ckpt list run
 [ "$(wc -l <out.txt)" -eq 3 ] || bad "not a head and two checkpoints: $(cat out.txt)"
 loss=$(tail -n 1 run/metrics.jsonl | json loss)
-tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  complete  *dp 1" || bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
+tail -n 1 out.txt | grep -q "^ *6  20..-..-..T..:..:..Z .*  $(printf %.4f "$loss")  .* 1  complete  *dp 1" ||
+    bad "step 6 is not as metrics.jsonl has it ($loss): $(cat out.txt)"
 expect 0 "verified" ckpt list run/checkpoints --verify
 expect 0 "tp 2" ckpt list run2
 expect 0 '"step":3,"path":"run/checkpoints/step_00000003","saved":"20' ckpt list run --json
@@ -35,7 +38,8 @@ cp -r run damaged
 file=$(ls damaged/checkpoints/step_00000006/parameters*)
 head -c 100 "$file" >cut && cp cut "$file"
 expect 1 "DAMAGED" ckpt list damaged
-grep -q "1 of 2 checkpoints damaged; the newest whole one: damaged/checkpoints/step_00000003" out.txt err.txt || bad "the whole one is not named: $(cat out.txt)"
+grep -q "1 of 2 checkpoints damaged; the newest whole one: damaged/checkpoints/step_00000003" out.txt err.txt ||
+    bad "the whole one is not named: $(cat out.txt)"
 grep -q "parameters.*100 bytes" out.txt || bad "the damage is not named: $(cat out.txt)"
 grep -q "^ *3 .* complete " out.txt || bad "the whole one is not called whole: $(cat out.txt)"
 expect 1 '"whole":false,"verified":false,"damage":' ckpt list damaged --json

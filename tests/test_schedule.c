@@ -165,11 +165,14 @@ static void invalid_schedules_are_refused(void **state)
 {
     (void)state;
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0 never takes B0.1");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.0 B0.0 B0.1\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0, action 1 (F0.0): a second time");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: B0.0 F0.0 F0.1 B0.1\n", LS_EINVAL, "rank 1, action 0 (B0.0): its forward has not been");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.0 B0.0 B0.1\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL,
+                     "rank 0, action 1 (F0.0): a second time");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: B0.0 F0.0 F0.1 B0.1\n", LS_EINVAL,
+                     "rank 1, action 0 (B0.0): its forward has not been");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n1: F0.0 W0.0 B0.0 F0.1 B0.1 W0.1\n", LS_EINVAL,
                "rank 1, action 1 (W0.0): its backward has not been");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 W0.0 B0.1\n1: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n", LS_EINVAL, "rank 0 never takes W0.1");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 W0.0 B0.1\n1: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n", LS_EINVAL,
+                     "rank 0 never takes W0.1");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: F0.1 B0.1 F0.0 B0.0\n", LS_EINVAL,
                "rank 1, action 0 (F0.1) takes a message out of turn: rank 0 sends the one for F0.0 then (its action 0)");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: F0.0 F0.1 B0.1 B0.0\n", LS_EINVAL,
@@ -221,8 +224,9 @@ static void swapped_actions_are_detected(void **state)
 
             s.list[r][i] = b;
             s.list[r][i + 1] = a;
-            if (a.kind == b.kind && a.chunk == b.chunk && a.kind != LS_ACTION_WEIGHTS && !(a.kind == LS_ACTION_BACKWARD && r + a.chunk == 0) &&
-                ls_pipeline_schedule_check(&s) == LS_OK && !(a.chunk == 1 && r == 0 && a.kind == LS_ACTION_FORWARD))
+            if (a.kind == b.kind && a.chunk == b.chunk && a.kind != LS_ACTION_WEIGHTS &&
+                !(a.kind == LS_ACTION_BACKWARD && r + a.chunk == 0) && ls_pipeline_schedule_check(&s) == LS_OK &&
+                !(a.chunk == 1 && r == 0 && a.kind == LS_ACTION_FORWARD))
                 fail_msg("rank %d: %d exchanged with the next, and nobody minds", r, i);
             if (ls_pipeline_play(&s, NULL, &p) == LS_OK) {
                 passed++;

@@ -27,7 +27,12 @@ static void schedule_file_round_trips(void **state)
         const char *name = ls_pipeline_schedule_name(i);
         ls_pipeline_schedule s, t;
 
-        assert_int_equal(ls_pipeline_schedule_make(name, 3, strstr(name, "-v") ? 2 : strcmp(name, "interleaved") == 0 ? 3 : 1, 7, &s), LS_OK);
+        assert_int_equal(ls_pipeline_schedule_make(name, 3,
+                                                   strstr(name, "-v")                 ? 2
+                                                   : strcmp(name, "interleaved") == 0 ? 3
+                                                                                      : 1,
+                                                   7, &s),
+                         LS_OK);
         assert_int_equal(ls_pipeline_schedule_write(&s, path), LS_OK);
         assert_int_equal(ls_pipeline_schedule_read(path, &t), LS_OK);
         schedule_text(&s, before, sizeof before);
@@ -55,7 +60,8 @@ static void malformed_schedule_files_are_refused(void **state)
     schedule_refused("stages 0 chunks 1 micro 1 order loop\n", LS_EFORMAT, ":1: \"0\": a number from 1 on");
     schedule_refused("stages 2 chunks 1 micro 2x order loop\n", LS_EFORMAT, "\"2x\": a number from 1 on");
     schedule_refused("stages 2 chunks 1 micro 2 order w\n", LS_EFORMAT, "loop or v");
-    schedule_refused("stages 2 chunks 1 micro 2 order loop now\n", LS_EFORMAT, "\"now\": the order of stages is loop or v, and nothing is after");
+    schedule_refused("stages 2 chunks 1 micro 2 order loop now\n", LS_EFORMAT,
+                     "\"now\": the order of stages is loop or v, and nothing is after");
     schedule_refused("stages 2 chunks 1 micro 2\n", LS_EFORMAT, "here stands \"order loop\"");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n", LS_EFORMAT, "no line for rank 1 of 2");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n0: F0.1\n", LS_EFORMAT, ":3: \"0\": this rank has had its line");

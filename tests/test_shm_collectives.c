@@ -212,7 +212,8 @@ static void sum_in_every_way(int rank, int n, const char *where)
     static const ls_dtype types[] = { LS_F32, LS_BF16, LS_F16 };
     struct link *l = shm_join(where, rank, n);
     float *x = buffer(l, COUNT, false);
-    unsigned char *plain = (void *)buffer(l, COUNT, false), *shared = (void *)buffer(l, COUNT, true), *all = (void *)buffer(l, (size_t)n * COUNT, false);
+    unsigned char *plain = (void *)buffer(l, COUNT, false), *shared = (void *)buffer(l, COUNT, true),
+        *all = (void *)buffer(l, (size_t)n * COUNT, false);
     const void *term[SHM_RANKS];
 
     for (size_t t = 0; t < COUNT_OF(types); t++) {

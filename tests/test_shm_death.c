@@ -46,7 +46,10 @@ static void wait_for_verdict(int rank, int n, const char *where)
     shm_leave(l);
 }
 
-static void nap(double seconds) { nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL); }
+static void nap(double seconds)
+{
+    nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL);
+}
 
 static void killed_rank_is_detected(void **state)
 {
@@ -128,7 +131,8 @@ static void first_verdict_stays(void **state)
 static void look_at_records(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
-    struct call_record r = { .signature = { .sequence = 40 + (uint64_t)rank, .op = LS_COLLECTIVE_BARRIER }, .state = CALL_RUNNING, .started = 1.5 };
+    struct call_record r = { .signature = { .sequence = 40 + (uint64_t)rank, .op = LS_COLLECTIVE_BARRIER }, .state = CALL_RUNNING,
+                             .started = 1.5 };
 
     SHM_CHECK(transport_shm.peek(l, rank, &r) == LS_OK && r.state == CALL_NONE);
     r = (struct call_record){ .signature = { .sequence = 40 + (uint64_t)rank }, .state = CALL_RUNNING, .started = 1.5 };

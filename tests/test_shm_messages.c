@@ -37,7 +37,8 @@ static void exchange(struct link *l, size_t bytes, bool shared, int messages)
     SHM_CHECK(out && in);
     for (size_t i = 0; i < bytes; i++) out[i] = byte_of(rank, i);
     for (int m = 0; m < messages; m++) {
-        struct signature s = { .sequence = (uint64_t)m + 1, .count = bytes, .group = 1, .op = LS_COLLECTIVE_SEND, .type = LS_U8, .redop = -1, .root = peer };
+        struct signature s = { .sequence = (uint64_t)m + 1, .count = bytes, .group = 1, .op = LS_COLLECTIVE_SEND, .type = LS_U8,
+                               .redop = -1, .root = peer };
         struct signature r = s;
         r.op = LS_COLLECTIVE_RECV;
         struct transfer send = { .peer = peer, .channel = m % CHANNELS, .sending = true, .data = out, .bytes = bytes, .signature = &s };
@@ -82,9 +83,11 @@ static void send_ahead(int rank, int n, const char *where)
     static struct signature s[MESSAGES];
 
     for (int m = 0; m < MESSAGES; m++) {
-        s[m] = (struct signature){ .sequence = (uint64_t)m + 1, .count = BYTES, .group = 1, .op = rank ? LS_COLLECTIVE_RECV : LS_COLLECTIVE_SEND, .type = LS_U8, .redop = -1 };
+        s[m] = (struct signature){ .sequence = (uint64_t)m + 1, .count = BYTES, .group = 1,
+                                   .op = rank ? LS_COLLECTIVE_RECV : LS_COLLECTIVE_SEND, .type = LS_U8, .redop = -1 };
         if (rank == 0) memset(data[m], m + 1, BYTES);
-        t[m] = (struct transfer){ .peer = 1 - rank, .channel = 1, .sending = rank == 0, .data = data[m], .bytes = BYTES, .signature = &s[m] };
+        t[m] = (struct transfer){ .peer = 1 - rank, .channel = 1, .sending = rank == 0, .data = data[m], .bytes = BYTES,
+                                  .signature = &s[m] };
         SHM_TRY(transport_shm.start(l, &t[m]));
     }
     for (int m = MESSAGES - 1; m >= 0; m--) SHM_TRY(drive_transfers(l, &t[m], NULL));

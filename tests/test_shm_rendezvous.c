@@ -107,7 +107,9 @@ static void come_alone(int rank, int n, const char *where)
 
     if (rank == 1) return;
     SHM_CHECK(transport_shm.open(where, rank, n, 0.3, &l) == LS_ETIMEOUT);
-    SHM_CHECK(strstr(ls_errmsg(), "rank 1 of 3 has not joined the job within 0.3 s") || strstr(ls_errmsg(), "1, 2 of 3") || strstr(ls_errmsg(), "0, 1 of 3"));
+    SHM_CHECK(strstr(ls_errmsg(), "rank 1 of 3 has not joined the job within 0.3 s") || strstr(ls_errmsg(),
+                                                                                               "1, 2 of 3") || strstr(ls_errmsg(),
+                                                                                                                      "0, 1 of 3"));
 }
 
 static void missing_rank_is_named(void **state)

@@ -18,7 +18,8 @@ ended() {
     [ "$(grep -c "$1: $answer" err.txt)" -eq 1 ] || bad "$run: $1 is not answered once: $(cat err.txt)"
     grep -q "stopped by $1" out.txt || bad "$run: $1 is not in the report: $(cat out.txt)"
     last=$(tail -n 1 $run/metrics.jsonl 2>/dev/null | sed 's/{"step":\([0-9]*\),.*/\1/')
-    [ -f "$run/checkpoints/step_$(printf %08d "${last:-0}")/manifest.json" ] || bad "$run: step ${last:-0} is not saved: $(ls $run/checkpoints)"
+    [ -f "$run/checkpoints/step_$(printf %08d "${last:-0}")/manifest.json" ] ||
+        bad "$run: step ${last:-0} is not saved: $(ls $run/checkpoints)"
 }
 
 for n in 1 3; do
@@ -71,7 +72,8 @@ done
 # A limit on file sizes is a full disk: the checkpoint's tensors do not fit, the log and the metrics do.
 (ulimit -f 100; exec "$lockstep" train $tiny --train.steps=6 --run.dir=limit) >out.txt 2>err.txt
 got=$?
-[ $got -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "cannot write .*: File too large" err.txt || bad "file size limit: exit $got: $(cat err.txt)"
+[ $got -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "cannot write .*: File too large" err.txt ||
+    bad "file size limit: exit $got: $(cat err.txt)"
 [ -z "$(ls limit/checkpoints)" ] || bad "file size limit: half of a checkpoint is left: $(ls limit/checkpoints)"
 
 [ $failures -eq 0 ] && say "test_signals: all good"

@@ -20,7 +20,8 @@ END
 
 V=0 "$stage" build log sh works >out.txt 2>&1 || bad "a stage that works fails: $(cat out.txt)"
 head -n 1 out.txt | grep -qE '^build +[0-9.]+ s, 2 files compiled$' || bad "no line of the stage: $(cat out.txt)"
-[ "$(sed -n 2p out.txt)" = "b.c:3: warning: this looks odd" ] && [ "$(wc -l <out.txt)" -eq 2 ] || bad "the warning alone is to follow: $(cat out.txt)"
+[ "$(sed -n 2p out.txt)" = "b.c:3: warning: this looks odd" ] && [ "$(wc -l <out.txt)" -eq 2 ] ||
+    bad "the warning alone is to follow: $(cat out.txt)"
 
 V=0 "$stage" build log sh fails >out.txt 2>&1
 [ $? -eq 7 ] || bad "the exit code is lost"

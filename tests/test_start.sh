@@ -19,7 +19,8 @@ train() {
 # ---- the peak: one measurement a machine ----
 
 train 0 --run.dir=first
-grep -q "peak: .* measured now, $work/cache/lockstep/peak-" first/log/rank_0000.log || bad "the first start does not measure: $(cat first/log/*)"
+grep -q "peak: .* measured now, $work/cache/lockstep/peak-" first/log/rank_0000.log ||
+    bad "the first start does not measure: $(cat first/log/*)"
 grep -q "^peak .* cached in $work/cache/lockstep/peak-" out.txt || bad "the report does not say where the peak is cached: $(cat out.txt)"
 grep -q " at .* GFLOP/s (measured now)" out.txt || bad "no speed at the start: $(cat out.txt)"
 train 0 --run.dir=second
@@ -43,7 +44,8 @@ grep -q ", cached" whole/log/rank_0000.log || bad "a damaged cache is not replac
 if [ "$(sed -n 's/.* on [0-9]* of \([0-9]*\) processors.*/\1/p' first/log/rank_0000.log)" -ge 2 ]; then
     "$lockstep" train $tiny -n 2 --run.dir=ranks >out.txt 2>err.txt || bad "two ranks: $(cat err.txt)"
     "$lockstep" train $tiny --launch.threads=2 --run.dir=threads >out.txt 2>err.txt || bad "two threads: $(cat err.txt)"
-    grep -q " 2 of " ranks/log/rank_0000.log && [ "$(peak ranks)" = "$(peak threads)" ] || bad "peaks differ: $(cat ranks/log/* threads/log/*)"
+    grep -q " 2 of " ranks/log/rank_0000.log && [ "$(peak ranks)" = "$(peak threads)" ] ||
+        bad "peaks differ: $(cat ranks/log/* threads/log/*)"
 fi
 
 # The matrices of the measurement do not count against the memory limit: 80 MiB of them, and a run of some MiB.
@@ -74,7 +76,8 @@ find . -name 'probe.*' | grep -q . && bad "the probe leaves files: $(find . -nam
 # Too little space: a file system of 64 KiB, where one may be mounted.
 mkdir small
 if mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
-    refused "checkpoint.dir: .*not enough space: a checkpoint needs .*, 64.0 KiB are free" --run.dir=probed --checkpoint.dir=small/new/checkpoints
+    refused "checkpoint.dir: .*not enough space: a checkpoint needs .*, 64.0 KiB are free" --run.dir=probed \
+        --checkpoint.dir=small/new/checkpoints
     [ -z "$(ls -A small)" ] || bad "the probe leaves folders: $(ls -AR small)"
     umount small
 else

@@ -288,7 +288,8 @@ static void whole_over_the_grid(ls_comm *world, void *ctx)
 static void ranks_read_and_write_full_parameters(void **state)
 {
     static struct grid grids[] = {
-        { 1, 1, 1 }, { 1, 1, 2 }, { 1, 2, 1 }, { 2, 1, 1 }, { 1, 2, 2 }, { 2, 1, 2 }, { 1, 4, 1 }, { 1, 1, 4 }, { 1, 2, 3 }, { 1, 3, 2 }, { 3, 1, 2 },
+        { 1, 1, 1 }, { 1, 1, 2 }, { 1, 2, 1 }, { 2, 1, 1 }, { 1, 2, 2 }, { 2, 1, 2 }, { 1, 4, 1 }, { 1, 1, 4 }, { 1, 2, 3 }, { 1, 3, 2 },
+        { 3, 1, 2 },
     };
 
     (void)state;

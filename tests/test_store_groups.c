@@ -23,7 +23,8 @@ static ls_store *group_store_declared(ls_dtype type, ls_comm *comm, int sharded,
 
     OK(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        OK(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
+        OK(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size,
+                         &index));
     if (sharded >= 0)
         OK(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
@@ -116,13 +117,18 @@ static void shards_equal_one_rank(void **state)
 
                         for (int k = 0; k < STORE_KINDS; k++) {
                             const char *name = types[t] == LS_BF16 ? "master" : "m";
-                            ls_tensor *mine = k == STORE_VALUE ? ls_store_value(s, (size_t)i) : k == STORE_GRAD ? ls_store_grad(s, (size_t)i) : ls_store_state(s, (size_t)i, name);
-                            ls_tensor *all = k == STORE_VALUE ? ls_store_value(one, (size_t)i) : k == STORE_GRAD ? ls_store_grad(one, (size_t)i) : ls_store_state(one, (size_t)i, name);
+                            ls_tensor *mine = k == STORE_VALUE  ? ls_store_value(s, (size_t)i)
+                                              : k == STORE_GRAD ? ls_store_grad(s, (size_t)i)
+                                                                : ls_store_state(s, (size_t)i, name);
+                            ls_tensor *all = k == STORE_VALUE  ? ls_store_value(one, (size_t)i)
+                                             : k == STORE_GRAD ? ls_store_grad(one, (size_t)i)
+                                                               : ls_store_state(one, (size_t)i, name);
 
                             begin = 0;
                             end = group_shapes[i].count;
                             if (i < GROUP_MEMBERS && (sharded >> k & 1))
-                                slow_span(i, (size_t)GROUP_TOTAL * (size_t)rank / (size_t)n, (size_t)GROUP_TOTAL * (size_t)(rank + 1) / (size_t)n, &begin, &end);
+                                slow_span(i, (size_t)GROUP_TOTAL * (size_t)rank / (size_t)n,
+                                          (size_t)GROUP_TOTAL * (size_t)(rank + 1) / (size_t)n, &begin, &end);
                             store_held(s, (size_t)i, (enum store_kind)k, &b, &e);
                             assert_int_equal(e - b, end - begin);
                             if (e > b)

@@ -21,7 +21,8 @@ static void check_all(const ls_store *s, ls_dtype type)
 
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &one));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        RANKS_TRY(store_declare(one, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
+        RANKS_TRY(store_declare(one, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
+                                group_shapes[i].size, &index));
     RANKS_TRY(ls_store_allocate(one));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
         const ls_tensor *value = ls_store_value(one, i), *master = ls_store_state(one, i, "master");
@@ -86,7 +87,8 @@ static void gather_everything(ls_comm *comm, void *ctx)
                 mem_read(&before);
                 RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", types[t], 1, 7 }, &s));
                 for (int i = 0; i < GROUP_PARAMETERS; i++)
-                    RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
+                    RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
+                                            group_shapes[i].size, &index));
                 RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
                 for (size_t i = 0; i < GROUP_PARAMETERS; i++) {
                     store_request_grad(s, i);
@@ -116,7 +118,8 @@ static void scatter(ls_comm *comm, void *ctx)
     (void)ctx;
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 1, 7 }, &s));
     for (int i = 0; i < GROUP_PARAMETERS; i++)
-        RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim, group_shapes[i].size, &index));
+        RANKS_TRY(store_declare(s, group_shapes[i].name, (ls_init){ group_shapes[i].init, 0.5 }, group_shapes[i].ndim,
+                                group_shapes[i].size, &index));
     RANKS_TRY(store_group(s, GROUP_MEMBERS, group_members, comm, &o, &group));
     for (size_t i = 0; i < GROUP_PARAMETERS; i++)
         store_request_grad(s, i);

@@ -172,7 +172,9 @@ static void test_not_a_number(void **state)
     (void)state;
     train_setup_open(&s, "nan");
     train_setup_set(&s, "checkpoint.every", "2");
-    REFUSED(LS_EINVAL, "step 5: the loss is NaN; first: element 0 of parameter 'model.embed_tokens.weight' is NaN already (embedding, forward", train_setup_run(&s, &(struct trainer_watch){ .stepped = poison }, NULL));
+    REFUSED(LS_EINVAL,
+            "step 5: the loss is NaN; first: element 0 of parameter 'model.embed_tokens.weight' is NaN already (embedding, forward",
+            train_setup_run(&s, &(struct trainer_watch){ .stepped = poison }, NULL));
     options_close(&s.options);
     OK(ls_checkpoint_resolve(path, &found));
     OK(ls_checkpoint_verify(found));

@@ -20,7 +20,8 @@ static void check_batch(const char *global, const char *micro, const char *accum
     train_setup_set(&s, "train.micro_batch", micro);
     train_setup_set(&s, "train.accumulate", accumulate);
     if (g == 0) {
-        REFUSED(LS_EINVAL, "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold", config_check(&s.config, VERB_TRAIN));
+        REFUSED(LS_EINVAL, "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold",
+                config_check(&s.config, VERB_TRAIN));
     } else {
         OK(config_check(&s.config, VERB_TRAIN));
         assert_int_equal(s.config.train.global_batch, g);

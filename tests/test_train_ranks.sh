@@ -68,7 +68,8 @@ same_bits run2-3 two_two
 wide="$tiny --train.global_batch=12 --train.micro_batch=2 --parallel.zero=0"
 train $wide --train.steps=6 --run.dir=moved
 grep -q '^  dp: -1 .*# 1 with launch.ranks=1$' moved/config.yaml || bad "dp in config.yaml: $(grep ' dp:' moved/config.yaml)"
-grep -q '^  accumulate: -1 .*# 6 with parallel.dp=1$' moved/config.yaml || bad "accumulate in config.yaml: $(grep accumulate: moved/config.yaml)"
+grep -q '^  accumulate: -1 .*# 6 with parallel.dp=1$' moved/config.yaml ||
+    bad "accumulate in config.yaml: $(grep accumulate: moved/config.yaml)"
 cp moved/config.yaml first.yaml
 for n in 2 3; do
     train --config moved/config.yaml -n $n --train.steps=$((6 * n))
@@ -82,19 +83,22 @@ mkdir torchrun
 sed 's/^  accumulate: -1/  accumulate: 6/' first.yaml >fixed.yaml
 refused 2 "use --train.accumulate=-1" "$lockstep" train --config fixed.yaml --run.dir=torchrun -n 2
 sed 's/^  dp: -1/  dp: 1/' first.yaml >fixed.yaml
-refused 2 "does not hold: 2 = 1 * 1 * 1 * 1 (-1: the rest): use --parallel.dp=2, or start that many ranks with -n 1" env RANK=0 WORLD_SIZE=2 \
+refused 2 "does not hold: 2 = 1 * 1 * 1 * 1 (-1: the rest): use --parallel.dp=2, or start that many ranks with -n 1" env RANK=0 \
+    WORLD_SIZE=2 \
     LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$lockstep" train --config fixed.yaml --run.dir=torchrun
 
 # ---- what is written of a run ----
 train -n 2 $short --parallel.zero=3 --train.micro_batch=2 --log.trace=true --log.per_rank=true --run.dir=seen
 same alone seen
-for file in log/rank_0000.log log/rank_0001.log calls/rank_0000 calls/rank_0001 metrics.rank_0000.jsonl metrics.rank_0001.jsonl trace.json; do
+for file in log/rank_0000.log log/rank_0001.log calls/rank_0000 calls/rank_0001 metrics.rank_0000.jsonl metrics.rank_0001.jsonl \
+    trace.json; do
     [ -s seen/$file ] || bad "no $file"
 done
 for file in metrics metrics.rank_0000 metrics.rank_0001; do
     [ "$(wc -l <seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl has not a line a step"
     for key in '"comm":{"all_reduce":{"calls":[0-9]*,"bytes":[0-9]*,"seconds":[^,]*,"exposed":[^,]*}' \
-               '"time":{"compute":[^,]*,"exposed":[^,]*,"bubble":[^,]*,"optimizer":[^,]*,"data":[^,]*,"other":[^,]*}' '"communication":[0-9]*' '"offload":0'; do
+               '"time":{"compute":[^,]*,"exposed":[^,]*,"bubble":[^,]*,"optimizer":[^,]*,"data":[^,]*,"other":[^,]*}' \
+                   '"communication":[0-9]*' '"offload":0'; do
         [ "$(grep -c "$key" seen/$file.jsonl)" -eq 12 ] || bad "$file.jsonl: not $key in each line: $(tail -n 1 seen/$file.jsonl)"
     done
 done
@@ -112,7 +116,8 @@ for rank in (0, 1):
 EOF
 else
     say "skipped: python3 reads trace.json"
-    for rank in 0 1; do grep -q "\"cat\":\"communication\".*\"pid\":$rank,\"tid\":1" seen/trace.json || bad "no calls of rank $rank in trace.json"; done
+    for rank in 0 1; do grep -q "\"cat\":\"communication\".*\"pid\":$rank,\"tid\":1" seen/trace.json ||
+        bad "no calls of rank $rank in trace.json"; done
 fi
 
 # What was planned is what was measured: bytes by category, and on the wire. Beside the program's own calls the trainer makes two
@@ -165,7 +170,8 @@ kill -KILL "$(ranks | tail -n 1)"
 wait $launcher
 [ $? -eq 3 ] || bad "a rank killed: exit code: $(cat err.txt)"
 launcher=
-[ "$(wc -l <err.txt)" -eq 1 ] && grep -q "^lockstep train: rank [01] was killed by signal 9 (Killed)" err.txt || bad "a rank killed: $(cat err.txt)"
+[ "$(wc -l <err.txt)" -eq 1 ] && grep -q "^lockstep train: rank [01] was killed by signal 9 (Killed)" err.txt ||
+    bad "a rank killed: $(cat err.txt)"
 step=$(ls killed/checkpoints | grep -v tmp | tail -n 1 | sed 's/step_0*//')
 more=$((step + 5))
 train -n 2 $endless --train.steps=$more --run.dir=killed
@@ -186,7 +192,8 @@ for kind in openmpi mpich; do
         say "skipped: mpirun.$kind or lockstep_$kind.so is not there"
         continue
     fi
-    timeout -k 5 300 "mpirun.$kind" -n 2 "$lockstep" train $short --parallel.zero=3 --train.micro_batch=2 --run.dir=$kind >out.txt 2>err.txt ||
+    timeout -k 5 300 "mpirun.$kind" -n 2 "$lockstep" train $short --parallel.zero=3 --train.micro_batch=2 --run.dir=$kind >out.txt \
+        2>err.txt ||
         bad "$kind: $(cat err.txt)"
     grep -q "2 ranks over mpi: dp 2 (zero 3)" out.txt || bad "$kind: not over mpi: $(cat out.txt)"
     [ "$(grep -c '^run ' out.txt)" -eq 2 ] || bad "$kind: not one report: $(cat out.txt)"
@@ -213,7 +220,8 @@ ls /dev/shm 2>/dev/null | grep -q lockstep && bad "shared memory is left: $(ls /
 # ---- the model cut too: stages, slices, experts; resumed by others; what a line and a trace tell of it ----
 deep="$short --model.layers=3"
 train $deep --run.dir=deep
-train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 --log.trace=true \
+train -n 8 $deep --parallel.tp=2 --parallel.pp=2 --parallel.dp=2 --parallel.zero=1 --parallel.sp=true --train.accumulate=3 \
+    --log.trace=true \
     --log.per_rank=true --run.dir=mesh
 same deep mesh
 train -n 4 $deep --parallel.cp=2 --parallel.tp=2 --run.dir=context
@@ -250,11 +258,13 @@ refused 2 "does not hold: 4 = 1 * 1 * 1 * 3" "$lockstep" train -n 4 $tiny --para
 refused 2 "parallel.ep=3 does not divide" "$lockstep" train -n 4 $tiny --parallel.ep=3
 refused 2 "parallel.schedule does nothing here: parallel.pp=1" "$lockstep" train -n 2 $tiny --parallel.schedule=gpipe
 refused 2 "parallel.sp does nothing here" "$lockstep" train -n 2 $tiny --parallel.sp
-refused 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 2 = 1 * 3 * 1 * 1" "$lockstep" train -n 2 $tiny --parallel.dp=3
+refused 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 2 = 1 * 3 * 1 * 1" "$lockstep" train -n 2 \
+    $tiny --parallel.dp=3
 refused 2 "each rank needs a sample" "$lockstep" train -n 12 $tiny
 refused 2 "parallel.zero does nothing here: one rank has no others to shard over" "$lockstep" train $tiny --parallel.zero=1
 refused 2 "is not a multiple of parallel.replicate=2" "$lockstep" train -n 3 $tiny --parallel.zero=1 --parallel.replicate=2
-refused 2 "launch.ranks=3 (-n), but torchrun has started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+refused 2 "launch.ranks=3 (-n), but torchrun has started 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+    MASTER_PORT=$port \
     "$lockstep" train -n 3 $tiny
 refused 2 "WORLD_SIZE=2" env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
     "$lockstep" train $tiny

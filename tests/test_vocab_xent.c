@@ -194,7 +194,8 @@ static void impossible_vocab_shards_are_refused(void **state)
     RANKS_TRY(ls_store_new(NULL, &s));
     RANKS_TRY(ls_program_new(s, &p));
     program_vocab_xent(p, ls_param(p, "x", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 2, (size_t[]){ 5, C }),
-                       ls_param(p, "w", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 2, (size_t[]){ 60, C }), ls_input(p, "t", LS_I32, 1, (size_t[]){ 5 }),
+                       ls_param(p, "w", (ls_init){ LS_INIT_UNIFORM, 1.0 }, 2, (size_t[]){ 60, C }),
+                           ls_input(p, "t", LS_I32, 1, (size_t[]){ 5 }),
                        LS_NONE, 50, &a);
     assert_int_equal(ls_program_status(p), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "rows [50, +60) of a vocabulary of 101"));
@@ -204,7 +205,11 @@ static void impossible_vocab_shards_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ranks), cmocka_unit_test(test_one_rank), cmocka_unit_test(impossible_vocab_shards_are_refused) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(impossible_vocab_shards_are_refused),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

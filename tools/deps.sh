@@ -3,7 +3,8 @@
 set -eu
 
 case "${1:-build}" in
-build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev libhwloc-dev zlib1g-dev libzstd-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2" ;;
+build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+    libhwloc-dev zlib1g-dev libzstd-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2" ;;
 demo)  want="bible-kjv" ;;
 clang|fuzz) want="clang libclang-rt-14-dev" ;;
 *) echo "deps: '$1' is none of build, demo, clang, fuzz" >&2; exit 2 ;;

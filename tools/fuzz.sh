@@ -9,6 +9,7 @@ for target in "$build"/fuzz_*; do
     [ -d "$seeds" ] || seeds=
     mkdir -p "$corpus"
     echo "$(basename "$target"): $seconds s"
-    "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=0 -artifact_prefix="$build/" "$corpus" $seeds >"$build/$(basename "$target").log" 2>&1 \
+    "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -print_final_stats=0 -artifact_prefix="$build/" "$corpus" $seeds \
+        >"$build/$(basename "$target").log" 2>&1 \
         || { tail -n 30 "$build/$(basename "$target").log"; exit 1; }
 done

@@ -3,7 +3,8 @@
 
 Usage: tokenizer_mutations.py LOCKSTEP [FOLDER] [--show] [--all]. A node of each *.json tokenizer in FOLDER (default: tests/data/tokenizers)
 is deleted or replaced by a value of another type, one at a time (of vocabularies and merges the first, one in the middle and the
-last item): 400 of all these files, chosen by a seed, or with --all all of them. Lists the files that lockstep reads and the package rejects: there should be none; --show lists the opposite too.
+last item): 400 of all these files, chosen by a seed, or with --all all of them. Lists the files that lockstep reads and the package
+rejects: there should be none; --show lists the opposite too.
 Needs: pip install tokenizers. Deterministic; nothing is downloaded.
 """
 import glob, json, os, random, subprocess, sys, tempfile
@@ -90,7 +91,8 @@ def main():
         where, value = "/".join(map(str, at)), "deleted" if value is DELETE else value
         path = os.path.join(work, f"{number}.json")
         open(path, "w").write(text)
-        r = subprocess.run([args[0], "data", "inspect", tokens, "--tokens", "0", f"--data.tokenizer={path}"], capture_output=True, text=True)
+        r = subprocess.run([args[0], "data", "inspect", tokens, "--tokens", "0", f"--data.tokenizer={path}"],
+                           capture_output=True, text=True)
         os.remove(path)
         if r.returncode not in (0, 1) or (r.returncode == 1 and r.stderr.count("\n") != 1):
             disagree.append(f"BROKEN {name} {where} = {value!r}: exit {r.returncode}: {r.stderr}")
