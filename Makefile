@@ -6,6 +6,7 @@
 #   make nightly    the whole matrices, the suite again under sanitizers and with clang, a build without faults,
 #                   a minute of each fuzz target
 #   make labs       run every lab, write the verdicts to docs/labs.md
+#   make format     lay out src/ and include/ by .clang-format
 #   make install    PREFIX=/usr/local by default
 #   make SANITIZE=address,undefined check     (or SANITIZE=thread; CC=clang works as well; TESTS=regex picks some)
 #   make V=1        shows every command and its output instead of one line per stage
@@ -20,7 +21,7 @@ JOBS     ?= $(shell nproc)
 BUILD    ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter-out gcc cc,$(CC)),-$(notdir $(CC)))
 comma    := ,
 
-.PHONY: all deps configure demo check nightly install fuzz docs labs clean
+.PHONY: all deps configure demo check nightly install fuzz docs format labs clean
 
 # Each stage prints one line, warnings in full, and its whole output if it fails: see tools/stage.sh.
 export V
@@ -45,6 +46,7 @@ demo: configure
 
 check: configure
 	@tools/layers.sh
+	@tools/format.sh check
 	@$(STAGE) build $(BUILD)/build.log cmake --build $(BUILD) -j$(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure -j$(JOBS) $(if $(TESTS),-R '$(TESTS)')
 
@@ -67,6 +69,10 @@ fuzz: deps
 docs: all
 	$(BUILD)/lockstep help options --markdown >docs/options.md
 	$(BUILD)/lockstep help --markdown >docs/command.md
+
+format:
+	@tools/deps.sh format
+	tools/format.sh fix
 
 labs: all
 	tools/labs.sh $(BUILD)

@@ -30,7 +30,7 @@ layout() {
     name=$1 rank=$2
     shift 2
     stopped "step 4: the gradient norm is NaN; first: element " "$@" --debug.non_finite=4:$rank:1:$weight.grad
-    for words in "of the gradient of '$weight' is NaN (linear_dw, backward" "block 'model.layers.1'" \
+    for words in "of the gradient of '$weight' is NaN (linear_dw, wgrad" "block 'model.layers.1'" \
         "in micro-batch 2 of 2 on rank $rank; nothing was updated" \
                  "the checkpoint of step 3 is intact"; do
         grep -qF -e "$words" err.txt || bad "$name: no '$words': $(cat err.txt)"

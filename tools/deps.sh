@@ -1,13 +1,14 @@
 #!/bin/sh
-# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|clang|fuzz.
+# Installs the Debian packages that a target needs and that are missing: tools/deps.sh build|demo|clang|format|fuzz.
 set -eu
 
 case "${1:-build}" in
 build) want="gcc cmake make pkg-config libdnnl-dev libgomp1 libjansson-dev libyaml-dev libpcre2-dev libutf8proc-dev libxxhash-dev
     libhwloc-dev zlib1g-dev libzstd-dev libcmocka-dev openmpi-bin libopenmpi-dev mpich libmpich-dev iproute2" ;;
 demo)  want="bible-kjv" ;;
+format) want="clang-format" ;;
 clang|fuzz) want="clang libclang-rt-14-dev" ;;
-*) echo "deps: '$1' is none of build, demo, clang, fuzz" >&2; exit 2 ;;
+*) echo "deps: unknown set of packages '$1'; use build, demo, clang, format or fuzz" >&2; exit 2 ;;
 esac
 
 missing=""

@@ -88,10 +88,17 @@ ls_status ls_work_wait(ls_work **work); /* blocks; *work = NULL on success and o
 
 /* ---- what was moved ---- */
 
-#define LS_COLLECTIVE_MAP(X)                                                                                                              \
-    X(ALL_REDUCE, "all_reduce")                                                                                                           \
-    X(ALL_GATHER, "all_gather") X(REDUCE_SCATTER, "reduce_scatter") X(BROADCAST, "broadcast") X(ALL_TO_ALL, "all_to_all") X(SEND, "send") \
-        X(RECV, "recv") X(BARRIER, "barrier")
+/* clang-format off */
+#define LS_COLLECTIVE_MAP(X) \
+    X(ALL_REDUCE, "all_reduce") \
+    X(ALL_GATHER, "all_gather") \
+    X(REDUCE_SCATTER, "reduce_scatter") \
+    X(BROADCAST, "broadcast") \
+    X(ALL_TO_ALL, "all_to_all") \
+    X(SEND, "send") \
+    X(RECV, "recv") \
+    X(BARRIER, "barrier")
+/* clang-format on */
 typedef enum ls_collective {
 #define LS_COLLECTIVE_ENUM(id, name) LS_COLLECTIVE_##id,
     LS_COLLECTIVE_MAP(LS_COLLECTIVE_ENUM)

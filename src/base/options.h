@@ -120,6 +120,7 @@ ls_status options_load_yaml(struct options *o, const char *path);
 /* An option that o was not given takes the value and the origin that it has in `from`, of the same table, whatever verb o is for. */
 ls_status options_inherit(struct options *o, const struct options *from, const char *name);
 const char *options_origin(const struct options *o, const char *name);             /* "default", "command line", "run.yaml:12" */
+int options_choice_of(const char *choices, const char *text);                      /* place of text in "a|b|c", or -1 */
 const struct option *options_find(const struct option_table *t, const char *name); /* also by another name; NULL: none */
 /* Whether the row's field of a config has the value that is written as text. */
 bool options_is(const struct option *row, const void *config, const char *text);

@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "cli/bench_time.h"
 #include "cli/launching.h"
+#include "cli/terminal.h"
 #include "ir/program.h"
 #include "train/run/machine.h"
 #include "train/run/metrics.h"
@@ -118,10 +119,7 @@ static ls_status cmd_bench_put_json(const struct step *s, const struct result *r
     json_put_real(&j, "model_flops", step_model_flops(s));
     metrics_put_memory(&r->memory, &j);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void put_pipeline(const struct step *s, const struct bench_time *t)

@@ -9,6 +9,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/verify.h"
 #include "cli/args.h"
+#include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 
 /* What stands at a place that a user may point at; free with ls_free. */
@@ -105,10 +106,7 @@ static ls_status cmd_ckpt_put_json(const char *path, const ls_checkpoint_info *i
         json_end_array(&j);
     }
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void put_entry(const ls_checkpoint_info *info, const ls_checkpoint_entry *e)

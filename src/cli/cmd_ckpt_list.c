@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "checkpoint/folder.h"
 #include "cli/args.h"
+#include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 
 static bool json, verify;
@@ -191,10 +192,7 @@ static ls_status cmd_ckpt_list_put_json(const struct entry *list, size_t n)
         json_end_object(&j);
     }
     json_end_array(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 /* ---- the command ---- */

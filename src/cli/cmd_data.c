@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/args.h"
+#include "cli/terminal.h"
 #include "data/tokenizer.h"
 #include "train/run/dataset.h"
 
@@ -190,10 +191,7 @@ static ls_status cmd_data_put_json(const struct view_of_tokens *v)
     json_end_array(&j);
     if (v->text) json_put_string(&j, "text", v->text);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void cmd_data_put_table(const struct view_of_tokens *v)

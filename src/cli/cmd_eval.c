@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/launching.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 #include "train/run/evaluate_saved.h"
 
@@ -132,7 +133,7 @@ static ls_status cmd_eval_check(const struct invocation *in)
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL,
                        "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
-                                                "shards the parameters, or 0",
+                       "shards the parameters, or 0",
                        c->parallel.zero);
     if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
@@ -162,10 +163,7 @@ static ls_status cmd_eval_put_json(const struct config *c, const struct evaluate
     json_put_int(&j, "ranks", MAX(c->launch.ranks, 1));
     json_put_string(&j, "compute", ls_dtype_name(config_type(c)));
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void cmd_eval_put_table(const struct config *c, const struct evaluated *e)

@@ -135,10 +135,7 @@ static ls_status cmd_plan_put_json(const struct picture *p)
     json_put_int(&j, "rank", p->bytes.rank);
     put_comm_json(s, &j);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 /* ---- a table for people ---- */

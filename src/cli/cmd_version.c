@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include "base/json.h"
 #include "cli/args.h"
+#include "cli/terminal.h"
 #include "comm/transports/transport.h"
 #include "kernels/kernel.h"
 #include "train/run/version.h"
@@ -35,10 +36,7 @@ static ls_status cmd_version_put_json(void)
         if (mpi_module_find(i, path, sizeof path)) json_put_string(&j, mpi_module_name(i), path);
     json_end_object(&j);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static ls_status cmd_version_run(struct invocation *in)

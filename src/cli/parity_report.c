@@ -68,10 +68,7 @@ static ls_status parity_report_put_json(const struct parity_result *r, const str
         if (r->largest[k].over > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), r, &r->largest[k]);
     json_end_object(&j);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void say_routes(const struct parity_rerouted *e)
@@ -163,10 +160,7 @@ static ls_status put_drift_json(const struct parity_drifts *all)
     for (size_t n = 0; n < all->roundings; n++) json_put_string(&j, NULL, all->rounding[n].name);
     json_end_array(&j);
     json_end_object(&j);
-    ls_status st = json_out_status(&j);
-    if (st == LS_OK) puts(j.text);
-    json_out_free(&j);
-    return st;
+    return terminal_put_json(&j);
 }
 
 static void put_drift_table(const struct parity_drifts *all)

@@ -1,6 +1,7 @@
 /* terminal.c - what standard output is. */
 #include "cli/terminal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -35,4 +36,13 @@ const char *terminal_style(enum style s)
     static const char *const codes[] = { "\033[0m", "\033[1m", "\033[2m", "\033[32m", "\033[36m" };
 
     return has_color() ? codes[s] : "";
+}
+
+ls_status terminal_put_json(struct json_out *j)
+{
+    ls_status st = json_out_status(j);
+
+    if (st == LS_OK) puts(j->text);
+    json_out_free(j);
+    return st;
 }

@@ -51,16 +51,17 @@ enum {
         PROGRAM_OPS
 };
 
-/* What a MOVE does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial; ~P: replicated
- * with a partial gradient). whole, grain, zigzag: of the dim that is cut, as in ls_placement; SWAP cuts dim2 instead of dim.
- *     ENTER    R  -> ~P   nothing moves           gradient  P -> R  all-reduce        (REDUCE)
- *     REDUCE   P  -> R    all-reduce              gradient  nothing moves             (ENTER)
- *     GATHER   S  -> ~P   all-gather              gradient  P -> S  reduce-scatter    (SCATTER)
- *     SCATTER  P  -> S    reduce-scatter          gradient  S -> R  all-gather        (JOIN)
- *     SLICE    R  -> S    own part                gradient  S -> R  all-gather        (JOIN)
- *     JOIN     S  -> R    all-gather              gradient  R -> S  own part          (SLICE)
- *     PART    ~P  -> S    own part                gradient  own part, zeros elsewhere: a partial sum
- *     SWAP     S  -> S'   all-to-all              gradient  the way back              (SWAP) */
+/* What a MOVE (a redistribution) does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial;
+ * ~P: replicated with a partial gradient). whole, grain, zigzag: of the sharded dim, as in ls_placement; ALL_TO_ALL shards dim2
+ * instead of dim.
+ *     IDENTITY        R  -> ~P   nothing moves      gradient  P -> R  all-reduce        (ALL_REDUCE)
+ *     ALL_REDUCE      P  -> R    all-reduce         gradient  nothing moves             (IDENTITY)
+ *     ALL_GATHER      S  -> ~P   all-gather         gradient  P -> S  reduce-scatter    (REDUCE_SCATTER)
+ *     REDUCE_SCATTER  P  -> S    reduce-scatter     gradient  S -> R  all-gather        (UNSHARD)
+ *     SHARD           R  -> S    own shard          gradient  S -> R  all-gather        (UNSHARD)
+ *     UNSHARD         S  -> R    all-gather         gradient  R -> S  own shard         (SHARD)
+ *     SHARD_PARTIAL   ~P -> S    own shard          gradient  own shard, zeros elsewhere: a partial sum
+ *     ALL_TO_ALL      S  -> S'   all-to-all         gradient  the way back              (ALL_TO_ALL) */
 enum move_kind {
     MOVE_IDENTITY,
     MOVE_ALL_REDUCE,
@@ -77,7 +78,7 @@ struct move {
     ls_comm *comm; /* borrowed */
     int dim, dim2;
     size_t whole, whole2, grain, grain2;
-    int zigzag;   /* SLICE and JOIN alone */
+    int zigzag;   /* SHARD and UNSHARD alone */
     int floating; /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product before it, in n
                      parts */
 };

@@ -9,7 +9,9 @@
 
 const char *move_name(enum move_kind kind)
 {
-    static const char *const names[] = { "enter", "reduce", "gather", "scatter", "slice", "join", "part", "swap" };
+    static const char *const names[] = {
+        "identity", "all_reduce", "all_gather", "reduce_scatter", "shard", "unshard", "shard_partial", "all_to_all",
+    };
 
     return names[kind];
 }

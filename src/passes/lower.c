@@ -1,16 +1,16 @@
 /* lower.c - the lower pass: instructions that stand for several are replaced by what they stand for.
  *
- * A MOVE becomes a collective between copies that bring together what goes to one rank (CUT) and put in place what came from
- * one (JOIN); where no dim before the cut one is larger than 1, that is how the bytes lie, and nothing is copied.
+ * A MOVE becomes a collective between copies that bring together what goes to one rank (PACK_BLOCKS) and put in place what came from
+ * one (UNPACK_BLOCKS); where no dim before the cut one is larger than 1, that is how the bytes lie, and nothing is copied.
  *
- *     ENTER            y is x
- *     REDUCE           all_reduce, in x's bytes where nobody reads them later
- *     GATHER, JOIN     all_gather, JOIN
- *     SCATTER          CUT, reduce_scatter
- *     SLICE, PART      a copy of the slice, or of the two of a zigzag
- *     SWAP             CUT along the dim that will be cut, all_to_all, JOIN along the other
+ *     IDENTITY               y is x
+ *     ALL_REDUCE             all_reduce, in x's bytes where nobody reads them later
+ *     ALL_GATHER, UNSHARD    all_gather, UNPACK_BLOCKS
+ *     REDUCE_SCATTER         PACK_BLOCKS, reduce_scatter
+ *     SHARD, SHARD_PARTIAL   a copy of the slice, or of the two of a zigzag
+ *     ALL_TO_ALL             PACK_BLOCKS along the dim that will be sharded, all_to_all, UNPACK_BLOCKS along the other
  *
- * A linear layer whose outputs are added up (REDUCE) may be made in several products of some rows each: the sum of one travels while
+ * A linear layer whose outputs are added up (ALL_REDUCE) may be made in several matmuls of some rows each: the sum of one travels while
  * the next is computed.
  *
  * What lives in one segment and is sent by such a collective gets role COMMUNICATION: peers take it from where it lies, without a

@@ -13,7 +13,7 @@
 #define LS_PASSES_STREAMS_H
 
 #include "ir/program.h"
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 /* Bytes [begin, end) of a space: an arena, a tensor. */
 struct stream_access {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "runtime/store.h"
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 /* ---- one operand ---- */
 

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include "runtime/arena_bytes.h"
 #include "runtime/store.h"
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 enum { STATES = 4 };             /* most optimizer states of one parameter, master included */
 enum { FLATS = 2 + 4 * STATES }; /* most kinds of one group, whose parameters may have states of different names */

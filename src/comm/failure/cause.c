@@ -1,5 +1,5 @@
 /* cause.c - boards of all ranks, made into the graph of waits.h. */
-#include "comm/cause.h"
+#include "comm/failure/cause.h"
 
 #include <math.h>
 #include <string.h>

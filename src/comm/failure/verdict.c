@@ -7,7 +7,7 @@
  * it, in the call that lacks it; then come those that wait, up to this rank. While that rank shows progress, nothing is wrong:
  * the timeout does not depend on what a rank is busy with. Ranks in lines are those of the world.
  */
-#include "comm/cause.h"
+#include "comm/failure/cause.h"
 #include "comm/engine/engine.h"
 
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "parallel/pipeline/pipeline_plan.h"
 #include "ir/program.h"
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 /* What a stage exchanges with its neighbours, by slot: "stage.in", "stage.out", "stage.din", "stage.dout". */
 enum end { END_IN, END_OUT, END_DIN, END_DOUT, ENDS };

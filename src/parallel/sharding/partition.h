@@ -111,7 +111,8 @@ ls_value require_replicated(struct partitioner *c, ls_value x, ls_axis a);      
 ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece);
 struct piece piece_of(struct partitioner *c, ls_value x, ls_axis a); /* of x, which is S */
 struct piece time_piece(struct partitioner *c, ls_axis a);           /* of the sequence: grain 1, zigzag over cp's ring */
-/* The partial sum x over tp becomes y as the residual stream lies: SCATTER along T with sp, else REDUCE. y LS_NONE: a new value. */
+/* The partial sum x over tp becomes y as the residual stream lies: REDUCE_SCATTER along T with sp, else ALL_REDUCE. y LS_NONE: a new value.
+ */
 ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y);
 /* ---- placement.c: operands together, and writing ---- */
 

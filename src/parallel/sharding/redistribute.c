@@ -65,8 +65,6 @@ static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a,
 
 ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece, ls_value y)
 {
-    static const char *const names[] = { "enter", "reduce", "gather", "scatter", "slice", "join", "part", "swap" };
-
     if (!program_ok(c->p)) return LS_NONE;
     if (value_is_sharded(c, x, a)) {
         dim = place_of(c, x, a)->dim;
@@ -77,7 +75,7 @@ ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_va
         }
     }
     if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
-    if (!y.id) y = value_like(c, names[kind], x);
+    if (!y.id) y = value_like(c, move_name(kind), x);
     if (!y.id) return LS_NONE;
     emit_move(c, kind, a, x, y, &(struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag });
     move_sharding(c, kind, a, x, y, dim, piece);

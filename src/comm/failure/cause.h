@@ -1,6 +1,6 @@
 /* cause.h - the ranks of the world as this one sees them while an operation of its own stands still, and what it waits for in the end. */
-#ifndef LS_COMM_CAUSE_H
-#define LS_COMM_CAUSE_H
+#ifndef LS_COMM_FAILURE_CAUSE_H
+#define LS_COMM_FAILURE_CAUSE_H
 
 #include "comm/failure/board.h"
 #include "comm/engine/engine.h"

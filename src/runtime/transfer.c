@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 #include "runtime/store.h"
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 /* The host copy of one value; a program with slots has one a slot. */
 struct staged {

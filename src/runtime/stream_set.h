@@ -4,8 +4,8 @@
  * the messages to, and one for those from, each peer: the order of calls on a comm is the order of its stream, and a message that is
  * waited for holds up no other. On an immediate device all of them are null and nothing here does anything.
  */
-#ifndef LS_IR_STREAM_SET_H
-#define LS_IR_STREAM_SET_H
+#ifndef LS_RUNTIME_STREAM_SET_H
+#define LS_RUNTIME_STREAM_SET_H
 
 #include "device/device.h"
 #include "lockstep/comm.h"

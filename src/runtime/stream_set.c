@@ -1,5 +1,5 @@
 /* stream_set.c - see stream_set.h. */
-#include "ir/stream_set.h"
+#include "runtime/stream_set.h"
 
 #include <stdio.h>
 #include "base/base.h"

@@ -1,0 +1,155 @@
+/* options_find.c - rows of an option table by name, by an earlier name, and by what a wrong name probably meant. */
+#include "base/options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+
+enum { NEAR_ENOUGH = 3 }; /* a suggestion differs in at most this many letters, and in at most half of them */
+
+const struct option *options_find(const struct option_table *t, const char *name)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (strcmp(t->rows[i].name, name) == 0) return &t->rows[i];
+    for (size_t i = 0; i < t->count; i++)
+        if (t->rows[i].alias && strcmp(t->rows[i].alias, name) == 0) return &t->rows[i];
+    return NULL;
+}
+
+/* Place of `text` in "a|b|c", or -1. */
+int options_choice_of(const char *choices, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (int i = 0;; i++) {
+        size_t one = strcspn(choices, "|");
+
+        if (one == length && memcmp(choices, text, length) == 0) return i;
+        if (choices[one] == '\0') return -1;
+        choices += one + 1;
+    }
+}
+
+static bool is_read(const struct option *row, unsigned verb) { return !verb || (row->verbs & verb); }
+
+/* Letters alike in both cases, '-' as '_'. */
+static bool same_word(const char *word, const char *key)
+{
+    for (; *word && *key; word++, key++) {
+        char c = *key == '-' ? '_' : *key >= 'A' && *key <= 'Z' ? (char)(*key - 'A' + 'a') : *key;
+
+        if (c != *word) return false;
+    }
+    return *word == *key;
+}
+
+static size_t section_of(const char *name)
+{
+    const char *dot = strchr(name, '.');
+
+    return dot ? (size_t)(dot - name) : 0;
+}
+
+static const char *options_key_of(const char *name) { return name + (strchr(name, '.') ? section_of(name) + 1 : 0); }
+
+static bool same_section(const char *a, const char *b)
+{
+    return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0;
+}
+
+/* A row's name that is near, or NULL: its letters differ little, its key has another section, or the key begins with what was written.
+ * Of two that are equally near the one in the same section. */
+const char *options_nearest(const struct option_table *t, const char *name)
+{
+    const char *best = NULL, *key = options_key_of(name);
+    size_t least = 2 * (MIN((size_t)NEAR_ENOUGH, strlen(name) / 2) + 1);
+
+    for (size_t i = 0; i < t->count; i++) {
+        const char *row = t->rows[i].name;
+        bool same = same_section(name, row), begins = strlen(key) >= 3 && strncmp(key, options_key_of(row), strlen(key)) == 0;
+        size_t distance = text_distance(name, row);
+
+        if (strcmp(key, options_key_of(row)) == 0 || (same && begins)) distance = MIN(distance, 1);
+        distance = 2 * distance - (same && distance);
+        if (distance >= least) continue;
+        least = distance;
+        best = row;
+    }
+    return best;
+}
+
+/* The row of the same key: of several the one whose section is nearest to what was written, or the first. */
+static const struct option *find_key(const struct option_table *t, unsigned verb, const char *name)
+{
+    const struct option *found = NULL;
+    size_t least = SIZE_MAX;
+
+    for (size_t i = 0; i < t->count; i++) {
+        const struct option *row = &t->rows[i];
+        size_t distance = section_of(name) ? text_distance(name, row->name) : 0;
+
+        if (!is_read(row, verb) || !same_word(options_key_of(row->name), options_key_of(name)) || distance >= least) continue;
+        least = distance;
+        found = row;
+    }
+    return found;
+}
+
+static const struct option_hint *find_hint(const struct option_table *t, unsigned verb, const char *name, bool section)
+{
+    for (size_t i = 0; i < t->hint_count; i++) {
+        const struct option_hint *h = &t->hints[i];
+
+        if (same_word(h->word, options_key_of(name)) && is_read(options_find(t, h->of), verb) && (!section || same_section(name, h->of)))
+            return h;
+    }
+    return NULL;
+}
+
+/* A value taken for a key, of the same section: of an enumeration one of its values, or what the row's help has a
+ * capital letter for: "every" with 3 is recompute.mode=every:3, as that help says "every:K". Returns the row and what its value begins
+ * with. */
+static const struct option *find_value(const struct option_table *t, unsigned verb, const char *name, const char *value, char out[64])
+{
+    const char *key = options_key_of(name);
+    size_t length = strlen(key);
+
+    for (size_t i = 0; i < t->count && length; i++) {
+        const struct option *row = &t->rows[i];
+
+        if (!same_section(name, row->name) || !is_read(row, verb)) continue;
+        snprintf(out, 64, "%s", key);
+        if (row->kind == OPTION_KIND_ENUM && options_choice_of(row->choices, key) >= 0) return row;
+        for (const char *at = strstr(row->help, key); at; at = strstr(at + 1, key)) {
+            size_t word = strspn(at + length, "ABCDEFGHIJKLMNOPQRSTUVWXYZ:");
+
+            if (at == row->help || at[-1] != ' ' || at[length] != ':' || word < 2) continue;
+            if (value)
+                snprintf(out, 64, "%s:%s", key, value);
+            else
+                snprintf(out, 64, "%.*s", (int)(length + word), at);
+            return row;
+        }
+    }
+    return NULL;
+}
+
+bool options_suggest(const struct option_table *t, unsigned verb, const char *name, const char *value, bool sure, char *out, size_t room)
+{
+    const struct option *row = find_key(t, verb, name), *with;
+    const struct option_hint *hint = NULL;
+    const char *found = row ? row->name : NULL;
+    char whole[64];
+
+    if (!row || !same_section(row->name, name)) {
+        with = find_value(t, verb, name, value, whole);
+        hint = with ? NULL : find_hint(t, verb, name, true);
+        if (!with && !hint && !row) hint = find_hint(t, verb, name, false);
+        if (with || hint) found = with ? with->name : hint->of;
+        if (with) value = whole;
+        if (hint && hint->value) value = hint->value;
+    }
+    if (!found && !sure) found = options_nearest(t, name);
+    if (found) snprintf(out, room, "%s%s%s", found, value ? "=" : "", value ? value : "");
+    return found;
+}

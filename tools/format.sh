@@ -1,0 +1,25 @@
+#!/bin/sh
+# format.sh check|fix - compares src/ and include/ with .clang-format, or lays them out by it. Other versions of clang-format than Debian
+# 12's lay out some lines differently, so the check is skipped with them.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+want=14
+
+version=$(clang-format --version 2>/dev/null | sed 's/.*version \([0-9]*\).*/\1/')
+if [ "$version" != "$want" ]; then
+    echo "format: not checked: clang-format $want is expected, found ${version:-none}; 'make format' installs it on Debian 12"
+    [ "$1" = check ]
+    exit
+fi
+case $1 in
+fix) find src include -name '*.[ch]' -print0 | xargs -0 clang-format -i ;;
+check)
+    if differ=$(find src include -name '*.[ch]' -print0 | xargs -0 -P 2 -n 40 clang-format --dry-run -Werror 2>&1); then
+        echo "format: src and include are laid out by .clang-format"
+    else
+        printf '%s\n' "$differ" | grep ': error: code should be clang-formatted' | sed 's/: error.*//'
+        echo "format: 'make format' lays these places out by .clang-format"
+        exit 1
+    fi ;;
+*) echo "format: '$1' is neither check nor fix" >&2; exit 2 ;;
+esac
