@@ -256,6 +256,7 @@ expect 2 "does nothing in 'plan'" "$lockstep" plan --optim.beta1=0.5
 expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
 expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
 expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"processors":' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
 expect 0 '"overhead":' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
 expect 0 '"stages":[1,1],"bubble":' "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \

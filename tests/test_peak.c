@@ -112,13 +112,14 @@ static void types_and_threads_have_separate_peaks(void **state)
 /* One entry in the cache as it was written `ago` seconds before, while others had `busy` of the processors. */
 static void put_entry(double flops, double busy, int64_t ago)
 {
-    struct peak_machine machine;
+    cpu_set_t set;
+    ls_machine machine;
     struct peak_entries known = { 0 };
     char *where = peak_cache_folder();
 
     assert_non_null(where);
     OK(file_make_folders(where));
-    peak_machine_find(processors(), &machine);
+    machine_find(false, &machine, &set);
     char *path = peak_cache_path(where, &machine);
     assert_non_null(path);
     struct peak_entry e = { .type = LS_F32, .threads = processors(), .flops = flops, .busy = busy, .when = (int64_t)time(NULL) - ago };
@@ -194,12 +195,11 @@ static void damaged_numbers_are_refused(void **state)
         "{\"type\":\"f99\",\"threads\":1,\"flops\":1e9,\"busy\":0,\"when\":1}",
         "{\"type\":\"f32\",\"threads\":1,\"flops\":1e9,\"busy\":7,\"when\":1}", "3",
     };
-    struct peak_machine m;
+    ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 };
     struct peak_entries e = { .n = 0 };
     char *path = file_path("%s/file.json", folder), *text, *list;
 
     (void)state;
-    peak_machine_find(3, &m);
     OK(peak_cache_write(folder, path, &m, &e));
     OK(peak_cache_read(path, &m, &e));
     OK(file_read(path, &text, NULL));
@@ -220,12 +220,11 @@ static void damaged_numbers_are_refused(void **state)
 
 static void another_machine_has_another_file(void **state)
 {
-    struct peak_machine m, other;
+    ls_machine m = { .name = "A processor", .isa = "avx2", .processors = 3 }, other;
 
     (void)state;
-    peak_machine_find(3, &m);
     other = m;
-    strcpy(other.processor, "Another processor");
+    strcpy(other.name, "Another processor");
     char *path = peak_cache_path(folder, &m), *another = peak_cache_path(folder, &other);
     assert_string_not_equal(path, another);
     struct peak_entries e = { .n = 0 };
@@ -234,6 +233,34 @@ static void another_machine_has_another_file(void **state)
     assert_int_equal(peak_cache_read(path, &other, &e), LS_EFORMAT);  /* a copied file is not believed */
     mem_free(path);
     mem_free(another);
+}
+
+/* What has been measured is known; what has not, or cannot be read, is 0. */
+static void machine_knows_its_peaks(void **state)
+{
+    ls_machine m;
+    size_t bytes;
+    char *total;
+
+    (void)state;
+    OK(ls_machine_this(&m));
+    assert_int_equal(m.processors, processors());
+    assert_true(m.name[0] && m.isa[0]);
+    OK(file_read("/proc/meminfo", &total, &bytes));
+    assert_in_range(m.memory, 1, strtoull(total + strlen("MemTotal:"), NULL, 10) * 1024);
+    mem_free(total);
+    for (int t = 0; t < LS_DTYPES; t++) assert_true(m.flops[t] == 0);
+    struct peak p = find(LS_F32, m.processors, PEAK_AUTO);
+    assert_true(p.machine.flops[LS_F32] == p.flops);
+    OK(ls_machine_this(&m));
+    assert_true(m.flops[LS_F32] == p.flops);
+    assert_true(m.flops[LS_BF16] == 0);
+    find(LS_BF16, 1, PEAK_AUTO);
+    OK(ls_machine_this(&m));
+    assert_true(m.flops[LS_BF16] > 0);
+    OK(file_write(p.path, "{", 1));
+    OK(ls_machine_this(&m));
+    assert_true(m.flops[LS_F32] == 0);
 }
 
 static void oldest_entry_is_replaced(void **state)
@@ -308,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(another_machine_has_another_file, open_folder, close_folder),
+        cmocka_unit_test(machine_knows_its_peaks),
         cmocka_unit_test(oldest_entry_is_replaced),
         cmocka_unit_test_setup_teardown(missing_cache_folder_is_no_failure, open_folder, close_folder),
         cmocka_unit_test_setup_teardown(failed_measurement_is_reported, open_folder, close_folder),

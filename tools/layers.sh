@@ -17,7 +17,7 @@ BEGIN {
               "parallel 5 checkpoint 5 train 6 cli 7", w, " ")
     for (i = 1; i < n; i += 2) floor[w[i]] = w[i + 1]
     n = split("status 0 dtype 0 tensor 2 comm 2 store 3 program 3 ops 3 nn 4 optim 4 data 4 mesh 5 parallel 5 pipeline 5 layout 5 " \
-              "checkpoint 5", w, " ")
+              "machine 5 checkpoint 5", w, " ")
     for (i = 1; i < n; i += 2) public[w[i]] = w[i + 1]
     n = split("dnnl.h src/kernels/cpu/onednn/onednn.c jansson.h src/base/json.c yaml.h src/base/yaml.c xxhash.h src/base/hash.c " \
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \

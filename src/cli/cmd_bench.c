@@ -29,6 +29,7 @@ static const struct flag train_flags[] = {
 struct result {
     double loss, seconds, peak_flops;
     struct peak peak;
+    ls_machine machine;
     double exposed;         /* seconds that this rank waited for others, per step */
     struct bench_time time; /* of the timed steps */
     struct mem_stats memory;
@@ -94,6 +95,20 @@ static void put_pipeline_json(const struct step *s, const struct bench_time *t, 
     if (!isnan(t->equal)) json_put_real(j, "bubble_equal", t->equal);
 }
 
+/* This rank's machine; peak_flops: of the types that have been measured on it. */
+static void put_machine_json(const ls_machine *m, struct json_out *j)
+{
+    json_begin_object(j, "machine");
+    json_put_string(j, "name", m->name);
+    json_put_int(j, "processors", m->processors);
+    json_put_int(j, "memory_bytes", (int64_t)m->memory);
+    json_begin_object(j, "peak_flops");
+    for (int t = 0; t < LS_DTYPES; t++)
+        if (m->flops[t] > 0) json_put_real(j, ls_dtype_name((ls_dtype)t), m->flops[t]);
+    json_end_object(j);
+    json_end_object(j);
+}
+
 static ls_status cmd_bench_put_json(const struct step *s, const struct result *r)
 {
     struct json_out j = { 0 };
@@ -118,6 +133,7 @@ static ls_status cmd_bench_put_json(const struct step *s, const struct result *r
     json_put_real(&j, "gemm_peak_flops", r->peak_flops);
     json_put_real(&j, "model_flops", step_model_flops(s));
     metrics_put_memory(&r->memory, &j);
+    put_machine_json(&r->machine, &j);
     json_end_object(&j);
     return terminal_put_json(&j);
 }
@@ -140,6 +156,7 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
 
     printf("model       %s parameters, %s, %d ranks of %d threads, %s\n", text_count(text, (int64_t)step_parameters(s)),
            ls_dtype_name(ls_store_settings(s->store).type), s->ranks.size, threads_count(), isa_name(isa_best()));
+    printf("machine     %s, %d processors, %s free\n", r->machine.name, r->machine.processors, text_bytes(size, r->machine.memory));
     printf("step        %zu %s in %.3f s", s->global * s->seq_len, step_unit(s), r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
     printf("\n");
@@ -194,6 +211,7 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
     if (st == LS_OK) st = time_steps(c, &s, &r);
     if (st == LS_OK) st = peak_of_ranks(c, ranks, &r.peak);
     r.peak_flops = r.peak.flops;
+    if (st == LS_OK) st = ls_machine_this(&r.machine);
     if (st == LS_OK) st = put_result(&s, &r);
     bench_time_close(&r.time);
     step_close(&s);

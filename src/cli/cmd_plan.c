@@ -322,9 +322,11 @@ static ls_status plan(const struct config *c)
     int ranks = (int)c->launch.ranks;
     struct dataset data = { 0 };
     struct picture p = { .config = c, .data = &data, .local = machine ? (int)MIN(machine, ranks) : ranks };
+    ls_machine here;
     size_t vocab;
 
-    p.limit = config_memory_limit(c, p.local);
+    LS_TRY(ls_machine_this(&here));
+    p.limit = config_memory_limit(c, &here, p.local);
     if (c->launch.threads == 0 && ranks > 1) threads_set(cores_per_rank(p.local));
     ls_status st = open_data(c, &data, &vocab);
     if (st == LS_OK) st = plan_with(c, vocab, &p);

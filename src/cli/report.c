@@ -150,7 +150,7 @@ static void put_peak(const struct trainer *t, double hfu)
     gmtime_r(&when, &utc);
     strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M", &utc);
     label("peak");
-    printf("%s matmuls on %d of %d processors%s, measured %s UTC, %s%s\n", compute_name(t), p->threads, p->processors,
+    printf("%s matmuls on %d of %d processors%s, measured %s UTC, %s%s\n", compute_name(t), p->threads, p->machine.processors,
            p->machines ? " of each machine" : "", stamp, p->path[0] ? "cached in " : "not cached: ", p->path[0] ? p->path : p->note);
     if (p->busy > NOTABLE)
         printf("%*sother processes used %.0f%% of the processors meanwhile; --run.measure_peak=again measures anew\n", LABEL, "",

@@ -15,6 +15,7 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "lockstep/layout.h"
+#include "lockstep/machine.h"
 #include "kernels/kernel.h"
 #include "train/faults/fault_list.h"
 
@@ -168,11 +169,11 @@ struct config_poison config_poison(const struct config *c);
 /* data.text and data.tokens are not both given, one of them is where data are needed, and the tokenizer and the model fit them. */
 ls_status config_check_data(const struct config *c, bool needed);
 
-/* Bytes that one of `local` ranks on this machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
-size_t config_memory_limit(const struct config *c, int local);
+/* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
+size_t config_memory_limit(const struct config *c, const ls_machine *m, int local);
 /* Threads, instruction set, memory limit and injected faults of this process, one of `local` ranks on this machine. A plan holds
  * nothing: run.memory_limit is its ranks'. */
-void config_apply(const struct config *c, unsigned verb, int local);
+ls_status config_apply(const struct config *c, unsigned verb, int local);
 
 /* The parts of a config as the library's structs. */
 /* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode; everything else is for ls_layout_check(). */

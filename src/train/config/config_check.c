@@ -10,7 +10,6 @@
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "data/documents.h"
-#include "train/run/machine.h"
 
 /* ---- options that would do nothing ---- */
 
@@ -254,19 +253,22 @@ ls_status config_check(struct config *c, unsigned verb)
     return verb & VERB_TRAIN ? check_schedule(c) : LS_OK;
 }
 
-size_t config_memory_limit(const struct config *c, int local)
+size_t config_memory_limit(const struct config *c, const ls_machine *m, int local)
 {
-    return c->run.memory_limit ? c->run.memory_limit : machine_free_memory() / (size_t)MAX(local, 1);
+    return c->run.memory_limit ? c->run.memory_limit : m->memory / (size_t)MAX(local, 1);
 }
 
-void config_apply(const struct config *c, unsigned verb, int local)
+ls_status config_apply(const struct config *c, unsigned verb, int local)
 {
     static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
+    ls_machine m;
 
     threads_set((int)c->launch.threads);
     isa_cap(caps[c->run.isa]);
-    mem_set_limit(verb & VERB_PLAN ? machine_free_memory() : config_memory_limit(c, local));
+    LS_TRY(ls_machine_this(&m));
+    mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, local));
     mem_fail_at(c->debug.fail_alloc);
+    return LS_OK;
 }
 
 /* ---- as the library's structs ---- */

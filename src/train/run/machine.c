@@ -1,68 +1,99 @@
-/* machine.c - memory as Linux tells it: /proc/meminfo, and the control group of version 2 or 1. */
+/* machine.c - what this machine is: its processors by /proc/cpuinfo, its memory, its peaks by the cache. */
 #include "train/run/machine.h"
 
-#include <limits.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include "base/base.h"
+#include "base/cores.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "kernels/kernel.h"
+#include "train/run/peak_cache.h"
 
-/* The number in a file of one number; SIZE_MAX for "max" and for what cannot be read. */
-static size_t number_in(const char *path)
+/* ---- processors ---- */
+
+/* What follows "name<blanks>: " in a line of /proc/cpuinfo; NULL: another line. */
+static const char *value_of(const char *line, const char *name)
 {
-    FILE *f = fopen(path, "re");
-    unsigned long long value;
-    int found;
+    size_t length = strlen(name);
+    const char *colon = strchr(line, ':');
 
-    if (!f) return SIZE_MAX;
-    found = fscanf(f, "%llu", &value);
-    fclose(f);
-    return found == 1 ? (size_t)value : SIZE_MAX;
+    if (strncmp(line, name, length) != 0 || !colon || strspn(line + length, " \t") != (size_t)(colon - line) - length) return NULL;
+    return colon + 1 + strspn(colon + 1, " \t");
 }
 
-static size_t available(void)
+static bool has_word(const char *words, const char *word)
 {
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    unsigned long long kib;
-    size_t bytes = SIZE_MAX;
+    size_t length = strlen(word);
 
-    if (!f) return SIZE_MAX;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) bytes = (size_t)kib * 1024;
-    fclose(f);
-    return bytes;
+    for (const char *at = words; (at = strstr(at, word)); at += length)
+        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\n' || !at[length])) return true;
+    return false;
 }
 
-/* Page cache counts as used in a group, and gives way: only what has no file after it is really taken. */
-static size_t left_in_group(const char *limit, const char *stat, const char *key)
+static void take_features(const char *flags, char *out, size_t room)
 {
-    size_t most = number_in(limit), used = 0;
-    char line[128], name[64];
-    unsigned long long value;
-    FILE *f;
+    static const char *const used[] = {
+        "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
+        "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd",    "sve",      "bf16",
+    };
+    size_t at = 0;
 
-    if (most == SIZE_MAX || !(f = fopen(stat, "re"))) return SIZE_MAX;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "%63s %llu", name, &value) == 2 && strcmp(name, key) == 0) used = (size_t)value;
-    fclose(f);
-    return most > used ? most - used : 0;
+    for (size_t i = 0; i < COUNT_OF(used) && at < room; i++)
+        if (has_word(flags, used[i])) at += (size_t)snprintf(out + at, room - at, "%s%s", at ? " " : "", used[i]);
 }
 
-size_t machine_free_memory(void)
+static void find_processor(ls_machine *m)
 {
-    size_t least = available();
+    bool named = false, flagged = false;
+    char *text, *next;
 
-    least = MIN(least, left_in_group("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.stat", "anon"));
-    least = MIN(least, left_in_group("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.stat", "total_rss"));
-    return least == SIZE_MAX ? 0 : least;
+    snprintf(m->name, sizeof m->name, "unknown");
+    snprintf(m->isa, sizeof m->isa, "%s", isa_name(isa_best()));
+    if (file_read("/proc/cpuinfo", &text, NULL) < 0) return;
+    for (char *line = text; *line && !(named && flagged); line = next) {
+        const char *value;
+
+        next = line + strcspn(line, "\n");
+        if (*next) *next++ = '\0';
+        if (!named && (value = value_of(line, "model name"))) snprintf(m->name, sizeof m->name, "%s", value), named = true;
+        if (!flagged && ((value = value_of(line, "flags")) || (value = value_of(line, "Features"))))
+            take_features(value, m->features, sizeof m->features), flagged = true;
+    }
+    mem_free(text);
 }
 
-size_t machine_peak_rss(void)
+void machine_find(bool bound, ls_machine *out, cpu_set_t *processors)
 {
-    struct rusage usage;
+    ls_machine m = { .memory = machine_free_memory() };
 
-    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-    return (size_t)usage.ru_maxrss * 1024;
+    m.processors = cores_of_job(bound, processors);
+    find_processor(&m);
+    *out = m;
+}
+
+/* ---- peaks ---- */
+
+/* A cache that is missing or damaged knows none. */
+static void read_peaks(ls_machine *m)
+{
+    char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, m) : NULL;
+    struct peak_entries known;
+
+    if (path && peak_cache_read(path, m, &known) == LS_OK)
+        for (int t = 0; t < LS_DTYPES; t++) m->flops[t] = peak_known(&known, (ls_dtype)t, m->processors);
+    mem_free(path);
+    mem_free(folder);
+}
+
+ls_status ls_machine_this(ls_machine *out)
+{
+    struct world world;
+    cpu_set_t processors;
+
+    LS_TRY(world_find(&world));
+    machine_find(world.local_size > 1, out, &processors);
+    read_peaks(out);
+    return LS_OK;
 }

@@ -1,10 +1,14 @@
-/* machine.h - what this machine has: memory that is free, and how fast it multiplies. */
+/* machine.h - what this machine has, and how fast it multiplies. */
 #ifndef LS_TRAIN_RUN_MACHINE_H
 #define LS_TRAIN_RUN_MACHINE_H
 
+#include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include "lockstep/dtype.h"
-#include "lockstep/status.h"
+#include "lockstep/machine.h"
+
+/* ls_machine_this() without its peaks; bound, processors: see cores_of_job(). */
+void machine_find(bool bound, ls_machine *out, cpu_set_t *processors);
 
 /* Bytes that this process can still take: the least of the kernel's MemAvailable and what the control groups
  * above it leave. 0 when neither can be read. */

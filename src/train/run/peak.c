@@ -107,7 +107,6 @@ static ls_status peak_measure(struct measuring *m)
 
 struct search {
     struct measuring m;
-    struct peak_machine machine;
     struct peak_entries known;
     enum peak_mode mode;
     struct peak *out;
@@ -135,7 +134,7 @@ static void keep_best(struct peak_entries *known, struct peak_entry e)
 /* The peak of all processors first: they reach their speed under load, and it is what a share of them is held against. */
 static ls_status measure_missing(struct search *s)
 {
-    int wanted[2] = { s->machine.processors, s->m.threads }, threads = s->m.threads;
+    int wanted[2] = { s->out->machine.processors, s->m.threads }, threads = s->m.threads;
 
     for (int i = wanted[0] == wanted[1]; i < 2; i++) {
         const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, wanted[i]);
@@ -156,12 +155,11 @@ static ls_status measure_missing(struct search *s)
 /* More threads have at least the peak of fewer. */
 static void peak_take(const struct search *s)
 {
-    const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, s->m.threads), *fewer;
+    const struct peak_entry *e = peak_entry_of(&s->known, s->m.type, s->m.threads);
 
     ASSERT(e);
-    s->out->flops = e->flops;
-    for (int n = 1; n < s->m.threads; n++)
-        if ((fewer = peak_entry_of(&s->known, s->m.type, n)) != NULL) s->out->flops = fmax(s->out->flops, fewer->flops);
+    s->out->machine.flops[s->m.type] = peak_known(&s->known, s->m.type, s->out->machine.processors);
+    s->out->flops = peak_known(&s->known, s->m.type, s->m.threads);
     s->out->busy = e->busy;
     s->out->when = e->when;
 }
@@ -182,7 +180,7 @@ static void write_known(struct search *s, const char *folder, const char *path, 
 {
     if (lock < 0)
         peak_note(s->out, "another process was measuring at the same time");
-    else if (peak_cache_write(folder, path, &s->machine, &s->known) < 0)
+    else if (peak_cache_write(folder, path, &s->out->machine, &s->known) < 0)
         peak_note(s->out, ls_errmsg());
     else
         snprintf(s->out->path, sizeof s->out->path, "%s", path);
@@ -194,7 +192,7 @@ static ls_status find_in(struct search *s, const char *folder, const char *path)
 
     if (!there) peak_note(s->out, ls_errmsg());
     int lock = there ? lock_folder(folder) : -1;
-    if (peak_cache_read(path, &s->machine, &s->known) < 0) peak_note(s->out, ls_errmsg());
+    if (peak_cache_read(path, &s->out->machine, &s->known) < 0) peak_note(s->out, ls_errmsg());
     ls_status st = measure_missing(s);
     if (st == LS_OK && !s->out->measured)
         snprintf(s->out->path, sizeof s->out->path, "%s", path);
@@ -209,12 +207,11 @@ ls_status peak_find(ls_dtype type, int threads, bool bound, enum peak_mode mode,
     struct peak p = { .flops = NAN };
     struct search s = { .m = { .type = type, .measure = measure_fn }, .mode = mode, .out = &p };
 
-    p.processors = cores_of_job(bound, &s.m.processors);
-    p.threads = s.m.threads = MIN(threads, p.processors);
+    machine_find(bound, &p.machine, &s.m.processors);
+    p.threads = s.m.threads = MIN(threads, p.machine.processors);
     ls_status st = LS_OK;
     if (mode != PEAK_OFF) {
-        peak_machine_find(p.processors, &s.machine);
-        char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, &s.machine) : NULL;
+        char *folder = peak_cache_folder(), *path = folder ? peak_cache_path(folder, &p.machine) : NULL;
 
         if (path)
             st = find_in(&s, folder, path);

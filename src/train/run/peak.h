@@ -18,20 +18,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "lockstep/dtype.h"
+#include "lockstep/machine.h"
 #include "train/run/ranks.h"
 
 enum peak_mode { PEAK_AUTO, PEAK_AGAIN, PEAK_OFF }; /* run.measure_peak */
 
 struct peak {
-    double flops;   /* per second; of peak_of_ranks(): all machines together. NaN: run.measure_peak=off */
-    int threads;    /* that it was measured with, on this machine */
-    int processors; /* of this machine that the job may use */
-    double busy;    /* share of them that other processes had meanwhile: 0 to 1 */
-    int64_t when;   /* seconds since 1970 */
-    bool measured;  /* by this process, not read from the cache */
-    bool machines;  /* the ranks are on several; threads and processors are those of rank 0's */
-    char path[512]; /* of the cache file; "": not cached */
-    char note[384]; /* why it was not read from the cache or not kept there, one line; "": it was */
+    double flops;       /* per second; of peak_of_ranks(): all machines together. NaN: run.measure_peak=off */
+    int threads;        /* that it was measured with, on this machine */
+    ls_machine machine; /* this one; its flops in the type are those of all its processors */
+    double busy;        /* share of them that other processes had meanwhile: 0 to 1 */
+    int64_t when;       /* seconds since 1970 */
+    bool measured;      /* by this process, not read from the cache */
+    bool machines;      /* the ranks are on several; threads and machine are those of rank 0's */
+    char path[512];     /* of the cache file; "": not cached */
+    char note[384];     /* why it was not read from the cache or not kept there, one line; "": it was */
 };
 
 /* Calls `measure` for what is not in the cache. threads: of all ranks on this machine. bound: see cores_of_job(). */

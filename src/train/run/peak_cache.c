@@ -15,61 +15,7 @@
 
 enum { VERSION = 1 }; /* of the measurement: a change of what or how it measures makes it another number */
 
-/* ---- which machine ---- */
-
-/* What follows "name<blanks>: " in a line of /proc/cpuinfo; NULL: another line. */
-static const char *value_of(const char *line, const char *name)
-{
-    size_t length = strlen(name);
-    const char *colon = strchr(line, ':');
-
-    if (strncmp(line, name, length) != 0 || !colon || strspn(line + length, " \t") != (size_t)(colon - line) - length) return NULL;
-    return colon + 1 + strspn(colon + 1, " \t");
-}
-
-static bool has_word(const char *words, const char *word)
-{
-    size_t length = strlen(word);
-
-    for (const char *at = words; (at = strstr(at, word)); at += length)
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\n' || !at[length])) return true;
-    return false;
-}
-
-static void take_features(const char *flags, char *out, size_t room)
-{
-    static const char *const used[] = {
-        "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
-        "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd",    "sve",      "bf16",
-    };
-    size_t at = 0;
-
-    for (size_t i = 0; i < COUNT_OF(used) && at < room; i++)
-        if (has_word(flags, used[i])) at += (size_t)snprintf(out + at, room - at, "%s%s", at ? " " : "", used[i]);
-}
-
-void peak_machine_find(int processors, struct peak_machine *out)
-{
-    struct peak_machine m = { .processor = "unknown", .processors = processors };
-    char *text, *next;
-
-    snprintf(m.isa, sizeof m.isa, "%s", isa_name(isa_best()));
-    if (file_read("/proc/cpuinfo", &text, NULL) == LS_OK) {
-        bool named = false, flagged = false;
-
-        for (char *line = text; *line && !(named && flagged); line = next) {
-            const char *value;
-
-            next = line + strcspn(line, "\n");
-            if (*next) *next++ = '\0';
-            if (!named && (value = value_of(line, "model name"))) snprintf(m.processor, sizeof m.processor, "%s", value), named = true;
-            if (!flagged && ((value = value_of(line, "flags")) || (value = value_of(line, "Features"))))
-                take_features(value, m.features, sizeof m.features), flagged = true;
-        }
-        mem_free(text);
-    }
-    *out = m;
-}
+/* ---- where ---- */
 
 char *peak_cache_folder(void)
 {
@@ -81,11 +27,11 @@ char *peak_cache_folder(void)
     return NULL;
 }
 
-char *peak_cache_path(const char *folder, const struct peak_machine *m)
+char *peak_cache_path(const char *folder, const ls_machine *m)
 {
     char text[600], hex[HASH_ROOM];
 
-    snprintf(text, sizeof text, "%d|%s|%s|%s|%d", VERSION, m->processor, m->features, m->isa, m->processors);
+    snprintf(text, sizeof text, "%d|%s|%s|%s|%d", VERSION, m->name, m->features, m->isa, m->processors);
     hash_of(text, strlen(text), hex);
     return file_path("%s/peak-%.16s.json", folder, hex);
 }
@@ -97,6 +43,15 @@ const struct peak_entry *peak_entry_of(const struct peak_entries *e, ls_dtype ty
     for (size_t i = 0; i < e->n; i++)
         if (e->entry[i].type == type && e->entry[i].threads == threads) return &e->entry[i];
     return NULL;
+}
+
+double peak_known(const struct peak_entries *e, ls_dtype type, int threads)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < e->n; i++)
+        if (e->entry[i].type == type && e->entry[i].threads <= threads) most = fmax(most, e->entry[i].flops);
+    return most;
 }
 
 void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry)
@@ -132,12 +87,12 @@ static bool read_entry(const json_node *n, struct peak_entry *out)
     return e.threads >= 1 && isfinite(e.flops) && e.flops > 0 && e.busy >= 0 && e.busy <= 1 && e.when >= 0;
 }
 
-static ls_status read_entries(const char *path, const json_node *root, const struct peak_machine *m, struct peak_entries *out)
+static ls_status read_entries(const char *path, const json_node *root, const ls_machine *m, struct peak_entries *out)
 {
     const json_node *list = json_get(root, "peaks");
     size_t n = json_size(list);
 
-    if (json_int(json_get(root, "version"), 0) != VERSION || !same_text(root, "processor", m->processor) ||
+    if (json_int(json_get(root, "version"), 0) != VERSION || !same_text(root, "processor", m->name) ||
         !same_text(root, "features", m->features) || !same_text(root, "isa", m->isa) ||
         json_int(json_get(root, "processors"), 0) != m->processors)
         return ls_fail(LS_EFORMAT, "%s: describes another machine", path);
@@ -147,7 +102,7 @@ static ls_status read_entries(const char *path, const json_node *root, const str
     return LS_OK;
 }
 
-ls_status peak_cache_read(const char *path, const struct peak_machine *m, struct peak_entries *out)
+ls_status peak_cache_read(const char *path, const ls_machine *m, struct peak_entries *out)
 {
     json_node *root;
 
@@ -173,14 +128,14 @@ static void put_entry(struct json_out *j, const struct peak_entry *e)
     json_end_object(j);
 }
 
-ls_status peak_cache_write(const char *folder, const char *path, const struct peak_machine *m, const struct peak_entries *e)
+ls_status peak_cache_write(const char *folder, const char *path, const ls_machine *m, const struct peak_entries *e)
 {
     struct json_out j = { 0 };
 
     LS_TRY(file_make_folders(folder));
     json_begin_object(&j, NULL);
     json_put_int(&j, "version", VERSION);
-    json_put_string(&j, "processor", m->processor);
+    json_put_string(&j, "processor", m->name);
     json_put_string(&j, "features", m->features);
     json_put_int(&j, "processors", m->processors);
     json_put_string(&j, "isa", m->isa);

@@ -4,13 +4,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "lockstep/dtype.h"
-#include "lockstep/status.h"
+#include "lockstep/machine.h"
 
-struct peak_machine {
-    char processor[128], features[256], isa[32];
-    int processors;
-};
 struct peak_entry {
     ls_dtype type;
     int threads;
@@ -23,17 +18,16 @@ struct peak_entries {
     size_t n;
 };
 
-/* This machine's processor, by /proc/cpuinfo; "unknown" where that does not say. */
-void peak_machine_find(int processors, struct peak_machine *out);
 /* The cache's folder by the environment; NULL: there is none, and the message says why. Free with mem_free. */
 char *peak_cache_folder(void);
 /* FOLDER/peak-HASH.json; NULL: out of memory. Free with mem_free. */
-char *peak_cache_path(const char *folder, const struct peak_machine *m);
+char *peak_cache_path(const char *folder, const ls_machine *m);
 /* No file is LS_OK and no entries. LS_EFORMAT: damaged, or of another machine. out is empty on failure. */
-ls_status peak_cache_read(const char *path, const struct peak_machine *m, struct peak_entries *out);
+ls_status peak_cache_read(const char *path, const ls_machine *m, struct peak_entries *out);
 /* Creates the folder where needed. */
-ls_status peak_cache_write(const char *folder, const char *path, const struct peak_machine *m, const struct peak_entries *e);
+ls_status peak_cache_write(const char *folder, const char *path, const ls_machine *m, const struct peak_entries *e);
 const struct peak_entry *peak_entry_of(const struct peak_entries *e, ls_dtype type, int threads); /* NULL: none */
+double peak_known(const struct peak_entries *e, ls_dtype type, int threads); /* the most of so many threads or fewer; 0: none */
 void peak_entry_put(struct peak_entries *e, const struct peak_entry *entry);
 
 #endif

@@ -395,7 +395,7 @@ static void log_peak(const struct trainer *t)
     const struct peak *p = &t->peak;
 
     if (t->ranks.rank > 0 || isnan(p->flops)) return;
-    log_line(LOG_INFO, "peak: %.1f GFLOP/s on %d of %d processors, %s, %s", p->flops / 1e9, p->threads, p->processors,
+    log_line(LOG_INFO, "peak: %.1f GFLOP/s on %d of %d processors, %s, %s", p->flops / 1e9, p->threads, p->machine.processors,
              p->measured ? "measured now" : "cached", p->path[0] ? p->path : "not kept");
     if (p->note[0]) log_line(LOG_INFO, "peak: the cache was not used: %s", p->note);
 }
