@@ -49,6 +49,14 @@ expect 2 "does not say what it was trained on; give --data.text=FILE" eval hf
 expect 0 "step 2 of 2" train --model.preset=resnet-tiny --run.dir=pictures --train.steps=2 --train.micro_batch=4 --train.eval_batches=2 \
     --launch.threads=1
 expect 0 "nats per picture" eval pictures --launch.threads=1
+grep -q perplexity out.txt && bad "a perplexity of pictures: $(cat out.txt)"
+expect 2 "image models support only parallel.dp" eval pictures -n 2 --parallel.tp=2
+expect 2 "is evaluated on drawn pictures, not on data.text" eval pictures part.txt
+expect 2 "--sample does nothing here" train --model.preset=resnet-tiny --run.dir=sampled --sample "In the"
+expect 2 "train.eval_batches does nothing here" train --model.preset=resnet-tiny --run.dir=none --data.val_fraction=0 --train.eval_batches=2
+expect 0 "step 1 of 1" train --model.preset=resnet-tiny --run.dir=none --train.steps=1 \
+    --train.micro_batch=4 --data.val_fraction=0 --launch.threads=1
+grep -q val_loss none/metrics.jsonl && bad "data.val_fraction=0, but pictures are validated on: $(cat none/metrics.jsonl)"
 
 # ---- no progress line where the output is no terminal ----
 expect 0 "perplexity" eval run

@@ -42,6 +42,7 @@ static void open_image(struct step *s)
     struct options options;
     struct config config;
     struct ranks alone = RANKS_ALONE;
+    struct task_model model;
     static const char *const set[][2] = {
         { "model.preset", "resnet-tiny" }, { "train.global_batch", "4" }, { "train.accumulate", "2" }, { "precision.compute", "fp32" },
     };
@@ -49,7 +50,8 @@ static void open_image(struct step *s)
     OK(options_open(config_table(), &config, VERB_PARITY, &options));
     for (size_t i = 0; i < COUNT_OF(set); i++) OK(options_set(&options, set[i][0], set[i][1], "test"));
     OK(config_check(&config, VERB_PARITY));
-    OK(step_open(&config, NULL, &alone, false, s));
+    OK(task_model_of(&config, 0, &model));
+    OK(step_open(&config, &model, &alone, false, s));
     options_close(&options);
 }
 

@@ -43,7 +43,7 @@ static double side(const char *path, const char *follow, double threshold, const
     struct options o;
     struct config c;
     struct step s;
-    ls_model m;
+    struct task_model m;
     double loss, sum = 0;
     size_t valid;
 
@@ -54,7 +54,7 @@ static double side(const char *path, const char *follow, double threshold, const
         OK(options_set(&o, "model.capacity", extra, "test"));
     OK(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
     OK(config_check(&c, VERB_PARITY));
-    OK(config_model(&c, 0, &m));
+    OK(task_model_of(&c, 0, &m));
     OK(step_open(&c, &m, &alone, false, &s));
     OK(parity_routes_open(&s, threshold, path, follow, &r));
     assert_non_null(r);

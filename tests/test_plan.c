@@ -14,7 +14,7 @@
 #include "helper_check.h"
 #include "train/plan/plan.h"
 
-struct setup { struct config config; struct options options; ls_model model; };
+struct setup { struct config config; struct options options; struct task_model model; };
 
 /* options: "name=value name=value". */
 static void apply(struct setup *s, const char *words)
@@ -43,7 +43,7 @@ static ls_status try_setup(struct setup *s, const char *model, const char *layou
     LS_TRY(config_ranks(&s->config, VERB_PLAN, &world));
     LS_TRY(config_check(&s->config, VERB_PLAN));
     LS_TRY(config_check_fit(&s->config));
-    return config_model(&s->config, 0, &s->model);
+    return task_model_of(&s->config, 0, &s->model);
 }
 
 static void open_setup(struct setup *s, const char *model, const char *layout) { OK(try_setup(s, model, layout)); }

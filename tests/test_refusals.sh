@@ -93,6 +93,9 @@ plan text.txt text.txt|data.text takes one
 plan text.txt --data.text=text.txt|'text.txt' and --data.text are both given
 plan base.yaml|base.yaml is a config, not a text|--config base.yaml
 plan text.txt --model.preset=resnet-tiny|model.preset=resnet-tiny trains on drawn pictures|data.text
+plan --model.preset=resnet-tiny --model.vocab=300|model.vocab|an image model has classes
+plan --model.preset=resnet-tiny --model.layers=2|model.layers|the image presets have their own shape
+plan --model.preset=resnet-tiny --data.val_fraction=0.2|data.val_fraction|separate pictures
 plan text.txt --data.tokenizer=odd|data.tokenizer|'odd'|bytes, bpe
 plan --data.tokens=x.bin --data.tokenizer=bpe|data.tokenizer=bpe learns from data.text
 plan tmp|tmp is a folder, not a text

@@ -136,7 +136,7 @@ static void later_checkpoint(void *ctx, const struct trainer *t, const struct me
 
     (void)ctx;
     later.step = 100 + m->step;
-    if (m->step <= 2) OK(ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model, &later, NULL));
+    if (m->step <= 2) OK(ls_checkpoint_save(t->folder.checkpoints, t->step.store, &t->step.model.transformer, &later, NULL));
 }
 
 static void test_prune(void **state)

@@ -1,13 +1,18 @@
 #!/bin/sh
 # The layer check: a file includes its own floor or a lower one, a vendor's header is included in one named file, and no line of code, of
 # a script or of a test is longer than 140 columns. Outside of src/models no file names a family of models: what a family has is a fact
-# of its row.
+# of its row. Outside of src/train/task no file of src/train and src/cli names a task (TASK_MAP of task.h), in the parts of names between
+# underscores: what a task has is a fact of its row, too.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
     length(line) > 140 { print FILENAME ":" FNR ": " length(line) " columns; 140 are the limit"; bad = 1 }
     END { exit bad }' || exit 1
 find src include labs tests -name '*.[ch]' | sort | xargs awk '
+function names_task(name,    word, n) {
+    for (n = split(name, word, "_"); n > 0; n--) if (word[n] in task) return 1
+    return 0
+}
 function floor_of(path,    part) {
     if (path ~ /^lockstep\//) { part = path; sub(/^lockstep\//, "", part); sub(/\.h$/, "", part); return public[part] }
     split(path, part_, "/"); return floor[part_[1]]
@@ -23,6 +28,8 @@ BEGIN {
               "zlib.h src/data/gzip.c zstd.h src/data/zstd.c pcre2.h src/data/split.c utf8proc.h src/data/normalize.c " \
               " hwloc.h src/base/cores.c mpi.h src/comm/transports/mpi/world.h", w, " ")
     for (i = 1; i < n; i += 2) vendor[w[i]] = w[i + 1]
+    while ((getline line < "src/train/task/task.h") > 0)
+        if (line ~ /^ *TASK\(/) { sub(/^ *TASK\(/, "", line); sub(/\).*/, "", line); task[line] = task[line "s"] = 1; tasks++ }
 }
 FILENAME == "include/lockstep/nn.h" && /^ *FAMILY\(/ {
     line = $0; sub(/.*FAMILY\(/, "", line); sub(/,.*/, "", line); family["LS_" line] = 1; families++
@@ -31,6 +38,13 @@ FILENAME ~ /^src\// && FILENAME !~ /^src\/models\// {
     for (line = $0; match(line, /LS_[A-Z0-9_]+/); line = substr(line, RSTART + RLENGTH))
         if (substr(line, RSTART, RLENGTH) in family) {
             print FILENAME ":" FNR ": names a family of models; ask ls_architecture_family() what it has"; bad = 1
+        }
+}
+FILENAME ~ /^src\/(train|cli)\// && FILENAME !~ /^src\/train\/task\// && !/^ *\* / {
+    line = $0; gsub(/"([^"\\]|\\.)*"/, "", line); sub(/\/\*.*/, "", line)
+    for (; match(line, /[A-Za-z_][A-Za-z0-9_]*/); line = substr(line, RSTART + RLENGTH))
+        if (names_task(substr(line, RSTART, RLENGTH))) {
+            print FILENAME ":" FNR ": " substr(line, RSTART, RLENGTH) " names a task; ask the row that task_of() finds"; bad = 1
         }
 }
 FNR == 1 && FILENAME ~ /^include\/lockstep\// {
@@ -50,5 +64,6 @@ FNR == 1 && FILENAME ~ /^include\/lockstep\// {
         else if (its != "" && its + 0 > mine + 0) { print FILENAME ":" FNR ": floor " mine " includes " line " of floor " its; bad = 1 }
     }
 }
-END { if (!families) { print "no families in include/lockstep/nn.h"; bad = 1 }
+END { if (!tasks) { print "no tasks in src/train/task/task.h"; bad = 1 }
+    if (!families) { print "no families in include/lockstep/nn.h"; bad = 1 }
     if (!bad) print "layers: every include points down"; exit bad }'

@@ -157,12 +157,12 @@ static void cmd_bench_put_table(const struct step *s, const struct result *r)
     printf("model       %s parameters, %s, %d ranks of %d threads, %s\n", text_count(text, (int64_t)step_parameters(s)),
            ls_dtype_name(ls_store_settings(s->store).type), s->ranks.size, threads_count(), isa_name(isa_best()));
     printf("machine     %s, %d processors, %s free\n", r->machine.name, r->machine.processors, text_bytes(size, r->machine.memory));
-    printf("step        %zu %s in %.3f s", s->global * s->seq_len, step_unit(s), r->seconds);
+    printf("step        %zu %s in %.3f s", s->global * s->seq_len, s->model.task->units, r->seconds);
     if (s->ranks.size > 1) printf(", of which %.3f s of waiting for other ranks", r->exposed);
     printf("\n");
     printf("overhead    %.2f%% of a step is neither kernels nor communication\n", 100 * bench_time_overhead(&r->time));
     if (s->pipeline) put_pipeline(s, &r->time);
-    printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), step_unit(s));
+    printf("speed       %s %s/s\n", text_count(text, (int64_t)(tokens / r->seconds)), s->model.task->units);
     if (!isnan(r->peak_flops))
         printf("mfu         %.1f%% of %.0f GFLOP/s (%s); hfu %.1f%%\n", 100 * step_model_flops(s) / r->seconds / r->peak_flops,
                r->peak_flops / 1e9, r->peak.measured ? "measured now" : "cached",
@@ -201,10 +201,9 @@ static ls_status bench_train(const struct config *c, const struct ranks *ranks)
 {
     struct result r = { 0 };
     struct step s;
-    ls_image_model image;
-    ls_model model;
+    struct task_model model;
 
-    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
+    LS_TRY(task_model_of(c, 0, &model));
     LS_TRY(plan_check_memory(c, &model, &(struct dataset){ 0 }, ranks));
     LS_TRY(step_open(c, &model, ranks, false, &s));
     ls_status st = bench_time_open(&s, &r.time);

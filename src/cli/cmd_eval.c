@@ -101,8 +101,7 @@ static ls_status inherit_file(struct invocation *in, const char *path)
 static ls_status complete(struct invocation *in)
 {
     struct config *c = &in->config;
-    ls_model model;
-    bool image;
+    struct task_model model;
 
     LS_TRY(find(in->arguments[0], &found_path));
     char *path = file_path("%s/config.yaml", found_path);
@@ -112,31 +111,30 @@ static ls_status complete(struct invocation *in)
     mem_free(path);
     LS_TRY(st);
     if ((other || !has) && !part) c->data.val_fraction = 0;
-    LS_TRY(evaluate_model(found_path, &model, &image));
-    if (!image && c->data.seq_len < 0) c->data.seq_len = (int64_t)MIN(model.max_positions, (size_t)USUAL_SEQ_LEN);
+    LS_TRY(evaluate_model(c, found_path, &model));
+    if (model.task->sequences && c->data.seq_len < 0)
+        c->data.seq_len = (int64_t)MIN(model.transformer.max_positions, (size_t)USUAL_SEQ_LEN);
     return LS_OK;
 }
 
 static ls_status cmd_eval_check(const struct invocation *in)
 {
     const struct config *c = &in->config;
-    ls_image_model picture;
-    ls_model model;
-    bool image;
+    struct task_model model;
 
-    LS_TRY(evaluate_model(found_path, &model, &image));
-    if (image && !config_image(c, &picture))
-        return ls_fail(LS_EFORMAT, "%s holds no language model, and no config.yaml that names an image preset", found_path);
-    if (!image && config_image(c, &picture))
-        return ls_fail(LS_EFORMAT, "%s holds a language model, but model.preset=%s names an image model", found_path, c->model.preset);
-    LS_TRY(config_check_layout(c, image ? NULL : &model));
+    LS_TRY(evaluate_model(c, found_path, &model));
+    const struct task *task = model.task;
+    LS_TRY(config_check_layout(c, &model));
     if (c->parallel.zero == 1 || c->parallel.zero == 2)
         return ls_fail(LS_EINVAL,
                        "parallel.zero=%" PRId64 " does nothing here: an evaluation has no gradients and no optimizer state; use 3, which "
                        "shards the parameters, or 0",
                        c->parallel.zero);
     if (c->data.tokens[0] && c->data.text[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
-    if (image || c->data.tokens[0] || c->data.text[0]) return LS_OK;
+    if (task->drawn && (c->data.tokens[0] || c->data.text[0]))
+        return ls_fail(LS_EINVAL, "model.preset=%s is evaluated on drawn %s, not on data.text or data.tokens", c->model.preset,
+                       task->units);
+    if (task->drawn || c->data.tokens[0] || c->data.text[0]) return LS_OK;
     return ls_fail(LS_EINVAL, "%s does not say what it was trained on; give --data.text=FILE or --data.tokens=FILE", in->arguments[0]);
 }
 
@@ -153,13 +151,11 @@ static ls_status cmd_eval_put_json(const struct config *c, const struct evaluate
     json_put_string(&j, "data", e->data);
     json_put_int(&j, "samples", (int64_t)e->samples);
     json_put_real(&j, "loss", e->loss);
-    if (!e->image) {
-        json_put_int(&j, "tokens", (int64_t)e->tokens);
-        json_put_int(&j, "tokens_left_over", (int64_t)e->left_over);
-        json_put_real(&j, "perplexity", exp(e->loss));
-        if (e->bytes) json_put_int(&j, "bytes", (int64_t)e->bytes);
-        if (e->bytes) json_put_real(&j, "bits_per_byte", bits_per_byte(e));
-    }
+    if (e->task->sequences) json_put_int(&j, "tokens", (int64_t)e->tokens);
+    if (e->task->sequences) json_put_int(&j, "tokens_left_over", (int64_t)e->left_over);
+    if (e->task->perplexity) json_put_real(&j, "perplexity", exp(e->loss));
+    if (e->bytes) json_put_int(&j, "bytes", (int64_t)e->bytes);
+    if (e->bytes) json_put_real(&j, "bits_per_byte", bits_per_byte(e));
     json_put_int(&j, "ranks", MAX(c->launch.ranks, 1));
     json_put_string(&j, "compute", ls_dtype_name(config_type(c)));
     json_end_object(&j);
@@ -173,18 +169,17 @@ static void cmd_eval_put_table(const struct config *c, const struct evaluated *e
 
     printf("checkpoint  %s\n", found_path);
     printf("data        %s\n", e->data);
-    if (e->image)
-        printf("evaluated   %zu pictures", e->samples);
-    else
+    if (e->task->sequences)
         printf("evaluated   %s tokens in %zu samples", text_count(count, (int64_t)e->tokens), e->samples);
+    else
+        printf("evaluated   %zu %s", e->samples, e->task->units);
     printf(", %s", ls_dtype_name(config_type(c)));
     if (c->launch.ranks > 1 && config_layout(c, &layout) == LS_OK)
         printf(", %" PRId64 " ranks: %s", c->launch.ranks, ls_layout_text(&layout, text, sizeof text));
     printf("\n");
     if (e->left_over) printf("            the last %zu tokens do not fill a sample and are left out\n", e->left_over);
-    printf("loss        %.4f nats per %s\n", e->loss, e->image ? "picture" : "token");
-    if (e->image) return;
-    printf("perplexity  %.4g\n", exp(e->loss));
+    printf("loss        %.4f nats per %s\n", e->loss, e->task->unit);
+    if (e->task->perplexity) printf("perplexity  %.4g\n", exp(e->loss));
     if (e->bytes) printf("bits/byte   %.4f\n", bits_per_byte(e));
 }
 

@@ -6,6 +6,7 @@
 #include "cli/args.h"
 #include "lab_claims.h"
 #include "train/faults/faults.h"
+#include "train/task/task.h"
 
 static bool markdown;
 
@@ -30,49 +31,19 @@ static ls_status put_options(void)
     return st;
 }
 
-static ls_status put_image_models(void)
-{
-    printf("\n%-14s %8s %9s %7s %15s\n", "image model", "pictures", "channels", "classes", "parameters");
-    for (int i = 0; ls_image_preset_name(i); i++) {
-        char count[32], size[48];
-        ls_image_model m;
-
-        LS_TRY(ls_image_preset(ls_image_preset_name(i), &m));
-        snprintf(size, sizeof size, "%zux%zu", m.height, m.width);
-        printf("%-14s %8s %9zu %7zu %15s\n", ls_image_preset_name(i), size, m.channels, m.classes,
-               text_count(count, (int64_t)ls_image_parameters(&m)));
-    }
-    return LS_OK;
-}
-
-/* --model.architecture's values, and which of the model's options each has. */
-static void put_families(void)
-{
-    printf("\n%-14s %-9s has\n", "architecture", "family");
-    for (int i = 0; i < LS_ARCHITECTURES; i++) {
-        const ls_family *f = ls_architecture_family((ls_architecture)i);
-
-        printf("%-14s %-9s %s positions%s%s%s%s%s\n", ls_architecture_name((ls_architecture)i), f->title, f->rotary ? "rotary" : "learned",
-               f->grouped_heads ? ", grouped heads" : "", f->head_norms ? ", norms of heads" : "", f->experts ? ", experts" : "",
-               f->dropout ? ", dropout" : "", f->activation ? ", a choice of activation" : "");
-    }
-}
-
 static ls_status put_models(void)
 {
-    printf("Presets of --model.preset; --model.layers and others change single sizes.\n\n%-14s %-9s %6s %6s %6s %9s %7s %9s %15s\n", "name",
-           "family", "layers", "width", "heads", "kv_heads", "ffn", "positions", "parameters");
-    for (int i = 0; ls_model_preset_name(i); i++) {
-        const char *name = ls_model_preset_name(i);
-        char count[32];
-        ls_model m;
+    struct text presets = { 0 };
+    const struct task *task;
 
-        LS_TRY(ls_model_preset(name, &m));
-        printf("%-14s %-9s %6zu %6zu %6zu %9zu %7zu %9zu %15s\n", name, ls_architecture_title(m.architecture), m.layers, m.width, m.heads,
-               m.kv_heads, m.experts ? m.expert_ffn : m.ffn, m.max_positions, text_count(count, (int64_t)ls_model_parameters(&m)));
+    for (int i = 0; (task = task_at(i)); i++) {
+        text_put(&presets, "\n");
+        task->list_presets(&presets);
     }
-    put_families();
-    LS_TRY(put_image_models());
+    ls_status st = text_status(&presets);
+    if (st == LS_OK) printf("Presets of --model.preset; --model.layers and others change single sizes.\n%s", presets.data);
+    text_free(&presets);
+    LS_TRY(st);
     printf("\nThe vocabulary is the tokenizer's unless --model.vocab is larger. --model.hf=FOLDER takes shape and weights from a\n"
            "Hugging Face folder of one of these families, --model.hf=FOLDER/config.json the shape alone.\n"
            "\n"

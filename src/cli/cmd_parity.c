@@ -93,13 +93,11 @@ static void cmd_parity_add(struct side *s, const char *option, int64_t value)
     s->argv[s->argc++] = s->added[s->more++];
 }
 
-/* A batch norm sees one micro-batch of all ranks, so image models do a step in one unless they are told how. */
+/* A batch norm sees one micro-batch of all ranks, so models that have them do a step in one unless they are told how. */
 static ls_status settle(const struct invocation *in, struct side *s, int64_t global)
 {
-    ls_image_model image;
-
     if (global && !is_given(s, "train.global_batch")) cmd_parity_add(s, "train.global_batch", global);
-    if (config_image(&s->in.config, &image) && !is_given(s, "train.micro_batch") && !is_given(s, "train.accumulate"))
+    if (task_of(&s->in.config)->batch_norm && !is_given(s, "train.micro_batch") && !is_given(s, "train.accumulate"))
         cmd_parity_add(s, "train.accumulate", 1);
     LS_TRY(parse(in, s));
     return args_check(&s->in);
@@ -141,11 +139,11 @@ static ls_status check_scope(const struct config *a, const struct config *b)
 
     for (int i = 0; i < 2; i++) {
         const struct config *c = i ? b : a;
-        ls_image_model image;
-        ls_model m = { 0 };
+        struct task_model model;
+        const ls_model *m = &model.transformer;
 
-        if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &m));
-        over[i] = m.experts && m.aux_over_micro_batch && m.aux_coef > 0;
+        LS_TRY(task_model_of(c, 0, &model));
+        over[i] = m->experts && m->aux_over_micro_batch && m->aux_coef > 0;
     }
     if ((!over[0] && !over[1]) || (over[0] && over[1] && samples[0] == samples[1])) return LS_OK;
     return ls_fail(LS_EINVAL,

@@ -116,7 +116,7 @@ static ls_status cmd_plan_put_json(const struct picture *p)
     cmd_plan_rows_of(&p->bytes.cost, rows);
     json_begin_object(&j, NULL);
     json_put_int(&j, "parameters", (int64_t)step_parameters(s));
-    json_put_int(&j, "tokens_per_step", c->train.global_batch * c->data.seq_len);
+    json_put_int(&j, "tokens_per_step", (int64_t)(s->global * s->seq_len));
     json_put_string(&j, "compute", ls_dtype_name(config_type(c)));
     json_put_int(&j, "threads", threads_count());
     json_put_real(&j, "model_flops_per_step", step_model_flops(s));
@@ -180,9 +180,11 @@ static void put_assumed(const struct picture *p)
     const struct config *c = p->config;
     int ranks = p->step->ranks.size;
 
-    if (!p->step->image && !c->data.text[0] && !c->data.tokens[0] && c->model.vocab == 0 && !c->model.hf[0])
+    size_t vocab = p->step->model.transformer.vocab;
+
+    if (vocab && !c->data.text[0] && !c->data.tokens[0] && c->model.vocab == 0 && !c->model.hf[0])
         printf("assumes     a vocabulary of %zu tokens, the preset's; with --data.text=FILE or --data.tokens=FILE it is the data's\n",
-               p->step->model.vocab);
+               vocab);
     if (ranks == 1) return;
     printf("assumes     %d ranks on each machine%s, %d thread%s a rank (--machine, --launch.threads)\n", p->local,
            p->local == ranks ? ", this one" : ", all like this one", threads_count(), threads_count() > 1 ? "s" : "");
@@ -236,23 +238,19 @@ static void put_work(const struct config *c, const struct step *s)
 static void cmd_plan_put_table(const struct picture *p)
 {
     struct bytes_row rows[BYTES_ROWS];
-    char count[32], tokens[32], size[16], peak[16];
+    char count[32], size[16], peak[16], what[TASK_TEXT];
     const struct config *c = p->config;
     const struct step *s = p->step;
-    const ls_model *m = &s->model;
+    const struct task *task = s->model.task;
 
     cmd_plan_rows_of(&p->bytes.cost, rows);
-    if (s->image)
-        printf("model       residual network, %zu stages of %zu blocks: ", s->picture.stages, s->picture.blocks);
-    else
-        printf("model       %s, %zu layers, width %zu, vocabulary %zu: ", ls_architecture_title(m->architecture), m->layers, m->width,
-               m->vocab);
-    printf("%s parameters, %s\n", text_count(count, (int64_t)step_parameters(s)),
+    task->describe(&s->model, true, what);
+    printf("model       %s: %s parameters, %s\n", what, text_count(count, (int64_t)step_parameters(s)),
            config_type(c) == LS_BF16 ? c->precision.master ? "bf16 with fp32 master weights" : "bf16" : "fp32");
-    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 " x %" PRId64 ") of %" PRId64
-           " tokens: %s tokens, recomputation: %s\n",
-           c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, c->data.seq_len,
-           text_count(tokens, c->train.global_batch * c->data.seq_len), c->recompute.mode);
+    printf("step        %" PRId64 " samples (%" PRId64 " x %" PRId64 " x %" PRId64 ")", c->train.global_batch, c->train.micro_batch,
+           c->train.accumulate, c->parallel.dp);
+    if (task->sequences) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(count, (int64_t)(s->global * s->seq_len)));
+    printf(", recomputation: %s\n", c->recompute.mode);
     if (s->ranks.size > 1) put_layout(p);
     put_assumed(p);
     put_work(c, s);
@@ -282,7 +280,7 @@ static ls_status put_program(const struct step *s)
     return LS_OK;
 }
 
-static ls_status show(struct picture *p, const ls_model *model)
+static ls_status show(struct picture *p, const struct task_model *model)
 {
     if (!cmd_plan_fits(p)) LS_TRY(plan_remedies(p->config, model, plan_room(p->limit, p->data), p->remedy, &p->remedies));
     if (print_program) LS_TRY(put_program(p->step));
@@ -291,7 +289,7 @@ static ls_status show(struct picture *p, const ls_model *model)
     return LS_OK;
 }
 
-static ls_status show_rank(struct picture *p, const ls_model *model)
+static ls_status show_rank(struct picture *p, const struct task_model *model)
 {
     struct ranks ranks;
     struct step s;
@@ -309,10 +307,9 @@ static ls_status show_rank(struct picture *p, const ls_model *model)
 
 static ls_status plan_with(const struct config *c, size_t vocab, struct picture *p)
 {
-    ls_image_model image;
-    ls_model model;
+    struct task_model model;
 
-    if (!config_image(c, &image)) LS_TRY(config_model(c, vocab, &model));
+    LS_TRY(task_model_of(c, vocab, &model));
     LS_TRY(rank < 0 ? plan_of_largest(c, &model, &p->bytes, NULL) : plan_of_rank(c, &model, (int)rank, &p->bytes));
     return show_rank(p, &model);
 }

@@ -116,7 +116,12 @@ static ls_status launch(struct invocation *in)
     return st;
 }
 
-static ls_status cmd_train_check(const struct invocation *in) { return config_check_data(&in->config, true); }
+static ls_status cmd_train_check(const struct invocation *in)
+{
+    if (prompt && !task_of(&in->config)->generates)
+        return ls_fail(LS_EINVAL, "--sample does nothing here: model.preset=%s generates no text", in->config.model.preset);
+    return config_check_data(&in->config, true);
+}
 
 const struct command command_train = {
     .name = "train",

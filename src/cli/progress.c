@@ -66,7 +66,7 @@ static void put_line(const struct trainer *t, const struct metrics *m, double le
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ", &utc);
     printf("%s  step %*" PRIu64 "/%" PRId64 "  loss %.4f  grad_norm %.3f  lr %.2e  %s %s/s", stamp,
            (int)(log10((double)MAX(t->config->train.steps, 1)) + 1), m->step, t->config->train.steps, m->loss, m->grad_norm, m->lr,
-           text_count(rate, (int64_t)m->tokens_per_second), step_unit(&t->step));
+           text_count(rate, (int64_t)m->tokens_per_second), t->step.model.task->units);
     if (!isnan(m->mfu)) printf("  mfu %.1f%%", 100 * m->mfu);
     if (m->evaluated) printf("  val_loss %.4f", m->val_loss);
     printf("  eta %s\n", progress_duration(eta, left));
@@ -127,7 +127,7 @@ static void redraw(struct progress *p, const struct trainer *t, const struct met
     if (t->ranks.size > 1)
         snprintf(waits, sizeof waits, "  comm %.0f%%", 100 * (m->time[METRICS_EXPOSED] + m->time[METRICS_BUBBLE]) / m->step_seconds);
     snprintf(words, sizeof words, "  loss %.3f  %s %s/s%s  %s left%s", p->loss, text_count(rate, (int64_t)((double)m->tokens / p->seconds)),
-             t->step.image ? "pic" : "tok", share_of_peak, progress_duration(eta, left), waits);
+             t->step.model.task->unit_short, share_of_peak, progress_duration(eta, left), waits);
     draw(p, head, share, words);
 }
 
@@ -163,7 +163,7 @@ static void put_evaluation(struct progress *p, const struct trainer *t, const st
     progress_clear(p);
     printf("step %" PRIu64 "/%" PRId64 "  loss %.4f  %sval_loss %.4f%s  lr %.2e  %s %s/s\n", m->step, t->config->train.steps, p->loss,
            terminal_style(STYLE_CYAN), m->val_loss, terminal_style(STYLE_PLAIN), m->lr,
-           text_count(rate, (int64_t)((double)m->tokens / p->seconds)), step_unit(&t->step));
+           text_count(rate, (int64_t)((double)m->tokens / p->seconds)), t->step.model.task->units);
 }
 
 void progress_fixed(void *ctx, const struct trainer *t, const char *line)

@@ -44,19 +44,12 @@ static void label(const char *name) { printf("%s%-*s%s", terminal_style(STYLE_BO
 
 static void put_model(const struct trainer *t)
 {
-    const ls_model *m = &t->step.model;
-    char count[32];
+    const struct task_model *m = &t->step.model;
+    char count[32], what[TASK_TEXT];
 
     label("model");
-    if (t->step.image) {
-        const ls_image_model *i = &t->step.picture;
-
-        printf("residual network, %zu stages of %zu blocks, %zu filters, %zu classes: %s parameters\n", i->stages, i->blocks, i->filters,
-               i->classes, text_count(count, (int64_t)step_parameters(&t->step)));
-        return;
-    }
-    printf("%s, %zu layers, width %zu, %zu heads, vocabulary %zu: %s parameters\n", ls_architecture_title(m->architecture), m->layers,
-           m->width, m->heads, m->vocab, text_count(count, (int64_t)step_parameters(&t->step)));
+    m->task->describe(m, false, what);
+    printf("%s: %s parameters\n", what, text_count(count, (int64_t)step_parameters(&t->step)));
 }
 
 static void put_data(const struct trainer *t)
@@ -65,7 +58,7 @@ static void put_data(const struct trainer *t)
     char train[32], validation[32];
 
     label("data");
-    if (t->step.image) {
+    if (t->step.model.task->drawn) {
         printf("%s\n", t->data.what);
         return;
     }
@@ -82,7 +75,7 @@ static void put_batch(const struct trainer *t)
 
     label("step");
     printf("%zu samples (%zu x %zu x %d)", s->global, s->batch, s->accumulate, ls_mesh_size(s->ranks.mesh, LS_GROUP_DP));
-    if (!s->image) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
+    if (s->model.task->sequences) printf(" of %zu tokens: %s tokens", s->seq_len, text_count(tokens, (int64_t)(s->global * s->seq_len)));
     printf("\n");
     if (s->ranks.size == 1) return;
     label("layout");
@@ -120,7 +113,7 @@ static void put_steps(const struct trainer *t)
     label("run");
     printf("%s: step %" PRIu64, t->folder.path, t->state.step);
     if (t->config->train.steps >= 0) printf(" of %" PRId64, t->config->train.steps);
-    printf("; %" PRIu64 " steps, %s %s in %s%s%s\n", made, text_count(tokens, (int64_t)t->tokens), step_unit(&t->step),
+    printf("; %" PRIu64 " steps, %s %s in %s%s%s\n", made, text_count(tokens, (int64_t)t->tokens), t->step.model.task->units,
            progress_duration(time, t->seconds), t->stopped_by ? ", stopped by " : "", t->stopped_by ? stop_name(t->stopped_by) : "");
     if (made == 0) return;
     label("loss");
@@ -167,7 +160,7 @@ static void put_speed(const struct trainer *t)
 
     if (steps == 0) return;
     label("speed");
-    printf("%s %s/s", text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), step_unit(&t->step));
+    printf("%s %s/s", text_count(tokens, (int64_t)((double)t->tokens / t->seconds)), t->step.model.task->units);
     if (!isnan(hfu))
         printf(", MFU %.1f%%, HFU %.1f%% of %.0f GFLOP/s", 100 * steps * step_model_flops(&t->step) / rate, 100 * hfu, t->peak_flops / 1e9);
     printf("\n");
@@ -224,7 +217,7 @@ static void put_commands(const struct trainer *t)
         printf("%s --train.steps=%" PRId64 " --train.schedule_steps=%" PRId64,
                t->config->train.time_budget > 0 ? " --train.time_budget=0" : "", more, more);
     printf("\n");
-    if (t->step.image) return;
+    if (!t->step.model.task->generates) return;
     label("sample");
     printf("%s generate %s %s\n", program, folder, t->data.tokenizer ? "--prompt \"In the\"" : "--ids 0");
 }

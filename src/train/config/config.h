@@ -19,6 +19,8 @@
 #include "kernels/kernel.h"
 #include "train/faults/fault_list.h"
 
+struct task_model; /* task.h */
+
 /* Commands that read an option: the masks of the table's rows. */
 enum {
     VERB_TRAIN = 1,
@@ -153,8 +155,8 @@ ls_status config_check_ranks(struct config *c);
 ls_status config_check_batch(struct config *c);
 /* config_fit.c: the model can be trained under the layout. After the others. */
 ls_status config_check_fit(const struct config *c);
-/* The same of a given model; NULL: an image model. */
-ls_status config_check_layout(const struct config *c, const ls_model *m);
+/* The same of a given model. */
+ls_status config_check_layout(const struct config *c, const struct task_model *m);
 /* config_fault.c: debug.fault changes something in this run, and debug.non_finite names a place in it. */
 ls_status config_check_faults(const struct config *c);
 /* The parameter of debug.non_finite is one of its rank's; plans that rank's step. After all other checks. */
@@ -182,13 +184,9 @@ ls_dtype config_type(const struct config *c); /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);
 const char *config_format(const struct config *c); /* for ls_tokens_open: NULL is auto */
-/* The model from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
+/* The transformer from preset or Hugging Face folder, with what model.* says on top; vocab 0: the preset's. Checked. */
 ls_status config_model(const struct config *c, size_t vocab, ls_model *out);
-bool config_is_preset(const char *name); /* of a language model or an image model */
-/* True when model.preset names an image model, which trains on drawn pictures (data.h). */
-bool config_image(const struct config *c, ls_image_model *out);
-/* The pictures that it trains on, or is validated on. */
-ls_images config_images(const struct config *c, const ls_image_model *m, bool validation);
+bool config_is_preset(const char *name); /* of any task (task.h) */
 /* Writes the model's sizes into model.*, so that the config says what it came to. */
 void config_put_model(struct config *c, const ls_model *m);
 /* True when model.hf is a folder with weights, not a config.json alone. */

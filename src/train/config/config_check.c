@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "data/documents.h"
+#include "train/task/task.h"
 
 /* ---- options that would do nothing ---- */
 
@@ -36,17 +37,23 @@ struct idle {
     const char *name, *because;
 };
 
-/* Image models read none of a language model's sizes. */
-static ls_status check_image_idle(const struct config *c)
+/* idle->name is the row's, or "SECTION.*" of its section; model.preset is read by whoever chooses the task. */
+static bool is_named(const struct task_idle *idle, const char *option)
+{
+    size_t length = strlen(idle->name) - 1;
+
+    if (idle->name[length] != '*') return strcmp(idle->name, option) == 0;
+    return strncmp(idle->name, option, length) == 0 && strcmp(option, "model.preset") != 0;
+}
+
+static ls_status check_idle_task(const struct config *c, unsigned verb)
 {
     const struct option_table *t = config_table();
 
-    for (size_t i = 0; i < t->count; i++) {
-        const char *name = t->rows[i].name;
-
-        if (strncmp(name, "model.", 6) == 0 && strcmp(name, "model.preset") != 0 && !asks_nothing(c, name))
-            return ls_fail(LS_EINVAL, "%s does nothing here: the image presets have their own shape", name);
-    }
+    for (const struct task_idle *idle = task_of(c)->idle; idle->name; idle++)
+        for (size_t i = 0; i < t->count; i++)
+            if ((t->rows[i].verbs & verb) && is_named(idle, t->rows[i].name) && !asks_nothing(c, t->rows[i].name))
+                return ls_fail(LS_EINVAL, "%s does nothing here: %s", t->rows[i].name, idle->because);
     return LS_OK;
 }
 
@@ -56,8 +63,6 @@ static ls_status check_idle(const struct config *c, unsigned verb)
     int kind = c->optim.name;
     bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->launch.ranks <= 1;
     bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1;
-    ls_image_model pictures;
-    bool image = config_image(c, &pictures);
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
         { !moments, "optim.beta1", "it applies only to optim.name=adam, adamw and lamb" },
@@ -97,22 +102,13 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { zero == 3, "parallel.first_bucket", "parallel.zero=3 reduces gradients block by block" },
         { zero != 3, "parallel.reshard_after_forward", "it applies only to parallel.zero=3" },
         { zero < 2, "parallel.unsharded_accumulation", "it applies only to parallel.zero=2 and 3" },
-        { image, "model.layers", "the image presets have their own shape" },
-        { image, "model.width", "the image presets have their own shape" },
-        { image, "model.activation", "image models use ReLU" },
-        { image, "model.dropout", "image models have no dropout" },
-        { image, "model.vocab", "an image model has classes" },
-        { image, "data.seq_len", "an image model has no sequences" },
-        { image, "data.tokenizer", "an image model has no tokens" },
-        { image, "data.val_fraction", "image models have separate pictures for validation" },
-        { !image, "parallel.sync_batch_norm", "this model has no batch norm" },
         { c->launch.ranks <= 1, "launch.bind", "one rank uses the cores that it is given" },
     };
 
     for (size_t i = 0; i < COUNT_OF(rules); i++)
         if (rules[i].idle && (config_check_row_of(rules[i].name)->verbs & verb) && !asks_nothing(c, rules[i].name))
             return ls_fail(LS_EINVAL, "%s does nothing here: %s", rules[i].name, rules[i].because);
-    return image ? check_image_idle(c) : LS_OK;
+    return check_idle_task(c, verb);
 }
 
 /* ---- the rest of the rules ---- */
@@ -131,11 +127,11 @@ static ls_status check_tokenizer(const struct config *c)
 
 ls_status config_check_data(const struct config *c, bool needed)
 {
-    ls_image_model image;
+    const struct task *task = task_of(c);
 
-    if (config_image(c, &image) && (c->data.text[0] || c->data.tokens[0]))
-        return ls_fail(LS_EINVAL, "model.preset=%s trains on drawn pictures, not on data.text or data.tokens", c->model.preset);
-    if (config_image(c, &image)) return LS_OK;
+    if (task->drawn && (c->data.text[0] || c->data.tokens[0]))
+        return ls_fail(LS_EINVAL, "model.preset=%s trains on drawn %s, not on data.text or data.tokens", c->model.preset, task->units);
+    if (task->drawn) return LS_OK;
     if (c->data.text[0] && c->data.tokens[0]) return ls_fail(LS_EINVAL, "data.text and data.tokens are both given; leave one out");
     if (needed && !c->data.text[0] && !c->data.tokens[0])
         return ls_fail(LS_EINVAL, "nothing to train on: give --data.text=FILE or --data.tokens=FILE");
@@ -187,12 +183,11 @@ enum { USUAL_SEQ_LEN = 256 };
 
 static ls_status choose_seq_len(struct config *c)
 {
-    ls_image_model image;
     ls_model m;
 
     if (c->data.seq_len == 0)
         return ls_fail(LS_EINVAL, "data.seq_len=0 is out of range: 1 or more tokens, or -1 for %d or the model's positions", USUAL_SEQ_LEN);
-    if (c->data.seq_len > 0 || config_image(c, &image)) return LS_OK;
+    if (c->data.seq_len > 0 || !task_of(c)->sequences) return LS_OK;
     LS_TRY(config_model(c, 0, &m));
     c->data.seq_len = (int64_t)MIN(m.max_positions, (size_t)USUAL_SEQ_LEN);
     return LS_OK;
@@ -220,9 +215,7 @@ static ls_status check_optimizer(const struct config *c)
 /* The forward pass has updated the running statistics before it is known whether the step counts. */
 static ls_status check_non_finite(const struct config *c)
 {
-    ls_image_model image;
-
-    if (c->train.non_finite != NON_FINITE_SKIP || !config_image(c, &image)) return LS_OK;
+    if (c->train.non_finite != NON_FINITE_SKIP || !task_of(c)->batch_norm) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "train.non_finite=skip with model.preset=%s: the batch norms' running statistics would keep what a skipped step added; "
                    "use train.non_finite=stop",
@@ -309,30 +302,6 @@ const char *config_format(const struct config *c)
     static const char *const formats[] = { NULL, "llmc", "llmc-llama3", "nanogpt", "megatron" };
 
     return formats[c->data.format];
-}
-
-enum { TRAIN_PICTURES = 10000, VALIDATION_PICTURES = 1000 };
-
-bool config_image(const struct config *c, ls_image_model *out)
-{
-    for (int i = 0; !c->model.hf[0] && ls_image_preset_name(i); i++)
-        if (strcmp(c->model.preset, ls_image_preset_name(i)) == 0) return ls_image_preset(c->model.preset, out) == LS_OK;
-    return false;
-}
-
-ls_images config_images(const struct config *c, const ls_image_model *m, bool validation)
-{
-    ls_images images = LS_IMAGES_DEFAULTS;
-
-    images.channels = m->channels;
-    images.height = m->height;
-    images.width = m->width;
-    images.classes = m->classes;
-    images.seed = (uint64_t)c->train.seed;
-    images.first = validation ? TRAIN_PICTURES : 0;
-    images.samples = validation ? VALIDATION_PICTURES : TRAIN_PICTURES;
-    images.shuffle = c->data.shuffle && !validation;
-    return images;
 }
 
 bool config_has_weights(const struct config *c) { return c->model.hf[0] && file_is_folder(c->model.hf); }

@@ -42,22 +42,20 @@ static ls_status check_poison(const struct config *c)
 ls_status config_check_poison(const struct config *c)
 {
     struct config_poison fault = config_poison(c);
-    ls_model model = { 0 };
+    struct task_model model;
     struct plan_bytes bytes;
-    ls_image_model image;
 
     if (!fault.name) return LS_OK;
-    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
+    LS_TRY(task_model_of(c, 0, &model));
     return plan_of_rank(c, &model, (int)fault.rank, &bytes);
 }
 
 ls_status config_check_faults(const struct config *c)
 {
-    ls_model model = { 0 };
-    ls_image_model image;
+    struct task_model model;
 
     LS_TRY(check_poison(c));
     if (c->debug.fault == FAULT_NONE) return LS_OK;
-    if (!config_image(c, &image)) LS_TRY(config_model(c, 0, &model));
-    return fault_check(c, &model);
+    LS_TRY(task_model_of(c, 0, &model));
+    return fault_check(c, &model.transformer);
 }

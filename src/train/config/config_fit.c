@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "lockstep/data.h"
+#include "train/task/task.h"
 
 /* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */
 static ls_status known_vocab(const struct config *c, size_t *out)
@@ -17,22 +18,20 @@ static ls_status known_vocab(const struct config *c, size_t *out)
     return LS_OK;
 }
 
-ls_status config_check_layout(const struct config *c, const ls_model *m)
+ls_status config_check_layout(const struct config *c, const struct task_model *m)
 {
     ls_layout l;
 
     LS_TRY(config_layout(c, &l));
-    return ls_layout_check(m, &l);
+    return ls_layout_check(task_transformer(m), &l);
 }
 
 ls_status config_check_fit(const struct config *c)
 {
-    ls_image_model image;
-    ls_model m;
+    struct task_model m;
     size_t vocab;
 
-    if (config_image(c, &image)) return config_check_layout(c, NULL);
     LS_TRY(known_vocab(c, &vocab));
-    LS_TRY(config_model(c, vocab, &m));
+    LS_TRY(task_model_of(c, vocab, &m));
     return config_check_layout(c, &m);
 }

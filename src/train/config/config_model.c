@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "base/text.h"
+#include "train/task/task.h"
 
 /* Takes a size that was given; true when it changes the model's. */
 static bool config_model_take(int64_t given, size_t *size)
@@ -84,19 +85,10 @@ static ls_status take_experts(const struct config *c, ls_model *m)
 
 /* ---- what cannot be, by the options' names ---- */
 
-/* Names of both kinds of presets, in one row; NULL past the end. */
-static const char *preset_at(int i)
-{
-    int models = 0;
-
-    while (ls_model_preset_name(models)) models++;
-    return i < models ? ls_model_preset_name(i) : ls_image_preset_name(i - models);
-}
-
 bool config_is_preset(const char *name)
 {
-    for (int i = 0; preset_at(i); i++)
-        if (strcmp(preset_at(i), name) == 0) return true;
+    for (int i = 0; task_preset(i); i++)
+        if (strcmp(task_preset(i), name) == 0) return true;
     return false;
 }
 
@@ -106,13 +98,13 @@ static ls_status fail_preset(const char *given)
     struct text all = { 0 };
     const char *near = NULL;
 
-    for (int i = 0; preset_at(i); i++) {
-        size_t distance = text_distance(given, preset_at(i));
+    for (int i = 0; task_preset(i); i++) {
+        size_t distance = text_distance(given, task_preset(i));
 
-        text_put(&all, "%s%s", i ? ", " : "", preset_at(i));
+        text_put(&all, "%s%s", i ? ", " : "", task_preset(i));
         if (distance >= least) continue;
         least = distance;
-        near = preset_at(i);
+        near = task_preset(i);
     }
     ls_status st = text_status(&all);
     if (st == LS_OK)

@@ -32,7 +32,7 @@
 #ifndef LS_TRAIN_PARITY_PARITY_BOUNDS_H
 #define LS_TRAIN_PARITY_PARITY_BOUNDS_H
 
-#include "train/config/config.h"
+#include "train/task/task.h"
 
 enum { PARITY_FLOOR = 4 }; /* the root mean square of the whole gradient / this is the least scale of a gradient */
 
@@ -45,6 +45,18 @@ struct parity_bounds {
     ls_optimizer optimizer;
     double lr;
 };
+
+/* The longest chain of a step's operations. */
+struct parity_chain {
+    double forward, backward; /* lengths of sums */
+    double rounded;           /* tensors that are kept between operations, forward */
+    double terms;             /* of a weight gradient's sum */
+    double targets;           /* whose losses are averaged */
+    double classes;           /* whose exponentials are added up for a target's loss */
+    double uses;              /* of a weight, at most: a tied embedding has two */
+};
+/* 1 + 1/2 + .. + 1/k: errors through a residual stream of k branches. */
+double parity_through(double k);
 
 /* b NULL: a layout that is not known, of a's model. LS_EINVAL: a's and b's models are refused by config_model(). */
 ls_status parity_bounds_of(const struct config *a, const struct config *b, struct parity_bounds *out);

@@ -156,7 +156,7 @@ ls_status parity_gates_open(const struct step *s, double threshold, const struct
     struct parity_gates *g;
 
     *out = NULL;
-    if (!s->image) return LS_OK;
+    if (!s->model.task->relu) return LS_OK;
     g = mem_zalloc(MEM_OTHER, sizeof *g);
     if (!g) return LS_ENOMEM;
     g->step = s;

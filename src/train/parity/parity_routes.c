@@ -64,7 +64,7 @@ static int are_alike(const int32_t *x, const int32_t *y, size_t K)
 
 static void score_token(const struct parity_routes *r, const struct call *c, const float *logits)
 {
-    size_t E = r->step->model.experts;
+    size_t E = r->step->model.transformer.experts;
     double most = -INFINITY, sum = 0;
 
     for (size_t e = 0; e < E; e++) most = fmax(most, logits[e]);
@@ -145,7 +145,7 @@ static struct token token_at(const struct parity_routes *r, const struct routed 
 
     *position = m->whole ? t : t < first ? f->begin[0] + t : f->begin[1] + t - first;
     return (struct token){
-        (const float *)m->c->in[0].data + row * s->model.experts,
+        (const float *)m->c->in[0].data + row * s->model.transformer.experts,
         (float *)m->c->out[0].data + row * K,
         (int32_t *)m->c->out[1].data + row * K,
         r->follows ? r->known + (((m->layer * s->global) + sample) * s->seq_len + *position) * K : NULL,
@@ -215,7 +215,7 @@ static ls_status look_at_router(struct parity_routes *r, struct routed *m)
     const struct step *s = r->step;
     const float *logits = m->c->in[0].data;
     size_t first = m->micro * s->batch, own = s->end - s->begin, samples = own > first ? MIN(own - first, s->batch) : 0;
-    size_t count = samples * m->T * s->model.experts;
+    size_t count = samples * m->T * s->model.transformer.experts;
     ls_status st = LS_OK;
     double sum = 0;
 
@@ -272,22 +272,22 @@ static ls_status find_routers(struct parity_routes *r)
 {
     const ls_program *p;
 
-    r->seen = mem_array(MEM_OTHER, r->step->model.layers, sizeof *r->seen);
+    r->seen = mem_array(MEM_OTHER, r->step->model.transformer.layers, sizeof *r->seen);
     if (!r->seen) return LS_ENOMEM;
     for (int k = 0; (p = step_program(r->step, k)); k++)
         for (int n = 0; n < p->list[SEG_FORWARD].n; n++)
-            if (is_router(&p->list[SEG_FORWARD].at[n]) && r->routers < r->step->model.layers)
+            if (is_router(&p->list[SEG_FORWARD].at[n]) && r->routers < r->step->model.transformer.layers)
                 r->seen[r->routers++] = (struct seen){ &p->list[SEG_FORWARD].at[n], 0 };
     return LS_OK;
 }
 
 ls_status parity_routes_open(const struct step *s, double threshold, const char *path, const char *follow, struct parity_routes **out)
 {
-    const ls_model *m = &s->model;
+    const ls_model *m = &s->model.transformer;
     struct parity_routes *r;
 
     *out = NULL;
-    if (s->image || !m->experts || m->experts_per_token > CHOSEN_MOST) return LS_OK;
+    if (!m->experts || m->experts_per_token > CHOSEN_MOST) return LS_OK;
     r = mem_zalloc(MEM_OTHER, sizeof *r);
     if (!r) return LS_ENOMEM;
     r->step = s;
@@ -328,7 +328,8 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
 {
     const struct step *s = r->step;
     const struct parity_routes_head *head = (const void *)m->data;
-    size_t tokens = s->model.layers * s->global * s->seq_len;
+    const ls_model *model = &s->model.transformer;
+    size_t tokens = model->layers * s->global * s->seq_len;
 
     if (m->bytes < sizeof *head || head->count != tokens || head->width != r->width ||
         m->bytes != sizeof *head + tokens * r->width * sizeof *r->row)
@@ -342,8 +343,8 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
         if (layer * s->global * s->seq_len + sample * s->seq_len + t != i || t >= s->seq_len || sample >= s->global)
             return ls_fail(LS_EFORMAT, "%s: row %zu is of layer %zu, sample %zu, token %zu", path, i, layer, sample, t);
         for (size_t k = 0; k < r->chosen; k++)
-            if ((size_t)expert_of(row[PARITY_ROUTE_HEAD + k]) >= s->model.experts)
-                return ls_fail(LS_EFORMAT, "%s: row %zu names an expert that is none of the model's %zu", path, i, s->model.experts);
+            if ((size_t)expert_of(row[PARITY_ROUTE_HEAD + k]) >= model->experts)
+                return ls_fail(LS_EFORMAT, "%s: row %zu names an expert that is none of the model's %zu", path, i, model->experts);
         memcpy(r->known + i * r->chosen, row + PARITY_ROUTE_HEAD, r->chosen * sizeof *row);
     }
     return LS_OK;

@@ -49,7 +49,7 @@ static ls_status save(struct side *s)
 
     if (!s->run->save) return LS_OK;
     ls_status st =
-        ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, s->step.image ? NULL : &s->step.model, &state, NULL);
+        ls_checkpoint_save_ranks(s->step.ranks.comm, s->run->save, s->step.store, task_transformer(&s->step.model), &state, NULL);
     return st;
 }
 
@@ -94,10 +94,9 @@ static ls_status parity_write_make(struct side *s)
 static ls_status open_side(struct side *s, const struct ranks *ranks)
 {
     struct parity_bounds bounds;
-    ls_image_model image;
-    ls_model model;
+    struct task_model model;
 
-    if (!config_image(s->config, &image)) LS_TRY(config_model(s->config, 0, &model));
+    LS_TRY(task_model_of(s->config, 0, &model));
     LS_TRY(step_open(s->config, &model, ranks, false, &s->step));
     if (s->run->follow) LS_TRY(parity_file_open(s->run->follow, &s->follow));
     if (ranks->rank == 0) LS_TRY(file_writer_open(s->run->path, &s->out));

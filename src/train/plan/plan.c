@@ -78,9 +78,9 @@ static size_t checkpoint_scratch(const struct config *c, const struct step *s)
 /* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
 static size_t sample_bytes(const struct config *c, const struct step *s)
 {
-    size_t micro = step_micro_bytes(s), evaluates = s->image || c->data.val_fraction > 0;
+    size_t micro = step_micro_bytes(s), evaluation = c->data.val_fraction > 0 ? micro + feed_bytes(&s->feed) : 0;
 
-    return s->accumulate * micro + evaluates * (micro + feed_bytes(&s->feed)) + (s->image ? 0 : loader_bytes(s->batch * s->seq_len));
+    return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
 }
 
 /* What a run holds beyond the programs: tensors by name, a checkpoint's lists and manifest with the pieces of all ranks, and what was
@@ -94,7 +94,7 @@ static size_t run_bytes(const struct config *c, const struct step *s)
 }
 
 /* better: NULL, or the rank that it is to be compared with. */
-static ls_status plan_rank(const struct config *given, const ls_model *model, int rank, struct plan_bytes *out, int *better)
+static ls_status plan_rank(const struct config *given, const struct task_model *model, int rank, struct plan_bytes *out, int *better)
 {
     struct config at = *given, *c = &at;
     size_t more = 0;
@@ -122,7 +122,7 @@ static ls_status plan_rank(const struct config *given, const ls_model *model, in
     return st;
 }
 
-ls_status plan_of_rank(const struct config *c, const ls_model *model, int rank, struct plan_bytes *out)
+ls_status plan_of_rank(const struct config *c, const struct task_model *model, int rank, struct plan_bytes *out)
 {
     return plan_rank(c, model, rank, out, NULL);
 }
@@ -160,7 +160,7 @@ struct largest {
     int looked;
 };
 
-static ls_status look_at(const struct config *c, const ls_model *model, int rank, struct largest *l, int *better)
+static ls_status look_at(const struct config *c, const struct task_model *model, int rank, struct largest *l, int *better)
 {
     struct plan_bytes one;
 
@@ -178,7 +178,7 @@ static void take_largest(const struct largest *l, struct plan_bytes *out, int *c
     if (compiled) *compiled = l->looked;
 }
 
-ls_status plan_of_places(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+ls_status plan_of_places(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled)
 {
     int dp[PLACES], cp[PLACES], tp[PLACES];
     struct largest l = { .best = { .rank = -1 } };
@@ -197,7 +197,7 @@ ls_status plan_of_places(const struct config *c, const ls_model *model, struct p
     return LS_OK;
 }
 
-ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled)
+ls_status plan_of_largest(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled)
 {
     enum { EVERY_RANK = 32 }; /* of so few ranks all are looked at */
     struct largest l = { .best = { .rank = -1 } };
@@ -246,7 +246,7 @@ struct need {
     size_t held, limit;
 };
 
-static void put_remedies(const struct config *c, const ls_model *model, const struct need *n, struct text *out)
+static void put_remedies(const struct config *c, const struct task_model *model, const struct need *n, struct text *out)
 {
     struct remedy remedy[REMEDIES];
     char size[16];
@@ -260,7 +260,7 @@ static void put_remedies(const struct config *c, const ls_model *model, const st
     for (int i = 0; i < count; i++) text_put(out, "%s%s (%s)", i ? ", or " : "", remedy[i].options, text_bytes(size, remedy[i].total));
 }
 
-static ls_status fail_memory(const struct config *c, const ls_model *model, const struct need *n)
+static ls_status fail_memory(const struct config *c, const struct task_model *model, const struct need *n)
 {
     char need[16], have[16], room[16], part[16];
     struct text remedies = { 0 };
@@ -277,7 +277,7 @@ static ls_status fail_memory(const struct config *c, const ls_model *model, cons
     return LS_ENOMEM;
 }
 
-static ls_status check_memory(const struct config *c, const ls_model *model, const struct ranks *ranks, struct need *n)
+static ls_status check_memory(const struct config *c, const struct task_model *model, const struct ranks *ranks, struct need *n)
 {
     LS_TRY(ranks_settle(ranks, plan_of_rank(c, model, ranks->rank, &n->own)));
     n->held = n->data->held + n->own.other;
@@ -291,7 +291,7 @@ static ls_status check_memory(const struct config *c, const ls_model *model, con
 
 /* The rank with the largest excess tells it, the lowest of several; the others wait until it has. What planning itself holds for a moment
  * is not the run's: the suggestions are those of `lockstep plan`. */
-ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct dataset *data, const struct ranks *ranks)
+ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks)
 {
     struct need n = { .data = data, .limit = mem_limit() };
 

@@ -23,13 +23,13 @@ struct plan_bytes {
     ls_cost cost;
 };
 
-/* Calls of config_check() are after. model: NULL for an image model. */
-ls_status plan_of_rank(const struct config *c, const ls_model *model, int rank, struct plan_bytes *out);
+/* After config_check(). */
+ls_status plan_of_rank(const struct config *c, const struct task_model *model, int rank, struct plan_bytes *out);
 /* The rank with the largest total, the lowest of several that were looked at; total + other is the most of any of them. compiled: how many
  * ranks were looked at; may be NULL. */
-ls_status plan_of_largest(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled);
+ls_status plan_of_largest(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled);
 /* The same by the places that may hold the most, for any number of ranks. */
-ls_status plan_of_places(const struct config *c, const ls_model *model, struct plan_bytes *out, int *compiled);
+ls_status plan_of_places(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled);
 
 /* Options, communicators, the run's folder and its files. */
 enum { PLAN_START = 64 << 10 };
@@ -48,10 +48,10 @@ struct remedy {
     size_t total;
     int ranks;
 }; /* ranks: of the layout; more than there are: more machines */
-ls_status plan_remedies(const struct config *c, const ls_model *model, size_t limit, struct remedy out[REMEDIES], int *count);
+ls_status plan_remedies(const struct config *c, const struct task_model *model, size_t limit, struct remedy out[REMEDIES], int *count);
 
 /* Fails with LS_ENOMEM on all ranks, and one rank's message, when a rank's plan and the data are more than its limit.
- * Collective; call it after dataset_open() and before step_open(). data: zeroed for an image model. */
-ls_status plan_check_memory(const struct config *c, const ls_model *model, const struct dataset *data, const struct ranks *ranks);
+ * Collective; call it after dataset_open() and before step_open(). data: zeroed where there are none. */
+ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks);
 
 #endif

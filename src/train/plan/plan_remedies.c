@@ -57,9 +57,7 @@ static bool sequence_parallel(struct config *c)
 /* Ranks from dp to another axis. */
 static bool trade(struct config *c, int64_t *axis)
 {
-    ls_image_model image;
-
-    if (c->parallel.dp % 2 || c->parallel.dp / 2 % c->parallel.replicate || config_image(c, &image)) return false;
+    if (c->parallel.dp % 2 || c->parallel.dp / 2 % c->parallel.replicate) return false;
     c->parallel.dp /= 2;
     *axis *= 2;
     if (c->parallel.dp * c->parallel.cp == 1) c->parallel.zero = 0;
@@ -85,7 +83,7 @@ enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the la
 
 struct trial {
     const struct config *base;
-    const ls_model *model;
+    const struct task_model *model;
     size_t limit;
     int doublings;
 };
@@ -212,7 +210,7 @@ static void take_back(const struct trial *t, struct counts *n)
         }
 }
 
-ls_status plan_remedies(const struct config *c, const ls_model *model, size_t limit, struct remedy out[REMEDIES], int *count)
+ls_status plan_remedies(const struct config *c, const struct task_model *model, size_t limit, struct remedy out[REMEDIES], int *count)
 {
     struct trial t = { c, model, limit, 0 };
 

@@ -11,28 +11,15 @@ struct making {
     const struct config *config;
     struct evaluation *e;
     const struct step *s;
-    ls_model model; /* without dropout */
 };
-
-static ls_value build_loss(const struct making *m, ls_program *p)
-{
-    const struct step *s = m->s;
-    size_t size[2] = { s->batch, s->seq_len }, pixels[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
-    ls_value targets = ls_input(p, "targets", LS_I32, 2, size);
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-
-    if (s->image)
-        return ls_image_loss(p, &s->picture, ls_cast(p, ls_input(p, "images", LS_F32, 4, pixels), ls_store_settings(s->store).type),
-                             ls_reshape(p, targets, 1, &s->batch), denominator, 0);
-    return ls_model_loss(p, &m->model, ls_input(p, "tokens", LS_I32, 2, size), targets, denominator, LS_NONE);
-}
 
 static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct making *m = ctx;
-    struct distributing how = { &m->s->layout, &m->s->ranks, &m->model };
+    const struct step *s = m->s;
+    struct distributing how = { &s->layout, &s->ranks, &s->model };
 
-    ls_output(p, "loss", build_loss(m, p));
+    ls_output(p, "loss", task_loss(p, &s->model, s->batch, s->seq_len, false));
     LS_TRY(ls_program_status(p));
     return step_distribute(&how, p, stage);
 }
@@ -61,9 +48,8 @@ static ls_status build_pipeline(struct making *m, const ls_compile_options *comp
 static ls_status evaluate_build(const struct config *c, struct evaluation *e, const struct step *s, bool plan_only)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
-    struct making m = { c, e, s, s->model };
+    struct making m = { c, e, s };
 
-    m.model.dropout = 0;
     o.plan_only = plan_only;
     if (s->pipeline) return build_pipeline(&m, &o);
     LS_TRY(ls_program_new(s->store, &e->program));
@@ -71,29 +57,29 @@ static ls_status evaluate_build(const struct config *c, struct evaluation *e, co
     return ls_program_compile(e->program, &o);
 }
 
-static ls_status evaluate_allocate(struct evaluation *e, const struct step *s)
+static ls_status evaluate_allocate(struct evaluation *e, size_t values)
 {
     e->targets = mem_array(MEM_OTHER, e->batch * e->seq_len, sizeof *e->targets);
-    if (s->image)
-        e->pixels = mem_array(MEM_OTHER, e->batch * step_pixels(s), sizeof *e->pixels);
-    else
-        e->tokens = mem_array(MEM_OTHER, e->batch * e->seq_len, sizeof *e->tokens);
-    return (e->tokens || e->pixels) && e->targets ? LS_OK : LS_ENOMEM;
+    e->inputs = mem_array(MEM_OTHER, e->batch * values, TASK_VALUE_BYTES);
+    return e->inputs && e->targets ? LS_OK : LS_ENOMEM;
 }
 
-ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out)
+ls_status evaluation_open(const struct config *c, const struct step *s, const struct task_samples *from, size_t batches,
+                          struct evaluation *out)
 {
-    struct evaluation e = { .ranks = s->ranks, .batch = s->batch, .seq_len = s->seq_len };
+    struct evaluation e = {
+        .ranks = s->ranks,
+        .task = s->model.task,
+        .from = *from,
+        .batch = s->batch,
+        .seq_len = s->seq_len,
+        .samples = from->count,
+    };
 
-    if (s->image)
-        e.images = config_images(c, &s->picture, true);
-    else
-        e.sampler = *sampler;
-    e.samples = s->image ? e.images.samples : e.sampler.samples;
     if (batches && batches < e.samples / s->global) e.samples = batches * s->global;
     e.batches = (e.samples + e.batch - 1) / e.batch;
-    ls_status st = evaluate_allocate(&e, s);
-    if (st == LS_OK) st = feed_open(&s->ranks, s->layout.cp_method, e.batch, e.seq_len, s->image ? step_pixels(s) : 0, &e.feed);
+    ls_status st = evaluate_allocate(&e, s->feed.values);
+    if (st == LS_OK) st = feed_open(&s->ranks, s->layout.cp_method, e.batch, e.seq_len, s->feed.values, &e.feed);
     if (st == LS_OK) st = evaluate_build(c, &e, s, false);
     if (st == LS_OK)
         *out = e;
@@ -134,25 +120,21 @@ void evaluation_close(struct evaluation *e)
     ls_pipeline_close(&e->pipeline);
     ls_pipeline_schedule_free(&e->schedule);
     feed_close(&e->feed);
-    mem_free(e->tokens);
+    mem_free(e->inputs);
     mem_free(e->targets);
-    mem_free(e->pixels);
     *e = (struct evaluation){ 0 };
 }
 
 /* Rows past the last sample repeat the one before, with targets that do not count. */
 static ls_status evaluate_fill(struct evaluation *e, size_t first)
 {
-    size_t t = e->seq_len, pixels = e->images.channels * e->images.height * e->images.width;
+    size_t t = e->seq_len, bytes = e->feed.values * TASK_VALUE_BYTES;
 
     for (size_t row = 0; row < e->batch; row++) {
         bool counts = first + row < e->samples;
         size_t sample = counts ? first + row : e->samples - 1;
 
-        if (e->pixels)
-            ls_images_get(&e->images, sample, e->pixels + row * pixels, e->targets + row);
-        else
-            LS_TRY(ls_sampler_get(&e->sampler, sample, e->tokens + row * t, e->targets + row * t));
+        LS_TRY(e->task->get_sample(&e->from, sample, (char *)e->inputs + row * bytes, e->targets + row * t));
         if (!counts) memset(e->targets + row * t, 0xff, t * sizeof *e->targets);
     }
     return LS_OK;
@@ -163,16 +145,14 @@ static ls_status evaluate_before(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct evaluation *e = ctx;
     size_t n = (size_t)ls_mesh_size(e->ranks.mesh, LS_GROUP_DP), k = (size_t)micro * n + (size_t)ls_mesh_index(e->ranks.mesh, LS_GROUP_DP);
-    struct micro_batch m = { .tokens = e->tokens,
-                             .targets = e->targets,
-                             .pixels = e->pixels,
-                             .denominator = (float)(e->samples * e->seq_len),
-                             .global = e->samples };
+    struct micro_batch m = {
+        .input = e->inputs, .targets = e->targets, .denominator = (float)(e->samples * e->seq_len), .global = e->samples
+    };
 
     if (chunk == 0 && e->watch.fn) e->watch.fn(e->watch.ctx, MIN((size_t)micro * n * e->batch, e->samples), e->samples);
     m.samples = k * e->batch < e->samples ? MIN(e->batch, e->samples - k * e->batch) : 0;
     LS_TRY(evaluate_fill(e, k * e->batch));
-    return feed_write(&e->feed, p, &m);
+    return feed_write(&e->feed, e->task, p, &m);
 }
 
 static ls_status after(void *ctx, ls_program *p, int chunk, int micro)

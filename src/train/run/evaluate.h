@@ -18,19 +18,19 @@ struct evaluation {
     struct ranks ranks; /* borrowed; over dp they take turns at the micro-batches, as many turns each */
     struct feed feed;
     double loss; /* of this rank, while it runs */
-    ls_sampler sampler;
+    const struct task *task;
+    struct task_samples from;
     size_t batch, batches;       /* samples of a micro-batch; micro-batches of an evaluation */
     size_t samples;              /* in all of them */
-    int32_t *tokens, *targets;   /* [batch,T] */
-    ls_images images;            /* of an image model, instead of the sampler */
-    float *pixels;               /* [batch,C,H,W], instead of tokens */
-    size_t seq_len;              /* T; 1 for an image model */
+    void *inputs;                /* [batch,feed.values] */
+    int32_t *targets;            /* [batch,T] */
+    size_t seq_len;              /* T */
     struct evaluate_watch watch; /* set by the caller after evaluation_open() */
 };
 
-/* batches: of the step's global size, so that layouts evaluate the same; 0: the whole part. The same samples each time. sampler: not looked
- * at for an image model. */
-ls_status evaluation_open(const struct config *c, const struct step *s, const ls_sampler *sampler, size_t batches, struct evaluation *out);
+/* batches: of the step's global size, so that layouts evaluate the same; 0: all samples. The same ones each time. */
+ls_status evaluation_open(const struct config *c, const struct step *s, const struct task_samples *from, size_t batches,
+                          struct evaluation *out);
 /* What an evaluation beside the step will hold, without making it: activations, communication. */
 ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);
 bool evaluation_is_open(const struct evaluation *e);

@@ -5,10 +5,10 @@
 #include "train/run/evaluate.h"
 
 struct evaluated {
-    double loss; /* nats per token; of an image model per picture */
-    bool image;
+    const struct task *task;
+    double loss; /* nats per unit of the task */
     size_t samples;
-    size_t tokens;    /* predicted */
+    size_t tokens;    /* predicted; 0: samples are no sequences */
     size_t bytes;     /* of text that these tokens stand for; 0: no tokenizer is beside the model */
     size_t left_over; /* tokens at the end of the data that fill no sample */
     char data[128];   /* what was read, as struct dataset says it */
@@ -16,8 +16,8 @@ struct evaluated {
 
 /* True when the folder is of Hugging Face's kind, not one of ours. */
 bool evaluate_is_hf(const char *path);
-/* The model of a checkpoint's or Hugging Face folder's weights. *image is set for an image model, of which *out says nothing. */
-ls_status evaluate_model(const char *path, ls_model *out, bool *image);
+/* The model of a checkpoint's or Hugging Face folder's weights, by what is there and, where that says nothing, by the config. */
+ls_status evaluate_model(const struct config *c, const char *path, struct task_model *out);
 /* Opens ranks, data and model as the config says and evaluates the weights at `path`. All ranks call it and get the result. Without
  * data.val_fraction all of the data is evaluated. `watch` is told of the turns of this rank. */
 ls_status evaluate_saved(const struct config *c, const char *path, struct evaluate_watch watch, struct evaluated *out);

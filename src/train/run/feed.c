@@ -4,9 +4,9 @@
 #include <string.h>
 #include "base/mem.h"
 
-ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t pixels, struct feed *out)
+ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t values, struct feed *out)
 {
-    struct feed f = { .batch = batch, .seq_len = seq_len, .pixels = pixels };
+    struct feed f = { .batch = batch, .seq_len = seq_len, .values = values };
 
     f.slices = ls_context_slices(ranks->mesh, context, seq_len, f.begin, f.end);
     for (int k = 0; k < f.slices; k++) f.local += f.end[k] - f.begin[k];
@@ -26,8 +26,7 @@ void feed_close(struct feed *f)
     *f = (struct feed){ 0 };
 }
 
-/* This rank's slices of each sample, one after another. */
-static const int32_t *slices_of(const struct feed *f, const int32_t *whole)
+const int32_t *feed_slices(const struct feed *f, const int32_t *whole)
 {
     int32_t *at = f->part;
 
@@ -40,22 +39,14 @@ static const int32_t *slices_of(const struct feed *f, const int32_t *whole)
     return f->part;
 }
 
-static ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count)
+ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count)
 {
     return ls_program_has(p, name) ? ls_program_write(p, name, data, type, count) : LS_OK;
 }
 
-ls_status feed_write(const struct feed *f, ls_program *p, const struct micro_batch *m)
+ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m)
 {
-    size_t count = f->batch * f->local;
-    float samples[2] = { (float)m->samples, (float)m->global };
-
-    if (f->pixels)
-        LS_TRY(feed_put(p, "images", m->pixels, LS_F32, f->batch * f->pixels));
-    else if (ls_program_has(p, "tokens"))
-        LS_TRY(feed_put(p, "tokens", slices_of(f, m->tokens), LS_I32, count));
-    if (ls_program_has(p, "targets")) LS_TRY(feed_put(p, "targets", slices_of(f, m->targets), LS_I32, count));
-    LS_TRY(feed_put(p, "denominator", &m->denominator, LS_F32, 1));
-    LS_TRY(feed_put(p, "samples", samples, LS_F32, 2));
-    return feed_put(p, "step", m->site, LS_I64, 2);
+    LS_TRY(task->feed(f, p, m));
+    if (ls_program_has(p, "targets")) LS_TRY(feed_put(p, "targets", feed_slices(f, m->targets), LS_I32, f->batch * f->local));
+    return feed_put(p, "denominator", &m->denominator, LS_F32, 1);
 }

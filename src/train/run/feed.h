@@ -7,6 +7,7 @@
 #define LS_TRAIN_RUN_FEED_H
 
 #include "train/run/ranks.h"
+#include "train/task/task.h"
 
 struct feed {
     size_t batch, seq_len; /* B, T: of the whole sequences */
@@ -14,20 +15,25 @@ struct feed {
     size_t begin[2], end[2];
     size_t local;  /* tokens of a sample that this rank has */
     int32_t *part; /* [B,local]; NULL: the whole */
-    size_t pixels; /* of a picture; 0: tokens */
+    size_t values; /* of a sample's input */
 };
 
 struct micro_batch {
-    const int32_t *tokens, *targets; /* [B,T] */
-    const float *pixels;             /* instead of tokens */
+    const void *input;      /* [B,values] */
+    const int32_t *targets; /* [B,T] */
     float denominator;
     int64_t site[2];        /* the update, and samples of the step before this micro-batch */
     size_t samples, global; /* that count here; in the whole step */
 };
 
-ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t pixels, struct feed *out);
+ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t values, struct feed *out);
 size_t feed_bytes(const struct feed *f); /* that it holds */
 void feed_close(struct feed *f);
-ls_status feed_write(const struct feed *f, ls_program *p, const struct micro_batch *m);
+ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m);
+
+/* For tasks. This rank's slices of each sample, one after another; lasts until the next call. */
+const int32_t *feed_slices(const struct feed *f, const int32_t *whole);
+/* Writes the input, where the program has it. */
+ls_status feed_put(ls_program *p, const char *name, const void *data, ls_dtype type, size_t count);
 
 #endif

@@ -9,11 +9,7 @@
 #include "base/mem.h"
 #include "runtime/non_finite.h"
 
-size_t step_pixels(const struct step *s) { return s->picture.channels * s->picture.height * s->picture.width; }
-
-const char *step_unit(const struct step *s) { return s->image ? "pictures" : "tokens"; }
-
-size_t step_parameters(const struct step *s) { return s->image ? ls_image_parameters(&s->picture) : ls_model_parameters(&s->model); }
+size_t step_parameters(const struct step *s) { return s->model.task->parameters(&s->model); }
 
 /* ---- gradients ---- */
 
@@ -29,12 +25,11 @@ struct sums {
 static struct micro_batch micro_batch(const struct sums *a, size_t k)
 {
     const struct step *s = a->s;
-    size_t count = s->batch * s->seq_len, own = s->end - s->begin, first = k * s->batch;
+    size_t own = s->end - s->begin, first = k * s->batch;
 
     return (struct micro_batch){
-        .tokens = s->tokens ? s->tokens + k * count : NULL,
-        .targets = s->targets + k * count,
-        .pixels = s->pixels ? s->pixels + k * count * step_pixels(s) : NULL,
+        .input = (const char *)s->inputs + first * s->feed.values * TASK_VALUE_BYTES,
+        .targets = s->targets + first * s->seq_len,
         .denominator = a->denominator,
         .site = { (int64_t)a->index, (int64_t)(s->begin + first) },
         .samples = own > first ? MIN(own - first, s->batch) : 0,
@@ -58,7 +53,7 @@ static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
     (void)chunk;
     program_tag(p, micro);
     inject(a, p, micro);
-    return feed_write(&a->s->feed, p, &m);
+    return feed_write(&a->s->feed, a->s->model.task, p, &m);
 }
 
 static ls_status add_output(ls_program *p, const char *name, double *sum)
@@ -74,7 +69,7 @@ static ls_status add_output(ls_program *p, const char *name, double *sum)
 /* What the routers of this program's layers say: their losses, and how many tokens chose each expert. */
 static ls_status add_routers(struct sums *a, ls_program *p)
 {
-    const ls_model *m = &a->s->model;
+    const ls_model *m = &a->s->model.transformer;
     char layer[64], name[96];
 
     for (size_t i = 0; i < m->layers; i++) {
@@ -129,11 +124,11 @@ static ls_status count_targets(const struct step *s, int64_t *all, int64_t *own)
 ls_status step_gradients(struct step *s, uint64_t index, double *loss, size_t *valid)
 {
     struct sums a = { .s = s, .index = index };
-    size_t loads = s->model.layers * s->model.experts;
+    size_t loads = s->model.transformer.layers * s->model.transformer.experts;
     int64_t counted, own;
 
     LS_TRY(count_targets(s, &counted, &own));
-    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no token to learn from", index + 1);
+    if (counted == 0) return ls_fail(LS_EINVAL, "step %" PRIu64 " has no %s to learn from", index + 1, s->model.task->unit);
     ls_store_zero_grad(s->store);
     a.denominator = (float)fault_count(&s->injection, counted, own);
     if (s->load) memset(s->load, 0, loads * sizeof *s->load);
@@ -170,19 +165,7 @@ ls_status step_update(struct step *s, double lr, uint64_t t, double *norm)
     return st == LS_EINVAL ? ls_fail_at(st, "step %" PRIu64, t) : st;
 }
 
-void step_fill_pictures(struct step *s, uint64_t first)
-{
-    for (size_t row = 0; row < s->accumulate * s->batch; row++) {
-        ls_images_get(&s->images, first + s->begin + row, s->pixels + row * step_pixels(s), &s->targets[row]);
-        if (row >= s->end - s->begin) s->targets[row] = -1;
-    }
-}
-
-double step_model_flops(const struct step *s)
-{
-    if (s->image) return ls_program_cost(s->program).model_flops / (double)s->batch * (double)s->global;
-    return ls_model_flops_per_token(&s->model, s->seq_len) * (double)(s->global * s->seq_len);
-}
+double step_model_flops(const struct step *s) { return s->model.task->flops(s); }
 
 double step_executed_flops(const struct step *s) { return s->executed; }
 

@@ -25,10 +25,7 @@ struct step_fault {
 };
 
 struct step {
-    ls_model model; /* of a language model */
-    bool image;     /* it is an image model: samples are pictures, T is 1, targets are labels */
-    ls_image_model picture;
-    ls_images images; /* its training set */
+    struct task_model model;
     ls_store *store;
     ls_program *program;           /* forward, backward and update; of a pipeline the update */
     ls_pipeline *pipeline;         /* NULL: there is none */
@@ -44,19 +41,19 @@ struct step {
     size_t global;                     /* samples of a step, over all ranks */
     size_t begin, end;                 /* of them, this rank's share */
     size_t batch, seq_len, accumulate; /* B, T, micro-batches of this rank */
-    int32_t *tokens, *targets;         /* [accumulate,B,T] of the step that runs next; the caller fills them */
-    float *pixels;                     /* [accumulate,B,C,H,W] instead of tokens */
+    void *inputs;                      /* [accumulate,B,feed.values] of the step that runs next; the caller fills them */
+    int32_t *targets;                  /* [accumulate,B,T] */
     double *load;                      /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
 };
 
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
- * all ranks do the same calls. Where config_image() says so, model is not looked at. */
-ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only, struct step *out);
+ * all ranks do the same calls. */
+ls_status step_open(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only, struct step *out);
 /* What marks a program of the step's store (the step's own, evaluation) as spread over the ranks. stage NULL: the whole model. */
 struct distributing {
     const ls_layout *layout;
     const struct ranks *ranks;
-    const ls_model *model;
+    const struct task_model *model;
 };
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage);
 void step_close(struct step *s); /* of a zeroed struct a no-op */
@@ -77,13 +74,8 @@ ls_status step_share_non_finite(struct step *s, int rank, char text[NON_FINITE_R
 /* Forward and backward of the step's micro-batches, after step_gradients() and with the same numbers. */
 ls_status step_run_again(struct step *s, uint64_t index);
 
-/* An image model's micro-batches of the step whose samples begin at `first`; rows beyond this rank's share get label -1. */
-void step_fill_pictures(struct step *s, uint64_t first);
 size_t step_parameters(const struct step *s); /* elements that learn */
-const char *step_unit(const struct step *s);  /* what `valid` counts: "tokens", "pictures" */
-/* Elements of a picture. */
-size_t step_pixels(const struct step *s);
-/* Bytes of one micro-batch as the step and the evaluation hold it: tokens or pixels, and targets. */
+/* Bytes of one micro-batch as the step and the evaluation hold it: inputs and targets. */
 size_t step_micro_bytes(const struct step *s);
 
 /* FLOPs of one step on all ranks: what the model needs (MFU counts it), and what is executed, recomputation and rows without

@@ -9,31 +9,10 @@
 
 /* ---- the model ---- */
 
-static ls_value build_image(struct step *s, ls_program *p, ls_value targets, ls_value denominator)
-{
-    size_t size[4] = { s->batch, s->picture.channels, s->picture.height, s->picture.width };
-    ls_value images = ls_cast(p, ls_input(p, "images", LS_F32, 4, size), ls_store_settings(s->store).type);
-
-    return ls_image_loss(p, &s->picture, images, ls_reshape(p, targets, 1, &s->batch), denominator, 1);
-}
-
-static ls_value build_language(struct step *s, ls_program *p, ls_value targets, ls_value denominator)
-{
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
-    ls_value index = s->model.dropout > 0 ? ls_input(p, "step", LS_I64, 1, (size_t[]){ 2 }) : LS_NONE;
-
-    if (s->model.experts) ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
-    return ls_model_loss(p, &s->model, tokens, targets, denominator, index);
-}
-
 /* Appends forward and backward; failures stay in the program until it is compiled. */
 static void step_open_build(struct step *s, ls_program *p)
 {
-    ls_value targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ s->batch, s->seq_len });
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-    ls_value loss = s->image ? build_image(s, p, targets, denominator) : build_language(s, p, targets, denominator);
-
-    ls_backward(p, ls_output(p, "loss", loss));
+    ls_backward(p, ls_output(p, "loss", task_loss(p, &s->model, s->batch, s->seq_len, true)));
 }
 
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage)
@@ -46,7 +25,7 @@ ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_
         return ls_data_parallel(p, s->ranks->comm, &o);
     }
     if (stage) cut.stage = *stage;
-    LS_TRY(ls_partition(p, s->ranks->mesh, s->model, &cut));
+    LS_TRY(ls_partition(p, s->ranks->mesh, &s->model->transformer, &cut));
     return ls_data_parallel_mesh(p, s->ranks->mesh, &o);
 }
 
@@ -79,10 +58,11 @@ static ls_status open_pipeline(struct making *m)
     struct step *s = m->s;
     ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = m, .compile = m->compile };
     int *begin = mem_array(MEM_OTHER, (size_t)(s->layout.pp * s->layout.vpp) + 1, sizeof *begin), given;
+    size_t layers = s->model.transformer.layers;
 
     if (!begin) return LS_ENOMEM;
-    ls_status st = ls_layout_stages(&s->layout, s->model.layers, begin, &given);
-    if (st == LS_OK && (given || fault_stages(&s->injection, s->model.layers, begin))) o.begin = begin;
+    ls_status st = ls_layout_stages(&s->layout, layers, begin, &given);
+    if (st == LS_OK && (given || fault_stages(&s->injection, layers, begin))) o.begin = begin;
     if (st == LS_OK) st = ls_layout_schedule(&s->layout, &s->schedule);
     if (st == LS_OK) st = ls_pipeline_open(s->store, s->ranks.mesh, &o, &s->pipeline);
     mem_free(begin);
@@ -136,29 +116,21 @@ static ls_status count_work(struct step *s, bool plan_only)
 
 /* ---- opening ---- */
 
-static ls_status allocate_tokens(struct step *s)
+static ls_status allocate_samples(struct step *s)
 {
-    size_t count, pixels = 0;
+    const ls_model *m = &s->model.transformer;
+    size_t rows, targets, values;
 
-    if (!size_mul(s->batch, s->seq_len, &count) || !size_mul(count, s->accumulate, &count) ||
-        (s->image && !size_mul(count, step_pixels(s), &pixels)))
-        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu %s are too many", s->accumulate, s->batch,
-                       s->image ? step_pixels(s) : s->seq_len, s->image ? "values" : "tokens");
-    s->targets = mem_array(MEM_OTHER, count, sizeof *s->targets);
-    if (s->image)
-        s->pixels = mem_array(MEM_OTHER, pixels, sizeof *s->pixels);
-    else
-        s->tokens = mem_array(MEM_OTHER, count, sizeof *s->tokens);
-    if (s->model.experts && !(s->load = mem_array(MEM_OTHER, s->model.layers * s->model.experts, sizeof *s->load))) return LS_ENOMEM;
-    return (s->tokens || s->pixels) && s->targets ? LS_OK : LS_ENOMEM;
+    if (!size_mul(s->batch, s->accumulate, &rows) || !size_mul(rows, s->seq_len, &targets) || !size_mul(rows, s->feed.values, &values))
+        return ls_fail(LS_EINVAL, "%zu micro-batches of %zu samples of %zu %s are too many", s->accumulate, s->batch, s->feed.values,
+                       s->model.task->values);
+    s->targets = mem_array(MEM_OTHER, targets, sizeof *s->targets);
+    s->inputs = mem_array(MEM_OTHER, values, TASK_VALUE_BYTES);
+    if (m->experts && !(s->load = mem_array(MEM_OTHER, m->layers * m->experts, sizeof *s->load))) return LS_ENOMEM;
+    return s->inputs && s->targets ? LS_OK : LS_ENOMEM;
 }
 
-size_t step_micro_bytes(const struct step *s)
-{
-    size_t of_sample = s->image ? step_pixels(s) * sizeof *s->pixels : s->seq_len * sizeof *s->tokens;
-
-    return s->batch * (of_sample + s->seq_len * sizeof *s->targets);
-}
+size_t step_micro_bytes(const struct step *s) { return s->batch * (s->feed.values * TASK_VALUE_BYTES + s->seq_len * sizeof *s->targets); }
 
 enum { NEAREST = 3 };
 
@@ -219,6 +191,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
 {
     struct making m = { .s = s, .plan_only = plan_only, .compile = ls_layout_compile(&s->layout) };
     ls_store_options options = ls_layout_store(&s->layout);
+    size_t values = s->model.task->sample_values(&s->model, s->seq_len);
     struct config_poison poison = config_poison(c);
     s->fault = (struct step_fault){ poison.step, poison.rank, poison.micro, poison.name };
     ranks_share(&s->ranks, s->global, &s->begin, &s->end);
@@ -230,34 +203,28 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     LS_TRY(compile(&m));
     LS_TRY(count_work(s, plan_only));
     LS_TRY(check_fault(s));
-    LS_TRY(feed_open(&s->ranks, s->layout.cp_method, s->batch, s->seq_len, s->image ? step_pixels(s) : 0, &s->feed));
+    LS_TRY(feed_open(&s->ranks, s->layout.cp_method, s->batch, s->seq_len, values, &s->feed));
     if (plan_only) return LS_OK;
-    return allocate_tokens(s);
+    return allocate_samples(s);
 }
 
-ls_status step_open(const struct config *c, const ls_model *model, const struct ranks *ranks, bool plan_only, struct step *out)
+ls_status step_open(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only, struct step *out)
 {
     struct step s = {
-        .model = model ? *model : (ls_model){ 0 },
+        .model = *model,
         .optimizer = config_optimizer(c),
         .ranks = *ranks,
         .seed = (uint64_t)c->train.seed,
         .global = (size_t)c->train.global_batch,
         .batch = (size_t)c->train.micro_batch,
-        .seq_len = (size_t)c->data.seq_len,
+        .seq_len = task_length(model->task, c),
         .accumulate = (size_t)c->train.accumulate,
         .injection = { .fault = (enum fault)c->debug.fault, .mesh = ranks->mesh },
     };
 
     LS_TRY(config_layout(c, &s.layout));
     if (s.layout.pp > 1) s.injection.stages = s.layout.pp * s.layout.vpp;
-    s.image = config_image(c, &s.picture);
-    if (s.image) {
-        s.model = (ls_model){ 0 };
-        s.images = config_images(c, &s.picture, false);
-        s.seq_len = 1;
-    }
-    LS_TRY(ls_layout_check(s.image ? NULL : model, &s.layout));
+    LS_TRY(ls_layout_check(task_transformer(model), &s.layout));
     ls_status st = LS_OK;
     if (s.layout.offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(s.layout.offload_path);
     if (st == LS_OK) st = open_step(c, plan_only, &s);
@@ -275,9 +242,8 @@ void step_close(struct step *s)
     ls_pipeline_schedule_free(&s->schedule);
     ls_store_release(&s->store);
     feed_close(&s->feed);
-    mem_free(s->tokens);
+    mem_free(s->inputs);
     mem_free(s->targets);
-    mem_free(s->pixels);
     mem_free(s->load);
     *s = (struct step){ 0 };
 }

@@ -19,12 +19,17 @@ static ls_status fetch(struct trainer *t)
 {
     struct step *s = &t->step;
     size_t count = s->batch * s->seq_len;
+    int32_t *tokens = s->inputs;
     const int32_t *x, *y;
 
-    if (s->image) step_fill_pictures(s, t->state.samples);
-    for (size_t k = 0; !s->image && k < s->accumulate; k++) {
+    if (s->model.task->drawn) {
+        s->model.task->draw(s, t->state.samples);
+        for (size_t i = (s->end - s->begin) * s->seq_len; i < s->accumulate * count; i++) s->targets[i] = -1;
+        return LS_OK;
+    }
+    for (size_t k = 0; k < s->accumulate; k++) {
         LS_TRY(ls_loader_next(t->loader, &x, &y));
-        memcpy(s->tokens + k * count, x, count * sizeof *x);
+        memcpy(tokens + k * count, x, count * sizeof *x);
         memcpy(s->targets + k * count, y, count * sizeof *y);
     }
     return LS_OK;
@@ -200,10 +205,11 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     mem_reset_peak();
     read_comm(comm);
     read_axes(t->ranks.mesh, axis);
+    const ls_model *model = &t->step.model.transformer;
     *m = (struct metrics){ .bubble = -1,
                            .load = t->step.load,
-                           .layers = t->step.model.layers,
-                           .experts = t->step.model.experts,
+                           .layers = model->layers,
+                           .experts = model->experts,
                            .step = t->state.step + 1,
                            .lr = ls_schedule_lr(&t->schedule, t->state.step) };
     LS_TRY(compute(t, m, &valid));
@@ -333,7 +339,7 @@ ls_status trainer_write_checkpoint(struct trainer *t)
 {
     const char *files[] = { t->folder.config, t->folder.tokenizer, NULL };
 
-    return ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, t->step.image ? NULL : &t->step.model, &t->state,
+    return ls_checkpoint_save_ranks(t->ranks.comm, t->folder.checkpoints, t->step.store, task_transformer(&t->step.model), &t->state,
                                     files);
 }
 
@@ -368,7 +374,7 @@ static bool due(int64_t every, uint64_t step) { return every > 0 && step % (uint
 
 static ls_status after_step(struct trainer *t, const struct trainer_watch *w, struct metrics *m, bool last)
 {
-    recorder_stepped(m->step, (uint64_t)t->config->train.steps, m->tokens_per_second, step_unit(&t->step));
+    recorder_stepped(m->step, (uint64_t)t->config->train.steps, m->tokens_per_second, t->step.model.task->units);
     if (last || due(t->config->train.eval_every, m->step)) LS_TRY(evaluate(t, m));
     if (is_first(t)) LS_TRY(run_folder_put(&t->folder, m));
     t->last = *m;

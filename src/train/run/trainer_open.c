@@ -199,7 +199,7 @@ static ls_status trainer_open_load(struct trainer *t)
 
     if (!t->resumed) {
         if (!config_has_weights(t->config)) return LS_OK;
-        return ls_hf_import(t->config->model.hf, &t->step.model, t->step.store);
+        return ls_hf_import(t->config->model.hf, &t->step.model.transformer, t->step.store);
     }
     LS_TRY(load_whole(t, &saved));
     LS_TRY(fault_restored(&t->step.injection, t->step.store));
@@ -242,33 +242,19 @@ static ls_status advise(ls_status st)
                                                        "parallel.zero needs less: see 'lockstep plan'");
 }
 
-static ls_status open_image(struct trainer *t)
-{
-    const struct config *c = t->config;
-    ls_images *i = &t->step.images;
-
-    LS_TRY(plan_check_memory(c, NULL, &t->data, &t->ranks));
-    LS_TRY(advise(step_open(c, NULL, &t->ranks, false, &t->step)));
-    snprintf(t->data.what, sizeof t->data.what, "%llu drawn pictures %zux%zux%zu of %zu classes, seed %llu%s",
-             (unsigned long long)i->samples, i->channels, i->height, i->width, i->classes, (unsigned long long)i->seed,
-             i->shuffle ? ", shuffled" : "");
-    return LS_OK;
-}
-
 static ls_status open_data_and_model(struct trainer *t)
 {
     struct config *c = t->config;
-    ls_image_model image;
-    ls_model model;
+    const struct task *task = task_of(c);
+    struct task_model model;
 
-    if (config_image(c, &image)) return open_image(t);
     LS_TRY(check_tokenizer(c));
-    LS_TRY(ranks_settle(&t->ranks, advise(dataset_open(c, learnt_tokenizer(t), &t->data))));
-    LS_TRY(ranks_settle(&t->ranks, config_model(c, t->data.vocab, &model)));
-    if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.vocab));
+    LS_TRY(ranks_settle(&t->ranks, advise(task->open_data(c, learnt_tokenizer(t), &t->data))));
+    LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
+    if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
     LS_TRY(advise(step_open(c, &model, &t->ranks, false, &t->step)));
-    config_put_model(c, &model);
+    if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
 }
 
@@ -282,7 +268,8 @@ static ls_status open_model(struct trainer *t)
 
 ls_status trainer_start_loader(struct trainer *t)
 {
-    ls_sampler sampler;
+    const struct task_model *m = &t->step.model;
+    struct task_samples samples;
     ls_batches batches = {
         .batch = t->step.batch,
         .first = t->state.samples,
@@ -292,21 +279,19 @@ ls_status trainer_start_loader(struct trainer *t)
         .rows = t->step.end - t->step.begin,
     };
 
-    if (t->step.image) return LS_OK;
+    if (m->task->drawn) return LS_OK;
     ls_loader_close(&t->loader);
-    LS_TRY(dataset_train_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
-    return ls_loader_open(&sampler, &batches, &t->loader);
+    LS_TRY(m->task->open_samples(t->config, &t->data, m, false, &samples));
+    return ls_loader_open(&samples.text, &batches, &t->loader);
 }
 
 static ls_status open_samples(struct trainer *t)
 {
-    ls_sampler sampler;
+    const struct task_model *m = &t->step.model;
+    struct task_samples samples;
 
-    if (t->step.image) return evaluation_open(t->config, &t->step, NULL, (size_t)t->config->train.eval_batches, &t->evaluation);
-    if (t->data.validation.end > t->data.validation.begin) {
-        LS_TRY(dataset_validation_sampler(&t->data, t->config, t->step.model.vocab, &sampler));
-        LS_TRY(evaluation_open(t->config, &t->step, &sampler, (size_t)t->config->train.eval_batches, &t->evaluation));
-    }
+    LS_TRY(m->task->open_samples(t->config, &t->data, m, true, &samples));
+    if (samples.count) LS_TRY(evaluation_open(t->config, &t->step, &samples, (size_t)t->config->train.eval_batches, &t->evaluation));
     return trainer_start_loader(t);
 }
 
@@ -363,7 +348,7 @@ static ls_status open_folder(struct trainer *t)
     LS_TRY(run_folder_calls(&t->folder, t->ranks.rank, t->ranks.size, strncmp(world.where, "shm:fd:", 7) == 0, &t->calls));
     recorder_use(t->calls);
     recorder_doing("starting");
-    recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, step_unit(&t->step));
+    recorder_stepped(t->state.step, (uint64_t)MAX(t->config->train.steps, 0), 0, t->step.model.task->units);
     return gather_hosts(t);
 }
 
