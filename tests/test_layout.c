@@ -116,6 +116,7 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.pp = 2, .schedule = "fast"), "parallel.schedule=fast: no schedule \"fast\"" },
     { &gpt2, LAYOUT(.pp = 2, .schedule = "forward"), "parallel.schedule=forward has no backward passes" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,3"), NULL },
+    { &gpt2, LAYOUT(.pp = 2, .schedule = NULL, .stages = NULL), NULL },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,2"), "parallel.stages=1,2: expected 2 numbers that add up to 4" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "4,0"), "parallel.stages=4,0: '0' is not a number of layers from 1 to 4" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,1,2"), "expected 2 numbers" },

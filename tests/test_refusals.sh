@@ -69,6 +69,9 @@ train -n 2 --parallel.replicate=3 --parallel.zero=1|parallel.dp=2|parallel.repli
 train -n 2 --parallel.ep=2|parallel.ep=2|no experts
 train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|at least one layer
 train -n 2 --parallel.pp=2 --parallel.schedule=fast|parallel.schedule=fast|zb-h1
+train -n 2 --parallel.pp=2 --parallel.schedule=forward|parallel.schedule=forward|evaluation|use 1f1b
+train -n 2 --parallel.replicate=2|parallel.replicate=2|parallel.zero=0 replicates everything
+train -n 2 --parallel.replicate=2 --parallel.zero=1|parallel.replicate=2|shards of one rank|use parallel.zero=0
 train -n 2 --parallel.pp=2 --parallel.stages=3,9|parallel.stages=3,9
 train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|gpipe|2 chunks
 train -n 2 --parallel.cp=2 --data.seq_len=3|data.seq_len=3|parallel.cp=2|4 tokens

@@ -39,9 +39,9 @@ typedef struct ls_layout {
     int sync_batch_norm;        /* parallel.sync_batch_norm: 1: statistics of all ranks */
     size_t bucket_bytes;        /* parallel.bucket, zero 0 to 2: gradients that are reduced together */
     size_t first_bucket_bytes;  /* parallel.first_bucket: the bucket that is ready first */
-    const char *schedule;       /* parallel.schedule, where pp > 1: a name of pipeline.h, "file:PATH", or "auto": 1f1b, or
-                                 * interleaved where vpp > 1. Borrowed, as are the texts below */
-    const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "": balanced by work */
+    const char *schedule;       /* parallel.schedule, where pp > 1: a name of pipeline.h, "file:PATH", or "auto" (NULL): 1f1b,
+                                 * or interleaved where vpp > 1. Borrowed, as are the texts below */
+    const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced */
     /* sizes of a step */
     int micro_batch;   /* train.micro_batch: samples of a rank at once */
     int micro_batches; /* train.accumulate: of a rank and step */

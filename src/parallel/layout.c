@@ -2,7 +2,6 @@
  * theirs again (layout.h), because a program can be made without a layout. */
 #include "parallel/layout.h"
 
-#include <inttypes.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
@@ -14,7 +13,7 @@
 static int copy_ranks(const ls_layout *l) { return l->dp / l->replicate * l->cp; }
 
 /* ZeRO has something to shard over: otherwise every stage is 0. */
-static bool is_sharded(const ls_layout *l) { return l->zero > 0 && copy_ranks(l) > 1; }
+static bool zero_shards(const ls_layout *l) { return l->zero > 0 && copy_ranks(l) > 1; }
 
 /* ---- ranges ---- */
 
@@ -50,7 +49,7 @@ ls_status layout_check_axes(const ls_layout *l)
 ls_status layout_check_groups(const ls_layout *l)
 {
     if (l->dp % l->replicate) return ls_fail(LS_EINVAL, "parallel.dp=%d is not a multiple of parallel.replicate=%d", l->dp, l->replicate);
-    if ((int64_t)copy_ranks(l) % l->ep)
+    if (copy_ranks(l) % l->ep)
         return ls_fail(LS_EINVAL,
                        "parallel.ep=%d does not divide parallel.dp=%d / parallel.replicate=%d * parallel.cp=%d = %d, the ranks that the "
                        "experts are sharded over",
@@ -195,7 +194,7 @@ ls_status layout_check_stages(size_t layers, const ls_layout *l)
 
 ls_status layout_check_split(const ls_layout *l, const char *schedule)
 {
-    if (l->zero < 2 || !is_sharded(l) || l->unsharded_accumulation) return LS_OK;
+    if (l->zero < 2 || !zero_shards(l) || l->unsharded_accumulation) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "%s%s with parallel.zero=%d: weight gradients are computed later than input gradients and cannot be sharded in between; "
                    "use parallel.unsharded_accumulation=true, which keeps them unsharded until the last micro-batch",
@@ -204,7 +203,7 @@ ls_status layout_check_split(const ls_layout *l, const char *schedule)
 
 ls_status layout_check_in_flight(const ls_layout *l)
 {
-    if (l->reshard_after_forward || l->zero < 3 || !is_sharded(l)) return LS_OK;
+    if (l->reshard_after_forward || l->zero < 3 || !zero_shards(l)) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "parallel.reshard_after_forward=false with parallel.pp=%d: several micro-batches are in flight between a forward pass "
                    "and its backward pass, and each would keep the parameters; leave it out",
@@ -238,6 +237,7 @@ static ls_status check_begin(const ls_model *m, const ls_layout *l)
 
 static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
 {
+    const char *name = l->schedule ? l->schedule : "auto";
     bool backward, split;
 
     if (l->pp == 1) return LS_OK;
@@ -245,9 +245,9 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
     LS_TRY(layout_check_stages(m->layers, l));
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward, &split);
-    if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", l->schedule);
-    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", l->schedule);
-    if (split) LS_TRY(layout_check_split(l, l->schedule));
+    if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", name);
+    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", name);
+    if (split) LS_TRY(layout_check_split(l, name));
     return layout_check_in_flight(l);
 }
 

@@ -132,7 +132,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o)
 
 const char *layout_schedule_name(const ls_layout *l)
 {
-    return strcmp(l->schedule, "auto") != 0 ? l->schedule : l->vpp > 1 ? "interleaved" : "1f1b";
+    return l->schedule && strcmp(l->schedule, "auto") != 0 ? l->schedule : l->vpp > 1 ? "interleaved" : "1f1b";
 }
 
 ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out)
@@ -152,7 +152,7 @@ ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out)
 ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *given)
 {
     int n = l->pp * l->vpp, at = 0, k = 0;
-    const char *rest = l->stages;
+    const char *rest = l->stages ? l->stages : "";
 
     *given = rest[0] != '\0';
     if (!*given) return LS_OK;
