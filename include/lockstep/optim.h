@@ -15,7 +15,26 @@
 extern "C" {
 #endif
 
-typedef enum ls_optimizer_kind { LS_SGD, LS_ADAM, LS_ADAMW, LS_LAMB, LS_LARS } ls_optimizer_kind;
+/* Every optimizer: its constant LS_..., its name, and which fields of ls_optimizer it reads beside weight_decay and clip:
+ *   moments   beta1, beta2, eps      momentum  momentum      nesterov  nesterov      trust  trust */
+/* clang-format off */
+#define LS_OPTIMIZER_MAP(OPTIMIZER) \
+    OPTIMIZER(SGD,   sgd,   0, 1, 1, 0) \
+    OPTIMIZER(ADAM,  adam,  1, 0, 0, 0) \
+    OPTIMIZER(ADAMW, adamw, 1, 0, 0, 0) \
+    OPTIMIZER(LAMB,  lamb,  1, 0, 0, 0) \
+    OPTIMIZER(LARS,  lars,  0, 1, 0, 1)
+/* clang-format on */
+
+#define LS_OPTIMIZER_ENUM(upper, ...) LS_##upper,
+typedef enum ls_optimizer_kind { LS_OPTIMIZER_MAP(LS_OPTIMIZER_ENUM) LS_OPTIMIZERS } ls_optimizer_kind;
+
+typedef struct ls_optimizer_facts {
+    const char *name; /* "adamw" */
+    int moments, momentum, nesterov, trust;
+} ls_optimizer_facts;
+/* NULL for a kind that does not exist. */
+const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind);
 
 typedef struct ls_optimizer {
     ls_optimizer_kind kind;

@@ -19,15 +19,25 @@
 
 static const char HYPER[] = "optimizer.hyper", NORM[] = "optimizer.norm";
 
-/* What sets the five apart. */
-static const struct kind {
-    const char *name;
+#define OPTIMIZER_FACTS(upper, name, ...) { #name, __VA_ARGS__ },
+static const ls_optimizer_facts facts[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_FACTS) };
+
+/* How each is made of ops: a missing row does not compile. first, second: moments that are always kept (momentum keeps the first where it
+ * is not 0). */
+struct kind {
     int op, first, second, decoupled, layerwise;
-} kinds[] = {
-    [LS_SGD] = { "sgd", OP_SGD, 0, 0, 0, 0 }, /* first moment: with momentum only */
-    [LS_ADAM] = { "adam", OP_ADAM, 1, 1, 0, 0 }, [LS_ADAMW] = { "adamw", OP_ADAM, 1, 1, 1, 0 },
-    [LS_LAMB] = { "lamb", OP_LAMB, 1, 1, 1, 1 }, [LS_LARS] = { "lars", OP_LARS, 0, 0, 0, 1 },
 };
+/* clang-format off */
+#define KIND_sgd   { OP_SGD, 0, 0, 0, 0 }
+#define KIND_adam  { OP_ADAM, 1, 1, 0, 0 }
+#define KIND_adamw { OP_ADAM, 1, 1, 1, 0 }
+#define KIND_lamb  { OP_LAMB, 1, 1, 1, 1 }
+#define KIND_lars  { OP_LARS, 0, 0, 0, 1 }
+/* clang-format on */
+#define OPTIMIZER_KIND(upper, name, ...) KIND_##name,
+static const struct kind kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIND) };
+
+const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind) { return (unsigned)kind < LS_OPTIMIZERS ? &facts[kind] : NULL; }
 
 /* An append under way: what all parameters share. */
 struct append {
@@ -41,18 +51,19 @@ static bool within(double x, double low, double high) { return x >= low && x < h
 
 static ls_status optimizer_check(const ls_optimizer *o)
 {
-    if ((unsigned)o->kind >= COUNT_OF(kinds)) return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
-    if (kinds[o->kind].second && !(within(o->beta1, 0, 1) && within(o->beta2, 0, 1) && within(o->eps, 1e-38, 1)))
-        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 and below 1",
-                       kinds[o->kind].name, o->beta1, o->beta2, o->eps);
-    if (!kinds[o->kind].second && !within(o->momentum, 0, 1))
-        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", kinds[o->kind].name, o->momentum);
-    if (o->nesterov && (o->kind != LS_SGD || o->momentum == 0))
-        return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", kinds[o->kind].name);
-    if (o->kind == LS_LARS && !(o->trust > 0)) return ls_fail(LS_EINVAL, "optimizer lars: trust %g must be above 0", o->trust);
+    const ls_optimizer_facts *f = ls_optimizer_facts_of(o->kind);
+
+    if (!f) return ls_fail(LS_EINVAL, "optimizer: kind %d does not exist", (int)o->kind);
+    if (f->moments && !(within(o->beta1, 0, 1) && within(o->beta2, 0, 1) && within(o->eps, 1e-38, 1)))
+        return ls_fail(LS_EINVAL, "optimizer %s: beta1 %g and beta2 %g must be 0 or more and below 1, eps %g above 0 and below 1", f->name,
+                       o->beta1, o->beta2, o->eps);
+    if (f->momentum && !within(o->momentum, 0, 1))
+        return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", f->name, o->momentum);
+    if (o->nesterov && (!f->nesterov || o->momentum == 0))
+        return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", f->name);
+    if (f->trust && !(o->trust > 0)) return ls_fail(LS_EINVAL, "optimizer %s: trust %g must be above 0", f->name, o->trust);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
-        return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", kinds[o->kind].name, o->weight_decay,
-                       o->clip);
+        return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", f->name, o->weight_decay, o->clip);
     return LS_OK;
 }
 

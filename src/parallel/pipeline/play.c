@@ -192,22 +192,7 @@ int schedule_messages(const ls_pipeline_schedule *s, int rank)
 
 double ls_pipeline_bubble(const ls_pipeline_schedule *s)
 {
-    double P = s->stages, v = s->chunks, M = s->micro, few = MAX(0, P - M);
-    double idle, work = (s->backward ? 3 : 1) * v * M;
+    double idle = schedule_idle(s), work = (s->backward ? 3 : 1) * s->chunks * s->micro;
 
-    if (schedule_named(s, "gpipe") || schedule_named(s, "1f1b"))
-        idle = 3 * (P - 1);
-    else if (schedule_named(s, "interleaved"))
-        idle = 3 * (P - 1 + few * (v - 1));
-    else if (schedule_named(s, "zb-h1"))
-        idle = P - 1 + few;
-    else if (schedule_named(s, "zb-v"))
-        idle = MAX(P - 1, 4 * (P - 1) - 2 * (M - 1));
-    else if (schedule_named(s, "forward"))
-        idle = P - 1 + few * (v - 1);
-    else if (schedule_named(s, "forward-v"))
-        idle = 2 * (P - 1);
-    else
-        return NAN;
     return idle / (work + idle);
 }

@@ -1,11 +1,25 @@
 /* schedule.c - schedules by name: which there are, how one is made, where its stages lie, how much is in flight. */
 #include "parallel/pipeline/schedule.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "base/mem.h"
+
+/* P stages, v chunks a rank, M micro-batches; few: P - M where there are fewer micro-batches than stages. */
+struct sizes {
+    double P, v, M, few;
+};
+
+/* Idle time of a rank in units of a forward (= an input gradient = a weight gradient) of a chunk; sources: lockstep/pipeline.h. */
+static double idle_1f1b(struct sizes s) { return 3 * (s.P - 1); }
+static double idle_interleaved(struct sizes s) { return 3 * (s.P - 1 + s.few * (s.v - 1)); }
+static double idle_zb_h1(struct sizes s) { return s.P - 1 + s.few; }
+static double idle_zb_v(struct sizes s) { return MAX(s.P - 1, 4 * (s.P - 1) - 2 * (s.M - 1)); }
+static double idle_forward(struct sizes s) { return s.P - 1 + s.few * (s.v - 1); }
+static double idle_forward_v(struct sizes s) { return 2 * (s.P - 1); }
 
 static const struct row {
     const char *name;
@@ -13,15 +27,24 @@ static const struct row {
     bool backward, split;
     ls_stage_order order;
     void (*make)(ls_pipeline_schedule *s);
+    double (*idle)(struct sizes s);
 } rows[] = {
-    { "gpipe", 1, 1, true, false, LS_STAGES_LOOP, order_gpipe },
-    { "1f1b", 1, 1, true, false, LS_STAGES_LOOP, order_1f1b },
-    { "interleaved", 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved },
-    { "zb-h1", 1, 1, true, true, LS_STAGES_LOOP, order_zb_h1 },
-    { "zb-v", 2, 2, true, true, LS_STAGES_V, order_zb_v },
-    { "forward", 1, INT16_MAX, false, false, LS_STAGES_LOOP, order_forward },
-    { "forward-v", 2, 2, false, false, LS_STAGES_V, order_forward_v },
+    { "gpipe", 1, 1, true, false, LS_STAGES_LOOP, order_gpipe, idle_1f1b },
+    { "1f1b", 1, 1, true, false, LS_STAGES_LOOP, order_1f1b, idle_1f1b },
+    { "interleaved", 1, INT16_MAX, true, false, LS_STAGES_LOOP, order_interleaved, idle_interleaved },
+    { "zb-h1", 1, 1, true, true, LS_STAGES_LOOP, order_zb_h1, idle_zb_h1 },
+    { "zb-v", 2, 2, true, true, LS_STAGES_V, order_zb_v, idle_zb_v },
+    { "forward", 1, INT16_MAX, false, false, LS_STAGES_LOOP, order_forward, idle_forward },
+    { "forward-v", 2, 2, false, false, LS_STAGES_V, order_forward_v, idle_forward_v },
 };
+
+double schedule_idle(const ls_pipeline_schedule *s)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (schedule_named(s, rows[i].name))
+            return rows[i].idle((struct sizes){ s->stages, s->chunks, s->micro, MAX(0, s->stages - s->micro) });
+    return NAN;
+}
 
 const char *ls_pipeline_schedule_name(int i) { return i >= 0 && i < (int)COUNT_OF(rows) ? rows[i].name : NULL; }
 bool schedule_named(const ls_pipeline_schedule *s, const char *name) { return strcmp(s->name, name) == 0; }
@@ -31,7 +54,7 @@ char schedule_letter(ls_action_kind kind) { return "FBW"[kind]; }
 
 int schedule_room(const ls_pipeline_schedule *s) { return s->micro * s->chunks * (1 + s->backward + s->split); }
 
-static ls_status sizes(const char *name, int stages, int chunks, int micro)
+static ls_status check_schedule_sizes(const char *name, int stages, int chunks, int micro)
 {
     if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages: at least 1", name, stages);
     if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: at least 1", name, chunks);
@@ -47,7 +70,7 @@ ls_status schedule_new(const char *name, int stages, int chunks, int micro, bool
 {
     ls_pipeline_schedule s = { .stages = stages, .chunks = chunks, .micro = micro, .split = split, .backward = backward, .order = order };
 
-    LS_TRY(sizes(name, stages, chunks, micro));
+    LS_TRY(check_schedule_sizes(name, stages, chunks, micro));
     snprintf(s.name, sizeof s.name, "%s", name);
     s.count = mem_array(MEM_OTHER, (size_t)stages, sizeof *s.count);
     s.list = mem_array(MEM_OTHER, (size_t)stages, sizeof *s.list);
@@ -89,9 +112,12 @@ static ls_status find_row(const char *name, int stages, int chunks, int micro, c
             return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: it has %d%s", name, chunks, row->least,
                            row->most == 1 ? "; interleaved has several" : "");
         *out = row;
-        return sizes(name, stages, chunks, micro);
+        return check_schedule_sizes(name, stages, chunks, micro);
     }
-    return ls_fail(LS_EINVAL, "no schedule \"%s\": gpipe, 1f1b, interleaved, zb-h1, zb-v, or file:PATH", name);
+    char names[128] = "";
+    for (size_t i = 0, at = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].backward && at < sizeof names) at += (size_t)snprintf(names + at, sizeof names - at, "%s, ", rows[i].name);
+    return ls_fail(LS_EINVAL, "no schedule \"%s\": %sor file:PATH", name, names);
 }
 
 ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split)

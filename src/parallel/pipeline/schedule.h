@@ -17,7 +17,8 @@ ls_status schedule_new(const char *name, int stages, int chunks, int micro, bool
 int schedule_room(const ls_pipeline_schedule *s); /* actions of a rank, all of them */
 void schedule_put(ls_pipeline_schedule *s, int rank, ls_action_kind kind, int chunk, int micro);
 bool schedule_named(const ls_pipeline_schedule *s, const char *name);
-char schedule_letter(ls_action_kind kind); /* F, B, W */
+char schedule_letter(ls_action_kind kind);           /* F, B, W */
+double schedule_idle(const ls_pipeline_schedule *s); /* of a rank, in forwards of a chunk; NaN: a list from a file */
 
 /* ---- schedule_orders.c: the lists of one schedule, all ranks ---- */
 

@@ -57,20 +57,37 @@ static ls_status check_idle_task(const struct config *c, unsigned verb)
     return LS_OK;
 }
 
+/* "it applies only to optim.name=adam, adamw and lamb": those whose fact at this offset holds; in text. */
+static const char *optimizers_with(size_t fact, char text[96])
+{
+    const char *name[LS_OPTIMIZERS];
+    int n = 0, at = snprintf(text, 96, "it applies only to optim.name=");
+
+    for (int k = 0; k < LS_OPTIMIZERS; k++) {
+        const ls_optimizer_facts *f = ls_optimizer_facts_of((ls_optimizer_kind)k);
+
+        if (*(const int *)(const void *)((const char *)f + fact)) name[n++] = f->name;
+    }
+    for (int k = 0; k < n && at < 96; k++)
+        at += snprintf(text + at, (size_t)(96 - at), "%s%s", k == 0 ? "" : k == n - 1 ? " and " : ", ", name[k]);
+    return text;
+}
+#define OPTIMIZERS_WITH(fact) optimizers_with(offsetof(ls_optimizer_facts, fact), (char[96]){ 0 })
+
 /* A setting that nothing reads is refused: it would be believed to work. */
 static ls_status check_idle(const struct config *c, unsigned verb)
 {
-    int kind = c->optim.name;
-    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB, alone = c->launch.ranks <= 1;
+    const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
+    bool alone = c->launch.ranks <= 1;
     bool shared = c->parallel.dp * c->parallel.cp > 1, pipeline = c->parallel.pp > 1;
     int64_t zero = c->parallel.zero;
     const struct idle rules[] = {
-        { !moments, "optim.beta1", "it applies only to optim.name=adam, adamw and lamb" },
-        { !moments, "optim.beta2", "it applies only to optim.name=adam, adamw and lamb" },
-        { !moments, "optim.eps", "it applies only to optim.name=adam, adamw and lamb" },
-        { kind != LS_SGD && kind != LS_LARS, "optim.momentum", "it applies only to optim.name=sgd and lars" },
-        { kind != LS_SGD, "optim.nesterov", "it applies only to optim.name=sgd" },
-        { kind != LS_LARS, "optim.trust_coefficient", "it applies only to optim.name=lars" },
+        { !optimizer->moments, "optim.beta1", OPTIMIZERS_WITH(moments) },
+        { !optimizer->moments, "optim.beta2", OPTIMIZERS_WITH(moments) },
+        { !optimizer->moments, "optim.eps", OPTIMIZERS_WITH(moments) },
+        { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum) },
+        { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov) },
+        { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust) },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
         { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
@@ -196,19 +213,17 @@ static ls_status choose_seq_len(struct config *c)
 /* What the library's optimizers refuse, by the options' names and before anything is started. */
 static ls_status check_optimizer(const struct config *c)
 {
-    int kind = c->optim.name;
-    bool moments = kind == LS_ADAM || kind == LS_ADAMW || kind == LS_LAMB;
+    const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
 
     if (c->optim.nesterov && c->optim.momentum == 0)
         return ls_fail(LS_EINVAL, "optim.nesterov=true with optim.momentum=0: there is no momentum to look ahead by; give "
                                   "--optim.momentum, 0.9 is usual, or leave optim.nesterov out");
-    if (moments && c->optim.eps < 1e-38)
+    if (optimizer->moments && c->optim.eps < 1e-38)
         return ls_fail(LS_EINVAL, "optim.eps=%g divides by zero where a gradient is 0; use more than 1e-38, 1e-8 is usual", c->optim.eps);
-    if (moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
-    if (kind == LS_LARS && c->optim.trust_coefficient <= 0)
-        return ls_fail(LS_EINVAL,
-                       "optim.trust_coefficient=%g with optim.name=lars: no weight would change; use more than 0, 0.001 is usual",
-                       c->optim.trust_coefficient);
+    if (optimizer->moments && c->optim.eps >= 1) return ls_fail(LS_EINVAL, "optim.eps=%g must be below 1; 1e-8 is usual", c->optim.eps);
+    if (optimizer->trust && c->optim.trust_coefficient <= 0)
+        return ls_fail(LS_EINVAL, "optim.trust_coefficient=%g with optim.name=%s: no weight would change; use more than 0, 0.001 is usual",
+                       c->optim.trust_coefficient, optimizer->name);
     return LS_OK;
 }
 

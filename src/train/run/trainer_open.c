@@ -77,13 +77,6 @@ static ls_status find_checkpoint(struct trainer *t)
 
 static void put_name(char *out, size_t room, const char *name) { snprintf(out, room, "%s", name); }
 
-static const char *optimizer_name(const struct config *c)
-{
-    static const char *const names[] = { "sgd", "adam", "adamw", "lamb", "lars" };
-
-    return names[c->optim.name];
-}
-
 static void trainer_open_describe(const struct trainer *t, ls_train_state *s)
 {
     const struct config *c = t->config;
@@ -91,7 +84,7 @@ static void trainer_open_describe(const struct trainer *t, ls_train_state *s)
     s->seed = (uint64_t)c->train.seed;
     s->schedule_steps = (uint64_t)MAX(c->train.schedule_steps, 0);
     s->threads = threads_count();
-    put_name(s->optimizer, sizeof s->optimizer, optimizer_name(c));
+    put_name(s->optimizer, sizeof s->optimizer, ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name)->name);
     put_name(s->data, sizeof s->data, t->data.what);
     put_name(s->compute, sizeof s->compute, ls_dtype_name(config_type(c)));
     put_name(s->library, sizeof s->library, "lockstep " LOCKSTEP_VERSION);
