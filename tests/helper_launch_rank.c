@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "base/base.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "comm/comm.h"
 
 static int rank_number(void) { return atoi(getenv("RANK")); }
@@ -75,6 +77,26 @@ static void on_signal(int s)
     if (s != SIGUSR1 || done < 0) _exit(0);
 }
 
+static void on_ignored_signal(int s)
+{
+    ssize_t done = write(STDERR_FILENO, "ignored\n", 8);
+
+    (void)s;
+    (void)done;
+}
+
+/* Until a file of the case's folder, which is the TMPDIR of its ranks, contains this text. */
+static void wait_for_line(const char *name, const char *words)
+{
+    for (bool found = false; !found; usleep(1000)) {
+        char *path = file_path("%s/%s", value("TMPDIR"), name), *text = NULL;
+
+        found = path && file_read(path, &text, NULL) == LS_OK && strstr(text, words);
+        mem_free(text);
+        mem_free(path);
+    }
+}
+
 /* Rank `who` tells all ranks why the job ends, and is killed before it can say so itself, or stays until it is. Another rank fails too. */
 static int name_cause(const char *who, bool stays)
 {
@@ -116,7 +138,8 @@ int launch_rank_main(const char *what, const char *who)
             fprintf(stderr, "lockstep probe: rank 1 never came\n");
             return 3;
         }
-        usleep(100000);
+        wait_for_line("log/rank_0000.err", "never came");
+        wait_for_line("log/rank_0002.err", "never came");
         fprintf(stderr, "lockstep probe: the disk is full\n");
         return 1;
     }
@@ -138,9 +161,9 @@ int launch_rank_main(const char *what, const char *who)
         for (;;) pause();
     }
     if (strcmp(what, "stubborn") == 0) {
-        signal(SIGTERM, SIG_IGN);
+        signal(SIGTERM, on_ignored_signal);
         fprintf(stderr, "ready\n");
-        launch_sleep_on();
+        for (;;) pause();
     }
     if (!rank_is(who)) {
         if (strcmp(what, "family-exit") == 0) leave_children();

@@ -64,9 +64,10 @@ for victim in 0 1 2; do
 done
 
 # ---- a rank that stands still ----
-start stopped --launch.timeout=1
-kill -STOP "$(rank 1)"
-sleep 0.5
+start stopped --launch.timeout=4
+victim=$(rank 1)
+kill -STOP "$victim"
+for i in $(seq 3000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done
 "$lockstep" doctor stopped >out.txt || bad "doctor of a running run"
 grep -q "^rank 1  stopped" out.txt || bad "doctor does not see the stop: $(cat out.txt)"
 "$lockstep" doctor stopped --json --calls 1 | grep -q '"state":"stopped"' || bad "doctor --json does not see the stop"

@@ -4,10 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/threads.h"
@@ -183,138 +181,6 @@ static void test_messages(void **state)
         forked_run(n, check_messages, NULL);
 }
 
-/* ---- idle time ---- */
-
-enum { UNIT = 16 };  /* milliseconds of a forward, and of each half of a backward */
-
-static void sleep_for(double milliseconds)
-{
-    struct timespec t = { 0, (long)(milliseconds * 1e6) };
-
-    nanosleep(&t, NULL);
-}
-
-/* One block a stage: its attention sleeps for the forward, attention's gradient for what is passed down, the two norms' for the
- * weights. */
-static void action_watch(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
-{
-    (void)ctx;
-    (void)p;
-    (void)began;
-    (void)ended;
-    if (i->op == OP_ATTENTION || i->op == OP_ATTENTION_GRAD)
-        sleep_for(UNIT);
-    else if (i->op == OP_RMS_NORM_DW && i->block)
-        sleep_for(UNIT / 2.0);
-}
-
-static ls_status build_sleeper(void *ctx, ls_program *p, const ls_stage *stage)
-{
-    struct setting *s = ctx;
-    ls_partition_options o = LS_PARTITION_DEFAULTS;
-    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ 1, 4 }), targets = ls_input(p, "targets", LS_I32, 2, (size_t[]){ 1, 4 });
-    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
-
-    ls_backward(p, ls_output(p, "loss", ls_model_loss(p, &s->model, tokens, targets, denominator, LS_NONE)));
-    o.stage = *stage;
-    return ls_partition(p, s->mesh, &s->model, &o);
-}
-
-static ls_status feed_sleeper(void *ctx, ls_program *p, int chunk, int micro)
-{
-    static const int32_t tokens[4] = { 1, 2, 3, 4 };
-    static const float one = 1;
-
-    (void)ctx;
-    (void)chunk;
-    (void)micro;
-    if (ls_program_has(p, "tokens"))
-        LS_TRY(ls_program_write(p, "tokens", tokens, LS_I32, 4));
-    if (ls_program_has(p, "targets"))
-        LS_TRY(ls_program_write(p, "targets", tokens, LS_I32, 4));
-    return ls_program_has(p, "denominator") ? ls_program_write(p, "denominator", &one, LS_F32, 1) : LS_OK;
-}
-
-/* Share of ranks x seconds in which none of a rank's actions ran; a rank ends when the last does. */
-static double measure(ls_comm *world, struct setting *s)
-{
-    double busy, total;
-    ls_pipeline_spent t;
-
-    RANKS_TRY(ls_barrier(world));
-    RANKS_TRY(ls_pipeline_run(s->pipeline, feed_sleeper, NULL, s));
-    t = ls_pipeline_last_times(s->pipeline);
-    RANKS_CHECK(t.forward > 0 && t.backward > 0 && (t.weights > 0) == s->schedule.split);
-    RANKS_CHECK(t.forward + t.backward + t.weights + t.waiting <= t.total * 1.0001);
-    busy = t.forward + t.backward + t.weights;
-    total = t.total;
-    RANKS_TRY(ls_all_reduce(world, &busy, &busy, 1, LS_F64, LS_SUM, NULL));
-    RANKS_TRY(ls_all_reduce(world, &total, &total, 1, LS_F64, LS_MAX, NULL));
-    return 1 - busy / (total * ls_comm_size(world));
-}
-
-static double played(const ls_pipeline_schedule *s)
-{
-    double forward[16], backward[16], weights[16];
-    ls_pipeline_timeline p;
-    double bubble;
-
-    for (int k = 0; k < 16; k++) {
-        forward[k] = weights[k] = 1;
-        backward[k] = s->split ? 1 : 2;
-    }
-    RANKS_TRY(ls_pipeline_play(s, &(ls_pipeline_times){ forward, backward, weights, 0 }, &p));
-    bubble = p.bubble;
-    ls_pipeline_played_free(s, &p);
-    return bubble;
-}
-
-static void sleep_through(ls_comm *world, const char *schedule, int chunks, int micro)
-{
-    struct setting s = { .world = world, .model = *distributed_model(NET_LLAMA) };
-    ls_pipeline_options o = { .schedule = &s.schedule, .build = build_sleeper, .ctx = &s, .compile = LS_COMPILE_DEFAULTS };
-    ls_mesh_shape shape = LS_MESH_DEFAULTS;
-    double want, got = 0;
-    bool near = false;
-
-    threads_set(1);
-    shape.pp = ls_comm_size(world);
-    s.model.layers = (size_t)(shape.pp * chunks);
-    RANKS_TRY(ls_mesh_open(world, &shape, &s.mesh));
-    RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F32, 0, 7 }, &s.store));
-    RANKS_TRY(ls_pipeline_schedule_make(schedule, shape.pp, chunks, micro, &s.schedule));
-    RANKS_TRY(ls_pipeline_open(s.store, s.mesh, &o, &s.pipeline));
-    for (int c = 0; c < chunks; c++)
-        program_watch(ls_pipeline_program(s.pipeline, c), action_watch, NULL);
-    want = played(&s.schedule);
-    for (int k = 0; k < 5 && !near; k++) {  /* another process may hold the cores; all ranks decide alike */
-        got = measure(world, &s);
-        near = fabs(got - want) <= 0.05 * want;
-    }
-    if (!near)
-        ranks_fail("%s: %.4f of the time idle; played, it is %.4f", schedule, got, want);
-    trial_close(&s);
-}
-
-static void check_bubble(ls_comm *world, void *ctx)
-{
-    (void)ctx;
-    sleep_through(world, "gpipe", 1, 4);
-    sleep_through(world, "1f1b", 1, 4);
-    sleep_through(world, "interleaved", 2, 4);
-    sleep_through(world, "zb-h1", 1, 4);
-    sleep_through(world, "zb-v", 2, 4);
-}
-
-static void test_bubble(void **state)
-{
-    (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip();  /* it takes times, and the sanitizer takes its own */
-#endif
-    forked_run(4, check_bubble, NULL);
-}
-
 /* ---- what is refused ---- */
 
 static void trial_refused(ls_comm *world, struct trial t, const char *why)
@@ -440,7 +306,6 @@ int main(void)
         cmocka_unit_test(memory_is_the_slots_in_flight),
         cmocka_unit_test(test_steady_state),
         cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_bubble),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_allocations),
         cmocka_unit_test(failed_rank_ends_the_job),

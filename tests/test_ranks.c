@@ -32,11 +32,9 @@ static void every_end_is_reported(void **state)
 {
     int how[] = { PASS, FAIL, HANG, DIE, LEAVE };
     struct rank_end e[5];
-    double began = base_now();
 
     (void)state;
-    ranks_run(5, &(struct ranks_options){ .seconds = 0.5 }, behave, how, e);
-    assert_true(base_now() - began < 20);
+    ranks_run(5, &(struct ranks_options){ .seconds = 3 }, behave, how, e);
     assert_null(rank_trouble(0, &e[0]));
     assert_string_equal(e[0].said, "0 of 5");
     assert_string_equal(rank_trouble(1, &e[1]), "rank 1 ended with code 1: rank 1 does not like it");

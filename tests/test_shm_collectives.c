@@ -252,14 +252,12 @@ static void call_different_things(int rank, int n, const char *where)
     struct link *l = NULL;
     float x[100] = { 0 };
     struct request r = shm_request(LS_COLLECTIVE_ALL_REDUCE, x, x, rank == 1 ? 99 : 100, LS_F32, LS_SUM);
-    double began = base_now();
 
     if (transport_shm.open(where, rank, n, SHM_TIMEOUT, &l) < 0) {  /* the others were through with it before */
         SHM_CHECK(strstr(ls_errmsg(), "99") && strstr(ls_errmsg(), "100"));
         return;
     }
     SHM_CHECK(shm_drive(l, &r) == LS_EPEER);
-    SHM_CHECK(base_now() - began < SHM_TIMEOUT / 2);
     SHM_CHECK(strstr(ls_errmsg(), "99") && strstr(ls_errmsg(), "100"));
     SHM_CHECK(shm_barrier(l) == LS_EPEER);
     shm_leave(l);

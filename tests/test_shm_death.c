@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -30,6 +29,8 @@ static void check_nothing_left(const char *name)
     if (sockets) fclose(sockets);
 }
 
+static int passed[2];  /* a pipe: each rank writes a byte once it has passed the barrier */
+
 static void wait_for_verdict(int rank, int n, const char *where)
 {
     struct link *l = shm_join(where, rank, n);
@@ -37,18 +38,21 @@ static void wait_for_verdict(int rank, int n, const char *where)
     ls_status st;
 
     SHM_TRY(shm_barrier(l));
+    SHM_CHECK(write(passed[1], "", 1) == 1);
     if (rank == 2)
         for (;;) pause();
-    double began = base_now();
     st = shm_drive(l, &r);
     SHM_CHECK(st == LS_EPEER && strstr(ls_errmsg(), "rank 2"));
-    SHM_CHECK(base_now() - began < SHM_TIMEOUT / 2);
     shm_leave(l);
 }
 
-static void nap(double seconds)
+/* Rank 2 is killed once all have passed the barrier: before, it could be missed in there. */
+static void kill_behind_barrier(struct shm_job *j)
 {
-    nanosleep(&(struct timespec){ (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) }, NULL);
+    char byte;
+
+    for (int i = 0; i < j->n; i++) assert_int_equal(read(passed[0], &byte, 1), 1);
+    kill(j->pid[2], SIGKILL);
 }
 
 static void killed_rank_is_detected(void **state)
@@ -57,16 +61,18 @@ static void killed_rank_is_detected(void **state)
     char name[64];
 
     (void)state;
+    assert_int_equal(pipe(passed), 0);
     for (int by_name = 0; by_name < 2; by_name++) {
         if (by_name) shm_job_start_at(&j, 3, shm_unique_name(name, sizeof name), wait_for_verdict);
         else shm_job_start(&j, 3, wait_for_verdict);
-        nap(0.3);
-        kill(j.pid[2], SIGKILL);          /* and is left a zombie while the others look */
+        kill_behind_barrier(&j);  /* and is left a zombie while the others look */
         assert_int_equal(shm_job_wait_rank(&j, 0), 0);
         assert_int_equal(shm_job_wait_rank(&j, 1), 0);
         assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
         segment_close(&j.segment);
     }
+    close(passed[0]);
+    close(passed[1]);
     check_nothing_left(name);
 }
 
@@ -75,9 +81,9 @@ static void launcher_verdict_wins(void **state)
     struct shm_job j = { 0 };
 
     (void)state;
+    assert_int_equal(pipe(passed), 0);
     shm_job_start(&j, 3, wait_for_verdict);
-    nap(0.2);
-    kill(j.pid[2], SIGKILL);
+    kill_behind_barrier(&j);
     assert_int_equal(shm_job_wait_rank(&j, 2), 128 + SIGKILL);
     assert_null(segment_verdict(j.segment));
     segment_note_gone(j.segment, 2, "was killed by signal 9 (Killed)");
@@ -86,6 +92,8 @@ static void launcher_verdict_wins(void **state)
     assert_int_equal(shm_job_wait_rank(&j, 0), 0);
     assert_int_equal(shm_job_wait_rank(&j, 1), 0);
     segment_close(&j.segment);
+    close(passed[0]);
+    close(passed[1]);
 }
 
 static void need_one_who_left(int rank, int n, const char *where)
