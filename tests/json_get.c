@@ -61,7 +61,7 @@ static const json_node *find(const json_node *n, const char *path, const char *e
         key[length] = '\0';
         if (length) n = json_get(n, key);
         path += length;
-        if (*path == '[') {
+        if (path < end && *path == '[') {
             n = json_at(n, path[1] == ']' ? each : (size_t)strtoul(path + 1, NULL, 10));
             path += strcspn(path, "]") + 1;
         }

@@ -18,6 +18,9 @@ bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 # json PATH...: values of the JSON on standard input, a line for each of its lines (tests/json_get.c).
 json() { "${lockstep%/*}/json_get" "$@"; }
 
+# has PATH VALUE <FILE: some line of the JSON has this value.
+has() { json "$1" | grep -qxF -e "$2"; }
+
 # What a checkpoint's files of tensors hold: their content hashes, of both kinds or of one (parameters, optimizer). $2: the kind.
 hashes() {
     "$lockstep" ckpt inspect "$1" --json | json 'files[].name' 'files[].hash' | grep -E "^${2:-(parameters|optimizer)}_" | sed 's/.* //'
@@ -44,8 +47,11 @@ expect() {
     timeout 120 "$lockstep" "$@" >out.txt 2>err.txt
     got=$?
     [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
-    [ "$code" -eq 0 ] || [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines: $*: $(cat err.txt)"
-    cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
+    if [ "$code" -ne 0 ]; then
+        [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines on stderr: $*: $(cat err.txt)"
+        grep -q '^lockstep' err.txt || bad "the line does not say who: $*: $(cat err.txt)"
+    fi
+    [ -z "$words" ] || cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat out.txt err.txt)"
 }
 
 # The value of the variable that is named.
@@ -68,16 +74,11 @@ equal() {
 widest=1e-6
 widest_element=
 found_within() {
-    bound=$(sed 's/.*"first":{\([^}]*\)}.*/\1/' out.txt | tr ',' '\n' | tr -d '"' | awk -F : '
-        { of[$1] = $2 }
-        END {
-            if (!("allowed" in of) || of["mean"] + 0 < of["mean_allowed"] + 0) print "none"
-            else if (!("mean_allowed" in of)) print of["allowed"]
-            else {
-                unit = of["scale"] / (of["scale"] > of["whole"] ? of["scale"] : of["whole"])
-                print of["mean_allowed"] * unit, (of["relative"] > of["allowed"] ? of["allowed"] * unit : "none")
-            }
-        }')
+    bound=$(json first.allowed first.mean first.mean_allowed first.scale first.whole first.relative <out.txt | awk '
+        $1 == "none" || ($3 != "none" && $2 + 0 < $3 + 0) { print "none"; next }
+        $3 == "none" { print $1; next }
+        { unit = $4 / ($4 > $5 + 0 ? $4 : $5); print $3 * unit, ($6 > $1 ? $1 * unit : "none") }
+        END { if (!NR) print "none" }')
     awk -v bound="$bound" -v widest=$widest -v element="$widest_element" 'BEGIN {
         split(bound, of, " ")
         if (of[1] == "none" || of[1] + 0 > widest + 0) exit 1

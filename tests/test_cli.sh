@@ -2,94 +2,56 @@
 # test_cli.sh LOCKSTEP - the command as people and scripts use it: help, exit codes, folders, kills, bad input.
 set -u
 lockstep=$1
-source=$(cd "$(dirname "$0")/.." && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-say() { printf '%s\n' "$*"; }
-bad() { say "FAILED: $*"; failures=$((failures + 1)); }
-
-# expect CODE WORDS COMMAND...: exit code, words in what it says, one line on stderr when it fails.
-expect() {
-    code=$1 words=$2
-    shift 2
-    "$@" >out.txt 2>err.txt
-    got=$?
-    [ $got -eq "$code" ] || bad "exit $got, not $code: $*: $(cat err.txt)"
-    [ -z "$words" ] || cat out.txt err.txt | grep -qF -e "$words" || bad "no '$words' from: $*: $(cat err.txt)"
-    if [ "$code" -ne 0 ]; then
-        [ "$(wc -l <err.txt)" -eq 1 ] || bad "$(wc -l <err.txt) lines on stderr: $*"
-        grep -q '^lockstep' err.txt || bad "the line does not say who: $*: $(cat err.txt)"
-    fi
-}
-
-# Waits until a file holds at least $2 lines; at most a minute.
-wait_lines() {
-    for i in $(seq 3000); do
-        [ -f "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
-        sleep 0.02
-    done
-    bad "$1 never had $2 lines"
-}
-
-hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep -E '"name":"(parameters|optimizer)_' |
-    sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
-
-i=0
-while [ $i -lt 600 ]; do
-    echo "Line $i of a text that says $((i * 7 % 13)) things about $((i % 5)) birds."
-    i=$((i + 1))
-done >text.txt
+source=$(cd "$2/.." && pwd)
+. "$2/script.sh"
 
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --optim.warmup=5
       --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
 
 # ---- help and usage ----
-expect 0 "usage: lockstep COMMAND" "$lockstep" --help
-expect 0 "lockstep 0" "$lockstep" --version
+expect 0 "usage: lockstep COMMAND" --help
+expect 0 "lockstep 0" --version
 for command in train plan generate eval "bench train" "bench gemm" "data prepare" "data inspect" "ckpt list" "ckpt inspect" "ckpt verify" \
     version \
                "ckpt export" "ckpt import" help completion; do
-    expect 0 "examples" "$lockstep" $command -h
-    expect 0 "usage: lockstep $command" "$lockstep" $command --help
+    expect 0 "examples" $command -h
+    expect 0 "usage: lockstep $command" $command --help
     [ -s err.txt ] && bad "help of $command on stderr"
     [ "$(wc -l <out.txt)" -gt 8 ] || bad "help of $command is too short"
 done
 for group in bench data ckpt; do
-    expect 0 "usage: lockstep $group COMMAND" "$lockstep" $group -h
-    expect 0 "usage: lockstep $group COMMAND" "$lockstep" $group --help
+    expect 0 "usage: lockstep $group COMMAND" $group -h
+    expect 0 "usage: lockstep $group COMMAND" $group --help
 done
-expect 0 "usage: lockstep ckpt import --from FOLDER --to FOLDER [FLAGS]" "$lockstep" ckpt import -h
-expect 0 "usage: lockstep ckpt export PATH --to FOLDER [FLAGS]" "$lockstep" ckpt export -h
-expect 2 "too few arguments; usage: lockstep ckpt export PATH --to FOLDER" "$lockstep" ckpt export
-for topic in options config models data run precision memory labs exit; do expect 0 "" "$lockstep" help $topic; done
+expect 0 "usage: lockstep ckpt import --from FOLDER --to FOLDER [FLAGS]" ckpt import -h
+expect 0 "usage: lockstep ckpt export PATH --to FOLDER [FLAGS]" ckpt export -h
+expect 2 "too few arguments; usage: lockstep ckpt export PATH --to FOLDER" ckpt export
+for topic in options config models data run precision memory labs exit; do expect 0 "" help $topic; done
 "$lockstep" help options --markdown | cmp -s - "$source/docs/options.md" || bad "docs/options.md is not what 'make docs' writes"
 "$lockstep" help --markdown | cmp -s - "$source/docs/command.md" || bad "docs/command.md is not what 'make docs' writes"
-for shell in bash zsh fish; do expect 0 "optim.lr" "$lockstep" completion $shell; done
+for shell in bash zsh fish; do expect 0 "optim.lr" completion $shell; done
 "$lockstep" completion bash | bash -n || bad "the bash completion is no bash"
-expect 2 "see 'lockstep --help'" "$lockstep"
-expect 2 "did you mean 'train'" "$lockstep" trian
-expect 2 "list, inspect, verify, export, import" "$lockstep" ckpt
-expect 2 "did you mean 'train.steps'" "$lockstep" train --train.stps=3
-expect 2 "did you mean '--train.steps=3'" "$lockstep" train --steps=3
-expect 2 "is not a whole number" "$lockstep" train --train.steps=many
-expect 2 "is out of range" "$lockstep" train --data.seq_len=0
-expect 2 "is none of sgd|adam" "$lockstep" train --optim.name=adamant
-expect 2 "does nothing in 'train'" "$lockstep" train --bench.steps=3
-expect 2 "does nothing here" "$lockstep" train $tiny --optim.trust_coefficient=1
+expect 2 "see 'lockstep --help'"
+expect 2 "did you mean 'train'" trian
+expect 2 "list, inspect, verify, export, import" ckpt
+expect 2 "did you mean 'train.steps'" train --train.stps=3
+expect 2 "did you mean '--train.steps=3'" train --steps=3
+expect 2 "is not a whole number" train --train.steps=many
+expect 2 "is out of range" train --data.seq_len=0
+expect 2 "is none of sgd|adam" train --optim.name=adamant
+expect 2 "does nothing in 'train'" train --bench.steps=3
+expect 2 "does nothing here" train $tiny --optim.trust_coefficient=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
-    "$lockstep" train $tiny --train.global_batch=5 --train.accumulate=1
-expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" "$lockstep" train $tiny \
+    train $tiny --train.global_batch=5 --train.accumulate=1
+expect 2 "launch.ranks = parallel.pp * parallel.dp * parallel.cp * parallel.tp does not hold: 1 = 1 * 4 * 1 * 1" train $tiny \
     --parallel.dp=4
-expect 2 "-n: 'x' is not a number" "$lockstep" train $tiny -n x
-expect 2 "nothing to train on" "$lockstep" train
-expect 2 "needs a value" "$lockstep" generate runs --prompt
-expect 2 "too few arguments" "$lockstep" generate
+expect 2 "-n: 'x' is not a number" train $tiny -n x
+expect 2 "nothing to train on" train
+expect 2 "needs a value" generate runs --prompt
+expect 2 "too few arguments" generate
 
 # ---- words of other programs lead somewhere ----
-while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lockstep" train $arguments; done <<'END'
+while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" train $arguments; done <<'END'
 --zero 3|--parallel.zero=3
 --parallel.fsdp|--parallel.zero=3
 --parallel.ddp|--parallel.zero=0
@@ -115,8 +77,8 @@ while IFS='|' read -r arguments meant; do expect 2 "did you mean '$meant'?" "$lo
 -sample x|--sample
 END
 printf 'optim:\n  learning_rate: 3e-4\n' >c.yaml
-expect 2 "c.yaml:2: unknown option 'optim.learning_rate'; did you mean '--optim.lr=3e-4'?" "$lockstep" train --config c.yaml
-while IFS='|' read -r word meant; do expect 2 "did you mean '$meant" "$lockstep" "$word"; done <<'END'
+expect 2 "c.yaml:2: unknown option 'optim.learning_rate'; did you mean '--optim.lr=3e-4'?" train --config c.yaml
+while IFS='|' read -r word meant; do expect 2 "did you mean '$meant" "$word"; done <<'END'
 resume|lockstep train --config RUN/config.yaml'
 evaluate|lockstep eval RUN'
 sample|lockstep generate RUN
@@ -125,50 +87,50 @@ nccl-tests|lockstep bench comm
 evl|eval'
 END
 for word in labs parity checkpoint fsdp ddp zero experts optim lr resume nccl ckpt eval moe oom "learning rate" Perfetto; do
-    expect 0 "" "$lockstep" help "$word"
+    expect 0 "" help "$word"
     [ -s out.txt ] || bad "help $word says nothing"
 done
-expect 0 "lockstep help data" "$lockstep" help gzip
-expect 0 "lockstep help exit" "$lockstep" help ctrl-c
-expect 0 "lockstep help ranks" "$lockstep" help slurm
-expect 0 "lockstep doctor RUN" "$lockstep" help stuck
-expect 0 "lockstep help layouts" "$lockstep" help pipeline bubble
-expect 2 "unknown flag '--checkpoint'; the model is an argument without a flag: lockstep generate runs/book" "$lockstep" generate \
+expect 0 "lockstep help data" help gzip
+expect 0 "lockstep help exit" help ctrl-c
+expect 0 "lockstep help ranks" help slurm
+expect 0 "lockstep doctor RUN" help stuck
+expect 0 "lockstep help layouts" help pipeline bubble
+expect 2 "unknown flag '--checkpoint'; the model is an argument without a flag: lockstep generate runs/book" generate \
     --checkpoint runs/book
-expect 2 "unknown flag '--ckpt'; the model is an argument without a flag: lockstep eval runs/book" "$lockstep" eval --ckpt=runs/book
-expect 0 "--parallel.zero=3" "$lockstep" help FSDP
-expect 0 "lockstep bench comm" "$lockstep" help nccl
-expect 0 "--optim.lr " "$lockstep" help lr
-expect 0 "lockstep doctor" "$lockstep" help hang
-expect 2 "did you mean 'model.max_positions'?" "$lockstep" train --model.max_pos=3
+expect 2 "unknown flag '--ckpt'; the model is an argument without a flag: lockstep eval runs/book" eval --ckpt=runs/book
+expect 0 "--parallel.zero=3" help FSDP
+expect 0 "lockstep bench comm" help nccl
+expect 0 "--optim.lr " help lr
+expect 0 "lockstep doctor" help hang
+expect 2 "did you mean 'model.max_positions'?" train --model.max_pos=3
 for word in --model.heads --model.heads=4 model.heads; do
-    expect 0 "  --model.heads=N             number of query heads" "$lockstep" help $word
+    expect 0 "  --model.heads=N             number of query heads" help $word
     grep -q "read by train, plan, bench train, parity" out.txt || bad "help $word: $(cat out.txt)"
 done
-expect 0 "  --parallel.zero=N " "$lockstep" help --zero
-expect 0 "lockstep generate --prompt TEXT" "$lockstep" help --prompt
-expect 0 "Options come from three places" "$lockstep" help --config
-expect 2 "unknown option '--train.stps'; did you mean '--train.steps'?" "$lockstep" help --train.stps
-expect 2 "unknown option '--xyzzyq'; see 'lockstep help options'" "$lockstep" help --xyzzyq
+expect 0 "  --parallel.zero=N " help --zero
+expect 0 "lockstep generate --prompt TEXT" help --prompt
+expect 0 "Options come from three places" help --config
+expect 2 "unknown option '--train.stps'; did you mean '--train.steps'?" help --train.stps
+expect 2 "unknown option '--xyzzyq'; see 'lockstep help options'" help --xyzzyq
 
 # ---- the options used most come first: in help, and in the words of a completion ----
 before() { [ "$(grep -n -m1 -e "$1" out.txt | cut -d: -f1)" -lt "$(grep -n -m1 -e "$2" out.txt | cut -d: -f1)" ] ||
     bad "$3: $1 is not before $2"; }
 for page in "help options" "train --help"; do
-    expect 0 "options used most" "$lockstep" $page
+    expect 0 "options used most" $page
     before "^  --run.dir=" "^other options" "$page"
     before "^other options" "^  --model.heads=" "$page"
     [ "$(grep -c -e '^  --run.dir=' out.txt)" -eq 1 ] || bad "$page: an option twice"
     [ "$(grep -c '^  --[a-z]*\.' out.txt)" -gt 60 ] || bad "$page: not all options"
 done
-expect 0 "options used most" "$lockstep" train -h
+expect 0 "options used most" train -h
 grep -q -e "--model.heads=" out.txt && bad "the short help has all options"
 "$lockstep" completion zsh | sed -n "/^    'train')/p" | tr ' ' '\n' >out.txt
 before "'--run.dir=" "'--model.heads=" "completion zsh"
 bash -c 'source <("$0" completion bash); compopt() { :; }; COMP_WORDS=(lockstep train --); COMP_CWORD=2; _lockstep
          printf "%s\n" "${COMPREPLY[@]}"' "$lockstep" >out.txt
 before "--run.dir=" "--model.heads=" "completion bash"
-expect 2 "nothing mentions 'xyzzy'; the topics are the commands and options, config" "$lockstep" help xyzzy
+expect 2 "nothing mentions 'xyzzy'; the topics are the commands and options, config" help xyzzy
 
 # ---- config files ----
 printf 'train:\n  steps: 7\noptim:\n  lr: 1e-4\n' >a.yaml
@@ -177,14 +139,14 @@ printf 'train:\n  steps: 8\n' >b.yaml
 grep -q 'steps: 8 .*# b.yaml:2' out.txt || bad "the later file does not win"
 grep -q 'lr: 0.0002 .*# command line' out.txt || bad "the command line does not win"
 printf 'train:\n  stepz: 7\n' >c.yaml
-expect 2 "c.yaml:2: unknown option 'train.stepz'" "$lockstep" train --config c.yaml
+expect 2 "c.yaml:2: unknown option 'train.stepz'" train --config c.yaml
 printf 'train: [1]\n' >c.yaml
-expect 2 "c.yaml:1" "$lockstep" train --config c.yaml
-expect 2 "missing.yaml" "$lockstep" train --config missing.yaml
+expect 2 "c.yaml:1" train --config c.yaml
+expect 2 "missing.yaml" train --config missing.yaml
 
 # ---- a run that is killed and resumed equals one that was not ----
 # The killed run has far more steps ahead than it can make; what it saved after step 50 is removed, as if it had been killed earlier.
-expect 0 "checkpoint  straight/checkpoints/step_00000100" "$lockstep" train $tiny --run.dir=straight --train.steps=100
+expect 0 "checkpoint  straight/checkpoints/step_00000100" train $tiny --run.dir=straight --train.steps=100
 [ "$(wc -l <straight/metrics.jsonl)" -eq 100 ] || bad "metrics.jsonl has not a line a step"
 [ -s straight/log/rank_0000.log ] || bad "no log"
 ls straight/events.out.tfevents.* >/dev/null 2>&1 || bad "no events"
@@ -196,7 +158,7 @@ kill -9 $pid 2>/dev/null
 wait $pid 2>/dev/null
 [ -d parts/checkpoints/step_00000050 ] || bad "no checkpoint of step 50 after kill -9"
 find parts/checkpoints -mindepth 1 -maxdepth 1 ! -name step_00000050 -exec rm -r {} +
-expect 0 "from parts/checkpoints/step_00000050" "$lockstep" train --config parts/config.yaml --train.steps=100
+expect 0 "from parts/checkpoints/step_00000050" train --config parts/config.yaml --train.steps=100
 grep -q 'debug' parts/config.yaml && bad "config.yaml keeps injected faults"
 [ "$(hashes straight)" = "$(hashes parts)" ] && [ -n "$(hashes parts)" ] || bad "killed and resumed is not the same bits"
 [ "$(wc -l <parts/metrics.jsonl)" -eq 100 ] || bad "metrics.jsonl of a resumed run has not a line a step"
@@ -213,94 +175,93 @@ kill -TERM $pid
 wait $pid
 [ $? -eq 0 ] || bad "SIGTERM: exit code: $(cat err.txt)"
 grep -q "stopped by SIGTERM" out.txt || bad "SIGTERM is not told"
-expect 0 "all as written" "$lockstep" ckpt verify term
+expect 0 "all as written" ckpt verify term
 
 # ---- another run's checkpoint ----
-expect 0 "from straight/checkpoints/step_00000100" "$lockstep" train $tiny --run.dir=other --train.steps=102 \
+expect 0 "from straight/checkpoints/step_00000100" train $tiny --run.dir=other --train.steps=102 \
     --checkpoint.resume=straight
 grep -q 'resume: "auto"' other/config.yaml || bad "config.yaml does not resume its own run"
-expect 1 "holds step 102, which is after step 100" "$lockstep" train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
+expect 1 "holds step 102, which is after step 100" train $tiny --run.dir=other --train.steps=103 --checkpoint.resume=straight
 
 # ---- what can be done with a run ----
-expect 0 "Line" "$lockstep" generate straight --prompt "Line" --tokens 20 --launch.threads=1
+expect 0 "Line" generate straight --prompt "Line" --tokens 20 --launch.threads=1
 "$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >one.txt
 "$lockstep" generate straight --prompt "Line" --tokens 20 --seed 3 >two.txt
 cmp -s one.txt two.txt || bad "the same seed gives another text"
-expect 0 "" "$lockstep" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
+expect 0 "" generate straight --ids 1,2,3 --logits logits.safetensors --precision.compute=fp32
 [ -s logits.safetensors ] || bad "no logits"
-expect 2 "300" "$lockstep" generate straight --ids 300
-expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" "$lockstep" generate straight \
+expect 2 "300" generate straight --ids 300
+expect 2 "a prompt of 4 tokens and 999 more do not fit the model's 128 positions; at most 124 more fit" generate straight \
     --prompt "Line" --tokens 999
 [ -s out.txt ] && bad "generate prints before it refuses: $(cat out.txt)"
-expect 2 "is not a list of token ids" "$lockstep" generate straight --ids a,b
-expect 0 "Llama" "$lockstep" ckpt inspect straight --tensors
-expect 0 "hf: written" "$lockstep" ckpt export straight --to hf
+expect 2 "is not a list of token ids" generate straight --ids a,b
+expect 0 "Llama" ckpt inspect straight --tensors
+expect 0 "hf: written" ckpt export straight --to hf
 [ -s hf/config.json ] && [ -s hf/model.safetensors ] || bad "the export is not a Hugging Face folder"
-expect 0 "Line" "$lockstep" generate hf --prompt "Line" --tokens 5
-expect 0 "step_00000000" "$lockstep" ckpt import --from hf --to back/checkpoints
-expect 0 "Line" "$lockstep" generate back --prompt "Line" --tokens 5
-expect 2 "give --to" "$lockstep" ckpt export straight
-expect 0 "step 1 of 1" "$lockstep" train --data.text=text.txt --model.hf=hf --data.tokenizer=hf --data.seq_len=16 --train.steps=1 \
+expect 0 "Line" generate hf --prompt "Line" --tokens 5
+expect 0 "step_00000000" ckpt import --from hf --to back/checkpoints
+expect 0 "Line" generate back --prompt "Line" --tokens 5
+expect 2 "give --to" ckpt export straight
+expect 0 "step 1 of 1" train --data.text=text.txt --model.hf=hf --data.tokenizer=hf --data.seq_len=16 --train.steps=1 \
     --train.eval_batches=1 --run.dir=tuned
-expect 2 "model.rope_theta does nothing here" "$lockstep" plan --model.preset=gpt2-124m --model.rope_theta=500
-expect 0 "activations" "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
-measured() { tail -n 1 straight/metrics.jsonl | sed "s/.*\"memory\":{[^}]*\"$1\":\([0-9]*\).*/\1/"; }
+expect 2 "model.rope_theta does nothing here" plan --model.preset=gpt2-124m --model.rope_theta=500
+expect 0 "activations" plan --model.preset=gpt2-124m --data.seq_len=64 --train.micro_batch=1
+measured() { tail -n 1 straight/metrics.jsonl | json "memory.$1"; }
 "$lockstep" plan --config straight/config.yaml --json >planned.json
 for part in parameters gradients optimizer activations; do
-    [ -n "$(measured $part)" ] || bad "no bytes of $part in metrics.jsonl"
-    sed 's/.*"memory"//' planned.json | grep -q "\"$part\":$(measured $part)[,}]" ||
-        bad "$part: not the $(measured $part) planned: $(cat planned.json)"
+    [ "$(measured $part)" -gt 0 ] || bad "no bytes of $part in metrics.jsonl"
+    has memory.$part "$(measured $part)" <planned.json || bad "$part: not the $(measured $part) planned: $(cat planned.json)"
 done
-expect 0 '"activations"' "$lockstep" plan --config straight/config.yaml --launch.threads=2 --json
-expect 2 "does nothing in 'plan'" "$lockstep" plan --optim.beta1=0.5
-expect 0 "linear" "$lockstep" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
-expect 0 '"parameters":124439808' "$lockstep" plan --model.preset=gpt2-124m --data.seq_len=64 --json
-expect 0 '"tokens_per_second"' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"processors":' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"overhead":' "$lockstep" bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
-expect 0 '"stages":[1,1],"bubble":' "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+expect 0 '"activations"' plan --config straight/config.yaml --launch.threads=2 --json
+expect 2 "does nothing in 'plan'" plan --optim.beta1=0.5
+expect 0 "linear" plan --model.preset=llama-tiny --data.seq_len=16 --print-program
+expect 0 '"parameters":124439808' plan --model.preset=gpt2-124m --data.seq_len=64 --json
+expect 0 '"tokens_per_second"' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"processors":' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"overhead":' bench train --model.preset=llama-tiny --data.seq_len=16 --bench.steps=2 --json
+expect 0 '"stages":[1,1],"bubble":' bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8 --json
-expect 0 "11.1% of equal stages" "$lockstep" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
+expect 0 "11.1% of equal stages" bench train -n 2 --launch.threads=1 --model.preset=llama-tiny --data.seq_len=16 \
     --bench.steps=2 \
     --parallel.pp=2 --train.micro_batch=1 --train.accumulate=8
-expect 0 '"gflops"' "$lockstep" bench gemm --m 64 --n 64 --k 64 --json
-expect 0 "format llmc" "$lockstep" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
-expect 0 "llmc, u16" "$lockstep" data inspect data/text.bin --vocab 300
-expect 1 "data/text.bin" "$lockstep" data inspect data/text.bin --vocab 257
+expect 0 '"gflops"' bench gemm --m 64 --n 64 --k 64 --json
+expect 0 "format llmc" data prepare data/text.bin --data.text=text.txt --data.tokenizer=bpe --data.vocab_size=300
+expect 0 "llmc, u16" data inspect data/text.bin --vocab 300
+expect 1 "data/text.bin" data inspect data/text.bin --vocab 257
 printf '{"text":"a"}\n' >lines.jsonl
 expect 1 \
     "lines.jsonl: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text" \
-    "$lockstep" data inspect lines.jsonl
-expect 0 "step 1 of 1" "$lockstep" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
+    data inspect lines.jsonl
+expect 0 "step 1 of 1" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
     --train.steps=1 --train.eval_batches=1 --run.dir=fromtokens
 sed 's/"id":1500/"id":70000/' "$source/tests/data/tokenizers/gpt2.json" >wide.json
-expect 1 "70001" "$lockstep" data prepare data/wide.bin --data.text=text.txt --data.tokenizer=wide.json --data.format=nanogpt
+expect 1 "70001" data prepare data/wide.bin --data.text=text.txt --data.tokenizer=wide.json --data.format=nanogpt
 
 # ---- bad input ----
 : >empty.txt
 echo "short" >short.txt
-expect 1 "the text is empty" "$lockstep" train --data.text=empty.txt --run.dir=bad
-expect 2 "data.tokenizer: 'odd' is not a tokenizer" "$lockstep" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
-expect 1 "short.txt" "$lockstep" train --data.text=short.txt --run.dir=bad
-expect 1 "cannot open" "$lockstep" train --data.text=nowhere.txt --run.dir=bad
-expect 2 "model.width=64 is not divisible by model.heads=5" "$lockstep" train $tiny --model.heads=5 --run.dir=bad
+expect 1 "the text is empty" train --data.text=empty.txt --run.dir=bad
+expect 2 "data.tokenizer: 'odd' is not a tokenizer" train --data.text=text.txt --data.tokenizer=odd --run.dir=bad
+expect 1 "short.txt" train --data.text=short.txt --run.dir=bad
+expect 1 "cannot open" train --data.text=nowhere.txt --run.dir=bad
+expect 2 "model.width=64 is not divisible by model.heads=5" train $tiny --model.heads=5 --run.dir=bad
 [ -e bad ] && bad "a run that cannot start leaves a folder"
-expect 1 "straight/checkpoints/step_00000100" "$lockstep" train $tiny --model.width=32 --run.dir=straight --train.steps=200
-expect 1 "holds checkpoints up to step 100" "$lockstep" train $tiny --run.dir=straight --checkpoint.resume=none
-expect 1 "limit" "$lockstep" train $tiny --run.dir=bad --run.memory_limit=1MiB
-expect 1 "out of memory: the step needs" "$lockstep" train $tiny --run.dir=bad --model.width=4096 --run.memory_limit=300MiB
+expect 1 "straight/checkpoints/step_00000100" train $tiny --model.width=32 --run.dir=straight --train.steps=200
+expect 1 "holds checkpoints up to step 100" train $tiny --run.dir=straight --checkpoint.resume=none
+expect 1 "limit" train $tiny --run.dir=bad --run.memory_limit=1MiB
+expect 1 "out of memory: the step needs" train $tiny --run.dir=bad --model.width=4096 --run.memory_limit=300MiB
 printf 'garbage' >>"$(ls straight/checkpoints/step_*/parameters*)"
-expect 1 "parameters" "$lockstep" ckpt verify straight/checkpoints/step_00000100
+expect 1 "parameters" ckpt verify straight/checkpoints/step_00000100
 printf '{' >hf/config.json
-expect 1 "config.json" "$lockstep" generate hf --prompt x
-expect 1 "nowhere" "$lockstep" generate nowhere --prompt x
+expect 1 "config.json" generate hf --prompt x
+expect 1 "nowhere" generate nowhere --prompt x
 
 # A full disk: the save fails in one line, training goes on, the checkpoint before it is whole.
 "$lockstep" train $tiny --run.dir=full --train.steps=30 --checkpoint.every=10 --checkpoint.keep=9 --debug.fail_write=2 >out.txt 2>err.txt \
     || bad "a full disk ends the run"
 [ "$(grep -c '^training goes on: step 10 is not saved' err.txt)" -eq 1 ] && [ "$(wc -l <err.txt)" -eq 1 ] || bad "full disk: $(cat err.txt)"
-expect 0 "all as written" "$lockstep" ckpt verify full
+expect 0 "all as written" ckpt verify full
 
 if [ $failures -ne 0 ]; then
     say "$failures failed"

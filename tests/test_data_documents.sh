@@ -11,12 +11,12 @@ prepared() {
     rm -rf out
     "$lockstep" data prepare out/t.bin --data.text="$file" "$@" >out.txt 2>&1 || { bad "$file $*: $(cat out.txt)"; return; }
     "$lockstep" data inspect out/t.bin --data.tokenizer=out --json >inspect.txt 2>&1 || bad "inspect $file $*: $(cat inspect.txt)"
-    grep -q "\"tokens\":$tokens,\"documents\":$documents," inspect.txt ||
+    [ "$(json tokens documents <inspect.txt)" = "$tokens $documents" ] ||
         bad "$file $*: not $tokens tokens, $documents documents: $(cat inspect.txt)"
 }
 
 # ids OF: the first tokens of what was prepared last.
-ids() { grep -q "\"first\":\[$1\]" inspect.txt || bad "not the tokens $1: $(cat inspect.txt)"; }
+ids() { has first "[$1]" <inspect.txt || bad "not the tokens $1: $(cat inspect.txt)"; }
 
 # refused TEXT FILE OPTIONS...: exit code 1 and one line with TEXT.
 refused() {
@@ -34,7 +34,7 @@ refused() {
 printf 'one<|endoftext|>two' >plain.txt
 prepared 7 2 plain.txt
 ids 111,110,101,256,116,119,111
-grep -q '"special_tokens":{"<|endoftext|>":1}' inspect.txt || bad "not counted: $(cat inspect.txt)"
+has 'special_tokens.<|endoftext|>' 1 <inspect.txt || bad "not counted: $(cat inspect.txt)"
 prepared 7 2 plain.txt --data.special_tokens=parse
 prepared 8 2 plain.txt --end
 prepared 19 1 plain.txt --data.special_tokens=text

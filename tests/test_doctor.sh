@@ -19,7 +19,7 @@ told() {
 
 "$lockstep" train $tiny --train.steps=5 --optim.warmup=1 --run.dir=well >out.txt 2>err.txt || bad "train: $(cat err.txt)"
 told well "^rank 0  finished, process [0-9]* on $host, step 5 of 5$" "^finished at step 5 of 5, exit 0$"
-"$lockstep" doctor well --json | grep -q '"outcome":"finished at step 5 of 5, exit 0"' ||
+"$lockstep" doctor well --json | has outcome "finished at step 5 of 5, exit 0" ||
     bad "doctor --json: $("$lockstep" doctor well --json)"
 
 "$lockstep" train $tiny --train.steps=1000000 --run.dir=long >out.txt 2>err.txt &
@@ -58,9 +58,9 @@ told well "^finished at step 5 of 5, exit 0$"
 "$lockstep" train -n 2 $tiny --train.steps=3 --optim.warmup=1 --log.per_rank=true --run.dir=hosts >out.txt 2>err.txt ||
     bad "two ranks: $(cat err.txt)"
 for file in metrics metrics.rank_0001; do
-    head -n 1 hosts/$file.jsonl | grep -q "^{\"step\":1,\"loss\":.*\"run\":{\"hosts\":\[\"$host\",\"$host\"\]}}$" ||
+    [ "$(head -n 1 hosts/$file.jsonl | json step run.hosts)" = "1 [$host,$host]" ] ||
         bad "$file.jsonl: $(head -n 1 hosts/$file.jsonl)"
-    [ "$(grep -c '"run":' hosts/$file.jsonl)" -eq 1 ] || bad "$file.jsonl names hosts more than once"
+    [ "$(json run <hosts/$file.jsonl | grep -cvx none)" -eq 1 ] || bad "$file.jsonl names hosts more than once"
 done
 for rank in 0 1; do
     head -n 1 hosts/log/rank_000$rank.log | grep -q "info: rank $rank on $host, process [0-9]*, cores [0-9,-]*$" ||

@@ -25,7 +25,7 @@ sees() {
     for words in "the layouts differ first in" "$@"; do
         grep -qF -e "$words" err.txt || bad "$fault in '$layout' $options: not '$words': $(cat err.txt)"
     done
-    grep -q '^{"equal":false,' out.txt || bad "$fault in '$layout' $options: says equal"
+    has equal false <out.txt || bad "$fault in '$layout' $options: says equal"
     found_within "$fault in '$layout' $options"
     seen=$((seen + 1))
 }

@@ -70,7 +70,7 @@ kill -STOP "$victim"
 for i in $(seq 3000); do grep -q '^State:.T' "/proc/$victim/status" && break; sleep 0.01; done
 "$lockstep" doctor stopped >out.txt || bad "doctor of a running run"
 grep -q "^rank 1  stopped" out.txt || bad "doctor does not see the stop: $(cat out.txt)"
-"$lockstep" doctor stopped --json --calls 1 | grep -q '"state":"stopped"' || bad "doctor --json does not see the stop"
+"$lockstep" doctor stopped --json --calls 1 | has 'ranks[].state' stopped || bad "doctor --json does not see the stop"
 ended 3 "lockstep train: "
 grep -q "rank 1 was stopped by signal 19" err.txt || bad "stopped: $(cat err.txt)"
 

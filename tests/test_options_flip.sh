@@ -69,19 +69,19 @@ run_ranks() {
 }
 
 # ---- what a row looks at: look FOLDER EFFECT prints it ----
-key() { sed -n 's/.*"'"$1"'":\([^,{}]*\).*/\1/p' "$2"; }
-hashes() { "$lockstep" ckpt inspect "$1" --json | tr '{' '\n' | grep '"name":"'"$2" | sed 's/.*"hash":"\([0-9a-f]*\)".*/\1/'; }
-
 look() {
     folder=$1
     set -- $2
     case $1 in
-    metric) key "$2" "$folder/run/metrics.jsonl" ;;
-    json) key "$2" "$folder/out.txt" ;;
-    comm) sed 's/.*"comm":{//' "$folder/run/metrics.jsonl" | tr ',{' '\n\n' | grep -E '"(calls|bytes)"' ;;
-    memory) sed 's/.*"memory":{\([^}]*\)"other".*/\1/' "$folder/run/metrics.jsonl" ;;
-    weights) hashes "$folder/run" parameters_ ;;
-    state) hashes "$folder/run" optimizer_ ;;
+    metric) json "$2" <"$folder/run/metrics.jsonl" | grep -vx none ;;
+    json) json "$2" <"$folder/out.txt" | grep -vx none ;;
+    comm) for call in all_reduce all_gather reduce_scatter broadcast all_to_all send recv; do
+            json "comm.$call.calls" "comm.$call.bytes" <"$folder/run/metrics.jsonl"
+        done ;;
+    memory) json memory.parameters memory.gradients memory.optimizer memory.activations memory.communication memory.offload \
+        <"$folder/run/metrics.jsonl" ;;
+    weights) hashes "$folder/run" parameters ;;
+    state) hashes "$folder/run" optimizer ;;
     file) shift; (cd "$folder/run" 2>/dev/null && ls -d $1 2>/dev/null) ;;
     lines) shift; grep -c -e "$*" "$folder/out.txt" ;;
     output) grep -v -e '  limit  ' -e "$folder" "$folder/out.txt" ;;

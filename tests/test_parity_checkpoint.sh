@@ -46,11 +46,11 @@ goes_on() {
     cells=$((cells + 1))
     "$lockstep" parity --checkpoint --json --a "$a" --b "$b" "$@" $common >out.txt 2>err.txt ||
         bad "--a '$a' --b '$b' $*: $(cat out.txt err.txt)"
-    sed 's/.*"steps":\([0-9]*\),"tensors":\([0-9]*\),"states":\([0-9]*\),.*/\1 \2 \3/' out.txt >numbers.txt
+    json steps tensors states <out.txt >numbers.txt
     read -r steps tensors compared <numbers.txt
     [ "$steps" = 2 ] && [ "$tensors" -gt 0 ] && [ "$compared" -eq $((tensors * (1 + states))) ] ||
         bad "--a '$a' --b '$b' $*: $steps steps, $compared states of $tensors tensors: $(cat out.txt)"
-    grep -q '^{"equal":true,' out.txt || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
+    has equal true <out.txt || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
     [ -z "$(ls -A tmp)" ] || bad "left behind: $(ls tmp)"
 }
 

@@ -148,8 +148,10 @@ while [ $turn -lt $times ]; do
         cells=$((cells + 1))
         "$lockstep" parity --a "$mesh" --b "$mesh" $tied --precision.compute=$type $batch --json >out.txt 2>err.txt ||
             bad "$mesh twice: $(cat err.txt)"
-        compared=$(sed 's/.*"compared":\([0-9]*\).*/\1/' out.txt)
-        [ "${compared:-0}" -gt 0 ] && grep -q "\"same_bits\":$compared," out.txt || bad "$mesh twice has other bits: $(cat out.txt)"
+        read -r compared same <<EOF
+$(json compared same_bits <out.txt)
+EOF
+        [ "${compared:-0}" -gt 0 ] && [ "$same" = "$compared" ] || bad "$mesh twice has other bits: $(cat out.txt)"
     done
     turn=$((turn + 1))
 done

@@ -6,9 +6,9 @@ lockstep=$1
 tiny="--model.preset=llama-tiny --model.layers=3 --data.seq_len=32 --train.micro_batch=2 --train.steps=2 --train.eval_batches=1
     --data.text=text.txt --run.measure_peak=off"
 
-# value FILE SECTION KEY: of a line of JSON
-value() { sed 's/.*"'"$2"'":{//' "$1" | sed -n 's/^[^}]*"'"$3"'":\([0-9]*\).*/\1/p'; }
-top() { sed -n 's/.*"'"$2"'":\("[^"]*"\|[0-9a-z]*\).*/\1/p' "$1"; }
+# value FILE SECTION KEY, top FILE KEY: of a line of JSON
+value() { json "$2.$3" <"$1"; }
+top() { json "$2" <"$1"; }
 
 categories="parameters gradients optimizer activations communication offload"
 compared=0

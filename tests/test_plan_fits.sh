@@ -9,9 +9,8 @@ runs=0
 cat text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt text.txt >long.txt
 cat long.txt long.txt long.txt >longer.txt
 
-bytes() { sed -n 's/.*"'"$2"'":\([0-9]*\).*/\1/p' "$1"; }
-planned() { sed 's/.*"what_fits":\[\(.*\)\],"ranks":.*/\1/; s/"total":[0-9]*,//g' "$1" | tr '{' '\n' |
-    sed -n 's/^"options":"\([^"]*\)".*/\1/p'; }
+bytes() { json "memory.$2" <"$1"; }
+planned() { json 'what_fits[].options' <"$1"; }
 trained() { sed 's/.*; what fits: //; s/ ([0-9.]* [A-Za-z]*)//g; s/, or /\n/g' "$1"; }
 
 # trains DIR LIMIT OPTIONS...: two steps.
@@ -21,15 +20,14 @@ trains() {
     "$lockstep" train -q "$@" --run.measure_peak=off --run.memory_limit=$limit --run.dir=$dir >out.txt 2>err.txt
 }
 
-# refused LIMIT OPTIONS...: plan and train suggest the same, and train runs with each suggestion that needs no more ranks than this machine
-# can
-# start in a test.
+# refused LIMIT OPTIONS...: plan and train suggest the same, and train runs with each suggestion that needs no more ranks than this
+# machine can start in a test.
 refused() {
     limit=$1
     shift
     "$lockstep" plan "$@" --run.memory_limit=$limit --json >plan.json 2>err.txt ||
         { bad "plan $* --run.memory_limit=$limit: $(cat err.txt)"; return; }
-    grep -q '"fits":false' plan.json || bad "plan $* --run.memory_limit=$limit: fits"
+    has fits false <plan.json || bad "plan $* --run.memory_limit=$limit: fits"
     trains refused $limit "$@" --train.steps=2 && bad "train $* --run.memory_limit=$limit: runs, and plan says that it does not fit"
     [ "$(wc -l <err.txt)" -eq 1 ] || bad "train $* --run.memory_limit=$limit: more than one line: $(cat err.txt)"
     planned plan.json >planned.txt

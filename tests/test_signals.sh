@@ -17,7 +17,7 @@ ended() {
     [ $got -eq 0 ] || bad "$run: $1: exit $got: $(cat err.txt)"
     [ "$(grep -c "$1: $answer" err.txt)" -eq 1 ] || bad "$run: $1 is not answered once: $(cat err.txt)"
     grep -q "stopped by $1" out.txt || bad "$run: $1 is not in the report: $(cat out.txt)"
-    last=$(tail -n 1 $run/metrics.jsonl 2>/dev/null | sed 's/{"step":\([0-9]*\),.*/\1/')
+    last=$(tail -n 1 $run/metrics.jsonl 2>/dev/null | json step 2>/dev/null)
     [ -f "$run/checkpoints/step_$(printf %08d "${last:-0}")/manifest.json" ] ||
         bad "$run: step ${last:-0} is not saved: $(ls $run/checkpoints)"
 }
