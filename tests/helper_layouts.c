@@ -62,9 +62,9 @@ void layout_open(const struct layout *l, ls_comm *world, ls_dtype type, struct l
     *out = (struct laid){ 0 };
     RANKS_TRY(ls_store_new(&(ls_store_options){ "cpu", type, 1, 7 }, &s));
     for (size_t i = 0; i < LAYOUT_PARAMETERS; i++) {
-        RANKS_TRY(store_declare(s, shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, shapes[i].ndim, shapes[i].size, &index));
+        RANKS_TRY(store_declare_as(s, shapes[i].name, (ls_init){ LS_INIT_ZEROS, 0 }, i == FROZEN ? store_type(s, STORE_STATE) : type,
+                                   shapes[i].ndim, shapes[i].size, &index));
         if (i == FROZEN) {
-            store_keep_exact(s, i);
             RANKS_TRY(ls_store_freeze(s, i));
         } else {
             RANKS_TRY(ls_store_add_state(s, i, "m"));

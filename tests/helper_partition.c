@@ -28,7 +28,7 @@ ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen
                        .experts_per_token = chosen, .expert_ffn = ffn, .shared_ffn = shared, .norm_topk = 1 };
 }
 
-static void partition_build(ls_program *p, const struct partition_case *c)
+void partition_build(ls_program *p, const struct partition_case *c)
 {
     size_t shape[2] = { c->batch, c->time };
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
@@ -54,7 +54,7 @@ ls_status partition_open(const struct partition_case *c, const ls_mesh *mesh, bo
     LS_TRY(ls_store_new(&so, &s.store));
     st = ls_program_new(s.store, &s.program);
     if (st == LS_OK) {
-        partition_build(s.program, c);
+        (c->build ? c->build : partition_build)(s.program, c);
         st = ls_program_status(s.program);
     }
     if (st == LS_OK && mesh) faults_give(s.program, mesh);
@@ -240,9 +240,9 @@ int partition_exchanges(const ls_program *p, enum segment s, ls_collective op, l
 
     if (bytes) *bytes = 0;
     for (int n = 0; n < l->n; n++) {
-        const struct exchange *e = &l->at[n].exchange;
+        const struct exchange *e = l->at[n].op == OP_COMM_START ? instruction_exchange(&l->at[n]) : NULL;
 
-        if (l->at[n].op != OP_COMM_START || e->op != op || e->axis != a)
+        if (!e || e->op != op || e->axis != a)
             continue;
         found++;
         if (bytes) {

@@ -14,6 +14,7 @@ struct partition_case {
     size_t               batch, time;
     ls_recompute         recompute;
     int                  fuse_loss;
+    void               (*build)(ls_program *p, const struct partition_case *c);  /* NULL: partition_build() */
     ls_dtype             type;       /* of the store: f32, or f64 where formulas are held against each other without rounding */
 };
 
@@ -23,6 +24,9 @@ ls_model partition_llama(size_t heads, size_t kv_heads, size_t ffn, size_t vocab
 
 /* Mixtral or Qwen3-MoE of that size, with 4 heads. */
 ls_model partition_experts(ls_architecture family, size_t experts, size_t chosen, size_t ffn, size_t shared);
+
+/* Inputs tokens and targets [batch,time], denominator and what the model needs; backward from the model's loss. */
+void partition_build(ls_program *p, const struct partition_case *c);
 
 /* A store with a program of loss and backward (inputs tokens, targets, denominator, step; samples with experts), marked, compiled.
  * mesh NULL: not marked. */

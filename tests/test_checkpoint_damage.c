@@ -115,7 +115,7 @@ static void every_field_is_checked(void **state)
         { "\"name\":\"a.weight\"", "\"name\":\"b.bias\"", "parameter 'b.bias': its slices differ" },
         { "\"dtype\":\"f32\"", "\"dtype\":\"i32\"", "no floating type" },
         { "\"dtype\":\"f32\"", "\"dtype\":\"f31\"", "no floating type" },
-        { "\"dtype\":\"f32\"", "\"dtype\":\"f16\"", "others are f16" },
+        { "\"dtype\":\"f32\"", "\"dtype\":\"f64\"", "others are f64" },
         { "\"shape\":[7,5]", "\"shape\":7", "\"shape\" is no array" },
         { "\"shape\":[7,5]", "\"shape\":[7,5,1]", "\"offset\" is no array of 3" },
         { "\"shape\":[7,5]", "\"shape\":[7,-5]", "dim 1 of \"shape\"" },

@@ -45,7 +45,7 @@ static void each(ls_store *s, bool write)
     for (size_t i = 0; i < PARAMETERS; i++)
         for (int k = -1; k < ls_store_states(s, i); k++) {
             const char *kind = k < 0 ? "parameter" : ls_store_state_name(s, i, k);
-            ls_dtype type = store_type(s, k < 0 ? STORE_VALUE : STORE_STATE);
+            ls_dtype type = k < 0 ? store_value_type(s, i) : store_type(s, STORE_STATE);
             double want[MOST], got[MOST];
             unsigned char as_stored[MOST * 8];
 

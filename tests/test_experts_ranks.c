@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/threads.h"
 #include "helper_forked.h"
@@ -237,6 +238,68 @@ static void too_few_experts_are_refused(void **state)
     forked_run(2, one_expert_refused, &c.at[0]);
 }
 
+/* ---- two routings at once ---- */
+
+static ls_value expert_weight(ls_program *p, const ls_model *m, int layer, const char *which)
+{
+    bool down = strcmp(which, "down") == 0;
+    char name[96];
+
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.%s_proj.weight", layer, which);
+    return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 3,
+                    (size_t[]){ m->experts, down ? m->width : m->expert_ffn, down ? m->expert_ffn : m->width });
+}
+
+static ls_routing routing(ls_program *p, const ls_model *m, const char *name, ls_value x, size_t chosen)
+{
+    ls_route_options o = { .chosen = chosen, .normalize = 1 };
+    ls_value w = ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.5 }, 2, (size_t[]){ m->experts, m->width });
+
+    return ls_route(p, ls_linear(p, x, w, LS_NONE), LS_NONE, LS_NONE, &o);
+}
+
+/* Two mixtures of experts of one block, instruction by instruction in turn; they choose different numbers of experts. */
+static void build_interleaved(ls_program *p, const struct partition_case *c)
+{
+    const ls_model *m = &c->model;
+    size_t shape[2] = { c->batch, c->time };
+    ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
+    ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 }), x, y[2];
+    ls_routing r[2];
+
+    ls_declare_time(p, tokens, 1);
+    ls_declare_time(p, targets, 1);
+    x = ls_embedding(p, tokens, ls_param(p, "table", (ls_init){ LS_INIT_NORMAL, 1 }, 2, (size_t[]){ m->vocab, m->width }));
+    ls_block_begin(p, "both");
+    for (int k = 0; k < 2; k++)
+        r[k] = routing(p, m, k ? "router.1" : "router.0", x, k ? 3 : 1);
+    for (int k = 0; k < 2; k++)
+        y[k] = ls_rows_permute(p, x, &r[k]);
+    for (int k = 0; k < 2; k++)
+        y[k] = ls_grouped_linear(p, y[k], expert_weight(p, m, k, "up"), r[k].counts);
+    for (int k = 1; k >= 0; k--)
+        y[k] = ls_grouped_linear(p, ls_silu(p, y[k]), expert_weight(p, m, k, "down"), r[k].counts);
+    for (int k = 0; k < 2; k++)
+        y[k] = ls_rows_unpermute(p, y[k], &r[k]);
+    x = ls_add(p, x, ls_add(p, y[0], y[1]));
+    ls_block_end(p);
+    y[0] = ls_param(p, "out", (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ m->vocab, m->width });
+    ls_backward(p, ls_output(p, "loss", ls_linear_xent(p, x, y[0], targets, denominator)));
+}
+
+static void routings_of_one_block_do_not_mix(void **state)
+{
+    static const ls_mesh_shape shapes[] = { { 1, -1, 1, 1, 1, 2 }, { 1, -1, 1, 1, 1, 4 }, { 1, 2, 1, 1, 2, 2 }, { 1, 2, 1, 2, 1, 2 } };
+
+    (void)state;
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        struct cases c = { .n = 0 };
+
+        cases_add(&c, "two routings", partition_experts(LS_QWEN3_MOE, 5, 2, 8, 0), shapes[k], 0)->build = build_interleaved;
+        forked_run(k == 0 ? 2 : 4, experts_check_cases, &c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +311,7 @@ int main(void)
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_samples),
         cmocka_unit_test(too_few_experts_are_refused),
+        cmocka_unit_test(routings_of_one_block_do_not_mix),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/threads.h"
@@ -23,13 +24,14 @@ static struct partition_case *cases_add(struct cases *c, const char *name, ls_mo
     return &c->at[c->n++];
 }
 
-static void add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
+static struct partition_case *add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
 {
     struct partition_case *k = cases_add(c, name, m, tp, sp);
 
     k->shape.cp = cp;
     k->options.context = context;
     k->time = 13;
+    return k;
 }
 
 /* ---- drawn layouts ---- */
@@ -232,6 +234,113 @@ static void test_overlap(void **state)
     forked_run(2, partition_check_cases, &c);
 }
 
+/* ---- which dim counts tokens ---- */
+
+/* An input of two dims that comes first and counts no tokens. */
+static void build_behind_classes(ls_program *p, const struct partition_case *c)
+{
+    ls_input(p, "classes", LS_I32, 2, (size_t[]){ c->batch, 5 });
+    partition_build(p, c);
+}
+
+static struct partition_case *same_size(struct cases *c, const char *name, ls_model m, size_t time, int cp, int tp, int sp,
+                                        ls_context context)
+{
+    struct partition_case *k = add_context(c, name, m, cp, tp, sp, context);
+
+    k->time = time;
+    return k;
+}
+
+/* Width, heads, ffn or vocabulary are of as many elements as the sequence. */
+static void add_same_sizes(struct cases *c, int cp, int tp, int sp, ls_context context)
+{
+    same_size(c, "width = T", partition_gpt2(4, 24, 37, 0.2), 16, cp, tp, sp, context);
+    same_size(c, "heads = T", partition_gpt2(8, 24, 37, 0.2), 8, cp, tp, sp, context);
+    same_size(c, "ffn = T", partition_llama(6, 3, 20, 37, 1), 20, cp, tp, sp, context);
+    same_size(c, "vocab = T", partition_llama(6, 6, 20, 24, 0), 24, cp, tp, sp, context);
+    same_size(c, "batch = T", partition_llama(6, 6, 20, 37, 0), 10, cp, tp, sp, context)->batch = 10;
+    same_size(c, "after classes", partition_gpt2(4, 24, 37, 0), 9, cp, tp, sp, context)->build = build_behind_classes;
+}
+
+static void sizes_that_equal_time_change_nothing(void **state)
+{
+    struct cases sp = { .n = 0 }, both = { .n = 0 };
+
+    (void)state;
+    add_same_sizes(&sp, 1, 2, 1, LS_CONTEXT_RING);
+    add_same_sizes(&sp, 2, 1, 0, LS_CONTEXT_RING);
+    add_same_sizes(&sp, 2, 1, 0, LS_CONTEXT_ALL_TO_ALL);
+    forked_run(2, partition_check_cases, &sp);
+    add_same_sizes(&both, 2, 2, 1, LS_CONTEXT_RING);
+    add_same_sizes(&both, 2, 2, 1, LS_CONTEXT_ALL_TO_ALL);
+    forked_run(4, partition_check_cases, &both);
+}
+
+/* ---- partial maxima ---- */
+
+enum { SAMPLES = 2, TOKENS = 6, VOCAB = 37 };
+
+/* The largest logit of each token, and of all: over tp a max of the ranks' maxima. */
+static ls_status largest_logits(const ls_mesh *mesh, const ls_model *m, int sp, double out[SAMPLES * TOKENS], int *reductions)
+{
+    ls_partition_options o = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } };
+    ls_store *s;
+    ls_program *p;
+    int32_t tokens[SAMPLES * TOKENS];
+
+    for (int i = 0; i < SAMPLES * TOKENS; i++)
+        tokens[i] = i * 7 % VOCAB;
+    LS_TRY(ls_store_new(&(ls_store_options){ "cpu", LS_F64, 0, 7 }, &s));
+    LS_TRY(ls_program_new(s, &p));
+    ls_value logits = ls_model_logits(p, m, ls_input(p, "tokens", LS_I32, 2, (size_t[]){ SAMPLES, TOKENS }));
+    ls_output(p, "largest", ls_max(p, logits, 2));
+    if (mesh)
+        LS_TRY(ls_partition(p, mesh, m, &o));
+    LS_TRY(ls_program_compile(p, NULL));
+    LS_TRY(ls_program_write(p, "tokens", tokens, LS_I32, SAMPLES * TOKENS));
+    LS_TRY(ls_program_run(p, LS_FORWARD));
+    LS_TRY(ls_program_read(p, "largest", out, LS_F64, SAMPLES * TOKENS));
+    *reductions = 0;
+    for (int n = 0; n < p->list[SEG_FORWARD].n; n++) {
+        const struct instruction *i = &p->list[SEG_FORWARD].at[n];
+
+        if (i->op == OP_COMM_START && instruction_exchange(i)->redop == LS_MAX)
+            *reductions += 1;
+    }
+    ls_program_release(&p);
+    ls_store_release(&s);
+    return LS_OK;
+}
+
+static void check_largest(ls_comm *comm, void *ctx)
+{
+    ls_model m = partition_llama(6, 3, 20, VOCAB, 0);
+    double alone[SAMPLES * TOKENS], together[SAMPLES * TOKENS];
+    int reductions;
+    ls_mesh *mesh;
+
+    (void)ctx;
+    threads_set(1);
+    RANKS_TRY(ls_mesh_open(comm, &(ls_mesh_shape){ 1, 1, 1, 1, ls_comm_size(comm), 1 }, &mesh));
+    RANKS_TRY(largest_logits(NULL, &m, 0, alone, &reductions));
+    RANKS_CHECK(reductions == 0);
+    for (int sp = 0; sp < 2; sp++) {
+        RANKS_TRY(largest_logits(mesh, &m, sp, together, &reductions));
+        RANKS_CHECK(reductions == 1);
+        for (int i = 0; i < SAMPLES * TOKENS; i++)
+            RANKS_CHECK(fabs(alone[i] - together[i]) <= 1e-12 * fabs(alone[i]));
+    }
+    ls_mesh_close(&mesh);
+}
+
+static void partial_max_is_reduced_by_max(void **state)
+{
+    (void)state;
+    forked_run(2, check_largest, NULL);
+    forked_run(3, check_largest, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +351,8 @@ int main(void)
         cmocka_unit_test(test_compile_options),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(random_models_equal_one_rank),
+        cmocka_unit_test(sizes_that_equal_time_change_nothing),
+        cmocka_unit_test(partial_max_is_reduced_by_max),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,9 +44,12 @@ static void test_layer(void **state)
     assert_int_equal(partition_exchanges(s.program, SEG_FORWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_REDUCE, LS_AXIS_TP, NULL), 2 * 2 + 1);
     for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)  /* T3: each of B T C elements */
-        for (int n = 0; n < s.program->list[g].n; n++)
-            if (s.program->list[g].at[n].op == OP_COMM_START && s.program->list[g].at[n].exchange.op == LS_COLLECTIVE_ALL_REDUCE)
-                assert_int_equal(s.program->list[g].at[n].exchange.total, c.batch * c.time * c.model.width);
+        for (int n = 0; n < s.program->list[g].n; n++) {
+            const struct instruction *i = &s.program->list[g].at[n];
+
+            if (i->op == OP_COMM_START && instruction_exchange(i)->op == LS_COLLECTIVE_ALL_REDUCE)
+                assert_int_equal(instruction_exchange(i)->total, c.batch * c.time * c.model.width);
+        }
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_ALL_GATHER, LS_AXIS_TP, NULL), 0);
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_REDUCE_SCATTER, LS_AXIS_TP, NULL), 0);
     partition_close(&s);

@@ -44,9 +44,9 @@ static void impossible_partitions_are_refused(void **state)
 }
 
 /* An op without a rule, and one that is cut where its rule wants it whole: op, axis, tensor. */
-static void refuse_graph(void (*build)(ls_program *p, const ls_model *m), const char *says[4])
+static void refuse_graph(int tp, int cp, void (*build)(ls_program *p, const ls_model *m), const char *says[4])
 {
-    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), tp, cp, 0, LS_CONTEXT_RING);
     struct partition_plan m = partition_plan_mesh(&c.shape, 0);
     ls_store *store;
     ls_program *p;
@@ -80,11 +80,57 @@ static void build_mse(ls_program *p, const ls_model *m)
 
 static void build_softmax(ls_program *p, const ls_model *m) { ls_backward(p, ls_sum(p, ls_softmax(p, fc_of(p, m)), -1)); }
 
+/* The largest of each channel over the tokens: over cp each rank has that of its tokens. */
+static ls_value largest(ls_program *p, const ls_model *m)
+{
+    ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width });
+
+    ls_declare_time(p, x, 1);
+    return ls_max(p, x, 1);
+}
+
+static void build_sum_of_max(ls_program *p, const ls_model *m) { ls_sum(p, largest(p, m), 1); }
+static void build_scaled_max(ls_program *p, const ls_model *m) { ls_scale(p, largest(p, m), -1); }
+
+static void build_max_and_sum(ls_program *p, const ls_model *m)
+{
+    ls_value x = largest(p, m);
+
+    ls_concat(p, 2, (ls_value[]){ x, ls_sum(p, (ls_value){ x.id - 1 }, 1) }, 0);
+}
+
+static void partial_max_is_no_partial_sum(void **state)
+{
+    (void)state;
+    refuse_graph(1, 2, build_sum_of_max, (const char *[4]){ "reduce_sum over cp", "'max' [2,16]", "is a partial max", "reduced first" });
+    refuse_graph(1, 2, build_scaled_max, (const char *[4]){ "scale over cp", "'max' [2,16]", "is a partial max", "reduced first" });
+    refuse_graph(1, 2, build_max_and_sum, (const char *[4]){ "concat over cp", "is a partial max", "cannot be combined", "partial sum" });
+}
+
+/* Inputs that count tokens count as many. */
+static void build_two_lengths(ls_program *p, const ls_model *m)
+{
+    ls_value x = ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width }), y = ls_input(p, "y", LS_F32, 3, (size_t[]){ 2, 8, m->width });
+
+    ls_declare_time(p, x, 1);
+    ls_declare_time(p, y, 1);
+    ls_scale(p, x, 2);
+}
+
+static void build_no_time(ls_program *p, const ls_model *m) { ls_scale(p, ls_input(p, "x", LS_F32, 3, (size_t[]){ 2, 6, m->width }), 2); }
+
+static void time_dims_are_declared_and_agree(void **state)
+{
+    (void)state;
+    refuse_graph(1, 2, build_two_lengths, (const char *[4]){ "'x' has 6 tokens", "'y' 8" });
+    refuse_graph(1, 2, build_no_time, (const char *[4]){ "cp 2", "ls_declare_time()" });
+}
+
 static void op_without_rule_is_refused(void **state)
 {
     (void)state;
-    refuse_graph(build_mse, (const char *[4]){ "mse over tp", "'linear' [6,12]", "is cut along dim 1", "no rule" });
-    refuse_graph(build_softmax, (const char *[4]){ "softmax over tp", "'linear' [6,12]", "is cut along dim 1", "whole" });
+    refuse_graph(2, 1, build_mse, (const char *[4]){ "mse over tp", "'linear' [6,12]", "is cut along dim 1", "no rule" });
+    refuse_graph(2, 1, build_softmax, (const char *[4]){ "softmax over tp", "'linear' [6,12]", "is cut along dim 1", "whole" });
 }
 
 /* ---- other programs ---- */
@@ -205,6 +251,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_partitions_are_refused),
         cmocka_unit_test(op_without_rule_is_refused),
+        cmocka_unit_test(partial_max_is_no_partial_sum),
+        cmocka_unit_test(time_dims_are_declared_and_agree),
         cmocka_unit_test(test_second_program),
         cmocka_unit_test(test_optimizer),
         cmocka_unit_test(test_slices),

@@ -1,4 +1,5 @@
-/* test_program_build.c - what passes build programs with: the cursor's scopes. What is wrong here is a mistake of ours and stops. */
+/* test_program_build.c - what passes build programs with: the cursor's scopes, what belongs to the instructions of one op. What is wrong
+ * here is a mistake of ours and stops. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,11 +127,34 @@ static void unbalanced_scope_stops(void **state)
     stops(compile_with_open_scope, "depth == 1");
 }
 
+/* ---- what belongs to the instructions of one op ---- */
+
+static void read_move_of_fill(ls_program *p)
+{
+    instruction_move(fill(p));
+}
+
+static void set_exchange_of_view(ls_program *p)
+{
+    ls_value x = one(p);
+    struct instruction *i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &x);
+
+    instruction_set_exchange(i, &(struct exchange){ .op = LS_COLLECTIVE_ALL_REDUCE });
+}
+
+static void payload_of_another_op_stops(void **state)
+{
+    (void)state;
+    stops(read_move_of_fill, "PAYLOAD_move");
+    stops(set_exchange_of_view, "PAYLOAD_exchange");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scopes_nest_and_end_where_they_began),
         cmocka_unit_test(unbalanced_scope_stops),
+        cmocka_unit_test(payload_of_another_op_stops),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void buffers_live_from_start_to_wait(void **state)
         y = program_copy(p, v[k], LS_F32);
     }
     ls_output(p, "y", y);
-    p->distribution.comm = c;
+    p->arena_comm = c;
     mem_read(&before);
     OK(ls_program_compile(p, NULL));
     mem_read(&after);
@@ -71,7 +71,7 @@ static void arenas_do_not_share_bytes(void **state)
     b = ls_scale(p, v, 5);                            /* reads what is in flight: a mistake in general, the same bits on one rank */
     program_exchange_wait(p, &e, v, v);
     ls_output(p, "y", ls_add(p, b, ls_scale(p, v, 7)));
-    p->distribution.comm = c;
+    p->arena_comm = c;
     OK(ls_program_compile(p, NULL));
     assert_int_equal(p->values[v.id].shares, 0);
     assert_int_equal(p->values[b.id].shares, 0);

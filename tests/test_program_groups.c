@@ -106,7 +106,8 @@ static void collectives_follow_weight_gradients(void **state)
         for (int i = 0; i < 2 * WIDTH; i++)
             x[i] = (float)sin(i);
         ls_backward(p, model(p));
-        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+        p->arena_comm = c;
         o.split_backward = split;
         OK(ls_program_compile(p, &o));
         l = &p->list[split ? SEG_WEIGHTS : SEG_BACKWARD];
@@ -271,7 +272,8 @@ static void every_instruction_is_watched(void **state)
 
     (void)state;
     ls_backward(p, model(p));
-    p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+    p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+    p->arena_comm = c;
     OK(ls_program_compile(p, NULL));
     program_watch(p, instruction_watch, &seen);
     OK(ls_program_run(p, LS_FORWARD | LS_BACKWARD | LS_LAST));
@@ -304,7 +306,8 @@ static void budget_holds_with_a_pass(void **state)
         ls_program *p = program_on(s);
 
         ls_backward(p, model(p));
-        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c, .comm = c };
+        p->distribution = (struct distribution){ .pass = reduce_at_the_end, .ctx = c };
+        p->arena_comm = c;
         o.recompute = k ? LS_RECOMPUTE_BUDGET : LS_RECOMPUTE_NONE;
         o.bytes = k == 1 ? full : 64;
         if (k == 2) {

@@ -107,6 +107,11 @@ static void check_overlap(const ls_program *p)
     RANKS_CHECK(behind == 2 * LAYERS && in_flight == 0);
 }
 
+static bool waits_for(const struct instruction *i, const struct instruction *start)
+{
+    return i->op == OP_COMM_WAIT && instruction_exchange(i)->slot == instruction_exchange(start)->slot;
+}
+
 /* Every instruction runs between the start and the wait of what it uses. */
 static void check_pending(const ls_program *p)
 {
@@ -114,8 +119,7 @@ static void check_pending(const ls_program *p)
         for (int n = 0; n < p->list[s].n; n++) {
             const struct instruction *i = &p->list[s].at[n];
 
-            for (int q = n + 1;
-                 i->op == OP_COMM_START && (p->list[s].at[q].op != OP_COMM_WAIT || p->list[s].at[q].exchange.slot != i->exchange.slot); q++)
+            for (int q = n + 1; i->op == OP_COMM_START && !waits_for(&p->list[s].at[q], i); q++)
                 for (int k = 0; p->list[s].at[q].op < OP_VIEW && k < p->list[s].at[q].nin; k++)
                     RANKS_CHECK(p->values[p->list[s].at[q].in[k].id].root != p->values[i->out[0].id].root);
         }

@@ -30,7 +30,7 @@ static void note_coverage(const ls_program *p)
         if (i->op == OP_UNARY)
             covered_unary[i->attr.unary.kind] = true;
         if (i->op == OP_VIEW)
-            covered_view[i->view.kind] = true;
+            covered_view[instruction_view(i)->kind] = true;
     }
 }
 

@@ -104,7 +104,7 @@ typedef struct ls_checkpoint_info {
     int has_model;
     ls_model model;
     ls_train_state state;
-    ls_dtype type; /* of the parameters */
+    ls_dtype type; /* of the parameters; of several types the first that is not f32 */
     size_t nfiles, nentries;
     ls_checkpoint_file *files; /* shards first, then the files copied along */
     ls_checkpoint_entry *entries;

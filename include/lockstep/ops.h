@@ -15,8 +15,13 @@ extern "C" {
 
 /* Leaves */
 ls_value ls_input(ls_program *p, const char *name, ls_dtype type, int ndim, const size_t *size);
-/* The store's parameter of that name, declared if it is new; another shape than declared before is refused. */
+/* Dim `dim` of x counts the tokens of a sequence: context and sequence parallelism shard it, in x and in what is computed from x.
+ * The models of nn.h declare it of their tokens and targets; all such dims of a program have one size. */
+void ls_declare_time(ls_program *p, ls_value x, int dim);
+/* The store's parameter of that name, declared if it is new; another shape or type than declared before is refused. The first: of the
+ * store's type. */
 ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
+ls_value ls_param_as(ls_program *p, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size);
 /* A parameter that does not learn: frozen, saved with the others, written by the program itself (running statistics);
  * f32 (f64) whatever the store's type. */
 ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size);
@@ -163,6 +168,7 @@ ls_value ls_concat(ls_program *p, int n, const ls_value *x, int dim);           
 ls_value ls_contiguous(ls_program *p, ls_value x);
 ls_value ls_cast(ls_program *p, ls_value x, ls_dtype type);
 ls_value ls_sum(ls_program *p, ls_value x, int dim); /* dim removed; -1: over all, [1] */
+ls_value ls_max(ls_program *p, ls_value x, int dim); /* the largest, likewise; no gradient goes through it */
 ls_value ls_mean(ls_program *p, ls_value x, int dim);
 
 /* What a value is */

@@ -20,6 +20,7 @@
 #ifndef LS_PROGRAM_H
 #define LS_PROGRAM_H
 
+#include "lockstep/comm.h"
 #include "lockstep/store.h"
 
 #ifdef __cplusplus
@@ -32,16 +33,17 @@ typedef struct ls_value {
 } ls_value; /* id 0 is the null value */
 #define LS_NONE ((ls_value){ 0 })
 
-/* How a value is laid out over one axis of the mesh of ranks: the same on all, cut along a dim, or partial sums of a sum. A shard's cuts
- * fall on multiples of grain (0 is 1): rank r of n has grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim is cut
- * into 2n pieces, and rank r has pieces r and 2n-1-r. A replicated value's gradient is the same on all ranks too, or (partial_gradient)
- * each rank has a partial sum of it. */
+/* Placement of a value over one axis of the mesh of ranks: replicated, sharded along a dim, or partial: the value is the reduction, by
+ * redop (LS_SUM or LS_MAX), of what the ranks have. A shard's bounds are multiples of grain (0 is 1): rank r of n has
+ * grain * [units*r/n, units*(r+1)/n), units = whole / grain. zigzag: the dim has 2n pieces, and rank r has pieces r and 2n-1-r. A
+ * replicated value's gradient is the same on all ranks too, or (partial_gradient) each rank has a partial sum of it. */
 typedef enum ls_placement_kind { LS_REPLICATE, LS_SHARD, LS_PARTIAL } ls_placement_kind;
 typedef struct ls_placement {
     ls_placement_kind kind;
     int dim;
     size_t grain;
     int zigzag, partial_gradient;
+    ls_redop redop;
 } ls_placement;
 typedef enum ls_axis { LS_AXIS_PP, LS_AXIS_DP, LS_AXIS_CP, LS_AXIS_EP, LS_AXIS_TP, LS_AXES } ls_axis;
 

@@ -10,8 +10,9 @@
  *   5. On several ranks (parallel.h) a rank may have a box of a parameter, or nothing of it (then its tensors are NULL and it has no
  *      states); and of the box it may hold a part of a value, gradient or state: then the tensor handed out has one dim, the elements
  *      held (maybe none). Names and sizes are the whole's, and ls_store_read gives the whole.
- * With type bf16 or f16 and master set, an f32 master copy (state "master") is what the optimizer updates, and the
- * parameter is its rounded copy.
+ * Each parameter has a type of its own (ls_param_as); gradients and states are f32, or f64 in an f64 store, whose parameters are f64 alone.
+ * With master set, the optimizer updates f32 master copies (state "master") of the parameters of type bf16 and f16, which are their rounded
+ * copies.
  */
 #ifndef LS_STORE_H
 #define LS_STORE_H
@@ -26,8 +27,8 @@ typedef struct ls_store ls_store;
 
 typedef struct ls_store_options {
     const char *device; /* "cpu" */
-    ls_dtype type;      /* of the parameters that compute reads: f32, bf16, f16, f64 */
-    int master;         /* keep f32 master weights when type is bf16 or f16 */
+    ls_dtype type;      /* of parameters that are declared without a type of their own: f32, bf16, f16, f64 */
+    int master;         /* keep f32 master weights of parameters of type bf16 or f16; with type f32 and f64: none */
     uint64_t seed;      /* of the initialisation */
 } ls_store_options;
 #define LS_STORE_DEFAULTS   \

@@ -143,20 +143,6 @@ static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n,
     return LS_OK;
 }
 
-/* Beside half types f32 is what doesn't learn (running statistics), and so has no optimizer state. */
-static ls_status check_exact(const ls_checkpoint_info *info, const char *what)
-{
-    for (size_t i = 0; i < info->nentries; i++) {
-        const ls_checkpoint_entry *e = &info->entries[i], *k = info->entries;
-
-        if (strcmp(e->kind, KIND_PARAMETER) != 0 || e->type != LS_F32) continue;
-        while (k < info->entries + info->nentries && (strcmp(k->name, e->name) != 0 || strcmp(k->kind, KIND_PARAMETER) == 0)) k++;
-        if (k < info->entries + info->nentries)
-            return ls_fail(LS_EFORMAT, "%s: parameter '%s' is f32 and learns, others are %s", what, e->name, ls_dtype_name(info->type));
-    }
-    return LS_OK;
-}
-
 static ls_status check_tensors(struct manifest *m, const char *what)
 {
     ls_checkpoint_info *info = &m->info;
@@ -169,15 +155,15 @@ static ls_status check_tensors(struct manifest *m, const char *what)
         for (n = 1; i + n < info->nentries && compare_tensor(e->kind, e->name, m->sorted[i + n]) == 0;) n++;
         LS_TRY(check_tensor(m->sorted + i, n, what));
         if (strcmp(e->kind, KIND_PARAMETER) != 0) continue;
-        if (!first && e->type != info->type && e->type != LS_F32 && info->type != LS_F32)
+        if (!first && (e->type == LS_F64) != (info->type == LS_F64))
             return ls_fail(LS_EFORMAT, "%s: parameter '%s' is %s, others are %s", what, e->name, ls_dtype_name(e->type),
                            ls_dtype_name(info->type));
-        if (first || e->type != LS_F32) info->type = e->type;
+        if (first || info->type == LS_F32) info->type = e->type;
         first = false;
         if (!size_add(info->parameters, volume(e->ndim, e->size), &info->parameters))
             return ls_fail(LS_EFORMAT, "%s: the number of its parameters overflows", what);
     }
-    return info->type == LS_F32 ? LS_OK : check_exact(info, what);
+    return LS_OK;
 }
 
 ls_status manifest_check(struct manifest *m, const char *what)

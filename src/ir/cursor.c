@@ -70,7 +70,7 @@ struct instruction *program_append(ls_program *p, int op, const struct op_attr *
                                    const ls_value *out)
 {
     struct instruction i = {
-        .op = op, .nin = nin, .nout = nout, .block = p->cursor.block, .phase = p->cursor.phase, .when = p->cursor.when, .group = -1
+        .op = op, .nin = nin, .nout = nout, .block = p->cursor.block, .phase = p->cursor.phase, .when = p->cursor.when
     };
 
     if (!program_ok(p)) return NULL;
@@ -82,6 +82,8 @@ struct instruction *program_append(ls_program *p, int op, const struct op_attr *
     if (attr) i.attr = *attr;
     for (int k = 0; k < nin; k++) i.in[k] = in[k];
     for (int k = 0; k < nout; k++) i.out[k] = out[k];
+    if (op != OP_VIEW) /* whose rule reads what the caller sets */
+        program_carry_time(p, &i);
     return append(p, &i);
 }
 

@@ -31,7 +31,7 @@ static ls_operand operand_of(const ls_program *p, ls_value x)
 
 static void put_exchange(ls_instruction *out, const struct instruction *i)
 {
-    const struct exchange *e = &i->exchange;
+    const struct exchange *e = instruction_exchange(i);
 
     out->exchange = i->op == OP_COMM_START ? LS_EXCHANGE_START : LS_EXCHANGE_WAIT;
     out->kernel = ls_comm_transport(e->comm);

@@ -11,6 +11,8 @@ enum optimizer_stage { OPTIMIZER_SQUARES, OPTIMIZER_NORMS, OPTIMIZER_UPDATE, OPT
 typedef double op_flops_fn(const ls_program *p, const struct instruction *i, bool inside);
 /* Bytes that i reads and writes. */
 typedef size_t op_bytes_fn(const ls_program *p, const struct instruction *i);
+/* The time dim of out[k]; -1: none. */
+typedef int op_time_fn(const ls_program *p, const struct instruction *i, int k);
 
 struct op_info {
     const char *name;
@@ -22,6 +24,7 @@ struct op_info {
     enum recompute_class recompute; /* of ops in a forward segment */
     unsigned traits;                /* TRAIT_* */
     enum optimizer_stage stage;
+    op_time_fn *time; /* NULL: no output has a time dim */
 };
 
 const struct op_info *op_info(int op); /* 0 <= op < PROGRAM_OPS */
@@ -31,5 +34,8 @@ op_flops_fn flops_linear, flops_linear_dx, flops_linear_dw, flops_matmul, flops_
     flops_grouped_linear_dw, flops_attention, flops_attention_grad, flops_ring_attention, flops_ring_attention_grad, flops_linear_xent,
     flops_linear_xent_grad, flops_conv2d, flops_conv2d_dx, flops_conv2d_dw;
 op_bytes_fn bytes_operands, bytes_embedding, bytes_embedding_dw, bytes_cache_write;
+
+/* time.c */
+op_time_fn time_first, time_all, time_suffix, time_concat, time_matmul, time_sum, time_rows, time_attention, time_view;
 
 #endif

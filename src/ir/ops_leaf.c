@@ -114,11 +114,16 @@ ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
 
 ls_value ls_param(ls_program *p, const char *name, ls_init init, int ndim, const size_t *size)
 {
+    return ls_param_as(p, name, init, ls_store_settings(p->store).type, ndim, size);
+}
+
+ls_value ls_param_as(ls_program *p, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size)
+{
     int index;
     ls_status st;
 
     if (!program_ok(p)) return LS_NONE;
-    st = store_declare(p->store, name, init, ndim, size, &index);
+    st = store_declare_as(p->store, name, init, type, ndim, size, &index);
     if (st < 0) return program_fail_by(p, st);
     return program_param_value(p, index);
 }

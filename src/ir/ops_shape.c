@@ -152,14 +152,14 @@ ls_value ls_concat(ls_program *p, int n, const ls_value *x, int dim)
     return program_emit(p, OP_CONCAT, &attr, n, x, 1, &y);
 }
 
-ls_value ls_sum(ls_program *p, ls_value x, int dim)
+static ls_value reduced(ls_program *p, int op, const char *name, ls_value x, int dim)
 {
     struct op_attr attr = { .reduce = { dim } };
     size_t size[LS_DIMS] = { 1 };
     int ndim = 1;
     ls_value y;
 
-    if (!program_operand(p, "sum", "x", x, LS_DTYPES) || (dim != -1 && !dim_ok(p, "sum", x, dim))) return LS_NONE;
+    if (!program_operand(p, name, "x", x, LS_DTYPES) || (dim != -1 && !dim_ok(p, name, x, dim))) return LS_NONE;
     x = ls_contiguous(p, x);
     if (!x.id) return LS_NONE;
     if (dim >= 0) {
@@ -169,9 +169,12 @@ ls_value ls_sum(ls_program *p, ls_value x, int dim)
         for (int d = 0; d < v->ndim; d++)
             if (d != dim) size[ndim++] = v->size[d];
     }
-    y = program_new_value(p, "sum", program_value(p, x)->dtype, ndim, size);
-    return program_emit(p, OP_REDUCE_SUM, &attr, 1, &x, 1, &y);
+    y = program_new_value(p, name, program_value(p, x)->dtype, ndim, size);
+    return program_emit(p, op, &attr, 1, &x, 1, &y);
 }
+
+ls_value ls_sum(ls_program *p, ls_value x, int dim) { return reduced(p, OP_REDUCE_SUM, "sum", x, dim); }
+ls_value ls_max(ls_program *p, ls_value x, int dim) { return reduced(p, OP_REDUCE_MAX, "max", x, dim); }
 
 ls_value ls_mean(ls_program *p, ls_value x, int dim)
 {

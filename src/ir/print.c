@@ -65,7 +65,8 @@ static const char *scaled(char *text, double x)
     return text;
 }
 
-/* " tp:S1" cut along dim 1, " cp:Z1" in zigzag pieces, " tp:P" partial sums, " tp:~P" the same on all with partial sums as gradients. */
+/* " tp:S1" cut along dim 1, " cp:Z1" in zigzag pieces, " tp:P" a partial sum, " tp:PM" a partial max, " tp:~P"
+ * replicated with a partial gradient. */
 static const char *placement(const struct value *v, char *text)
 {
     int n = 0;
@@ -77,7 +78,7 @@ static const char *placement(const struct value *v, char *text)
         if (at->kind == LS_SHARD)
             n += sprintf(text + n, " %s:%c%d", axis_name((ls_axis)a), at->zigzag ? 'Z' : 'S', at->dim);
         else if (at->kind == LS_PARTIAL || at->partial_gradient)
-            n += sprintf(text + n, " %s:%s", axis_name((ls_axis)a), at->kind == LS_PARTIAL ? "P" : "~P");
+            n += sprintf(text + n, " %s:%s", axis_name((ls_axis)a), at->kind != LS_PARTIAL ? "~P" : at->redop == LS_MAX ? "PM" : "P");
     }
     return text;
 }
@@ -121,14 +122,14 @@ static bool print_is_exchange(const struct instruction *i) { return i->op == OP_
 
 static const char *kernel_name(const struct instruction *i)
 {
-    if (print_is_exchange(i)) return ls_comm_transport(i->exchange.comm);
+    if (print_is_exchange(i)) return ls_comm_transport(instruction_exchange(i)->comm);
     return i->kernel ? i->kernel->name : "-";
 }
 
 /* "   tp 27.0 MiB f32 over 4 ranks, #3"; a message: "to rank 1 of 4" */
 static void put_exchange(struct sink *s, const ls_program *p, const struct instruction *i)
 {
-    const struct exchange *e = &i->exchange;
+    const struct exchange *e = instruction_exchange(i);
     ls_dtype type = p->values[i->nout ? i->out[0].id : i->in[0].id].dtype;
 
     print_put(s, "   %s %.1f MiB %s ", axis_name(e->axis), (double)(e->total * ls_dtype_bytes(type)) / (1 << 20), ls_dtype_name(type));
@@ -157,7 +158,7 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
     print_put(s, "  <-");
     for (int k = 0; k < i->nin; k++) put_operand(s, p, i->in[k]);
     if (print_is_exchange(i)) put_exchange(s, p, i);
-    if (i->op == OP_MOVE) put_move(s, &i->move);
+    if (i->op == OP_MOVE) put_move(s, instruction_move(i));
     print_put(s, "%s", when_text(i));
     put_freed(s, p, i, number);
     print_put(s, "\n");

@@ -153,6 +153,7 @@ static int grow_values(ls_program *p, const char *what)
     if (!v->name) return stick(p, LS_ENOMEM, ls_errmsg()).id;
     v->param = -1;
     v->group = -1;
+    v->time_dim = -1;
     v->block = p->cursor.block;
     v->least = INT32_MIN;
     v->most = INT32_MAX;
@@ -224,7 +225,8 @@ ls_value program_view(ls_program *p, ls_value x, struct view_rule rule, int ndim
     for (int d = 0; d < ndim; d++) v->stride[d] = stride[d];
     i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
     if (!i) return LS_NONE;
-    i->view = rule;
+    instruction_set_view(i, &rule);
+    program_carry_time(p, i);
     return y;
 }
 
@@ -238,9 +240,9 @@ const char *instruction_name(const struct instruction *i)
 #undef WAIT_NAME
     };
 
-    if (i->op == OP_COMM_START) return ls_collective_name(i->exchange.op);
-    if (i->op == OP_MOVE) return move_name(i->move.kind);
-    return i->op == OP_COMM_WAIT ? waits[i->exchange.op] : program_op_name(i->op);
+    if (i->op == OP_COMM_START) return ls_collective_name(instruction_exchange(i)->op);
+    if (i->op == OP_MOVE) return move_name(instruction_move(i)->kind);
+    return i->op == OP_COMM_WAIT ? waits[instruction_exchange(i)->op] : program_op_name(i->op);
 }
 
 const char *phase_name(ls_phase phase)

@@ -28,13 +28,13 @@
  *   VOCAB_XENT_GRAD       as LINEAR_XENT_GRAD; dx is a partial sum
  */
 /* The columns of op_list.h; no kernel takes them, so they have no shapes. */
-#define OP_PROGRAM_MODEL_MAP(X)                                                                                  \
-    X(VIEW, "view", "", 0, view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY)            \
-    X(SHUFFLE_COUNTS, "shuffle_counts", "", 0, none, 0xff, none, operands, ONCE, none, general, 0)               \
-    X(SHUFFLE, "shuffle", "", 0, shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR)             \
-    X(MOVE, "move", "", 0, move, 0xff, none, operands, MOVE, none, move, 0)                                      \
-    X(RING_ATTENTION, "ring_attention", "", 0, attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0) \
-    X(VOCAB_XENT, "vocab_xent", "", 0, linear_xent, 0x03, linear_xent, operands, COSTLY, none, loss, TRAIT_LOSS_BY_GRADIENT)
+#define OP_PROGRAM_MODEL_MAP(X)                                                                                              \
+    X(VIEW, "view", "", 0, view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view) \
+    X(SHUFFLE_COUNTS, "shuffle_counts", "", 0, none, 0xff, none, operands, ONCE, none, general, 0, none)                     \
+    X(SHUFFLE, "shuffle", "", 0, shuffle, 0x01, none, operands, COSTLY, none, general, TRAIT_LINEAR, none)                   \
+    X(MOVE, "move", "", 0, move, 0xff, none, operands, MOVE, none, move, 0, first)                                           \
+    X(RING_ATTENTION, "ring_attention", "", 0, attention, 0x07, ring_attention, operands, COSTLY, none, ring, 0, attention)  \
+    X(VOCAB_XENT, "vocab_xent", "", 0, linear_xent, 0x03, linear_xent, operands, COSTLY, none, loss, TRAIT_LOSS_BY_GRADIENT, none)
 #define OP_PROGRAM_PASS_MAP(X)                                                          \
     X(COMM_START, "start", "", 0, none, operands)                                       \
     X(COMM_WAIT, "wait", "", 0, none, operands)                                         \
@@ -78,9 +78,10 @@ struct move {
     ls_comm *comm; /* borrowed */
     int dim, dim2;
     size_t whole, whole2, grain, grain2;
-    int zigzag;   /* SHARD and UNSHARD alone */
-    int floating; /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product before it, in n
-                     parts */
+    int zigzag;     /* SHARD and UNSHARD alone */
+    ls_redop redop; /* the reductions: of the partial results */
+    int floating;   /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product before it, in n
+                       parts */
 };
 /* comm NULL: one rank. back: from the experts to the tokens. */
 struct shuffle {
@@ -88,7 +89,12 @@ struct shuffle {
     bool back;
     size_t expected; /* rows of the own tokens */
 };
-/* Over which ranks the other four go round or add up. */
+/* What LOAD and SAVE move: a state of a group of the store. */
+struct group_state {
+    int group;
+    const char *name;
+};
+/* Over which ranks RING_ATTENTION, VOCAB_XENT and their gradients go round or add up. */
 struct across {
     ls_axis axis;
     ls_comm *comm;
@@ -160,6 +166,7 @@ struct value {
     int flat;           /* 1 + the store group whose parameters, or their gradients, stand here in its order for a while; 0: none */
     bool flat_gradient; /* gradients */
     ls_placement place[LS_AXES]; /* all replicated on one rank */
+    int time_dim;                /* it counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */
     bool keep;                   /* lasts to the end of the program */
     int64_t least, most;         /* i32 inputs: what their readers can take; checked when written */
@@ -179,14 +186,15 @@ struct instruction {
     int nin, nout;
     ls_value in[CALL_OPERANDS], out[CALL_OPERANDS];
     struct op_attr attr;
-    struct view_rule view;     /* of OP_VIEW */
-    struct exchange exchange;  /* of COMM_START, COMM_WAIT */
-    struct move move;          /* of MOVE */
-    struct across across;      /* of RING_ATTENTION, VOCAB_XENT and their gradients */
-    struct shuffle shuffle;    /* of SHUFFLE_COUNTS, SHUFFLE */
-    struct shuffle_host *host; /* of them; bound */
-    int group;                 /* of LOAD, SAVE: the store's group; state: which */
-    const char *state;
+    union { /* by op; read and written by instruction_view() .., which check the op */
+        struct view_rule view;
+        struct exchange exchange;
+        struct move move;
+        struct across across;
+        struct shuffle shuffle;
+        struct group_state state;
+    } own;
+    struct shuffle_host *host; /* of SHUFFLE_COUNTS, SHUFFLE; bound */
     ls_when when;
     int block;
     ls_phase phase;
@@ -203,6 +211,48 @@ struct instruction {
     uint64_t runs;
 };
 
+/* What instructions of an op have beside operands and attributes: which member of the union, its type, and whose it is. */
+enum payload { PAYLOAD_none, PAYLOAD_view, PAYLOAD_exchange, PAYLOAD_move, PAYLOAD_across, PAYLOAD_shuffle, PAYLOAD_state };
+
+static inline enum payload op_payload(int op)
+{
+    switch (op) {
+    case OP_VIEW: return PAYLOAD_view;
+    case OP_COMM_START:
+    case OP_COMM_WAIT: return PAYLOAD_exchange;
+    case OP_MOVE: return PAYLOAD_move;
+    case OP_RING_ATTENTION:
+    case OP_RING_ATTENTION_GRAD:
+    case OP_VOCAB_XENT:
+    case OP_VOCAB_XENT_GRAD: return PAYLOAD_across;
+    case OP_SHUFFLE_COUNTS:
+    case OP_SHUFFLE: return PAYLOAD_shuffle;
+    case OP_LOAD:
+    case OP_SAVE: return PAYLOAD_state;
+    default: return PAYLOAD_none;
+    }
+}
+
+/* instruction_move(i): the move of instruction i; instruction_set_move(i, m): it becomes *m. An instruction of another op stops. */
+#define PAYLOAD_ACCESS(name, type)                                                   \
+    static inline const type *instruction_##name(const struct instruction *i)        \
+    {                                                                                \
+        ASSERT(op_payload(i->op) == PAYLOAD_##name);                                 \
+        return &i->own.name;                                                         \
+    }                                                                                \
+    static inline void instruction_set_##name(struct instruction *i, const type *to) \
+    {                                                                                \
+        ASSERT(op_payload(i->op) == PAYLOAD_##name);                                 \
+        i->own.name = *to;                                                           \
+    }
+PAYLOAD_ACCESS(view, struct view_rule)
+PAYLOAD_ACCESS(exchange, struct exchange)
+PAYLOAD_ACCESS(move, struct move)
+PAYLOAD_ACCESS(across, struct across)
+PAYLOAD_ACCESS(shuffle, struct shuffle)
+PAYLOAD_ACCESS(state, struct group_state)
+#undef PAYLOAD_ACCESS
+
 struct list {
     struct instruction *at;
     int n, room;
@@ -217,12 +267,11 @@ struct slot_operand {
 struct instruction;
 typedef void program_watch_fn(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended);
 
-/* The pass of floor 5 that spreads a program over ranks; runs after split. Zeroed: one rank. */
+/* The pass of floor 5 that distributes a program over ranks; runs after lowering. Zeroed: one rank. */
 struct distribution {
     ls_status (*pass)(ls_program *p, void *ctx);
     void (*release)(void *ctx);
     void *ctx;
-    ls_comm *comm; /* whose memory (ls_comm_alloc) the communication arena comes from; NULL: the lower pass's choice */
 };
 
 /* The pass of floor 5 that cuts the forward: sizes become this rank's. Runs first. */
@@ -292,7 +341,8 @@ struct ls_program {
     struct slot_operand *slot_operands; /* pointers that follow the selected slot */
     int nslot_operands;
     struct distribution distribution;
-    size_t **counts; /* [ncounts], of exchanges */
+    ls_comm *arena_comm; /* whose memory (ls_comm_alloc) ARENA_COMMUNICATION is; NULL: this rank's own */
+    size_t **counts;     /* [ncounts], of exchanges */
     int ncounts;
     ls_work **work; /* [slots] exchanges in flight */
     int slots;
@@ -328,6 +378,8 @@ struct instruction *program_append(ls_program *p, int op, const struct op_attr *
 ls_value program_emit(ls_program *p, int op, const struct op_attr *attr, int nin, const ls_value *in, int nout, const ls_value *out);
 /* Appends *i to the cursor's segment, marked as it is. */
 void program_push(ls_program *p, const struct instruction *i);
+/* Outputs of *i, which has just been appended, get the time dims that its op carries over. program_append() and program_view() do it. */
+void program_carry_time(ls_program *p, const struct instruction *i);
 /* counts[n] of an exchange, zeroed, which last as long as the program; NULL once it has failed. */
 size_t *program_counts(ls_program *p, int n);
 /* The instructions of a segment, which is empty now; the caller frees the list. */

@@ -107,7 +107,7 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
     i = program_append(p, OP_MOVE, NULL, 1, &x, 1, &y);
     program_cursor_end(p, before);
     if (!i) return LS_NONE;
-    i->move = *m;
+    instruction_set_move(i, m);
     return y;
 }
 
@@ -116,7 +116,7 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
 /* dy belongs to this rank's part; elsewhere this rank's partial sum is zero. */
 static void part_gradient(struct gradient *g, const struct instruction *i, ls_value dy)
 {
-    const struct move *m = &i->move;
+    const struct move *m = instruction_move(i);
     struct op_attr attr = { .pad = { m->dim, cut_at(m->whole, m->grain, ls_comm_rank(m->comm), ls_comm_size(m->comm)) } };
 
     gradient_give(g, i->in[0], gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", i->in[0]));
@@ -129,8 +129,10 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
         [MOVE_REDUCE_SCATTER] = MOVE_UNSHARD, [MOVE_SHARD] = MOVE_UNSHARD,
         [MOVE_UNSHARD] = MOVE_SHARD,          [MOVE_ALL_TO_ALL] = MOVE_ALL_TO_ALL,
     };
-    struct move m = i->move;
+    const struct move *there = instruction_move(i);
+    struct move m = *there;
 
+    ASSERT(m.redop == LS_SUM); /* no derivative leads through a maximum */
     if (m.zigzag && m.kind != MOVE_SHARD && m.kind != MOVE_UNSHARD) {
         program_fail(g->p, "%s of '%s' over %s in zigzag pieces has no gradient", move_name(m.kind), program_value(g->p, i->in[0])->name,
                      axis_name(m.axis));
@@ -141,8 +143,8 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
         return;
     }
     if (m.kind == MOVE_ALL_TO_ALL) {
-        m.dim = i->move.dim2, m.whole = i->move.whole2, m.grain = i->move.grain2;
-        m.dim2 = i->move.dim, m.whole2 = i->move.whole, m.grain2 = i->move.grain;
+        m.dim = there->dim2, m.whole = there->whole2, m.grain = there->grain2;
+        m.dim2 = there->dim, m.whole2 = there->whole, m.grain2 = there->grain;
     }
     m.kind = back[m.kind];
     gradient_give(g, i->in[0], program_move(g->p, &m, dy));

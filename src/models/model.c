@@ -160,6 +160,7 @@ static ls_value count_positions(ls_program *p, size_t t)
     st = positions_new(ls_store_settings(ls_program_store(p)).device, t, &tensor);
     found = st < 0 ? program_fail_by(p, st) : ls_bind(p, name, tensor);
     ls_tensor_release(&tensor);
+    ls_declare_time(p, found, 0);
     return found;
 }
 
@@ -219,6 +220,7 @@ static ls_value hidden(ls_program *p, const ls_model *model, ls_value tokens, ls
     struct forward f = { .m = &m, .step = step, .samples = program_find(p, "samples"), .losses = losses };
 
     if (!model_begin(p, model, tokens, &m)) return LS_NONE;
+    ls_declare_time(p, tokens, 1);
     f.positions = count_positions(p, ls_value_size(p, tokens, 1));
     return run_layers(p, &f, tokens);
 }
@@ -238,6 +240,7 @@ ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_val
 {
     ls_value x = hidden(p, m, tokens, step, true);
 
+    if (ls_value_ndim(p, targets) == 2) ls_declare_time(p, targets, 1);
     return ls_linear_xent(p, x, ls_model_head(p, m), targets, denominator);
 }
 

@@ -112,7 +112,7 @@ static struct op_attr attributes(const struct append *a, int param)
 /* The copy of a parameter that an update reads: the master, where there is one. */
 static ls_value exact(const struct append *a, int param)
 {
-    return ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : program_param_value(a->p, param);
+    return store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : program_param_value(a->p, param);
 }
 
 /* What must be known of a parameter before its update: LAMB's moments, and the squares. */
@@ -137,14 +137,14 @@ static void append_sign_step(const struct append *a, int param)
     struct op_attr attr = { .scale = { store_sign_rate(a->p->store, (size_t)param) } };
     ls_value g = program_grad_value(a->p, param), out[2] = { program_param_value(a->p, param) };
 
-    out[1] = ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : LS_NONE;
+    out[1] = store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : LS_NONE;
     program_emit(a->p, OP_SIGN_STEP, &attr, 1, &g, 2, out);
 }
 
 static void append_update(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
-    ls_value master = ls_store_settings(a->p->store).master ? program_state_value(a->p, param, "master") : LS_NONE;
+    ls_value master = store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : LS_NONE;
     ls_value norms = norms_of(a, param), out[4] = { program_param_value(a->p, param) };
     int n = 1;
 

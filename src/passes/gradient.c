@@ -109,6 +109,12 @@ void gradient_matmul(struct gradient *g, const struct instruction *i, ls_value d
     if (gradient_needs(g, b)) gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
 }
 
+/* Its gradient goes over the ranks that i goes over, where it goes over several. */
+static void go_over(struct instruction *gradient, const struct instruction *i)
+{
+    if (gradient && op_payload(i->op) == PAYLOAD_across) instruction_set_across(gradient, instruction_across(i));
+}
+
 void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_value dloss)
 {
     ls_value x = i->in[0], w = i->in[1], dw, dx = LS_NONE;
@@ -122,7 +128,7 @@ void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_va
     dw = into(g, w);
     if (fuse) in[4] = LS_NONE; /* no forward has run: the kernel makes statistics and loss itself */
     made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
-    if (made) made->across = i->across;
+    go_over(made, i);
     gradient_give(g, x, dx);
     land(g, w, dw);
 }
@@ -248,7 +254,7 @@ void gradient_attention(struct gradient *g, const struct instruction *i, ls_valu
         out[k] = program_new_value(g->p, names[k], v.dtype, v.ndim, v.size);
     }
     made = program_append(g->p, op, &i->attr, 6, in, 3, out);
-    if (made) made->across = i->across;
+    go_over(made, i);
     for (int k = 0; k < 3; k++) gradient_give(g, in[k], out[k]);
 }
 
@@ -283,11 +289,12 @@ void gradient_view(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0];
     struct value v = *program_value(g->p, x);
-    struct op_attr attr = { .pad = { i->view.dim0, i->view.begin } };
+    const struct view_rule *view = instruction_view(i);
+    struct op_attr attr = { .pad = { view->dim0, view->begin } };
 
-    switch (i->view.kind) {
+    switch (view->kind) {
     case VIEW_RESHAPE: gradient_give(g, x, ls_reshape(g->p, dy, v.ndim, v.size)); break;
-    case VIEW_TRANSPOSE: gradient_give(g, x, ls_transpose(g->p, dy, i->view.dim0, i->view.dim1)); break;
+    case VIEW_TRANSPOSE: gradient_give(g, x, ls_transpose(g->p, dy, view->dim0, view->dim1)); break;
     case VIEW_SLICE:
         dy = ls_contiguous(g->p, dy);
         gradient_give(g, x, gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", x));

@@ -14,7 +14,7 @@ static bool has_rule(const struct instruction *i) { return op_info(i->op)->gradi
 /* Does in[k] have a derivative? */
 static bool leads_to(const struct instruction *i, int k)
 {
-    return (op_info(i->op)->to >> k & 1) && !(i->op == OP_VIEW && i->view.kind == VIEW_STOP);
+    return (op_info(i->op)->to >> k & 1) && !(i->op == OP_VIEW && instruction_view(i)->kind == VIEW_STOP);
 }
 
 static void mark_needed(struct gradient *g)

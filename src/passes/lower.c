@@ -83,13 +83,12 @@ static bool stays_here(const struct lower *l, ls_value x)
 }
 
 /* x's bytes are to be moved: they go where the transport reaches them, when that is possible. */
-static void wire(struct lower *l, const struct move *m, ls_value x)
+static void wire(struct lower *l, ls_value x)
 {
     struct value *v = program_value(l->p, x);
 
     if (v->root != x.id || v->role != LS_ROLE_ACTIVATION || !lower_is_plain(l->p, x) || !stays_here(l, x)) return;
     v->role = LS_ROLE_COMMUNICATION;
-    if (!l->p->distribution.comm) l->p->distribution.comm = m->comm;
 }
 
 /* y's bytes are x's from now on; both are contiguously. */
@@ -113,7 +112,7 @@ static void emit_view(ls_program *p, ls_value y, ls_value x)
 {
     struct instruction *i = program_append(p, OP_VIEW, NULL, 1, &x, 1, &y);
 
-    if (i) i->view = (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 };
+    if (i) instruction_set_view(i, &(struct view_rule){ VIEW_RESHAPE, 0, 0, 0 });
 }
 
 /* What is on the wire belongs to one segment. */
@@ -143,11 +142,10 @@ static bool leads(const ls_program *p, ls_value x, int dim)
     return value_is_contiguous(&p->values[x.id]);
 }
 
-static ls_value on_the_wire(ls_program *p, const struct move *m, const char *what, ls_value like)
+static ls_value on_the_wire(ls_program *p, const char *what, ls_value like)
 {
     const struct value *v = program_value(p, like);
 
-    if (!p->distribution.comm) p->distribution.comm = m->comm;
     return program_comm_value(p, what, v->dtype, value_count(v));
 }
 
@@ -163,10 +161,10 @@ static ls_value lower_cut(struct lower *l, const struct move *m, const struct cu
     ls_value y;
 
     if (leads(l->p, x, c->dim)) {
-        wire(l, m, x);
+        wire(l, x);
         return x;
     }
-    y = on_the_wire(l->p, m, "cut", x);
+    y = on_the_wire(l->p, "cut", x);
     return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
 }
 
@@ -190,7 +188,7 @@ static void lower_join(struct lower *l, const struct move *m, const struct cut *
 
 static void exchange(ls_program *p, const struct move *m, ls_collective op, size_t *counts, ls_value in, ls_value out)
 {
-    struct exchange e = { .op = op, .comm = m->comm, .redop = LS_SUM, .counts = counts, .axis = m->axis, .floating = m->floating };
+    struct exchange e = { .op = op, .comm = m->comm, .redop = m->redop, .counts = counts, .axis = m->axis, .floating = m->floating };
 
     if (op == LS_COLLECTIVE_ALL_REDUCE && in.id) e.total = value_count(program_value(p, in));
     if (op == LS_COLLECTIVE_ALL_TO_ALL && counts) e.recv_counts = counts + ls_comm_size(m->comm);
@@ -245,8 +243,9 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
 /* x = linear(a, w), just written, comes about in `floating` parts, each with a sum of its own; false: it does not. */
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
+    const struct move *m = instruction_move(i);
     struct list *list = &l->p->list[l->p->cursor.segment];
-    size_t n = (size_t)i->move.floating, rows = value_count(program_value(l->p, x));
+    size_t n = (size_t)m->floating, rows = value_count(program_value(l->p, x));
     struct instruction product;
 
     if (!program_ok(l->p) || n < 2 || !list->n) return false;
@@ -263,26 +262,27 @@ static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_valu
 
         program_emit(l->p, OP_LINEAR, &product.attr, 3, in, 1, &y);
         program_cursor_end(l->p, before);
-        exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
+        exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, y, y);
     }
     return true;
 }
 
 static void reduce(struct lower *l, const struct instruction *i)
 {
+    const struct move *m = instruction_move(i);
     ls_value x = i->in[0], y = i->out[0];
     int root = l->p->values[x.id].root;
     bool mine = root < l->n && l->last[root] <= l->at && lower_is_plain(l->p, x);
 
     if (mine && can_become_view(l, y, x)) {
         become_view(l, y, x);
-        wire(l, &i->move, x);
-        if (!reduce_by_rows(l, i, x)) exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
+        wire(l, x);
+        if (!reduce_by_rows(l, i, x)) exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, x);
         emit_view(l->p, y, x);
         return;
     }
     x = ls_contiguous(l->p, x);
-    exchange(l->p, &i->move, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
+    exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
 }
 
 /* The two pieces of each rank's part, from where all parts lie one after another, to their places in y. */
@@ -313,23 +313,25 @@ static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value fla
 
 static void lower_gather(struct lower *l, const struct instruction *i)
 {
-    struct cut c = { i->move.dim, i->move.whole, i->move.grain, i->move.zigzag };
+    const struct move *m = instruction_move(i);
+    struct cut c = { m->dim, m->whole, m->grain, m->zigzag };
     ls_value x = ls_contiguous(l->p, i->in[0]), y = i->out[0], flat = received(l->p, &c, y);
     if (!x.id || !flat.id) return;
-    wire(l, &i->move, x);
-    exchange(l->p, &i->move, LS_COLLECTIVE_ALL_GATHER, parts(l->p, &i->move, &c, y), x, flat);
+    wire(l, x);
+    exchange(l->p, m, LS_COLLECTIVE_ALL_GATHER, parts(l->p, m, &c, y), x, flat);
     if (c.zigzag)
-        place_zigzag(l->p, &c, ls_comm_size(i->move.comm), flat, y);
+        place_zigzag(l->p, &c, ls_comm_size(m->comm), flat, y);
     else
-        lower_join(l, &i->move, &c, flat, y);
+        lower_join(l, m, &c, flat, y);
 }
 
 static void scatter(struct lower *l, const struct instruction *i)
 {
-    struct cut c = { i->move.dim, i->move.whole, i->move.grain, 0 };
-    ls_value x = i->in[0], flat = lower_cut(l, &i->move, &c, x);
+    const struct move *m = instruction_move(i);
+    struct cut c = { m->dim, m->whole, m->grain, 0 };
+    ls_value x = i->in[0], flat = lower_cut(l, m, &c, x);
 
-    if (flat.id) exchange(l->p, &i->move, LS_COLLECTIVE_REDUCE_SCATTER, parts(l->p, &i->move, &c, x), flat, i->out[0]);
+    if (flat.id) exchange(l->p, m, LS_COLLECTIVE_REDUCE_SCATTER, parts(l->p, m, &c, x), flat, i->out[0]);
 }
 
 static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, int pieces)
@@ -339,7 +341,7 @@ static ls_value piece(ls_program *p, const struct move *m, ls_value x, int k, in
 
 static void slice(struct lower *l, const struct instruction *i)
 {
-    const struct move *m = &i->move;
+    const struct move *m = instruction_move(i);
     struct op_attr attr = { .concat = { m->dim } };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
     ls_value two[2];
@@ -355,7 +357,7 @@ static void slice(struct lower *l, const struct instruction *i)
 
 static void swap(struct lower *l, const struct instruction *i)
 {
-    const struct move *m = &i->move;
+    const struct move *m = instruction_move(i);
     struct cut first = { m->dim, m->whole, m->grain, 0 }, second = { m->dim2, m->whole2, m->grain2, 0 };
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
     size_t *counts = program_counts(l->p, 2 * n), rest;
@@ -376,7 +378,7 @@ static void swap(struct lower *l, const struct instruction *i)
 
 static void move(struct lower *l, const struct instruction *i)
 {
-    switch (i->move.kind) {
+    switch (instruction_move(i)->kind) {
     case MOVE_IDENTITY: enter(l, i); break;
     case MOVE_ALL_REDUCE: reduce(l, i); break;
     case MOVE_ALL_GATHER:

@@ -108,7 +108,7 @@ static bool can_follow(const struct order *o, int k, int start)
     return true;
 }
 
-static bool floats(const struct instruction *i, int op) { return i->op == op && i->exchange.floating; }
+static bool floats(const struct instruction *i, int op) { return i->op == op && instruction_exchange(i)->floating; }
 
 static void put_off_weights(struct order *o, int start)
 {

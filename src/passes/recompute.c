@@ -26,22 +26,22 @@ struct again {
     bool *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
 };
 
+static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
+
 /* Slices over tp are gathered again, as sequence parallelism does it: only the slice is kept. Over cp a rank may need what is gathered
  * for its gradients, or a join of it, and all ranks must gather alike. */
 static bool is_cheap(const struct instruction *i)
 {
     enum recompute_class class = op_info(i->op)->recompute;
 
-    return class == RECOMPUTE_CHEAP || (class == RECOMPUTE_MOVE && i->move.kind == MOVE_ALL_GATHER && i->move.axis == LS_AXIS_TP);
+    return class == RECOMPUTE_CHEAP || (is_move(i, MOVE_ALL_GATHER) && instruction_move(i)->axis == LS_AXIS_TP);
 }
 
 /* The same bytes, or a part of them. */
 static bool moves_nothing(const struct instruction *i)
 {
-    enum recompute_class class = op_info(i->op)->recompute;
-
-    return class == RECOMPUTE_SAME ||
-           (class == RECOMPUTE_MOVE && (i->move.kind == MOVE_IDENTITY || i->move.kind == MOVE_SHARD || i->move.kind == MOVE_SHARD_PARTIAL));
+    return op_info(i->op)->recompute == RECOMPUTE_SAME || is_move(i, MOVE_IDENTITY) || is_move(i, MOVE_SHARD) ||
+           is_move(i, MOVE_SHARD_PARTIAL);
 }
 
 static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
@@ -49,7 +49,7 @@ static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
 /* The sum over ranks of what is computed once is computed once. */
 static bool never_again(const struct again *a, const struct instruction *i)
 {
-    int maker = i->op == OP_MOVE && i->move.kind == MOVE_ALL_REDUCE && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
+    int maker = is_move(i, MOVE_ALL_REDUCE) && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
 
     return is_once(i->op) || (maker && is_once(a->p->list[SEG_FORWARD].at[maker - 1].op));
 }

@@ -77,7 +77,7 @@ static struct block block_of(const struct ring *z, int s)
 static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i)
 {
     const struct value *q = program_value(p, i->in[0]);
-    const struct across *a = &i->across;
+    const struct across *a = instruction_across(i);
 
     *z = (struct ring){ .p = p,
                         .i = i,
@@ -100,7 +100,6 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
         z->n = ls_comm_size(z->comm);
         z->rank = ls_comm_rank(z->comm);
     }
-    if (z->n > 1 && !p->distribution.comm) p->distribution.comm = z->comm;
     if (tokens(z, z->rank) != z->t || program_value(p, z->k)->size[1] != z->t)
         program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; %zu are its slice", z->rank, z->n, z->t,
                      program_value(p, z->k)->size[1], z->whole, tokens(z, z->rank));
@@ -142,7 +141,8 @@ struct hop {
 
 static struct exchange hop_of(const struct ring *z, ls_collective op, int peer, size_t total)
 {
-    return (struct exchange){ .op = op, .comm = z->comm, .root = (peer + z->n) % z->n, .total = total, .axis = z->i->across.axis };
+    return (
+        struct exchange){ .op = op, .comm = z->comm, .root = (peer + z->n) % z->n, .total = total, .axis = instruction_across(z->i)->axis };
 }
 
 /* `from` has what belongs to rank j, and goes to the next rank; what belongs to rank j-1 comes into `to`. */
@@ -332,6 +332,6 @@ ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value 
     lse = program_new_value(p, "lse", type == LS_F64 ? LS_F64 : LS_F32, 3, (size_t[]){ size[0], size[2], size[1] });
     i = program_append(p, OP_RING_ATTENTION, &attr, 4, (ls_value[]){ q, k, v, LS_NONE }, 2, (ls_value[]){ o, lse });
     if (!i) return LS_NONE;
-    i->across = *a;
+    instruction_set_across(i, a);
     return o;
 }

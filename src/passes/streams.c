@@ -253,6 +253,7 @@ static ls_status stream_find(ls_program *p, const ls_comm *comm, int lane, int *
 
 static ls_status choose_stream(ls_program *p, const struct instruction *i, int *out)
 {
+    const struct exchange *e;
     struct stream_key key;
 
     *out = STREAM_COMPUTE;
@@ -262,10 +263,11 @@ static ls_status choose_stream(ls_program *p, const struct instruction *i, int *
     case OP_LOAD:
     case OP_SAVE: *out = STREAM_COPY; return LS_OK;
     case OP_COMM_START:
-        key = stream_key_of(i->exchange.comm, i->exchange.op, i->exchange.root);
+        e = instruction_exchange(i);
+        key = stream_key_of(e->comm, e->op, e->root);
         return stream_find(p, key.comm, key.lane, out);
     case OP_SHUFFLE:
-    case OP_SHUFFLE_COUNTS: return i->shuffle.comm ? stream_find(p, i->shuffle.comm, 0, out) : LS_OK;
+    case OP_SHUFFLE_COUNTS: return instruction_shuffle(i)->comm ? stream_find(p, instruction_shuffle(i)->comm, 0, out) : LS_OK;
     default: return LS_OK;
     }
 }

@@ -41,7 +41,7 @@ static ls_value rows(struct xent *z, ls_value x, const struct chunk *c) { return
 /* How many rows at once: the same on all ranks, though their parts of the vocabulary differ. */
 static size_t chunk_rows(const struct xent *z)
 {
-    size_t most = z->i->across.whole / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
+    size_t most = instruction_across(z->i)->whole / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
     size_t chunks = z->R / MAX(fit, (size_t)1) + 1;
 
     chunks = MAX(chunks, MIN(z->R / LEAST_ROWS, (size_t)MOST_CHUNKS));
@@ -51,13 +51,14 @@ static size_t chunk_rows(const struct xent *z)
 static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i)
 {
     const struct value *x = program_value(p, i->in[0]);
+    const struct across *a = instruction_across(i);
 
     *z = (struct xent){ .p = p, .i = i, .w = i->in[1], .y = i->in[2], .denom = i->in[3], .type = x->dtype };
     z->C = x->size[x->ndim - 1];
     z->R = value_count(x) / MAX(z->C, (size_t)1);
     z->v = program_value(p, z->w)->size[0];
-    z->n = i->across.comm ? ls_comm_size(i->across.comm) : 1;
-    z->rank = i->across.comm ? ls_comm_rank(i->across.comm) : 0;
+    z->n = a->comm ? ls_comm_size(a->comm) : 1;
+    z->rank = a->comm ? ls_comm_rank(a->comm) : 0;
     z->exact = z->type == LS_F64 ? LS_F64 : LS_F32;
     z->dtype = z->type == LS_F16 ? LS_F32 : z->type; /* f16 has no room for a gradient that small */
     z->chunk = chunk_rows(z);
@@ -96,10 +97,10 @@ static void begin_chunk(struct xent *z, struct chunk *c)
     room_for_stats(z, c);
     program_emit(p, OP_XENT_PART, &z->i->attr, 2, (ls_value[]){ c->logits, rows(z, z->y, c) }, 1, &c->own);
     if (z->n == 1) return;
-    if (!p->distribution.comm) p->distribution.comm = z->i->across.comm;
-    c->e = (struct exchange){
-        .op = LS_COLLECTIVE_ALL_GATHER, .comm = z->i->across.comm, .total = (size_t)z->n * n * 3, .axis = z->i->across.axis
-    };
+    c->e = (struct exchange){ .op = LS_COLLECTIVE_ALL_GATHER,
+                              .comm = instruction_across(z->i)->comm,
+                              .total = (size_t)z->n * n * 3,
+                              .axis = instruction_across(z->i)->axis };
     program_exchange_start(p, &c->e, c->own, c->all);
 }
 
@@ -194,6 +195,6 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
     lse = program_new_value(p, "lse", exact, 1, &count);
     i = program_append(p, OP_VOCAB_XENT, &attr, 4, (ls_value[]){ x, w, targets, denominator }, 2, (ls_value[]){ loss, lse });
     if (!i) return LS_NONE;
-    i->across = *a;
+    instruction_set_across(i, a);
     return loss;
 }

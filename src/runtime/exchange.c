@@ -98,7 +98,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
              kind == STORE_VALUE  ? ""
              : kind == STORE_GRAD ? "grad"
                                   : state);
-    v = flat_value(p, whole, role[kind], store_type(p->store, (enum store_kind)kind), part ? g->end - g->begin : g->total);
+    v = flat_value(p, whole, role[kind], store_group_type(p->store, group, (enum store_kind)kind), part ? g->end - g->begin : g->total);
     if (!v.id) return LS_NONE;
     program_value(p, v)->group = group;
     program_value(p, v)->state = kind == STORE_STATE ? state : NULL;
@@ -194,7 +194,7 @@ void program_exchange_start(ls_program *p, struct exchange *e, ls_value in, ls_v
     program_cursor_end(p, before);
     if (!i) return;
     e->slot = p->slots++;
-    i->exchange = *e;
+    instruction_set_exchange(i, e);
 }
 
 void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
@@ -203,7 +203,7 @@ void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in,
     struct instruction *i = append(p, OP_COMM_WAIT, in, out);
 
     program_cursor_end(p, before);
-    if (i) i->exchange = *e;
+    if (i) instruction_set_exchange(i, e);
 }
 
 /* LOAD and SAVE move all that this rank holds of the state. */
@@ -222,8 +222,7 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
     }
     i = append(p, op, op == OP_SAVE ? x : LS_NONE, op == OP_LOAD ? x : LS_NONE);
     if (!i) return;
-    i->group = group;
-    i->state = state;
+    instruction_set_state(i, &(struct group_state){ group, state });
 }
 
 void program_load(ls_program *p, int group, const char *state, ls_value out) { state_instruction(p, OP_LOAD, group, state, out); }
@@ -234,7 +233,7 @@ void program_save(ls_program *p, int group, const char *state, ls_value in) { st
 /* Counts are those of the instruction. */
 static struct call_args exchange_call(const struct instruction *i)
 {
-    const struct exchange *e = &i->exchange;
+    const struct exchange *e = instruction_exchange(i);
 
     return (struct call_args){ .op = e->op,
                                .send = i->nin ? i->call->in[0].data : NULL,
@@ -250,7 +249,7 @@ static struct call_args exchange_call(const struct instruction *i)
 
 ls_status exchange_start(ls_program *p, const struct instruction *i)
 {
-    const struct exchange *e = &i->exchange;
+    const struct exchange *e = instruction_exchange(i);
     const struct device *d = store_device(p->store);
     struct call_args call = exchange_call(i);
 
@@ -265,7 +264,7 @@ ls_status exchange_finish_all(ls_program *p)
     return LS_OK;
 }
 
-ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[i->exchange.slot]); }
+ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[instruction_exchange(i)->slot]); }
 
 void exchange_drop_all(ls_program *p)
 {
@@ -289,13 +288,14 @@ size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, 
     for (int s = 0; s < SEGMENTS; s++)
         for (int k = 0; (segments >> s & 1) && k < p->list[s].n; k++) {
             const struct instruction *i = &p->list[s].at[k];
-            const struct exchange *e = &i->exchange;
+            const struct exchange *e;
 
-            if (i->op == OP_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && i->shuffle.comm) {
+            if (i->op == OP_SHUFFLE && collective == LS_COLLECTIVE_ALL_TO_ALL && instruction_shuffle(i)->comm) {
                 bytes += shuffle_bytes(p, i);
                 n++;
             }
-            if (i->op != OP_COMM_START || (int)e->op != collective || !instruction_runs(i, segments)) continue;
+            if (i->op != OP_COMM_START || (int)instruction_exchange(i)->op != collective || !instruction_runs(i, segments)) continue;
+            e = instruction_exchange(i);
             bytes += ls_comm_bytes_of(e->comm, e->op, e->total, e->counts, p->values[i->nout ? i->out[0].id : i->in[0].id].dtype);
             n++;
         }

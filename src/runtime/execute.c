@@ -21,7 +21,7 @@ static struct bytes_home home_of(const ls_program *p, enum arena a)
 {
     const struct device *device = store_device(p->store);
 
-    if (a == ARENA_COMMUNICATION) return (struct bytes_home){ device, p->distribution.comm, MEM_COMMUNICATION };
+    if (a == ARENA_COMMUNICATION) return (struct bytes_home){ device, p->arena_comm, MEM_COMMUNICATION };
     return (struct bytes_home){ device, NULL, MEM_ACTIVATIONS };
 }
 
@@ -235,10 +235,12 @@ static ls_status run_one(ls_program *p, struct instruction *i)
     switch (i->op) {
     case OP_COMM_START: return exchange_start(p, i);
     case OP_COMM_WAIT: return exchange_wait(p, i);
-    case OP_LOAD: return store_load(p->store, i->call->stream, i->group, i->state, i->call->out[0].data);
+    case OP_LOAD:
+        return store_load(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->out[0].data);
     case OP_SHUFFLE_COUNTS:
     case OP_SHUFFLE: return shuffle_run(p, i);
-    case OP_SAVE: return store_save(p->store, i->call->stream, i->group, i->state, i->call->in[0].data);
+    case OP_SAVE:
+        return store_save(p->store, i->call->stream, instruction_state(i)->group, instruction_state(i)->name, i->call->in[0].data);
     default: return kernel_launch(device_of(p), i->kernel, i->call);
     }
 }

@@ -34,7 +34,7 @@ static ls_value emit(ls_program *p, int op, const struct shuffle *s, int nin, co
     i = program_append(p, op, NULL, nin, in, 1, &out);
     program_cursor_end(p, before);
     if (!i) return LS_NONE;
-    i->shuffle = *s;
+    instruction_set_shuffle(i, s);
     return out;
 }
 
@@ -57,8 +57,9 @@ ls_value program_shuffle(ls_program *p, const struct shuffle *s, ls_value rows, 
 void gradient_shuffle(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     struct value v = *program_value(g->p, i->in[0]);
-    struct shuffle s = { i->shuffle.comm, !i->shuffle.back, i->shuffle.expected };
+    struct shuffle s = *instruction_shuffle(i);
 
+    s.back = !s.back;
     if (gradient_needs(g, i->in[0]))
         gradient_give(g, i->in[0],
                       program_shuffle(g->p, &s, dy, i->in[1], i->in[2], program_new_value(g->p, "shuffle_grad", v.dtype, v.ndim, v.size)));
@@ -67,9 +68,9 @@ void gradient_shuffle(struct gradient *g, const struct instruction *i, ls_value 
 size_t shuffle_bytes(const ls_program *p, const struct instruction *i)
 {
     const struct value *v = &p->values[i->out[0].id];
-    size_t n = (size_t)ranks_of(&i->shuffle);
+    size_t n = (size_t)ranks_of(instruction_shuffle(i));
 
-    return i->shuffle.expected * (n - 1) / n * v->size[1] * ls_dtype_bytes(v->dtype);
+    return instruction_shuffle(i)->expected * (n - 1) / n * v->size[1] * ls_dtype_bytes(v->dtype);
 }
 
 /* ---- running ---- */
@@ -114,7 +115,7 @@ ls_status shuffle_bind(ls_program *p, struct instruction *i)
     if (i->op != OP_SHUFFLE && i->op != OP_SHUFFLE_COUNTS) return LS_OK;
     h = i->host = mem_zalloc(MEM_OTHER, sizeof *h);
     if (!h) return LS_ENOMEM;
-    h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(&i->shuffle), sizeof *h->sizes);
+    h->sizes = mem_array(MEM_OTHER, 2 * (size_t)ranks_of(instruction_shuffle(i)), sizeof *h->sizes);
     if (!h->sizes) return LS_ENOMEM;
     if (store_device(p->store)->host_visible) return LS_OK;
     if (i->op == OP_SHUFFLE_COUNTS) return bind_counts(p, i, h);
@@ -155,8 +156,9 @@ static ls_status exchange(const ls_program *p, const struct instruction *i, cons
                               .recv_counts = recv,
                               .type = in->dtype };
 
-    if (!i->shuffle.comm) return d->copy(i->call->stream, out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
-    return d->immediate ? operation_run(i->shuffle.comm, &call, NULL) : comm_enqueue(i->shuffle.comm, d, i->call->stream, &call);
+    if (!instruction_shuffle(i)->comm) return d->copy(i->call->stream, out->data, in->data, send[0] * ls_dtype_bytes(in->dtype));
+    return d->immediate ? operation_run(instruction_shuffle(i)->comm, &call, NULL)
+                        : comm_enqueue(instruction_shuffle(i)->comm, d, i->call->stream, &call);
 }
 
 /* The counts on their way to the host, where the rows' shuffles wait for them. */
@@ -175,7 +177,7 @@ static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 static ls_status run_counts(const ls_program *p, const struct instruction *i)
 {
     size_t E = i->call->in[0].size[1], own = i->call->out[0].size[1], *send = i->host->sizes;
-    int n = ranks_of(&i->shuffle);
+    int n = ranks_of(instruction_shuffle(i));
 
     for (int r = 0; r < n; r++) {
         send[r] = cut_at(E, 1, r + 1, n) - cut_at(E, 1, r, n);
@@ -198,7 +200,7 @@ static ls_status find_host_counts(const ls_program *p, const struct instruction 
 
 static ls_status run_rows(const ls_program *p, const struct instruction *i)
 {
-    const struct shuffle *s = &i->shuffle;
+    const struct shuffle *s = instruction_shuffle(i);
     const struct view *out = &i->call->out[0];
     const int32_t *counts, *there;
     size_t E = i->call->in[1].size[1], own = i->call->in[2].size[1], C = view_last(out), used = 0, *here = i->host->sizes,

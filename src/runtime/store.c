@@ -32,7 +32,7 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
     s->options = *o;
     strncpy(s->device, o->device, sizeof s->device - 1);
     s->options.device = s->device;
-    s->options.master = o->master && (o->type == LS_BF16 || o->type == LS_F16);
+    s->options.master = o->master && o->type != LS_F64;
     *out = s;
     return LS_OK;
 }
@@ -80,7 +80,7 @@ int ls_store_find(const ls_store *s, const char *name)
     return -1;
 }
 
-static ls_status check_same(const struct slot *p, int ndim, const size_t *size)
+static ls_status check_same(const struct slot *p, ls_dtype type, int ndim, const size_t *size)
 {
     bool same = p->ndim == ndim;
 
@@ -88,23 +88,44 @@ static ls_status check_same(const struct slot *p, int ndim, const size_t *size)
     if (!same)
         return ls_fail(LS_EINVAL, "parameter '%s' was declared with %d dims (first %zu), now with %d (first %zu)", p->name, p->ndim,
                        p->ndim ? p->size[0] : 1, ndim, ndim ? size[0] : 1);
+    if (p->type != type)
+        return ls_fail(LS_EINVAL, "parameter '%s' was declared as %s, now as %s", p->name, ls_dtype_name(p->type), ls_dtype_name(type));
     return LS_OK;
 }
 
+static bool is_half(ls_dtype type) { return type == LS_BF16 || type == LS_F16; }
+
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index)
+{
+    return store_declare_as(s, name, init, s->options.type, ndim, size, index);
+}
+
+static ls_status check_declared(const ls_store *s, const char *name, ls_dtype type, int ndim, const size_t *size, size_t *count)
+{
+    *count = 1;
+    if (ndim < 0 || ndim > LS_DIMS) return ls_fail(LS_EINVAL, "parameter '%s': %d dims; 0 to %d are possible", name, ndim, LS_DIMS);
+    for (int d = 0; d < ndim; d++)
+        if (!size_mul(*count, size[d], count) || *count > SIZE_MAX / 16)
+            return ls_fail(LS_EINVAL, "parameter '%s': its size overflows at dim %d of %zu", name, d, size[d]);
+    if (!ls_dtype_is_float(type) || (type == LS_F64) != (s->options.type == LS_F64))
+        return ls_fail(LS_EINVAL,
+                       "parameter '%s': type %s in a store of type %s; a store of type f64 has parameters of type f64 alone, others have "
+                       "f32, bf16 and f16",
+                       name, ls_dtype_name(type), ls_dtype_name(s->options.type));
+    return LS_OK;
+}
+
+ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size, int *index)
 {
     struct slot *p;
     int found = ls_store_find(s, name);
-    size_t count = 1;
+    size_t count;
 
     if (found >= 0) {
         *index = found;
-        return check_same(&s->slot[found], ndim, size);
+        return check_same(&s->slot[found], type, ndim, size);
     }
-    if (ndim < 0 || ndim > LS_DIMS) return ls_fail(LS_EINVAL, "parameter '%s': %d dims; 0 to %d are possible", name, ndim, LS_DIMS);
-    for (int d = 0; d < ndim; d++)
-        if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 16)
-            return ls_fail(LS_EINVAL, "parameter '%s': its size overflows at dim %d of %zu", name, d, size[d]);
+    LS_TRY(check_declared(s, name, type, ndim, size, &count));
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 32;
         struct slot *grown = mem_resize(s->slot, room * sizeof *grown);
@@ -122,9 +143,10 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
     p->count = count;
     p->init = init;
     p->group = -1;
+    p->type = type;
     for (int d = 0; d < ndim; d++) p->size[d] = size[d];
     box_whole(p);
-    if (s->options.master) {
+    if (s->options.master && is_half(type)) {
         p->state[0].name = "master";
         p->states = 1;
     }
@@ -132,9 +154,9 @@ ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, c
     return LS_OK;
 }
 
-void store_keep_exact(ls_store *s, size_t i) { s->slot[i].exact = 1; }
+ls_dtype store_value_type(const ls_store *s, size_t i) { return s->slot[i].type; }
 
-ls_dtype store_value_type(const ls_store *s, size_t i) { return store_type(s, s->slot[i].exact ? STORE_STATE : STORE_VALUE); }
+bool store_has_master(const ls_store *s, size_t i) { return s->options.master && is_half(s->slot[i].type) && !s->slot[i].frozen; }
 
 void store_set_sign_rate(ls_store *s, size_t i, double rate) { s->slot[i].sign_rate = rate; }
 void store_set_joint(ls_store *s, size_t i) { s->slot[i].joint = true; }
@@ -145,7 +167,8 @@ void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slo
 
 ls_dtype store_type(const ls_store *s, enum store_kind kind)
 {
-    return kind == STORE_VALUE || s->options.type == LS_F64 ? s->options.type : LS_F32;
+    ASSERT(kind != STORE_VALUE); /* each parameter's own */
+    return s->options.type == LS_F64 ? LS_F64 : LS_F32;
 }
 
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
@@ -166,7 +189,7 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
 {
     struct slot *p = &s->slot[i];
 
-    if (p->value || p->needs_grad || p->states > s->options.master)
+    if (p->value || p->needs_grad || p->states > store_has_master(s, i))
         return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
                        p->value ? "it is allocated already" : "a program has asked for its gradient or optimizer state");
     p->frozen = 1;

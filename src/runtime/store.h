@@ -12,12 +12,11 @@ struct stream_set;
 
 const struct device *store_device(const ls_store *s);
 struct stream_set *store_streams(const ls_store *s);
-/* The parameter of that name, declared when it is new; another shape than before is LS_EINVAL. */
+/* The parameter of that name, declared when it is new; another shape or type than before is LS_EINVAL. The first: of the store's type. */
 ls_status store_declare(ls_store *s, const char *name, ls_init init, int ndim, const size_t *size, int *index);
-/* The value of parameter i is f32 (f64) whatever the store's type: running statistics would stand still in half types. Before
- * allocation. */
-void store_keep_exact(ls_store *s, size_t i);
+ls_status store_declare_as(ls_store *s, const char *name, ls_init init, ls_dtype type, int ndim, const size_t *size, int *index);
 ls_dtype store_value_type(const ls_store *s, size_t i);
+bool store_has_master(const ls_store *s, size_t i); /* an f32 copy that the optimizer updates; half types only */
 /* Parameter i is moved by -rate * sign(gradient) whatever the optimizer; it counts in no norm. Default 0: as the others. */
 void store_set_sign_rate(ls_store *s, size_t i, double rate);
 double store_sign_rate(const ls_store *s, size_t i);
@@ -25,7 +24,7 @@ double store_sign_rate(const ls_store *s, size_t i);
 void store_set_joint(ls_store *s, size_t i);
 bool store_is_joint(const ls_store *s, size_t i);
 void store_request_grad(ls_store *s, size_t i); /* the next allocation gives parameter i a gradient */
-/* Groups: parameters that lie one after another, in the order given, in one flat buffer a kind - one of their values, one of
+/* Groups: parameters of one type that lie one after another, in the order given, in one flat buffer a kind - one of their values, one of
  * their gradients, one of each state - so that one collective moves them all. A kind that is sharded is held in part: rank r
  * of the comm's n has elements [total*r/n, total*(r+1)/n) of the flat buffer. Its parameters' tensors are views into the
  * flat buffers. A kind that is scattered is held whole, but of what it ends up as only the own block is here (gradients after a
@@ -41,6 +40,7 @@ struct store_group {
     size_t total, begin, end;    /* of the flat buffer; this rank's block */
     unsigned sharded, scattered; /* bit k: kind k */
     ls_comm *comm;
+    ls_dtype type;              /* of the values */
     enum store_backing backing; /* of STORE_STATE: not MEMORY: no tensor, reached by LOAD and SAVE */
 };
 struct store_group_options {
@@ -89,7 +89,8 @@ ls_status store_write_part(ls_store *s, size_t i, enum store_kind kind, const ch
 
 /* False before allocation, and when parameter i has none of that kind. state: of STORE_STATE. */
 bool store_is_allocated(const ls_store *s, size_t i, enum store_kind kind, const char *state);
-ls_dtype store_type(const ls_store *s, enum store_kind kind);
+ls_dtype store_type(const ls_store *s, enum store_kind kind); /* of STORE_GRAD and STORE_STATE: f32, or f64 */
+ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind);
 /* Whole held part of an offloaded state <-> memory of that size. */
 ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to);
 ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from);

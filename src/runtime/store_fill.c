@@ -71,7 +71,7 @@ static ls_status initialise(ls_store *s, size_t i)
     LS_TRY(part_find(s, i, STORE_VALUE, NULL, &value));
     begin = value.begin;
     end = value.end;
-    if (s->options.master && !p->frozen) {
+    if (store_has_master(s, i)) {
         LS_TRY(part_find(s, i, STORE_STATE, "master", &master));
         begin = value.begin < value.end ? MIN(begin, master.begin) : master.begin;
         end = MAX(end, master.end);

@@ -26,6 +26,9 @@ static ls_status check_members(const ls_store *s, int n, const int *params)
         if (p->value) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is allocated already", p->name);
         if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' is grouped where nothing of it is", p->name);
         if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is in group %d already", p->name, p->group);
+        if (p->type != s->slot[params[0]].type)
+            return ls_fail(LS_EINVAL, "parameter '%s' is %s, and '%s' of the same group %s; a group is of one type", p->name,
+                           ls_dtype_name(p->type), s->slot[params[0]].name, ls_dtype_name(s->slot[params[0]].type));
         for (int j = 0; j < k; j++)
             if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' is twice in one group", p->name);
     }
@@ -62,9 +65,17 @@ static ls_status fill_group(const ls_store *s, struct group *g, int n, const int
         total += s->slot[params[k]].held;
     }
     g->at[n] = total;
-    g->face =
-        (struct store_group){ n,          g->params,    g->at, total,     block_at(total, rank, ranks), block_at(total, rank + 1, ranks),
-                              o->sharded, o->scattered, comm,  o->backing };
+    g->face = (struct store_group){ n,
+                                    g->params,
+                                    g->at,
+                                    total,
+                                    block_at(total, rank, ranks),
+                                    block_at(total, rank + 1, ranks),
+                                    o->sharded,
+                                    o->scattered,
+                                    comm,
+                                    s->slot[params[0]].type,
+                                    o->backing };
     return LS_OK;
 }
 
@@ -104,6 +115,13 @@ const struct store_group *store_group_at(const ls_store *s, int group)
     ASSERT(group >= 0 && group < s->groups);
     return &s->group[group]->face;
 }
+
+static ls_dtype kind_type(const ls_store *s, const struct group *g, enum store_kind kind)
+{
+    return kind == STORE_VALUE ? g->face.type : store_type(s, kind);
+}
+
+ls_dtype store_group_type(const ls_store *s, int group, enum store_kind kind) { return kind_type(s, s->group[group], kind); }
 
 size_t group_held(const struct group *g, enum store_kind kind, size_t *begin)
 {
@@ -188,7 +206,7 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
     size_t begin;
 
     for (int k = 0; k < n; k++) {
-        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(store_type(s, want[k].kind));
+        size_t held = group_held(g, want[k].kind, &begin) * ls_dtype_bytes(kind_type(s, g, want[k].kind));
 
         if (want[k].kind == STORE_STATE && g->face.backing != BACKING_MEMORY)
             *offload += g->face.backing == BACKING_CPU ? held : 0;
@@ -199,7 +217,7 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
 
 static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f)
 {
-    ls_dtype type = store_type(s, f.kind);
+    ls_dtype type = kind_type(s, g, f.kind);
     size_t begin, held = group_held(g, f.kind, &begin);
 
     f.bytes = held * ls_dtype_bytes(type);

@@ -34,7 +34,7 @@ struct slot {
     int frozen, needs_grad, states, ready; /* ready: the value is initialised */
     double sign_rate;                      /* see store_set_sign_rate */
     bool joint;                            /* see store_set_joint */
-    int exact;                             /* the value is of the type of states: see store_keep_exact */
+    ls_dtype type;                         /* of the value */
     ls_tensor *value, *grad;
     struct state state[STATES];
     int group, member; /* group -1: none; params[member] of it */

@@ -90,7 +90,7 @@ static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded
     }
     LS_TRY(check_dim(c, i, row, piece));
     if (at->kind == LS_SHARD) return LS_OK; /* by another program of this store */
-    *at = (ls_placement){ LS_SHARD, row->dim, piece.grain, 0, 0 };
+    *at = (ls_placement){ .kind = LS_SHARD, .dim = row->dim, .grain = piece.grain };
     store_cut(c->p->store, i, row->dim, begin, cut_at(piece.whole, piece.grain, r + 1, n) - begin);
     return LS_OK;
 }

@@ -28,22 +28,32 @@ static ls_status check_time(const struct partitioner *c)
     ls_layout l = layout_of_partition(&shape, &c->d->o);
 
     if (shape.cp > 1 && !c->time)
-        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program is tokens [B,T] of type i32", shape.cp);
+        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program declares which dim counts tokens; ls_declare_time() does",
+                       shape.cp);
     l.seq_len = (int)MIN(c->time, (size_t)INT_MAX);
     return c->time ? layout_check_sequence(&l) : LS_OK;
 }
 
 /* ---- leaves ---- */
 
-static bool is_tokens(const struct value *v) { return v->role == LS_ROLE_INPUT && v->dtype == LS_I32 && v->ndim == 2; }
+/* Does the builder say which dim counts tokens? Inputs and bound values only; the ops have carried it to the others. */
+static bool declares_time(const struct value *v) { return (v->role == LS_ROLE_INPUT || v->role == LS_ROLE_BOUND) && v->time_dim >= 0; }
 
-static void find_time(struct partitioner *c)
+static ls_status find_time(struct partitioner *c)
 {
-    const struct value *in = &c->p->values[c->p->stage.in.id];
+    const struct value *first = NULL;
 
-    if (c->p->stage.in.id && in->ndim >= 2) c->time = in->size[1];
-    for (int v = 1; v < c->p->nvalues && !c->time; v++)
-        if (is_tokens(&c->p->values[v])) c->time = c->p->values[v].size[1];
+    for (int v = 1; v < c->p->nvalues; v++) {
+        const struct value *x = &c->p->values[v];
+
+        if (!declares_time(x)) continue;
+        if (first && x->size[x->time_dim] != c->time)
+            return ls_fail(LS_EINVAL, "partition: the time dims of a program have one size: '%s' has %zu tokens, '%s' %zu", first->name,
+                           c->time, x->name, x->size[x->time_dim]);
+        first = x;
+        c->time = x->size[x->time_dim];
+    }
+    return LS_OK;
 }
 
 static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
@@ -52,7 +62,7 @@ static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
 
     if (c->n[a] == 1) return;
     sharding_of(c, v)->whole[a] = program_value(c->p, v)->size[dim];
-    *place_of(c, v, a) = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+    *place_of(c, v, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
     value_resize(c, v, dim, part_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
 }
 
@@ -81,14 +91,14 @@ static void shard_leaves(struct partitioner *c)
     for (int v = 1; v < n && program_ok(c->p); v++) {
         const struct value *x = &c->p->values[v];
 
-        if (is_tokens(x) && x->size[1] == c->time)
-            shard_leaf(c, (ls_value){ v }, LS_AXIS_CP, 1);
-        else if (x->role == LS_ROLE_BOUND && x->dtype == LS_I32 && x->ndim == 1 && x->size[0] == c->time)
+        if (!declares_time(x)) continue;
+        if (x->role == LS_ROLE_INPUT)
+            shard_leaf(c, (ls_value){ v }, LS_AXIS_CP, x->time_dim);
+        else if (x->dtype == LS_I32 && x->ndim == 1)
             shard_positions(c, (ls_value){ v });
     }
     if (c->p->stage.in.id) {
-        shard_leaf(c, c->p->stage.in, LS_AXIS_CP, 1);
-        if (c->d->o.sp) shard_leaf(c, c->p->stage.in, LS_AXIS_TP, 1);
+        if (c->d->o.sp && has_time(c, c->p->stage.in)) shard_leaf(c, c->p->stage.in, LS_AXIS_TP, time_dim(c, c->p->stage.in));
         sharding_of(c, c->p->stage.in)->learns = true;
     }
 }
@@ -158,8 +168,8 @@ static ls_status settle_stage(struct partitioner *c)
     ls_value out = c->p->stage.out;
     ls_axis a = LS_AXIS_TP;
 
-    if (!out.id || c->n[a] == 1 ||
-        (c->d->o.sp ? value_is_sharded_along(c, out, a, 1) : !value_is_sharded(c, out, a) && !value_is_partial(c, out, a)))
+    if (!out.id || c->n[a] == 1) return LS_OK;
+    if (c->d->o.sp ? value_is_sharded_along(c, out, a, time_dim(c, out)) : !value_is_sharded(c, out, a) && !value_is_partial(c, out, a))
         return LS_OK;
     partition_error(c, a, out, "the next stage wants it as the residual stream lies");
     return ls_program_status(c->p);
@@ -170,7 +180,7 @@ static ls_status cut_program(struct partitioner *c)
     LS_TRY(check_layout(c));
     LS_TRY(shard_parameters(c));
     c->p->local = true;
-    find_time(c);
+    LS_TRY(find_time(c));
     if (c->p->list[SEG_FORWARD].n == 0) return LS_OK; /* an optimizer alone */
     LS_TRY(check_time(c));
     shard_leaves(c);
@@ -206,6 +216,7 @@ static ls_status run_pass(ls_program *p, void *ctx)
     if (st == LS_OK) st = cut_program(&c);
     mem_free(c.sharding);
     mem_free(c.version);
+    mem_free(c.routing);
     return st;
 }
 
@@ -230,6 +241,7 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
     d = mem_zalloc(MEM_OTHER, sizeof *d);
     if (!d) return LS_ENOMEM;
     *d = (struct partition_spec){ *o, checked, mesh };
+    p->arena_comm = ls_mesh_comm(mesh, LS_GROUP_WORLD);
     if (ls_mesh_comm(mesh, LS_GROUP_WORLD)) store_set_world(p->store, ls_mesh_comm(mesh, LS_GROUP_WORLD));
     p->partition = (struct partition){ run_pass, mark_release, d };
     return LS_OK;

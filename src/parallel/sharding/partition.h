@@ -7,7 +7,7 @@
  *     R   the same on all ranks, and so is its gradient
  *     ~R  the same on all ranks; each has a partial sum of its gradient       (placement: replicated, partial_gradient)
  *     S   cut along a dim, and so is its gradient
- *     P   each rank has a partial sum; its gradient is the same everywhere
+ *     P   each rank has a partial sum; its gradient is the same everywhere. (Or a partial max, which has none.)
  *
  * Values through which no parameter's gradient comes (tokens, tables of rotations) are R and ~R alike. Over tp parameters are cut
  * or R, and ~R where they meet S or ~R; over cp all of them are ~R (the data pass adds their gradients up) and the loss stays P.
@@ -45,10 +45,11 @@ struct version {
     int dim, block;
 };
 
-/* The mixture of experts whose rules run: what rules_experts.c hands from one to the next. */
+/* A routing of tokens to experts, found by what its instructions hand on (rules_experts.c). index: of ROUTE; rows, counts: of ROUTE_ROWS;
+ * there: the counts of the rows that other ranks of ep send here. */
 struct routing {
-    size_t experts, chosen, capacity, rows, expected;
-    ls_value counts, there;
+    ls_value index, rows, counts, there;
+    size_t experts, chosen, capacity, buffer, expected;
 };
 
 struct partitioner {
@@ -56,12 +57,13 @@ struct partitioner {
     const struct partition_spec *d;
     int n[LS_AXES], rank[LS_AXES];
     ls_comm *comm[LS_AXES];    /* NULL: one rank */
-    size_t time;               /* T of the whole sequence; 0: none was found */
+    size_t time;               /* T of the whole sequence; 0: no time dim is declared */
     struct sharding *sharding; /* [nshardings], by value id */
     int nshardings;
     struct version *version;
     int nversions, versions_room;
-    struct routing routing;
+    struct routing *routing;
+    int nroutings, routings_room;
     const struct instruction *now; /* whose rule runs, for messages */
 };
 
@@ -80,9 +82,12 @@ ls_placement *place_of(struct partitioner *c, ls_value v, ls_axis a);
 bool value_is_sharded(struct partitioner *c, ls_value v, ls_axis a); /* S */
 bool value_is_sharded_along(struct partitioner *c, ls_value v, ls_axis a, int dim);
 bool value_has_partial_gradient(struct partitioner *c, ls_value v, ls_axis a); /* ~R */
-bool value_is_partial(struct partitioner *c, ls_value v, ls_axis a);           /* P */
+bool value_is_partial(struct partitioner *c, ls_value v, ls_axis a);           /* P, or a partial max */
+bool lies_partial_by(struct partitioner *c, ls_value v, ls_axis a, ls_redop redop);
+bool op_passes_partial(int op, ls_redop redop); /* op(reduction of x) is the reduction of op(x) */
 bool value_is_learned(struct partitioner *c, ls_value v);
-bool has_time(struct partitioner *c, ls_value v); /* [B,T,..] of three dims or more */
+int time_dim(struct partitioner *c, ls_value v); /* which counts the tokens of a sequence; -1: none */
+bool has_time(struct partitioner *c, ls_value v);
 /* First and size of this rank's part of x, which is S over a, in elements of its dim (zigzag: of the first piece). */
 size_t part_begin(struct partitioner *c, ls_value x, ls_axis a);
 size_t part_size(size_t whole, size_t grain, int zigzag, int r, int n);

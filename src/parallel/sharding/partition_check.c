@@ -1,7 +1,7 @@
 /* partition_check.c - the last look at a forward that was cut: every operand over every axis as the op's type wants it.
  *
  *     most ops           R, R -> R      ~R, ~R -> ~R      S, S or ~R -> S      what doesn't learn is beside anything
- *     linear functions   P, P -> P
+ *     linear functions   P, P -> P     (partial maxima: copies, views, maxima)
  *     products           ~R, w cut by rows -> S;   S, w cut by columns -> P
  *     moves              as the table in program.h says, over the ranks of their axis
  *
@@ -25,13 +25,14 @@ static enum type partition_check_type_of(const struct partitioner *c, ls_value v
 
 static ls_status wrong(const struct partitioner *c, const struct instruction *i, ls_axis a, ls_value v, const char *why)
 {
-    static const char *const names[] = { "replicated", "replicated", "replicated with a partial gradient", "cut", "a partial sum" };
+    static const char *const names[] = { "replicated", "replicated", "replicated with a partial gradient", "sharded", "a partial sum" };
+    bool max = v.id && c->p->values[v.id].place[a].kind == LS_PARTIAL && c->p->values[v.id].place[a].redop == LS_MAX;
     const struct value *x = &c->p->values[v.id];
     char shape[96];
 
     return ls_fail(LS_EINVAL, "placement check: %s%s%s over %s: '%s' %s is %s: %s", c->p->blocks[i->block] ? c->p->blocks[i->block] : "",
-                   i->block ? ": " : "", i->op == OP_MOVE ? move_name(i->move.kind) : program_op_name(i->op), axis_name(a), x->name,
-                   value_shape(x, shape), names[partition_check_type_of(c, v, a)], why);
+                   i->block ? ": " : "", instruction_name(i), axis_name(a), x->name, value_shape(x, shape),
+                   max ? "a partial max" : names[partition_check_type_of(c, v, a)], why);
 }
 
 static bool is_cut_on(const struct partitioner *c, ls_value v, ls_axis a, int dim)
@@ -46,6 +47,8 @@ static bool partition_check_fits(enum type has, enum type want)
 {
     return has == want || (has == FREE && (want == SAME || want == ENTERED));
 }
+
+static ls_redop redop_of(const struct partitioner *c, ls_value v, ls_axis a) { return c->p->values[v.id].place[a].redop; }
 
 static ls_status check_move(const struct partitioner *c, const struct instruction *i, ls_axis a)
 {
@@ -63,14 +66,18 @@ static ls_status check_move(const struct partitioner *c, const struct instructio
         [MOVE_ALL_TO_ALL] = { CUT, CUT, "only what is cut can be exchanged" },
     };
 
-    if (a != i->move.axis)
+    const struct move *m = instruction_move(i);
+
+    if (a != m->axis)
         return partition_check_type_of(c, i->in[0], a) == partition_check_type_of(c, i->out[0], a)
                    ? LS_OK
                    : wrong(c, i, a, i->out[0], "a move changes one axis alone");
-    if (i->move.comm != c->comm[a]) return wrong(c, i, a, i->in[0], "it is moved over the ranks of another axis");
-    if (!partition_check_fits(partition_check_type_of(c, i->in[0], a), kinds[i->move.kind].from))
-        return wrong(c, i, a, i->in[0], kinds[i->move.kind].why);
-    if (!partition_check_fits(partition_check_type_of(c, i->out[0], a), kinds[i->move.kind].to))
+    if (m->comm != c->comm[a]) return wrong(c, i, a, i->in[0], "it is moved over the ranks of another axis");
+    if (!partition_check_fits(partition_check_type_of(c, i->in[0], a), kinds[m->kind].from))
+        return wrong(c, i, a, i->in[0], kinds[m->kind].why);
+    if (partition_check_type_of(c, i->in[0], a) == PARTIAL && m->redop != redop_of(c, i->in[0], a))
+        return wrong(c, i, a, i->in[0], m->redop == LS_MAX ? "it is reduced by max" : "it is reduced by a sum");
+    if (!partition_check_fits(partition_check_type_of(c, i->out[0], a), kinds[m->kind].to))
         return wrong(c, i, a, i->out[0], "that is not what the move makes");
     return LS_OK;
 }
@@ -92,9 +99,13 @@ static ls_status together(const struct partitioner *c, const struct instruction 
             other = k;
         *out = MAX(*out, t);
     }
-    if (partial >= 0 && !(op_info(i->op)->traits & TRAIT_LINEAR))
-        return wrong(c, i, a, i->in[partial], "it has to be added up before this op reads it; a reduction is missing");
-    if (partial >= 0 && (same >= 0 || other >= 0)) return wrong(c, i, a, i->in[partial], "it is beside what is none");
+    if (partial >= 0 && !op_passes_partial(i->op, redop_of(c, i->in[partial], a)))
+        return wrong(c, i, a, i->in[partial], "it has to be reduced before this op reads it; a reduction is missing");
+    if (partial >= 0 && (same >= 0 || other >= 0))
+        return wrong(c, i, a, i->in[partial], "it cannot be combined with an operand that is not partial");
+    for (int k = 0; k < n && partial >= 0; k++)
+        if (partition_check_type_of(c, i->in[k], a) == PARTIAL && redop_of(c, i->in[k], a) != redop_of(c, i->in[partial], a))
+            return wrong(c, i, a, i->in[k], "it cannot be combined with an operand that is reduced in another way");
     if (same >= 0 && other >= 0 && c->p->values[i->in[same].id].role == LS_ROLE_PARAMETER)
         return wrong(c, i, a, i->in[same],
                      "its gradient here is a partial sum of each rank's, and it is not marked so: nobody would add them up");
@@ -155,10 +166,10 @@ static ls_status check_loss(const struct partitioner *c, const struct instructio
 {
     enum type t;
 
-    if (i->op == OP_VOCAB_XENT && a == i->across.axis) {
+    if (i->op == OP_VOCAB_XENT && a == instruction_across(i)->axis) {
         if (!partition_check_fits(partition_check_type_of(c, i->in[0], a), ENTERED))
             return wrong(c, i, a, i->in[0], "the head's rows are cut, so its gradient here is a partial sum of each rank's");
-        if (!is_cut_on(c, i->in[1], a, 0) || i->across.comm != c->comm[a])
+        if (!is_cut_on(c, i->in[1], a, 0) || instruction_across(i)->comm != c->comm[a])
             return wrong(c, i, a, i->in[1], "its rows are laid out over other ranks");
         return makes(c, i, a, SAME);
     }
@@ -169,18 +180,24 @@ static ls_status check_loss(const struct partitioner *c, const struct instructio
 static ls_status check_view(const struct partitioner *c, const struct instruction *i, ls_axis a)
 {
     enum type from = partition_check_type_of(c, i->in[0], a), to = partition_check_type_of(c, i->out[0], a);
-    bool part = i->view.kind == VIEW_SLICE && to == CUT && (from == ENTERED || from == FREE); /* of what all have, each its own */
+    bool part = instruction_view(i)->kind == VIEW_SLICE && to == CUT && (from == ENTERED || from == FREE); /* each its own */
 
     return part || from == to || from == FREE ? LS_OK : wrong(c, i, a, i->out[0], "a view is laid out as what it views");
 }
 
-static ls_status check_sum(const struct partitioner *c, const struct instruction *i, ls_axis a)
+static ls_status check_reduced(const struct partitioner *c, const struct instruction *i, ls_axis a, ls_redop redop)
 {
     bool along =
         partition_check_type_of(c, i->in[0], a) == CUT && (i->attr.reduce.dim < 0 || is_cut_on(c, i->in[0], a, i->attr.reduce.dim));
 
-    return along ? makes(c, i, a, PARTIAL) : check_first(c, i, a, 1);
+    if (!along) return check_first(c, i, a, 1);
+    if (partition_check_type_of(c, i->out[0], a) != PARTIAL || redop_of(c, i->out[0], a) != redop)
+        return wrong(c, i, a, i->out[0], redop == LS_MAX ? "the op makes partial maxima" : "the op makes partial sums");
+    return LS_OK;
 }
+
+static ls_status check_sum(const struct partitioner *c, const struct instruction *i, ls_axis a) { return check_reduced(c, i, a, LS_SUM); }
+static ls_status check_max(const struct partitioner *c, const struct instruction *i, ls_axis a) { return check_reduced(c, i, a, LS_MAX); }
 
 static ls_status check_grouped(const struct partitioner *c, const struct instruction *i, ls_axis a)
 {
@@ -237,8 +254,8 @@ static ls_status check_router_loss(const struct partitioner *c, const struct ins
 
 static ls_status check_ring(const struct partitioner *c, const struct instruction *i, ls_axis a)
 {
-    for (int k = 0; k < 3 && a == i->across.axis; k++)
-        if (!is_cut_on(c, i->in[k], a, 1) || i->across.comm != c->comm[a])
+    for (int k = 0; k < 3 && a == instruction_across(i)->axis; k++)
+        if (!is_cut_on(c, i->in[k], a, 1) || instruction_across(i)->comm != c->comm[a])
             return wrong(c, i, a, i->in[k], "the ring wants slices of the sequence, over its own ranks");
     return check_first(c, i, a, 3);
 }

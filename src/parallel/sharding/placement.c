@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "ir/op_info.h"
 
 /* ---- the side table ---- */
 
@@ -47,12 +48,16 @@ bool value_has_partial_gradient(struct partitioner *c, ls_value v, ls_axis a)
 }
 
 bool value_is_partial(struct partitioner *c, ls_value v, ls_axis a) { return v.id && place_of(c, v, a)->kind == LS_PARTIAL; }
+bool lies_partial_by(struct partitioner *c, ls_value v, ls_axis a, ls_redop redop)
+{
+    return value_is_partial(c, v, a) && place_of(c, v, a)->redop == redop;
+}
+
 bool value_is_learned(struct partitioner *c, ls_value v) { return v.id && sharding_of(c, v)->learns; }
 
-bool has_time(struct partitioner *c, ls_value v)
-{
-    return c->time && program_value(c->p, v)->ndim >= 3 && sharding_of(c, v)->size[1] == c->time;
-}
+int time_dim(struct partitioner *c, ls_value v) { return program_value(c->p, v)->time_dim; }
+
+bool has_time(struct partitioner *c, ls_value v) { return time_dim(c, v) >= 0; }
 
 size_t part_size(size_t whole, size_t grain, int zigzag, int r, int n)
 {
@@ -106,10 +111,13 @@ ls_value value_like(struct partitioner *c, const char *what, ls_value v)
     *sharding_of(c, y) = *sharding_of(c, v);
     sharding_of(c, y)->used = false;
     memcpy(program_value(c->p, y)->place, x.place, sizeof x.place);
+    program_value(c->p, y)->time_dim = x.time_dim;
     return y;
 }
 
 /* ---- messages ---- */
+
+static const char *partial_name(ls_redop redop) { return redop == LS_MAX ? "is a partial max" : "is a partial sum"; }
 
 static const char *sharding_text(struct partitioner *c, ls_value v, ls_axis a, char *text, size_t bytes)
 {
@@ -117,7 +125,7 @@ static const char *sharding_text(struct partitioner *c, ls_value v, ls_axis a, c
         snprintf(text, bytes, "is cut along dim %d", place_of(c, v, a)->dim);
     else
         snprintf(text, bytes, "%s",
-                 value_is_partial(c, v, a)             ? "is a partial sum"
+                 value_is_partial(c, v, a)             ? partial_name(place_of(c, v, a)->redop)
                  : value_has_partial_gradient(c, v, a) ? "is replicated with a partial gradient"
                                                        : "is replicated");
     return text;
@@ -156,22 +164,34 @@ void align_weight(struct partitioner *c, struct instruction *i, int k, ls_value 
     }
 }
 
+bool op_passes_partial(int op, ls_redop redop) { return op_info(op)->traits & (redop == LS_MAX ? TRAIT_MONOTONE : TRAIT_LINEAR); }
+
+/* Partial results pass through an op that all of its operands reach so, reduced alike. */
+static void partial_alike(struct partitioner *c, const struct instruction *i, int n, ls_axis a)
+{
+    ls_redop redop = LS_SUM;
+
+    for (int k = 0; k < n; k++)
+        if (value_is_partial(c, i->in[k], a)) redop = place_of(c, i->in[k], a)->redop;
+    for (int k = 0; k < n && program_ok(c->p); k++)
+        if (value_is_partial(c, i->in[k], a) && !op_passes_partial(i->op, place_of(c, i->in[k], a)->redop))
+            partition_error(c, a, i->in[k], "it has to be reduced first");
+        else if (i->in[k].id && !lies_partial_by(c, i->in[k], a, redop))
+            partition_error(c, a, i->in[k],
+                            redop == LS_MAX ? "it cannot be combined with a partial max" : "it cannot be combined with a partial sum");
+}
+
 void align_operands(struct partitioner *c, struct instruction *i, int n, ls_axis a)
 {
-    int cut = -1, entered = -1, partial = 0, given = 0;
+    int cut = -1, entered = -1, partial = 0;
 
     if (c->n[a] == 1 || !program_ok(c->p)) return;
     for (int k = 0; k < n; k++) {
-        given += i->in[k].id != 0;
         if (value_is_sharded(c, i->in[k], a) && cut < 0) cut = k;
         if (value_has_partial_gradient(c, i->in[k], a)) entered = k;
         partial += value_is_partial(c, i->in[k], a);
     }
-    for (int k = 0; k < n && partial && partial < given; k++)
-        if (value_is_partial(c, i->in[k], a)) {
-            partition_error(c, a, i->in[k], "it is beside what is none");
-            return;
-        }
+    if (partial) partial_alike(c, i, n, a);
     for (int k = 0; k < n && !partial; k++)
         if (cut >= 0)
             i->in[k] = require_sharded(c, i->in[k], a, place_of(c, i->in[cut], a)->dim, piece_of(c, i->in[cut], a));

@@ -32,16 +32,15 @@ static void version_keep(struct partitioner *c, ls_value x, enum move_kind kind,
     c->version[c->nversions++] = (struct version){ x.id, y.id, a, kind, dim, c->p->cursor.block };
 }
 
-static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, const struct move *m)
+static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, struct move m)
 {
     struct instruction *i = program_append(c->p, OP_MOVE, NULL, 1, &x, 1, &y);
 
-    if (!i) return;
-    i->move = *m;
-    i->move.kind = kind;
-    i->move.axis = a;
-    i->move.comm = c->comm[a];
-    i->move.floating = c->d->o.overlap;
+    m.kind = kind;
+    m.axis = a;
+    m.comm = c->comm[a];
+    m.floating = c->d->o.overlap;
+    if (i) instruction_set_move(i, &m);
 }
 
 /* Local sizes and placement of y, which is x after the move. */
@@ -52,9 +51,9 @@ static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a,
 
     if (x.id != y.id) place_like(c, y, x);
     at = place_of(c, y, a);
-    *at = (ls_placement){ LS_REPLICATE, 0, 0, 0, kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
+    *at = (ls_placement){ .kind = LS_REPLICATE, .partial_gradient = kind == MOVE_IDENTITY || kind == MOVE_ALL_GATHER };
     if (cuts) {
-        *at = (ls_placement){ LS_SHARD, dim, piece.grain, piece.zigzag, 0 };
+        *at = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain, .zigzag = piece.zigzag };
         sharding_of(c, y)->whole[a] = piece.whole;
         sharding_of(c, y)->outer[a] = 1;
         value_resize(c, y, dim, part_size(piece.whole, piece.grain, piece.zigzag, c->rank[a], c->n[a]));
@@ -77,7 +76,9 @@ ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_va
     if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
     if (!y.id) y = value_like(c, move_name(kind), x);
     if (!y.id) return LS_NONE;
-    emit_move(c, kind, a, x, y, &(struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag });
+    emit_move(
+        c, kind, a, x, y,
+        (struct move){ .dim = dim, .whole = piece.whole, .grain = piece.grain, .zigzag = piece.zigzag, .redop = place_of(c, x, a)->redop });
     move_sharding(c, kind, a, x, y, dim, piece);
     return y;
 }
@@ -95,9 +96,9 @@ ls_value all_to_all_value(struct partitioner *c, ls_axis a, ls_value x, int dim,
     if (!piece.whole) piece.whole = program_value(c->p, x)->size[dim];
     emit_move(
         c, MOVE_ALL_TO_ALL, a, x, y,
-        &(struct move){ .dim = dim1, .whole = from.whole, .grain = from.grain, .dim2 = dim, .whole2 = piece.whole, .grain2 = piece.grain });
+        (struct move){ .dim = dim1, .whole = from.whole, .grain = from.grain, .dim2 = dim, .whole2 = piece.whole, .grain2 = piece.grain });
     place_like(c, y, x);
-    *place_of(c, y, a) = (ls_placement){ LS_SHARD, dim, piece.grain, 0, 0 };
+    *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = dim, .grain = piece.grain };
     sharding_of(c, y)->whole[a] = piece.whole;
     sharding_of(c, y)->outer[a] = 1;
     value_resize(c, y, dim1, from.whole);
@@ -217,7 +218,7 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
     if (!y.id || !program_ok(c->p)) return LS_NONE;
     *sharding_of(c, y) = *sharding_of(c, x);
     memcpy(program_value(c->p, y)->place, program_value(c->p, x)->place, sizeof program_value(c->p, x)->place);
-    *place_of(c, y, a) = (ls_placement){ LS_SHARD, 0, piece.grain, piece.zigzag, 0 };
+    *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = 0, .grain = piece.grain, .zigzag = piece.zigzag };
     sharding_of(c, y)->whole[a] = piece.whole;
     program_value(c->p, y)->least = program_value(c->p, x)->least;
     program_value(c->p, y)->most = program_value(c->p, x)->most;
@@ -227,9 +228,10 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
 ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y)
 {
     ls_axis a = LS_AXIS_TP;
-    bool scatters = c->d->o.sp && has_time(c, x);
+    bool output = y.id && y.id != c->p->stage.out.id && program_value(c->p, y)->role == LS_ROLE_OUTPUT; /* whole on every rank of tp */
+    bool scatters = c->d->o.sp && has_time(c, x) && !output;
 
     if (!y.id && program_ok(c->p)) y = value_like(c, "sum", x);
-    if (scatters) return move_value(c, MOVE_REDUCE_SCATTER, a, x, 1, time_piece(c, a), y);
+    if (scatters) return move_value(c, MOVE_REDUCE_SCATTER, a, x, time_dim(c, x), time_piece(c, a), y);
     return move_value(c, MOVE_ALL_REDUCE, a, x, 0, (struct piece){ 0 }, y);
 }

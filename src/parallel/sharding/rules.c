@@ -103,7 +103,8 @@ static void rule_dropout(struct partitioner *c, struct instruction *i)
     bool cut = value_is_sharded(c, i->in[0], LS_AXIS_CP) || value_is_sharded(c, i->in[0], LS_AXIS_TP);
 
     for (int a = 0; a < LS_AXES && cut; a++)
-        if (value_is_sharded(c, i->in[0], (ls_axis)a) && (!value_is_sharded_along(c, i->in[0], (ls_axis)a, 1) || !has_time(c, i->in[0]))) {
+        if (value_is_sharded(c, i->in[0], (ls_axis)a) &&
+            (!value_is_sharded_along(c, i->in[0], (ls_axis)a, 1) || time_dim(c, i->in[0]) != 1)) {
             partition_error(c, (ls_axis)a, i->in[0], "masks know slices along the sequence of [B,T,..]");
             return;
         }
@@ -205,20 +206,23 @@ static void rule_matmul(struct partitioner *c, struct instruction *i)
     emit_local(c, i);
 }
 
-/* A sum along the dim that is cut is a sum of partial sums. */
-static void rule_sum(struct partitioner *c, struct instruction *i)
+/* Reduced along the dim that is sharded each rank has a partial result. */
+static void reduce_dim(struct partitioner *c, struct instruction *i, ls_redop redop)
 {
     ls_value x = i->in[0], y = i->out[0];
     int dim = i->attr.reduce.dim;
     bool partial = value_is_sharded(c, x, LS_AXIS_TP) && (dim < 0 || value_is_sharded_along(c, x, LS_AXIS_TP, dim));
 
-    if (partial) i->out[0] = value_like(c, "sum.part", y);
+    for (int a = 0; a < LS_AXES; a++)
+        if (value_is_partial(c, x, (ls_axis)a) && !lies_partial_by(c, x, (ls_axis)a, redop))
+            partition_error(c, (ls_axis)a, x, "it has to be reduced first");
+    if (partial) i->out[0] = value_like(c, redop == LS_MAX ? "max.part" : "sum.part", y);
     if (!program_ok(c->p)) return;
     for (int a = 0; a < LS_AXES; a++) {
         int at = place_of(c, x, (ls_axis)a)->dim;
 
         if (value_is_sharded(c, x, (ls_axis)a) && (dim < 0 || at == dim))
-            *place_of(c, i->out[0], (ls_axis)a) = (ls_placement){ .kind = LS_PARTIAL };
+            *place_of(c, i->out[0], (ls_axis)a) = (ls_placement){ .kind = LS_PARTIAL, .redop = redop };
         else
             place_as(c, i->out[0], x, (ls_axis)a, at > dim ? at - 1 : at);
     }
@@ -226,6 +230,14 @@ static void rule_sum(struct partitioner *c, struct instruction *i)
         if (d != dim) value_resize(c, i->out[0], k++, program_value(c->p, x)->size[d]);
     emit_local(c, i);
     if (partial) reduce_partial(c, i->out[0], y);
+}
+
+static void rule_sum(struct partitioner *c, struct instruction *i) { reduce_dim(c, i, LS_SUM); }
+
+static void rule_max(struct partitioner *c, struct instruction *i)
+{
+    sharding_of(c, i->out[0])->learns = false;
+    reduce_dim(c, i, LS_MAX);
 }
 
 /* ---- the table ---- */

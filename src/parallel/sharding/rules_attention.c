@@ -99,7 +99,7 @@ static void ring(struct partitioner *c, struct instruction *i)
 
     i->op = OP_RING_ATTENTION;
     i->nin = 3;
-    i->across = (struct across){ a, c->comm[a], sharding_of(c, i->in[0])->whole[a], place_of(c, i->in[0], a)->zigzag };
+    instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[0])->whole[a], place_of(c, i->in[0], a)->zigzag });
     place_like(c, i->out[0], i->in[0]);
     place_lse(c, i->out[1], i->out[0]);
     emit_local(c, i);

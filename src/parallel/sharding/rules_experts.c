@@ -13,7 +13,48 @@
  */
 #include "parallel/sharding/partition.h"
 
+#include "base/mem.h"
+
 static bool distribute_over(const struct partitioner *c) { return c->n[LS_AXIS_EP] > 1; }
+
+/* ---- routings ---- */
+
+/* The one that made v, its index, its rows or its counts; NULL: none. Valid until the next is made. */
+static struct routing *routing_find(struct partitioner *c, ls_value v)
+{
+    for (int k = 0; k < c->nroutings; k++) {
+        struct routing *r = &c->routing[k];
+
+        if (v.id && (r->index.id == v.id || r->rows.id == v.id || r->counts.id == v.id)) return r;
+    }
+    return NULL;
+}
+
+/* The routing of an operand of the instruction at hand; NULL: the program has failed. */
+static struct routing *routing_of(struct partitioner *c, ls_value v)
+{
+    struct routing *r = program_ok(c->p) ? routing_find(c, v) : NULL;
+
+    if (program_ok(c->p) && !r) partition_error(c, LS_AXIS_EP, v, "no routing of this program has made it");
+    return r;
+}
+
+static struct routing *routing_new(struct partitioner *c, ls_value index)
+{
+    struct routing *grown = c->routing;
+
+    if (c->nroutings == c->routings_room) {
+        grown = mem_resize(c->routing, (size_t)(c->routings_room + 8) * sizeof *grown);
+        if (!grown) {
+            program_fail_by(c->p, LS_ENOMEM);
+            return NULL;
+        }
+        c->routing = grown;
+        c->routings_room += 8;
+    }
+    grown[c->nroutings] = (struct routing){ .index = index };
+    return &grown[c->nroutings++];
+}
 
 /* ---- routing ---- */
 
@@ -45,15 +86,16 @@ static void route_whole_samples(struct partitioner *c, struct instruction *i)
 
 void rule_route(struct partitioner *c, struct instruction *i)
 {
+    struct routing *r;
     ls_value logits;
 
     logits = i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
     align_weight(c, i, 1, logits, LS_AXIS_CP);
     align_weight(c, i, 1, logits, LS_AXIS_TP);
     if (!program_ok(c->p)) return;
-    c->routing = (struct routing){ .experts = program_value(c->p, logits)->size[2],
-                                   .chosen = program_value(c->p, i->out[0])->size[2],
-                                   .capacity = i->attr.route.capacity };
+    r = routing_new(c, i->out[1]);
+    if (!r) return;
+    r->capacity = i->attr.route.capacity;
     if (i->attr.route.capacity && value_is_sharded(c, logits, LS_AXIS_CP)) {
         route_whole_samples(c, i);
         return;
@@ -72,8 +114,15 @@ void rule_route_load(struct partitioner *c, struct instruction *i)
 
 void rule_route_rows(struct partitioner *c, struct instruction *i)
 {
+    struct routing *r = routing_find(c, i->in[0]);
+
+    if (!r) r = routing_new(c, i->in[0]); /* of choices that no router has made: without a capacity */
+    if (!r) return;
+    r->rows = i->out[0];
+    r->counts = i->out[1];
+    r->chosen = program_value(c->p, i->in[0])->size[2];
+    r->experts = program_value(c->p, i->out[1])->size[1];
     place_like(c, i->out[0], i->in[0]);
-    c->routing.counts = i->out[1];
     emit_local(c, i);
 }
 
@@ -102,9 +151,8 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
 }
 
 /* The most rows that all ranks can send to this one. */
-static size_t most_rows(struct partitioner *c, ls_value rows)
+static size_t most_rows(struct partitioner *c, const struct routing *r, ls_value rows)
 {
-    const struct routing *r = &c->routing;
     int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
     size_t own = cut_at(r->experts, 1, rank + 1, n) - cut_at(r->experts, 1, rank, n);
     size_t tokens = most_tokens(c, rows), most = tokens * MIN(r->chosen, own);
@@ -120,31 +168,32 @@ static void place_as_rows(struct partitioner *c, ls_value y, ls_value x, size_t 
     value_resize(c, y, 0, rows);
 }
 
-static void shuffle(struct partitioner *c, bool back, ls_value x, ls_value y)
+static void shuffle(struct partitioner *c, const struct routing *r, bool back, ls_value x, ls_value y)
 {
-    struct shuffle s = { c->comm[LS_AXIS_EP], back, c->routing.expected };
+    struct shuffle s = { c->comm[LS_AXIS_EP], back, r->expected };
 
-    program_shuffle(c->p, &s, x, c->routing.counts, c->routing.there, y);
+    program_shuffle(c->p, &s, x, r->counts, r->there, y);
     shardings_grow(c);
 }
 
 void rule_rows_permute(struct partitioner *c, struct instruction *i)
 {
     ls_value y = i->out[0], rows = i->in[1];
+    struct routing *r = routing_of(c, rows);
 
     i->in[0] = require_partial_gradient(c, i->in[0], LS_AXIS_TP);
     if (distribute_over(c)) i->out[0] = value_like(c, "rows_permute", y);
     if (!program_ok(c->p)) return;
-    c->routing.expected = value_count(program_value(c->p, rows));
-    c->routing.rows = value_is_sharded(c, rows, LS_AXIS_CP) ? c->routing.expected : program_value(c->p, y)->size[0];
-    place_as_rows(c, i->out[0], i->in[0], c->routing.rows);
+    r->expected = value_count(program_value(c->p, rows));
+    r->buffer = value_is_sharded(c, rows, LS_AXIS_CP) ? r->expected : program_value(c->p, y)->size[0];
+    place_as_rows(c, i->out[0], i->in[0], r->buffer);
     emit_local(c, i);
     if (!distribute_over(c)) return;
-    c->routing.there = program_shuffle_counts(c->p, c->comm[LS_AXIS_EP], c->routing.counts);
+    r->there = program_shuffle_counts(c->p, c->comm[LS_AXIS_EP], r->counts);
     shardings_grow(c);
     if (!program_ok(c->p)) return;
-    place_as_rows(c, y, i->in[0], most_rows(c, rows));
-    shuffle(c, false, i->out[0], y);
+    place_as_rows(c, y, i->in[0], most_rows(c, r, rows));
+    shuffle(c, r, false, i->out[0], y);
 }
 
 void rule_rows_unpermute(struct partitioner *c, struct instruction *i)
@@ -152,12 +201,13 @@ void rule_rows_unpermute(struct partitioner *c, struct instruction *i)
     ls_axis a = LS_AXIS_TP;
     bool partial = value_is_partial(c, i->in[0], a);
     ls_value x = i->out[0], rows = i->in[1], home;
+    struct routing *r = routing_of(c, rows);
 
     if (distribute_over(c)) {
         home = value_like(c, "rows_home", i->in[0]);
         if (!program_ok(c->p)) return;
-        value_resize(c, home, 0, c->routing.rows);
-        shuffle(c, true, i->in[0], home);
+        value_resize(c, home, 0, r->buffer);
+        shuffle(c, r, true, i->in[0], home);
         i->in[0] = home;
     }
     if (partial) {
@@ -178,8 +228,10 @@ void rule_grouped_linear(struct partitioner *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_TP;
     ls_value x = i->in[0], w = i->in[1], y = i->out[0];
+    const struct routing *r = routing_of(c, i->in[2]);
 
-    if (distribute_over(c)) i->in[2] = c->routing.there;
+    if (!r) return;
+    if (distribute_over(c)) i->in[2] = r->there;
     if (value_is_sharded_along(c, w, a, 2) && !value_is_sharded_along(c, x, a, 1))
         partition_error(c, a, x, "the experts' columns are cut, and it is not cut with them");
     else if (!value_is_sharded_along(c, w, a, 2) && (value_is_sharded(c, x, a) || value_is_partial(c, x, a)))
@@ -189,11 +241,11 @@ void rule_grouped_linear(struct partitioner *c, struct instruction *i)
     place_as_rows(c, y, x, program_value(c->p, x)->size[0]);
     value_resize(c, y, 1, program_value(c->p, w)->size[1]);
     if (value_is_sharded_along(c, w, a, 1)) {
-        *place_of(c, y, a) = (ls_placement){ LS_SHARD, 1, place_of(c, w, a)->grain, 0, 0 };
+        *place_of(c, y, a) = (ls_placement){ .kind = LS_SHARD, .dim = 1, .grain = place_of(c, w, a)->grain };
         sharding_of(c, y)->whole[a] = sharding_of(c, w)->whole[a];
     } else if (value_is_sharded_along(c, w, a, 2)) {
         *place_of(c, y, a) = (ls_placement){ .kind = LS_PARTIAL };
     }
-    i->attr.grouped.filled = (double)c->routing.expected / (double)MAX(program_value(c->p, x)->size[0], 1);
+    i->attr.grouped.filled = (double)r->expected / (double)MAX(program_value(c->p, x)->size[0], 1);
     emit_local(c, i);
 }

@@ -66,9 +66,7 @@ static bool bring(struct partitioner *c, struct instruction *i, ls_axis a)
 /* A bias after the sum: once, beside what the sum has become. */
 static void add_bias(struct partitioner *c, ls_value sum, ls_value bias, ls_value y)
 {
-    struct instruction add = {
-        .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->cursor.block, .group = -1
-    };
+    struct instruction add = { .op = OP_ADD, .nin = 2, .nout = 1, .in = { sum, bias }, .out = { y }, .block = c->p->cursor.block };
 
     place_like(c, y, sum);
     align_weight(c, &add, 1, sum, LS_AXIS_TP);
@@ -106,7 +104,7 @@ static void cut_ids(struct partitioner *c, struct instruction *i)
 {
     int last = program_value(c->p, i->in[0])->ndim - 1;
 
-    if (c->d->o.sp && c->n[LS_AXIS_TP] > 1 && last >= 0 && sharding_of(c, i->in[0])->size[last] == c->time)
+    if (c->d->o.sp && c->n[LS_AXIS_TP] > 1 && last >= 0 && time_dim(c, i->in[0]) == last)
         i->in[0] = require_sharded(c, i->in[0], LS_AXIS_TP, last, time_piece(c, LS_AXIS_TP));
 }
 
@@ -159,7 +157,7 @@ void rule_linear_xent(struct partitioner *c, struct instruction *i)
         i->in[0] = require_partial_gradient(c, i->in[0], a);
         i->in[2] = require_replicated(c, i->in[2], a);
         i->op = OP_VOCAB_XENT;
-        i->across = (struct across){ a, c->comm[a], sharding_of(c, i->in[1])->whole[a], 0 };
+        instruction_set_across(i, &(struct across){ a, c->comm[a], sharding_of(c, i->in[1])->whole[a], 0 });
         i->attr.embedding.first = part_begin(c, i->in[1], a);
     } else if (c->n[a] > 1) {
         i->in[0] = require_replicated(c, i->in[0], a);

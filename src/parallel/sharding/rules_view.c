@@ -135,20 +135,21 @@ static void slice(struct partitioner *c, ls_value x, ls_value y, const struct vi
 
 void rule_view(struct partitioner *c, struct instruction *i)
 {
+    const struct view_rule *view = instruction_view(i);
     ls_value x = i->in[0], y = i->out[0];
     ptrdiff_t offset = 0;
 
     for (int a = 0; a < LS_AXES; a++) {
-        if (value_is_sharded(c, x, (ls_axis)a) && i->view.kind == VIEW_EXPAND) {
+        if (value_is_sharded(c, x, (ls_axis)a) && view->kind == VIEW_EXPAND) {
             partition_error(c, (ls_axis)a, x, "what repeats can't be cut");
             return;
         }
         if (!value_is_sharded(c, x, (ls_axis)a)) *place_of(c, y, (ls_axis)a) = *place_of(c, x, (ls_axis)a);
     }
-    switch (i->view.kind) {
+    switch (view->kind) {
     case VIEW_RESHAPE: reshape(c, x, y); break;
-    case VIEW_TRANSPOSE: transpose(c, x, y, i->view.dim0, i->view.dim1); break;
-    case VIEW_SLICE: slice(c, x, y, &i->view, &offset); break;
+    case VIEW_TRANSPOSE: transpose(c, x, y, view->dim0, view->dim1); break;
+    case VIEW_SLICE: slice(c, x, y, view, &offset); break;
     case VIEW_STOP: transpose(c, x, y, 0, 0); break;
     case VIEW_EXPAND: break;
     }

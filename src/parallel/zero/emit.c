@@ -66,11 +66,12 @@ void emit_wait(ls_program *p, struct pending *f)
 ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x)
 {
     struct pending f;
-    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = comm, .redop = LS_SUM };
+    struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = comm };
     ls_value in, out;
 
     if (!x.id) return LS_NONE;
     e.total = value_count(program_value(p, x));
+    e.redop = program_value(p, x)->place[LS_AXIS_DP].redop;
     in = emit_flat(p, x, value_place(p, x));
     out = emit_flat(p, x, LS_REPLICATE);
     emit_start(p, &f, &e, LS_WHEN_ALWAYS, in, out);

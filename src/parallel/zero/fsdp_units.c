@@ -43,7 +43,8 @@ unsigned unit_class(const struct pass *a, size_t i)
 {
     const ls_placement *place = store_placement(a->p->store, i);
     const ls_mesh *mesh = a->d->mesh;
-    unsigned sign = store_sign_rate(a->p->store, i) != 0 ? CLASS_SIGN : 0;
+    unsigned type = (unsigned)store_value_type(a->p->store, i) << CLASS_TYPE;
+    unsigned sign = type | (store_sign_rate(a->p->store, i) != 0 ? CLASS_SIGN : 0u);
 
     if (!a->d->mixed) return sign;
     return sign | (store_is_joint(a->p->store, i) ? CLASS_JOINT : 0u) | (place[LS_AXIS_EP].kind == LS_SHARD ? CLASS_EXPERT : 0u) |

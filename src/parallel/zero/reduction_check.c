@@ -22,9 +22,9 @@ static bool is_partial(const ls_program *p, ls_value v, ls_axis axis) { return p
 /* A sum that the pass has written: over dp anything, over other axes a gradient of the store. */
 static bool is_sum(const ls_program *p, const struct instruction *i)
 {
-    const struct exchange *e = &i->exchange;
+    const struct exchange *e = i->op == OP_COMM_START ? instruction_exchange(i) : NULL;
 
-    if (i->op != OP_COMM_START || (e->op != LS_COLLECTIVE_ALL_REDUCE && e->op != LS_COLLECTIVE_REDUCE_SCATTER)) return false;
+    if (!e || (e->op != LS_COLLECTIVE_ALL_REDUCE && e->op != LS_COLLECTIVE_REDUCE_SCATTER)) return false;
     return e->axis == LS_AXIS_DP || p->values[p->values[i->in[0].id].root].role == LS_ROLE_GRADIENT;
 }
 
@@ -33,15 +33,15 @@ static ls_status check_sum(const struct pass *a, const struct instruction *i)
     const ls_program *p = a->p;
     const struct value *root = &p->values[p->values[i->in[0].id].root];
     const struct zero_groups *groups = root->group >= 0 ? a->unit[root->group].groups : NULL;
-    const ls_comm *comm = i->exchange.comm;
+    const struct exchange *e = instruction_exchange(i);
     char name[200];
 
-    if (!is_partial(p, i->in[0], i->exchange.axis))
+    if (!is_partial(p, i->in[0], e->axis))
         return ls_fail(LS_EINVAL, "%s of %s over %s: it is no partial sum; it has been reduced before, or needs no reduction",
-                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name), axis_name(i->exchange.axis));
-    if (groups && i->exchange.axis == LS_AXIS_DP && comm != groups->all && comm != groups->shard && comm != groups->replicas)
-        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not those that have a partial sum",
-                       ls_collective_name(i->exchange.op), tensor_name(p, i->in[0], name), ls_comm_size(comm));
+                       ls_collective_name(e->op), tensor_name(p, i->in[0], name), axis_name(e->axis));
+    if (groups && e->axis == LS_AXIS_DP && e->comm != groups->all && e->comm != groups->shard && e->comm != groups->replicas)
+        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not those that have a partial sum", ls_collective_name(e->op),
+                       tensor_name(p, i->in[0], name), ls_comm_size(e->comm));
     return LS_OK;
 }
 

@@ -168,8 +168,8 @@ static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const l
         LS_TRY(data_open(comm, mesh, o, &d));
         store_attach(p->store, d, data_close);
     }
-    if (ranks_of(comm) > 1 || d->o.offload)
-        p->distribution = (struct distribution){ .pass = run_pass, .ctx = d, .comm = mesh ? comm : d->groups[GROUPS_DENSE].shard };
+    if (ranks_of(comm) > 1 || d->o.offload) p->distribution = (struct distribution){ .pass = run_pass, .ctx = d };
+    p->arena_comm = mesh ? comm : d->groups[GROUPS_DENSE].shard;
     return LS_OK;
 }
 

@@ -48,7 +48,15 @@ struct pending {
 
 /* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them; SIGN: they are
  * moved by the sign of what is no gradient, and count nowhere; JOINT: several programs add to their gradients. */
-enum unit_class { CLASS_NOT_OWNER = 1, CLASS_TP = 2, CLASS_ENDS = 4, CLASS_EXPERT = 8, CLASS_SIGN = 16, CLASS_JOINT = 32 };
+enum unit_class {
+    CLASS_NOT_OWNER = 1,
+    CLASS_TP = 2,
+    CLASS_ENDS = 4,
+    CLASS_EXPERT = 8,
+    CLASS_SIGN = 16,
+    CLASS_JOINT = 32,
+    CLASS_TYPE = 8 /* from this bit on: the type of the values */
+};
 
 struct unit {
     int group; /* of the store */

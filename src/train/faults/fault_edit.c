@@ -42,24 +42,27 @@ struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction 
     return program_cursor_begin(p, (struct cursor){ s, i->phase, i->when, i->block, 0 });
 }
 
+static bool is_wait_of(const struct instruction *i, int slot) { return i->op == OP_COMM_WAIT && instruction_exchange(i)->slot == slot; }
+
 void exchange_remove(ls_program *p, enum segment s, int at)
 {
-    int slot = p->list[s].at[at].exchange.slot;
+    int slot = instruction_exchange(&p->list[s].at[at])->slot;
 
     list_remove(&p->list[s], at);
     for (int k = 0; k < SEGMENTS; k++)
         for (int n = p->list[k].n - 1; n >= 0; n--)
-            if (p->list[k].at[n].op == OP_COMM_WAIT && p->list[k].at[n].exchange.slot == slot) list_remove(&p->list[k], n);
+            if (is_wait_of(&p->list[k].at[n], slot)) list_remove(&p->list[k], n);
 }
 
 void exchange_repeat(ls_program *p, enum segment s, int at)
 {
     struct instruction i = p->list[s].at[at];
+    struct exchange again = *instruction_exchange(&i);
     int end = p->list[s].n;
     struct cursor before = cursor_in(p, s, &i);
 
-    program_exchange_start(p, &i.exchange, i.in[0], i.out[0]);
-    program_exchange_wait(p, &i.exchange, i.in[0], i.out[0]);
+    program_exchange_start(p, &again, i.in[0], i.out[0]);
+    program_exchange_wait(p, &again, i.in[0], i.out[0]);
     program_cursor_end(p, before);
     if (program_ok(p)) list_move_tail(&p->list[s], end, at);
 }

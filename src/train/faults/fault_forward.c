@@ -8,7 +8,20 @@
 
 static struct list *fault_forward_forward(ls_program *p) { return &p->list[SEG_FORWARD]; }
 
-static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && i->move.kind == kind; }
+static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
+
+static bool is_move_over(const struct instruction *i, enum move_kind kind, ls_axis axis)
+{
+    return is_move(i, kind) && instruction_move(i)->axis == axis;
+}
+
+static void set_kind(struct instruction *i, enum move_kind kind)
+{
+    struct move m = *instruction_move(i);
+
+    m.kind = kind;
+    instruction_set_move(i, &m);
+}
 
 /* ---- moves ---- */
 
@@ -48,8 +61,8 @@ ls_status edit_no_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
     for (int n = 0; n < fault_forward_forward(p)->n; n++)
-        if (is_move(&fault_forward_forward(p)->at[n], MOVE_ALL_REDUCE) && fault_forward_forward(p)->at[n].move.axis == LS_AXIS_TP)
-            fault_forward_forward(p)->at[n].move.kind = MOVE_IDENTITY;
+        if (is_move_over(&fault_forward_forward(p)->at[n], MOVE_ALL_REDUCE, LS_AXIS_TP))
+            set_kind(&fault_forward_forward(p)->at[n], MOVE_IDENTITY);
     return LS_OK;
 }
 
@@ -60,15 +73,15 @@ ls_status edit_double_reduce(ls_program *p, const struct injection *i)
         struct instruction once = fault_forward_forward(p)->at[n];
         int end = fault_forward_forward(p)->n;
 
-        if ((!is_move(&once, MOVE_ALL_REDUCE) && !is_move(&once, MOVE_REDUCE_SCATTER)) || once.move.axis != LS_AXIS_TP) continue;
+        if (!is_move_over(&once, MOVE_ALL_REDUCE, LS_AXIS_TP) && !is_move_over(&once, MOVE_REDUCE_SCATTER, LS_AXIS_TP)) continue;
         struct cursor before = cursor_in(p, SEG_FORWARD, &once);
         ls_value sum = value_again(p, "reduce", once.in[0]);
         if (sum.id) program_value(p, sum)->place[LS_AXIS_TP] = (ls_placement){ .kind = LS_REPLICATE };
         program_emit(p, OP_MOVE, NULL, 1, once.in, 1, &sum);
         program_cursor_end(p, before);
         if (!program_ok(p)) break;
-        fault_forward_forward(p)->at[end].move = once.move;
-        fault_forward_forward(p)->at[end].move.kind = MOVE_ALL_REDUCE;
+        instruction_set_move(&fault_forward_forward(p)->at[end], instruction_move(&once));
+        set_kind(&fault_forward_forward(p)->at[end], MOVE_ALL_REDUCE);
         fault_forward_forward(p)->at[n].in[0] = sum;
         list_move_tail(fault_forward_forward(p), end, n);
         n++;
@@ -81,10 +94,14 @@ ls_status edit_wrong_group(ls_program *p, const struct injection *i)
     ls_group beside = ls_mesh_comm(i->mesh, LS_GROUP_CP) ? LS_GROUP_CP : LS_GROUP_DP;
 
     for (int n = 0; n < fault_forward_forward(p)->n; n++) {
-        struct move *m = &fault_forward_forward(p)->at[n].move;
-        ls_comm *other = ls_mesh_comm(i->mesh, m->axis == LS_AXIS_TP ? beside : LS_GROUP_TP);
+        struct instruction *at = &fault_forward_forward(p)->at[n];
+        struct move m;
 
-        if (fault_forward_forward(p)->at[n].op == OP_MOVE && other) m->comm = other;
+        if (at->op != OP_MOVE) continue;
+        m = *instruction_move(at);
+        ls_comm *other = ls_mesh_comm(i->mesh, m.axis == LS_AXIS_TP ? beside : LS_GROUP_TP);
+        if (other) m.comm = other;
+        instruction_set_move(at, &m);
     }
     return LS_OK;
 }

@@ -20,12 +20,12 @@ static int gradient_group(const ls_program *p, ls_value v)
 
 static bool is_sum(const struct instruction *i)
 {
-    return i->exchange.op == LS_COLLECTIVE_ALL_REDUCE || i->exchange.op == LS_COLLECTIVE_REDUCE_SCATTER;
+    return instruction_exchange(i)->op == LS_COLLECTIVE_ALL_REDUCE || instruction_exchange(i)->op == LS_COLLECTIVE_REDUCE_SCATTER;
 }
 
 static bool is_gradient_sum(const ls_program *p, const struct instruction *i, ls_axis axis)
 {
-    return i->op == OP_COMM_START && is_sum(i) && i->exchange.axis == axis && gradient_group(p, i->in[0]) >= 0;
+    return i->op == OP_COMM_START && is_sum(i) && instruction_exchange(i)->axis == axis && gradient_group(p, i->in[0]) >= 0;
 }
 
 static bool has_experts(const ls_program *p, int group)
@@ -57,7 +57,7 @@ static void remove_sum(ls_program *p, enum segment s, int at)
     struct instruction i = p->list[s].at[at];
 
     exchange_remove(p, s, at);
-    mark_partial(p, i.out[0], i.exchange.axis, COPIES);
+    mark_partial(p, i.out[0], instruction_exchange(&i)->axis, COPIES);
 }
 
 /* The sum at list[s].at[at] is made twice; the second time of what the first one made. Returns how many instructions are new. */
@@ -67,23 +67,32 @@ static int repeat_sum(ls_program *p, enum segment s, int at)
     int before = p->list[s].n;
 
     exchange_repeat(p, s, at);
-    for (int k = 0; k < SEGMENTS && program_ok(p) && first.exchange.op == LS_COLLECTIVE_ALL_REDUCE; k++)
+    for (int k = 0; k < SEGMENTS && program_ok(p) && instruction_exchange(&first)->op == LS_COLLECTIVE_ALL_REDUCE; k++)
         for (int n = 0; n < p->list[k].n; n++) {
             struct instruction *i = &p->list[k].at[n];
 
-            if ((i->op == OP_COMM_START || i->op == OP_COMM_WAIT) && i->exchange.slot == first.exchange.slot) i->in[0] = first.out[0];
+            if ((i->op == OP_COMM_START || i->op == OP_COMM_WAIT) && instruction_exchange(i)->slot == instruction_exchange(&first)->slot)
+                i->in[0] = first.out[0];
         }
     return p->list[s].n - before;
 }
 
 /* ---- reductions over data ---- */
 
+static void set_average(struct instruction *sum)
+{
+    struct exchange e = *instruction_exchange(sum);
+
+    e.redop = LS_AVG;
+    instruction_set_exchange(sum, &e);
+}
+
 ls_status edit_average(ls_program *p, const struct injection *i)
 {
     (void)i;
     for (int s = SEG_BACKWARD; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (is_gradient_sum(p, &p->list[s].at[n], LS_AXIS_DP)) p->list[s].at[n].exchange.redop = LS_AVG;
+            if (is_gradient_sum(p, &p->list[s].at[n], LS_AXIS_DP)) set_average(&p->list[s].at[n]);
     return LS_OK;
 }
 
@@ -92,11 +101,14 @@ ls_status edit_expert_group(ls_program *p, const struct injection *i)
     for (int s = SEG_BACKWARD; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *sum = &p->list[s].at[n];
+            struct exchange e;
 
             if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_group(p, sum->in[0]))) continue;
-            if (!i->checked && sum->exchange.op == LS_COLLECTIVE_REDUCE_SCATTER)
+            e = *instruction_exchange(sum);
+            if (!i->checked && e.op == LS_COLLECTIVE_REDUCE_SCATTER)
                 return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: shards of experts are cut for their own ranks");
-            sum->exchange.comm = ls_mesh_comm(i->mesh, LS_GROUP_DATA);
+            e.comm = ls_mesh_comm(i->mesh, LS_GROUP_DATA);
+            instruction_set_exchange(sum, &e);
         }
     return LS_OK;
 }

@@ -150,7 +150,7 @@ static ls_status count_stale(struct parity_writer *w, size_t i, enum store_kind 
 static ls_status put_weight(struct parity_writer *w, uint64_t updates, size_t i)
 {
     const ls_store *s = w->step->store;
-    bool master = ls_store_settings(s).master && !ls_store_is_frozen(s, i);
+    bool master = store_has_master(s, i);
 
     LS_TRY(read_whole(w, i, master ? "master" : "parameter", count_of(s, i)));
     LS_TRY(parity_put(w, RECORD_WEIGHT, updates, i, w->whole, count_of(s, i)));

@@ -1,6 +1,8 @@
 /* shape.c - reference: copies, gathers, sums over a dim. */
 #include "kernels/cpu/ref/ref.h"
 
+#include <math.h>
+
 /* The one op that also copies integers, and exactly: an i64 need not fit a double. */
 static void ref_shape_copy(const struct call *c)
 {
@@ -51,7 +53,8 @@ static void cache_write(const struct call *c)
     copy_view(x, &rows);
 }
 
-static void reduce_sum(const struct call *c)
+/* Of nothing: a sum is 0, the largest is -inf. */
+static void reduce(const struct call *c, bool largest)
 {
     const struct view *x = &c->in[0];
     int dim = c->attr.reduce.dim;
@@ -59,12 +62,19 @@ static void reduce_sum(const struct call *c)
 
     for (int d = x->ndim - 1; dim >= 0 && d > dim; d--) inner *= x->size[d];
     for (size_t i = 0; i < view_count(&c->out[0]); i++) {
-        double sum = 0;
+        double all = largest ? -INFINITY : 0;
 
-        for (size_t j = 0; j < n; j++) sum += ref_get(x, (i / inner * n + j) * inner + i % inner);
-        ref_put(&c->out[0], i, sum);
+        for (size_t j = 0; j < n; j++) {
+            double one = ref_get(x, (i / inner * n + j) * inner + i % inner);
+
+            all = !largest ? all + one : one > all || isnan(one) ? one : all;
+        }
+        ref_put(&c->out[0], i, all);
     }
 }
+
+static void reduce_sum(const struct call *c) { reduce(c, false); }
+static void reduce_max(const struct call *c) { reduce(c, true); }
 
 /* The row of w or dw for position r of ids; w's number of rows or more: none. */
 static size_t ref_shape_row_of(const struct call *c, const struct view *ids, size_t r)
@@ -151,6 +161,7 @@ const struct kernel kernels_ref_shape[] = {
     REF_ROW(PAD, pad, NULL),
     REF_ROW(CACHE_WRITE, cache_write, NULL),
     REF_ROW(REDUCE_SUM, reduce_sum, NULL),
+    REF_ROW(REDUCE_MAX, reduce_max, NULL),
     REF_ROW(EMBEDDING, embedding, NULL),
     REF_ROW(EMBEDDING_DW, embedding_dw, NULL),
     REF_ROW(PACK_BLOCKS, ref_shape_cut, NULL),
