@@ -192,11 +192,11 @@ static void start_now_wait_later(ls_comm *c, void *ctx)
             data[i] = (float)(k + ls_comm_rank(c));
         RANKS_TRY(ls_program_write(p, "x", data, LS_F32, total));
         RANKS_TRY(ls_program_run(p, LS_FORWARD | LS_BACKWARD));
-        RANKS_CHECK(ls_comm_size(c) == 1 || p->work[0]);
+        RANKS_CHECK(ls_comm_size(c) == 1 || p->run.work[0]);
         if (k == 1)
             continue;
         RANKS_TRY(ls_program_run(p, LS_OPTIMIZER_STEP));
-        RANKS_CHECK(!p->work[0]);
+        RANKS_CHECK(!p->run.work[0]);
         RANKS_TRY(ls_program_read(p, "y", data, LS_F32, total));
         for (size_t i = 0; i < total; i++)
             RANKS_CHECK(data[i] == (float)(k * ls_comm_size(c) + ls_comm_size(c) * (ls_comm_size(c) - 1) / 2));
@@ -241,7 +241,7 @@ static void fail_in_between(ls_comm *c, void *ctx)
         } else {
             RANKS_TRY(ls_program_run(p, LS_FORWARD));
         }
-        RANKS_CHECK(!p->work[0]);
+        RANKS_CHECK(!p->run.work[0]);
     }
     ls_program_release(&p);
     ls_store_release(&s);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
-#include "ir/program.h"
+#include "ir/builder.h"
 
 enum { PREFIX_BYTES = 64, NAME_BYTES = 2 * PREFIX_BYTES };
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "base/base.h"
-#include "ir/program.h"
+#include "ir/builder.h"
 
 static ls_value layer(ls_program *p, const char *name, int i, ls_value x, size_t in, size_t out)
 {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include "base/base.h"
 #include "base/mem.h"
-#include "ir/program.h"
+#include "ir/builder.h"
 
 #define FAMILY_ROW(upper, name) { #name, &family_##name },
 static const struct {

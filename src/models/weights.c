@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/base.h"
 #include "models/hf.h"
-#include "ir/program.h"
+#include "ir/ir.h"
 
 size_t model_dim_size(const ls_model *m, enum model_dim d)
 {

@@ -85,10 +85,10 @@ static ls_status check_budget(const ls_program *p)
 
 ls_status program_bind(ls_program *p)
 {
-    ASSERT(p->compiled && !p->runnable);
+    ASSERT(p->compiled && !p->run.runnable);
     p->options.plan_only = 0;
     LS_TRY(bind_pass(p));
-    p->runnable = true;
+    p->run.runnable = true;
     return LS_OK;
 }
 
@@ -148,7 +148,7 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
     }
     if (st == LS_OK) {
         p->compiled = true;
-        p->runnable = !p->options.plan_only;
+        p->run.runnable = !p->options.plan_only;
     }
     return st;
 }

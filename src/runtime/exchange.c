@@ -2,7 +2,7 @@
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT gives them back, and what stands
  * between them overlaps with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares
- * a slot of p->work. Blocks are cut by block_at() of comm/steps.h, as the store's groups are.
+ * a slot of p->run.work. Blocks are cut by block_at() of comm/steps.h, as the store's groups are.
  */
 #include "runtime/exchange.h"
 
@@ -254,22 +254,22 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     struct call_args call = exchange_call(i);
 
     if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
-    LS_TRY(ls_work_wait(&p->work[e->slot])); /* left in flight by a run whose wait has not come */
-    return operation_run(e->comm, &call, &p->work[e->slot]);
+    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* left in flight by a run whose wait has not come */
+    return operation_run(e->comm, &call, &p->run.work[e->slot]);
 }
 
 ls_status exchange_finish_all(ls_program *p)
 {
-    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->work[k]));
+    for (int k = 0; k < p->slots; k++) LS_TRY(ls_work_wait(&p->run.work[k]));
     return LS_OK;
 }
 
-ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->work[instruction_exchange(i)->slot]); }
+ls_status exchange_wait(ls_program *p, const struct instruction *i) { return ls_work_wait(&p->run.work[instruction_exchange(i)->slot]); }
 
 void exchange_drop_all(ls_program *p)
 {
-    for (int k = 0; p->work && k < p->slots; k++)
-        if (p->work[k]) ls_work_wait(&p->work[k]);
+    for (int k = 0; p->run.work && k < p->slots; k++)
+        if (p->run.work[k]) ls_work_wait(&p->run.work[k]);
 }
 
 /* ---- counting ---- */

@@ -33,15 +33,15 @@ void unbind(ls_program *p)
     exchange_drop_all(p);
     streams_unbind(p);
     staged_release(p);
-    mem_free(p->work);
-    p->work = NULL;
-    mem_free(p->last_run);
-    p->last_run = NULL;
-    mem_free(p->tag);
-    p->tag = NULL;
-    mem_free(p->slot_operands);
-    p->slot_operands = NULL;
-    p->nslot_operands = p->slot = 0;
+    mem_free(p->run.work);
+    p->run.work = NULL;
+    mem_free(p->run.last_run);
+    p->run.last_run = NULL;
+    mem_free(p->run.tag);
+    p->run.tag = NULL;
+    mem_free(p->run.slot_operands);
+    p->run.slot_operands = NULL;
+    p->run.nslot_operands = p->run.slot = 0;
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++) {
             struct instruction *i = &p->list[s].at[n];
@@ -54,8 +54,8 @@ void unbind(ls_program *p)
     for (int a = 0; a < ARENAS; a++) {
         struct bytes_home home = home_of(p, (enum arena)a);
 
-        bytes_free(&home, p->arena[a], arena_size(p, (enum arena)a));
-        p->arena[a] = NULL;
+        bytes_free(&home, p->run.arena[a], arena_size(p, (enum arena)a));
+        p->run.arena[a] = NULL;
     }
 }
 
@@ -66,7 +66,7 @@ static void *group_data(const ls_program *p, const struct value *v)
     return store_group_data(p->store, v->group, kind, v->state);
 }
 
-static char *slot_base(const ls_program *p) { return (char *)p->arena[ARENA_SLOT] + (size_t)p->slot * p->arena_bytes[ARENA_SLOT]; }
+static char *slot_base(const ls_program *p) { return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->arena_bytes[ARENA_SLOT]; }
 
 /* First byte of the value that owns v's bytes. */
 static void *root_data(const ls_program *p, int v)
@@ -79,7 +79,7 @@ static void *root_data(const ls_program *p, int v)
     case LS_ROLE_GRADIENT: return ls_tensor_data(ls_store_grad(p->store, (size_t)root->param));
     case LS_ROLE_OPTIMIZER: return ls_tensor_data(ls_store_state(p->store, (size_t)root->param, root->state));
     case LS_ROLE_BOUND: return ls_tensor_data(root->tensor);
-    default: return (root->arena == ARENA_SLOT ? slot_base(p) : (char *)p->arena[root->arena]) + root->at;
+    default: return (root->arena == ARENA_SLOT ? slot_base(p) : (char *)p->run.arena[root->arena]) + root->at;
     }
 }
 
@@ -88,7 +88,8 @@ static bool in_slot(const ls_program *p, ls_value x) { return p->values[p->value
 /* Remembers the operand when it is in a slot. */
 static void follow_slot(ls_program *p, ls_value x, void **data)
 {
-    if (in_slot(p, x)) p->slot_operands[p->nslot_operands++] = (struct slot_operand){ data, (size_t)((char *)*data - slot_base(p)) };
+    if (in_slot(p, x))
+        p->run.slot_operands[p->run.nslot_operands++] = (struct slot_operand){ data, (size_t)((char *)*data - slot_base(p)) };
 }
 
 void *program_data(const ls_program *p, ls_value v)
@@ -108,7 +109,7 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
         if (i->out[k].id) c->out[k] = value_view(&p->values[i->out[k].id], root_data(p, i->out[k].id));
     for (int k = 0; k < i->nin; k++) follow_slot(p, i->in[k], &c->in[k].data);
     for (int k = 0; k < i->nout; k++) follow_slot(p, i->out[k], &c->out[k].data);
-    c->scratch = i->scratch_bytes ? (char *)p->arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
+    c->scratch = i->scratch_bytes ? (char *)p->run.arena[ARENA_ACTIVATIONS] + i->scratch_at : NULL;
     pulse();
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
@@ -155,14 +156,14 @@ static ls_status execute_allocate(ls_program *p)
         struct bytes_home home = home_of(p, (enum arena)a);
 
         if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a]) continue;
-        p->arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
-        if (!p->arena[a]) return LS_ENOMEM;
+        p->run.arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
+        if (!p->run.arena[a]) return LS_ENOMEM;
     }
-    p->work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->work);
-    p->last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->last_run);
-    p->tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->tag);
-    p->slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->slot_operands);
-    return p->work && p->last_run && p->tag && p->slot_operands ? LS_OK : LS_ENOMEM;
+    p->run.work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->run.work);
+    p->run.last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.last_run);
+    p->run.tag = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.tag);
+    p->run.slot_operands = mem_array(MEM_OTHER, count_slot_operands(p), sizeof *p->run.slot_operands);
+    return p->run.work && p->run.last_run && p->run.tag && p->run.slot_operands ? LS_OK : LS_ENOMEM;
 }
 
 ls_status bind_pass(ls_program *p)
@@ -205,8 +206,8 @@ static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIG
 /* A backward reads what the forward just before it left in the slot, and takes its place. */
 static ls_status check_order(ls_program *p, int segments)
 {
-    int last = p->last_run[p->slot];
-    bool reduced = p->ran_last;
+    int last = p->run.last_run[p->run.slot];
+    bool reduced = p->run.ran_last;
 
     if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
         return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is expected",
@@ -257,7 +258,7 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
 {
     double began, ended;
 
-    if (p->finding) LS_TRY(non_finite_before(p, i, number));
+    if (p->run.finding) LS_TRY(non_finite_before(p, i, number));
     began = base_now();
     if (!device_of(p)->immediate)
         LS_TRY(run_queued(p, i));
@@ -266,13 +267,13 @@ static ls_status run_instruction(ls_program *p, struct instruction *i, int numbe
     ended = base_now();
     i->seconds += ended - began;
     i->runs++;
-    if (p->watch) p->watch(p->watch_ctx, p, i, began, ended);
-    if (p->poison.name) LS_TRY(poison_after(p, i));
-    if (p->finding)
+    if (p->run.watch) p->run.watch(p->run.watch_ctx, p, i, began, ended);
+    if (p->run.poison.name) LS_TRY(poison_after(p, i));
+    if (p->run.finding)
         LS_TRY(non_finite_after(p, i, number));
     else if (p->options.check_finite && i->op != OP_COMM_START)
         LS_TRY(check_outputs(p, i, number));
-    *over = p->finding && i->op == OP_CLIP_FACTOR;
+    *over = p->run.finding && i->op == OP_CLIP_FACTOR;
     return i->op == OP_CLIP_FACTOR && !*over ? check_norm(p, i) : LS_OK;
 }
 
@@ -289,8 +290,8 @@ static ls_status execute_walk(ls_program *p, int segments)
             struct instruction *i = &p->list[s].at[n];
 
             if (!(segments >> s & 1)) continue;
-            p->last_run[p->slot] = 1 << s;
-            if (s == (int)final_segment(p)) p->ran_last = segments & LS_LAST;
+            p->run.last_run[p->run.slot] = 1 << s;
+            if (s == (int)final_segment(p)) p->run.ran_last = segments & LS_LAST;
             if (i->op != OP_VIEW && instruction_runs(i, segments)) LS_TRY(run_instruction(p, i, number, &over));
         }
     }
@@ -313,7 +314,7 @@ ls_status ls_program_run(ls_program *p, int segments)
     ls_status st;
 
     LS_TRY(ls_program_status(p));
-    if (!p->runnable)
+    if (!p->run.runnable)
         return ls_fail(LS_EINVAL, "run: %s", p->compiled ? "the program was compiled with plan_only" : "the program is not compiled");
     LS_TRY(check_order(p, segments));
     st = execute_walk(p, segments);
@@ -324,11 +325,11 @@ ls_status ls_program_select(ls_program *p, int slot)
 {
     char *base;
 
-    if (!p->runnable) return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
+    if (!p->run.runnable) return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
     if (slot < 0 || slot >= program_slots(p)) return ls_fail(LS_EINVAL, "select: slot %d of %d", slot, program_slots(p));
-    p->slot = slot;
+    p->run.slot = slot;
     base = slot_base(p);
-    for (int k = 0; k < p->nslot_operands; k++) *p->slot_operands[k].data = base + p->slot_operands[k].at;
+    for (int k = 0; k < p->run.nslot_operands; k++) *p->run.slot_operands[k].data = base + p->run.slot_operands[k].at;
     return LS_OK;
 }
 
@@ -339,10 +340,10 @@ int ls_program_has(const ls_program *p, const char *name)
     return v.id && p->compiled && p->values[p->values[v.id].root].used;
 }
 
-void program_tag(ls_program *p, int micro) { p->tag[p->slot] = micro; }
+void program_tag(ls_program *p, int micro) { p->run.tag[p->run.slot] = micro; }
 
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx)
 {
-    p->watch = fn;
-    p->watch_ctx = ctx;
+    p->run.watch = fn;
+    p->run.watch_ctx = ctx;
 }

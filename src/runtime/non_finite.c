@@ -84,7 +84,7 @@ ls_status check_outputs(const ls_program *p, const struct instruction *i, int nu
 
 /* ---- a run that looks ---- */
 
-void program_look(ls_program *p, struct finding *f) { p->finding = f; }
+void program_look(ls_program *p, struct finding *f) { p->run.finding = f; }
 
 static void non_finite_note(struct found *to, struct found f, const ls_program *p, const struct instruction *i, int number)
 {
@@ -92,7 +92,7 @@ static void non_finite_note(struct found *to, struct found f, const ls_program *
     f.program = p;
     f.instruction = i;
     f.number = number;
-    f.tag = p->tag[p->slot];
+    f.tag = p->run.tag[p->run.slot];
     *to = f;
 }
 
@@ -103,7 +103,7 @@ static bool non_finite_is_exchange(const struct instruction *i)
 
 ls_status non_finite_before(const ls_program *p, const struct instruction *i, int number)
 {
-    struct finding *to = p->finding;
+    struct finding *to = p->run.finding;
     struct found f = { .given = true };
     bool found;
 
@@ -118,7 +118,7 @@ ls_status non_finite_before(const ls_program *p, const struct instruction *i, in
 
 ls_status non_finite_after(const ls_program *p, const struct instruction *i, int number)
 {
-    struct finding *to = p->finding;
+    struct finding *to = p->run.finding;
     struct found f = { 0 };
     bool found;
 
@@ -242,14 +242,14 @@ bool program_can_poison(const ls_program *p, const char *name)
 
 void program_poison(ls_program *p, const char *name)
 {
-    if (name || p->poison.slot == p->slot) p->poison = (struct poison){ name, p->slot };
+    if (name || p->run.poison.slot == p->run.slot) p->run.poison = (struct poison){ name, p->run.slot };
 }
 
 ls_status poison_after(ls_program *p, const struct instruction *i)
 {
     const struct device *d = store_device(p->store);
     static const double nan = NAN;
-    int k = p->poison.slot == p->slot ? poison_output(p, i, p->poison.name) : -1;
+    int k = p->run.poison.slot == p->run.slot ? poison_output(p, i, p->run.poison.name) : -1;
     const struct view *v = k >= 0 ? &i->call->out[k] : NULL;
 
     if (!v || !view_given(v) || !ls_dtype_is_float(v->dtype)) return LS_OK;
@@ -258,7 +258,7 @@ ls_status poison_after(ls_program *p, const struct instruction *i)
 
     ls_convert(&raw, v->dtype, &nan, LS_F64, 1);
     LS_TRY(d->copy_in(i->call->stream, (char *)v->data + view_offset(v, view_count(v) / 2) * (ptrdiff_t)bytes, &raw, bytes));
-    p->poison.name = NULL;
+    p->run.poison.name = NULL;
     LS_TRY(d->stream_sync(i->call->stream));
     return i->end ? d->event_record(i->end, i->call->stream) : LS_OK;
 }

@@ -166,7 +166,7 @@ static ls_status copy_counts(const ls_program *p, const struct instruction *i)
 {
     const struct device *d = store_device(p->store);
     struct shuffle_host *h = i->host;
-    size_t slot = (size_t)p->slot;
+    size_t slot = (size_t)p->run.slot;
 
     if (!h->counts) return LS_OK;
     LS_TRY(d->copy_out(i->call->stream, h->counts + slot * h->experts, i->call->in[0].data, h->experts * sizeof *h->counts));
@@ -191,7 +191,7 @@ static ls_status run_counts(const ls_program *p, const struct instruction *i)
 static ls_status find_host_counts(const ls_program *p, const struct instruction *i, const int32_t **counts, const int32_t **there)
 {
     const struct shuffle_host *h = i->host->source ? i->host->source->host : NULL;
-    size_t slot = (size_t)p->slot;
+    size_t slot = (size_t)p->run.slot;
 
     *counts = h ? h->counts + slot * h->experts : i->call->in[1].data;
     *there = h ? h->there + slot * h->received : i->call->in[2].data;

@@ -23,18 +23,18 @@ static const struct device *device_of(const ls_program *p) { return store_device
 
 static ls_status staged_new(ls_program *p, int value, struct staged **out)
 {
-    struct staged *grown = mem_resize(p->staged, ((size_t)p->nstaged + 1) * sizeof *grown), *s;
+    struct staged *grown = mem_resize(p->run.staged, ((size_t)p->run.nstaged + 1) * sizeof *grown), *s;
 
     if (!grown) return LS_ENOMEM;
-    p->staged = grown;
-    s = &grown[p->nstaged];
-    *s = (struct staged){ .value = value, .slot = p->slot };
+    p->run.staged = grown;
+    s = &grown[p->run.nstaged];
+    *s = (struct staged){ .value = value, .slot = p->run.slot };
     s->host = mem_alloc(MEM_OTHER, value_count(&p->values[value]) * ls_dtype_bytes(p->values[value].dtype));
     if (!s->host || device_of(p)->event_new(&s->copied) < 0) {
         mem_free(s->host);
         return LS_ENOMEM;
     }
-    p->nstaged++;
+    p->run.nstaged++;
     *out = s;
     return LS_OK;
 }
@@ -42,23 +42,23 @@ static ls_status staged_new(ls_program *p, int value, struct staged **out)
 /* Free to be written. */
 static ls_status staged_take(ls_program *p, int value, struct staged **out)
 {
-    for (int k = 0; k < p->nstaged; k++)
-        if (p->staged[k].value == value && p->staged[k].slot == p->slot) {
-            *out = &p->staged[k];
-            return device_of(p)->event_sync(p->staged[k].copied);
+    for (int k = 0; k < p->run.nstaged; k++)
+        if (p->run.staged[k].value == value && p->run.staged[k].slot == p->run.slot) {
+            *out = &p->run.staged[k];
+            return device_of(p)->event_sync(p->run.staged[k].copied);
         }
     return staged_new(p, value, out);
 }
 
 void staged_release(ls_program *p)
 {
-    for (int k = 0; k < p->nstaged; k++) {
-        device_of(p)->event_free(p->staged[k].copied);
-        mem_free(p->staged[k].host);
+    for (int k = 0; k < p->run.nstaged; k++) {
+        device_of(p)->event_free(p->run.staged[k].copied);
+        mem_free(p->run.staged[k].host);
     }
-    mem_free(p->staged);
-    p->staged = NULL;
-    p->nstaged = 0;
+    mem_free(p->run.staged);
+    p->run.staged = NULL;
+    p->run.nstaged = 0;
 }
 
 /* The compute stream waits for the other streams that touch root. */
@@ -124,7 +124,7 @@ static ls_status transfer_check(const ls_program *p, const char *name, size_t co
 {
     ls_value v = program_find(p, name);
 
-    if (!p->runnable) return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
+    if (!p->run.runnable) return ls_fail(LS_EINVAL, "'%s': the program is not compiled to run", name);
     if (!v.id) return ls_fail(LS_EINVAL, "'%s': no input, output or bound value of that name", name);
     if (!p->values[p->values[v.id].root].used && p->values[v.id].role == LS_ROLE_OUTPUT)
         return ls_fail(LS_EINVAL, "'%s': this program makes no such output", name);
