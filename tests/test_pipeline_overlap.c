@@ -59,9 +59,9 @@ static void gate_pass(struct gate *g, const ls_program *p, ls_action_kind kind)
 
     RANKS_CHECK(k < s->count[me]);
     const ls_action *a = &s->list[me][k];
-    if (a->kind != kind || ls_pipeline_program(g->setting->pipeline, a->chunk) != p || p->tag[p->slot] != a->micro)
+    if (a->kind != kind || ls_pipeline_program(g->setting->pipeline, a->chunk) != p || p->run.tag[p->run.slot] != a->micro)
         ranks_fail("action %d is of kind %d and micro-batch %d; the list has kind %d, chunk %d, micro-batch %d", k, (int)kind,
-                   p->tag[p->slot], (int)a->kind, a->chunk, a->micro);
+                   p->run.tag[p->run.slot], (int)a->kind, a->chunk, a->micro);
     atomic_store(&g->board->begun[me][k], 1);
     for (int q = 0; q < s->stages; q++)
         while (gate_missing(g, q, g->end[k]) < s->count[q] && !atomic_load(&g->board->missed)) {
