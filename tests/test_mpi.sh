@@ -1,17 +1,11 @@
 #!/bin/sh
-# test_mpi.sh LOCKSTEP - ranks over MPI, with each implementation that is installed and built: messages, the table of collectives,
+# test_mpi.sh LOCKSTEP TESTS - ranks over MPI, with each implementation that is installed and built: messages, the table of collectives,
 # what every rank says when one calls something else, leaves or dies, and variables that contradict one another.
 set -u
 lockstep=$1
 folder=$(cd "$(dirname "$lockstep")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+. "$2/script.sh"
 ran=0
-
-say() { printf '%s\n' "$*"; }
-bad() { say "FAILED: $*"; failures=$((failures + 1)); }
 
 # Open MPI: as root, more ranks than cores, without a warning; containers forbid its way of copying between processes.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

@@ -9,8 +9,10 @@ export ASAN_OPTIONS OMP_NUM_THREADS=1
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-[ -f "$folder/lockstep_openmpi.so" ] || { echo "netns: skipped: lockstep_openmpi.so was not built, for there was no mpicc.openmpi"; \
-    exit 77; }
+if [ ! -f "$folder/lockstep_openmpi.so" ]; then
+    echo "netns: skipped: lockstep_openmpi.so was not built, for there was no mpicc.openmpi"
+    exit 77
+fi
 
 bad() { echo "FAILED: $*: $(cat "$out")"; exit 1; }
 
