@@ -30,6 +30,7 @@ struct layout {
     ls_partition_options cut;
     const char       *schedule;   /* a name, or a file /..; NULL: no pipeline */
     int               chunks;     /* of the pipeline on each rank; 0 counts as 1 */
+    const char       *device;     /* NULL: cpu */
 };
 
 /* What one rank sees of a training; parameters one after another in the store's order. */

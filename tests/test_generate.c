@@ -67,7 +67,7 @@ static void test_generate(void **state)
     train_setup_open(&s, "generate");
     OK(train_setup_run(&s, NULL, NULL));
     options_close(&s.options);
-    OK(trained_open(path, LS_F32, NULL, &t));
+    OK(trained_open(path, "cpu", LS_F32, NULL, &t));
     memcpy(h.ids, prompt, sizeof prompt);
     OK(generate(&t, prompt, 4, 20, &greedy, hear, &h));
     logits = mem_array(MEM_OTHER, (size_t)h.n * t.model.vocab, sizeof *logits);

@@ -263,6 +263,8 @@ static void test_choose(void **state)
     isa_cap(ISAS - 1);
     c.in[0].dtype = c.out[0].dtype = LS_F64;
     assert_ptr_equal(kernel_choose(&c, &device_cpu), kernel_reference(OP_SCALE));
+    assert_ptr_equal(kernel_choose(&c, device_find("check")), kernel_reference(OP_SCALE));
+    assert_null(kernel_choose(&c, &(struct device){ .name = "abacus", .kernels = "abacus" }));
 }
 
 int main(void)

@@ -175,6 +175,9 @@ typedef struct ls_instruction {
     double flops; /* of the kernel, recomputation inside it included */
     size_t bytes; /* that it reads and writes */
     size_t live;  /* bytes of the arena in use while it runs */
+    int stream;   /* 0: compute, 1: copies of offloaded state, others: one a comm; -1: none; 0 on devices without streams */
+    int nwaits;   /* its stream waits for the ends of these instructions of other streams, by their numbers */
+    const int *waits;
     /* of a collective; else zeroed */
     ls_exchange exchange; /* it starts, or is waited for */
     int collective;       /* ls_collective of comm.h */

@@ -124,7 +124,7 @@ static ls_status cmd_generate_run(struct invocation *in)
 {
     struct trained t;
 
-    LS_TRY(trained_open(in->arguments[0], config_type(&in->config), tokenizer, &t));
+    LS_TRY(trained_open(in->arguments[0], config_device(&in->config), config_type(&in->config), tokenizer, &t));
     ls_status st = args_refuse(in, cmd_generate_make(&t));
     trained_close(&t);
     return st;

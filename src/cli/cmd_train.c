@@ -29,7 +29,7 @@ static ls_status sample(const struct trainer *t)
     size_t n;
 
     if (!path) return LS_ENOMEM;
-    ls_status st = trained_open(path, config_type(t->config), NULL, &trained);
+    ls_status st = trained_open(path, config_device(t->config), config_type(t->config), NULL, &trained);
     if (st == LS_OK) st = print_encode(&trained, prompt, &ids, &n);
     if (st == LS_OK) {
         printf("\n%s", terminal_style(STYLE_CYAN));

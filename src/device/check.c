@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/base.h"
+#include "base/pulse.h"
 
 enum kind { QUEUED_RUN, QUEUED_FILL, QUEUED_COPY_IN, QUEUED_COPY_OUT, QUEUED_COPY, QUEUED_RECORD, QUEUED_WAIT };
 
@@ -26,7 +27,7 @@ struct device_stream {
     int id;
     char name[CHECK_NAME];
     bool open;
-    double rank; /* of ORDER_RANKED: the highest first */
+    double rank; /* of CHECK_RANKED: the highest first */
     struct queued *head, *tail;
     uint32_t number; /* of the last operation enqueued */
     struct check_clock clock;
@@ -38,21 +39,13 @@ struct device_event {
     struct check_clock clock;
 };
 
-/* How the scheduler chooses. */
-enum order {
-    ORDER_RANDOM, /* any stream; when something is enqueued, one operation after another while a coin says so */
-    ORDER_EAGER,  /* any stream; all that can run runs when something is enqueued */
-    ORDER_LAZY,   /* any stream; nothing runs before the host waits */
-    ORDER_RANKED, /* as lazy; always the stream that was drawn to be first */
-    ORDER_DEMAND, /* as lazy; only what the host's wait needs */
-    ORDERS
-};
-
 static struct {
     struct device_stream stream[CHECK_STREAMS]; /* [0]: the default one */
     const char *names[CHECK_STREAMS];
     uint64_t random;
-    enum order order;
+    enum check_order order;
+    check_wait_fn *on_wait;
+    void *on_wait_ctx;
     struct check_clock host; /* what the host has waited for */
     ls_status failed;
     char message[512];
@@ -89,8 +82,16 @@ static void get_ready(void)
 void check_set_seed(uint64_t seed)
 {
     check.random = seed;
-    check.order = (enum order)(draw() % ORDERS);
+    check.order = (enum check_order)(draw() % CHECK_ORDERS);
     for (int s = 0; s < CHECK_STREAMS; s++) check.stream[s].rank = (double)(draw() >> 11);
+}
+
+void check_set_order(enum check_order order) { check.order = order; }
+
+void check_on_wait(check_wait_fn *fn, void *ctx)
+{
+    check.on_wait = fn;
+    check.on_wait_ctx = ctx;
 }
 
 static struct device_stream *stream_or_default(struct device_stream *s)
@@ -133,6 +134,7 @@ static ls_status run_operation(struct queued *q)
 
         *p = shadow(q, *p, 0);
     }
+    if (!q->begun) pulse();
     q->begun = true;
     st = q->run.run(q->args);
     if (st < 0) fail(st);
@@ -180,7 +182,7 @@ static struct device_stream *choose(uint64_t without)
 
         if ((without >> k & 1) || !can_run(s->head)) continue;
         seen++;
-        if (!best || (check.order == ORDER_RANKED ? s->rank > best->rank : draw() % seen == 0)) best = s;
+        if (!best || (check.order == CHECK_RANKED ? s->rank > best->rank : draw() % seen == 0)) best = s;
     }
     return best;
 }
@@ -215,7 +217,7 @@ static ls_status drain(struct device_stream *s, const struct device_event *e)
     uint64_t count = e ? e->recorded : 0;
 
     while (e ? e->done < count : s->head != NULL) {
-        struct device_stream *first = check.order == ORDER_DEMAND ? needed(s) : NULL;
+        struct device_stream *first = check.order == CHECK_DEMAND ? needed(s) : NULL;
 
         if (first && first->head && run_head(first)) continue;
         if (!run_any()) idle();
@@ -223,9 +225,18 @@ static ls_status drain(struct device_stream *s, const struct device_event *e)
     return check.failed < 0 ? ls_fail(check.failed, "%s", check.message) : LS_OK;
 }
 
+static bool anything_queued(void)
+{
+    for (int k = 0; k < CHECK_STREAMS; k++)
+        if (check.stream[k].head) return true;
+    return false;
+}
+
 static void run_some(void)
 {
-    while ((check.order == ORDER_EAGER || (check.order == ORDER_RANDOM && draw() % 2)) && run_any()) {
+    while (check.order == CHECK_PROGRAM && anything_queued())
+        if (!run_any()) idle();
+    while ((check.order == CHECK_EAGER || (check.order == CHECK_RANDOM && draw() % 2)) && run_any()) {
     }
 }
 
@@ -249,13 +260,12 @@ static ls_status give(struct device_stream *s, enum kind kind, const struct devi
     *q = (struct queued){ .kind = kind, .run = *o };
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
     check_clock_merge(&s->clock, &check.host);
-    if (o->accesses) s->number++;
+    if (o->accesses) s->clock.at[s->id] = ++s->number; /* what it writes in place it reads itself */
     for (int k = 0; k < o->accesses; k++)
         if (check_touch(o->name, s->id, s->number, &s->clock, &check.host, &o->access[k]) < 0) {
             mem_free(q);
             return LS_ENOMEM;
         }
-    s->clock.at[s->id] = s->number;
     append(s, q);
     *out = q;
     return LS_OK;
@@ -389,6 +399,7 @@ static ls_status check_event_wait(struct device_event *e, struct device_stream *
     LS_TRY(give(s, QUEUED_WAIT, &wait, &q));
     q->event = e;
     q->count = e->recorded;
+    if (check.on_wait) check.on_wait(check.on_wait_ctx, e, s, check_clock_covers(&s->clock, &e->clock));
     check_clock_merge(&s->clock, &e->clock);
     run_some();
     return LS_OK;

@@ -19,12 +19,28 @@
 
 extern const struct device device_check;
 
-/* Orders are functions of the seed; 0 at first. */
+/* How the scheduler chooses. */
+enum check_order {
+    CHECK_RANDOM, /* any stream; when something is enqueued, one operation after another while a coin says so */
+    CHECK_EAGER,  /* any stream; all that can run runs when something is enqueued */
+    CHECK_LAZY,   /* any stream; nothing runs before the host waits */
+    CHECK_RANKED, /* as lazy; always the stream that was drawn to be first */
+    CHECK_DEMAND, /* as lazy; only what the host's wait needs */
+    CHECK_ORDERS, /* how many a seed chooses from */
+    CHECK_PROGRAM /* each operation ends before the next is enqueued: what it does is right without any wait */
+};
+
+/* Orders, of streams and which of these, are functions of the seed; 0 at first. */
 void check_set_seed(uint64_t seed);
+void check_set_order(enum check_order order);
 
 /* Tests: fn is called with a line for each pair that is in no order, instead of ending the process. NULL: that again. */
 typedef void check_race_fn(void *ctx, const char *line);
 void check_on_race(check_race_fn *fn, void *ctx);
+
+/* Tests: fn is called when s is about to wait for e; implied: all that e stands for comes before already. NULL: nobody. */
+typedef void check_wait_fn(void *ctx, const struct device_event *e, const struct device_stream *s, bool implied);
+void check_on_wait(check_wait_fn *fn, void *ctx);
 
 /* ---- between the files ---- */
 
@@ -62,6 +78,7 @@ struct check_block *check_block_at(int i);                       /* NULL past th
 
 /* check_race.c */
 void check_clock_merge(struct check_clock *to, const struct check_clock *from);
+bool check_clock_covers(const struct check_clock *c, const struct check_clock *what);
 void check_streams_named(const char *const *names); /* [CHECK_STREAMS] */
 /* The operation `number` of a stream, before which all of *before has run, touches a. */
 ls_status check_touch(const char *name, int stream, uint32_t number, const struct check_clock *before, const struct check_clock *host,

@@ -26,6 +26,13 @@ void check_clock_merge(struct check_clock *to, const struct check_clock *from)
     for (int s = 0; s < CHECK_STREAMS; s++) to->at[s] = MAX(to->at[s], from->at[s]);
 }
 
+bool check_clock_covers(const struct check_clock *c, const struct check_clock *what)
+{
+    for (int s = 0; s < CHECK_STREAMS; s++)
+        if (what->at[s] > c->at[s]) return false;
+    return true;
+}
+
 static bool is_before(const struct check_record *r, const struct check_clock *c) { return r->number <= c->at[r->stream]; }
 
 static void report_race(const struct check_record *x, const struct check_record *y, const struct check_block *b)

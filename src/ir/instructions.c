@@ -64,7 +64,10 @@ void ls_program_instruction(const ls_program *p, int number, ls_instruction *out
                              .nout = i->nout,
                              .flops = i->flops,
                              .bytes = instruction_bytes(p, i),
-                             .live = i->live };
+                             .live = i->live,
+                             .stream = i->stream,
+                             .nwaits = i->waits,
+                             .waits = i->waits ? p->wait + i->first_wait : NULL };
     for (int k = 0; k < i->nin; k++) out->in[k] = operand_of(p, i->in[k]);
     for (int k = 0; k < i->nout; k++) out->out[k] = operand_of(p, i->out[k]);
     if (i->op == OP_COMM_START || i->op == OP_COMM_WAIT) put_exchange(out, i);

@@ -148,6 +148,14 @@ static void put_move(struct sink *s, const struct move *m)
     print_put(s, " over %d ranks%s", ls_comm_size(m->comm), m->zigzag ? ", zigzag" : "");
 }
 
+/* "   stream 2 after 12, 15"; nothing on a device without streams */
+static void put_stream(struct sink *s, const ls_program *p, const struct instruction *i)
+{
+    if (!p->nstreams || i->stream < 0) return;
+    print_put(s, "   stream %d", i->stream);
+    for (int k = 0; k < i->waits; k++) print_put(s, "%s %d", k ? "," : " after", p->wait[i->first_wait + k]);
+}
+
 static void put_instruction(struct sink *s, const ls_program *p, const struct instruction *i, int number)
 {
     char bytes[16], flops[16], live[16];
@@ -160,6 +168,7 @@ static void put_instruction(struct sink *s, const ls_program *p, const struct in
     if (print_is_exchange(i)) put_exchange(s, p, i);
     if (i->op == OP_MOVE) put_move(s, instruction_move(i));
     print_put(s, "%s", when_text(i));
+    put_stream(s, p, i);
     put_freed(s, p, i, number);
     print_put(s, "\n");
 }

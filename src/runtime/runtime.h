@@ -38,6 +38,9 @@ struct run_state {
 
 /* Called after each instruction that ran, with its times (base_now). */
 void program_watch(ls_program *p, program_watch_fn *fn, void *ctx);
+/* For watchers: fn gets the operands of i, which has just run, where the host can touch them. What it changes in outputs is changed. */
+typedef ls_status program_operands_fn(void *ctx, const struct call *c);
+ls_status program_operands(const ls_program *p, const struct instruction *i, program_operands_fn *fn, void *ctx); /* transfer.c */
 /* The slot selected now holds micro-batch `micro` from here on: messages name it. */
 void program_tag(ls_program *p, int micro);
 

@@ -192,6 +192,9 @@ static const struct option rows[] = {
          .common = C),
 
     STRING(run.dir, "", T, "folder of the run; empty: a new one in runs/, named for the time", .common = T),
+    ENUM(run.device, "auto", "auto|cpu|check", RUNS | P,
+         "device that holds the tensors and computes; auto: cpu; check, for tests: the cpu after queues that run in a random order and "
+         "memory that the host cannot touch (slow)"),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: all that the processor has", .common = B | M),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,
@@ -219,6 +222,7 @@ static const struct option rows[] = {
            "inject a NaN, for tests, as STEP:RANK:MICRO:NAME: into the gradient if NAME is PARAMETER.grad, else into the output of the "
            "first op that reads PARAMETER; STEP counts from 1, RANK and MICRO from 0",
            .off = ""),
+    INT(debug.device_seed, "0", 0, COUNT_MOST, "", RUNS, "seed of the order in which run.device=check runs what is enqueued"),
     INT(debug.fail_alloc, "0", 0, COUNT_MOST, "", RUNS | C | M | P, "fail the Nth allocation from now, for tests; 0: none", .off = "0"),
     INT(debug.fail_write, "0", 0, COUNT_MOST, "", T, "fail the Nth write into a checkpoint from now as on a full disk, for tests; 0: none",
         .off = "0"),

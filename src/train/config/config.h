@@ -45,6 +45,7 @@ enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
 enum config_reduce { REDUCE_FP32, REDUCE_BF16 };
 enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
+enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CHECK };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
@@ -117,6 +118,7 @@ struct config {
     struct {
         char *dir;
         int isa;          /* enum config_isa */
+        int device;       /* enum config_device_kind */
         int measure_peak; /* enum peak_mode (peak.h) */
         size_t memory_limit;
     } run;
@@ -129,7 +131,7 @@ struct config {
     } bench;
     struct {
         bool check_finite;
-        int64_t fail_alloc, fail_write;
+        int64_t device_seed, fail_alloc, fail_write;
         char *non_finite;
         int fault; /* enum fault */
     } debug;
@@ -173,14 +175,16 @@ ls_status config_check_data(const struct config *c, bool needed);
 
 /* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local);
-/* Threads, instruction set, memory limit and injected faults of this process, one of `local` ranks on this machine. A plan holds
- * nothing: run.memory_limit is its ranks'. */
-ls_status config_apply(const struct config *c, unsigned verb, int local);
+/* Threads, instruction set, memory limit, injected faults and device seed of this process, rank w->rank. A plan holds nothing:
+ * run.memory_limit is its ranks'. */
+struct world;
+ls_status config_apply(const struct config *c, unsigned verb, const struct world *w);
 
 /* The parts of a config as the library's structs. */
 /* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode; everything else is for ls_layout_check(). */
 ls_status config_layout(const struct config *c, ls_layout *out);
-ls_dtype config_type(const struct config *c); /* of parameters and arithmetic */
+const char *config_device(const struct config *c); /* its name: device.h */
+ls_dtype config_type(const struct config *c);      /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);
 const char *config_format(const struct config *c); /* for ls_tokens_open: NULL is auto */

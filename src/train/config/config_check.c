@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "comm/comm.h"
 #include "data/documents.h"
+#include "device/check.h"
 #include "train/task/task.h"
 
 /* ---- options that would do nothing ---- */
@@ -88,6 +89,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum) },
         { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov) },
         { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust) },
+        { c->run.device != CONFIG_DEVICE_CHECK, "debug.device_seed", "it applies only to run.device=check" },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
         { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
@@ -266,7 +268,7 @@ size_t config_memory_limit(const struct config *c, const ls_machine *m, int loca
     return c->run.memory_limit ? c->run.memory_limit : m->memory / (size_t)MAX(local, 1);
 }
 
-ls_status config_apply(const struct config *c, unsigned verb, int local)
+ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)
 {
     static const enum isa caps[] = { ISAS - 1, ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX };
     ls_machine m;
@@ -274,12 +276,15 @@ ls_status config_apply(const struct config *c, unsigned verb, int local)
     threads_set((int)c->launch.threads);
     isa_cap(caps[c->run.isa]);
     LS_TRY(ls_machine_this(&m));
-    mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, local));
+    mem_set_limit(verb & VERB_PLAN ? m.memory : config_memory_limit(c, &m, w->local_size));
+    check_set_seed((uint64_t)c->debug.device_seed << 16 | (uint64_t)w->rank); /* each rank has an order of its own */
     mem_fail_at(c->debug.fail_alloc);
     return LS_OK;
 }
 
 /* ---- as the library's structs ---- */
+
+const char *config_device(const struct config *c) { return c->run.device == CONFIG_DEVICE_CHECK ? "check" : "cpu"; }
 
 ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
 

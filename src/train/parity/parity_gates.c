@@ -137,6 +137,20 @@ static ls_status look_at_layer(struct parity_gates *g, size_t index, const struc
     return st;
 }
 
+/* Output `out` of the writer of a layer. */
+struct writer {
+    struct parity_gates *g;
+    size_t layer;
+    int out;
+};
+
+static ls_status look_at_writer(void *ctx, const struct call *c)
+{
+    const struct writer *w = ctx;
+
+    return look_at_layer(w->g, w->layer, &c->out[w->out]);
+}
+
 static void watch_gates(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
     struct parity_gates *g = ctx;
@@ -146,7 +160,7 @@ static void watch_gates(void *ctx, const ls_program *p, const struct instruction
     for (size_t n = 0; n < g->layers; n++)
         for (int k = 0; g->layer[n].writer == i && k < i->nout; k++)
             if (i->out[k].id && p->values[i->out[k].id].root == g->layer[n].root && g->status == LS_OK)
-                g->status = look_at_layer(g, n, &i->call->out[k]);
+                g->status = program_operands(p, i, look_at_writer, &(struct writer){ g, n, k });
 }
 
 /* ---- from start to end ---- */

@@ -210,15 +210,24 @@ static bool has_moved(const struct parity_routes *r, const struct routed *m, siz
     return false;
 }
 
-static ls_status look_at_router(struct parity_routes *r, struct routed *m)
+struct looked {
+    struct parity_routes *r;
+    struct routed m;
+};
+
+static ls_status look_at_router(void *ctx, const struct call *c)
 {
+    struct looked *l = ctx;
+    struct parity_routes *r = l->r;
+    struct routed *m = &l->m;
     const struct step *s = r->step;
-    const float *logits = m->c->in[0].data;
+    const float *logits = c->in[0].data;
     size_t first = m->micro * s->batch, own = s->end - s->begin, samples = own > first ? MIN(own - first, s->batch) : 0;
     size_t count = samples * m->T * s->model.transformer.experts;
     ls_status st = LS_OK;
     double sum = 0;
 
+    m->c = c;
     for (size_t i = 0; i < count; i++) sum += (double)logits[i] * logits[i];
     m->scale = sqrt(sum / (double)MAX(count, (size_t)1));
     if (!(m->scale > 0)) m->scale = 1;
@@ -247,13 +256,11 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
     (void)ended;
     for (size_t n = 0; i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD && n < r->routers && r->status == LS_OK; n++)
         if (r->seen[n].at == i) {
-            struct routed m = { .c = i->call,
-                                .layer = layer_of(p, i),
-                                .micro = r->seen[n].times++,
-                                .T = i->call->in[0].size[1],
-                                .whole = i->attr.route.shares > 1 };
+            struct routed m = {
+                .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1], .whole = i->attr.route.shares > 1
+            };
 
-            r->status = look_at_router(r, &m);
+            r->status = program_operands(p, i, look_at_router, &(struct looked){ r, m });
         }
 }
 

@@ -33,10 +33,11 @@ static ls_status declare(struct trained *t)
     return st;
 }
 
-static ls_status new_store(ls_dtype type, struct trained *t)
+static ls_status new_store(const char *device, ls_dtype type, struct trained *t)
 {
     ls_store_options o = LS_STORE_DEFAULTS;
 
+    o.device = device;
     o.type = type;
     o.master = 0;
     t->model.dropout = 0;
@@ -44,10 +45,10 @@ static ls_status new_store(ls_dtype type, struct trained *t)
     return declare(t);
 }
 
-static ls_status read_hf(const char *folder, ls_dtype type, struct trained *t)
+static ls_status read_hf(const char *folder, const char *device, ls_dtype type, struct trained *t)
 {
     LS_TRY(ls_model_read_hf(folder, &t->model));
-    LS_TRY(new_store(type, t));
+    LS_TRY(new_store(device, type, t));
     t->path = mem_strdup(folder);
     return t->path ? ls_hf_import(folder, &t->model, t->store) : LS_ENOMEM;
 }
@@ -66,7 +67,7 @@ static ls_status read_model(const char *path, ls_model *out)
     return st;
 }
 
-static ls_status read_checkpoint(const char *where, ls_dtype type, struct trained *t)
+static ls_status read_checkpoint(const char *where, const char *device, ls_dtype type, struct trained *t)
 {
     char *path;
 
@@ -75,7 +76,7 @@ static ls_status read_checkpoint(const char *where, ls_dtype type, struct traine
     ls_free(path);
     if (!t->path) return LS_ENOMEM;
     LS_TRY(read_model(t->path, &t->model));
-    LS_TRY(new_store(type, t));
+    LS_TRY(new_store(device, type, t));
     return verify_advise(ls_checkpoint_load(t->path, t->store, 0, NULL), t->path, "lockstep generate ");
 }
 
@@ -94,11 +95,11 @@ static ls_status read_tokenizer(const char *given, struct trained *t)
     return LS_OK;
 }
 
-ls_status trained_open(const char *where, ls_dtype type, const char *tokenizer, struct trained *out)
+ls_status trained_open(const char *where, const char *device, ls_dtype type, const char *tokenizer, struct trained *out)
 {
     struct trained t = { 0 };
     bool hf = has_file(where, "config.json") && !has_file(where, "manifest.json");
-    ls_status st = hf ? read_hf(where, type, &t) : read_checkpoint(where, type, &t);
+    ls_status st = hf ? read_hf(where, device, type, &t) : read_checkpoint(where, device, type, &t);
 
     if (st == LS_OK) st = read_tokenizer(tokenizer, &t);
     if (st == LS_OK)

@@ -18,7 +18,7 @@ struct trained {
 };
 
 /* tokenizer: what to open instead of the one beside the weights; NULL: that one. */
-ls_status trained_open(const char *where, ls_dtype type, const char *tokenizer, struct trained *out);
+ls_status trained_open(const char *where, const char *device, ls_dtype type, const char *tokenizer, struct trained *out);
 void trained_close(struct trained *t); /* of a zeroed struct a no-op */
 
 /* Called with each new token; anything but LS_OK ends the generation with that status. */

@@ -198,6 +198,7 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     m.compile.fuse_loss = 1;
     m.compile.plan_only = plan_only;
     m.compile.check_finite = c->debug.check_finite;
+    options.device = config_device(c);
     options.seed = fault_seed(&s->injection, s->ranks.rank, s->seed);
     LS_TRY(ls_store_new(&options, &s->store));
     LS_TRY(compile(&m));

@@ -1,0 +1,129 @@
+#!/bin/sh
+# test_device_check.sh LOCKSTEP TESTS - a run on the checking device has the bits of the run on the cpu, in every kind of layout and
+# whatever order its queues are drained in: losses, norms, learning rates, parameters and optimizer state; so have a run that is resumed
+# there, an evaluation and a generated text. A host access, or two operations in no order, would end the run.
+#
+# By default one seed a row, another for each; LOCKSTEP_MATRIX=full: 20 seeds for each row, and more rows.
+set -u
+lockstep=$1
+. "$2/script.sh"
+seeds=1 full=
+[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
+seeds=${LOCKSTEP_SEEDS:-$seeds}
+
+text="--data.text=text.txt --data.seq_len=16"
+tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0
+      --train.eval_every=3 --train.eval_batches=1 --checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off
+      --log.tensorboard=false"
+small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
+gpt2="$text --model.preset=gpt2-tiny $small"
+llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
+mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
+qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
+image="--model.preset=resnet-tiny --precision.compute=fp32"
+for name in tiny small gpt2 llama mixtral qwen image; do eval "$name=\$(echo \$$name)"; done
+
+# name | ranks | options; those from "more" on in the full matrix alone
+cat >rows.txt <<'END'
+dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16
+recompute | 1 | @llama --recompute.mode=full --optim.name=lamb
+experts | 1 | @mixtral --optim.clip=0.5
+images | 1 | @image --optim.name=lars
+tensor | 2 | @llama --parallel.tp=2 --parallel.sp
+ring | 2 | @llama --parallel.cp=2
+zero1 | 2 | @gpt2 --parallel.dp=2 --parallel.zero=1 --precision.compute=bf16
+zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
+zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=cpu
+expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
+pipeline | 2 | @llama --parallel.pp=2
+interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
+zero_bubble | 2 | @llama --parallel.pp=2 --parallel.schedule=zb-h1
+all | 4 | @mixtral --parallel.pp=2 --parallel.dp=2 --parallel.ep=2 --parallel.zero=1
+more
+sgd | 1 | @llama --optim.name=sgd
+selective | 1 | @gpt2 --recompute.mode=selective
+replicas | 2 | @llama --parallel.dp=2
+file | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=file
+finite | 2 | @llama --parallel.pp=2 --debug.check_finite
+heads | 2 | @llama --parallel.cp=2 --parallel.cp_method=all_to_all
+v_schedule | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.schedule=zb-v
+chunks | 2 | @llama --parallel.tp=2 --parallel.tp_chunks=2
+hybrid | 4 | @llama --parallel.dp=4 --parallel.replicate=2 --parallel.zero=3
+mesh | 4 | @llama --parallel.pp=2 --parallel.tp=2 --parallel.sp
+context | 4 | @qwen --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --parallel.zero=3
+END
+
+course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
+train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
+same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
+expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
+
+seed=0
+while IFS='|' read -r name ranks row; do
+    name=$(echo $name) ranks=$(echo $ranks)
+    if [ "$name" = more ]; then
+        [ -n "$full" ] && continue
+        break
+    fi
+    row="$tiny $(expand "$row")"
+    train -n $ranks $row --run.dir=cpu_$name
+    for n in $(seq $seeds); do
+        seed=$((seed + 1))
+        train -n $ranks $row --run.dir=check_$name --run.device=check --debug.device_seed=$seed
+        same_course cpu_$name check_$name
+        same_bits cpu_$name/checkpoints/step_00000003 check_$name/checkpoints/step_00000003
+        [ $n -eq $seeds ] || rm -rf check_$name
+    done
+    say "$name: $seeds seeds"
+done <rows.txt
+
+# ---- resumed there from a checkpoint of the cpu, and here from one of it ----
+for name in zero3 pipeline; do
+    row=$(expand "$(sed -n "s/^$name | 2 | //p" rows.txt)")
+    mkdir -p back_$name/checkpoints again_$name/checkpoints
+    cp -r cpu_$name/checkpoints/step_00000002 again_$name/checkpoints
+    cp -r check_$name/checkpoints/step_00000002 back_$name/checkpoints
+    train -n 2 $tiny $row --run.dir=again_$name --run.device=check --debug.device_seed=$seed
+    train -n 2 $tiny $row --run.dir=back_$name
+    same_bits cpu_$name/checkpoints/step_00000003 again_$name/checkpoints/step_00000003
+    same_bits cpu_$name/checkpoints/step_00000003 back_$name/checkpoints/step_00000003
+done
+
+# ---- a text ----
+for s in $(seq 2); do
+    "$lockstep" generate cpu_dropout --prompt=a --tokens=8 --launch.threads=1 >here.txt 2>&1 || bad "generate: $(cat here.txt)"
+    "$lockstep" generate cpu_dropout --prompt=a --tokens=8 --launch.threads=1 --run.device=check --debug.device_seed=$s >there.txt 2>&1
+    cmp -s here.txt there.txt || bad "generated there: $(cat there.txt); here: $(cat here.txt)"
+done
+
+# ---- parity knows it as any other option ----
+for model in "$llama" "$mixtral" "$image"; do
+    length=--data.seq_len=16
+    [ "$model" = "$image" ] && length=
+    "$lockstep" parity --a run.device=cpu --b run.device=check --launch.threads=1 $length ${model#$text} >out.txt 2>&1 ||
+        bad "parity: $(cat out.txt)"
+done
+
+# ---- a NaN is found there, and blamed as here ----
+for layout in parallel.dp=2 parallel.pp=2; do
+    for device in cpu check; do
+        "$lockstep" train -n 2 $tiny $llama --$layout --run.device=$device --run.dir=nan_$device \
+            --debug.non_finite=2:1:1:model.layers.1.mlp.up_proj.weight.grad >out.txt 2>err_$device.txt &&
+            bad "$layout: a NaN is nothing on $device"
+        rm -rf nan_$device
+    done
+    grep -q "of the gradient of 'model.layers.1.mlp.up_proj.weight' is NaN" err_check.txt || bad "$layout: $(cat err_check.txt)"
+    cmp -s err_cpu.txt err_check.txt || bad "$layout: $(cat err_cpu.txt err_check.txt)"
+done
+
+# ---- evaluation ----
+for device in cpu check; do
+    "$lockstep" eval -n 2 cpu_zero3 --data.text=text.txt --launch.threads=1 --run.device=$device --json >eval_$device.txt 2>&1 ||
+        bad "eval: $(cat eval_$device.txt)"
+done
+[ "$(json loss <eval_cpu.txt)" = "$(json loss <eval_check.txt)" ] || bad "eval: $(cat eval_cpu.txt eval_check.txt)"
+
+# ---- what it is for is refused elsewhere ----
+expect 2 "debug.device_seed does nothing here: it applies only to run.device=check" train $tiny $llama --debug.device_seed=1
+
+[ $failures -eq 0 ] || exit 1
