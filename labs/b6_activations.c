@@ -4,7 +4,7 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 
-static ls_cost price(size_t layers, size_t b, size_t t)
+static ls_cost activations_price(size_t layers, size_t b, size_t t)
 {
     ls_compile_options plan = { .plan_only = 1 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -58,8 +58,9 @@ int main(void)
 {
     lab_one_core(0);  /* a thread's scratch does not grow with the batch */
 
-    ls_cost one = price(8, 4, 64), batch = price(8, 8, 64), sequence = price(8, 4, 128), depth = price(16, 4, 64);
-    ls_cost deeper = price(32, 4, 64);
+    ls_cost one = activations_price(8, 4, 64), batch = activations_price(8, 8, 64), sequence = activations_price(8, 4, 128),
+            depth = activations_price(16, 4, 64);
+    ls_cost deeper = activations_price(32, 4, 64);
     double state = (double)(one.parameters + one.gradients + one.optimizer);
 
     printf("%-16s %14s %14s %14s %14s\n", "bytes", "parameters", "gradients", "optimizer", "activations");

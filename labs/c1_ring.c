@@ -8,7 +8,7 @@ enum { RANKS = 4, BLOCK = 2, COUNT = RANKS * BLOCK };
 
 struct found { double hand, pair, to_next, to_others; };
 
-static float *block(float *x, int i) { return x + BLOCK * ((i + 2 * RANKS) % RANKS); }
+static float *ring_block(float *x, int i) { return x + BLOCK * ((i + 2 * RANKS) % RANKS); }
 
 /* Sends block `out` to the next rank while block `in` comes from the one before. */
 static void hop(ls_comm *comm, float *x, int out, int in, int add)
@@ -17,16 +17,16 @@ static void hop(ls_comm *comm, float *x, int out, int in, int add)
     float came[BLOCK];
     ls_work *work;
 
-    TRY(ls_send(comm, block(x, out), BLOCK, LS_F32, next, &work));
+    TRY(ls_send(comm, ring_block(x, out), BLOCK, LS_F32, next, &work));
     TRY(ls_recv(comm, came, BLOCK, LS_F32, prev, NULL));
     TRY(ls_work_wait(&work));
-    for (int i = 0; i < BLOCK; i++) block(x, in)[i] = add ? block(x, in)[i] + came[i] : came[i];
+    for (int i = 0; i < BLOCK; i++) ring_block(x, in)[i] = add ? ring_block(x, in)[i] + came[i] : came[i];
     if (rank == 0)
         printf("rank 0 sends block %d to %d, %s block %d of %d   [%g %g | %g %g | %g %g | %g %g]\n", (out + 2 * RANKS) % RANKS,
                next, add ? "adds " : "keeps", (in + 2 * RANKS) % RANKS, prev, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void ring_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     float hand[COUNT], whole[COUNT], pair[COUNT], own[BLOCK];
@@ -51,7 +51,7 @@ int main(void)
 {
     struct found *f = lab_shared(RANKS * sizeof *f), sum = { 0 };
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, ring_run, f);
     for (int r = 0; r < RANKS; r++) {
         sum.hand += f[r].hand;
         sum.pair += f[r].pair;

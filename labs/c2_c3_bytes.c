@@ -8,7 +8,7 @@ struct found { double all_reduce, reduce_scatter, all_gather, central; };  /* by
 
 static struct found eight[2];  /* of 8 ranks, in D: rank 0's, and of the rest together */
 
-static double sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
+static double bytes_sent(ls_comm *comm, ls_collective c) { return (double)ls_comm_counters(comm, c).bytes; }
 
 /* Everyone's buffer to rank 0, and the sum back. */
 static void through_rank_0(ls_comm *comm, int rank, int n, float *x, float *came)
@@ -27,7 +27,7 @@ static void through_rank_0(ls_comm *comm, int rank, int n, float *x, float *came
     for (int r = 1; r < n; r++) TRY(ls_send(comm, x, count, LS_F32, r, NULL));
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void bytes_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     static float x[MOST * BLOCK], y[MOST * BLOCK];
@@ -36,10 +36,10 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     TRY(ls_reduce_scatter(comm, x, y, BLOCK, LS_F32, LS_SUM, NULL));
     TRY(ls_all_gather(comm, y, x, BLOCK, LS_F32, NULL));
     through_rank_0(comm, rank, n, x, y);
-    f->all_reduce = sent(comm, LS_COLLECTIVE_ALL_REDUCE);
-    f->reduce_scatter = sent(comm, LS_COLLECTIVE_REDUCE_SCATTER);
-    f->all_gather = sent(comm, LS_COLLECTIVE_ALL_GATHER);
-    f->central = sent(comm, LS_COLLECTIVE_SEND);
+    f->all_reduce = bytes_sent(comm, LS_COLLECTIVE_ALL_REDUCE);
+    f->reduce_scatter = bytes_sent(comm, LS_COLLECTIVE_REDUCE_SCATTER);
+    f->all_gather = bytes_sent(comm, LS_COLLECTIVE_ALL_GATHER);
+    f->central = bytes_sent(comm, LS_COLLECTIVE_SEND);
 }
 
 /* Adds what the ranks of a world differ from the formula, in D, and prints its row. */
@@ -48,7 +48,7 @@ static void one_world(int n, double *off)
     struct found *f = lab_shared(MOST * sizeof *f);
     double d = 4.0 * BLOCK * n, share = (double)(n - 1) / n;
 
-    lab_ranks(n, run, f);
+    lab_ranks(n, bytes_run, f);
     for (int r = 0; r < n; r++) {
         off[0] += fabs(f[r].all_reduce / d - 2 * share);
         off[1] += fabs(f[r].reduce_scatter / d - share);

@@ -9,7 +9,7 @@ static const char *const names[OPS] = { "all_reduce", "reduce_scatter", "all_gat
                                         "send to the next, receive from the one before" };
 static struct state *states;  /* [OPS][RANKS] */
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void states_run(ls_comm *comm, int rank, int n, void *shared)
 {
     static const int from[OPS] = { COUNT, COUNT, BLOCK, BLOCK, COUNT, BLOCK }, to[OPS] = { COUNT, BLOCK, COUNT, BLOCK, COUNT, BLOCK };
     struct state *s[OPS];
@@ -82,7 +82,7 @@ int main(void)
     int wrong[OPS];
 
     states = lab_shared(OPS * RANKS * sizeof *states);
-    lab_ranks(RANKS, run, states);
+    lab_ranks(RANKS, states_run, states);
     for (int op = 0; op < OPS; op++) wrong[op] = put_op(op);
     printf("\n");
     for (int op = 0; op < OPS; op++) {

@@ -8,7 +8,7 @@
 #define PARAMETERS 110e6  /* f32: 440 MB */
 
 /* Bytes that a rank of n sends in one call. */
-static double sent(int n, ls_collective c)
+static double cost_sent(int n, ls_collective c)
 {
     ls_comm *comm;
     double bytes;
@@ -22,7 +22,7 @@ static double sent(int n, ls_collective c)
 int main(void)
 {
     const double nvlink = 600e9, one_way = 300e9, infiniband = 50e9;
-    double once = sent(2, LS_COLLECTIVE_SEND), sum = sent(8, LS_COLLECTIVE_ALL_REDUCE);
+    double once = cost_sent(2, LS_COLLECTIVE_SEND), sum = cost_sent(8, LS_COLLECTIVE_ALL_REDUCE);
 
     lab_open("C6");
     lab_equal("one send to one peer [bytes]", 440e6, once, 0);

@@ -7,7 +7,7 @@ enum { ROOM = 1 << 15 };
 
 struct shared { struct job job; double gradient[ROOM], loss[4]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void exact_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     static double own[ROOM];
@@ -40,8 +40,8 @@ static double compared(struct shared *one, struct shared *many, ls_dtype type, i
     one->job = many->job = job_of(2, 16);
     one->job.type = many->job.type = type;
     many->job.accumulate = accumulate;
-    if (!known) lab_ranks(1, run, one);
-    lab_ranks(n, run, many);
+    if (!known) lab_ranks(1, exact_run, one);
+    lab_ranks(n, exact_run, many);
     *loss = -one->loss[0];
     for (int r = 0; r < n; r++) *loss += many->loss[r];
     return apart(one->gradient, many->gradient);

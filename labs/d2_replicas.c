@@ -6,7 +6,7 @@ enum { STEPS = 5, RANKS = 4 };
 
 struct found { uint64_t hash[STEPS], reduced, others, elements; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void replicas_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(2, 32);
@@ -30,7 +30,7 @@ int main(void)
     int differ = 0, same = 0;
     uint64_t reduced = 0, others = 0;
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, replicas_run, f);
     printf("hash of all weights\n%6s", "step");
     for (int r = 0; r < RANKS; r++) printf("            rank %d", r);
     for (int s = 0; s < STEPS; s++) {

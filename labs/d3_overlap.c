@@ -69,7 +69,7 @@ static struct order plan(const char *preset, int tied)
 
 struct found { double seconds[2], exposed[2], total[2]; uint64_t hash[2], calls[2]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void overlap_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(4, 64);
@@ -99,7 +99,7 @@ int main(void)
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order tied, untied;
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, overlap_run, f);
     tied = plan("gpt2-124m", 1);
     untied = plan("gpt2-124m", 0);
     printf("%d steps of a small net on %d ranks, shared memory\n%14s %12s %22s %22s\n", STEPS, RANKS, "", "seconds",

@@ -14,7 +14,7 @@ static const double LATENCY = 2.8e-3, BANDWIDTH = 1.25e9, BACKWARD = 0.5;
 struct priced { size_t calls, bytes; double first, late, exposed; };
 
 /* Walks over the starts as the link would. */
-static void play(const ls_program *p, int n, struct priced *out)
+static void buckets_play(const ls_program *p, int n, struct priced *out)
 {
     struct instructions l = instructions_of(p);
     double backward = flops_before(&l, LS_BACKWARD, l.n), free_at = 0;
@@ -31,7 +31,7 @@ static void play(const ls_program *p, int n, struct priced *out)
     free(l.at);
 }
 
-static struct priced price(size_t bucket)
+static struct priced buckets_price(size_t bucket)
 {
     struct job j = job_of(1, 16);
     struct priced out = { 0 };
@@ -46,7 +46,7 @@ static struct priced price(size_t bucket)
     TRY(ls_comm_open("plan:", 0, 8, &comm));
     training_open(&j, comm, 1, &t);
     out.bytes = ls_program_comm_bytes(t.program, WHOLE_STEP, LS_COLLECTIVE_ALL_REDUCE, &out.calls);
-    play(t.program, 8, &out);
+    buckets_play(t.program, 8, &out);
     training_close(&t);
     ls_comm_close(&comm);
     return out;
@@ -56,7 +56,7 @@ struct found { double seconds[SIZES_RUN], exposed[SIZES_RUN]; uint64_t calls[SIZ
 
 static const size_t run_with[SIZES_RUN] = { 4000, 100000, 100000000 };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void buckets_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(4, 64);
@@ -96,12 +96,12 @@ int main(void)
     struct priced p[SIZES_TRIED];
     int best = 0, order = 0;
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, buckets_run, f);
     print_run(f);
     printf("\nGPT-2 of 92M parameters on 8 ranks, backward of %g s, link of %g GB/s and %g ms a call\n%12s %8s %14s %20s %16s\n",
            BACKWARD, BANDWIDTH / 1e9, LATENCY * 1e3, "bucket", "calls", "bytes a step", "first starts after", "exposed seconds");
     for (int i = 0; i < SIZES_TRIED; i++) {
-        p[i] = price((size_t)(megabytes[i] * 1e6));
+        p[i] = buckets_price((size_t)(megabytes[i] * 1e6));
         best = p[i].exposed < p[best].exposed ? i : best;
         order += i > 0 && (p[i].calls > p[i - 1].calls || p[i].first < p[i - 1].first || p[i].bytes != p[0].bytes);
         printf("%10.3fMB %8zu %14zu %18.1f %% %16.4f\n", megabytes[i], p[i].calls, p[i].bytes, 100 * p[i].first, p[i].exposed);

@@ -11,7 +11,7 @@
 enum { T = 4, DATA = 120, STEPS = 2 };
 
 /* Adds the samples of one rank's step to seen[]; rows without weight count in *padding. */
-static void take(ls_loader *loader, int batch, int accumulate, int *seen, int *padding)
+static void batch_take(ls_loader *loader, int batch, int accumulate, int *seen, int *padding)
 {
     const int32_t *x, *y;
 
@@ -26,7 +26,7 @@ static void take(ls_loader *loader, int batch, int accumulate, int *seen, int *p
 struct count { int samples, twice, padding; };
 
 /* `steps` steps of `samples` samples over n ranks. */
-static struct count count(const ls_sampler *s, int n, int batch, int accumulate, int samples)
+static struct count batch_count(const ls_sampler *s, int n, int batch, int accumulate, int samples)
 {
     int seen[DATA] = { 0 };
     struct count c = { 0 };
@@ -38,7 +38,7 @@ static struct count count(const ls_sampler *s, int n, int batch, int accumulate,
         ls_loader *loader;
 
         TRY(ls_loader_open(s, &b, &loader));
-        for (int step = 0; step < STEPS; step++) take(loader, batch, accumulate, seen, &c.padding);
+        for (int step = 0; step < STEPS; step++) batch_take(loader, batch, accumulate, seen, &c.padding);
         ls_loader_close(&loader);
     }
     for (int i = 0; i < DATA; i++) {
@@ -73,20 +73,20 @@ int main(void)
     for (int n = 1; n <= 4; n += n == 1 ? 1 : 2)
         for (int batch = 1; batch <= 3; batch += 2)
             for (int accumulate = 1; accumulate <= 4; accumulate += 3) {
-                c = count(&s, n, batch, accumulate, n * batch * accumulate);
+                c = batch_count(&s, n, batch, accumulate, n * batch * accumulate);
                 twice += c.twice + c.padding;
                 snprintf(what, sizeof what, "%d sample%s x %d rank%s x %d micro-batch%s", batch, batch > 1 ? "s" : "", n,
                          n > 1 ? "s" : "", accumulate, accumulate > 1 ? "es" : "");
                 lab_equal(what, n * batch * accumulate, (double)c.samples / STEPS, 0);
             }
     lab_check("samples seen twice in two steps, and rows without one", 0, twice, 0);
-    c = count(&s, 2, 2, 2, 5);
+    c = batch_count(&s, 2, 2, 2, 5);
     lab_check("5 samples on 2 ranks, 2 rows, 2 micro-batches: samples", 5, (double)c.samples / STEPS, 0);
     lab_check("       rows without weight", 3, (double)c.padding / STEPS, 0);
-    c = count(&s, 4, 1, 1, 4);
+    c = batch_count(&s, 4, 1, 1, 4);
     lab_equal("the least on 4 ranks, all data parallel", 4, (double)c.samples / STEPS, 0);
     TRY(ls_mesh_check(&mesh, 32));
-    c = count(&s, mesh.dp, 1, 1, mesh.dp);
+    c = batch_count(&s, mesh.dp, 1, 1, mesh.dp);
     lab_corrected("the least on 32 ranks, tp 4", '=', 32, 8, (double)c.samples / STEPS, 0,
                   "why: the minimum is the number of data-parallel ranks, 32 / 4: the ranks of tp work on the same samples");
     ls_tokens_close(&tokens);

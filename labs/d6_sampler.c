@@ -7,7 +7,7 @@ enum { RANKS = 4, PART = 6, ROOM = 1 << 15 };
 struct shared { int on; int samples; double gradient[ROOM]; int seen[RANKS * PART]; };
 
 /* The gradient of a step of `samples`; on: rank r has the r-th part, off: all have the first. */
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void sampler_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     static double own[ROOM];
@@ -34,7 +34,7 @@ static struct shared *gradient(int n, int samples, int on)
 
     s->on = on;
     s->samples = samples;
-    lab_ranks(n, run, s);
+    lab_ranks(n, sampler_run, s);
     return s;
 }
 

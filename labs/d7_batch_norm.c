@@ -43,7 +43,7 @@ static void read_back(const ls_store *s, double *gradient, double *running, doub
     }
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void batch_norm_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     ls_optimizer sgd = { .kind = LS_SGD };
@@ -80,13 +80,13 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     ls_store_release(&store);
 }
 
-static struct shared *train(int n, int samples, int sync)
+static struct shared *batch_norm_train(int n, int samples, int sync)
 {
     struct shared *s = lab_shared(sizeof *s);
 
     s->sync = sync;
     s->samples = samples;
-    lab_ranks(n, run, s);
+    lab_ranks(n, batch_norm_run, s);
     return s;
 }
 
@@ -111,8 +111,8 @@ static int ranks_that_differ(const struct shared *s)
 
 int main(void)
 {
-    struct shared *whole = train(1, BATCH, 0), *two = train(1, BATCH / RANKS, 0);
-    struct shared *sync = train(RANKS, BATCH, 1), *own = train(RANKS, BATCH, 0);
+    struct shared *whole = batch_norm_train(1, BATCH, 0), *two = batch_norm_train(1, BATCH / RANKS, 0);
+    struct shared *sync = batch_norm_train(RANKS, BATCH, 1), *own = batch_norm_train(RANKS, BATCH, 0);
 
     lab_open("D7");
     lab_equal("4 ranks, 2 samples each, sync: statistics off from one rank's", 0, apart(whole->mean[0], sync->mean[0], 64), 1e-12);

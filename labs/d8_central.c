@@ -14,7 +14,7 @@ struct found { uint64_t out, to_rank_0, elements, messages; double seconds, loss
 
 static float weights[ROOM], came[ROOM], sum[ROOM];
 
-static void move(struct training *t, const char *kind, float *flat, int write)
+static void central_move(struct training *t, const char *kind, float *flat, int write)
 {
     for (size_t i = 0, at = 0; i < ls_store_count(t->store); at += parameter_count(t->store, i++)) {
         size_t n = parameter_count(t->store, i);
@@ -28,23 +28,23 @@ static void move(struct training *t, const char *kind, float *flat, int write)
 /* One way or the other between rank 0 and everyone. */
 static void distributed_weights(ls_comm *comm, struct training *t, int rank, int n, size_t count)
 {
-    if (rank == 0) move(t, "parameter", weights, 0);
+    if (rank == 0) central_move(t, "parameter", weights, 0);
     for (int r = 1; r < n && rank == 0; r++) TRY(ls_send(comm, weights, count, LS_F32, r, NULL));
     if (rank == 0) return;
     TRY(ls_recv(comm, weights, count, LS_F32, 0, NULL));
-    move(t, "parameter", weights, 1);
+    central_move(t, "parameter", weights, 1);
 }
 
 static void gather_gradients(ls_comm *comm, struct training *t, int rank, int n, size_t count)
 {
-    move(t, "gradient", sum, 0);
+    central_move(t, "gradient", sum, 0);
     if (rank > 0) TRY(ls_send(comm, sum, count, LS_F32, 0, NULL));
     if (rank > 0) return;
     for (int r = 1; r < n; r++) {
         TRY(ls_recv(comm, came, count, LS_F32, r, NULL));
         for (size_t i = 0; i < count; i++) sum[i] += came[i];
     }
-    move(t, "gradient", sum, 1);
+    central_move(t, "gradient", sum, 1);
 }
 
 /* The net of one rank, which is told what part of the batch to take. */
@@ -76,7 +76,7 @@ static void central(ls_comm *comm, int rank, int n, void *shared)
     training_close(&t);
 }
 
-static void ring(ls_comm *comm, int rank, int n, void *shared)
+static void central_ring(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(2, 64);
@@ -98,7 +98,7 @@ int main(void)
     double into = 0, most = 0, loss[2] = { 0 }, model;
 
     lab_ranks(RANKS, central, c);
-    lab_ranks(RANKS, ring, d);
+    lab_ranks(RANKS, central_ring, d);
     model = 4 * (double)c[0].elements * STEPS;
     printf("sent by each rank, in models a step\n%12s %12s %12s\n", "rank", "central", "all-reduce");
     for (int r = 0; r < RANKS; r++) {

@@ -55,7 +55,7 @@ static void hand_out(ls_comm *comm, struct training *t, int to, size_t count)
     TRY(ls_send(comm, weights, count, LS_F32, to, NULL));
 }
 
-static void apply(struct training *t, size_t count, int parts)
+static void stale_apply(struct training *t, size_t count, int parts)
 {
     for (size_t i = 0; i < count; i++) gradient[i] = (float)(came[i] / parts);
     flat(t, "gradient", gradient, 1);
@@ -102,7 +102,7 @@ static void serve(ls_comm *comm, struct training *t, int workers, struct shared 
         receive(comm, from, count);
         if (k >= UPDATES / 2) s->after += updates - handed_at[from];
         if (s->way != TOGETHER) s->late += lateness(t, k, count) / UPDATES;
-        if (last) apply(t, count, s->way == TOGETHER ? workers : 1);
+        if (last) stale_apply(t, count, s->way == TOGETHER ? workers : 1);
         updates += last;
         for (int r = s->way == TOGETHER ? 1 : from; r <= from && last; r++)
             if (k + 1 + (s->way == TOGETHER ? 0 : workers - 1) < UPDATES) {
@@ -113,7 +113,7 @@ static void serve(ls_comm *comm, struct training *t, int workers, struct shared 
     }
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void stale_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct job j = job_of(1, 16);
@@ -160,13 +160,13 @@ static double rises(const struct shared *s)
     return sum;
 }
 
-static struct shared *train(enum way way, double lr)
+static struct shared *stale_train(enum way way, double lr)
 {
     struct shared *s = lab_shared(sizeof *s);
 
     s->way = way;
     s->lr = lr;
-    lab_ranks(way == IN_TURN ? 2 : WORKERS + 1, run, s);
+    lab_ranks(way == IN_TURN ? 2 : WORKERS + 1, stale_run, s);
     return s;
 }
 
@@ -183,9 +183,9 @@ int main(void)
 {
     struct shared *s[WAYS], *fast[WAYS], *again;
 
-    for (int w = 0; w < WAYS; w++) s[w] = train((enum way)w, 1);
-    for (int w = 0; w < WAYS; w++) fast[w] = train((enum way)w, 2);
-    again = train(STALE, 1);
+    for (int w = 0; w < WAYS; w++) s[w] = stale_train((enum way)w, 1);
+    for (int w = 0; w < WAYS; w++) fast[w] = stale_train((enum way)w, 2);
+    again = stale_train(STALE, 1);
     print_curves(s);
     print_curves(fast);
     lab_open("D9");

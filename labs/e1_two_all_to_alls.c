@@ -12,7 +12,7 @@ enum { MOST = 4, LAYERS = 2, EXPERTS = 8, CHOSEN = 2, STEPS = 2 };
 
 struct found { double forward, backward, calls, bytes, said, load[STEPS][LAYERS][EXPERTS], apart; };
 
-static struct net net_of(int n)
+static struct net two_all_to_alls_net_of(int n)
 {
     struct net net = net_experts(LAYERS, 4, 24, EXPERTS, CHOSEN);
 
@@ -32,10 +32,10 @@ static void read_loads(const struct spread *s, double load[LAYERS][EXPERTS])
     }
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
-    struct net net = net_of(n), alone = net_of(1);
+    struct net net = two_all_to_alls_net_of(n), alone = two_all_to_alls_net_of(1);
     struct spread s, one;
     struct instructions l;
     ls_comm *ep;
@@ -72,14 +72,14 @@ static double rows(const struct found *f, int from, int to, int n)
     return sum;
 }
 
-static void check(int n)
+static void two_all_to_alls_check(int n)
 {
     struct found *f = lab_shared(MOST * sizeof *f);
-    struct net net = net_of(n);
+    struct net net = two_all_to_alls_net_of(n);
     double row = 4.0 * (double)net.model.width, off = 0, said = 0, even, apart = 0, calls;
     char what[80];
 
-    lab_ranks(n, run, f);
+    lab_ranks(n, two_all_to_alls_run, f);
     printf("ep %d: rows from (row) to (column), %d steps of %d layers\n", n, STEPS, LAYERS);
     for (int r = 0; r < n; r++) {
         double expected = (double)(STEPS * LAYERS * 4 * (EXPERTS / n) * (n - 1));  /* counts, i32 */
@@ -110,6 +110,6 @@ static void check(int n)
 int main(void)
 {
     lab_open("E1");
-    for (int n = 2; n <= MOST; n += 2) check(n);
+    for (int n = 2; n <= MOST; n += 2) two_all_to_alls_check(n);
     return lab_close();
 }

@@ -13,7 +13,7 @@ enum { EXPERTS = 8, CHOSEN = 2, TOKENS = 64, SAMPLES = 8, STEPS = 100, EVERY = 2
 struct routed { double load[EXPERTS], got[EXPERTS], most, lost, score; };  /* score: mean of those that were kept */
 
 /* capacity: tokens of a sample that an expert takes; 0: all */
-static struct routed route(size_t capacity, int by_probability)
+static struct routed capacity_route(size_t capacity, int by_probability)
 {
     static float logits[TOKENS * EXPERTS], weight[TOKENS * CHOSEN];
     ls_route_options o = { .chosen = CHOSEN, .capacity = capacity, .by_probability = by_probability };
@@ -63,7 +63,7 @@ static void capacities(void)
 
     for (int i = 0; i < 5; i++) {
         size_t capacity = (size_t)ceil(factors[i] * TOKENS * CHOSEN / EXPERTS);
-        struct routed r = route(capacity, 0), best = route(capacity, 1);
+        struct routed r = capacity_route(capacity, 0), best = capacity_route(capacity, 1);
         double over = 0, load = 0;
         char what[80];
 
@@ -119,7 +119,7 @@ static void feed(ls_program *p, int step)
     TRY(ls_program_write(p, "tokens", &tokens, LS_F32, 1));
 }
 
-static void train(struct run *r)
+static void capacity_train(struct run *r)
 {
     struct net n = net_experts(1, 4, TOKENS, EXPERTS, CHOSEN);
     double load[EXPERTS];
@@ -158,9 +158,9 @@ int main(void)
     lab_open("E2");
     capacities();
     printf("\nload of %d experts by step\n", EXPERTS);
-    train(&none);
-    train(&aux);
-    train(&bias);
+    capacity_train(&none);
+    capacity_train(&aux);
+    capacity_train(&bias);
     printf("\n");
     lab_check("the three begin alike: imbalance", none.first, fmax(aux.first, bias.first), 0);
     lab_below("auxiliary loss: imbalance of the last steps, of its beginning", 1, aux.last / aux.first);

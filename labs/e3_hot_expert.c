@@ -9,7 +9,7 @@ enum { RANKS = 4, EXPERTS = 8, OWN = EXPERTS / RANKS, CHOSEN = 2, HOT = 2, TIMED
 
 struct shared { int hot; double load[RANKS][EXPERTS], waited[RANKS]; };
 
-static struct net net_of(void)
+static struct net hot_expert_net_of(void)
 {
     struct net n = net_experts(1, WIDTH / 8, 64, EXPERTS, CHOSEN);
 
@@ -19,10 +19,10 @@ static struct net net_of(void)
     return n;
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void hot_expert_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
-    struct net net = net_of();
+    struct net net = hot_expert_net_of();
     float bias[EXPERTS] = { 0 };
     struct spread t;
     ls_comm *ep;
@@ -44,7 +44,7 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
 /* Seconds of the three products of a rank's experts, whose rows are these. */
 static double experts(const double *rows)
 {
-    struct net n = net_of();
+    struct net n = hot_expert_net_of();
     size_t C = WIDTH, F = n.model.expert_ffn, M = (size_t)n.samples * n.time * CHOSEN;
     float *data = calloc(M * C, sizeof *data);
     ls_value x, counts, gate, up;
@@ -107,13 +107,13 @@ static struct seen look(const struct shared *s)
 int main(void)
 {
     struct shared *even = lab_shared(sizeof *even), *hot = lab_shared(sizeof *hot);
-    struct net n = net_of();
+    struct net n = hot_expert_net_of();
     double tokens = n.samples * (double)n.time;
     struct seen e, h;
 
     hot->hot = 1;
-    lab_ranks(RANKS, run, even);
-    lab_ranks(RANKS, run, hot);
+    lab_ranks(RANKS, hot_expert_run, even);
+    lab_ranks(RANKS, hot_expert_run, hot);
     e = look(even);
     h = look(hot);
     lab_open("E3");

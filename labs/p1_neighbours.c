@@ -11,7 +11,7 @@ enum { P = 4, MICRO = 6 };
 struct found { double forward[P], back[P], messages[2], said, said_messages, loss, one; };
 struct shared { const char *schedule; int chunks; struct found rank[P]; };
 
-static struct net net_of(void)
+static struct net neighbours_net_of(void)
 {
     struct net n = net_gpt2(8, 4, 16);
 
@@ -19,11 +19,11 @@ static struct net net_of(void)
     return n;
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct found *f = &s->rank[rank];
-    struct net net = net_of();
+    struct net net = neighbours_net_of();
     struct line_of_stages l;
     struct spread one;
     ls_comm *way[2];
@@ -74,7 +74,7 @@ static void print(const struct shared *s, double message)
     printf("\n\n");
 }
 
-static void check(const struct shared *s, double message)
+static void neighbours_check(const struct shared *s, double message)
 {
     double off = 0, unsaid = 0, stages = P * s->chunks;
     char what[80];
@@ -100,23 +100,23 @@ static void check(const struct shared *s, double message)
 int main(void)
 {
     struct shared *one = lab_shared(sizeof *one), *two = lab_shared(sizeof *two);
-    struct net n = net_of();
+    struct net n = neighbours_net_of();
     double message = 4.0 * n.samples / MICRO * (double)n.time * (double)n.model.width;
 
     one->schedule = "1f1b";
     one->chunks = 1;
     two->schedule = "interleaved";
     two->chunks = 2;
-    lab_ranks(P, run, one);
-    lab_ranks(P, run, two);
+    lab_ranks(P, neighbours_run, one);
+    lab_ranks(P, neighbours_run, two);
     print(one, message);
     print(two, message);
     lab_open("P1");
     lab_equal("rank 0 sends forward to rank 1, messages", MICRO, one->rank[0].forward[1] / message, 0);
     lab_equal("rank 1 sends back to rank 0, messages", MICRO, one->rank[1].back[0] / message, 0);
     lab_equal("rank 1 sends forward to rank 0, rank 0 back to rank 1", 0, one->rank[1].forward[0] + one->rank[0].back[1], 0);
-    check(one, message);
-    check(two, message);
+    neighbours_check(one, message);
+    neighbours_check(two, message);
     munmap(one, sizeof *one);
     munmap(two, sizeof *two);
     return lab_close();

@@ -46,7 +46,7 @@ static struct seen look(const char *name, int P, int v, int M)
     return out;
 }
 
-static void row(const char *name, int v, struct seen x)
+static void interleaving_row(const char *name, int v, struct seen x)
 {
     printf("%-12s %4d %12.4f %10.1f %% %12d %14.1f\n", name, v, x.idle, 100 * x.bubble, x.messages, (double)x.in_flight / v);
 }
@@ -57,10 +57,10 @@ int main(void)
     struct seen one = look("1f1b", P, 1, M), zb = look("zb-h1", P, 1, M), zbv = look("zb-v", P, 2, M);
 
     printf("P = 4, M = 16\n%-12s %4s %12s %12s %12s %14s\n", "schedule", "v", "idle", "bubble", "messages", "in flight, r 0");
-    row("1f1b", 1, one);
-    for (int v = 2; v <= 8; v *= 2) row("interleaved", v, look("interleaved", P, v, M));
-    row("zb-h1", 1, zb);
-    row("zb-v", 2, zbv);
+    interleaving_row("1f1b", 1, one);
+    for (int v = 2; v <= 8; v *= 2) interleaving_row("interleaved", v, look("interleaved", P, v, M));
+    interleaving_row("zb-h1", 1, zb);
+    interleaving_row("zb-v", 2, zbv);
     printf("\n");
     lab_open("P4");
     for (int v = 2; v <= 4; v++) {

@@ -46,7 +46,7 @@ static double forward(size_t layers, size_t *parameters)
 }
 
 /* Seconds of a step, 1 GFLOP = 1 second; *dearest of the stages' forwards. */
-static double step(const int *begin, double *dearest)
+static double uneven_step(const int *begin, double *dearest)
 {
     double f[P], b[P], seconds;
     ls_pipeline_times t = { f, b, NULL, 0 };
@@ -68,7 +68,7 @@ static double step(const int *begin, double *dearest)
     return seconds;
 }
 
-static void row(const char *name, const int *begin, double dearest, double seconds)
+static void uneven_row(const char *name, const int *begin, double dearest, double seconds)
 {
     printf("%-24s %3d %3d %3d %3d %14.3f %14.1f\n", name, begin[1], begin[2] - begin[1], begin[3] - begin[2], begin[4] - begin[3], dearest,
            seconds);
@@ -81,7 +81,7 @@ static double fastest(void)
 
     for (int a = 1; a < BLOCKS - 2; a++)
         for (int b = a + 1; b < BLOCKS - 1; b++)
-            for (int c = b + 1; c < BLOCKS; c++) best = fmin(best, step((int[]){ 0, a, b, c, BLOCKS }, &dearest));
+            for (int c = b + 1; c < BLOCKS; c++) best = fmin(best, uneven_step((int[]){ 0, a, b, c, BLOCKS }, &dearest));
     return best;
 }
 
@@ -99,11 +99,11 @@ int main(void)
     block = (double)(parameters[1] - parameters[0]);
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, 0, P, even));
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, head, P, counted));
-    slow = step(even, &dear_even);
-    fast = step(counted, &dear_counted);
+    slow = uneven_step(even, &dear_even);
+    fast = uneven_step(counted, &dear_counted);
     printf("output layer: %.1f blocks' work\n%-24s %-15s %14s %14s\n", head / cost[0], "cut", "blocks", "dearest stage", "step");
-    row("even", even, dear_even, slow);
-    row("output layer counted", counted, dear_counted, fast);
+    uneven_row("even", even, dear_even, slow);
+    uneven_row("output layer counted", counted, dear_counted, fast);
     printf("\n");
     lab_open("P5");
     lab_equal("output layer: parameters, V/(12 d) [blocks]", 2.6, V * C / block, 0.01);

@@ -9,7 +9,7 @@ enum { MOST = 4 };
 
 struct shared { size_t layers; double sends[MOST], bytes[MOST]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void few_messages_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct net net = net_gpt2(s->layers, 4, 16);
@@ -34,7 +34,7 @@ static struct count stages(int n, size_t layers)
     struct count c = { 0, 0 };
 
     s->layers = layers;
-    lab_ranks(n, run, s);
+    lab_ranks(n, few_messages_run, s);
     for (int r = 0; r < n; r++) {
         c.calls += s->sends[r];
         c.bytes += s->bytes[r];

@@ -19,7 +19,7 @@ static void weights_of(const ls_store *s, const char *kind, double *w)
 
 /* Losses every EVERY steps of a bf16 network that learns a smooth function. *still: the share of the weights that the last update leaves
  * as they were. */
-static void train(int master, double *curve, double *still)
+static void master_weights_train(int master, double *curve, double *still)
 {
     ls_store_options options = { "cpu", LS_BF16, master, 1 };
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
@@ -67,8 +67,8 @@ int main(void)
 {
     double with[POINTS], without[POINTS], still[2] = { 0 };
 
-    train(1, with, &still[1]);
-    train(0, without, &still[0]);
+    master_weights_train(1, with, &still[1]);
+    master_weights_train(0, without, &still[0]);
     printf("loss of a bf16 network, lr 1e-4\n  step %14s %14s\n", "master", "no master");
     for (int i = 0; i < POINTS; i++) printf("  %4d %14.5f %14.5f\n", i * EVERY, with[i], without[i]);
     printf("\n");

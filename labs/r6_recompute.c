@@ -8,7 +8,7 @@
 #include "lab.h"
 #include "lockstep/nn.h"
 
-static ls_cost price(size_t layers, ls_recompute mode, int every)
+static ls_cost recompute_price(size_t layers, ls_recompute mode, int every)
 {
     ls_compile_options plan = { .recompute = mode, .every = every, .plan_only = 1 };
     ls_model m;
@@ -41,12 +41,12 @@ int main(void)
     for (int i = 0; i < 5; i++) {
         size_t layers = (size_t)(roots[i] * roots[i]);
 
-        none[i] = price(layers, LS_RECOMPUTE_NONE, 1);
-        every[i] = price(layers, LS_RECOMPUTE_EVERY, roots[i]);
-        full = price(layers, LS_RECOMPUTE_FULL, 1);
+        none[i] = recompute_price(layers, LS_RECOMPUTE_NONE, 1);
+        every[i] = recompute_price(layers, LS_RECOMPUTE_EVERY, roots[i]);
+        full = recompute_price(layers, LS_RECOMPUTE_FULL, 1);
         printf("  %6zu %14zu %14zu %14zu\n", layers, none[i].live_peak, full.live_peak, every[i].live_peak);
     }
-    selective = price(144, LS_RECOMPUTE_SELECTIVE, 1);
+    selective = recompute_price(144, LS_RECOMPUTE_SELECTIVE, 1);
     printf("\n");
     lab_open("R6");
     lab_check("none: activations from 16 to 144 layers grow by", 9,

@@ -13,7 +13,7 @@ static double now(void)
 }
 
 /* Runs a few steps; *useful and *all are FLOP/s. */
-static ls_cost run(ls_recompute mode, double *useful, double *all)
+static ls_cost mfu_hfu_run(ls_recompute mode, double *useful, double *all)
 {
     enum { B = 4, T = 64, STEPS = 3 };
     ls_compile_options options = { .recompute = mode };
@@ -49,7 +49,7 @@ static ls_cost run(ls_recompute mode, double *useful, double *all)
 int main(void)
 {
     double useful[2], all[2];
-    ls_cost none = run(LS_RECOMPUTE_NONE, &useful[0], &all[0]), full = run(LS_RECOMPUTE_FULL, &useful[1], &all[1]);
+    ls_cost none = mfu_hfu_run(LS_RECOMPUTE_NONE, &useful[0], &all[0]), full = mfu_hfu_run(LS_RECOMPUTE_FULL, &useful[1], &all[1]);
 
     printf("GFLOP/s of this run, not judged\n        %14s %14s\n", "useful", "all");
     printf("none    %14.3f %14.3f\nfull    %14.3f %14.3f\n\n", useful[0] / 1e9, all[0] / 1e9, useful[1] / 1e9,

@@ -27,7 +27,7 @@ static void print(const struct instructions *l, int segment, const char *title)
 }
 
 /* Exchanges after the product `op` of weight `from` and before the next product that is no weight gradient. */
-static int after(const struct instructions *l, int segment, const char *op, const char *from)
+static int column_row_after(const struct instructions *l, int segment, const char *op, const char *from)
 {
     int found = 0, on = 0;
 
@@ -65,20 +65,20 @@ int main(void)
     print(&l, LS_BACKWARD, "backward");
     printf("\n");
     lab_open("T1");
-    lab_equal("forward, all-reduces after the column-parallel mlp.fc", 0, after(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
-    lab_equal("        after the row-parallel mlp.proj", 1, after(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
+    lab_equal("forward, all-reduces after the column-parallel mlp.fc", 0, column_row_after(&l, LS_FORWARD, "linear", "h.0.mlp.fc"), 0);
+    lab_equal("        after the row-parallel mlp.proj", 1, column_row_after(&l, LS_FORWARD, "linear", "h.0.mlp.proj"), 0);
     lab_equal("        after q, k, v (column) and attention", 0,
-              after(&l, LS_FORWARD, "linear", "h.0.attn.q") + after(&l, LS_FORWARD, "linear", "h.0.attn.k") +
-                  after(&l, LS_FORWARD, "linear", "h.0.attn.v") + after(&l, LS_FORWARD, "attention", ""),
+              column_row_after(&l, LS_FORWARD, "linear", "h.0.attn.q") + column_row_after(&l, LS_FORWARD, "linear", "h.0.attn.k") +
+                  column_row_after(&l, LS_FORWARD, "linear", "h.0.attn.v") + column_row_after(&l, LS_FORWARD, "attention", ""),
               0);
-    lab_equal("        after attn.proj (row)", 1, after(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
+    lab_equal("        after attn.proj (row)", 1, column_row_after(&l, LS_FORWARD, "linear", "h.0.attn.proj"), 0);
     lab_equal("        in the block, of 6 linears", 2, within(&l, LS_FORWARD), 0);
-    lab_equal("backward, after the row-parallel mlp.proj", 0, after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);
-    lab_equal("        after the column-parallel mlp.fc", 1, after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.fc"), 0);
-    lab_equal("        after attn.proj (row)", 0, after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.proj"), 0);
+    lab_equal("backward, after the row-parallel mlp.proj", 0, column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.proj"), 0);
+    lab_equal("        after the column-parallel mlp.fc", 1, column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.mlp.fc"), 0);
+    lab_equal("        after attn.proj (row)", 0, column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.proj"), 0);
     lab_equal("        after the last of q, k, v: one for the three", 1,
-              after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.q") + after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.k") +
-                  after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.v"), 0);
+              column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.q") + column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.k") +
+                  column_row_after(&l, LS_BACKWARD, "linear_dx", "h.0.attn.v"), 0);
     lab_equal("        in the block", 2, within(&l, LS_BACKWARD), 0);
     free(l.at);
     distributed_close(&s);

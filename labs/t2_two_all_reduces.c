@@ -10,7 +10,7 @@ enum { LAYERS = 3, MOST = 4 };
 
 struct found { double forward[LAYERS + 1], backward[LAYERS + 1], counted[LAYERS + 1], apart; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
 
@@ -49,7 +49,7 @@ int main(void)
     for (int n = 2; n <= MOST; n += 2) {
         struct found *f = lab_shared(MOST * sizeof *f);
 
-        lab_ranks(n, run, f);
+        lab_ranks(n, two_all_reduces_run, f);
         for (int layers = 1; layers <= LAYERS; layers++) {
             snprintf(what, sizeof what, "tp %d, %d layers: forward, 2 L and the embedding's", n, layers);
             lab_check(what, 2 * layers + 1, f[0].forward[layers], 0);

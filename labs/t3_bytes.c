@@ -12,7 +12,7 @@ enum { MOST = 4, LAYERS = 40, T = 8 };
 struct found { double bytes, elements; };
 
 /* A forward and backward counted on the ranks; elements: b s d of each all-reduce by the program's text. */
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void bytes_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 16);
@@ -34,14 +34,14 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
     distributed_close(&s);
 }
 
-static void small(int n)
+static void bytes_small(int n)
 {
     struct found *f = lab_shared(MOST * sizeof *f);
     struct net net = net_gpt2(2, 4, 16);
     double bsd = (double)net.samples * (double)net.time * (double)net.model.width, all = 0;
     char what[80];
 
-    lab_ranks(n, run, f);
+    lab_ranks(n, bytes_run, f);
     for (int r = 0; r < n; r++) all += f[r].bytes;
     snprintf(what, sizeof what, "tp %d, 2 layers: a step's all-reduces, in b s d", n);
     lab_check(what, 2 * (2 * 2 + 1), f[0].elements / bsd, 0);
@@ -88,7 +88,7 @@ int main(void)
     size_t calls;
 
     lab_open("T3");
-    for (int n = 2; n <= MOST; n++) small(n);
+    for (int n = 2; n <= MOST; n++) bytes_small(n);
     sent = forward(&calls);
     lab_corrected("40 layers, tp 8: all-reduces of a forward pass", '=', 2 * LAYERS, 2 * LAYERS + 1, (double)calls, 0,
                   "why: 80 are the layers'; the embedding, whose vocabulary is sharded, has one more");

@@ -13,7 +13,7 @@
 
 enum { T = 8, ROWS = 256, WIDTH = 1024, REPEATS = 10 };
 
-static ls_cost price(size_t layers, int tp, int dp, int sp, size_t *elements)
+static ls_cost memory_price(size_t layers, int tp, int dp, int sp, size_t *elements)
 {
     struct net n = net_gpt2(layers, 64, 1024);
     struct spread s;
@@ -33,14 +33,14 @@ static ls_cost price(size_t layers, int tp, int dp, int sp, size_t *elements)
 }
 
 /* Bytes of activations that one layer more takes. */
-static double layer(int tp, int sp)
+static double memory_layer(int tp, int sp)
 {
     size_t n;
 
-    return (double)(price(8, tp, 1, sp, &n).activations - price(4, tp, 1, sp, &n).activations) / 4;
+    return (double)(memory_price(8, tp, 1, sp, &n).activations - memory_price(4, tp, 1, sp, &n).activations) / 4;
 }
 
-static void row(const char *what, const ls_cost *c)
+static void memory_row(const char *what, const ls_cost *c)
 {
     printf("%-24s %12.2f %12.2f %12.2f %14.2f\n", what, (double)c->parameters / 1e6, (double)c->gradients / 1e6, (double)c->optimizer / 1e6,
            (double)c->activations / 1e6);
@@ -82,17 +82,17 @@ static double product(size_t t, double *per_byte)
 int main(void)
 {
     size_t n, again;
-    ls_cost one = price(8, 1, 1, 0, &n), tensor = price(8, T, 1, 0, &again), sequence = price(8, T, 1, 1, &again);
-    ls_cost fsdp = price(8, 1, T, 0, &again);
+    ls_cost one = memory_price(8, 1, 1, 0, &n), tensor = memory_price(8, T, 1, 0, &again), sequence = memory_price(8, T, 1, 1, &again);
+    ls_cost fsdp = memory_price(8, 1, T, 0, &again);
     double cut = (double)n - whole(), per_byte[9], previous = INFINITY, left = (cut / T + whole()) / (double)n;
     int fewer = 0, i = 0;
 
     printf("MB of a rank, %.1f million parameters\n%-24s %12s %12s %12s %14s\n", (double)n / 1e6, "", "parameters", "gradients",
            "optimizer", "activations");
-    row("one rank", &one);
-    row("tp 8", &tensor);
-    row("tp 8, sp", &sequence);
-    row("FSDP 8", &fsdp);
+    memory_row("one rank", &one);
+    memory_row("tp 8", &tensor);
+    memory_row("tp 8, sp", &sequence);
+    memory_row("FSDP 8", &fsdp);
     printf("\na product [%d,%d] x [%d,%d/T]\n%6s %20s %12s\n", ROWS, WIDTH, WIDTH, WIDTH, "T", "operations a byte", "GFLOP/s");
     for (size_t t = 1; t <= 256; t *= 2, i++) {
         double rate = product(t, &per_byte[i]);
@@ -106,10 +106,10 @@ int main(void)
     lab_corrected("tp 8: weights / one rank's", '=', 1.0 / T, left, (double)tensor.parameters / (double)one.parameters, 1e-12,
                   "why: norms, biases added after a sum and positions are replicated: 2% of this model, next to nothing of a large one");
     lab_corrected("        optimizer state", '=', 1.0 / T, left, (double)tensor.optimizer / (double)one.optimizer, 1e-12, "why: the same");
-    lab_corrected("        activations of a layer", '=', 1.0 / T, 11.0 / 32, layer(T, 0) / layer(1, 0), 0.02,
+    lab_corrected("        activations of a layer", '=', 1.0 / T, 11.0 / 32, memory_layer(T, 0) / memory_layer(1, 0), 0.02,
                   "why: residual stream and norms' outputs are replicated: 4 of the 16 tensors that a layer keeps");
     lab_corrected("        activations of a layer, with sequence parallelism", '=', 1.0 / T, (16.0 / T + 2.0 * (T - 1) / T) / 16,
-                  layer(T, 1) / layer(1, 0), 0.02,
+                  memory_layer(T, 1) / memory_layer(1, 0), 0.02,
                   "why: the two gathered inputs of column-parallel products are kept; where they are gathered again it is 1/8 (T5)");
     lab_corrected("        all activations", '=', 1.0 / T, 11.0 / 32, (double)tensor.activations / (double)one.activations, 0.02,
                   "why: the same; the ends of the model keep little");

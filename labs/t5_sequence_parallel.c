@@ -14,7 +14,7 @@ enum { MOST = 4, T = 4 };
 
 struct found { double all_reduce[2], gather[2], scatter[2], apart[2]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void sequence_parallel_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
 
@@ -56,7 +56,7 @@ static void counted(int n)
     double sum[2] = { 0 }, once = 0, apart = 0;
     char what[80];
 
-    lab_ranks(n, run, f);
+    lab_ranks(n, sequence_parallel_run, f);
     for (int r = 0; r < n; r++) {
         sum[0] += f[r].all_reduce[0];
         sum[1] += f[r].gather[1] - f[r].gather[0] + f[r].scatter[1];
@@ -71,7 +71,7 @@ static void counted(int n)
 }
 
 /* Bytes of activations that a layer more takes. */
-static double layer(int tp, int sp, ls_recompute recompute)
+static double sequence_parallel_layer(int tp, int sp, ls_recompute recompute)
 {
     double bytes[2];
 
@@ -98,9 +98,9 @@ int main(void)
     for (int k = 0; k < 2; k++) {
         ls_recompute r = k ? LS_RECOMPUTE_SELECTIVE : LS_RECOMPUTE_NONE;
 
-        one[k] = layer(1, 0, r) / bsd;
-        tensor[k] = layer(T, 0, r) / bsd;
-        sequence[k] = layer(T, 1, r) / bsd;
+        one[k] = sequence_parallel_layer(1, 0, r) / bsd;
+        tensor[k] = sequence_parallel_layer(T, 0, r) / bsd;
+        sequence[k] = sequence_parallel_layer(T, 1, r) / bsd;
     }
     printf("\nheld by a layer of GPT-2 (b 4, s 1024, d 256, f32) for its backward, in b s d\n%-32s %10s %10s %14s\n", "", "one rank",
            "tp 4", "tp 4 with sp");

@@ -11,7 +11,7 @@ enum { MOST = 4, RANKS = 4, TOKENS = 1024, HEADS = 4, SIZE = 32 };
 
 struct found { double apart; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void ring_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 26), alone = net;
@@ -100,7 +100,7 @@ static void balance(void)
 
 /* ---- priced ---- */
 
-static ls_cost price(size_t layers, int cp, int rank)
+static ls_cost ring_price(size_t layers, int cp, int rank)
 {
     struct net n = net_gpt2(layers, 8, 8192);
     struct spread s;
@@ -123,7 +123,7 @@ int main(void)
 
     for (int n = 2; n <= MOST; n++) {
         memset(f, 0, MOST * sizeof *f);
-        lab_ranks(n, run, f);
+        lab_ranks(n, ring_run, f);
         for (int r = 0; r < n; r++) f[0].apart = fmax(f[0].apart, f[r].apart);
         apart[n] = f[0].apart;
     }
@@ -133,20 +133,20 @@ int main(void)
         lab_check_below(what, 1e-5, apart[n]);
     }
     balance();
-    flops = price(2, RANKS, 0).forward_flops;
+    flops = ring_price(2, RANKS, 0).forward_flops;
     for (int r = 1; r < RANKS; r++) {
         snprintf(what, sizeof what, "the ring's program: operations of rank %d / rank 0's", r);
-        lab_equal(what, 1, price(2, RANKS, r).forward_flops / flops, 1e-12);
+        lab_equal(what, 1, ring_price(2, RANKS, r).forward_flops / flops, 1e-12);
     }
-    one = (double)price(4, 1, 0).activations;
-    layer = (double)price(8, 1, 0).activations - one;
+    one = (double)ring_price(4, 1, 0).activations;
+    layer = (double)ring_price(8, 1, 0).activations - one;
     for (int cp = 2; cp <= 8; cp *= 2) {
-        double part = (double)price(4, cp, 0).activations;
+        double part = (double)ring_price(4, cp, 0).activations;
 
         snprintf(what, sizeof what, "8192 tokens, cp %d: held by a layer / one rank's, 1/cp", cp);
-        lab_equal(what, 1.0 / cp, ((double)price(8, cp, 0).activations - part) / layer, 0.01);
+        lab_equal(what, 1.0 / cp, ((double)ring_price(8, cp, 0).activations - part) / layer, 0.01);
         extra[0] = part - one / cp;
-        extra[1] = (double)price(8, cp, 0).activations - (one + layer) / cp;
+        extra[1] = (double)ring_price(8, cp, 0).activations - (one + layer) / cp;
         lab_check("        keys and values on their way, the same with twice the layers [MB]", extra[0] / 1e6, extra[1] / 1e6, 1e-6);
     }
     munmap(f, MOST * sizeof *f);

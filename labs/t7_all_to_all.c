@@ -12,7 +12,7 @@ enum { MOST = 4, SIZE = 8 };
 
 struct found { double apart, sent, planned; };
 
-static struct net net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_context context)
+static struct net all_to_all_net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_context context)
 {
     struct net n = net_gpt2(2, heads, time);
 
@@ -24,10 +24,10 @@ static struct net net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_
     return n;
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void all_to_all_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
-    struct net net = net_of(4, 4, 25, n, LS_CONTEXT_ALL_TO_ALL), alone = net_of(4, 4, 25, 1, LS_CONTEXT_RING);
+    struct net net = all_to_all_net_of(4, 4, 25, n, LS_CONTEXT_ALL_TO_ALL), alone = all_to_all_net_of(4, 4, 25, 1, LS_CONTEXT_RING);
     struct spread s, one;
 
     alone.cut = 0;
@@ -48,7 +48,7 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
 struct traffic { double forward, backward; };
 
 /* Over cp, all layers. */
-static double bytes_of(const ls_program *p, int segments, ls_context context)
+static double all_to_all_bytes_of(const ls_program *p, int segments, ls_context context)
 {
     if (context == LS_CONTEXT_RING) return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_SEND, NULL);
     return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_ALL_TO_ALL, NULL) +
@@ -59,14 +59,14 @@ static double bytes_of(const ls_program *p, int segments, ls_context context)
 /* A layer's, of rank 0. */
 static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_context context)
 {
-    struct net n = net_of(heads, kv_heads, 256, cp, context);
+    struct net n = all_to_all_net_of(heads, kv_heads, 256, cp, context);
     struct traffic t;
     struct spread s;
 
     n.shape.dp = 1;
     distributed_plan(&n, 0, cp, &s);
-    t.forward = bytes_of(s.program, LS_FORWARD, context) / 2;
-    t.backward = bytes_of(s.program, LS_FORWARD | LS_BACKWARD, context) / 2 - t.forward;
+    t.forward = all_to_all_bytes_of(s.program, LS_FORWARD, context) / 2;
+    t.backward = all_to_all_bytes_of(s.program, LS_FORWARD | LS_BACKWARD, context) / 2 - t.forward;
     distributed_close(&s);
     return t;
 }
@@ -103,7 +103,7 @@ int main(void)
 
     for (int n = 2; n <= MOST; n += 2) {
         memset(f, 0, MOST * sizeof *f);
-        lab_ranks(n, run, f);
+        lab_ranks(n, all_to_all_run, f);
         for (int r = 0; r < n; r++) {
             apart[n] = fmax(apart[n], f[r].apart);
             off[n] += fabs(f[r].sent - f[r].planned);

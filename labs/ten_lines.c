@@ -3,7 +3,7 @@
 #include <lockstep/optim.h>
 #include <stdio.h>
 
-static ls_status train(ls_store *store, ls_program *p, float *loss)
+static ls_status ten_lines_train(ls_store *store, ls_program *p, float *loss)
 {
     static const float x[8] = { 0, 0, 0, 1, 1, 0, 1, 1 }, y[4] = { 0, 1, 1, 0 };
     const ls_optimizer adamw = { .kind = LS_ADAMW, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8 };
@@ -32,7 +32,7 @@ int main(void)
     if (st == LS_OK)
         st = ls_program_new(store, &p);
     if (st == LS_OK)
-        st = train(store, p, &loss);
+        st = ten_lines_train(store, p, &loss);
     if (st == LS_OK)
         printf("XOR after 500 steps: loss %.2g (0.25 is guessing)\n", loss);
     else

@@ -6,7 +6,7 @@
  * byte; the tests hold them together. */
 #include "lab_train.h"
 
-static ls_cost price(ls_dtype type, size_t *elements)
+static ls_cost sixteen_price(ls_dtype type, size_t *elements)
 {
     struct job j = job_of(4, 64);
     struct training t;
@@ -23,7 +23,7 @@ static ls_cost price(ls_dtype type, size_t *elements)
 int main(void)
 {
     size_t elements;
-    ls_cost half = price(LS_BF16, &elements), full = price(LS_F32, &elements);
+    ls_cost half = sixteen_price(LS_BF16, &elements), full = sixteen_price(LS_F32, &elements);
     double n = (double)elements;
 
     lab_open("Z1");

@@ -96,7 +96,7 @@ static void large(void)
 }
 
 /* Odd sizes over any number of ranks: no byte lost or held twice. */
-static void small(void)
+static void shards_small(void)
 {
     struct job j = job_of(2, 16);
     double most = 0;
@@ -116,6 +116,6 @@ static void small(void)
 int main(void)
 {
     large();
-    small();
+    shards_small();
     return lab_close();
 }

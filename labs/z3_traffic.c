@@ -12,7 +12,7 @@ enum { MOST = 4, STEPS = 2 };
 struct found { double reduced, scattered, gathered, planned; size_t elements; };
 struct shared { int zero; struct found rank[MOST]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void traffic_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     struct found *f = &s->rank[rank];
@@ -40,7 +40,7 @@ static struct found world(int zero, int n)
     double model;
 
     s->zero = zero;
-    lab_ranks(n, run, s);
+    lab_ranks(n, traffic_run, s);
     sum.elements = s->rank[0].elements;
     model = 4.0 * (double)sum.elements;
     for (int r = 0; r < n; r++) {

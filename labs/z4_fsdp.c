@@ -10,7 +10,7 @@ enum { LAYERS = 16, K = 8 };
 
 struct priced { ls_cost cost; double gathered, reduced, whole, elements; size_t gathers, reductions; double largest; };
 
-static struct priced price(int zero, int overlap, int keep)
+static struct priced fsdp_price(int zero, int overlap, int keep)
 {
     struct job j = job_of(LAYERS, 64);
     struct priced out = { 0 };
@@ -45,7 +45,7 @@ static void print(const char *what, const struct priced *p)
 
 int main(void)
 {
-    struct priced ddp = price(0, 1, 0), two = price(3, 1, 0), one = price(3, 0, 0), keep = price(3, 1, 1);
+    struct priced ddp = fsdp_price(0, 1, 0), two = fsdp_price(3, 1, 0), one = fsdp_price(3, 0, 0), keep = fsdp_price(3, 1, 1);
     double embedding = 4.0 * VOCAB * 64 * (K - 1) / K, share = (double)(K - 1) / K;
 
     printf("bytes of rank 0; whole model %.0f, largest unit %.0f\n%-28s %14s %16s %9s %14s %18s\n", two.whole, two.largest, "",

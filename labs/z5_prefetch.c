@@ -55,7 +55,7 @@ static struct order order_of(int overlap, int shown)
 
 struct found { double seconds[2], exposed[2]; uint64_t hash[2]; };
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void prefetch_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct job j = job_of(LAYERS, 64);
@@ -82,7 +82,7 @@ int main(void)
     struct found *f = lab_shared(RANKS * sizeof *f);
     struct order with, without;
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, prefetch_run, f);
     with = order_of(1, 1);
     without = order_of(0, 0);
     printf("\n%d steps on %d ranks, shared memory\n%14s %12s %18s\n", STEPS, RANKS, "", "seconds", "of it, waiting");

@@ -9,7 +9,7 @@ enum { RANKS = 2, STEPS = 5 };
 struct found { ls_cost cost; double seconds, read, written; uint64_t hash; size_t elements; };  /* read, written: bytes of a step */
 
 /* Bytes that this process has read from files and written to them. */
-static void moved(double *in, double *out)
+static void offload_moved(double *in, double *out)
 {
     FILE *f = fopen("/proc/self/io", "r");
 
@@ -18,7 +18,7 @@ static void moved(double *in, double *out)
     if (f) fclose(f);
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void offload_run(ls_comm *comm, int rank, int n, void *shared)
 {
     static const ls_offload where[] = { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE };
     struct found *f = (struct found *)shared + 3 * rank;
@@ -36,11 +36,11 @@ static void run(ls_comm *comm, int rank, int n, void *shared)
         j.data.offload_path = k == 2 ? "/tmp" : NULL;
         training_open(&j, comm, 0, &t);
         training_step(&t, 0);
-        moved(&before[0], &before[1]);
+        offload_moved(&before[0], &before[1]);
         f[k].seconds = -seconds_now();
         for (int s = 1; s < STEPS; s++) training_step(&t, s);
         f[k].seconds += seconds_now();
-        moved(&after[0], &after[1]);
+        offload_moved(&after[0], &after[1]);
         f[k].read = (after[0] - before[0]) / (STEPS - 1);
         f[k].written = (after[1] - before[1]) / (STEPS - 1);
         f[k].cost = ls_program_cost(t.program);
@@ -58,7 +58,7 @@ int main(void)
     struct found *f = lab_shared(3 * RANKS * sizeof *f);
     double state;
 
-    lab_ranks(RANKS, run, f);
+    lab_ranks(RANKS, offload_run, f);
     printf("rank 0 of %d, bf16, ZeRO-1, bytes\n%12s %12s %12s %12s %14s %12s %12s\n", RANKS, "states", "parameters", "gradients",
            "optimizer", "communication", "other memory", "seconds");
     for (int k = 0; k < 3; k++)

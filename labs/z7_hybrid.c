@@ -14,7 +14,7 @@ enum { RANKS = 4, NODE = 2, STEPS = 3, N_MOST = 1 << 17 };
 struct priced { double inside, across, all, parameters, elements; };
 
 /* Bytes that rank 0 sends in a step, by the group of each collective. */
-static struct priced price(int replicate)
+static struct priced hybrid_price(int replicate)
 {
     struct job j = job_of(4, 64);
     struct priced out = { 0 };
@@ -54,7 +54,7 @@ static struct priced price(int replicate)
 
 struct found { double inside, across, by_hand_inside, by_hand_across, loss[2]; size_t elements; };
 
-static double train(ls_comm *comm, int replicate, struct found *f)
+static double hybrid_train(ls_comm *comm, int replicate, struct found *f)
 {
     struct job j = job_of(2, 64);
     struct training t;
@@ -88,13 +88,13 @@ static void by_hand(ls_comm *comm, int rank, struct found *f)
     ls_comm_close(&node);
 }
 
-static void run(ls_comm *comm, int rank, int n, void *shared)
+static void hybrid_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
 
-    f->loss[0] = train(comm, 1, f);
+    f->loss[0] = hybrid_train(comm, 1, f);
     for (int r = 0; r < n; r++) *(r / NODE == rank / NODE ? &f->inside : &f->across) += (double)ls_comm_bytes_to(comm, r) / STEPS;
-    f->loss[1] = train(comm, 2, f);
+    f->loss[1] = hybrid_train(comm, 2, f);
     by_hand(comm, rank, f);
 }
 
@@ -104,9 +104,9 @@ int main(void)
     struct priced flat, hybrid;
     double model, loss[2] = { 0 };
 
-    lab_ranks(RANKS, run, f);
-    flat = price(1);
-    hybrid = price(2);
+    lab_ranks(RANKS, hybrid_run, f);
+    flat = hybrid_price(1);
+    hybrid = hybrid_price(2);
     for (int r = 0; r < RANKS; r++)
         for (int k = 0; k < 2; k++) loss[k] += f[r].loss[k];
     printf("a rank sends in a step, models of N floats\n%34s %12s %12s\n", "", "in the node", "across");

@@ -17,7 +17,7 @@ static ls_model llama7b(void)
     return m;
 }
 
-static ls_cost price(int zero, int overlap)
+static ls_cost seven_billion_price(int zero, int overlap)
 {
     ls_data_options o = LS_DATA_DEFAULTS;
     ls_store_options so = { "cpu", LS_BF16, 0, 1 };
@@ -48,7 +48,7 @@ int main(void)
     ls_model m = llama7b();
     double n = (double)ls_model_parameters(&m) - 32000.0 * 4096;  /* the forward below has no output projection */
     double layer = 4 * 4096.0 * 4096 + 3 * 4096.0 * 12000 + 2 * 4096;
-    ls_cost ddp = price(0, 1), fsdp = price(3, 1), once = price(3, 0);
+    ls_cost ddp = seven_billion_price(0, 1), fsdp = seven_billion_price(3, 1), once = seven_billion_price(3, 0);
 
     lab_open("Z8");
     lab_check("parameters, output projection left out [billion]", 7, n / 1e9, 1e-3);

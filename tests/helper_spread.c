@@ -71,7 +71,7 @@ const ls_model *distributed_model(enum net net) { return &models[net]; }
 
 struct building { const struct layout *l; struct training *s; };
 
-static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+static ls_status helper_spread_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct building *b = ctx;
     ls_partition_options cut = b->l->cut;
@@ -88,7 +88,7 @@ static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 static ls_status compile_pipeline(const struct layout *l, struct training *s, ls_compile_options co)
 {
     struct building b = { l, s };
-    ls_pipeline_options o = { .schedule = &s->schedule, .build = build_stage, .ctx = &b, .compile = co };
+    ls_pipeline_options o = { .schedule = &s->schedule, .build = helper_spread_build_stage, .ctx = &b, .compile = co };
 
     if (l->schedule[0] == '/')
         LS_TRY(ls_pipeline_schedule_read(l->schedule, &s->schedule));
@@ -321,7 +321,7 @@ static size_t elements(const ls_store *s, size_t i)
     return n;
 }
 
-static ls_status read_all(const ls_store *s, const char *kind, float *out)
+static ls_status helper_spread_read_all(const ls_store *s, const char *kind, float *out)
 {
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
         if (!ls_store_is_frozen(s, i) || strcmp(kind, "parameter") == 0)
@@ -338,10 +338,10 @@ static ls_status training_run(struct training *s, const struct layout *l, struct
         LS_TRY(distributed_step(s, l, step, &out->loss[step]));
         out->norm[step] = ls_optimizer_norm(s->program);
         if (step == 0)
-            LS_TRY(read_all(s->store, "gradient", out->first));
+            LS_TRY(helper_spread_read_all(s->store, "gradient", out->first));
     }
-    LS_TRY(read_all(s->store, "gradient", out->last));
-    return read_all(s->store, "parameter", out->weight);
+    LS_TRY(helper_spread_read_all(s->store, "gradient", out->last));
+    return helper_spread_read_all(s->store, "parameter", out->weight);
 }
 
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out)
@@ -376,7 +376,7 @@ const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAM
     return text;
 }
 
-static double largest(const float *x, size_t n)
+static double helper_spread_largest(const float *x, size_t n)
 {
     double most = 0;
 
@@ -393,9 +393,9 @@ static const char *spread_compare(const ls_store *s, const char *what, const flo
 
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
         if (store_sign_rate(s, i) == 0)  /* else its "gradient" is a count of tokens */
-            all = fmax(all, largest(a + at, elements(s, i)));
+            all = fmax(all, helper_spread_largest(a + at, elements(s, i)));
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++)) {
-        double most = rounding * (largest(a + at, elements(s, i)) + 0.01 * all);
+        double most = rounding * (helper_spread_largest(a + at, elements(s, i)) + 0.01 * all);
 
         for (size_t e = 0; e < elements(s, i); e++)
             if (!(fabs((double)a[at + e] - b[at + e]) <= most)) {

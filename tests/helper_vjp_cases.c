@@ -127,7 +127,7 @@ static ls_value rope_views(ls_program *p)
     ls_split(p, x, 2, 2, part);
     return ls_mul(p, ls_rope_apply(p, part[0], t), ls_rope_apply(p, part[1], t));
 }
-static ls_value attention(ls_program *p)
+static ls_value helper_vjp_cases_attention(ls_program *p)
 {
     return ls_attention(p, PARAM("q", 2, 3, 4, 2), PARAM("k", 2, 3, 4, 2), PARAM("v", 2, 3, 4, 2), 1, LS_NONE);
 }
@@ -285,7 +285,7 @@ static ls_value mse_one_side(ls_program *p)
 static ls_value reshape(ls_program *p) { return ls_reshape(p, ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2), SIZES(6, 5));
                                          }
 static ls_value transpose(ls_program *p) { return ls_transpose(p, PARAM("x", 2, 3, 5), 0, 2); }
-static ls_value slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
+static ls_value helper_vjp_cases_slice(ls_program *p) { return ls_slice(p, ls_slice(p, PARAM("x", 5, 7), 1, 1, 6), 0, 2, 5); }
 /* Every kind, among one rank: test_program_move has them among several. */
 static ls_value moves(ls_program *p)
 {
@@ -336,11 +336,11 @@ const struct gradient_case gradient_cases[] = {
     CASE(add_one_computed), CASE(add_itself), CASE(mul), CASE(mul_itself), CASE(scale), CASE(relu), CASE(gelu_tanh),
     CASE(gelu_erf), CASE(silu), CASE(relu_squared), CASE(swiglu), CASE(swiglu_halves), CASE(swiglu_itself), CASE(dropout), CASE(softmax),
     CASE(softmax_view), CASE(layer_norm), CASE(layer_norm_computed), CASE(rms_norm), CASE(rms_norm_twice),
-    CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(attention), CASE(attention_full),
+    CASE(embedding), CASE(embedding_computed), CASE(rope), CASE(rope_views), CASE(helper_vjp_cases_attention), CASE(attention_full),
     CASE(attention_groups), CASE(attention_views), CASE(attention_itself), CASE(ring_attention), CASE(conv2d), CASE(conv2d_stride),
     CASE(conv2d_computed), CASE(max_pool2d), CASE(avg_pool2d), CASE(global_avg_pool), CASE(batch_norm),
     CASE(batch_norm_rows), CASE(batch_norm_padded), CASE(batch_norm_running), CASE(xent), CASE(xent_denominator),
-    CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(slice),
+    CASE(xent_tied), CASE(vocab_xent), CASE(mse), CASE(mse_one_side), CASE(reshape), CASE(transpose), CASE(helper_vjp_cases_slice),
     CASE(slice_overlap), CASE(moves),
     CASE(split_concat), CASE(concat_rows), CASE(contiguous), CASE(sum_all), CASE(sum_first), CASE(sum_middle),
     CASE(mean_last), CASE(mean_all), CASE(route_softmax), CASE(route_plain), CASE(route_sigmoid), CASE(route_capacity),

@@ -50,7 +50,7 @@ static void print_value(const json_node *n)
 }
 
 /* The node at the path up to `end`; [] is item `each`. */
-static const json_node *find(const json_node *n, const char *path, const char *end, size_t each)
+static const json_node *json_get_find(const json_node *n, const char *path, const char *end, size_t each)
 {
     while (n && path < end) {
         size_t length = strcspn(path, ".[");
@@ -78,7 +78,7 @@ static size_t lines_of(const json_node *root, int count, char **paths)
     for (int i = 0; i < count; i++) {
         const char *every = strstr(paths[i], "[]");
 
-        if (every) return json_size(find(root, paths[i], every, 0));
+        if (every) return json_size(json_get_find(root, paths[i], every, 0));
     }
     return 1;
 }
@@ -89,7 +89,7 @@ static void print_document(const json_node *root, int count, char **paths)
 
     for (size_t each = 0; each < lines; each++)
         for (int i = 0; i < count; i++) {
-            print_value(find(root, paths[i], end_of(paths[i]), each));
+            print_value(json_get_find(root, paths[i], end_of(paths[i]), each));
             putchar(i + 1 < count ? ' ' : '\n');
         }
 }

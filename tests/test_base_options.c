@@ -82,7 +82,7 @@ static void defaults_are_set(void **state)
     for (size_t i = 0; i < table.count; i++) assert_string_equal(options_origin(&options, rows[i].name), "default");
 }
 
-static ls_status take(const char *const *arguments, int count)
+static ls_status base_options_test_take(const char *const *arguments, int count)
 {
     ls_status st = LS_OK;
     int at = 0;
@@ -97,7 +97,7 @@ static ls_status take(const char *const *arguments, int count)
     }
     return st;
 }
-#define TAKE(...) take((const char *const[]){ __VA_ARGS__ }, (int)COUNT_OF(((const char *const[]){ __VA_ARGS__ })))
+#define TAKE(...) base_options_test_take((const char *const[]){ __VA_ARGS__ }, (int)COUNT_OF(((const char *const[]){ __VA_ARGS__ })))
 
 static void arguments_are_read_in_both_forms(void **state)
 {
@@ -127,7 +127,7 @@ static void alias_sets_the_same_option(void **state)
     const char *const arguments[] = { "--train.rate=0.25" };
 
     (void)state;
-    assert_int_equal(take(arguments, 1), LS_OK);
+    assert_int_equal(base_options_test_take(arguments, 1), LS_OK);
     assert_true(config.lr == 0.25);
     assert_string_equal(options_origin(&options, "optim.lr"), "command line");
     assert_string_equal(options_origin(&options, "train.rate"), "command line");

@@ -12,7 +12,7 @@
 
 enum { BOTH = LS_LOAD_OPTIMIZER };
 
-static void save(const ls_store *s, uint64_t step)
+static void checkpoint_test_save(const ls_store *s, uint64_t step)
 {
     ls_train_state state = small_state(step);
 
@@ -34,7 +34,7 @@ static void checkpoint_restores_every_bit(void **state)
         small_fill(a, i);
         small_fill(b, 99);
         assert_false(small_same(a, b));
-        save(a, 200);
+        checkpoint_test_save(a, 200);
         memset(&got, 0xa5, sizeof got);
         OK(ls_checkpoint_load(scratch("ck/step_00000200"), b, BOTH, &got));
         assert_true(small_same(a, b));
@@ -71,7 +71,7 @@ static void other_type_loads_from_the_masters(void **state)
         ls_store *b = small_store(cases[i].to, cases[i].to_master, "m");
 
         small_fill(a, i);
-        save(a, 1);
+        checkpoint_test_save(a, 1);
         OK(ls_checkpoint_load(scratch("ck/step_00000001"), b, BOTH, NULL));
         for (size_t k = 0; k < ls_store_count(a); k++) {
             const ls_tensor *master = ls_store_state(a, k, "master"), *value = ls_store_value(a, k);
@@ -95,7 +95,7 @@ static void parameters_load_without_state(void **state)
 
     (void)state;
     small_fill(a, 1);
-    save(a, 3);
+    checkpoint_test_save(a, 3);
     OK(ls_checkpoint_load(scratch("ck/step_00000003"), b, 0, NULL));
     OK(ls_checkpoint_load(scratch("ck/step_00000003"), c, 0, NULL));
     for (size_t k = 0; k < ls_store_count(a); k++) {
@@ -182,7 +182,7 @@ static void checkpoint_of_another_model_is_refused(void **state)
 
     (void)state;
     small_fill(a, 1);
-    save(a, 5);
+    checkpoint_test_save(a, 5);
     b = one_parameter_store("z", 1, size);
     REFUSED(LS_EINVAL, "another model: it has no parameter 'z'", ls_checkpoint_load(path, b, 0, NULL));
     ls_store_release(&b);
@@ -209,8 +209,8 @@ static void checkpoint_of_another_optimizer_is_refused(void **state)
     ls_store *adam = small_store(LS_F32, 0, "m v"), *sgd = small_store(LS_F32, 0, "m");
 
     (void)state;
-    save(adam, 1);
-    save(sgd, 2);
+    checkpoint_test_save(adam, 1);
+    checkpoint_test_save(sgd, 2);
     REFUSED(LS_EINVAL, "'v' of 'a.weight' has no place: it was saved with optimizer 'adamw'",
             ls_checkpoint_load(scratch("ck/step_00000001"), sgd, LS_LOAD_OPTIMIZER, NULL));
     REFUSED(LS_EINVAL, "no optimizer state 'v' of 'a.weight'",

@@ -22,7 +22,7 @@ static ls_status try_save(const ls_store *s, uint64_t step)
     return ls_checkpoint_save(scratch("ck"), s, NULL, &state, (const char *[]){ scratch("tokenizer.json"), NULL });
 }
 
-static void save(const ls_store *s, uint64_t step) { OK(try_save(s, step)); }
+static void checkpoint_folder_test_save(const ls_store *s, uint64_t step) { OK(try_save(s, step)); }
 
 static void damage(const char *path, const char *how)
 {
@@ -75,8 +75,8 @@ static void latest_complete_checkpoint_is_found(void **state)
     check_latest(NULL);
     check_steps(0, NULL);
     for (uint64_t step = 98; step <= 102; step++)
-        save(s, step);
-    save(s, 100000000);
+        checkpoint_folder_test_save(s, step);
+    checkpoint_folder_test_save(s, 100000000);
     OK(file_make_folders(scratch("ck/step_103")));         /* names that are none of ours */
     OK(file_make_folders(scratch("ck/step_00000104.tmp")));
     OK(file_make_folders(scratch("ck/step_00000105x")));
@@ -115,7 +115,7 @@ static void old_checkpoints_are_pruned(void **state)
 
     (void)state;
     for (uint64_t step = 1; step <= 6; step++)
-        save(s, step);
+        checkpoint_folder_test_save(s, step);
     damage(scratch("ck/step_00000005/manifest.json"), "flip");
     damage(scratch("ck/step_00000002/manifest.json"), "flip");
     REFUSED(LS_EINVAL, "at least one", ls_checkpoint_prune(scratch("ck"), 0));
@@ -135,17 +135,17 @@ static void temporary_folders_are_removed(void **state)
     ls_store *s = small_store(LS_F32, 0, NULL);
 
     (void)state;
-    save(s, 1);
-    save(s, 2);
+    checkpoint_folder_test_save(s, 1);
+    checkpoint_folder_test_save(s, 2);
     OK(file_make_folders(scratch("ck/step_00000003.tmp/x")));
     assert_int_equal(rename(scratch("ck/step_00000002"), scratch("ck/step_00000002.old")), 0);
     check_latest(scratch("ck/step_00000002.old"));
-    save(s, 4);
+    checkpoint_folder_test_save(s, 4);
     check_steps(3, (uint64_t[]){ 1, 2, 4 });
     assert_false(file_exists(scratch("ck/step_00000002.old")));
     assert_false(file_exists(scratch("ck/step_00000003.tmp")));
     OK(file_make_folders(scratch("ck/step_00000002.old/x")));
-    save(s, 4);
+    checkpoint_folder_test_save(s, 4);
     assert_false(file_exists(scratch("ck/step_00000002.old")));
     check_steps(3, (uint64_t[]){ 1, 2, 4 });
     OK(ls_checkpoint_verify(scratch("ck/step_00000002")));
@@ -185,7 +185,7 @@ static void save_fails_cleanly_on_full_disk(void **state)
     (void)state;
     small_fill(old, 1);
     small_fill(new, 2);
-    save(old, 1);
+    checkpoint_folder_test_save(old, 1);
     for (int i = 0; i < 2; i++) {
         int failures = 0;
 
@@ -295,7 +295,7 @@ static void save_and_load_fail_cleanly_without_memory(void **state)
     (void)state;
     small_fill(s.old, 1);
     small_fill(s.new, 2);
-    save(s.old, 1);
+    checkpoint_folder_test_save(s.old, 1);
     OK(file_write("tokenizer_of_the_test.json", "{}", 2));
     assert_true(fail_every_allocation(save_new, &s, old_is_there) > 20);
     OK(file_remove_tree("tokenizer_of_the_test.json"));
@@ -371,12 +371,12 @@ static void kill_at_every_system_call_leaves_old_or_new(void **state)
 
         for (int nth = 2; died == 1; nth += 2) { /* the return of each call: the next one's entry finds the same disk */
             OK(file_remove_tree(scratch("ck")));
-            save(s.old, 1);
+            checkpoint_folder_test_save(s.old, 1);
             died = save_and_kill(s.new, steps[i], nth);
             if (died < 0)
                 skip();
             seen[which_is_there(&s)]++;
-            save(s.new, steps[i]);  /* the next save goes through, and sweeps */
+            checkpoint_folder_test_save(s.new, steps[i]);  /* the next save goes through, and sweeps */
             assert_int_equal(which_is_there(&s), 1);
             assert_false(file_exists(scratch("ck/step_00000001.old")));
             assert_false(file_exists(scratch("ck/step_00000002.tmp")));

@@ -13,7 +13,7 @@
 enum { MOST = 32 };
 struct cases { struct partition_case at[MOST]; int n; };
 
-static struct partition_case *cases_add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
+static struct partition_case *experts_ranks_test_cases_add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
@@ -44,17 +44,17 @@ static void test_expert_parallel(void **state)
         struct cases c = { .n = 0 };
         ls_model m = partition_experts(LS_MIXTRAL, 4, 2, 8, 0);
 
-        cases_add(&c, "mixtral, 4 experts", m, shape, 0);
-        cases_add(&c, "qwen3, 5 experts", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 0), shape, 0);
-        cases_add(&c, "shared expert", partition_experts(LS_QWEN3_MOE, 6, 2, 5, 6), shape, 0);
+        experts_ranks_test_cases_add(&c, "mixtral, 4 experts", m, shape, 0);
+        experts_ranks_test_cases_add(&c, "qwen3, 5 experts", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 0), shape, 0);
+        experts_ranks_test_cases_add(&c, "shared expert", partition_experts(LS_QWEN3_MOE, 6, 2, 5, 6), shape, 0);
         m.router = LS_ROUTER_SIGMOID;
-        cases_add(&c, "sigmoid", m, shape, 0);
+        experts_ranks_test_cases_add(&c, "sigmoid", m, shape, 0);
         m.capacity = 0.8;
-        cases_add(&c, "capacity by position", m, shape, 0);
+        experts_ranks_test_cases_add(&c, "capacity by position", m, shape, 0);
         m.drop = LS_DROP_PROBABILITY;
-        cases_add(&c, "capacity by probability", m, shape, 0);
+        experts_ranks_test_cases_add(&c, "capacity by probability", m, shape, 0);
         for (int mode = LS_RECOMPUTE_SELECTIVE; mode <= LS_RECOMPUTE_EVERY; mode++)
-            cases_add(&c, "recomputed", m, shape, 0)->recompute = (ls_recompute)mode;
+            experts_ranks_test_cases_add(&c, "recomputed", m, shape, 0)->recompute = (ls_recompute)mode;
         forked_run(ep, experts_check_cases, &c);
     }
 }
@@ -67,9 +67,10 @@ static void test_tensor_parallel(void **state)
         struct cases c = { .n = 0 };
 
         for (int sp = 0; sp < 2; sp++) {
-            cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shape, sp);
-            cases_add(&c, "qwen3, shared expert", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp);
-            cases_add(&c, "qwen3, recomputed", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp)->recompute = LS_RECOMPUTE_FULL;
+            experts_ranks_test_cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shape, sp);
+            experts_ranks_test_cases_add(&c, "qwen3, shared expert", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp);
+            experts_ranks_test_cases_add(&c, "qwen3, recomputed", partition_experts(LS_QWEN3_MOE, 5, 2, 7, 4), shape, sp)->recompute =
+                LS_RECOMPUTE_FULL;
         }
         forked_run(tp, experts_check_cases, &c);
     }
@@ -90,8 +91,8 @@ static void test_combined_axes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int sp = 0; sp < (shapes[i].tp > 1 ? 2 : 1); sp++) {
-            cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
-            cases_add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
+            experts_ranks_test_cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
+            experts_ranks_test_cases_add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
                 shapes[i].cp * shapes[i].tp <= 2 ? LS_CONTEXT_ALL_TO_ALL : LS_CONTEXT_RING;
         }
     forked_run(4, experts_check_cases, &c);
@@ -111,8 +112,8 @@ static void test_router_losses(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
-            struct partition_case *p =
-                cases_add(&c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
+            struct partition_case *p = experts_ranks_test_cases_add(
+                &c, "router losses", partition_experts(k % 2 ? LS_QWEN3_MOE : LS_MIXTRAL, 5, 2, 7, 0), shapes[i], k / 2);
 
             p->model.aux_coef = 0.5;
             p->model.z_coef = 0.1;
@@ -133,8 +134,9 @@ static void test_capacity_of_slices(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int k = 0; k < 4; k++) {
-            struct partition_case *p = cases_add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
-                                           partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], k / 2);
+            struct partition_case *p =
+                experts_ranks_test_cases_add(&c, k % 2 ? "capacity of slices by probability" : "capacity of slices by position",
+                                             partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], k / 2);
 
             p->model.capacity = 0.7;
             p->model.drop = k % 2 ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
@@ -172,7 +174,7 @@ static void test_counts(void **state)
     struct cases c = { .n = 0 };
 
     (void)state;
-    cases_add(&c, "counts", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 2 }, 0);
+    experts_ranks_test_cases_add(&c, "counts", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 2 }, 0);
     forked_run(2, check_counts, &c.at[0]);
 }
 
@@ -234,7 +236,7 @@ static void too_few_experts_are_refused(void **state)
     struct cases c = { .n = 0 };
 
     (void)state;
-    cases_add(&c, "refused", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 0);
+    experts_ranks_test_cases_add(&c, "refused", partition_experts(LS_MIXTRAL, 4, 2, 8, 0), (ls_mesh_shape){ 1, -1, 1, 1, 1, 1 }, 0);
     forked_run(2, one_expert_refused, &c.at[0]);
 }
 
@@ -295,7 +297,8 @@ static void routings_of_one_block_do_not_mix(void **state)
     for (size_t k = 0; k < COUNT_OF(shapes); k++) {
         struct cases c = { .n = 0 };
 
-        cases_add(&c, "two routings", partition_experts(LS_QWEN3_MOE, 5, 2, 8, 0), shapes[k], 0)->build = build_interleaved;
+        experts_ranks_test_cases_add(&c, "two routings", partition_experts(LS_QWEN3_MOE, 5, 2, 8, 0), shapes[k], 0)->build =
+            build_interleaved;
         forked_run(k == 0 ? 2 : 4, experts_check_cases, &c);
     }
 }

@@ -114,7 +114,7 @@ static int is_key_bias(const char *name)
 }
 
 /* Distance of parameter i's tensor `mine` from the golden one, relative to its norm. */
-static void check_tensor(const struct run *r, size_t i, const char *what, const ls_tensor *mine, double most)
+static void golden_test_check_tensor(const struct run *r, size_t i, const char *what, const ls_tensor *mine, double most)
 {
     struct model_weight w;
     char prefix[64];
@@ -185,14 +185,14 @@ static void ten_steps(int k)
         check_close("loss", s, step(&r, s), loss[s], most);
         check_router_losses(&r, s, most);
         for (size_t i = 0; s == 0 && i < ls_store_count(r.s); i++)
-            check_tensor(&r, i, "grad", ls_store_grad(r.s, i), most);
+            golden_test_check_tensor(&r, i, "grad", ls_store_grad(r.s, i), most);
         OK(ls_optimizer_set(r.p, &adamw, 1e-3, (uint64_t)s + 1));
         OK(ls_program_run(r.p, LS_OPTIMIZER_STEP));
         check_close("norm", s, ls_optimizer_norm(r.p), norm[s], most);
     }
     for (size_t i = 0; cases[k].type == LS_F32 && i < ls_store_count(r.s); i++)
         /* Adam divides by small gradients: rounding grows */
-        check_tensor(&r, i, "final", ls_store_value(r.s, i), 1e-4);
+        golden_test_check_tensor(&r, i, "final", ls_store_value(r.s, i), 1e-4);
     free(loss);
     free(norm);
     close_run(&r);
@@ -330,7 +330,7 @@ static const struct { const char *name; ls_optimizer o; } rules[] = {
 };
 
 /* Copies row `row` of a golden [5,count] tensor (or all of a [count] one, row 0) into t. */
-static void put_row(ls_tensor *t, const struct safetensors *f, const char *name, int row)
+static void golden_test_put_row(ls_tensor *t, const struct safetensors *f, const char *name, int row)
 {
     size_t n, count = ls_tensor_count(t);
     float *x = golden_numbers(f, name, &n);
@@ -375,12 +375,12 @@ static void test_optimizer_rule(void **state)
     ls_param(p, "b", (ls_init){ LS_INIT_ZEROS, 0 }, 1, (size_t[]){ 5 });
     OK(ls_optimizer_append(p, &rules[k].o));
     OK(ls_program_compile(p, NULL));
-    put_row(ls_store_value(s, 0), f, "param.w", 0);
-    put_row(ls_store_value(s, 1), f, "param.b", 0);
+    golden_test_put_row(ls_store_value(s, 0), f, "param.w", 0);
+    golden_test_put_row(ls_store_value(s, 1), f, "param.b", 0);
     for (int step_ = 0; step_ < (int)n; step_++) {
         for (size_t i = 0; i < 2; i++) {
             snprintf(name, sizeof name, "grad.%s", names[i]);
-            put_row(ls_store_grad(s, i), f, name, step_);
+            golden_test_put_row(ls_store_grad(s, i), f, name, step_);
         }
         OK(ls_optimizer_set(p, &rules[k].o, lr[step_], (uint64_t)step_ + 1));
         OK(ls_program_run(p, LS_OPTIMIZER_STEP));

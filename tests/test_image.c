@@ -61,7 +61,7 @@ static float *copy_of(const struct safetensors *f, const char *prefix, const cha
     return golden_numbers(f, text, n);
 }
 
-static void check_tensor(const struct image_run *r, size_t i, const struct safetensors *f, const char *prefix, int gradient,
+static void image_test_check_tensor(const struct image_run *r, size_t i, const struct safetensors *f, const char *prefix, int gradient,
                          double most)
 {
     static float have[MOST_VALUES];
@@ -127,12 +127,12 @@ static void ten_steps(const ls_compile_options *options)
             fail_msg("loss of step %d: %.9g, PyTorch has %.9g", s + 1, image_run_loss(&r), loss[s]);
         for (size_t i = 0; s == 0 && i < ls_store_count(r.s); i++)
             if (!ls_store_is_frozen(r.s, i))
-                check_tensor(&r, i, numbers, "fp32.grad.", 1, 1e-5);
+                image_test_check_tensor(&r, i, numbers, "fp32.grad.", 1, 1e-5);
         OK(ls_optimizer_set(r.p, &sgd, 0.05, (uint64_t)s + 1));
         OK(ls_program_run(r.p, LS_OPTIMIZER_STEP));
     }
     for (size_t i = 0; i < ls_store_count(r.s); i++)
-        check_tensor(&r, i, numbers, "fp32.final.", 0, 1e-4);
+        image_test_check_tensor(&r, i, numbers, "fp32.final.", 0, 1e-4);
     check_logits(&r, x, numbers);
     free(x);
     free(y);

@@ -159,7 +159,7 @@ static void one_rank_is_the_default(void **state)
 
 struct compiling { const ls_model *model; const ls_layout *layout; ls_comm *world; ls_mesh *mesh; ls_store *store; };
 
-static ls_status build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct compiling *c = ctx;
     ls_partition_options partition = ls_layout_partition(c->layout);
@@ -191,7 +191,7 @@ static ls_status compile_pipeline(struct compiling *c, ls_program *update)
     ls_pipeline *pipeline = NULL;
     ls_pipeline_schedule schedule;
     int begin[64], given;
-    ls_pipeline_options o = { .schedule = &schedule, .build = build_stage, .ctx = c, .compile = ls_layout_compile(c->layout) };
+    ls_pipeline_options o = { .schedule = &schedule, .build = layout_test_build_stage, .ctx = c, .compile = ls_layout_compile(c->layout) };
 
     o.compile.plan_only = 1;
     LS_TRY(ls_layout_stages(c->layout, c->model->layers, begin, &given));
@@ -211,7 +211,7 @@ static ls_status compile_store(struct compiling *c)
 
     LS_TRY(ls_program_new(c->store, &p));
     o.plan_only = 1;
-    ls_status st = c->layout->pp > 1 ? compile_pipeline(c, p) : build_stage(c, p, NULL);
+    ls_status st = c->layout->pp > 1 ? compile_pipeline(c, p) : layout_test_build_stage(c, p, NULL);
     if (st == LS_OK && c->layout->pp <= 1) st = ls_program_compile(p, &o);
     ls_program_release(&p);
     return st;
@@ -250,21 +250,21 @@ static ls_status compile_all(const ls_model *m, const ls_layout *l)
 
 /* ---- both ---- */
 
-static unsigned draw(unsigned *state, unsigned n)
+static unsigned layout_test_draw(unsigned *state, unsigned n)
 {
     *state = *state * 1664525u + 1013904223u;
     return (*state >> 8) % n;
 }
 
-static int draw_int(unsigned *s, int least, int most) { return least + (int)draw(s, (unsigned)(most - least + 1)); }
+static int draw_int(unsigned *s, int least, int most) { return least + (int)layout_test_draw(s, (unsigned)(most - least + 1)); }
 
 /* One of a few, mostly the first. */
-static int draw_rare(unsigned *s, int usual, int least, int most) { return draw(s, 4) ? usual : draw_int(s, least, most); }
+static int draw_rare(unsigned *s, int usual, int least, int most) { return layout_test_draw(s, 4) ? usual : draw_int(s, least, most); }
 
 static ls_model draw_model(unsigned *s)
 {
     static const ls_model *const bases[] = { &gpt2, &llama, &mixtral, &shared };
-    ls_model m = *bases[draw(s, COUNT_OF(bases))];
+    ls_model m = *bases[layout_test_draw(s, COUNT_OF(bases))];
 
     m.layers = (size_t)draw_int(s, 1, 6);
     m.kv_heads = (size_t)draw_int(s, 1, 3);
@@ -277,7 +277,7 @@ static ls_model draw_model(unsigned *s)
     if (m.shared_ffn) m.shared_ffn = (size_t)draw_int(s, 0, 4);
     m.vocab = (size_t)draw_int(s, 2, 40);
     m.max_positions = (size_t)draw_int(s, 12, 32);
-    m.tied = (int)draw(s, 2);
+    m.tied = (int)layout_test_draw(s, 2);
     return m;
 }
 
@@ -286,11 +286,11 @@ static void draw_pipeline(unsigned *s, const ls_model *m, ls_layout *l, char sta
     static const char *const schedules[] = { "auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "forward", "fast" };
     int n, left = (int)m->layers, at = 0;
 
-    l->schedule = draw(s, 2) ? "auto" : schedules[draw(s, COUNT_OF(schedules))];
+    l->schedule = layout_test_draw(s, 2) ? "auto" : schedules[layout_test_draw(s, COUNT_OF(schedules))];
     l->vpp = strcmp(l->schedule, "zb-v") == 0 ? draw_rare(s, 2, 1, 3) : draw_rare(s, 1, 1, 3);
     stages[0] = '\0';
     l->stages = stages;
-    if (draw(s, 4)) return;
+    if (layout_test_draw(s, 4)) return;
     n = draw_rare(s, l->pp * l->vpp, 1, 6);
     for (int k = 0; k < n; k++) {
         int size = k == n - 1 ? draw_rare(s, left, 0, 3) : draw_rare(s, MIN(left, 1), 0, 2);
@@ -307,30 +307,30 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
 
     do {
         l.pp = draw_rare(s, 1, 1, 4);
-        l.dp = draw_int(s, draw(s, 30) != 0, 4);
+        l.dp = draw_int(s, layout_test_draw(s, 30) != 0, 4);
         l.cp = draw_rare(s, 1, 1, 4);
         l.tp = draw_rare(s, 1, 1, 5);
     } while (ls_layout_ranks(&l) > 24);
-    l.ep = m->experts || draw(s, 20) == 0 ? draw_rare(s, 1, 1, 4) : 1;
-    l.zero = draw_int(s, 0, 3) + (draw(s, 60) == 0);
-    l.replicate = draw_rare(s, 1, draw(s, 20) != 0, 3);
-    l.sp = (int)draw(s, 2);
-    l.cp_method = (ls_context)draw(s, 2 + (draw(s, 20) == 0));
+    l.ep = m->experts || layout_test_draw(s, 20) == 0 ? draw_rare(s, 1, 1, 4) : 1;
+    l.zero = draw_int(s, 0, 3) + (layout_test_draw(s, 60) == 0);
+    l.replicate = draw_rare(s, 1, layout_test_draw(s, 20) != 0, 3);
+    l.sp = (int)layout_test_draw(s, 2);
+    l.cp_method = (ls_context)layout_test_draw(s, 2 + (layout_test_draw(s, 20) == 0));
     l.tp_chunks = draw_rare(s, 1, 1, 17);
-    l.overlap = draw(s, 4) != 0;
-    l.reshard_after_forward = draw(s, 3) != 0;
-    l.unsharded_accumulation = (int)draw(s, 2);
-    l.bucket_bytes = draw(s, 60) ? 4096 : 0;
+    l.overlap = layout_test_draw(s, 4) != 0;
+    l.reshard_after_forward = layout_test_draw(s, 3) != 0;
+    l.unsharded_accumulation = (int)layout_test_draw(s, 2);
+    l.bucket_bytes = layout_test_draw(s, 60) ? 4096 : 0;
     l.micro_batch = draw_int(s, 1, 3);
     l.micro_batches = draw_int(s, 1, 5);
-    l.seq_len = draw_int(s, draw(s, 4) ? 8 : 1, draw(s, 8) ? 12 : 36);
-    l.recompute = (ls_recompute)draw(s, 5);
-    l.every = draw_int(s, draw(s, 20) != 0, 2);
+    l.seq_len = draw_int(s, layout_test_draw(s, 4) ? 8 : 1, layout_test_draw(s, 8) ? 12 : 36);
+    l.recompute = (ls_recompute)layout_test_draw(s, 5);
+    l.every = draw_int(s, layout_test_draw(s, 20) != 0, 2);
     l.budget = (size_t)1 << 40;
-    l.compute = draw(s, 4) ? LS_F32 : draw(s, 20) ? LS_BF16 : (ls_dtype)draw(s, LS_DTYPES);
-    l.reduce = draw(s, 30) ? (ls_dtype)draw(s, 2) : LS_F16;
-    l.offload = (ls_offload)(draw(s, 4) ? 0 : draw(s, 4));
-    l.offload_path = draw(s, 30) ? "." : NULL;
+    l.compute = layout_test_draw(s, 4) ? LS_F32 : layout_test_draw(s, 20) ? LS_BF16 : (ls_dtype)layout_test_draw(s, LS_DTYPES);
+    l.reduce = layout_test_draw(s, 30) ? (ls_dtype)layout_test_draw(s, 2) : LS_F16;
+    l.offload = (ls_offload)(layout_test_draw(s, 4) ? 0 : layout_test_draw(s, 4));
+    l.offload_path = layout_test_draw(s, 30) ? "." : NULL;
     draw_pipeline(s, m, &l, stages);
     return l;
 }

@@ -244,7 +244,7 @@ static void test_mlp(void **state)
 }
 
 /* Everything that a user of models does before the first step. */
-static ls_status prepare(ls_store *s, ls_program *p)
+static ls_status nn_test_prepare(ls_store *s, ls_program *p)
 {
     ls_optimizer adamw = LS_OPTIMIZER_DEFAULTS;
     ls_model m;
@@ -278,7 +278,7 @@ static ls_status prepare_all(void)
     if (st == LS_OK)
         st = ls_program_new(s, &p);
     if (st == LS_OK)
-        st = prepare(s, p);
+        st = nn_test_prepare(s, p);
     mem_free(text);
     ls_program_release(&p);
     ls_store_release(&s);

@@ -64,7 +64,7 @@ static int parallel_set_up(void **state)
 
 struct cases { struct layout at[MOST]; int n; double rounding; };
 
-static void cases_add(struct cases *c, struct layout l)
+static void parallel_test_cases_add(struct cases *c, struct layout l)
 {
     assert_true(c->n < MOST);
     c->at[c->n++] = l;
@@ -115,7 +115,8 @@ static void test_every_model(void **state)
     for (int net = 0; net < NETS; net++)
         for (int zero = 0; zero < 4; zero++)
             for (int k = 1; k <= (is_whole((enum net)net) ? 1 : 2); k++)
-                cases_add(&c, (struct layout){ .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = k, .data = small(zero) });
+                parallel_test_cases_add(
+                    &c, (struct layout){ .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = k, .data = small(zero) });
     run_cases(&c, 1, 4);
 }
 
@@ -126,7 +127,7 @@ static void test_every_optimizer(void **state)
     (void)state;
     for (int o = 0; o < OPTIMIZERS; o++)
         for (int zero = 0; zero < 4; zero++)
-            cases_add(&c, (struct layout){ .net = zero & 1 ? NET_LLAMA_TIED : NET_GPT2, .optimizer = (ls_optimizer_kind)o,
+            parallel_test_cases_add(&c, (struct layout){ .net = zero & 1 ? NET_LLAMA_TIED : NET_GPT2, .optimizer = (ls_optimizer_kind)o,
                                      .data = small(zero) });
     run_cases(&c, 2, 3);
 }
@@ -142,7 +143,7 @@ static void test_recomputation(void **state)
                 struct layout l = { .net = NET_GPT2, .optimizer = LS_ADAMW, .recompute = (ls_recompute)mode, .data = small(zero) };
 
                 l.data.keep_gathered = keep;
-                cases_add(&c, l);
+                parallel_test_cases_add(&c, l);
             }
     run_cases(&c, 2, 3);
 }
@@ -160,21 +161,21 @@ static void test_switches(void **state)
             for (int o = LS_ADAMW; o <= LS_LAMB; o++) {
                 l.data.offload = (ls_offload)offload;
                 l.optimizer = (ls_optimizer_kind)o;
-                cases_add(&c, l);
+                parallel_test_cases_add(&c, l);
             }
         l = (struct layout){ .net = NET_GPT2, .optimizer = LS_ADAMW, .accumulate = 2, .data = small(zero) };
         for (int whole = 0; whole <= (zero >= 2); whole++)
             for (int overlap = 0; overlap < 2; overlap++) {
                 l.data.unsharded_accumulation = whole;
                 l.data.overlap = overlap;
-                cases_add(&c, l);
+                parallel_test_cases_add(&c, l);
             }
     }
     for (int net = 0; net < NETS; net++) {
         struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = is_whole((enum net)net) ? 1 : 2, .data = small(3) };
 
         l.data.keep_gathered = 1;
-        cases_add(&c, l);
+        parallel_test_cases_add(&c, l);
     }
     run_cases(&c, 1, 3);
 }
@@ -192,7 +193,7 @@ static void test_split_backward(void **state)
 
             l.data.unsharded_accumulation = 1;
             l.data.keep_gathered = net & 1;
-            cases_add(&c, l);
+            parallel_test_cases_add(&c, l);
         }
     run_cases(&c, 3, 3);
 }
@@ -211,7 +212,7 @@ static void test_replicas(void **state)
 
                     l.data.replicate = 2;
                     l.data.unsharded_accumulation = whole;
-                    cases_add(&c, l);
+                    parallel_test_cases_add(&c, l);
                 }
     run_cases(&c, 4, 4);
     run_cases(&c, 6, 6);
@@ -230,7 +231,7 @@ static void test_empty_shards(void **state)
 
                 l.data.bucket_bytes = l.data.first_bucket_bytes = 1;
                 l.data.offload = o == LS_LAMB ? LS_OFFLOAD_FILE : LS_OFFLOAD_NONE;
-                cases_add(&c, l);
+                parallel_test_cases_add(&c, l);
             }
     run_cases(&c, 6, 6);
     run_cases(&c, 8, 8);
@@ -251,7 +252,7 @@ static void test_bf16_reduction(void **state)
                     l.data.reduce = LS_BF16;
                     l.data.replicate = replicate;
                     l.data.unsharded_accumulation = whole;
-                    cases_add(&c, l);
+                    parallel_test_cases_add(&c, l);
                 }
     run_cases(&c, 4, 4);
 }
@@ -267,7 +268,7 @@ static void test_bf16_weights(void **state)
             struct layout l = { .net = NET_LLAMA, .optimizer = zero & 1 ? LS_LAMB : LS_ADAMW, .type = LS_BF16, .data = small(zero) };
 
             l.data.offload = (ls_offload)offload;
-            cases_add(&c, l);
+            parallel_test_cases_add(&c, l);
         }
     run_cases(&c, 2, 3);
 }

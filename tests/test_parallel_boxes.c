@@ -39,7 +39,7 @@ static const struct spec specs[PARAMS] = {
 struct outcome { double norm[STEPS]; float weight[PARAMS][LARGEST]; };
 struct one { ls_mesh_shape mesh; ls_optimizer_kind optimizer; ls_data_options data; };
 
-static size_t count_of(const struct spec *s)
+static size_t parallel_boxes_test_count_of(const struct spec *s)
 {
     size_t n = 1;
 
@@ -117,7 +117,7 @@ static void box_build(ls_program *p, const ls_mesh *m)
 static double whole_gradient(int k, size_t e, int step) { return sin((double)(17 * k + 3) * (double)(e + 1) + step) * (1 + k % 4); }
 
 /* This rank's share of what is a sum over a group: r + 1 of 1 + .. + n. */
-static double share(const ls_mesh *m, ls_group g)
+static double parallel_boxes_test_share(const ls_mesh *m, ls_group g)
 {
     int n = ls_mesh_size(m, g);
 
@@ -126,18 +126,18 @@ static double share(const ls_mesh *m, ls_group g)
 
 static double share_of(const struct spec *x, const ls_mesh *m)
 {
-    double s = share(m, x->cut_ep ? LS_GROUP_EXPERT_DATA : LS_GROUP_DATA);
+    double s = parallel_boxes_test_share(m, x->cut_ep ? LS_GROUP_EXPERT_DATA : LS_GROUP_DATA);
 
     if (x->sum_tp)
-        s *= share(m, LS_GROUP_TP);
-    return x->ends ? s * share(m, LS_GROUP_ENDS) : s;
+        s *= parallel_boxes_test_share(m, LS_GROUP_TP);
+    return x->ends ? s * parallel_boxes_test_share(m, LS_GROUP_ENDS) : s;
 }
 
 static ls_status write_gradients(ls_program *p, const ls_mesh *m, int step, int micro, int micros)
 {
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *x = &specs[k];
-        size_t i = (size_t)k, rest = count_of(x) / x->size[0], first, n;
+        size_t i = (size_t)k, rest = parallel_boxes_test_count_of(x) / x->size[0], first, n;
         float d[LARGEST];
         char input[32];
 
@@ -170,7 +170,7 @@ static ls_status steps(ls_store *s, ls_program *p, const ls_mesh *m, const ls_op
         out->norm[k] = ls_optimizer_norm(p);
     }
     for (size_t i = 0; i < PARAMS; i++)
-        LS_TRY(ls_store_read(s, i, "parameter", out->weight[i], LS_F32, count_of(&specs[i])));
+        LS_TRY(ls_store_read(s, i, "parameter", out->weight[i], LS_F32, parallel_boxes_test_count_of(&specs[i])));
     return LS_OK;
 }
 
@@ -229,7 +229,7 @@ static const char *differs(const struct outcome *a, const struct outcome *b)
             return text;
         }
     for (int i = 0; i < PARAMS; i++)
-        for (size_t e = 0; e < count_of(&specs[i]); e++)
+        for (size_t e = 0; e < parallel_boxes_test_count_of(&specs[i]); e++)
             if (!(fabs((double)a->weight[i][e] - b->weight[i][e]) <= 2e-6)) {
                 snprintf(text, sizeof text, "%s: element %zu is %.9g, one rank has %.9g", specs[i].name, e, b->weight[i][e],
                          a->weight[i][e]);
@@ -344,7 +344,8 @@ static void check_bytes(const ls_mesh_shape *m, int zero)
         add_rank(&x, r, (int)W, &t);
     for (int k = 0; k < PARAMS; k++) {
         const struct spec *p = &specs[k];
-        size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * count_of(p) * stages, bytes = whole * (p->cut_tp ? 1 : tp);
+        size_t stages = p->ends && m->pp > 1 ? 2 : 1, whole = 4 * parallel_boxes_test_count_of(p) * stages,
+               bytes = whole * (p->cut_tp ? 1 : tp);
         size_t ranks = p->cut_ep ? D / (size_t)m->ep : D;  /* with the same elements, but for zero */
         size_t times = zero ? 1 : ranks;                   /* how often an element is summed over tp, ends, and updated */
 

@@ -48,7 +48,7 @@ static int mesh_set_up(void **state)
 
 /* ---- layouts ---- */
 
-static struct layout layout(enum net net, ls_optimizer_kind optimizer, int zero, ls_mesh_shape mesh)
+static struct layout parallel_mesh_test_layout(enum net net, ls_optimizer_kind optimizer, int zero, ls_mesh_shape mesh)
 {
     struct layout l = { .net = net, .optimizer = optimizer, .data = LS_DATA_DEFAULTS, .meshed = true, .mesh = mesh,
                         .cut = LS_PARTITION_DEFAULTS };
@@ -61,7 +61,7 @@ static struct layout layout(enum net net, ls_optimizer_kind optimizer, int zero,
 
 struct cases { struct layout at[MOST]; int n; double rounding; /* 0: that of f32 */ };
 
-static void cases_add(struct cases *c, struct layout l)
+static void parallel_mesh_test_cases_add(struct cases *c, struct layout l)
 {
     assert_true(c->n < MOST);
     c->at[c->n++] = l;
@@ -105,10 +105,10 @@ static void test_tp_alone(void **state)
     (void)state;
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int sp = 0; sp < 2; sp++) {
-            struct layout l = layout((enum net)net, sp ? LS_LAMB : LS_ADAMW, 0, (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 });
+            struct layout l = parallel_mesh_test_layout((enum net)net, sp ? LS_LAMB : LS_ADAMW, 0, (ls_mesh_shape){ 1, 1, 1, 1, 2, 1 });
 
             l.cut.sp = sp;
-            cases_add(&c, l);
+            parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 2);
 }
@@ -121,12 +121,12 @@ static void test_tp_and_dp(void **state)
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int zero = 0; zero < 4; zero++)
             for (int sp = 0; sp < 2; sp++) {
-                struct layout l = layout((enum net)net, (ls_optimizer_kind)((zero + sp + net) % OPTIMIZERS), zero,
+                struct layout l = parallel_mesh_test_layout((enum net)net, (ls_optimizer_kind)((zero + sp + net) % OPTIMIZERS), zero,
                                          (ls_mesh_shape){ 1, 2, 1, 1, 2, 1 });
 
                 l.cut.sp = sp;
                 l.accumulate = 1 + (zero & 1);
-                cases_add(&c, l);
+                parallel_mesh_test_cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -141,14 +141,14 @@ static void test_pipelines(void **state)
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int zero = 0; zero < 4; zero++)
             for (int k = 0; k < 3; k++) {
-                struct layout l = layout((enum net)net, (ls_optimizer_kind)((zero + k + net) % OPTIMIZERS), zero,
+                struct layout l = parallel_mesh_test_layout((enum net)net, (ls_optimizer_kind)((zero + k + net) % OPTIMIZERS), zero,
                                          (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
 
                 l.schedule = schedules[k];
                 l.accumulate = 4;
                 l.data.unsharded_accumulation = k == 2;
                 l.data.offload = k == 1 ? LS_OFFLOAD_CPU : LS_OFFLOAD_NONE;
-                cases_add(&c, l);
+                parallel_mesh_test_cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -161,7 +161,7 @@ static void test_chunks(void **state)
     (void)state;
     for (int zero = 0; zero < 4; zero++)
         for (int v = 0; v < 2; v++) {
-            struct layout l = layout(v ? NET_GPT2 : NET_LLAMA_TIED, zero & 1 ? LS_LAMB : LS_ADAMW, zero,
+            struct layout l = parallel_mesh_test_layout(v ? NET_GPT2 : NET_LLAMA_TIED, zero & 1 ? LS_LAMB : LS_ADAMW, zero,
                                      (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 });
 
             l.layers = 5;
@@ -169,7 +169,7 @@ static void test_chunks(void **state)
             l.schedule = v ? "zb-v" : "interleaved";
             l.accumulate = 4;
             l.data.unsharded_accumulation = v;
-            cases_add(&c, l);
+            parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 4);
 }
@@ -188,13 +188,14 @@ static void test_joint_gradient_sums(void **state)
     close(fd);
     for (int zero = 0; zero < 4; zero++)
         for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
-            struct layout l = layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ 2, 2 * replicate, replicate, 1, 1, 1 });
+            struct layout l =
+                parallel_mesh_test_layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ 2, 2 * replicate, replicate, 1, 1, 1 });
 
             l.layers = 4;
             l.chunks = 2;
             l.schedule = path;
             l.accumulate = 2;
-            cases_add(&c[replicate - 1], l);
+            parallel_mesh_test_cases_add(&c[replicate - 1], l);
         }
     run_cases(&c[0], 4);
     run_cases(&c[1], 8);
@@ -210,11 +211,12 @@ static void test_context(void **state)
     for (int zero = 0; zero < 4; zero++)
         for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++)
             for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
-                struct layout l = layout(zero & 1 ? NET_GPT2 : NET_LLAMA_TIED, (ls_optimizer_kind)((zero + context) % OPTIMIZERS), zero,
-                                         (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
+                struct layout l =
+                    parallel_mesh_test_layout(zero & 1 ? NET_GPT2 : NET_LLAMA_TIED, (ls_optimizer_kind)((zero + context) % OPTIMIZERS),
+                                              zero, (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
 
                 l.cut.context = (ls_context)context;
-                cases_add(&c, l);
+                parallel_mesh_test_cases_add(&c, l);
             }
     run_cases(&c, 4);
 }
@@ -227,14 +229,14 @@ static void test_bf16_reduction(void **state)
     (void)state;
     for (int zero = 0; zero < 4; zero++)
         for (int pp = 1; pp <= 2; pp++) {
-            struct layout l = layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ pp, 2, 1, 1, 3 - pp, 1 });
+            struct layout l = parallel_mesh_test_layout(NET_LLAMA_TIED, LS_ADAMW, zero, (ls_mesh_shape){ pp, 2, 1, 1, 3 - pp, 1 });
 
             l.schedule = pp > 1 ? "zb-h1" : NULL;
             l.accumulate = 2;
             l.cut.sp = pp == 1;
             l.data.reduce = LS_BF16;
             l.data.unsharded_accumulation = pp > 1;
-            cases_add(&c, l);
+            parallel_mesh_test_cases_add(&c, l);
         }
     run_cases(&c, 4);
 }
@@ -263,7 +265,7 @@ static void test_dp_alone(void **state)
     for (int net = NET_GPT2; net <= NET_LLAMA_TIED; net++)
         for (int zero = 0; zero < 4; zero++)
             for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
-                struct layout l = layout((enum net)net, LS_LAMB, zero, (ls_mesh_shape){ 1, 4, replicate, 1, 1, 1 });
+                struct layout l = parallel_mesh_test_layout((enum net)net, LS_LAMB, zero, (ls_mesh_shape){ 1, 4, replicate, 1, 1, 1 });
                 char *mesh = text_of(&l, 3, 4), *comm;
 
                 l.meshed = false;
@@ -291,12 +293,12 @@ static void test_experts(void **state)
         c.n = 0;
         for (int net = NET_EVEN; net <= NET_BIAS; net++)
             for (int zero = meshes[k].mesh.replicate > 1; zero < 4; zero++) {
-                struct layout l = layout((enum net)net, zero & 2 ? LS_ADAMW : LS_LAMB, zero, meshes[k].mesh);
+                struct layout l = parallel_mesh_test_layout((enum net)net, zero & 2 ? LS_ADAMW : LS_LAMB, zero, meshes[k].mesh);
 
                 l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
                 l.accumulate = net == NET_EVEN ? 1 : 2;
                 l.cut.sp = l.mesh.tp > 1 && zero & 1;
-                cases_add(&c, l);
+                parallel_mesh_test_cases_add(&c, l);
             }
         run_cases(&c, meshes[k].n);
     }
@@ -316,14 +318,14 @@ static void test_all_axes(void **state)
 
         c.n = 0;
         for (int zero = 0; zero < 4; zero++) {
-            struct layout l = layout(NET_LLAMA + (zero & 1), zero & 2 ? LS_LAMB : LS_ADAMW, zero, meshes[k].mesh);
+            struct layout l = parallel_mesh_test_layout(NET_LLAMA + (zero & 1), zero & 2 ? LS_LAMB : LS_ADAMW, zero, meshes[k].mesh);
 
             if (zero == 0 && l.mesh.replicate > 1)
                 continue;
             l.cut.sp = zero & 1;
             l.accumulate = 2;
             l.schedule = l.mesh.pp > 1 ? "1f1b" : NULL;
-            cases_add(&c, l);
+            parallel_mesh_test_cases_add(&c, l);
         }
         run_cases(&c, meshes[k].n);
     }

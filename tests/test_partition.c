@@ -15,7 +15,7 @@
 enum { MOST = 64 };
 struct cases { struct partition_case at[MOST]; int n; };
 
-static struct partition_case *cases_add(struct cases *c, const char *name, ls_model m, int tp, int sp)
+static struct partition_case *partition_test_cases_add(struct cases *c, const char *name, ls_model m, int tp, int sp)
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 },
@@ -26,7 +26,7 @@ static struct partition_case *cases_add(struct cases *c, const char *name, ls_mo
 
 static struct partition_case *add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
 {
-    struct partition_case *k = cases_add(c, name, m, tp, sp);
+    struct partition_case *k = partition_test_cases_add(c, name, m, tp, sp);
 
     k->shape.cp = cp;
     k->options.context = context;
@@ -135,14 +135,14 @@ static void test_tensor(void **state)
         struct cases c = { .n = 0 };
 
         for (int sp = 0; sp < 2; sp++) {
-            cases_add(&c, "gpt2", partition_gpt2(4, 24, 37, 0), tp, sp);
-            cases_add(&c, "gpt2, 5 heads, odd ffn", partition_gpt2(5, 23, 38, 0), tp, sp);
-            cases_add(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), tp, sp);
-            cases_add(&c, "llama, 4 of 4 heads", partition_llama(4, 4, 20, 37, 0), tp, sp);
-            cases_add(&c, "llama, tied, 4 of 2", partition_llama(4, 2, 21, 37, 1), tp, sp);
-            cases_add(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 0), tp, sp);
-            cases_add(&c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), tp, sp);
-            cases_add(&c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 0), tp, sp);
+            partition_test_cases_add(&c, "gpt2", partition_gpt2(4, 24, 37, 0), tp, sp);
+            partition_test_cases_add(&c, "gpt2, 5 heads, odd ffn", partition_gpt2(5, 23, 38, 0), tp, sp);
+            partition_test_cases_add(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), tp, sp);
+            partition_test_cases_add(&c, "llama, 4 of 4 heads", partition_llama(4, 4, 20, 37, 0), tp, sp);
+            partition_test_cases_add(&c, "llama, tied, 4 of 2", partition_llama(4, 2, 21, 37, 1), tp, sp);
+            partition_test_cases_add(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 0), tp, sp);
+            partition_test_cases_add(&c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), tp, sp);
+            partition_test_cases_add(&c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 0), tp, sp);
         }
         forked_run(tp, partition_check_cases, &c);
     }
@@ -190,7 +190,7 @@ static void test_combined_axes(void **state)
             add_context(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), 2, 2, sp, (ls_context)context);
             add_context(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 1), 2, 2, sp, (ls_context)context);
             add_context(&c, "llama, 10 of 5", partition_llama(10, 5, 20, 37, 0), 2, 2, sp, (ls_context)context);
-            cases_add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
+            partition_test_cases_add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
             add_context(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, 1, 0, (ls_context)context);
         }
     forked_run(4, partition_check_cases, &c);
@@ -225,7 +225,7 @@ static void test_overlap(void **state)
     for (int overlap = 0; overlap < 4; overlap++)
         for (int sp = 0; sp < 2; sp++)
             for (int llama = 0; llama < 2; llama++) {
-                struct partition_case *k = cases_add(&c, llama ? "llama" : "gpt2",
+                struct partition_case *k = partition_test_cases_add(&c, llama ? "llama" : "gpt2",
                                                      llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
 
                 k->options.overlap = overlap;

@@ -39,7 +39,7 @@ static ls_status failing(ls_dtype type, double *flops)
     return ls_fail(LS_ENOMEM, "no memory for a matrix");
 }
 
-static int open_folder(void **state)
+static int peak_test_open_folder(void **state)
 {
     char absolute[512], *cache;
 
@@ -61,7 +61,7 @@ static int close_folder(void **state)
     return 0;
 }
 
-static struct peak find(ls_dtype type, int threads, enum peak_mode mode)
+static struct peak peak_test_find(ls_dtype type, int threads, enum peak_mode mode)
 {
     struct peak p;
 
@@ -81,7 +81,7 @@ static void second_run_uses_the_cache(void **state)
     int all = processors(), before = threads_count();
 
     (void)state;
-    struct peak first = find(LS_F32, all, PEAK_AUTO), second = find(LS_F32, all, PEAK_AUTO);
+    struct peak first = peak_test_find(LS_F32, all, PEAK_AUTO), second = peak_test_find(LS_F32, all, PEAK_AUTO);
     assert_int_equal(measured, 1);
     assert_true(first.measured && !second.measured);
     assert_true(first.flops == second.flops && first.when == second.when);
@@ -98,19 +98,20 @@ static void types_and_threads_have_separate_peaks(void **state)
 
     (void)state;
     if (all < 2) skip();
-    struct peak one = find(LS_F32, 1, PEAK_AUTO);
+    struct peak one = peak_test_find(LS_F32, 1, PEAK_AUTO);
     assert_int_equal(measured, 2);  /* all processors first, then one */
     assert_int_equal(team, 1);
     assert_true(one.flops == 2e9);
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 2e9);  /* 1e9 was measured, but more threads have at least the peak of fewer */
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops ==
+                2e9); /* 1e9 was measured, but more threads have at least the peak of fewer */
     assert_int_equal(measured, 2);
-    assert_true(find(LS_BF16, all, PEAK_AUTO).flops == 3e9 + 0.5);
-    assert_true(find(LS_F32, 4 * all, PEAK_AUTO).flops == 2e9);  /* more threads than processors reach no more */
+    assert_true(peak_test_find(LS_BF16, all, PEAK_AUTO).flops == 3e9 + 0.5);
+    assert_true(peak_test_find(LS_F32, 4 * all, PEAK_AUTO).flops == 2e9);  /* more threads than processors reach no more */
     assert_int_equal(measured, 3);
 }
 
 /* One entry in the cache as it was written `ago` seconds before, while others had `busy` of the processors. */
-static void put_entry(double flops, double busy, int64_t ago)
+static void peak_test_put_entry(double flops, double busy, int64_t ago)
 {
     cpu_set_t set;
     ls_machine machine;
@@ -134,16 +135,16 @@ static void peak_measured_under_load_is_repeated(void **state)
     int all = processors();
 
     (void)state;
-    put_entry(5e8, 0.05, 1000);  /* a quiet one */
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 5e8);
-    put_entry(5e8, 0.8, 5);      /* a busy one, too recent */
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 5e8);
+    peak_test_put_entry(5e8, 0.05, 1000);  /* a quiet one */
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 5e8);
+    peak_test_put_entry(5e8, 0.8, 5);      /* a busy one, too recent */
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 5e8);
     assert_int_equal(measured, 0);
-    put_entry(5e8, 0.8, 1000);
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 1e9);
+    peak_test_put_entry(5e8, 0.8, 1000);
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 1e9);
     assert_int_equal(measured, 1);
-    put_entry(9e12, 0.8, 1000);
-    struct peak kept = find(LS_F32, all, PEAK_AUTO);
+    peak_test_put_entry(9e12, 0.8, 1000);
+    struct peak kept = peak_test_find(LS_F32, all, PEAK_AUTO);
     assert_true(kept.flops == 9e12);
     assert_true(kept.busy <= 0.8);
     assert_int_equal(measured, 2);
@@ -154,10 +155,10 @@ static void again_replaces_and_off_measures_nothing(void **state)
     int all = processors();
 
     (void)state;
-    find(LS_F32, all, PEAK_AUTO);
-    assert_true(find(LS_F32, all, PEAK_AGAIN).flops == 2e9);
-    assert_true(find(LS_F32, all, PEAK_AUTO).flops == 2e9);
-    assert_true(isnan(find(LS_F32, all, PEAK_OFF).flops));
+    peak_test_find(LS_F32, all, PEAK_AUTO);
+    assert_true(peak_test_find(LS_F32, all, PEAK_AGAIN).flops == 2e9);
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).flops == 2e9);
+    assert_true(isnan(peak_test_find(LS_F32, all, PEAK_OFF).flops));
     assert_int_equal(measured, 2);
 }
 
@@ -172,17 +173,17 @@ static void damaged_files_are_measured_again(void **state)
     char path[512];
 
     (void)state;
-    snprintf(path, sizeof path, "%s", find(LS_F32, all, PEAK_AUTO).path);
+    snprintf(path, sizeof path, "%s", peak_test_find(LS_F32, all, PEAK_AUTO).path);
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         OK(file_write(path, bad[i].text, MAX(strlen(bad[i].text), (size_t)(i == 4 ? 3 : 0))));
         int before = measured;
-        struct peak p = find(LS_F32, all, PEAK_AUTO);
+        struct peak p = peak_test_find(LS_F32, all, PEAK_AUTO);
         assert_int_equal(measured, before + 1);
         assert_true(p.measured);
         if (!strstr(p.note, path)) fail_msg("case %zu: '%s' does not name %s", i, p.note, path);
         if (!strstr(p.note, bad[i].words)) fail_msg("case %zu: '%s' does not say %s", i, p.note, bad[i].words);
         assert_null(strchr(p.note, '\n'));
-        assert_false(find(LS_F32, all, PEAK_AUTO).measured);
+        assert_false(peak_test_find(LS_F32, all, PEAK_AUTO).measured);
     }
 }
 
@@ -250,12 +251,12 @@ static void machine_knows_its_peaks(void **state)
     assert_in_range(m.memory, 1, strtoull(total + strlen("MemTotal:"), NULL, 10) * 1024);
     mem_free(total);
     for (int t = 0; t < LS_DTYPES; t++) assert_true(m.flops[t] == 0);
-    struct peak p = find(LS_F32, m.processors, PEAK_AUTO);
+    struct peak p = peak_test_find(LS_F32, m.processors, PEAK_AUTO);
     assert_true(p.machine.flops[LS_F32] == p.flops);
     OK(ls_machine_this(&m));
     assert_true(m.flops[LS_F32] == p.flops);
     assert_true(m.flops[LS_BF16] == 0);
-    find(LS_BF16, 1, PEAK_AUTO);
+    peak_test_find(LS_BF16, 1, PEAK_AUTO);
     OK(ls_machine_this(&m));
     assert_true(m.flops[LS_BF16] > 0);
     OK(file_write(p.path, "{", 1));
@@ -284,16 +285,16 @@ static void missing_cache_folder_is_no_failure(void **state)
     (void)state;
     OK(file_write(blocked, "x", 1));
     setenv("XDG_CACHE_HOME", blocked, 1);
-    struct peak p = find(LS_F32, all, PEAK_AUTO);
+    struct peak p = peak_test_find(LS_F32, all, PEAK_AUTO);
     assert_true(p.measured && p.flops == 1e9);
     assert_string_equal(p.path, "");
     if (!strstr(p.note, "blocked")) fail_msg("'%s'", p.note);
-    assert_true(find(LS_F32, all, PEAK_AUTO).measured);
+    assert_true(peak_test_find(LS_F32, all, PEAK_AUTO).measured);
 
     char *home = getenv("HOME") ? mem_strdup(getenv("HOME")) : NULL;
     setenv("XDG_CACHE_HOME", "relative", 1);  /* to be ignored, by the XDG specification */
     unsetenv("HOME");
-    p = find(LS_F32, all, PEAK_AUTO);
+    p = peak_test_find(LS_F32, all, PEAK_AUTO);
     assert_true(p.measured);
     if (!strstr(p.note, "XDG_CACHE_HOME")) fail_msg("'%s'", p.note);
     if (home) setenv("HOME", home, 1);
@@ -328,18 +329,18 @@ static void measurement_ignores_the_memory_limit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(second_run_uses_the_cache, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(types_and_threads_have_separate_peaks, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(peak_measured_under_load_is_repeated, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(another_machine_has_another_file, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(second_run_uses_the_cache, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(types_and_threads_have_separate_peaks, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(peak_measured_under_load_is_repeated, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(again_replaces_and_off_measures_nothing, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(damaged_files_are_measured_again, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(damaged_numbers_are_refused, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(another_machine_has_another_file, peak_test_open_folder, close_folder),
         cmocka_unit_test(machine_knows_its_peaks),
         cmocka_unit_test(oldest_entry_is_replaced),
-        cmocka_unit_test_setup_teardown(missing_cache_folder_is_no_failure, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(failed_measurement_is_reported, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(measurement_ignores_the_memory_limit, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(missing_cache_folder_is_no_failure, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(failed_measurement_is_reported, peak_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(measurement_ignores_the_memory_limit, peak_test_open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

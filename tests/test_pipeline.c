@@ -17,7 +17,7 @@ enum { MOST = 200 };
 
 /* ---- one pipeline ---- */
 
-static double largest(const float *x, size_t n)
+static double pipeline_test_largest(const float *x, size_t n)
 {
     double most = 0;
 
@@ -41,7 +41,7 @@ static void check_gradient(const struct trial *t, const struct setting *s, const
         RANKS_CHECK(ls_mesh_comm(s->mesh, LS_GROUP_ENDS));
         RANKS_TRY(ls_all_reduce(ls_mesh_comm(s->mesh, LS_GROUP_ENDS), b, b, n, LS_F32, LS_SUM, NULL));
     }
-    rounding = (t->type == LS_F32 ? 1e-5 : 1e-2) * largest(a, n) + 1e-8;
+    rounding = (t->type == LS_F32 ? 1e-5 : 1e-2) * pipeline_test_largest(a, n) + 1e-8;
     for (size_t e = 0; e < n; e++)
         if (!(fabs((double)a[e] - b[e]) <= rounding))
             ranks_fail("%s: gradient of %s: element %zu is %.9g, one rank has %.9g", trial_name(t, ls_comm_size(s->world)),

@@ -211,7 +211,7 @@ static bool is_open(const struct game *g, int r, ls_action a)
     return g->taken[a.kind][peer][r] < g->sent[a.kind][peer][r] && next->chunk == a.chunk && next->micro == a.micro;
 }
 
-static void take(struct game *g, int r, ls_action a)
+static void pipeline_plan_test_take(struct game *g, int r, ls_action a)
 {
     int from = schedule_recv_stage(g->s, r, &a), to = schedule_send_stage(g->s, r, &a), chunk;
     int source = from < 0 ? r : ls_pipeline_rank(g->s, from, NULL), target = to < 0 ? r : ls_pipeline_rank(g->s, to, &chunk);
@@ -239,7 +239,7 @@ static bool move(struct game *g, int r)
                     open[n++] = a;
             }
     if (n)
-        take(g, r, open[game_draw(g, n)]);
+        pipeline_plan_test_take(g, r, open[game_draw(g, n)]);
     return n > 0;
 }
 

@@ -189,7 +189,7 @@ static void stages_give_the_same_loss(void **state)
 
 /* ---- sums with shares in several stages ---- */
 
-static ls_value weight(ls_program *p, const char *name)
+static ls_value pipeline_stage_test_weight(ls_program *p, const char *name)
 {
     return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ 4, 4 });
 }
@@ -206,12 +206,12 @@ static void append_penalties(ls_program *p, int blocks, ls_value *x)
 
         name[0] = 'b', name[1] = (char)('0' + b), name[2] = 0;
         ls_block_begin(p, name);
-        h = ls_linear(p, h, weight(p, name), LS_NONE);
+        h = ls_linear(p, h, pipeline_stage_test_weight(p, name), LS_NONE);
         mine = ls_scale(p, ls_mse(p, h, zero), 0.5 + b);
         penalties = penalties.id ? ls_add(p, penalties, mine) : mine;
         ls_block_end(p);
     }
-    loss = ls_mse(p, ls_linear(p, h, weight(p, "head"), LS_NONE), zero);
+    loss = ls_mse(p, ls_linear(p, h, pipeline_stage_test_weight(p, "head"), LS_NONE), zero);
     penalties = ls_scale(p, penalties, 2.0);
     loss = ls_output(p, "loss", ls_add(p, loss, penalties));
     ls_output(p, "penalties", penalties);
@@ -316,8 +316,8 @@ static void test_refusals(void **state)
     assert_int_equal(ls_program_new(s, &p), LS_OK);
     x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 });
     ls_block_begin(p, "a");
-    x = skip = ls_linear(p, x, weight(p, "wa"), LS_NONE);
-    x = ls_linear(p, x, weight(p, "wb"), LS_NONE);
+    x = skip = ls_linear(p, x, pipeline_stage_test_weight(p, "wa"), LS_NONE);
+    x = ls_linear(p, x, pipeline_stage_test_weight(p, "wb"), LS_NONE);
     ls_block_end(p);
     ls_block_begin(p, "b");
     y = ls_add(p, x, skip);

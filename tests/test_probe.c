@@ -17,7 +17,7 @@
 
 static char folder[64];
 
-static int open_folder(void **state)
+static int probe_test_open_folder(void **state)
 {
     (void)state;
     strcpy(folder, "test_probe.XXXXXX");
@@ -116,11 +116,11 @@ static void too_little_space_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(created_folders_are_removed, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(existing_folders_stay, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(relative_path_is_removed_too, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(file_in_the_way_is_named, open_folder, close_folder),
-        cmocka_unit_test_setup_teardown(too_little_space_is_reported, open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(created_folders_are_removed, probe_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(existing_folders_stay, probe_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(relative_path_is_removed_too, probe_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(file_in_the_way_is_named, probe_test_open_folder, close_folder),
+        cmocka_unit_test_setup_teardown(too_little_space_is_reported, probe_test_open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,7 +251,7 @@ static void attention_case(ls_dtype type, size_t B, size_t T, size_t S, size_t H
     free_operands(&g, 6);
 }
 
-static void attention(void)
+static void products_test_attention(void)
 {
     attention_case(LS_F32, 1, 401, 401, 2, 2, 24, true);
     attention_case(LS_BF16, 2, 391, 391, 2, 1, 16, true);
@@ -265,7 +265,7 @@ static void attention(void)
 static void test_attention(void **state)
 {
     (void)state;
-    on_every_isa(attention);
+    on_every_isa(products_test_attention);
 }
 
 /* All of the vocabulary's columns, several blocks of rows; ignored rows; with and without each optional operand. */

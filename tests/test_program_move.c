@@ -23,7 +23,7 @@ struct one {
     bool again;           /* x is read after the move too */
 };
 
-static size_t count_of(const struct shape *s) { return s->size[0] * s->size[1] * s->size[2]; }
+static size_t program_move_test_count_of(const struct shape *s) { return s->size[0] * s->size[1] * s->size[2]; }
 
 static size_t from(const struct move *m, bool second, int r, int n)
 {
@@ -139,7 +139,7 @@ static void check(const struct one *t, const char *what, const struct shape *s, 
                   double scale, double more,
                   double (*want)(const struct one *, size_t, int, int))
 {
-    for (size_t i = 0; i < count_of(s); i++) {
+    for (size_t i = 0; i < program_move_test_count_of(s); i++) {
         double w = scale * want(t, whole_index(t, s, cut, second, r, n, i), r, n) + more;
 
         if (got[i] != w)
@@ -163,23 +163,23 @@ static void run_one(ls_comm *c, const struct one *given)
     p = program_of(s, &t, r, n);
     RANKS_TRY(ls_program_compile(p, NULL));
     for (int twice = 0; twice < 2; twice++) {
-        for (size_t i = 0; i < count_of(&in); i++)
+        for (size_t i = 0; i < program_move_test_count_of(&in); i++)
             data[i] = x_at(&t, whole_index(&t, &in, cuts_in(t.m.kind), false, r, n, i), r);
         if (t.m.zigzag) {
-            RANKS_TRY(ls_program_write(p, "x", data, LS_F64, count_of(&in)));
+            RANKS_TRY(ls_program_write(p, "x", data, LS_F64, program_move_test_count_of(&in)));
         } else {
-            RANKS_TRY(ls_store_write(s, 0, "parameter", data, LS_F64, count_of(&in)));
+            RANKS_TRY(ls_store_write(s, 0, "parameter", data, LS_F64, program_move_test_count_of(&in)));
             ls_store_zero_grad(s);
         }
-        for (size_t i = 0; i < count_of(&out); i++)
+        for (size_t i = 0; i < program_move_test_count_of(&out); i++)
             data[i] = dy_at(&t, whole_index(&t, &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, i), r);
-        RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, count_of(&out)));
+        RANKS_TRY(ls_program_write(p, "dy", data, LS_F64, program_move_test_count_of(&out)));
         RANKS_TRY(ls_program_run(p, t.m.zigzag ? LS_FORWARD : LS_FORWARD | LS_BACKWARD));
-        RANKS_TRY(ls_program_read(p, "y", data, LS_F64, count_of(&out)));
+        RANKS_TRY(ls_program_read(p, "y", data, LS_F64, program_move_test_count_of(&out)));
         check(&t, "result", &out, cuts_out(t.m.kind), t.m.kind == MOVE_ALL_TO_ALL, r, n, data, 2, 0, want_y);
         if (t.m.zigzag)
             continue;
-        RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, count_of(&in)));
+        RANKS_TRY(ls_store_read(s, 0, "gradient", data, LS_F64, program_move_test_count_of(&in)));
         check(&t, "gradient", &in, cuts_in(t.m.kind), false, r, n, data, 2, t.again ? 2 : 0, needs_dx);
     }
     ls_program_release(&p);

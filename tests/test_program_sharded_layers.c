@@ -46,7 +46,7 @@ static ls_value one_layer(ls_program *p, ls_comm *c, const struct layers *o, int
     return h;
 }
 
-static double weight(int which, int k, size_t i) { return 0.2 * sin(1.3 * (double)i + 10 * which + k); }
+static double program_sharded_layers_test_weight(int which, int k, size_t i) { return 0.2 * sin(1.3 * (double)i + 10 * which + k); }
 
 static size_t first_of(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c), ls_comm_size(c)) : 0; }
 static size_t rows_held(ls_comm *c) { return c ? cut_at(F, 1, ls_comm_rank(c) + 1, ls_comm_size(c)) - first_of(c) : F; }
@@ -68,7 +68,7 @@ static void write_weights(ls_store *s, ls_comm *c)
         size_t n = which ? rows_held(c) * C : C;
 
         for (size_t i = 0; i < n; i++)
-            data[i] = (which == 0) + weight(which, k, element_place(c, which, i));
+            data[i] = (which == 0) + program_sharded_layers_test_weight(which, k, element_place(c, which, i));
         RANKS_TRY(ls_store_write(s, j, "parameter", data, LS_F64, n));
     }
 }

@@ -29,7 +29,7 @@ static ls_status drive_transfers(struct link *l, struct transfer *a, struct tran
 
 static unsigned char byte_of(int from, size_t i) { return (unsigned char)(i * 7 + i / 251 + (size_t)from * 31); }
 
-static void exchange(struct link *l, size_t bytes, bool shared, int messages)
+static void shm_messages_test_exchange(struct link *l, size_t bytes, bool shared, int messages)
 {
     int rank = l->base.rank, peer = 1 - rank;
     unsigned char *out = shared ? transport_shm.alloc(l, bytes + 1) : malloc(bytes + 1), *in = malloc(bytes + 1);
@@ -61,8 +61,8 @@ static void exchange_sizes(int rank, int n, const char *where)
     struct link *l = shm_join(where, rank, n);
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-        exchange(l, sizes[i], false, 5);
-        exchange(l, sizes[i], true, 5);
+        shm_messages_test_exchange(l, sizes[i], false, 5);
+        shm_messages_test_exchange(l, sizes[i], true, 5);
     }
     shm_leave(l);
 }

@@ -108,7 +108,7 @@ static void gather_everything(ls_comm *comm, void *ctx)
 }
 
 /* A scattered gradient is whole everywhere and right in the own block alone. */
-static void scatter(ls_comm *comm, void *ctx)
+static void store_groups_ranks_test_scatter(ls_comm *comm, void *ctx)
 {
     struct store_group_options o = { .scattered = GRAD };
     int n = ls_comm_size(comm), index, group;
@@ -143,7 +143,7 @@ static void scatter(ls_comm *comm, void *ctx)
 static void ranks_read_scattered_gradient_from_owners(void **state)
 {
     (void)state;
-    forked_run(3, scatter, NULL);
+    forked_run(3, store_groups_ranks_test_scatter, NULL);
 }
 
 static void ranks_gather_the_bits_of_one_rank(void **state)

@@ -119,7 +119,7 @@ static void read_file(struct charts *c, const char *path)
 
 static int is_events(const struct dirent *e) { return strncmp(e->d_name, "events.out.tfevents.", 20) == 0; }
 
-static int read_all(struct charts *c, const char *folder)
+static int tensorboard_test_read_all(struct charts *c, const char *folder)
 {
     struct dirent **name;
     int n = scandir(folder, &name, is_events, alphasort);
@@ -157,7 +157,7 @@ static void expect_each_step_once(const char *folder, int files)
 {
     struct charts c = { 0 };
 
-    assert_int_equal(read_all(&c, folder), files);
+    assert_int_equal(tensorboard_test_read_all(&c, folder), files);
     assert_true(c.tags >= 9);
     for (int i = 0; i < c.tags; i++)
         for (int step = 1; step <= STEPS; step++)

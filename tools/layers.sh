@@ -2,7 +2,7 @@
 # The layer check: a file includes its own floor or a lower one, a vendor's header is included in one named file, and no line of code, of
 # a script or of a test is longer than 140 columns. Outside of src/models no file names a family of models: what a family has is a fact
 # of its row. Outside of src/train/task no file of src/train and src/cli names a task (TASK_MAP of task.h), in the parts of names between
-# underscores: what a task has is a fact of its row, too.
+# underscores: what a task has is a fact of its row, too. No static function's name is in more than three files.
 cd "$(dirname "$0")/.." || exit 1
 find src include labs tests bench tools -name '*.[ch]' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
@@ -50,6 +50,10 @@ FILENAME ~ /^src\/(train|cli)\// && FILENAME !~ /^src\/train\/task\// && !/^ *\*
 FNR == 1 && FILENAME ~ /^include\/lockstep\// {
     name = FILENAME; sub(/.*\//, "", name); sub(/\.h$/, "", name)
     if (!(name in public)) { print FILENAME ": this public header has no floor"; bad = 1 }
+}
+/^static [^=;{]*[ *][a-z_0-9]+\(/ && FILENAME !~ /^tests\/fuzz\// {
+    name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+    if (!((name, FILENAME) in defined)) { defined[name, FILENAME] = 1; definitions[name]++; places[name] = places[name] " " FILENAME }
 }
 /^[ \t]*#[ \t]*include/ {
     line = $0; sub(/^[^<"]*[<"]/, "", line); sub(/[>"].*$/, "", line)

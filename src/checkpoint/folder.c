@@ -321,7 +321,7 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
 
 /* ---- coming and going ---- */
 
-static ls_status move(const char *from, const char *to)
+static ls_status folder_move(const char *from, const char *to)
 {
     if (rename(from, to) != 0) return ls_fail(LS_EIO, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
     return LS_OK;
@@ -332,7 +332,7 @@ static ls_status sweep_one(const char *root, struct found f)
     char *path = path_of(root, f), *plain = folder_of_step(root, f.step);
     ls_status st = LS_ENOMEM;
 
-    if (path && plain) st = f.mark == MARK_OLD && !file_exists(plain) ? move(path, plain) : file_remove_tree(path);
+    if (path && plain) st = f.mark == MARK_OLD && !file_exists(plain) ? folder_move(path, plain) : file_remove_tree(path);
     mem_free(path);
     mem_free(plain);
     return st;
@@ -359,7 +359,7 @@ ls_status folder_publish(const char *tmp, const char *path)
     if (!file_exists(path)) return file_publish_folder(tmp, path);
     old = file_path("%s%s", path, suffixes[MARK_OLD]);
     if (!old) return LS_ENOMEM;
-    st = move(path, old);
+    st = folder_move(path, old);
     if (st == LS_OK) {
         st = file_publish_folder(tmp, path);
         if (st == LS_OK)
@@ -377,7 +377,7 @@ static ls_status remove_step(const char *root, uint64_t step)
     char *path = folder_of_step(root, step), *tmp = path_of(root, (struct found){ step, MARK_TMP });
     ls_status st = path && tmp ? file_remove_tree(tmp) : LS_ENOMEM;
 
-    if (st == LS_OK) st = move(path, tmp);
+    if (st == LS_OK) st = folder_move(path, tmp);
     if (st == LS_OK) st = file_remove_tree(tmp);
     mem_free(path);
     mem_free(tmp);

@@ -58,7 +58,7 @@ void bench_time_step(const struct step *s, struct bench_time *t)
     t->run += spent.total;
 }
 
-static ls_status play(const struct step *s, struct bench_time *t)
+static ls_status bench_time_play(const struct step *s, struct bench_time *t)
 {
     size_t n = stages_of(s);
     ls_pipeline_times times = { t->stage, t->stage + n, t->stage + 2 * n, 0 };
@@ -82,7 +82,7 @@ ls_status bench_time_sync(const struct step *s, int64_t steps, struct bench_time
     for (size_t i = 0; i < 3 * stages_of(s); i++) t->stage[i] /= copies * (double)steps * s->schedule.micro;
     t->bubble = 1 - busy / (longest * s->ranks.size);
     t->equal = ls_pipeline_bubble(&s->schedule);
-    return play(s, t);
+    return bench_time_play(s, t);
 }
 
 double bench_time_overhead(const struct bench_time *t) { return 1 - (t->kernels + t->exposed) / t->wall; }

@@ -158,7 +158,7 @@ static ls_status check_steps(const struct invocation *in, int ranks)
     return LS_OK;
 }
 
-static ls_status check_sizes(const struct invocation *in)
+static ls_status cmd_bench_comm_check_sizes(const struct invocation *in)
 {
     const char *min = args_typed(in, "min"), *max = args_typed(in, "max"), *step = args_typed(in, "stepbytes");
 
@@ -207,7 +207,7 @@ static ls_status check_times(const struct invocation *in, int64_t ranks)
         return ls_fail(LS_EINVAL, "%s: %s has no bytes to time%s", given.op_flag, operation,
                        asked.op == LS_COLLECTIVE_BARRIER ? "" : "; sendrecv does both");
     LS_TRY(check_algorithm());
-    LS_TRY(check_sizes(in));
+    LS_TRY(cmd_bench_comm_check_sizes(in));
     LS_TRY(comm_read_type(type, type_name, &asked.type));
     LS_TRY(check_reduction(in, ranks, &given));
     if (strcmp(memory, "comm") != 0 && strcmp(memory, "plain") != 0)

@@ -233,7 +233,7 @@ static ls_status compare_drift(const char *a, const char *b, const struct parity
     return st;
 }
 
-static ls_status compare(struct invocation *in, struct side *s, const char *folder)
+static ls_status cmd_parity_compare(struct invocation *in, struct side *s, const char *folder)
 {
     const char *other = against;
     struct parity_bounds bounds;
@@ -262,7 +262,7 @@ static ls_status run_both(struct invocation *in)
     ls_status st = open_sides(in, s);
 
     if (st == LS_OK) st = temporary_open("lockstep-parity", &folder);
-    if (st == LS_OK) st = compare(in, s, folder.path);
+    if (st == LS_OK) st = cmd_parity_compare(in, s, folder.path);
     close_side(&s[0]);
     close_side(&s[1]);
     if (temporary_close(&folder) != LS_OK && st == LS_OK) st = LS_EIO;

@@ -331,7 +331,7 @@ static ls_status plan(const struct config *c)
     return st;
 }
 
-static ls_status draw(const struct config *c)
+static ls_status cmd_plan_draw(const struct config *c)
 {
     if (print_mesh) LS_TRY(plan_draw_mesh(c, (int)machine));
     if (print_mesh && print_schedule) puts("");
@@ -340,7 +340,7 @@ static ls_status draw(const struct config *c)
 
 static ls_status cmd_plan_run(struct invocation *in)
 {
-    return args_refuse(in, print_mesh || print_schedule ? draw(&in->config) : plan(&in->config));
+    return args_refuse(in, print_mesh || print_schedule ? cmd_plan_draw(&in->config) : plan(&in->config));
 }
 
 static ls_status cmd_plan_check(const struct invocation *in)

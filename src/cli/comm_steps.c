@@ -257,7 +257,7 @@ static ls_status put_round(struct play *p, const char *title)
     return st;
 }
 
-static ls_status play(struct play *p)
+static ls_status comm_steps_play(struct play *p)
 {
     char title[32];
     bool any = true;
@@ -350,7 +350,7 @@ ls_status comm_steps_print(const struct algorithm *a, int n, size_t count, int r
     for (int r = 0; r < n && st == LS_OK; r++) st = make_player(&p, r, &p.player[r]);
     if (st == LS_OK) {
         put_head(&p);
-        st = play(&p);
+        st = comm_steps_play(&p);
     }
     for (int r = 0; r < n; r++) free_player(&p.player[r]);
     mem_free(p.player);

@@ -95,7 +95,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
 }
 
 /* The token at c.at takes in its right neighbour, which becomes -1: a position that no longer stands. */
-static void apply(const struct bpe *b, struct merge_work *w, int32_t *id, struct candidate c)
+static void bpe_merge_apply(const struct bpe *b, struct merge_work *w, int32_t *id, struct candidate c)
 {
     uint32_t gone = w->link[c.at].next, next = w->link[gone].next, prev = w->link[c.at].prev;
 
@@ -123,7 +123,7 @@ ls_status merge_tokens(const struct bpe *b, struct merge_work *w, int32_t *id, s
         struct candidate c = heap_pop(w);
         uint32_t next = w->link[c.at].next;
 
-        if (id[c.at] == c.left && next != NONE && id[next] == c.right) apply(b, w, id, c);
+        if (id[c.at] == c.left && next != NONE && id[next] == c.right) bpe_merge_apply(b, w, id, c);
     }
     for (size_t i = 0; i < *n; i++)
         if (id[i] >= 0) id[left++] = id[i];

@@ -60,7 +60,7 @@ static size_t find_alone(const unsigned char *text, size_t bytes, size_t *length
     return bytes;
 }
 
-static ls_status append(struct normal *n, size_t *count, const void *text, size_t bytes)
+static ls_status normalize_append(struct normal *n, size_t *count, const void *text, size_t bytes)
 {
     void *p = n->text;
 
@@ -77,7 +77,7 @@ static ls_status append_normal(struct normal *n, size_t *count, const unsigned c
     utf8proc_ssize_t points = 0;
     void *p;
 
-    if (normalize_is_plain(text, bytes)) return append(n, count, text, bytes);
+    if (normalize_is_plain(text, bytes)) return normalize_append(n, count, text, bytes);
     for (int pass = 0; pass < 2; pass++) { /* the first measures, when what there is does not hold it */
         points = utf8proc_decompose(text, (utf8proc_ssize_t)bytes, n->point, (utf8proc_ssize_t)n->room, options);
         if (points < 0) return ls_fail(LS_EFORMAT, "normalizing: %s", utf8proc_errmsg(points));
@@ -88,7 +88,7 @@ static ls_status append_normal(struct normal *n, size_t *count, const unsigned c
     }
     utf8proc_ssize_t written = utf8proc_reencode(n->point, points, options);
     if (written < 0) return ls_fail(LS_EFORMAT, "normalizing: %s", utf8proc_errmsg(written));
-    return append(n, count, n->point, (size_t)written);
+    return normalize_append(n, count, n->point, (size_t)written);
 }
 
 ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes, const unsigned char **out, size_t *count)
@@ -104,7 +104,7 @@ ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t byte
         size_t stretch = find_alone(text + at, bytes - at, &length);
 
         LS_TRY(append_normal(n, &done, text + at, stretch));
-        LS_TRY(append(n, &done, text + at + stretch, length));
+        LS_TRY(normalize_append(n, &done, text + at + stretch, length));
         at += stretch;
     }
     *out = n->text;

@@ -5,7 +5,7 @@
 
 enum { MOST = 16 << 20 };
 
-static ls_status take(void *ctx, const char *data, size_t bytes)
+static ls_status fuzz_archive_take(void *ctx, const char *data, size_t bytes)
 {
     size_t *all = ctx;
 
@@ -26,8 +26,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 {
     size_t all = 0;
 
-    check(gzip_expand(data, bytes, take, &all), all);
+    check(gzip_expand(data, bytes, fuzz_archive_take, &all), all);
     all = 0;
-    check(zstd_expand(data, bytes, take, &all), all);
+    check(zstd_expand(data, bytes, fuzz_archive_take, &all), all);
     return 0;
 }

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 
-static void use(const ls_pipeline_schedule *s)
+static void fuzz_schedule_use(const ls_pipeline_schedule *s)
 {
     ls_pipeline_timeline p;
     char *text;
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
     ls_status st = ls_pipeline_schedule_read(path, &s);
     mem_set_limit(0);
     if (st == LS_OK) {
-        use(&s);
+        fuzz_schedule_use(&s);
         ls_pipeline_schedule_free(&s);
     } else ASSERT(ls_errmsg()[0] && !strchr(ls_errmsg(), '\n'));
     mem_read(&after);

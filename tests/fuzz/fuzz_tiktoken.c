@@ -18,7 +18,7 @@ static size_t put_bytes(char *out)
     return n;
 }
 
-static void use(const ls_tokenizer *t)
+static void fuzz_tiktoken_use(const ls_tokenizer *t)
 {
     static const char text[] = "The aaaaaaaa abab  ba\n\n 12345 \xc3\xa9\xf0\x9f\x98\x80 it's <|endoftext|>";
     struct ids ids = { 0 };
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 
     memcpy(file + n, data, bytes);
     if (tokenizer_read_tiktoken(file, n + bytes, "f", "cl100k", &t) == LS_OK) {
-        use(t);
+        fuzz_tiktoken_use(t);
         ls_tokenizer_close(&t);
     } else {
         ASSERT(strncmp(ls_errmsg(), "f: ", 3) == 0 && !strchr(ls_errmsg(), '\n'));

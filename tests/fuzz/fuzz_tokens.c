@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "data/tokens.h"
 
-static void use(ls_tokens *t)
+static void fuzz_tokens_use(ls_tokens *t)
 {
     size_t at = 0;
     int32_t id;
@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 
     struct file_map b = { bin, cut }, x = { idx, rest - cut };
     if (tokens_from_memory(format, b, x, "f", &t) == LS_OK) {
-        use(t);
+        fuzz_tokens_use(t);
         ls_tokens_close(&t);
     } else {
         ASSERT(strncmp(ls_errmsg(), "f: ", 3) == 0 && !strchr(ls_errmsg(), '\n'));

@@ -11,13 +11,13 @@ static const struct option rows[] = { OPTION_STRING(struct config, value, "a.b",
 static const char *const verbs[] = { "fuzz" };
 static const struct option_table table = { rows, 1, verbs, 1 };
 
-static ls_status compare(void *ctx, const char *key, const char *value, int line)
+static ls_status fuzz_yaml_compare(void *ctx, const char *key, const char *value, int line)
 {
     ASSERT(strcmp(key, "a.b") == 0 && strcmp(value, ctx) == 0 && line == 2);
     return LS_OK;
 }
 
-static ls_status take(void *ctx, const char *key, const char *value, int line)
+static ls_status fuzz_yaml_take(void *ctx, const char *key, const char *value, int line)
 {
     struct options *o = ctx;
     struct text printed = { 0 };
@@ -25,7 +25,7 @@ static ls_status take(void *ctx, const char *key, const char *value, int line)
     ASSERT(strchr(key, '.') && line >= 1);
     ASSERT(options_set(o, "a.b", value, key) == LS_OK);
     options_put_yaml(o, true, &printed);
-    ASSERT(yaml_parse(printed.data, printed.bytes, "g", compare, *(char **)(void *)o->config) == LS_OK);
+    ASSERT(yaml_parse(printed.data, printed.bytes, "g", fuzz_yaml_compare, *(char **)(void *)o->config) == LS_OK);
     text_free(&printed);
     return LS_OK;
 }
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
     struct options options;
 
     ASSERT(options_open(&table, &config, 1, &options) == LS_OK);
-    if (yaml_parse((const char *)data, bytes, "f", take, &options) != LS_OK)
+    if (yaml_parse((const char *)data, bytes, "f", fuzz_yaml_take, &options) != LS_OK)
         ASSERT(strncmp(ls_errmsg(), "f:", 2) == 0 && !strchr(ls_errmsg(), '\n'));
     options_close(&options);
     return 0;

@@ -243,7 +243,7 @@ static ls_status take_rank(const struct ranks *r, file_writer *w, int from)
     return st;
 }
 
-static ls_status give(const struct ranks *r, const struct json_out *j)
+static ls_status trace_give(const struct ranks *r, const struct json_out *j)
 {
     int64_t bytes = (int64_t)j->bytes;
 
@@ -282,7 +282,7 @@ ls_status trace_write(struct trace *t, const struct ranks *ranks, const char *fo
     struct json_out j = { 0 };
     ls_status st = put_all(t, ranks->rank, &j);
 
-    if (st == LS_OK) st = ranks->rank == 0 ? trace_gather(ranks, &j, trace_path(folder, first)) : give(ranks, &j);
+    if (st == LS_OK) st = ranks->rank == 0 ? trace_gather(ranks, &j, trace_path(folder, first)) : trace_give(ranks, &j);
     json_out_free(&j);
     return st;
 }
