@@ -30,7 +30,7 @@ enum check_order {
     CHECK_PROGRAM /* each operation ends before the next is enqueued: what it does is right without any wait */
 };
 
-/* Orders, of streams and which of these, are functions of the seed; 0 at first. */
+/* What is drawn, which of these orders and which stream, is a function of the seed (0 at first); when collectives end is not. */
 void check_set_seed(uint64_t seed);
 void check_set_order(enum check_order order);
 

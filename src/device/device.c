@@ -13,7 +13,7 @@ const struct device *device_find(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(devices); i++)
         if (strcmp(devices[i]->name, name) == 0) return devices[i];
-    ls_fail(LS_EUNSUPPORTED, "there is no device '%s'; this build has: cpu, check", name);
+    ls_fail(LS_EUNSUPPORTED, "there is no device '%s'; this build has: cpu and, for tests, check", name);
     return NULL;
 }
 

@@ -7,24 +7,24 @@
 #include "base/mem.h"
 #include "device/device.h"
 
-/* counts[2 * n]: of ask, whose own pointers to them are those of the caller. */
-struct queued {
+/* counts[2 * n]: of args, whose own pointers to them are those of the caller. */
+struct queued_call {
     ls_comm *comm;
     ls_work *work;
     bool begun;
-    struct call_args ask;
+    struct call_args args;
     size_t counts[];
 };
 
-static ls_status queued_run(void *args)
+static ls_status queued_call_run(void *args)
 {
-    struct queued *q = args;
+    struct queued_call *q = args;
 
     if (!q->begun) {
-        if (q->ask.counts) q->ask.counts = q->counts;
-        if (q->ask.recv_counts) q->ask.recv_counts = q->counts + q->comm->n;
+        if (q->args.counts) q->args.counts = q->counts;
+        if (q->args.recv_counts) q->args.recv_counts = q->counts + q->comm->n;
         q->begun = true;
-        LS_TRY(operation_run(q->comm, &q->ask, &q->work));
+        LS_TRY(operation_run(q->comm, &q->args, &q->work));
     }
     return ls_work_test(&q->work);
 }
@@ -49,21 +49,21 @@ static ls_status check_arguments(ls_comm *c, const struct call_args *a, struct b
 
 ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a)
 {
-    size_t n = (size_t)c->n, bytes = sizeof(struct queued) + 2 * n * sizeof(size_t);
-    struct queued *q;
+    size_t n = (size_t)c->n, bytes = sizeof(struct queued_call) + 2 * n * sizeof(size_t);
+    struct queued_call *q;
     struct buffers b;
     ls_status st;
 
     LS_TRY(check_arguments(c, a, &b));
     if (!(q = mem_zalloc(MEM_OTHER, bytes))) return LS_ENOMEM;
-    *q = (struct queued){ .comm = c, .ask = *a };
+    *q = (struct queued_call){ .comm = c, .args = *a };
     if (a->counts) memcpy(q->counts, a->counts, n * sizeof *q->counts);
     if (a->recv_counts) memcpy(q->counts + n, a->recv_counts, n * sizeof *q->counts);
 
-    struct device_operation o = { .name = ls_collective_name(a->op), .run = queued_run, .args = q, .bytes = bytes };
+    struct device_operation o = { .name = ls_collective_name(a->op), .run = queued_call_run, .args = q, .bytes = bytes };
 
-    add_buffer(&o, offsetof(struct queued, ask.send), a->send, b.send, false);
-    add_buffer(&o, offsetof(struct queued, ask.recv), a->recv, b.recv, true);
+    add_buffer(&o, offsetof(struct queued_call, args.send), a->send, b.send, false);
+    add_buffer(&o, offsetof(struct queued_call, args.recv), a->recv, b.recv, true);
     st = d->enqueue(s, &o);
     mem_free(q);
     return st;
