@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "train/launch/launch.h"
 
-static const double SOON = 30;     /* seconds in which things happen that take none on a machine that is not busy */
+static const double SOON = 60;  /* seconds after which something that was waited for has failed */
 
 char *case_folder;
 char  case_mark[64];

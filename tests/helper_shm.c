@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-void shm_wrong(int line, const char *what)
+void shm_wrong(const char *file, int line, const char *what)
 {
-    fprintf(stderr, "test_shm.c:%d: process %d: %s (%s)\n", line, (int)getpid(), what, ls_errmsg());
+    fprintf(stderr, "%s:%d: process %d: %s (%s)\n", file, line, (int)getpid(), what, ls_errmsg());
     _exit(1);
 }
 

@@ -9,10 +9,10 @@
 enum { SHM_RANKS = 8 };
 #define SHM_TIMEOUT 60.0   /* seconds that anything may take on a busy machine */
 
-#define SHM_CHECK(cond) ((cond) ? (void)0 : shm_wrong(__LINE__, #cond))
-#define SHM_TRY(call)    ((call) >= 0 ? (void)0 : shm_wrong(__LINE__, #call))
+#define SHM_CHECK(cond) ((cond) ? (void)0 : shm_wrong(__FILE__, __LINE__, #cond))
+#define SHM_TRY(call)    ((call) >= 0 ? (void)0 : shm_wrong(__FILE__, __LINE__, #call))
 
-void shm_wrong(int line, const char *what);
+void shm_wrong(const char *file, int line, const char *what);
 
 typedef void shm_rank_fn(int rank, int n, const char *where);
 struct shm_job { int n; struct segment *segment; char where[64]; pid_t pid[SHM_RANKS]; };

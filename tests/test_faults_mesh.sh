@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_faults_mesh.sh LOCKSTEP TESTS - faults of meshes (--debug.fault): `lockstep parity` finds each of them where it changes
 # something, and names the tensor, step and direction in which it shows first; elsewhere it is refused. What the check of
-# placements says of the same faults stands in test_partition_pass, test_parallel_mesh, test_parallel_boxes and test_pipeline.
+# placements says of the same faults is in test_partition_faults, test_parallel_mesh, test_parallel_boxes and test_pipeline.
 set -u
 lockstep=$1
 . "$2/script.sh"

@@ -19,7 +19,6 @@
 
 enum { TRIALS = 30, COUNT = 3000, SYNC_POINTS = 40, ASYNC_MICROSECONDS = 20000 };
 static const double STALL = 0.5;      /* seconds: the deadline of a comm whose peer stands still */
-static const double INSIDE = 10;      /* seconds in which a trial ends; most of them take far less */
 
 enum fault { KILL, LEAVE, STOP, FAULTS };
 static const char *const fault_names[FAULTS] = { "kill", "leave", "stop" };
@@ -147,14 +146,12 @@ static bool run_trial(int number, const struct trial *t)
 
     assert_int_equal(case_set_up(NULL), 0);
     for (int i = 0; i < 4; i++) snprintf(text[i], sizeof text[i], "%d", value[i]);
-    double began = base_now();
     int code = case_finish(case_launch(t->ranks, argv, false));
-    double took = base_now() - began;
     char *err = case_read("err");
-    bool good = code == 3 && right_line(t, err) && took < INSIDE;
+    bool good = code == 3 && right_line(t, err);
     if (!good)
-        print_error("trial %d (%s of rank %d of %d, point %d): exit code %d after %.1f s: %s\n", number, fault_names[t->fault],
-                    t->victim, t->ranks, t->point, code, took, err);
+        print_error("trial %d (%s of rank %d of %d, point %d): exit code %d: %s\n", number, fault_names[t->fault],
+                    t->victim, t->ranks, t->point, code, err);
     mem_free(err);
     case_nothing_is_left();
     case_tear_down(NULL);

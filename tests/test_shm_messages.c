@@ -47,7 +47,7 @@ static void shm_messages_test_exchange(struct link *l, size_t bytes, bool shared
         SHM_TRY(transport_shm.start(l, &send));
         SHM_TRY(transport_shm.start(l, &recv));
         SHM_TRY(drive_transfers(l, &send, &recv));
-        for (size_t i = 0; i < bytes; i++) if (in[i] != byte_of(peer, i)) shm_wrong(__LINE__, "a byte differs");
+        for (size_t i = 0; i < bytes; i++) if (in[i] != byte_of(peer, i)) shm_wrong(__FILE__, __LINE__, "a byte differs");
     }
     SHM_TRY(shm_barrier(l));
     if (shared) transport_shm.free(l, out);
