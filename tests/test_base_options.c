@@ -222,9 +222,9 @@ static void refusals_suggest_a_correct_value(void **state)
     option_refused("optim.lr", "fast", "optim.lr: 'fast' is not a number such as 0.1");
     option_refused("optim.lr", "nan", "is not a number");
     option_refused("optim.decay", "1.5", "optim.decay: 1.5 is out of range: at least 0, at most 1 a step");
-    option_refused("optim.name", "adam", "optim.name: 'adam' is none of adamw|sgd|off");
-    option_refused("optim.name", "adamw|sgd", "is none of");
-    option_refused("optim.name", "", "is none of");
+    option_refused("optim.name", "adam", "optim.name: 'adam' is not one of adamw|sgd|off");
+    option_refused("optim.name", "adamw|sgd", "is not one of");
+    option_refused("optim.name", "", "is not one of");
     option_refused("log.verbose", "maybe", "log.verbose: 'maybe' is neither true");
     option_refused("memory.limit", "lots", "memory.limit: 'lots' is not a number of bytes such as 4096, 64KiB");
     option_refused("memory.bucket", "1KiB", "memory.bucket: 1KiB is out of range: at least 4KiB, at most 1GiB");

@@ -27,7 +27,7 @@ for n in 1 2 3 7; do
     done
 done
 expect 2 "send is one message" bench comm --print-steps send -n 4
-expect 2 "no algorithm 'tree' of all_gather; there is: ring, doubling, direct, whole" bench comm --print-steps all_gather -n 4 \
+expect 2 "unknown algorithm 'tree' for all_gather; choose one of: ring, doubling" bench comm --print-steps all_gather -n 4 \
     --algorithm tree
 expect 2 "there are 4 ranks" bench comm --print-steps all_reduce -n 4 --rank 4
 

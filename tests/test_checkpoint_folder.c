@@ -104,7 +104,7 @@ static void latest_complete_checkpoint_is_found(void **state)
     REFUSED(LS_EINVAL, "no checkpoint here", ls_checkpoint_resolve(scratch("nowhere"), &path));
     damage(scratch("run/checkpoints/step_00000098/manifest.json"), "missing");
     damage(scratch("run/checkpoints/step_00000099/manifest.json"), "missing");
-    REFUSED(LS_EFORMAT, "none of its 6 checkpoints is whole", ls_checkpoint_latest(scratch("run/checkpoints"), &path));
+    REFUSED(LS_EFORMAT, "all of its 6 checkpoints are damaged", ls_checkpoint_latest(scratch("run/checkpoints"), &path));
     log_set_console(LOG_WARN);
     ls_store_release(&s);
 }

@@ -280,7 +280,7 @@ static void next_complete_checkpoint_is_named(void **state)
     snprintf(name, sizeof name, "use --x=%s", oldest);
     REFUSED(LS_EFORMAT, name, verify_advise(ls_checkpoint_verify(newest), newest, "use --x="));
     flip(scratch("ck/step_00000001/manifest.json"), 9);
-    REFUSED(LS_EFORMAT, "no older checkpoint beside it is whole", verify_advise(ls_checkpoint_verify(newest), newest, "use --x="));
+    REFUSED(LS_EFORMAT, "no older checkpoint beside it is intact", verify_advise(ls_checkpoint_verify(newest), newest, "use --x="));
     REFUSED(LS_EINVAL, "other", verify_advise(ls_fail(LS_EINVAL, "other"), newest, "use --x="));
 }
 

@@ -135,9 +135,9 @@ static void change(const char *path, int what)
 static void damaged_slices_are_refused(void **state)
 {
     static const char *const messages[] = {
-        "'a': its slices have 30 of 35 elements, [3,0] is in none", "'a': slices 0 and 1 overlap at [1,0]",
-        "dim 0 has 7 elements, the slice is",
-        "'a': its slices differ", "'a': its slices have 25 of 35 elements, [2,0] is in none",
+        "'a': its slices have 30 of 35 elements; [3,0] is missing", "'a': slices 0 and 1 overlap at [1,0]",
+        "dim 0 has 7 elements, but the slice is",
+        "'a': its slices differ", "'a': its slices have 25 of 35 elements; [2,0] is missing",
     };
     struct job j = { &layouts[5], LS_F32, "" };
     char root[400], path[420];
@@ -169,10 +169,10 @@ static void leave_a_hole(ls_comm *world, void *ctx)
     layout_open(j->layout, world, LS_F32, &laid);
     store_set_owner(laid.store, 4, ls_comm_rank(world) != 1);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, folder_of(j, j->layout, root), laid.store, NULL, &state, NULL) == LS_EINVAL);
-    RANKS_CHECK(strstr(ls_errmsg(), "'e': its slices have 35 of 55 elements, [0,3] is in none"));
+    RANKS_CHECK(strstr(ls_errmsg(), "'e': its slices have 35 of 55 elements; [0,3] is missing"));
     store_set_owner(laid.store, 4, false);
     RANKS_CHECK(ls_checkpoint_save_ranks(world, root, laid.store, NULL, &state, NULL) == LS_EINVAL);
-    RANKS_CHECK(strstr(ls_errmsg(), "no rank speaks for parameter 'e'"));
+    RANKS_CHECK(strstr(ls_errmsg(), "no rank owns parameter 'e'"));
     RANKS_CHECK(!file_exists(root));
     RANKS_CHECK(ls_checkpoint_save(root, laid.store, NULL, &state, NULL) == LS_EINVAL);
     layout_close(&laid);
@@ -231,7 +231,7 @@ static void save_model(ls_comm *world, void *ctx)
     RANKS_TRY(ls_checkpoint_save_ranks(world, ctx, s, &m, &state, NULL));
     if (ls_comm_size(world) > 1 && ls_comm_rank(world) == 0) {
         snprintf(folder, sizeof folder, "%s_hf", (const char *)ctx);
-        RANKS_CHECK(ls_hf_export(folder, &m, s, NULL) == LS_EINVAL && strstr(ls_errmsg(), "is in parts on several ranks"));
+        RANKS_CHECK(ls_hf_export(folder, &m, s, NULL) == LS_EINVAL && strstr(ls_errmsg(), "is sharded over several ranks"));
         RANKS_CHECK(!file_exists(folder));
     }
     ls_store_release(&s);

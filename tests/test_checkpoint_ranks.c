@@ -270,7 +270,7 @@ static void one_is_not_ready(ls_comm *comm, void *ctx)
     snprintf(path, sizeof path, "%s/step_%08d", j->root, STEP);
     RANKS_CHECK(!file_exists(path));
     RANKS_CHECK(ls_checkpoint_save(j->root, s, NULL, &state, NULL) == LS_EINVAL);
-    RANKS_CHECK(strstr(ls_errmsg(), "'a' is in parts on several ranks"));
+    RANKS_CHECK(strstr(ls_errmsg(), "'a' is sharded over several ranks"));
     ls_store_release(&s);
 }
 

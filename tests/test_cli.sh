@@ -38,7 +38,7 @@ expect 2 "did you mean 'train.steps'" train --train.stps=3
 expect 2 "did you mean '--train.steps=3'" train --steps=3
 expect 2 "is not a whole number" train --train.steps=many
 expect 2 "is out of range" train --data.seq_len=0
-expect 2 "is none of sgd|adam" train --optim.name=adamant
+expect 2 "is not one of sgd|adam" train --optim.name=adamant
 expect 2 "does nothing in 'train'" train --bench.steps=3
 expect 2 "does nothing here" train $tiny --optim.trust_coefficient=1
 expect 2 "train.global_batch = train.micro_batch * train.accumulate * parallel.dp does not hold: 5 = 2 * 1 * 1" \
@@ -231,7 +231,7 @@ expect 0 "llmc, u16" data inspect data/text.bin --vocab 300
 expect 1 "data/text.bin" data inspect data/text.bin --vocab 257
 printf '{"text":"a"}\n' >lines.jsonl
 expect 1 \
-    "lines.jsonl: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text" \
+    "lines.jsonl: not a token file: it has no llm.c header, no .idx beside it, and is not named .bin; 'lockstep data prepare' makes one" \
     data inspect lines.jsonl
 expect 0 "step 1 of 1" train --data.tokens=data/text.bin --data.tokenizer=data --model.preset=llama-tiny --data.seq_len=16 \
     --train.steps=1 --train.eval_batches=1 --run.dir=fromtokens

@@ -190,19 +190,19 @@ static void nonsense(ls_comm *c)
     int n = ls_comm_size(c), rank = ls_comm_rank(c);
 
     call_refused(ls_all_reduce(c, x, x + 1, 2, LS_F32, LS_SUM, NULL), "all_reduce: send [");
-    call_refused(ls_all_reduce(c, k, k, 4, LS_I32, LS_AVG, NULL), "all_reduce: an average of i32");
-    call_refused(ls_all_reduce(c, x, x, 4, LS_F32, (ls_redop)9, NULL), "operator 9");
-    call_refused(ls_all_reduce(c, x, x, 4, (ls_dtype)77, LS_SUM, NULL), "type 77");
-    call_refused(ls_all_reduce(c, NULL, x, 4, LS_F32, LS_SUM, NULL), "NULL for 16 bytes");
-    call_refused(ls_all_gather(c, x, x + 32, SIZE_MAX / 8, LS_F64, NULL), "do not fit a size");
+    call_refused(ls_all_reduce(c, k, k, 4, LS_I32, LS_AVG, NULL), "all_reduce: the average of i32");
+    call_refused(ls_all_reduce(c, x, x, 4, LS_F32, (ls_redop)9, NULL), "9 is not a valid operator");
+    call_refused(ls_all_reduce(c, x, x, 4, (ls_dtype)77, LS_SUM, NULL), "77 is not a valid dtype");
+    call_refused(ls_all_reduce(c, NULL, x, 4, LS_F32, LS_SUM, NULL), "buffer is NULL, but 16 bytes");
+    call_refused(ls_all_gather(c, x, x + 32, SIZE_MAX / 8, LS_F64, NULL), "overflow size_t");
     call_refused(ls_all_gather_v(c, x, x + 32, NULL, LS_F32, NULL), "all_gather_v: counts is NULL");
     if (n > 1) {
         call_refused(ls_all_gather_v(c, x, x + 32, counts, LS_F32, NULL), "all_gather_v");
         call_refused(ls_all_gather(c, x + 20, x + 16, 8, LS_F32, NULL), "overlap");
-        call_refused(ls_send(c, x, 1, LS_F32, n, NULL), "of a comm of");
+        call_refused(ls_send(c, x, 1, LS_F32, n, NULL), "is out of range");
     }
-    call_refused(ls_send(c, x, 1, LS_F32, rank, NULL), "to itself");
-    call_refused(ls_broadcast(c, x, 1, LS_F32, -1, NULL), "rank -1 of a comm");
+    call_refused(ls_send(c, x, 1, LS_F32, rank, NULL), "with itself");
+    call_refused(ls_broadcast(c, x, 1, LS_F32, -1, NULL), "rank -1 is out of range");
     RANKS_TRY(ls_work_wait(NULL));
 }
 

@@ -52,7 +52,7 @@ static void forced_algorithm_is_used(void **state)
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false));
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, "rings"), LS_EINVAL);
     assert_string_equal(ls_errmsg(),
-                        "no algorithm 'rings' of all_reduce; there is: ring, halving_doubling, tree, direct, central, whole");
+                        "unknown algorithm 'rings' for all_reduce; choose one of: ring, halving_doubling, tree, direct, central, whole");
     assert_int_equal(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, NULL), LS_OK);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 4, false), "halving_doubling");
 }
@@ -98,11 +98,11 @@ static void malformed_comm_tables_are_refused(void **state)
         { "lockstep choices 1 \n", "first line" },
         { FIRST "all_reduce - -", "line 2: too few words" },
         { FIRST "\nall_reduce - - ring ring", "line 3: too many words" },
-        { FIRST "all_reduces - - ring", "'all_reduces' is no operation" },
-        { FIRST "all_reduce -1 - ring", "'-1' is no number of bytes" },
-        { FIRST "all_reduce 99999999999999999999 - ring", "no number of bytes" },
-        { FIRST "all_reduce - 0 ring", "'0' is no number of ranks" },
-        { FIRST "all_reduce - 2147483648 ring", "no number of ranks" },
+        { FIRST "all_reduces - - ring", "'all_reduces' is not an operation" },
+        { FIRST "all_reduce -1 - ring", "'-1' is neither a number of bytes" },
+        { FIRST "all_reduce 99999999999999999999 - ring", "neither a number of bytes" },
+        { FIRST "all_reduce - 0 ring", "'0' is neither a number of ranks" },
+        { FIRST "all_reduce - 2147483648 ring", "neither a number of ranks" },
         { FIRST "all_reduce - - doubling", "all_reduce has no algorithm 'doubling'" },
         { FIRST "send - - ring", "send has no algorithm 'ring'" },
     };

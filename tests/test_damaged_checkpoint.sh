@@ -33,13 +33,13 @@ at=$(($(wc -c <$file) - 100))
 flip $file $at
 
 for reader in "generate run --ids 1,2" "generate $ck/step_00000006 --ids 1,2" "ckpt verify run" "eval run" "ckpt export run --to hf"; do
-    refused "step_00000006/parameters_0000_of_0001.safetensors: tensor '.*': damaged: bytes .*whole one before it: .*$ck/step_00000003\$" \
+    refused "step_00000006/parameters_0000_of_0001.safetensors: tensor '.*': damaged: bytes .*intact one before it: .*$ck/step_00000003\$" \
         "$lockstep" $reader
 done
-refused "damaged: bytes .*whole one before it: $ck/step_00000003\$" "$lockstep" ckpt verify $ck/step_00000006/
-refused "whole one before it: --checkpoint.resume=$ck/step_00000003\$" train --checkpoint.resume=$ck/step_00000006 --run.dir=other
+refused "damaged: bytes .*intact one before it: $ck/step_00000003\$" "$lockstep" ckpt verify $ck/step_00000006/
+refused "intact one before it: --checkpoint.resume=$ck/step_00000003\$" train --checkpoint.resume=$ck/step_00000006 --run.dir=other
 grep -q "damaged" err.txt || bad "not named: $(cat err.txt)"
-refused "whole one before it: lockstep generate $ck/step_00000003\$" "$lockstep" generate run --ids 1,2
+refused "intact one before it: lockstep generate $ck/step_00000003\$" "$lockstep" generate run --ids 1,2
 "$lockstep" generate $ck/step_00000003 --ids 1,2 --tokens 3 >out.txt 2>&1 || bad "the command that was named: $(cat out.txt)"
 [ ! -e hf ] || bad "an export of a damaged checkpoint is left behind"
 
@@ -69,22 +69,22 @@ truncate -s 100 copy/checkpoints/step_00000006/manifest.json
 grep -q "skipped: .*step_00000006/manifest.json.*; using copy/checkpoints/step_00000003\$" err.txt ||
     bad "not said which is used: $(cat err.txt)"
 for reader in "ckpt verify copy" "ckpt verify copy/checkpoints" "ckpt verify copy/checkpoints/step_00000006"; do
-    refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" $reader
+    refused "step_00000006/manifest.json: .*; the newest intact one before it: copy/checkpoints/step_00000003\$" "$lockstep" $reader
 done
-refused "whole one before it: lockstep generate copy/checkpoints/step_00000003\$" "$lockstep" generate copy/checkpoints/step_00000006 \
+refused "intact one before it: lockstep generate copy/checkpoints/step_00000003\$" "$lockstep" generate copy/checkpoints/step_00000006 \
     --ids 1
 rm copy/checkpoints/step_00000006/manifest.json
-refused "step_00000006/manifest.json: .*; the newest whole one before it: copy/checkpoints/step_00000003\$" "$lockstep" ckpt verify copy
+refused "step_00000006/manifest.json: .*; the newest intact one before it: copy/checkpoints/step_00000003\$" "$lockstep" ckpt verify copy
 
 # Nothing whole is left: one line, and no checkpoint is touched.
 flip $ck/step_00000003/parameters_0000_of_0001.safetensors 2000
 train >out.txt 2>err.txt && bad "goes on from damage: $(cat out.txt)"
-grep -q "step_00000003.*no older checkpoint beside it is whole" err.txt || bad "the last one is not named: $(cat err.txt)"
+grep -q "step_00000003.*no older checkpoint beside it is intact" err.txt || bad "the last one is not named: $(cat err.txt)"
 [ "$(grep -c "step_00000006.*damaged: bytes" err.txt)" -eq 1 ] || bad "the first one is not named once: $(cat err.txt)"
-refused "no older checkpoint beside it is whole" "$lockstep" generate run --ids 1,2
+refused "no older checkpoint beside it is intact" "$lockstep" generate run --ids 1,2
 for step in 3 6; do truncate -s 100 $ck/step_0000000$step/manifest.json; done
-refused "none of its 2 checkpoints is whole; the newest: .*step_00000006" "$lockstep" generate run --ids 1,2
-refused "none of its 2 checkpoints is whole; the newest: .*step_00000006" train
+refused "all of its 2 checkpoints are damaged; the newest: .*step_00000006" "$lockstep" generate run --ids 1,2
+refused "all of its 2 checkpoints are damaged; the newest: .*step_00000006" train
 
 say "$failures failures"
 [ $failures -eq 0 ]

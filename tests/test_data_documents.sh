@@ -69,15 +69,15 @@ prepared "$(wc -c <text.txt | tr -d ' ')" 1 text.txt.gz
 
 # Damage and mistakes.
 head -c 60 lines.jsonl.gz >cut.jsonl.gz
-refused "cut.jsonl.gz: the gzip file is cut off" cut.jsonl.gz
+refused "cut.jsonl.gz: the gzip file is truncated" cut.jsonl.gz
 printf 'no gzip at all' >no.txt.gz
 refused "no.txt.gz: the gzip file is damaged" no.txt.gz
 : >empty.gz
-refused "empty.gz: the gzip file is cut off" empty.gz
+refused "empty.gz: the gzip file is truncated" empty.gz
 gzip -c plain.txt | head -c -4 >tail.gz && printf '\1\2\3\4' >>tail.gz
 refused "tail.gz: the gzip file is damaged" tail.gz
 head -c 40 lines.jsonl.zst >cut.jsonl.zst
-refused "cut.jsonl.zst: the zstd file is cut off" cut.jsonl.zst
+refused "cut.jsonl.zst: the zstd file is truncated" cut.jsonl.zst
 refused "no.jsonl.zst: the zstd file is damaged" "$(cp no.txt.gz no.jsonl.zst && echo no.jsonl.zst)"
 printf '{"text":"a"}\n{"text":"b"\n' >bad.jsonl
 refused "bad.jsonl: line 2: not JSON" bad.jsonl

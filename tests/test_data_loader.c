@@ -81,9 +81,9 @@ static void impossible_samplers_are_refused(void **state)
     int32_t x[10], y[10];
 
     (void)state;
-    REFUSED(LS_EINVAL, "20 tokens, shorter than one sample of 20 + 1",
+    REFUSED(LS_EINVAL, "20 tokens are fewer than one sample of 20 + 1",
             ls_sampler_init(&s, t, (ls_range){ 10, 30 }, 20, VOCAB, 0, 1));
-    REFUSED(LS_EINVAL, "tokens 50 .. 101, 100 there", ls_sampler_init(&s, t, (ls_range){ 50, 101 }, 4, VOCAB, 0, 1));
+    REFUSED(LS_EINVAL, "tokens 50 .. 101, but there are only 100", ls_sampler_init(&s, t, (ls_range){ 50, 101 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "tokens 60 .. 50", ls_sampler_init(&s, t, (ls_range){ 60, 50 }, 4, VOCAB, 0, 1));
     REFUSED(LS_EINVAL, "seq_len is 0", ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 0, VOCAB, 0, 1));
     OK(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
@@ -166,7 +166,7 @@ static void test_loader_failures(void **state)
 
     (void)state;
     OK(ls_sampler_init(&s, t, (ls_range){ 0, 100 }, 10, 35, 0, 0));
-    REFUSED(LS_EINVAL, "batches of no samples", ls_loader_open(&s, &(ls_batches){ 0 }, &l));
+    REFUSED(LS_EINVAL, "a batch must have at least one sample", ls_loader_open(&s, &(ls_batches){ 0 }, &l));
     REFUSED(LS_EINVAL, "6 samples from 3 on do not fit a step of 8",
             ls_loader_open(&s, &(ls_batches){ .batch = 3, .per_step = 2, .step = 8, .offset = 3 }, &l));
     assert_null(l);

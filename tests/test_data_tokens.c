@@ -133,9 +133,9 @@ static void test_vocabulary(void **state)
     OK(ls_tokens_open(scratch("a.bin"), NULL, &back));
     REFUSED(LS_EFORMAT, "a.bin: token 10 at position 10 is not in the vocabulary of 10",
             ls_tokens_read(back, 5, 20, 10, ids));
-    REFUSED(LS_EINVAL, "tokens 90 .. 101 asked for, 100 there", ls_tokens_read(back, 90, 11, 100, ids));
-    REFUSED(LS_EINVAL, "asked for", ls_tokens_read(back, SIZE_MAX, 2, 100, ids));
-    REFUSED(LS_EINVAL, "token format 'npy': known are", ls_tokens_open("x", "npy", &t));
+    REFUSED(LS_EINVAL, "tokens 90 .. 101 are requested, but there are only 100", ls_tokens_read(back, 90, 11, 100, ids));
+    REFUSED(LS_EINVAL, "are requested", ls_tokens_read(back, SIZE_MAX, 2, 100, ids));
+    REFUSED(LS_EINVAL, "unknown token format 'npy'; use", ls_tokens_open("x", "npy", &t));
     REFUSED(LS_EINVAL, "token format 'npy'", ls_tokens_save(back, "x", "npy", 100));
     ls_tokens_close(&t);
     ls_tokens_close(&back);
@@ -148,7 +148,7 @@ static void malformed_flat_files_are_refused(void **state)
 
     (void)state;
     OK(file_write(scratch("odd.bin"), "abc", 3));
-    REFUSED(LS_EFORMAT, "odd.bin: 3 bytes: an odd number", ls_tokens_open(scratch("odd.bin"), NULL, &t));
+    REFUSED(LS_EFORMAT, "odd.bin: 3 bytes: u16 tokens need an even number", ls_tokens_open(scratch("odd.bin"), NULL, &t));
     REFUSED(LS_EFORMAT, "odd.bin: 3 bytes, shorter than llm.c's header",
             ls_tokens_open(scratch("odd.bin"), "llmc", &t));
     OK(file_write(scratch("notes.txt"), "abcd", 4));
@@ -174,28 +174,28 @@ static void malformed_flat_files_are_refused(void **state)
 static void malformed_megatron_files_are_refused(void **state)
 {
     static const struct { size_t at; unsigned char byte; const char *message; } cases[] = {
-        { 0, 'X', "does not start as Megatron's" },
+        { 0, 'X', "not Megatron's: it does not start" },
         { 9, 2, "version 2, expected 1" },
-        { 17, 6, "type 6 is no integer type" },
-        { 17, 0, "type 0 is no integer" },
-        { 17, 9, "type 9 is no integer" },
+        { 17, 6, "type 6 is not an integer type" },
+        { 17, 0, "type 0 is not an integer" },
+        { 17, 9, "type 9 is not an integer" },
         { 18, 3, "do not hold exactly 3 sequences" },
         { 25, 0xff, "do not hold exactly" },
-        { 26, 2, "and 2 document borders" },
+        { 26, 2, "and 2 document boundaries" },
         { 33, 0xff, "do not hold exactly" },
-        { 34, 4, "sequence 1 has 1 tokens, the .bin 0 left" },
-        { 34, 9, "sequence 0 has 9 tokens, the .bin 4 left" },
-        { 37, 0x80, "tokens, the .bin 4 left" },
+        { 34, 4, "sequence 1 has 1 tokens, but the .bin has only 0 left" },
+        { 34, 9, "sequence 0 has 9 tokens, but the .bin has only 4 left" },
+        { 37, 0x80, "tokens, but the .bin has only 4 left" },
         { 38, 0, "3 tokens of 2 bytes, the .bin 8 bytes" },
-        { 38, 2, "sequence 1 has 2 tokens, the .bin 1 left" },
-        { 42, 1, "sequence 0 starts at byte 1, expected 0" },
-        { 50, 7, "sequence 1 starts at byte 7, expected 6" },
+        { 38, 2, "sequence 1 has 2 tokens, but the .bin has only 1 left" },
+        { 42, 1, "sequence 0 starts at byte 1; expected 0" },
+        { 50, 7, "sequence 1 starts at byte 7; expected 6" },
         { 58, 1, "the first document starts at sequence 1, not 0" },
-        { 66, 3, "the last document border is not 2" },
-        { 74, 1, "the last document border is not 2" },
-        { 74, 3, "the last document border is not 2" },
-        { 81, 0x80, "the last document border is not 2" },
-        { 17, 4, ".bin 2 left" },
+        { 66, 3, "the last document boundary is not 2" },
+        { 74, 1, "the last document boundary is not 2" },
+        { 74, 3, "the last document boundary is not 2" },
+        { 81, 0x80, "the last document boundary is not 2" },
+        { 17, 4, ".bin has only 2 left" },
     };
     unsigned char idx[sizeof index_of_two];
     ls_tokens *t;
@@ -216,7 +216,7 @@ static void malformed_megatron_files_are_refused(void **state)
     OK(ls_tokens_open(scratch("m.idx"), NULL, &t));
     assert_int_equal(ls_tokens_documents(t), 2);
     assert_int_equal(ls_tokens_document(t, 1).begin, 3);
-    REFUSED(LS_EINVAL, "its 2 documents are known already", ls_tokens_mark(t, 0));
+    REFUSED(LS_EINVAL, "its 2 documents are already known", ls_tokens_mark(t, 0));
     ls_tokens_close(&t);
 }
 
@@ -294,13 +294,13 @@ static void test_split(void **state)
     OK(ls_tokens_mark(t, 399));
     check_split(t, 0.25, 10, 800);           /* the document border at 800 is near 750 */
     check_split(t, 0.05, 10, 950);           /* but not near 950 */
-    REFUSED(LS_EINVAL, "1000 tokens, shorter than one sample of 1000 + 1", ls_tokens_split(t, 0.1, 1000, &a, &b));
+    REFUSED(LS_EINVAL, "1000 tokens are fewer than one sample of 1000 + 1", ls_tokens_split(t, 0.1, 1000, &a, &b));
     REFUSED(LS_EINVAL, "1000 tokens do not hold one sample of 500 + 1 to train on and 501",
             ls_tokens_split(t, 0.1, 500, &a, &b));
-    REFUSED(LS_EINVAL, "fraction of 1:", ls_tokens_split(t, 1, 10, &a, &b));
-    REFUSED(LS_EINVAL, "nan: 0 <= fraction < 1", ls_tokens_split(t, 0.0 / 0.0, 10, &a, &b));
-    REFUSED(LS_EINVAL, "a sequence of 0", ls_tokens_split(t, 0.1, 0, &a, &b));
-    REFUSED(LS_EINVAL, "text: it is empty", ls_tokens_split(empty, 0.1, 10, &a, &b));
+    REFUSED(LS_EINVAL, "fraction is 1;", ls_tokens_split(t, 1, 10, &a, &b));
+    REFUSED(LS_EINVAL, "nan; must be at least 0 and below 1", ls_tokens_split(t, 0.0 / 0.0, 10, &a, &b));
+    REFUSED(LS_EINVAL, "the sequence length is 0", ls_tokens_split(t, 0.1, 0, &a, &b));
+    REFUSED(LS_EINVAL, "text: empty", ls_tokens_split(empty, 0.1, 10, &a, &b));
     ls_tokens_close(&t);
     ls_tokens_close(&empty);
 }

@@ -41,7 +41,7 @@ static const struct {
     { "LOCKSTEP_COMM=shm:fd:7 " TORCH(2, 4, 2, 4) " " OMPI(0, 1, 0, 1), { LAUNCHER_OWN, 2, 4, 2, 4, "shm:fd:7" }, LS_OK, 0, 0 },
     { "LOCKSTEP_COMM=shm:fd:7 RANK=2 WORLD_SIZE=4", { 0 }, LS_EINVAL, "LOCAL_WORLD_SIZE is not set", 0 },
     { "LOCKSTEP_COMM=shm:fd:7", { 0 }, LS_EINVAL, "WORLD_SIZE is not set", 0 },
-    { "LOCKSTEP_COMM=shm:" MANY_40 MANY_40 MANY_40 " " TORCH(2, 4, 2, 4), { 0 }, LS_EINVAL, "LOCKSTEP_COMM has 124 bytes", 0 },
+    { "LOCKSTEP_COMM=shm:" MANY_40 MANY_40 MANY_40 " " TORCH(2, 4, 2, 4), { 0 }, LS_EINVAL, "LOCKSTEP_COMM is too long: 124 bytes", 0 },
 
     /* torchrun */
     { TORCH(1, 2, 1, 2) MASTER " TORCHELASTIC_RUN_ID=job", { LAUNCHER_TORCHRUN, 1, 2, 1, 2, "shm:torchrun-29500-job-0" }, LS_OK, 0, 0 },

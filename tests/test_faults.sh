@@ -79,9 +79,9 @@ refused() {
     got=$?
     [ $got -eq 2 ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -qF -e "$words" err.txt || bad "exit $got: $*: $(cat err.txt)"
 }
-refused "'typo' is none of none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed" \
+refused "'typo' is not one of none|average|skip_bucket|twice|local_norm|boundary|mean_of_means|seed" \
     parity --a "" --b "parallel.dp=2 debug.fault=typo" $gpt2
-refused "'typo' is none of none|average|" train -n 2 --debug.fault=typo $gpt2
+refused "'typo' is not one of none|average|" train -n 2 --debug.fault=typo $gpt2
 refused "debug.fault does nothing here" parity --a "" --b "debug.fault=twice" $gpt2
 refused "debug.fault does nothing here" parity --a "" --b "parallel.dp=2 debug.fault=local_norm" $gpt2
 # The option's old name is accepted, and what is said names the new one.

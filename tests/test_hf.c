@@ -164,7 +164,7 @@ static void export_converts_types(void **state)
     ls_store_release(&back);
     o.type = LS_F64;
     REFUSED(LS_EINVAL, "f32, bf16 or f16", ls_hf_export(scratch("f64"), &m, s, &o));
-    REFUSED(LS_EINVAL, "exists already", ls_hf_export(scratch("bf16"), &m, s, NULL));
+    REFUSED(LS_EINVAL, "already exists", ls_hf_export(scratch("bf16"), &m, s, NULL));
     ls_store_release(&s);
     ls_store_release(&rounded);
 }
@@ -215,7 +215,7 @@ static void run_checkpoints_are_exported(void **state)
     back = hf_import(scratch("hf"), LS_BF16, 1, &again);
     assert_true(small_same(s, back));
     OK(ls_checkpoint_save(scratch("other"), small, NULL, &st, NULL));
-    REFUSED(LS_EUNSUPPORTED, "of no model", ls_checkpoint_export(scratch("other/step_00000009"), scratch("x"), NULL));
+    REFUSED(LS_EUNSUPPORTED, "do not belong to a model", ls_checkpoint_export(scratch("other/step_00000009"), scratch("x"), NULL));
     assert_false(file_exists(scratch("x")));
     ls_store_release(&back);
     ls_store_release(&s);

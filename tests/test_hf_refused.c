@@ -74,15 +74,15 @@ static void folders_of_other_models_are_refused(void **state)
         ls_status status;
         const char *message;
     } cases[] = {
-        { without_c_proj, { 0 }, LS_EINVAL, "'transformer.h.1.mlp.c_proj.bias' of the model is in none" },
-        { renamed, { 0 }, LS_EINVAL, "'transformer.wqe.weight' is none of this model's" },
-        { as_it_is, { "h.2.ln_1.bias", LS_F32, 1, { 32 } }, LS_EINVAL, "'h.2.ln_1.bias' is none of this model's" },
+        { without_c_proj, { 0 }, LS_EINVAL, "'transformer.h.1.mlp.c_proj.bias' of the model is missing" },
+        { renamed, { 0 }, LS_EINVAL, "'transformer.wqe.weight' does not belong to this model" },
+        { as_it_is, { "h.2.ln_1.bias", LS_F32, 1, { 32 } }, LS_EINVAL, "'h.2.ln_1.bias' does not belong to this model" },
         { as_it_is, { "wpe.weight", LS_F32, 2, { 32, 32 } }, LS_EINVAL, "are both 'transformer.wpe.weight'" },
         { without_wpe,
           { "wpe.weight", LS_F32, 2, { 31, 32 } },
           LS_EINVAL,
-          "2 dims (first 31), the model's has 2 (first 32)" },
-        { without_wpe, { "wpe.weight", LS_F32, 1, { 32 } }, LS_EINVAL, "1 dims (first 32), the model's has 2" },
+          "2 dims (first 31), but the model's has 2 (first 32)" },
+        { without_wpe, { "wpe.weight", LS_F32, 1, { 32 } }, LS_EINVAL, "1 dims (first 32), but the model's has 2" },
         { without_wpe, { "wpe.weight", LS_I32, 2, { 32, 32 } }, LS_EUNSUPPORTED, "is I32" },
     };
     ls_model m;

@@ -46,14 +46,14 @@ static void impossible_image_models_are_refused(void **state)
     REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, LS_NONE, &evaluation), "both are expected outside of training");
     REFUSE(ls_batch_norm(p, x, c, c, c, c, LS_NONE, NULL), "ls_buffer");
     REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, c, NULL), "labels are 3 of type f32");
-    REFUSE(ls_image_logits(p, &m, x), "images are [2,3,5,4]; [B,3,16,16] is expected");
+    REFUSE(ls_image_logits(p, &m, x), "images are [2,3,5,4]; expected [B,3,16,16]");
 #undef REFUSE
     m.stages = 6;
-    REFUSED(LS_EINVAL, "stages 6 halve images of 16 x 16 5 times", ls_image_check(&m));
+    REFUSED(LS_EINVAL, "6 stages halve images of 16 x 16 5 times", ls_image_check(&m));
     m = image_tiny();
     m.classes = 0;
     REFUSED(LS_EINVAL, "classes is 0", ls_image_check(&m));
-    REFUSED(LS_EINVAL, "no image model 'resnet-50'", ls_image_preset("resnet-50", &m));
+    REFUSED(LS_EINVAL, "unknown image model 'resnet-50'", ls_image_preset("resnet-50", &m));
     ls_store_release(&s);
 }
 

@@ -152,13 +152,13 @@ refused 2 "--data.text=text.txt --run.dir=started" <<'END'
 train -n 2 --data.tokenizer=bpe --data.vocab_size=300 --model.vocab=270|rank 0: the tokenizer has|vocabulary only 270|use --model.vocab=
 END
 refused 1 "--run.dir=started" <<'END'
-train -n 2 --data.text=short.txt|rank 0: short.txt|tokens, shorter than one sample
+train -n 2 --data.text=short.txt|rank 0: short.txt|tokens are fewer than one sample
 END
 
 refused 1 "" <<'END'
 plan absent.txt|absent.txt|cannot open
 plan empty.txt|empty.txt: the text is empty
-plan short.txt|short.txt|tokens, shorter than one sample
+plan short.txt|short.txt|tokens are fewer than one sample
 ckpt list text.txt|text.txt is a file|the folder of a run
 ckpt list absent|absent: no such folder
 END

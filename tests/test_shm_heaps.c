@@ -81,7 +81,7 @@ static void heaps_return_pages(void **state)
     transport_shm.free(l, a);
     transport_shm.free(l, b);
     assert_null(transport_shm.alloc(l, SIZE_MAX / 2));
-    assert_non_null(strstr(ls_errmsg(), "shared memory are not free"));
+    assert_non_null(strstr(ls_errmsg(), "out of shared memory"));
     transport_shm.close(&l);
     segment_close(&s);
 }

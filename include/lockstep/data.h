@@ -1,17 +1,16 @@
 /* data.h - text into tokens, token files, and tokens into samples.
  *
- * A tokenizer turns UTF-8 text into ids 0 .. vocab-1 and back. Text is cut into pieces by patterns, then the
- * bytes of a piece are merged pair by pair (byte-level BPE). `bytes`, the embedded default, merges nothing:
+ * A tokenizer turns UTF-8 text into ids 0 .. vocab-1 and back. Patterns split text into pieces, then the bytes of a piece are merged pair
+ * by pair (byte-level BPE). `bytes`, the embedded default, merges nothing:
  * id = byte, and 256 is the end-of-text token. Tokens are a sequence of ids from a file (mapped, never
- * copied) or from text. A sampler cuts a part of them into windows and orders these; a loader prepares
- * batches in a background thread.
+ * copied) or from text. A sampler divides a range of them into windows and orders these; a loader prepares batches in a background thread.
  *   1. Text is valid UTF-8; anything else is LS_EFORMAT with byte offset and line. Decoding gives bytes, which may
  *      end inside a character.
  *   2. Files are not trusted: every size is checked, and each id that is handed out is checked against the vocabulary.
- *   3. Sample i is a pure function of (tokens, part, seq_len, seed, i). There is no other state to save: who
- *      resumes at i goes on exactly.
- *   4. _open, _train and _encode give an object to its caller, who gives it back by _close. Objects do not
- *      change afterwards (but by ls_tokens_mark) and may be shared by threads; a loader belongs to one thread.
+ *   3. Sample i is a pure function of (tokens, part, seq_len, seed, i). There is no other state to save: a run resumed at sample i
+ *      continues exactly.
+ *   4. The caller owns the object that _open, _train or _encode returns, and releases it with _close. Objects do not change afterwards
+ *      (except by ls_tokens_mark) and may be shared by threads; a loader belongs to one thread.
  *
  *   LS_TRY(ls_tokenizer_open("bytes", &t));
  *   LS_TRY(ls_tokenizer_encode(t, text, bytes, NULL, &tokens));
@@ -37,12 +36,11 @@ typedef struct ls_loader ls_loader;
 
 /* ---- tokenizers ---- */
 
-/* What is opened:
+/* Opens a tokenizer:
  *   "bytes"                    the embedded default: ids 0..255 are the bytes, 256 is <|endoftext|>
- *   PATH.json                  Hugging Face tokenizer.json: byte-level BPE; any part of it that lockstep does not
- *                              have is refused by name
+ *   PATH.json                  Hugging Face tokenizer.json: byte-level BPE; an unsupported part is rejected by name
  *   PATH.tiktoken[:PATTERN]    ranks, one "base64 rank" a line; PATTERN is gpt2, r50k, p50k, cl100k or o200k and
- *                              is found in the file's name when it is not given
+ *                              is inferred from the file's name if it is not given
  *   FOLDER                     tokenizer.json in it, or one of the names that ls_tokenizer_save writes
  */
 ls_status ls_tokenizer_open(const char *spec, ls_tokenizer **out);
@@ -59,31 +57,30 @@ typedef struct ls_bpe_options {
     }
 
 /* Learns byte-level BPE from text[bytes]: ids 0..255 are single bytes in GPT-2's order, then one id a merge, most
- * frequent pair first (ties: the smaller pair of ids), and <|endoftext|> last. A text with fewer pairs than asked
- * for gives a smaller vocabulary. The same text gives the same tokenizer. options NULL: the defaults. */
+ * frequent pair first (ties: the smaller pair of ids), and <|endoftext|> last. A text with fewer pairs than requested gives a smaller
+ * vocabulary. The same text gives the same tokenizer. options NULL: the defaults. */
 ls_status ls_tokenizer_train(const char *text, size_t bytes, const ls_bpe_options *options, ls_tokenizer **out);
 
-/* Writes the tokenizer into an existing folder so that ls_tokenizer_open(folder) gives it back: tokenizer.json (as
- * read, or written by lockstep in the same format) or PATTERN.tiktoken. */
+/* Writes the tokenizer into an existing folder so that ls_tokenizer_open(folder) reopens it: tokenizer.json (as read, or written by
+ * lockstep in the same format) or PATTERN.tiktoken. */
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder);
 
 int32_t ls_tokenizer_vocab(const ls_tokenizer *t); /* ids are below it; some may be unused */
-int32_t ls_tokenizer_end(const ls_tokenizer *t);   /* end-of-text; -1 when the tokenizer has none */
+int32_t ls_tokenizer_end(const ls_tokenizer *t);   /* end-of-text; -1 if the tokenizer has none */
 int32_t ls_tokenizer_begin(const ls_tokenizer *t); /* what a tokenizer.json puts before a text; -1: nothing */
 int32_t ls_tokenizer_find(const ls_tokenizer *t, const char *token, size_t bytes); /* id of these bytes; -1: none */
 /* Bytes of one token, borrowed; NULL when the id is unused or outside the vocabulary. */
 const char *ls_tokenizer_token(const ls_tokenizer *t, int32_t id, size_t *bytes);
 
 /* specials: special tokens spelled out in the text become their ids (0: they are text like any other).
- * end: the end-of-text token is appended. threads: the team of this process shares the work. */
+ * end: the end-of-text token is appended. threads: the process's thread team shares the work. */
 typedef struct ls_encode_options {
     int specials, end, threads;
 } ls_encode_options;
 
 /* options NULL: all 0. Empty text gives no tokens. */
 ls_status ls_tokenizer_encode(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, ls_tokens **out);
-/* text[*bytes] = the bytes of ids[count]. Writes at most room bytes; *bytes is the whole length, so a call with
- * room 0 measures. */
+/* text[*bytes] = the bytes of ids[count]. Writes at most room bytes; *bytes is the full length, so a call with room 0 measures it. */
 ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t count, char *text, size_t room, size_t *bytes);
 
 /* ---- tokens ---- */
@@ -93,22 +90,22 @@ ls_status ls_tokenizer_decode(const ls_tokenizer *t, const int32_t *ids, size_t 
  *   llmc-llama3   llm.c's Llama 3 tokens: 1024-byte header, u32
  *   nanogpt       u16, no header
  *   megatron      PREFIX.idx and PREFIX.bin: u8, i8, i16, u16, i32 or i64, with documents
- * format NULL: llmc by the header, megatron by an .idx beside, nanogpt for any other .bin. */
+ * format NULL: llmc by the header, megatron if there is an .idx beside it, nanogpt for any other .bin. */
 ls_status ls_tokens_open(const char *path, const char *format, ls_tokens **out);
-/* Writes the file(s), published whole or not at all. LS_EINVAL when vocab does not fit the format's type. Megatron
- * takes u16 below a vocabulary of 65,500, else i32; documents are those of ls_tokens_document. */
+/* Writes the file(s), which appear complete or not at all. LS_EINVAL when vocab does not fit the format's type. Megatron takes u16 below a
+ * vocabulary of 65,500, else i32; documents are those of ls_tokens_document. */
 ls_status ls_tokens_save(const ls_tokens *tokens, const char *path, const char *format, int32_t vocab);
 void ls_tokens_close(ls_tokens **tokens);
 
 size_t ls_tokens_count(const ls_tokens *tokens);
 const char *ls_tokens_type(const ls_tokens *tokens);   /* "u16" */
 const char *ls_tokens_format(const ls_tokens *tokens); /* as above; "text" for encoded text */
-/* out[count] = tokens [first, first + count). LS_EFORMAT naming file and position when one is not in 0 .. vocab-1. */
+/* out[count] = tokens [first, first + count). LS_EFORMAT with file and position if one is not in 0 .. vocab-1. */
 ls_status ls_tokens_read(const ls_tokens *tokens, size_t first, size_t count, int32_t vocab, int32_t *out);
 ls_status ls_tokens_check(const ls_tokens *tokens, int32_t vocab); /* the same for all of them */
 
-/* Documents follow one another without gaps. Megatron brings its own; elsewhere each ends after an end token,
- * once ls_tokens_mark has looked for them; until then all tokens are one document. */
+/* Documents follow one another without gaps. Megatron files list their documents; in other formats each document ends after an end token,
+ * once ls_tokens_mark has looked for these; until then all tokens are one document. */
 ls_status ls_tokens_mark(ls_tokens *tokens, int32_t end);
 size_t ls_tokens_documents(const ls_tokens *tokens);
 
@@ -118,17 +115,15 @@ typedef struct ls_range {
 
 ls_range ls_tokens_document(const ls_tokens *tokens, size_t i); /* i < documents */
 /* Validation is the last `fraction` of the tokens, at least one sample (seq_len + 1 tokens), 0 for fraction 0;
- * training is what precedes it. The border is the document border nearest to the wanted place when that changes the
- * validation part by at most half, else a multiple of seq_len. LS_EINVAL with the numbers when a part holds no
- * sample. */
+ * training is everything before it. The split is at the document boundary nearest to the requested position if that changes the size of the
+ * validation part by at most half, else at a multiple of seq_len. LS_EINVAL with the numbers if a part holds no sample. */
 ls_status ls_tokens_split(const ls_tokens *tokens, double fraction, size_t seq_len, ls_range *train, ls_range *validation);
 
 /* ---- samples ---- */
 
-/* Windows of seq_len + 1 tokens at multiples of seq_len: neighbours share one token, so that each token of the part but
- * the first is a target once an epoch; what is left at the end is not used. Sample i is window p(i mod n) of epoch
- * i / n, where p is a permutation keyed by (seed, epoch), or the identity without shuffle. A plain value that borrows
- * the tokens. */
+/* Windows of seq_len + 1 tokens at multiples of seq_len: neighbours share one token, so that each token of the part except the first is a
+ * target once per epoch; tokens left over at the end are not used. Sample i is window p(i mod n) of epoch i / n, where p is a permutation
+ * keyed by (seed, epoch), or the identity without shuffle. A plain value that borrows the tokens. */
 typedef struct ls_sampler {
     const ls_tokens *tokens;
     size_t begin;     /* first token of the part */
@@ -145,9 +140,9 @@ size_t ls_sampler_position(const ls_sampler *s, uint64_t index); /* first token 
 ls_status ls_sampler_get(const ls_sampler *s, uint64_t index, int32_t *x, int32_t *y);
 
 /* Batch k of a loader holds samples first + (k / per_step) * step + offset + (k % per_step) * batch, and the batch-1
- * that follow. With step samples over all ranks, each rank gives its own offset and
- * rows, how many of the step's samples are its own: what its batches hold beyond them has targets -1, weight zero. Zeros
- * mean: per_step 1, step per_step * batch, rows all of per_step * batch, depth 4. */
+ * that follow. A step has `step` samples over all ranks; each rank gives its own offset and `rows`, its number of these samples. Rows of
+ * its batches beyond those are padding: targets -1, weight zero. Zeros mean: per_step 1, step per_step * batch, rows per_step * batch,
+ * depth 4. */
 typedef struct ls_batches {
     size_t batch;    /* B, rows of a batch */
     uint64_t first;  /* global index of the first sample of the first step */
@@ -155,14 +150,13 @@ typedef struct ls_batches {
     uint64_t step;   /* samples of a step, over all ranks */
     uint64_t offset; /* of this rank within a step */
     uint64_t rows;   /* samples of this rank in a step */
-    int none;        /* this rank has no samples at all: rows is 0, and means it */
+    int none;        /* this rank has no samples: rows is 0 and does not mean the default */
     size_t depth;    /* batches kept ready */
 } ls_batches;
 
 /* Starts the thread. The sampler is copied; its tokens are borrowed until the loader is closed. */
 ls_status ls_loader_open(const ls_sampler *s, const ls_batches *batches, ls_loader **out);
-/* x and y [B,T], borrowed until the next call. A failure of the thread is returned here, at its batch, and from
- * then on. */
+/* x and y [B,T], borrowed until the next call. A failure of the thread is returned at the batch that failed, and by every call after it. */
 ls_status ls_loader_next(ls_loader *loader, const int32_t **x, const int32_t **y);
 void ls_loader_close(ls_loader **loader);
 
@@ -185,7 +179,7 @@ typedef struct ls_images {
         3, 16, 16, 10, 0.2, 0, 0, 10000, 1 \
     }
 
-ls_status ls_images_check(const ls_images *images);                  /* ranges; the functions below want one that passed */
+ls_status ls_images_check(const ls_images *images);                  /* checks ranges; the functions below require images that passed */
 uint64_t ls_images_picture(const ls_images *images, uint64_t index); /* which picture sample `index` is */
 /* image[channels*height*width], label 0 .. classes-1 */
 void ls_images_get(const ls_images *images, uint64_t index, float *image, int32_t *label);

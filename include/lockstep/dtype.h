@@ -35,7 +35,7 @@ size_t ls_dtype_bytes(ls_dtype t); /* 1 .. 8 */
 int ls_dtype_is_float(ls_dtype t);
 const char *ls_dtype_name(ls_dtype t);        /* "bf16" */
 const char *ls_dtype_safetensors(ls_dtype t); /* "BF16" */
-/* Finds a type by either of its names; 0 and *out on success, -1 when there is none. */
+/* Finds a type by either of its names; 0 and *out on success, -1 if there is none. */
 int ls_dtype_parse(const char *name, ls_dtype *out);
 
 float ls_bf16_to_f32(uint16_t h);

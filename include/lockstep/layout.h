@@ -1,8 +1,8 @@
-/* layout.h - how a training step is distributed over ranks: everything of it in one plain struct, and the one function that says whether
- * a model can be trained so.
+/* layout.h - how a training step is distributed over ranks: one plain struct, and the one function that checks whether a model can be
+ * trained under it.
  *
- * The commands make a layout from their options; messages name fields by those options, which are beside each field. A field that the
- * others leave without effect (vpp where pp is 1) is not looked at.
+ * The commands make a layout from their options; messages name fields by those options, which are given beside each field. A field without
+ * effect under the others (vpp if pp is 1) is ignored.
  *
  *   ls_layout l = ls_layout_default();                       // one rank
  *   l.tp = 2, l.pp = 4, l.micro_batches = 8;
@@ -37,23 +37,23 @@ typedef struct ls_layout {
     int reshard_after_forward;  /* parallel.reshard_after_forward, zero 3: 1: parameters are gathered again for the backward */
     int unsharded_accumulation; /* parallel.unsharded_accumulation, zero 2 and 3: 1: one reduction a step */
     int sync_batch_norm;        /* parallel.sync_batch_norm: 1: statistics of all ranks */
-    size_t bucket_bytes;        /* parallel.bucket, zero 0 to 2: gradients that are reduced together */
-    size_t first_bucket_bytes;  /* parallel.first_bucket: the bucket that is ready first */
+    size_t bucket_bytes;        /* parallel.bucket, zero 0 to 2: bytes of gradients that are reduced together */
+    size_t first_bucket_bytes;  /* parallel.first_bucket: the size of the bucket that is ready first */
     const char *schedule;       /* parallel.schedule, where pp > 1: a name of pipeline.h, "file:PATH", or "auto" (NULL): 1f1b,
                                  * or interleaved where vpp > 1. Borrowed, as are the texts below */
-    const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced */
+    const char *stages;         /* parallel.stages: layers of each of the pp * vpp stages, "3,4,4,1"; "" (NULL): balanced by work */
     /* sizes of a step */
-    int micro_batch;   /* train.micro_batch: samples of a rank at once */
-    int micro_batches; /* train.accumulate: of a rank and step */
-    int seq_len;       /* data.seq_len: tokens of a sample of a language model */
+    int micro_batch;   /* train.micro_batch: samples per rank and micro-batch */
+    int micro_batches; /* train.accumulate: micro-batches per rank and step */
+    int seq_len;       /* data.seq_len: tokens per sample of a language model */
     /* memory and types */
     ls_recompute recompute;   /* recompute.mode */
     int every;                /* K of every:K */
     size_t budget;            /* bytes of budget:SIZE */
     ls_dtype compute;         /* precision.compute: of parameters and arithmetic; floating */
     int master;               /* precision.master: 1: f32 master weights beside half types */
-    ls_dtype reduce;          /* precision.reduce: f32 or bf16, in which gradients travel */
-    ls_offload offload;       /* optim.offload: where optimizer state is between steps */
+    ls_dtype reduce;          /* precision.reduce: type of gradients in communication, f32 or bf16 */
+    ls_offload offload;       /* optim.offload: where optimizer state is kept between steps */
     const char *offload_path; /* run.dir: the folder for LS_OFFLOAD_FILE */
 } ls_layout;
 
@@ -61,23 +61,23 @@ typedef struct ls_layout {
 ls_layout ls_layout_default(void);
 int64_t ls_layout_ranks(const ls_layout *l);
 
-/* LS_OK: every rank's programs of this model under this layout compile. LS_EINVAL: they cannot, and the message says which fields do not
- * fit and what would. m NULL: a program of any other kind (an image model), for which dp alone may be more than 1. Reads no file but that
- * of schedule "file:PATH". */
+/* LS_OK if every rank's programs of this model compile under this layout. Else LS_EINVAL, and the message says which fields do not fit and
+ * what would. m NULL: any other kind of program (an image model), for which only dp may be more than 1. Reads no file except that of
+ * schedule "file:PATH". */
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l);
 
-/* "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp)" into out; returns it. */
+/* Writes "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp)" into out and returns it. */
 char *ls_layout_text(const ls_layout *l, char *out, size_t room);
 
-/* The parts of it as other calls take them. */
+/* The options of other calls, taken from the layout. */
 ls_mesh_shape ls_layout_mesh(const ls_layout *l);
-ls_partition_options ls_layout_partition(const ls_layout *l); /* its stage: the whole model */
+ls_partition_options ls_layout_partition(const ls_layout *l); /* with the whole model as its stage */
 ls_data_options ls_layout_data(const ls_layout *l);
 ls_compile_options ls_layout_compile(const ls_layout *l); /* recomputation */
 ls_store_options ls_layout_store(const ls_layout *l);     /* types */
 /* The schedule of a pipeline; free with ls_pipeline_schedule_free. */
 ls_status ls_layout_schedule(const ls_layout *l, ls_pipeline_schedule *out);
-/* First layers of the stages, begin[pp * vpp + 1]; *given 0 and begin not written: they are balanced by work. */
+/* First layers of the stages, begin[pp * vpp + 1]; *given is 0 and begin is not written if stages are balanced by work. */
 ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *given);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
-/* mesh.h - ranks in a grid of named axes, and the groups that talk to each other.
+/* mesh.h - ranks in a grid of named axes, and the groups that communicate.
  *
  *     rank = ((pp * DP + dp) * CP + cp) * TP + tp          PP * DP * CP * TP ranks, all of them
  *
- * tp innermost: its ranks are neighbours, which one machine holds; pp outermost: its messages are few. dp = replicate x shard:
- * consecutive ranks hold one copy between them, and cp takes part in that. ep lies inside dp x cp: experts are spread over EP
- * consecutive ranks of (dp, cp), of one replica.
+ * tp is innermost: its ranks are neighbours, usually on one machine; pp is outermost: it sends few messages. dp = replicate x shard:
+ * consecutive ranks (and those along cp) share one copy. ep is within dp x cp: experts are distributed over EP consecutive ranks of (dp,
+ * cp) within one replica.
  *
  *   ls_mesh_shape shape = LS_MESH_DEFAULTS;
  *   shape.tp = shape.pp = 2;
@@ -33,13 +33,13 @@ typedef struct ls_mesh_shape {
 typedef enum ls_group {
     LS_GROUP_WORLD,
     LS_GROUP_PP,           /* the stages of one pipeline: activations go forward */
-    LS_GROUP_PP_BACK,      /* the same ranks: gradients go back, in an order of their own */
-    LS_GROUP_DP,           /* ranks that differ in dp alone: other samples */
+    LS_GROUP_PP_BACK,      /* the same ranks: gradients go back, in their own order */
+    LS_GROUP_DP,           /* ranks that differ only in dp: other samples */
     LS_GROUP_CP,           /* the same samples, other tokens */
     LS_GROUP_TP,           /* the same tokens, other parts of each layer */
     LS_GROUP_EP,           /* other experts */
     LS_GROUP_DATA,         /* dp x cp: gradients of parameters outside of experts are sums over it */
-    LS_GROUP_SHARD,        /* of DATA, the ranks that one copy is laid out over: dp / replicate x cp */
+    LS_GROUP_SHARD,        /* of DATA, the ranks that share one copy: dp / replicate x cp */
     LS_GROUP_REPLICAS,     /* of DATA, those with the same shard */
     LS_GROUP_EXPERT_DATA,  /* of DATA, those with the same experts */
     LS_GROUP_EXPERT_SHARD, /* of SHARD, those with the same experts */
@@ -47,20 +47,20 @@ typedef enum ls_group {
     LS_GROUPS
 } ls_group;
 
-/* Puts the rest in the place of -1. LS_EINVAL with the whole equation where the product is not `ranks`, or a divisor is none. */
+/* Replaces -1 by the remaining ranks. LS_EINVAL with the whole equation if the product is not `ranks`, or a size does not divide. */
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks);
-/* Collective over world, which is borrowed; NULL: one rank. Groups of one rank have no comm. Works on a comm of "plan:". */
+/* Collective over world, which is borrowed; NULL: one rank. Groups of one rank have no comm. A "plan:" comm can be used. */
 ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out);
 void ls_mesh_close(ls_mesh **m);
 ls_mesh_shape ls_mesh_get_shape(const ls_mesh *m);   /* m NULL here and below: one rank */
 ls_comm *ls_mesh_comm(const ls_mesh *m, ls_group g); /* borrowed; NULL: this rank is alone in its group */
 int ls_mesh_size(const ls_mesh *m, ls_group g);      /* 1 .. */
-int ls_mesh_index(const ls_mesh *m, ls_group g);     /* of this rank in its group: 0 .. size-1 */
+int ls_mesh_index(const ls_mesh *m, ls_group g);     /* this rank's index in its group: 0 .. size-1 */
 const char *ls_group_name(ls_group g);               /* "tp" */
 /* Coordinates of a rank: [pp, dp, cp, tp, ep]. */
 void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5]);
-/* The mesh as people read it: axes with their strides, the ranks of every group, which axes stay within `local` neighbouring
- * ranks (a machine; 0: not told). Free with ls_free. */
+/* The mesh as text: axes with their strides, the ranks of every group, which axes stay within `local` neighbouring ranks (a machine; 0:
+ * unknown). Free with ls_free. */
 ls_status ls_mesh_text(const ls_mesh_shape *shape, int local, char **text);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 /* nn.h - models: named parameters and the ops that make a prediction from them.
  *
- * A model is a plain struct; building it appends ops to a program and declares parameters in its store. The model never
- * knows a rank, a precision beyond the store's type, or whether a gradient follows. Each layer is a block of the
- * program. Parameter names are Hugging Face's for Llama; GPT-2's are HF's without "transformer.", with `attn.c_attn`
- * [in,3*out] held as three [out,in] (`h.0.attn.q.weight`, `.k`, `.v`), and `attn.proj`, `mlp.fc`, `mlp.proj` [out,in].
+ * A model is a plain struct; building it appends ops to a program and declares parameters in its store. The model does not know about
+ * ranks, precisions other than the store's type, or whether gradients will be computed. Each layer is a block of the program. Parameter
+ * names are Hugging Face's for Llama; GPT-2's are HF's without "transformer.", with `attn.c_attn` [in,3*out] stored as three [out,in]
+ * (`h.0.attn.q.weight`, `.k`, `.v`), and `attn.proj`, `mlp.fc`, `mlp.proj` [out,in].
  */
 #ifndef LS_NN_H
 #define LS_NN_H
@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* The families of language models: FAMILY(name in the enum, name in options and files). Everything else that is known about a family
- * is in src/nn/NAME.c. */
+/* The families of language models: FAMILY(name in the enum, name in options and files). Everything else about a family is in
+ * src/models/NAME.c. */
 #define LS_FAMILY_MAP(FAMILY) \
     FAMILY(GPT2, gpt2)        \
     FAMILY(LLAMA, llama)      \
@@ -37,7 +37,7 @@ typedef struct ls_family {
     int experts;    /* each MLP is a mixture of experts */
 } ls_family;
 
-/* Of the MLP where the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
+/* The MLP's activation if the family has a choice: GELU by tanh (OpenAI's), by erf, or max(x, 0)^2 (So et al. 2021). */
 typedef enum ls_activation { LS_GELU_TANH, LS_GELU_ERF, LS_RELU_SQUARED } ls_activation;
 typedef enum ls_router { LS_ROUTER_SOFTMAX, LS_ROUTER_SIGMOID } ls_router;
 typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
@@ -45,25 +45,26 @@ typedef enum ls_drop { LS_DROP_POSITION, LS_DROP_PROBABILITY } ls_drop;
 typedef struct ls_model {
     ls_architecture architecture;
     size_t layers, width, heads, kv_heads, head_size, ffn, vocab, max_positions;
-    int tied;                 /* the output projection is the embedding */
+    int tied;                 /* the output projection shares the embedding's weight */
     ls_activation activation; /* families with a choice */
     double norm_eps;
-    double dropout;  /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF files */
+    double dropout;  /* families with dropout: after embedding, attention output and MLP; 0: none. Not read from HF configs */
     ls_rope rope;    /* families with rotary positions */
     double init_std; /* of weights with two dims; 0.02. GPT-2's residual projections: divided by sqrt(2 layers) */
     uint64_t seed;   /* of dropout */
-    /* Families with experts: each token goes to experts_per_token of the experts, gated MLPs of expert_ffn. ffn is not used. */
+    /* Families with experts: each token goes to experts_per_token of the experts, which are gated MLPs of width expert_ffn. ffn is not
+     * used. */
     size_t experts, experts_per_token, expert_ffn;
-    size_t shared_ffn; /* a gated MLP beside them that every token takes; 0: none */
+    size_t shared_ffn; /* width of a shared expert, a gated MLP that every token passes; 0: none */
     ls_router router;
-    int norm_topk;            /* the weights of a token's experts are divided by their sum */
-    double capacity;          /* an expert takes at most ceil(capacity * tokens * experts_per_token / experts) of a sample's tokens, the
-                               * others pass it by in the residual stream; 0: all (dropless) */
-    ls_drop drop;             /* those with the smallest scores, or the last ones */
-    double aux_coef;          /* of the loss that evens the load, as HF's router_aux_loss_coef; 0: none */
+    int norm_topk;   /* the weights of a token's experts are divided by their sum */
+    double capacity; /* an expert takes at most ceil(capacity * tokens * experts_per_token / experts) of a sample's tokens, the others
+                        bypass it through the residual; 0: all (dropless) */
+    ls_drop drop;    /* which tokens are dropped: those with the smallest scores, or the last ones */
+    double aux_coef; /* coefficient of the load-balancing loss, as HF's router_aux_loss_coef; 0: none */
     int aux_over_micro_batch; /* its means are over a micro-batch of all data-parallel ranks; 0: over each sequence (ls_router_loss) */
-    double z_coef;            /* of the mean of (log sum exp logits)^2; 0: none */
-    double balance;           /* step of a bias on the scores that evens the load without a loss (DeepSeek-V3); 0: none */
+    double z_coef;            /* coefficient of the router z-loss, the mean of (log sum exp logits)^2; 0: none */
+    double balance;           /* step of a bias on the scores that balances the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
 const char *ls_architecture_name(ls_architecture a);  /* "gpt2" */
@@ -73,19 +74,19 @@ const ls_family *ls_architecture_family(ls_architecture a);
 /* By name: "gpt2-124m", "llama3-8b", ..; each family's file has its presets. */
 ls_status ls_model_preset(const char *name, ls_model *out);
 const char *ls_model_preset_name(int i); /* NULL past the last */
-/* From an HF config.json (or the folder that holds it) of any family. What can't be expressed here is refused with key and value. */
+/* From an HF config.json (or the folder that holds it) of any family. Settings that lockstep does not support are rejected with key and
+ * value. */
 ls_status ls_model_read_hf(const char *path, ls_model *out);
-/* Divisibility, ranges; fills head_size, kv_heads when 0. Every message names option and numbers. The functions below
- * that append ops check a copy themselves; the two counts want a model that passed. */
+/* Checks divisibility and ranges; fills head_size and kv_heads if 0. Every message names the option and the numbers. The functions below
+ * that append ops check a copy themselves; the two counts require a model that passed. */
 ls_status ls_model_check(ls_model *m);
 size_t ls_model_default_ffn(const ls_model *m); /* the family's usual ffn for the model's width */
 size_t ls_model_parameters(const ls_model *m);  /* elements, tied ones once; all experts */
-/* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of a product that it meets (the embedding lookup is
- * none) + attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in
- * Megatron). */
+/* Useful FLOPs of one token's forward + backward at length T: 6 per parameter of the matmuls on its path (the embedding lookup is none) +
+ * attention's 12 * layers * heads * head_size * T, halved because it is causal (PaLM, appendix B; halved as in Megatron). */
 double ls_model_flops_per_token(const ls_model *m, size_t t);
 
-/* "h.3", "model.layers.3" into room bytes. */
+/* Writes "h.3" or "model.layers.3" into out[room]. */
 void ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room);
 
 /* tokens [B,T] i32 -> final hidden states after the last norm [B,T,C]. step: as ls_dropout's; LS_NONE: no dropout
@@ -93,16 +94,16 @@ void ls_model_layer_name(const ls_model *m, size_t layer, char *out, size_t room
 ls_value ls_model_hidden(ls_program *p, const ls_model *m, ls_value tokens, ls_value step);
 /* The output projection's weight [V,C]. */
 ls_value ls_model_head(ls_program *p, const ls_model *m);
-/* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. With experts, each layer's losses of its router (outputs
- * "LAYER.router_loss" where a coefficient is set) are losses of their own, and "LAYER.expert_load" [experts] is how many of this rank's
- * tokens chose each expert, LAYER as in ls_model_layer_name(). Where the program has an input "samples" (f32 [2], see ls_route), it says
- * which samples are padding and how much the micro-batch is of the step; otherwise all are real, and it is the step. */
+/* Cross-entropy of the next token, targets [B,T] i32; see ls_linear_xent. With experts, each layer's router losses (outputs
+ * "LAYER.router_loss" if a coefficient is set) are separate losses, and "LAYER.expert_load" [experts] counts this rank's tokens that chose
+ * each expert, LAYER as in ls_model_layer_name(). If the program has an input "samples" (f32 [2], see ls_route), it says which samples are
+ * padding and what share of the step the micro-batch is; otherwise all samples are real and the micro-batch is the whole step. */
 ls_value ls_model_loss(ls_program *p, const ls_model *m, ls_value tokens, ls_value targets, ls_value denominator, ls_value step);
 /* Logits [B,T,V]: for tests and short prompts. */
 ls_value ls_model_logits(ls_program *p, const ls_model *m, ls_value tokens);
 
-/* Generation, of one sample (B = 1). The cache: per layer k and v [B,S,G,D] tensors of the store's type. Programs built
- * with a cache hold its tensors, and share them. */
+/* Generation for one sample (B = 1). The cache: per layer k and v [B,S,G,D] tensors of the store's type. Programs built with a cache retain
+ * and share its tensors. */
 typedef struct ls_cache ls_cache;
 ls_status ls_cache_new(const char *device, const ls_model *m, ls_dtype type, size_t batch, size_t positions, ls_cache **out);
 void ls_cache_release(ls_cache **c);
@@ -117,7 +118,7 @@ ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t
 
 /* A residual network for small images (He et al. 2016): torchvision's basic blocks and names (`conv1.weight`,
  * `layer1.0.bn1.running_mean`, `fc.bias`) after a stem of one 3 x 3 convolution. Stage s = 0, 1, .. has filters * 2^s
- * channels on images of a 2^s-th of the size. Each residual block is a block of the program. */
+ * channels on images 2^s times smaller. Each residual block is a block of the program. */
 typedef struct ls_image_model {
     size_t channels, height, width; /* of an image */
     size_t filters;                 /* of the stem and the first stage */

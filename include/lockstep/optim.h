@@ -1,10 +1,10 @@
 /* optim.h - optimizers and learning-rate schedules.
  *
- * ls_optimizer_append() adds the optimizer segment to a program: the global gradient norm over every parameter once,
- * the clip factor, and one update per parameter that isn't frozen. It adds the states it needs to the store: "m" the
- * first moment or momentum, "v" the second moment. Append it after the model and before ls_program_compile(). Per step
- * the caller sets the hyper-parameters with ls_optimizer_set() and runs LS_OPTIMIZER_STEP. Where the norm is NaN or infinite that
- * fails with LS_EINVAL before any parameter or state is written, on all ranks alike.
+ * ls_optimizer_append() adds the optimizer segment to a program: the global gradient norm, which counts every parameter once, the clip
+ * factor, and one update per parameter that isn't frozen. It adds the states it needs to the store: "m" the first moment or momentum, "v"
+ * the second moment. Append it after the model and before ls_program_compile(). In each step the caller sets the hyper-parameters with
+ * ls_optimizer_set() and runs LS_OPTIMIZER_STEP. If the norm is NaN or infinite, that fails with LS_EINVAL on all ranks before any
+ * parameter or state is written.
  */
 #ifndef LS_OPTIM_H
 #define LS_OPTIM_H
@@ -41,7 +41,7 @@ typedef struct ls_optimizer {
     double beta1, beta2, eps;
     double momentum;     /* SGD, LARS; 0: no momentum, no state */
     int nesterov;        /* SGD */
-    double trust;        /* LARS: coefficient of the local rate */
+    double trust;        /* LARS: trust coefficient */
     double weight_decay; /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
     double clip;         /* largest global gradient norm; 0: no clipping */
 } ls_optimizer;
@@ -53,7 +53,7 @@ typedef struct ls_optimizer {
 ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o);
 /* Learning rate and step number t (1, 2, ...) of the update that runs next. After ls_program_compile(). */
 ls_status ls_optimizer_set(ls_program *p, const ls_optimizer *o, double lr, uint64_t t);
-/* The global gradient norm, before clipping, of the last update, made or refused; NaN when the program has no optimizer. */
+/* The global gradient norm, before clipping, of the last update, whether applied or rejected; NaN if the program has no optimizer. */
 double ls_optimizer_norm(const ls_program *p);
 
 typedef enum ls_schedule_kind { LS_CONSTANT, LS_LINEAR, LS_COSINE, LS_WSD } ls_schedule_kind;

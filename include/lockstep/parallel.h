@@ -1,13 +1,13 @@
-/* parallel.h - a program spread over the ranks of a mesh: two marks, each a pass when the program is compiled.
+/* parallel.h - distributes a program over the ranks of a mesh: two calls mark the program, and each becomes a pass when it is compiled.
  *
- * ls_partition() cuts the model: parameters get placements by one table of name patterns, one table of rules moves placements
- * through every op of the forward, and where a value is not what the next op needs a move is put in between (tensor, sequence,
- * context, expert parallelism). Sizes of values become this rank's; the model that appended them knows nothing of it.
+ * ls_partition() shards the model (tensor, sequence, context, expert parallelism): a table of name patterns gives parameters their
+ * placements, a table of rules propagates placements through every op of the forward, and a redistribution is inserted wherever an op needs
+ * another placement. Values get this rank's local sizes; the code that built the model is not aware of it.
  *
  *
- * ls_data_parallel() marks a program: when it is compiled, the pass spreads it over the ranks of a comm. Each rank runs the
- * same program on its own samples; after the last micro-batch every gradient is the sum over all ranks (the loss divides by
- * the global count, so a sum is the whole batch's gradient: no mean of means). One table says what is spread:
+ * ls_data_parallel() distributes a program over the ranks of a comm. Each rank runs the same program on its own samples; after the last
+ * micro-batch every gradient is the sum over all ranks (the loss divides by the global count, so a sum is the whole batch's gradient: no
+ * mean of means). What is sharded:
  *
  *     zero   parameters   gradients    optimizer     collectives of a step
  *      0     replicated   replicated   replicated    all-reduce of gradients                               (DDP)
@@ -15,10 +15,10 @@
  *      2     replicated   sharded      sharded       the same, a bucket's gradient freed once it is reduced
  *      3     sharded      sharded      sharded       all-gather of a unit forward and backward, reduce-scatter  (FSDP)
  *
- * What is sharded is a flat buffer of several parameters one after another, a bucket (zero 0-2) or a unit (3: a block of
- * the model, and what stands before and after the blocks); rank r of n holds elements [count*r/n, count*(r+1)/n) of it, so
- * any parameter of any size goes over any number of ranks. Hybrid: shards are laid out over groups of n / replicate ranks, and
- * gradients are then all-reduced across the replicas.
+ * What is sharded is a flat buffer of several parameters one after another, a bucket (zero 0-2) or a unit (3: a block of the model, and
+ * what precedes and follows the blocks); rank r of n holds elements [count*r/n, count*(r+1)/n) of it, so a parameter of any size can be
+ * sharded over any number of ranks. Hybrid (HSDP): parameters are sharded over groups of n / replicate ranks, and gradients are then
+ * all-reduced across the replicas.
  *
  *   LS_TRY(ls_data_parallel(program, comm, &(ls_data_options)LS_DATA_DEFAULTS));
  *   LS_TRY(ls_program_compile(program, &options));
@@ -42,15 +42,15 @@ typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_
 
 typedef struct ls_data_options {
     int zero;                   /* 0 .. 3 */
-    int replicate;              /* replicas of every shard; divides the comm's size; 1: shards are laid out over all ranks */
-    size_t bucket_bytes;        /* gradients reduced together, zero 0 .. 2; counted in f32 */
-    size_t first_bucket_bytes;  /* the first to be ready */
-    ls_dtype reduce;            /* gradients travel as f32 or bf16 */
+    int replicate;              /* replicas of every shard; divides the comm's size; 1: shard over all ranks */
+    size_t bucket_bytes;        /* size of a gradient bucket, zero 0 .. 2; counted in f32 */
+    size_t first_bucket_bytes;  /* size of the bucket that is ready first */
+    ls_dtype reduce;            /* type of gradients in communication: f32 or bf16 */
     int overlap;                /* start early, wait late; 0: wait at once */
     int keep_gathered;          /* zero 3: a unit stays whole from its forward to its backward */
-    int unsharded_accumulation; /* zero 2, 3: whole gradients until LS_LAST; one reduction a step instead of one a micro-batch */
+    int unsharded_accumulation; /* zero 2, 3: unsharded gradients until LS_LAST; one reduction per step instead of one per micro-batch */
     int sync_batch_norm;        /* batch norms use the statistics of all ranks */
-    ls_offload offload;         /* where optimizer state lives between steps */
+    ls_offload offload;         /* where optimizer state is kept between steps */
     const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
 } ls_data_options;
 #define LS_DATA_DEFAULTS                                                     \
@@ -59,23 +59,24 @@ typedef struct ls_data_options {
     }
 
 /* Before ls_program_compile(), after ls_optimizer_append(). The comm is borrowed until program and store are released, and
- * is the program's alone while it runs; NULL: one rank, for which only `offload` means something. Programs of one store that
- * are marked must be marked alike, and the one that trains is compiled first. Frozen parameters and buffers stay whole. Collective. */
+ * is the program's alone while it runs; NULL: one rank, for which only `offload` has an effect. All programs of one store must use the same
+ * options, and the one that trains is compiled first. Frozen parameters and buffers stay replicated. Collective. */
 ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
 
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are partial sums
- * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program
- * without a backward may bear the optimizer of what others of the store have reduced (pipelines); it is compiled last. With
- * split_backward zero 2 and 3 want unsharded_accumulation; with slots there is no keep_gathered. `replicate` is the mesh's. */
+ * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program without a
+ * backward may run the optimizer on gradients that other programs of the store have reduced (pipelines); it is compiled last. With
+ * split_backward, zero 2 and 3 require unsharded_accumulation; with slots there is no keep_gathered. `replicate` is the mesh's. */
 ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options);
 
 typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
 typedef struct ls_partition_options {
-    int sp;             /* norms, dropout and residual on slices of the sequence over tp */
-    ls_context context; /* attention over cp: keys and values go round (zigzag slices), or heads are exchanged for tokens */
-    int overlap;    /* 1: exchanges travel while what does not need them runs; n >= 2: and products whose outputs are added up over tp are
-                     * made in n parts of their rows, so that the sum of one travels while the next is made; 0: waited for at once */
-    ls_stage stage; /* of a pipeline; stages 0 or 1: all of the model */
+    int sp; /* shard norms, dropout and residual along the sequence over tp */
+    ls_context
+        context;    /* attention over cp: keys and values pass around a ring (zigzag slices), or all_to_all exchanges heads for tokens */
+    int overlap;    /* 1: communication overlaps independent compute; n >= 2: also split row-parallel matmuls into n row chunks, and each
+                       chunk's all-reduce overlaps the next chunk's matmul; 0: wait at once */
+    ls_stage stage; /* pipeline stage; stages 0 or 1: the whole model */
 } ls_partition_options;
 #define LS_PARTITION_DEFAULTS                 \
     {                                         \
@@ -83,8 +84,8 @@ typedef struct ls_partition_options {
     }
 
 /* Before ls_program_compile() and ls_data_parallel_mesh(), after the model. m: the model that was appended (copied). Inputs keep their
- * batch dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers where the model can't be
- * cut so. The mesh is borrowed until program and store are released. */
+ * batch dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers if the model can't be
+ * sharded so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
 /* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */
 int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2]);

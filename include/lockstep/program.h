@@ -1,13 +1,13 @@
-/* program.h - a training step, written down before it is done.
+/* program.h - a training step as a list of instructions, compiled before it runs.
  *
  * A program is a list of instructions over typed values. Ops (ops.h) append to it with shapes checked;
- * ls_program_compile() runs the passes over it - gradient, recompute, memory - and binds kernels; then it is
- * run as often as wanted: a run is a walk over the list that calls kernels, and allocates nothing.
+ * ls_program_compile() runs the passes over it - gradient, recompute, memory - and binds kernels; then it can be run any number of times: a
+ * run walks the list, calls kernels and allocates nothing.
  *   1. A value's bytes exist from its first writer to its last reader, in one arena that the memory pass laid out.
  *      Inputs, outputs and bound tensors last as long as the program.
  *   2. Parameters, gradients and optimizer state belong to the store and outlive the program.
- *   3. Errors are sticky: an op that is refused sets the program's status and gives the null value (id 0); null in
- *      gives null out; ls_program_compile returns the first failure.
+ *   3. Errors are sticky: an op that fails sets the program's status and returns the null value (id 0), and an op on a null value returns
+ *      null; ls_program_compile returns the first failure.
  *   4. One thread per program. Programs that share a store must not run at the same time.
  *
  *   ls_value x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 64, 2 }), y = ls_input(p, "y", LS_F32, 2, (size_t[]){ 64, 1 });
@@ -64,15 +64,15 @@ enum {
     LS_BACKWARD = 2, /* input gradients and weight gradients */
     LS_WEIGHTS = 4,  /* weight gradients alone, when compiled with split_backward */
     LS_OPTIMIZER_STEP = 8,
-    LS_LAST = 16 /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, gradients are reduced after it */
+    LS_LAST = 16 /* with LS_BACKWARD, on several ranks: the last micro-batch of the step, after which gradients are reduced */
 };
 
 typedef enum ls_recompute {
     LS_RECOMPUTE_NONE,
-    LS_RECOMPUTE_SELECTIVE, /* cheap ops (norms, activations, softmax, dropout) again before a block's backward */
+    LS_RECOMPUTE_SELECTIVE, /* recompute cheap ops (norms, activations, softmax, dropout) before a block's backward */
     LS_RECOMPUTE_FULL,      /* keep block inputs only */
     LS_RECOMPUTE_EVERY,     /* keep the input of every k-th block: O(L/k + k) activations (Chen et al. 2016) */
-    LS_RECOMPUTE_BUDGET     /* as few blocks in full as bring the arena within `bytes` */
+    LS_RECOMPUTE_BUDGET     /* recompute as few blocks as bring the arena within `bytes` */
 } ls_recompute;
 
 typedef struct ls_compile_options {
@@ -81,22 +81,22 @@ typedef struct ls_compile_options {
     size_t bytes;       /* of LS_RECOMPUTE_BUDGET */
     int split_backward; /* weight gradients into segment LS_WEIGHTS */
     int fuse_loss;      /* ls_linear_xent's loss and gradient in one pass of LS_BACKWARD, logits made once */
-    int plan_only;      /* price, don't allocate: ls_program_run is refused */
+    int plan_only;      /* compute costs, don't allocate: ls_program_run fails */
     int check_finite;   /* after each instruction: the first inf or NaN is an error that names it */
-    int slots;          /* micro-batches in flight at once, ls_program_select(); 0: one, whose memory is laid out as a whole */
+    int slots; /* micro-batches in flight at once, see ls_program_select(); 0: one, whose memory is planned for the whole program */
 } ls_compile_options;
 #define LS_COMPILE_DEFAULTS                    \
     {                                          \
         LS_RECOMPUTE_NONE, 1, 0, 0, 0, 0, 0, 0 \
     }
 
-/* Bytes by what they are for, and work by segment; known after compile, before any run. */
+/* Bytes by purpose and FLOPs by segment; known after compile, before any run. */
 typedef struct ls_cost {
-    size_t parameters, gradients, optimizer, activations; /* bytes; activations: the arena */
-    size_t communication;                                 /* bytes: gathered parameters, buckets, what is under way */
-    size_t offload;   /* bytes of memory for optimizer state kept outside the device; a file counts none */
-    size_t live_peak; /* bytes alive at once in the arena; activations - live_peak is fragmentation */
-    double forward_flops, backward_flops, recompute_flops; /* of one forward, backward, recomputation */
+    size_t parameters, gradients, optimizer, activations;  /* bytes; activations: the arena */
+    size_t communication;                                  /* bytes: gathered parameters, buckets, messages in flight */
+    size_t offload;                                        /* bytes of host memory for offloaded optimizer state; 0 with a file */
+    size_t live_peak;                                      /* bytes alive at once in the arena; activations - live_peak is fragmentation */
+    double forward_flops, backward_flops, recompute_flops; /* of one forward, one backward and its recomputation */
     double model_flops;                                    /* forward + backward without recomputation: what MFU counts */
 } ls_cost;
 
@@ -105,26 +105,26 @@ void ls_program_release(ls_program **p);
 ls_status ls_program_status(const ls_program *p); /* the first failure, or LS_OK */
 ls_store *ls_program_store(ls_program *p);
 
-/* Gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once a program. */
+/* Appends the gradients of `loss` (one element) for every parameter that it depends on and that is not frozen. Once per program. */
 void ls_backward(ls_program *p, ls_value loss);
 ls_status ls_program_compile(ls_program *p, const ls_compile_options *options); /* NULL: the defaults */
 
-/* Bytes that one rank puts on the wire for one operation kind (ls_collective of comm.h) in one run of these segments
- * (LS_LAST counts); calls may be NULL. */
+/* Bytes that one rank sends for one kind of operation (ls_collective of comm.h) in one run of these segments (LS_LAST counts); calls may be
+ * NULL. */
 size_t ls_program_comm_bytes(const ls_program *p, int segments, int collective, size_t *calls);
 
-/* Runs the named segments in their order. LS_EINVAL before compile, under check_finite, for an update whose gradient norm is not finite
- * (optim.h), and for a backward without a forward just before it: a backward uses up what its forward left; and on several ranks for an
- * update of gradients whose last backward was without LS_LAST, where that is what adds them up. Without split_backward LS_WEIGHTS is part
+/* Runs the given segments in their order. LS_EINVAL before compile; if check_finite finds a value; for an update whose gradient norm is not
+ * finite (optim.h); for a backward without a forward just before it, because a backward consumes what its forward left; and on several
+ * ranks for an update if the last backward ran without the LS_LAST that reduces its gradients. Without split_backward, LS_WEIGHTS is part
  * of LS_BACKWARD. */
 ls_status ls_program_run(ls_program *p, int segments);
-/* Host to input, output or bound value to host, by name; count must be the value's. Indices (token ids, positions) that
- * their readers can't take are LS_EINVAL. */
+/* Copy from the host to an input, and from an output or bound value to the host, by name; count must be the value's. Indices (token ids,
+ * positions) out of range for the ops that read them give LS_EINVAL. */
 ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count);
 ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_dtype type, size_t count);
 
-/* Of a program with slots: inputs, outputs and what forward leaves for backward exist once a slot; run, write and read mean the
- * slot selected last (0 at first). */
+/* For a program with slots: inputs, outputs and what forward leaves for backward exist once per slot; run, write and read use the slot
+ * selected last (0 at first). */
 ls_status ls_program_select(ls_program *p, int slot);
 int ls_program_has(const ls_program *p, const char *name); /* an input, output or bound value of that name, in use */
 
@@ -132,8 +132,8 @@ ls_cost ls_program_cost(const ls_program *p);
 
 /* ---- instruction by instruction ---- */
 
-/* What a step's work is for: its own result, the same again for a backward that did not keep it, the input gradient (dgrad), the weight
- * gradient (wgrad), the update, and what other ranks have. */
+/* The purpose of an instruction: forward, recomputation for the backward, input gradient (dgrad), weight gradient (wgrad), optimizer
+ * update, communication. */
 typedef enum ls_phase {
     LS_PHASE_FORWARD,
     LS_PHASE_RECOMPUTE,
@@ -146,13 +146,13 @@ typedef enum ls_when {
     LS_WHEN_ALWAYS,
     LS_WHEN_LAST,
     LS_WHEN_NOT_LAST
-} ls_when; /* in every micro-batch of a step, in the last alone, in all but it */
+} ls_when; /* in every micro-batch of a step, only in the last, in all but the last */
 typedef enum ls_exchange { LS_EXCHANGE_NONE, LS_EXCHANGE_START, LS_EXCHANGE_WAIT } ls_exchange;
 
-/* One operand as this rank has it. value.id is that of the program, the same in every instruction that touches the value. */
+/* One operand as this rank holds it. value.id is the program's id of the value, the same in every instruction. */
 typedef struct ls_operand {
-    ls_value value;   /* LS_NONE: an optional operand that is absent; the rest is 0 then */
-    const char *name; /* "wte.weight"; of an activation: what made it, "h.0/linear" */
+    ls_value value;   /* LS_NONE: an optional operand that is absent; the other fields are then 0 */
+    const char *name; /* "wte.weight"; for an activation the op that computed it, "h.0/linear" */
     ls_role role;
     ls_dtype dtype;
     int ndim;
@@ -162,24 +162,24 @@ typedef struct ls_operand {
 
 enum { LS_OPERANDS = 8 };
 
-/* One instruction of a compiled program. Texts and placements belong to the program. */
+/* One instruction of a compiled program. The program owns strings and placements. */
 typedef struct ls_instruction {
     int segment;        /* LS_FORWARD, LS_BACKWARD, LS_WEIGHTS or LS_OPTIMIZER_STEP */
-    const char *op;     /* "linear"; of a collective "all_reduce", of its wait "wait all_reduce" */
-    const char *kernel; /* "avx512"; of a collective its transport; "-": none */
+    const char *op;     /* "linear"; for a collective "all_reduce", for its wait "wait all_reduce" */
+    const char *kernel; /* "avx512"; for a collective its transport; "-": none */
     const char *block;  /* "h.3"; "" outside of blocks */
     ls_phase phase;
     ls_when when;
     int nin, nout;
     ls_operand in[LS_OPERANDS], out[LS_OPERANDS];
-    double flops; /* of the kernel, recomputation inside it included */
-    size_t bytes; /* that it reads and writes */
+    double flops; /* of the kernel, including recomputation inside it */
+    size_t bytes; /* read and written */
     size_t live;  /* bytes of the arena in use while it runs */
     int stream;   /* 0: compute, 1: copies of offloaded state, others: one a comm; -1: none; 0 on devices without streams */
     int nwaits;   /* its stream waits for the ends of these instructions of other streams, by their numbers */
     const int *waits;
-    /* of a collective; else zeroed */
-    ls_exchange exchange; /* it starts, or is waited for */
+    /* for a collective; else zeroed */
+    ls_exchange exchange; /* the start or the wait */
     int collective;       /* ls_collective of comm.h */
     ls_axis axis;
     int ranks, root; /* size of its group; root of a broadcast, peer of a send or receive */
@@ -187,11 +187,11 @@ typedef struct ls_instruction {
     size_t elements; /* of the whole buffer, over all ranks of the group */
 } ls_instruction;
 
-/* Instructions of all segments, in the order in which they run; 0 before compile. */
+/* Number of instructions of all segments, which are numbered in the order in which they run; 0 before compile. */
 int ls_program_instructions(const ls_program *p);
 /* The i-th, 0 <= i < ls_program_instructions(p). */
 void ls_program_instruction(const ls_program *p, int i, ls_instruction *out);
-/* The program as people read it: one line an instruction with shapes, bytes and FLOPs. Free with ls_free. */
+/* The program as text: one line per instruction with shapes, bytes and FLOPs. Free with ls_free. */
 ls_status ls_program_text(const ls_program *p, char **text);
 void ls_free(void *p);
 

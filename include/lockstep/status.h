@@ -2,9 +2,9 @@
  *
  * Three kinds of failure, three answers:
  *   the environment fails (memory, file, peer)   a negative status
- *   the caller passes nonsense                   LS_EINVAL, with the numbers in the message
+ *   the caller passes bad arguments              LS_EINVAL, with the numbers in the message
  *   lockstep itself is wrong                     an assertion that is always compiled in
- * The first finder writes the message with ls_fail(); everyone above only returns the status.
+ * The function that finds the error writes the message with ls_fail(); its callers only return the status.
  * Messages are per thread and stay until the next failure in that thread.
  */
 #ifndef LS_STATUS_H
@@ -37,7 +37,7 @@ typedef enum ls_status {
 #define LS_PRINTF(at, from)
 #endif
 
-/* The one macro that hides a return. Not for a function that already owns something. */
+/* The one macro that hides a return. Not for use where the function already owns resources. */
 #define LS_TRY(call)                     \
     do {                                 \
         ls_status ls_try_ = (call);      \

@@ -1,16 +1,15 @@
 /* store.h - named parameters, with their gradients and optimizer state.
  *
- * A store outlives the programs that read and write it. PyTorch's meaning: a gradient lives on its parameter and
- * has its shape; backward ADDS; ls_store_zero_grad() clears; the optimizer sees parameters and gradients, never
- * the loss.
+ * A store outlives the programs that read and write it. As in PyTorch, a gradient belongs to its parameter and has its shape; backward
+ * ADDS; ls_store_zero_grad() clears; the optimizer sees parameters and gradients, never the loss.
  *   1. Declaring a parameter (ls_param in ops.h) records name, shape and initialisation, and allocates nothing.
  *   2. ls_store_allocate() - called by the first compile - allocates and initialises what is new.
- *   3. Element i of a parameter is a pure function of (seed, its name, i): the same under every layout.
+ *   3. Element i of a parameter is a pure function of (seed, its name, i): it is the same under every layout.
  *   4. Tensors handed out are borrowed and valid until the store is released.
  *   5. On several ranks (parallel.h) a rank may have a box of a parameter, or nothing of it (then its tensors are NULL and it has no
- *      states); and of the box it may hold a part of a value, gradient or state: then the tensor handed out has one dim, the elements
- *      held (maybe none). Names and sizes are the whole's, and ls_store_read gives the whole.
- * Each parameter has a type of its own (ls_param_as); gradients and states are f32, or f64 in an f64 store, whose parameters are f64 alone.
+ *      states). Of the box it may hold only a shard of the value, gradient or state: then the tensor has one dim, the elements held (maybe
+ *      none). Names and sizes are always those of the full parameter, and ls_store_read gives the full parameter.
+ * Each parameter has its own type (ls_param_as); gradients and states are f32, or f64 in an f64 store, whose parameters are f64 alone.
  * With master set, the optimizer updates f32 master copies (state "master") of the parameters of type bf16 and f16, which are their rounded
  * copies.
  */
@@ -29,7 +28,7 @@ typedef struct ls_store_options {
     const char *device; /* "cpu" */
     ls_dtype type;      /* of parameters that are declared without a type of their own: f32, bf16, f16, f64 */
     int master;         /* keep f32 master weights of parameters of type bf16 or f16; with type f32 and f64: none */
-    uint64_t seed;      /* of the initialisation */
+    uint64_t seed;      /* of the initialization */
 } ls_store_options;
 #define LS_STORE_DEFAULTS   \
     {                       \
@@ -56,8 +55,8 @@ size_t ls_store_elements(const ls_store *s); /* of all parameters */
 ls_store_options ls_store_settings(const ls_store *s);
 
 ls_tensor *ls_store_value(const ls_store *s, size_t i); /* NULL before allocation; f32 of a buffer (ops.h) */
-ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64); NULL when frozen or before */
-/* Optimizer state by its name ("m", "v", "master"), NULL when there is none. */
+ls_tensor *ls_store_grad(const ls_store *s, size_t i);  /* f32 (f64 with type f64); NULL if frozen or before allocation */
+/* Optimizer state by its name ("m", "v", "master"); NULL if there is none. */
 ls_tensor *ls_store_state(const ls_store *s, size_t i, const char *name);
 /* Declares a state of every parameter's shape, zeros, f32 (f64 with type f64), for parameter i. */
 ls_status ls_store_add_state(ls_store *s, size_t i, const char *name);
@@ -67,11 +66,11 @@ const char *ls_store_state_name(const ls_store *s, size_t i, int k);
 /* A frozen parameter has no gradient and no optimizer state. Before allocation only. */
 ls_status ls_store_freeze(ls_store *s, size_t i);
 int ls_store_is_frozen(const ls_store *s, size_t i);
-/* host[count] = all of parameter i, whatever this rank holds of it: kind "parameter", "gradient", or a state's name. When it
- * is sharded all ranks of its comm must call, in the same order (a gather); of a model that is cut into boxes all ranks. LS_EINVAL
- * when there is none of that kind. */
+/* host[count] = all of parameter i, whatever this rank holds of it: kind "parameter", "gradient", or a state's name. If it is sharded, all
+ * ranks of its comm must call in the same order (it is a gather); for a model divided into boxes, all ranks. LS_EINVAL if there is none of
+ * that kind. */
 ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type, size_t count);
-/* The other way: this rank keeps what it holds of host[count], which is the whole on every rank. No communication. */
+/* The inverse: this rank keeps its part of host[count], which is the full parameter on every rank. No communication. */
 ls_status ls_store_write(ls_store *s, size_t i, const char *kind, const void *host, ls_dtype type, size_t count);
 /* Overwrites parameter i from host[count] (row-major, converted), and its master copy with it. */
 ls_status ls_store_set(ls_store *s, size_t i, const void *host, ls_dtype type, size_t count);

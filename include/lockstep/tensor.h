@@ -1,8 +1,8 @@
 /* tensor.h - typed, strided views of storages.
  *
- * Bytes live in a storage; a tensor is a view of one: type, sizes, strides, offset. Both are counted; views
- * share the storage and keep it alive. Strides are in elements and may be 0 (a dim that repeats).
- *   1. Who calls ls_tensor_new, _view, _retain owns a reference and gives it back with ls_tensor_release.
+ * A storage holds the bytes; a tensor is a view of one: type, sizes, strides, offset. Both are reference-counted; views share the storage
+ * and keep it alive. Strides are in elements and may be 0 (a dim that repeats).
+ *   1. The caller of ls_tensor_new, _view, _retain owns a reference and returns it with ls_tensor_release.
  *   2. Every other ls_tensor pointer is borrowed.
  *   3. Counts are atomic; contents are not locked.
  */
@@ -22,13 +22,13 @@ extern "C" {
 
 typedef struct ls_tensor ls_tensor;
 
-/* What a storage is for, in the memory ledger. */
+/* Categories of the memory ledger. */
 typedef enum ls_memory { LS_PARAMETERS, LS_GRADIENTS, LS_OPTIMIZER, LS_ACTIVATIONS, LS_COMMUNICATION, LS_OTHER } ls_memory;
 
-/* A fresh contiguous tensor of zeros on device ("cpu"). ndim 0 is a scalar of one element. */
+/* A new contiguous tensor of zeros on device ("cpu"). ndim 0 is a scalar of one element. */
 ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size, ls_memory category, ls_tensor **out);
-/* A view of t's storage: element (i0, i1, ...) is t's element offset + sum of i * stride, counted from t's first.
- * LS_EINVAL when it would reach outside the storage. */
+/* A view of t's storage: element (i0, i1, ...) is t's element offset + sum of i * stride, counted from t's first. LS_EINVAL if it would
+ * reach outside the storage. */
 ls_status ls_tensor_view(ls_tensor *t, int ndim, const size_t *size, const ptrdiff_t *stride, ptrdiff_t offset, ls_tensor **out);
 ls_tensor *ls_tensor_retain(ls_tensor *t);
 void ls_tensor_release(ls_tensor **t); /* sets *t to NULL; NULL and pointer to NULL are no-ops */

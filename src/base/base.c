@@ -1,4 +1,4 @@
-/* base.c - the clock, and the end of a program that found itself wrong. */
+/* base.c - the clock, and the end of a program after a failed assertion. */
 #include "base/base.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-/* We are wrong: prints the expression and the place, aborts. Always compiled in; never used on input. */
+/* For bugs in lockstep: prints the expression and its location, and aborts. Always compiled in; never used on input. */
 #define ASSERT(cond) ((cond) ? (void)0 : base_assert_failed(#cond, __FILE__, __LINE__))
 _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 

@@ -1,6 +1,6 @@
-/* cores.c - processors by hwloc, which knows their order, and by the kernel, which knows what we may have.
+/* cores.c - the order of processors comes from hwloc, the allowed ones from the kernel.
  *
- * Nothing here outlives a call: the topology is read when shares are made, once in a launch.
+ * Nothing is cached: the topology is read when shares are made, once per launch.
  */
 #include "base/cores.h"
 
@@ -41,7 +41,7 @@ static int quota_of(const char *folder)
     return cores_quota(text);
 }
 
-/* Our group's line of /proc/self/cgroup is "0::/a/b"; a limit may stand at any level. 0: none. */
+/* Our group's line of /proc/self/cgroup is "0::/a/b"; any level may set a limit. 0: none. */
 static int quota(void)
 {
     char line[4096], folder[4096] = "";
@@ -88,7 +88,7 @@ int cores_of_job(bool bound, cpu_set_t *out)
 
 /* ---- shares ---- */
 
-/* Objects of a kind that hold a processor we may use. */
+/* Counts objects of a kind that contain a processor we may use. */
 static int allowed(hwloc_topology_t t, hwloc_obj_type_t kind, hwloc_const_cpuset_t mask)
 {
     int count = 0;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 uint32_t crc32c(const void *data, size_t bytes);
-/* ((crc >> 15 | crc << 17) + 0xa282ead8) mod 2^32: the form that stands in a record. */
+/* ((crc >> 15 | crc << 17) + 0xa282ead8) mod 2^32: the masked form that records store. */
 uint32_t crc32c_masked(const void *data, size_t bytes);
 
 #endif

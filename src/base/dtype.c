@@ -2,8 +2,8 @@
  *
  * Every conversion rounds once: a value that passes through a wider type on its way is rounded there to odd
  * (truncated, last bit set when inexact), which the final rounding to nearest even cannot tell from the
- * exact value. A value that does not fit an integer type becomes the nearest that does; fractions are cut off
- * towards zero; NaN becomes 0.
+ * exact value. A value that does not fit an integer type becomes the nearest that does; fractions are truncated towards zero; NaN becomes
+ * 0.
  */
 #include "lockstep/dtype.h"
 
@@ -111,7 +111,7 @@ static double i64_to_f64_odd(int64_t v)
     return v < 0 ? -(double)size : (double)size;
 }
 
-/* One element on its way: an integer type travels as i64, a floating one as f64; both are exact. */
+/* An element between types: integers are held as i64, floating values as f64; both are exact. */
 struct scalar {
     int floating;
     int64_t i;
@@ -163,7 +163,7 @@ static void dtype_store(void *dst, ls_dtype to, size_t at, struct scalar s)
     ASSERT(!"a dtype of the table");
 }
 
-/* Loops of their own for the pairs that training moves in bulk. */
+/* Specialized loops for the pairs that training converts in bulk. */
 static int convert_common(void *dst, ls_dtype to, const void *src, ls_dtype from, size_t count)
 {
     const uint16_t *half = src;

@@ -61,7 +61,7 @@ void file_map_close(struct file_map *m)
     *m = (struct file_map){ 0 };
 }
 
-/* Reads on until the end: the size that stat tells is a first guess, and 0 for files of the kernel. */
+/* Reads until the end of the file: the size from stat is only a first guess, and 0 for the kernel's virtual files. */
 static ls_status read_to_end(int fd, const char *path, char **text, size_t *room, size_t *bytes)
 {
     for (;;) {
@@ -102,7 +102,7 @@ ls_status file_read(const char *path, char **text, size_t *bytes)
     return LS_OK;
 }
 
-/* write(2) that tests can make fail as a full disk does: a part goes through, then there is no space. */
+/* write(2), which tests can make fail like a full disk: part of the data is written, then there is no space. */
 static ssize_t write_some(int fd, const void *data, size_t bytes)
 {
     if (atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1) {
@@ -193,7 +193,7 @@ ls_status file_writer_put(file_writer *w, const void *data, size_t bytes)
     return LS_OK;
 }
 
-/* Makes the names in a folder durable. Some file systems have no fsync for folders: theirs is EINVAL. */
+/* Makes the names in a folder durable. Some file systems have no fsync for folders and return EINVAL. */
 static ls_status sync_folder(const char *folder)
 {
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -204,7 +204,7 @@ static ls_status sync_folder(const char *folder)
     return result;
 }
 
-/* The folder that holds path, in a fresh string; trailing slashes do not count. */
+/* The folder that holds path, in a new string; trailing slashes are ignored. */
 static char *parent_of(const char *path)
 {
     size_t end = strlen(path);
@@ -225,8 +225,9 @@ static ls_status publish(const char *tmp, const char *path)
     return st;
 }
 
-/* What fsync() will wait for, block by block, with a pulse for each. The kernel reports a failed write once per descriptor, so a failure
- * found here would be missing from fsync(). File systems without the call leave everything to fsync(). */
+/* Writes the data out block by block, with a pulse for each, before fsync() has to wait for all of it. The kernel reports a failed write
+ * once per descriptor, so fsync() would not report a failure again that is found here. On file systems without the call, fsync() does
+ * everything. */
 static ls_status write_back(const file_writer *w)
 {
     const unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;

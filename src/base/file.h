@@ -1,4 +1,4 @@
-/* file.h - files that are read whole or mapped, and files that are published or not there at all.
+/* file.h - reading and mapping files, and publishing files atomically.
  *
  * Publishing: write PATH.tmp, fsync, rename to PATH, fsync the folder. A reader sees the old bytes or the
  * new, never a mixture; a crash leaves at most a .tmp that the next writer replaces. Folders are
@@ -19,7 +19,7 @@ struct file_map {
 
 ls_status file_map_open(const char *path, struct file_map *out);
 void file_map_close(struct file_map *m); /* zeroes *m */
-/* Whole file plus a terminating NUL that *bytes does not count; free with mem_free(). bytes may be NULL. */
+/* The whole file and a terminating NUL that *bytes does not count; free with mem_free(). bytes may be NULL. */
 ls_status file_read(const char *path, char **text, size_t *bytes);
 
 typedef struct file_writer file_writer;
@@ -34,11 +34,11 @@ ls_status file_publish_folder(const char *tmp, const char *path); /* fsync tmp, 
 ls_status file_remove_tree(const char *path);                     /* rm -r; a missing path is LS_OK */
 int file_exists(const char *path);
 int file_is_folder(const char *path);
-/* Formats into a fresh string; free with mem_free(). NULL when out of memory. */
+/* Formats into a new string; free with mem_free(). NULL when out of memory. */
 char *file_path(const char *fmt, ...) LS_PRINTF(1, 2);
 /* 1 when name is a bare file name: not empty, no '/', not "." or "..", no control characters. */
 int file_is_basename(const char *name);
 
-void file_fail_at(int64_t nth); /* tests: the nth write(2) from now fails as a full disk does; 0: none */
+void file_fail_at(int64_t nth); /* tests: the nth write(2) from now fails like a full disk; 0: none */
 
 #endif

@@ -1,11 +1,11 @@
-/* json.c - JSON through jansson, which parses; what a caller reads is a tree of our own.
+/* json.c - JSON parsed by jansson into a tree of our own.
  *
- * A document is one block: nodes, then the index tables of its objects, then its strings. Children of a
- * container lie side by side, so that json_at() and json_member() are one addition. An object of more than
- * SCAN_UP_TO members has an open-addressing table over its keys' FNV-1a hashes; a smaller one is scanned.
+ * A document is one block: nodes, then the index tables of its objects, then its strings. Children of a container are contiguous, so
+ * json_at() and json_member() are one addition. An object of more than SCAN_UP_TO members has an open-addressing table over its keys'
+ * FNV-1a hashes; a smaller one is scanned.
  */
-/* jansson names some things as json.h does: while its header is read, they get another prefix. Of the two
- * functions, ours must not be seen by jansson's own calls, so they are hidden whatever the build says. */
+/* Some of jansson's names are also names of json.h: they get another prefix while its header is read. jansson's own calls must not bind to
+ * our two functions of the same name, so these are hidden in every build. */
 #define JSON_NULL   JANSSON_NULL
 #define JSON_REAL   JANSSON_REAL
 #define JSON_STRING JANSSON_STRING
@@ -62,7 +62,7 @@ static size_t slots_for(size_t members)
     return slots;
 }
 
-/* jansson's own macros json_is_*() compare with the names that are ours below: use json_typeof(). */
+/* jansson's own macros json_is_*() would expand to names redefined below: use json_typeof(). */
 static ls_status json_measure(json_t *from, int depth, struct layout *sum)
 {
     const char *key;

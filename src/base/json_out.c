@@ -19,7 +19,7 @@ static void json_out_put(struct json_out *j, const char *data, size_t bytes)
     j->failed = t.failed;
 }
 
-/* Bytes that are no UTF-8 become U+FFFD: the text has to stay JSON whatever a file name holds. */
+/* Bytes that are not UTF-8 become U+FFFD: the text must stay valid JSON whatever a file name contains. */
 static void put_quoted(struct json_out *j, const char *value)
 {
     char escape[8];
@@ -105,7 +105,7 @@ void json_put_bool(struct json_out *j, const char *key, int value)
 ls_status json_out_status(const struct json_out *j)
 {
     ASSERT(j->failed || j->depth == 0);
-    return j->failed ? LS_ENOMEM : LS_OK; /* the message is that of the allocation */
+    return j->failed ? LS_ENOMEM : LS_OK; /* the allocation set the message */
 }
 
 void json_out_free(struct json_out *j)

@@ -43,7 +43,7 @@ void log_close(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* A line that cannot be written is lost: there is nobody left to tell. */
+/* A line that cannot be written is lost: there is nowhere else to report it. */
 static void write_all(int to, const char *text, size_t bytes)
 {
     while (bytes > 0) {

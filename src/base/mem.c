@@ -1,8 +1,8 @@
 /* mem.c - the ledger.
  *
- * A block is [header, 64 bytes][user's bytes]; the whole is aligned to 64 bytes, or, from 4 MiB on, to a huge
- * page of 2 MiB, so that the user's pointer is 64-byte aligned in both cases. Under AddressSanitizer the
- * header is poisoned and blocks end where the user's bytes end, so that it sees a step off either end.
+ * A block is [header, 64 bytes][user's bytes], aligned to 64 bytes or, from 4 MiB on, to a huge page of 2 MiB, so that the user's pointer
+ * is 64-byte aligned in both cases. Under AddressSanitizer the header is poisoned and blocks end where the user's bytes end, so that it
+ * detects access beyond either end.
  */
 #include "base/mem.h"
 
@@ -64,7 +64,7 @@ static void raise_to(atomic_size_t *peak, size_t now)
     }
 }
 
-/* Takes `bytes` out of the limit; false, and nothing taken, when they do not fit. */
+/* Reserves `bytes` of the limit; false, and nothing reserved, if they do not fit. */
 static bool ledger_take(enum mem_category c, size_t bytes)
 {
     size_t limit = atomic_load(&ledger.limit), total = atomic_load(&ledger.total_now), after;
@@ -109,7 +109,7 @@ static void *fail_limit(enum mem_category c, size_t bytes)
 
 static bool told_to_fail(void) { return atomic_load(&ledger.fail_at) > 0 && atomic_fetch_sub(&ledger.fail_at, 1) == 1; }
 
-/* bytes with the header; NULL when the system has no more. */
+/* bytes including the header; NULL if the system is out of memory. */
 static void *system_alloc(size_t bytes)
 {
     void *block;
@@ -131,7 +131,7 @@ ls_status mem_take(enum mem_category c, size_t bytes)
     ASSERT((unsigned)c < MEM_CATEGORIES);
     atomic_fetch_add(&ledger.calls, 1);
     if (told_to_fail())
-        mem_fail(c, bytes, "told to fail by a test");
+        mem_fail(c, bytes, "made to fail by a test");
     else if (bytes > PTRDIFF_MAX - HEADER)
         mem_fail(c, bytes, "no address space is that large");
     else if (!ledger_take(c, bytes))

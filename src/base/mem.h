@@ -1,10 +1,9 @@
-/* mem.h - every byte that lockstep allocates, and the ledger of who holds it.
+/* mem.h - every byte that lockstep allocates, and the ledger that counts it.
  *
- * All memory comes from mem_alloc() with a category. The ledger knows the bytes now held and the peak
- * of each category and of the whole. A limit makes an allocation fail cleanly (LS_ENOMEM: needed,
- * limit, largest category); tests make the Nth allocation fail. Blocks are 64-byte aligned; blocks of
- * 4 MiB and more ask for huge pages. Counting is atomic: any thread may call.
- * The bytes counted are those asked for, not the header that remembers them.
+ * All memory comes from mem_alloc() with a category. The ledger knows the bytes now held and the peak, per category and in total. A limit
+ * makes an allocation fail cleanly (LS_ENOMEM: needed, limit, largest category); tests make the Nth allocation fail. Blocks are 64-byte
+ * aligned; blocks of 4 MiB and more ask for huge pages. Counting is atomic: any thread may call.
+ * The bytes counted are those requested, without the header.
  */
 #ifndef LS_BASE_MEM_H
 #define LS_BASE_MEM_H
@@ -50,17 +49,17 @@ void *mem_resize(void *p, size_t bytes);
 char *mem_strdup(const char *s); /* MEM_OTHER */
 void mem_free(void *p);          /* NULL is a no-op */
 
-/* Bytes in pages of their own, of `was` bytes now (p NULL: none): growing them holds no second copy beside them. bytes == 0 gives them back
- * and returns NULL; NULL on failure, and p stays valid. Contents of new bytes are zero. */
+/* Resizes a mapping of `was` bytes with its own pages (p NULL: none yet) without holding a second copy. bytes == 0 frees it and returns
+ * NULL; NULL on failure, and p stays valid. New bytes are zero. */
 void *mem_pages_resize(enum mem_category c, void *p, size_t was, size_t bytes);
 
-/* For bytes that another allocator gives: takes them out of the limit and into the ledger, or fails as mem_alloc does. Every
- * mem_take that succeeded is given back by one mem_give. */
+/* For bytes from another allocator: counts them against the limit and in the ledger, or fails as mem_alloc does. Each successful mem_take
+ * is undone by one mem_give. */
 ls_status mem_take(enum mem_category c, size_t bytes);
 void mem_give(enum mem_category c, size_t bytes);
 
 void mem_read(struct mem_stats *out);
-void mem_reset_peak(void);        /* peaks become what is held now */
+void mem_reset_peak(void);        /* peaks become the bytes held now */
 void mem_set_limit(size_t bytes); /* of the total; 0: none */
 size_t mem_limit(void);
 void mem_fail_at(int64_t nth); /* the nth call from now fails (1 = next); 0: none */

@@ -1,5 +1,5 @@
-/* options.c - resolving a config: defaults, files, command line. Rows by name and by what was meant: options_find.c; the documents:
- * options_print.c. */
+/* options.c - resolving a config: defaults, files, command line. options_find.c finds rows by name and suggests the intended one;
+ * options_print.c prints help and documentation. */
 #include "base/options.h"
 
 #include <stdio.h>
@@ -67,7 +67,7 @@ static ls_status read_int(const struct option *row, const char *text, int64_t *o
     return ls_fail(LS_EINVAL, "%s: '%s' is not a whole number of 64 bits", row->name, text);
 }
 
-/* Strings go into YAML files, which hold nothing but UTF-8. */
+/* Strings go into YAML files, which must be UTF-8. */
 static ls_status read_string(const struct option *row, const char *text, const char **out)
 {
     for (const char *c = text; *c;) {
@@ -96,7 +96,7 @@ static ls_status read_value(const struct option *row, const char *text, union va
     case OPTION_KIND_ENUM:
         out->choice = options_choice_of(row->choices, text);
         if (out->choice >= 0) return LS_OK;
-        return ls_fail(LS_EINVAL, "%s: '%s' is none of %s", row->name, text, row->choices);
+        return ls_fail(LS_EINVAL, "%s: '%s' is not one of %s", row->name, text, row->choices);
     case OPTION_KIND_STRING: return read_string(row, text, &out->string);
     }
     ASSERT(!"a kind of the list");
@@ -181,7 +181,7 @@ static void free_strings(const struct option_table *t, unsigned char *config)
     }
 }
 
-/* Names are "section.key", each once, and a section's rows stand together. An alias names one row. */
+/* Names are "section.key", each occurs once, and a section's rows are adjacent. An alias names one row. */
 static void check_names(const struct option_table *t)
 {
     for (size_t i = 0; i < t->count; i++) {
@@ -245,7 +245,7 @@ static ls_status set_row(struct options *o, const struct option *row, const char
     return LS_OK;
 }
 
-/* The row's value for one given under `name`. */
+/* Converts a value given under `name` to the row's value. */
 static const char *value_for(const struct option *row, const char *name, const char *text)
 {
     bool given;
@@ -301,7 +301,7 @@ bool options_is_argument(const char *argument)
     return strncmp(argument, "--", 2) == 0 && memchr(argument, '.', name) != NULL;
 }
 
-/* The value that is after a name without '=': the next argument, or "true" for a bool followed by none. */
+/* The value after a name without '=': the next argument, or "true" for a bool without one. */
 static const char *value_after(const struct options *o, const char *name, int argc, char *const argv[], int *at)
 {
     const struct option *row = options_find(o->table, name);

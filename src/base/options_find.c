@@ -1,4 +1,4 @@
-/* options_find.c - rows of an option table by name, by an earlier name, and by what a wrong name probably meant. */
+/* options_find.c - finds rows of an option table by name or alias, and suggests rows for unknown names. */
 #include "base/options.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ const struct option *options_find(const struct option_table *t, const char *name
     return NULL;
 }
 
-/* Place of `text` in "a|b|c", or -1. */
+/* Index of `text` in "a|b|c", or -1. */
 int options_choice_of(const char *choices, const char *text)
 {
     size_t length = strlen(text);
@@ -32,7 +32,7 @@ int options_choice_of(const char *choices, const char *text)
 
 static bool is_read(const struct option *row, unsigned verb) { return !verb || (row->verbs & verb); }
 
-/* Letters alike in both cases, '-' as '_'. */
+/* Lower case, with '-' as '_'. */
 static bool same_word(const char *word, const char *key)
 {
     for (; *word && *key; word++, key++) {
@@ -57,8 +57,8 @@ static bool same_section(const char *a, const char *b)
     return section_of(a) && section_of(a) == section_of(b) && memcmp(a, b, section_of(a)) == 0;
 }
 
-/* A row's name that is near, or NULL: its letters differ little, its key has another section, or the key begins with what was written.
- * Of two that are equally near the one in the same section. */
+/* The name of a similar row, or NULL: the spelling differs little, the key is in another section, or the key begins with what was written.
+ * Of two equally similar rows, the one in the same section. */
 const char *options_nearest(const struct option_table *t, const char *name)
 {
     const char *best = NULL, *key = options_key_of(name);
@@ -78,7 +78,7 @@ const char *options_nearest(const struct option_table *t, const char *name)
     return best;
 }
 
-/* The row of the same key: of several the one whose section is nearest to what was written, or the first. */
+/* The row with this key: of several, the one whose section is nearest to what was written, or the first. */
 static const struct option *find_key(const struct option_table *t, unsigned verb, const char *name)
 {
     const struct option *found = NULL;
@@ -106,9 +106,8 @@ static const struct option_hint *find_hint(const struct option_table *t, unsigne
     return NULL;
 }
 
-/* A value taken for a key, of the same section: of an enumeration one of its values, or what the row's help has a
- * capital letter for: "every" with 3 is recompute.mode=every:3, as that help says "every:K". Returns the row and what its value begins
- * with. */
+/* A value used as a key in the same section: one of an enumeration's values, or a value that takes an argument, a capital letter in the
+ * row's help: "every" with 3 is recompute.mode=every:3, because that help says "every:K". Returns the row and the start of its value. */
 static const struct option *find_value(const struct option_table *t, unsigned verb, const char *name, const char *value, char out[64])
 {
     const char *key = options_key_of(name);

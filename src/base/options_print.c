@@ -1,4 +1,4 @@
-/* options_print.c - what is written from the option table: help, config files, documentation, names. */
+/* options_print.c - prints the option table: help, config files, documentation, names. */
 #include "base/options.h"
 
 #include <stdio.h>
@@ -53,7 +53,7 @@ static const char *range_text(const struct option *row, char out[128])
     return out;
 }
 
-/* Words of `words` up to WIDTH; the text stands in column `at` and goes on in HELP_COLUMN. */
+/* Prints `words` wrapped at WIDTH; the text starts in column `at` and continues in HELP_COLUMN. */
 static void put_wrapped(struct text *out, const char *words, size_t at)
 {
     bool first = true;
@@ -148,7 +148,7 @@ static void put_quoted(struct text *out, const char *value)
     text_put(out, "\"");
     for (size_t length; *value; value += length) {
         length = text_utf8(value, &code);
-        ASSERT(length > 0); /* options_set() takes nothing else */
+        ASSERT(length > 0); /* options_set() accepts nothing else */
         if (code == '"' || code == '\\')
             text_put(out, "\\%c", (int)code);
         else if (yaml_printable(code))
@@ -159,7 +159,7 @@ static void put_quoted(struct text *out, const char *value)
     text_put(out, "\"");
 }
 
-/* With a point before the exponent: readers of YAML 1.1 take 1e-05 for a string. */
+/* Writes a point before the exponent: YAML 1.1 parsers read 1e-05 as a string. */
 static void put_real(struct text *out, double value)
 {
     char number[TEXT_NUMBER_ROOM];
@@ -171,7 +171,7 @@ static void put_real(struct text *out, double value)
         text_put(out, "%s", number);
 }
 
-/* Words that other readers of YAML would take for a switch or for nothing are quoted. */
+/* Quotes words that other YAML parsers would read as a boolean or null. */
 static void put_choice(struct text *out, const char *choices, int at)
 {
     static const char *const special[] = { "yes", "no", "on", "off", "true", "false", "null", "y", "n" };
@@ -243,7 +243,7 @@ void options_put_yaml_notes(const struct options *o, const struct option_note *n
     put_yaml(o, false, notes, count, out);
 }
 
-/* A table's cell: a bar inside it would end it. */
+/* A table cell, with bars escaped. */
 static void put_cell(struct text *out, const char *text, const char *fence)
 {
     if (text[0] == '\0') fence = "";

@@ -1,4 +1,4 @@
-/* rng.c - Philox4x32-10 and what is drawn from it.
+/* rng.c - Philox4x32-10 and the distributions drawn from it.
  *
  * Counter: words 0, 1 a block number (low word first), words 2, 3 the stream. Key: the seed, low word first.
  *   u32      word index % 4 of block index / 4
@@ -97,7 +97,7 @@ void rng_normals(uint64_t seed, uint64_t stream, uint64_t from, size_t n, double
     for (; i < n; i++) out[i] = rng_normal(seed, stream, from + i);
 }
 
-/* A permutation of the numbers of 2 * half bits: Feistel rounds keyed by (seed, stream, round). */
+/* A permutation of the numbers with 2 * half bits: Feistel rounds keyed by (seed, stream, round). */
 static uint64_t feistel(uint64_t seed, uint64_t stream, uint64_t x, unsigned half)
 {
     uint64_t mask = ((uint64_t)1 << half) - 1, left = x >> half, right = x & mask;

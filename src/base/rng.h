@@ -2,8 +2,8 @@
  *
  * A number is a pure function of (seed, stream, index): the same under every layout of ranks and every
  * order of evaluation. `stream` is rng_stream(name) of a parameter, a dropout site, the data order ...;
- * `index` is the global element index. A stream serves one of u32, uniform and normal: they read the same
- * words (rng.c says which).
+ * `index` is the global element index. A stream should be used for one of u32, uniform and normal only: they read the same words (see
+ * rng.c).
  */
 #ifndef LS_BASE_RNG_H
 #define LS_BASE_RNG_H

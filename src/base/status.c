@@ -1,6 +1,6 @@
-/* status.c - the texts of the statuses, and one message buffer a thread.
+/* status.c - the texts of the statuses, and one message buffer per thread.
  *
- * A message is one line: control characters, which come in with names from files, become spaces.
+ * A message is one line: control characters, for example from file names, become spaces.
  */
 #include "lockstep/status.h"
 
@@ -25,7 +25,7 @@ const char *ls_status_text(ls_status st)
 
 const char *ls_errmsg(void) { return message; }
 
-/* Makes text[MESSAGE_ROOM], of which `wanted` bytes were asked for, this thread's message. */
+/* Makes text[MESSAGE_ROOM] this thread's message; `wanted` is its length before truncation. */
 static void set_message(char *text, int wanted)
 {
     if (wanted >= MESSAGE_ROOM) memcpy(text + MESSAGE_ROOM - 4, "...", 4);
@@ -34,7 +34,7 @@ static void set_message(char *text, int wanted)
     memcpy(message, text, MESSAGE_ROOM);
 }
 
-/* Formats aside first: an argument may be the message itself. */
+/* Formats into a separate buffer first: an argument may be the message itself. */
 ls_status ls_fail(ls_status st, const char *fmt, ...)
 {
     char text[MESSAGE_ROOM] = "";

@@ -13,7 +13,7 @@
 
 enum { FIRST_ROOM = 256, LONGEST_NAME = 64 };
 
-/* Room for `bytes` more and a NUL. */
+/* Makes room for `bytes` more and a NUL. */
 static bool reserve(struct text *t, size_t bytes)
 {
     size_t needed, room = MAX(t->room, FIRST_ROOM);
@@ -193,9 +193,9 @@ bool text_read_bytes(const char *text, size_t *out)
     }
     if (*unit == ' ') unit++;
     double value = read_number(text, length) * bytes_unit(unit), whole = floor(value);
-    if (round(value) - value <= 4 * DBL_EPSILON * value) whole = round(value); /* a product that was rounded, not a part of a byte */
+    if (round(value) - value <= 4 * DBL_EPSILON * value) whole = round(value); /* a rounded product, not a fraction of a byte */
     if (bytes_unit(unit) == 0 || !(value < 0x1p63) || (bytes_unit(unit) == 1 && value != whole)) return false;
-    if (value > 0 && whole == 0) return false; /* 0 often means "no limit", which nobody asked for */
+    if (value > 0 && whole == 0) return false; /* 0 often means "no limit", which was not requested */
     *out = (size_t)whole;
     return true;
 }

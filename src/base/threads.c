@@ -1,11 +1,10 @@
 /* threads.c - loops on libgomp's team, through its exported entry points.
  *
  * The entry points are declared here by hand, so that no file needs -fopenmp and gcc and clang builds share
- * one runtime with oneDNN. omp_set_num_threads() holds for the thread that calls it: oneDNN follows
- * threads_set() in that thread.
+ * one runtime with oneDNN. omp_set_num_threads() applies to the thread that calls it: oneDNN follows threads_set() in that thread.
  *
- * A child of fork() inherits libgomp's idea of a team but none of its threads, and would wait for them for
- * ever. So a child whose parent had a team at work stays on one thread, and threads_set() there says so.
+ * A child of fork() inherits libgomp's record of a team but none of its threads, and would wait for them forever. So a child whose parent
+ * had used a team stays on one thread, and threads_set() logs this.
  */
 #include "base/threads.h"
 
@@ -43,7 +42,7 @@ void __tsan_release(void *at);
 
 static atomic_int team;          /* 0: not yet chosen */
 static atomic_bool team_started; /* libgomp has threads in this process */
-static atomic_bool team_lost;    /* ... had them in the parent */
+static atomic_bool team_lost;    /* libgomp had threads in the parent */
 static pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
 
 static int affinity_cores(void)
@@ -96,7 +95,7 @@ static void call_blocks(struct loop *l, size_t first, size_t end, int thread)
     l->fn(l->ctx, first * l->grain, end == l->blocks ? l->n : end * l->grain, thread);
 }
 
-/* The runtime may give fewer threads than asked for: then a thread takes several parts. */
+/* The runtime may start fewer threads than requested: then a thread takes several parts. */
 static void run_parts(void *data)
 {
     struct loop *l = data;

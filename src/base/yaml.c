@@ -19,7 +19,7 @@ struct walk {
     const char *what;
     yaml_entry_fn *fn;
     void *ctx;
-    int line; /* of the event at hand, from 1 */
+    int line; /* of the current event, from 1 */
     struct seen keys[MOST_KEYS], sections[MOST_SECTIONS];
     size_t key_count, section_count;
 };
@@ -35,7 +35,7 @@ static ls_status fail_parser(struct walk *w)
 
 static ls_status yaml_refuse(const struct walk *w, const char *why) { return ls_fail(LS_EFORMAT, "%s:%d: %s", w->what, w->line, why); }
 
-/* What events may carry beyond what a config file may use. */
+/* Rejects YAML features that a config file may not use. */
 static ls_status check_event(const struct walk *w, const yaml_event_t *e)
 {
     static const char anchors[] = "anchors and aliases are not supported: write the value out";
@@ -74,7 +74,7 @@ static ls_status remember(struct walk *w, struct seen *list, size_t *count, size
 {
     for (size_t i = 0; i < *count; i++)
         if (strcmp(list[i].name, name) == 0)
-            return ls_fail(LS_EFORMAT, "%s:%d: '%s' stands twice: here and in line %d", w->what, w->line, name, list[i].line);
+            return ls_fail(LS_EFORMAT, "%s:%d: '%s' occurs twice: here and in line %d", w->what, w->line, name, list[i].line);
     if (*count == most) return ls_fail(LS_EFORMAT, "%s:%d: more than %zu keys or sections", w->what, w->line, most);
     list[*count].name = mem_strdup(name);
     if (!list[*count].name) return LS_ENOMEM;
@@ -110,7 +110,7 @@ static ls_status section_value(struct walk *w, const char *section, const char *
     return st;
 }
 
-/* The entries of a section up to its end, whose start was taken. */
+/* Reads the entries of a section, whose start was consumed, up to its end. */
 static ls_status section_entries(struct walk *w, const char *section)
 {
     for (;;) {
@@ -125,7 +125,7 @@ static ls_status section_entries(struct walk *w, const char *section)
     }
 }
 
-/* The value of a key at the top: a section's entries, or the value of a dotted key. */
+/* Reads the value of a top-level key: a section's entries, or the value of a dotted key. */
 static ls_status top_value(struct walk *w, const char *key)
 {
     yaml_event_t e;
@@ -139,7 +139,7 @@ static ls_status top_value(struct walk *w, const char *key)
         st = remember(w, w->sections, &w->section_count, MOST_SECTIONS, key);
         if (st == LS_OK) st = section_entries(w, key);
     } else if (!dotted)
-        st = ls_fail(LS_EFORMAT, "%s:%d: '%s' is a section: it holds indented lines 'key: value'", w->what, w->line, key);
+        st = ls_fail(LS_EFORMAT, "%s:%d: '%s' is a section: it must contain indented lines 'key: value'", w->what, w->line, key);
     else
         st = take_entry(w, key, &e);
     yaml_event_delete(&e);
@@ -160,7 +160,7 @@ static ls_status top_entries(struct walk *w)
     }
 }
 
-/* STREAM-START [DOCUMENT-START MAPPING DOCUMENT-END] STREAM-END; a file of comments has no document. */
+/* STREAM-START [DOCUMENT-START MAPPING DOCUMENT-END] STREAM-END; a file with only comments has no document. */
 static ls_status stream(struct walk *w)
 {
     bool had_document = false;
@@ -186,7 +186,7 @@ ls_status yaml_parse(const char *text, size_t bytes, const char *what, yaml_entr
 {
     ls_status st;
 
-    if (bytes > MOST_BYTES) return ls_fail(LS_EFORMAT, "%s: %zu bytes are too many for a config file: at most %d", what, bytes, MOST_BYTES);
+    if (bytes > MOST_BYTES) return ls_fail(LS_EFORMAT, "%s: the config file is too large: %zu bytes; at most %d", what, bytes, MOST_BYTES);
     struct walk *w = mem_zalloc(MEM_OTHER, sizeof *w);
     if (!w) return ls_fail_at(LS_ENOMEM, "%s", what);
     w->what = what;

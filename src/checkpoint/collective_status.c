@@ -1,4 +1,4 @@
-/* collective_status.c - see collective_status.h. Nothing is allocated, so that a rank without memory can say so. */
+/* collective_status.c - see collective_status.h. Nothing is allocated, so that a rank that is out of memory can report it. */
 #include "checkpoint/collective_status.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@ struct verdict {
     char message[1020];
 };
 
-/* The first rank that failed tells the others why. Who has been told may leave before it is done with telling. */
+/* The first rank that failed sends its message to the others. Receivers may leave before it has sent to all. */
 static ls_status spread(ls_comm *comm, int first, const struct verdict *mine)
 {
     struct verdict v = *mine;

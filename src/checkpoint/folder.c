@@ -33,7 +33,7 @@ static char *path_of(const char *root, struct found f)
     return file_path("%s/step_%08llu%s", root, (unsigned long long)f.step, suffixes[f.mark]);
 }
 
-/* Whether name is exactly one that path_of() makes. */
+/* True if name is exactly one that path_of() makes. */
 static bool parse_name(const char *name, struct found *out)
 {
     char again[64];
@@ -50,7 +50,7 @@ static bool parse_name(const char *name, struct found *out)
     return false;
 }
 
-/* The highest step first; of one step, what counts first. */
+/* The highest step first; for the same step, the folder that takes precedence first. */
 static int by_step(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
@@ -78,7 +78,7 @@ static ls_status scan_open(DIR *dir, const char *root, struct found_list *list)
     return errno ? ls_fail(LS_EIO, "%s: cannot list the folder: %s", root, strerror(errno)) : LS_OK;
 }
 
-/* A root that is missing has none. The caller frees list->item, on failure too. */
+/* A missing root has none. The caller frees list->item, on failure, too. */
 static ls_status scan(const char *root, struct found_list *list)
 {
     DIR *dir = opendir(root);
@@ -92,7 +92,7 @@ static ls_status scan(const char *root, struct found_list *list)
     return st;
 }
 
-/* ---- what is whole ---- */
+/* ---- checking one ---- */
 
 static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
 {
@@ -103,7 +103,7 @@ static ls_status check_hash(const char *path, const ls_checkpoint_file *f)
     hash_of(map.data, map.bytes, hash);
     file_map_close(&map);
     if (strcmp(hash, f->hash) != 0)
-        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, the manifest says %s", path, hash, f->hash);
+        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, but the manifest says %s", path, hash, f->hash);
     return LS_OK;
 }
 
@@ -119,14 +119,15 @@ static ls_status check_file(const char *folder, const ls_checkpoint_file *f, boo
     else if (!S_ISREG(s.st_mode))
         st = ls_fail(LS_EFORMAT, "%s: listed in the manifest, but not a regular file", path);
     else if ((uint64_t)s.st_size != f->bytes)
-        st = ls_fail(LS_EFORMAT, "%s: %lld bytes, the manifest says %llu", path, (long long)s.st_size, (unsigned long long)f->bytes);
+        st = ls_fail(LS_EFORMAT, "%s: damaged: %lld bytes, but the manifest says %llu", path, (long long)s.st_size,
+                     (unsigned long long)f->bytes);
     else if (content)
         st = check_hash(path, f);
     mem_free(path);
     return st;
 }
 
-/* holds[i] = whether file i holds tensors: those are hashed where they are read. */
+/* holds[i] = true if file i holds tensors: those are verified when they are read. */
 static ls_status check_files(const char *path, const ls_checkpoint_info *info)
 {
     bool *holds = mem_array(MEM_OTHER, info->nfiles, sizeof *holds);
@@ -173,7 +174,7 @@ ls_status ls_checkpoint_list(const char *root, uint64_t **steps, size_t *count)
     return st;
 }
 
-/* What is said of the damaged ones that a search passes by, should it find another. */
+/* Logs the damaged checkpoints that a search skipped before it found another. */
 struct skipped {
     struct text lines;
     char *newest;
@@ -196,7 +197,7 @@ static void warn_skipped(const struct skipped *s, const char *used)
     }
 }
 
-/* *path = the first whole one of the list below step `under`; NULL when none is. */
+/* *path = the first intact one of the list below step `under`; NULL if there is none. */
 static ls_status first_whole(const char *root, const struct found_list *list, uint64_t under, struct skipped *skipped, char **path)
 {
     *path = NULL;
@@ -226,7 +227,7 @@ ls_status ls_checkpoint_latest(const char *root, char **path)
     mem_free(list.item);
     if (st == LS_OK && found) warn_skipped(&skipped, found);
     if (st == LS_OK && !found && skipped.n)
-        st = ls_fail(LS_EFORMAT, "%s: none of its %zu checkpoints is whole; the newest: %s", root, skipped.n,
+        st = ls_fail(LS_EFORMAT, "%s: all of its %zu checkpoints are damaged; the newest: %s", root, skipped.n,
                      skipped.newest ? skipped.newest : "");
     if (st == LS_OK)
         *path = found;
@@ -241,7 +242,7 @@ ls_status folder_before(const char *path, char **older)
 {
     size_t length = strlen(path);
 
-    while (length > 1 && path[length - 1] == '/') length--; /* "step_00000006/" names it as well */
+    while (length > 1 && path[length - 1] == '/') length--; /* "step_00000006/" is accepted, too */
     char *whole = file_path("%.*s", (int)length, path), *slash = whole ? strrchr(whole, '/') : NULL;
     const char *name = slash ? slash + 1 : whole;
     char *root = !slash ? mem_strdup(".") : slash == whole ? mem_strdup("/") : file_path("%.*s", (int)(slash - whole), whole);
@@ -270,10 +271,10 @@ ls_status folder_before(const char *path, char **older)
 
 static ls_status fail_none(const char *where)
 {
-    return ls_fail(LS_EINVAL, "%s: no checkpoint here: a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN is expected", where);
+    return ls_fail(LS_EINVAL, "%s: no checkpoint here; expected a folder with " MANIFEST_NAME " or with folders step_NNNNNNNN", where);
 }
 
-/* *path = the folder of the highest step under root, whole or not; NULL: there is none. */
+/* *path = the folder of the highest step under root, damaged or not; NULL: there is none. */
 static ls_status highest(const char *root, char **path)
 {
     struct found_list list;
@@ -319,7 +320,7 @@ ls_status ls_checkpoint_resolve(const char *where, char **path)
     return st;
 }
 
-/* ---- coming and going ---- */
+/* ---- publishing and removing ---- */
 
 static ls_status folder_move(const char *from, const char *to)
 {
@@ -371,7 +372,7 @@ ls_status folder_publish(const char *tmp, const char *path)
     return st;
 }
 
-/* By way of a name that nobody takes for a checkpoint, so that a stop on the way leaves no damaged one. */
+/* Renames it first, so that an interruption does not leave a damaged checkpoint. */
 static ls_status remove_step(const char *root, uint64_t step)
 {
     char *path = folder_of_step(root, step), *tmp = path_of(root, (struct found){ step, MARK_TMP });
@@ -384,7 +385,7 @@ static ls_status remove_step(const char *root, uint64_t step)
     return st;
 }
 
-/* Removes the plain ones of a list from the highest on, but for the first `keep` whole ones and what is between. */
+/* Removes the listed folders with plain names, from the highest on, except the first `keep` intact ones and those between them. */
 static ls_status prune_list(const char *root, const struct found_list *list, size_t keep)
 {
     ls_status st = LS_OK;
@@ -399,7 +400,7 @@ static ls_status prune_list(const char *root, const struct found_list *list, siz
         st = path ? folder_check(path, NULL) : LS_ENOMEM;
         mem_free(path);
         keep -= st == LS_OK;
-        if (st != LS_ENOMEM) st = LS_OK; /* a damaged one is not counted, and not removed from among those kept */
+        if (st != LS_ENOMEM) st = LS_OK; /* a damaged one is not counted, and not removed if it is among those kept */
     }
     return st;
 }
@@ -409,7 +410,7 @@ ls_status ls_checkpoint_prune(const char *root, size_t keep)
     struct found_list list;
     ls_status st;
 
-    if (keep == 0) return ls_fail(LS_EINVAL, "%s: at least one checkpoint has to be kept", root);
+    if (keep == 0) return ls_fail(LS_EINVAL, "%s: at least one checkpoint must be kept", root);
     st = scan(root, &list);
     if (st == LS_OK) st = prune_list(root, &list, keep);
     mem_free(list.item);

@@ -1,4 +1,4 @@
-/* folder.h - the folders of checkpoints under a root: their names, what is whole, what is published or left behind.
+/* folder.h - the folders of checkpoints under a root: names, checks, publishing, cleaning up after interrupted saves.
  *
  *   step_NNNNNNNN      a checkpoint; the step in decimal, at least 8 digits
  *   step_NNNNNNNN.tmp  being written or removed: swept away by the next save
@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include "checkpoint/manifest.h"
 
-char *folder_of_step(const char *root, uint64_t step); /* free with mem_free(); NULL: no memory */
-/* Removes and puts back what interrupted saves left under root, which is made if it is missing. */
+char *folder_of_step(const char *root, uint64_t step); /* free with mem_free(); NULL: out of memory */
+/* Cleans up what interrupted saves left under root, which is created if it is missing. */
 ls_status folder_sweep(const char *root);
-/* tmp, complete, becomes path, which it replaces. */
+/* Renames tmp, which is complete, to path, replacing it. */
 ls_status folder_publish(const char *tmp, const char *path);
-/* The manifest is sound, every file is there in its size, and those without tensors have their content. out may be NULL. */
+/* Checks that the manifest is valid, every file has the recorded size, and those without tensors match their hashes. out may be NULL. */
 ls_status folder_check(const char *path, struct manifest **out);
 /* *older = the newest checkpoint of a lower step under the same root that folder_check accepts; NULL if there is no such checkpoint. Free
  * with mem_free. */

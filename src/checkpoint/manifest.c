@@ -4,22 +4,22 @@
  * digits + `"}` + LF: the XXH3-128 hash of all the bytes before them. Its members:
  *
  *   "format": 1
- *   "model":  the object of model_json.h; absent when the tensors are of no known model
+ *   "model":  the object of model_json.h; absent if the tensors belong to no known model
  *   "state":  {"step", "samples", "tokens", "schedule_steps", "threads": integers >= 0; "seed": a text of decimal
  *              digits; "optimizer", "data", "compute", "library", "isa": texts that fit the fields of ls_train_state;
  *              "budget_steps": integer >= 0, with "budget_seconds": number >= 0; absent without a time budget}
  *   "piece_bytes": P, at least 4096; absent in checkpoints of earlier versions, which have no "header" and no "hashes" either
  *   "files":  [{"name": bare file name, "bytes": size, "hash": XXH3-128 of the content}, ...]: every file of the folder
- *             but the manifest; of one with tensors also "header": XXH3-128 of what stands before their data (safetensors.h)
+ *             except the manifest; for one with tensors also "header": XXH3-128 of everything before their data (safetensors.h)
  *   "tensors": [{"name", "kind", "dtype": "f32", "shape": [..], "offset": [..], "extent": [..], "file": i,
- *              "hashes": 32 hexadecimal digits of each P bytes of the slice's data, and of what is left of it}, ...]
+ *              "hashes": 32 hexadecimal digits for each P bytes of the slice's data, and for the rest of it}, ...]
  *
  * An item of "tensors" is a slice: elements [offset, offset + extent) of the tensor `name` of shape `shape`, stored as
  * a tensor of shape `extent` in the safetensors file "files"[i], under the key NAME for kind "parameter" and KIND:NAME
- * for an optimizer's state; after that, where the slice is not the whole tensor, stands which it is: NAME[0:2,3:8] is [0, 2) of
- * dim 0, [3, 8) of dim 1. The slices of a tensor (equal kind and name) cover it without hole or overlap; so each of
- * n ranks writes shards of its own (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors): RRRR
- * counts those that have something to write, NNNN is how many they are.
+ * for an optimizer's state; if the slice is not the whole tensor, its range follows: NAME[0:2,3:8] is [0, 2) of dim 0, [3, 8) of dim 1. The
+ * slices of a tensor (equal kind and name) cover it without hole or overlap; so each of n ranks writes its own shards
+ * (parameters_RRRR_of_NNNN.safetensors, optimizer_RRRR_of_NNNN.safetensors): RRRR counts the ranks that have something to write, NNNN is
+ * their number.
  */
 #include "checkpoint/manifest.h"
 
@@ -42,7 +42,7 @@ static ls_status get_number(const json_node *object, const char *key, const char
 {
     int64_t value = json_int(json_get(object, key), -1);
 
-    if (value < 0) return ls_fail(LS_EFORMAT, "%s: \"%s\" is no integer >= 0", what, key);
+    if (value < 0) return ls_fail(LS_EFORMAT, "%s: \"%s\" is not an integer >= 0", what, key);
     *out = (uint64_t)value;
     return LS_OK;
 }
@@ -51,19 +51,19 @@ static ls_status get_text(const json_node *object, const char *key, const char *
 {
     const char *text = json_string(json_get(object, key), NULL);
 
-    if (!text) return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text", what, key);
-    if (strlen(text) >= room) return ls_fail(LS_EFORMAT, "%s: \"%s\" has %zu bytes; %zu are possible", what, key, strlen(text), room - 1);
+    if (!text) return ls_fail(LS_EFORMAT, "%s: \"%s\" is not a string", what, key);
+    if (strlen(text) >= room) return ls_fail(LS_EFORMAT, "%s: \"%s\" has %zu bytes; at most %zu", what, key, strlen(text), room - 1);
     strcpy(out, text);
     return LS_OK;
 }
 
-/* Absent where no time budget fixed the run's steps. */
+/* Absent without a time budget. */
 static ls_status read_budget(const json_node *n, const char *what, ls_train_state *s)
 {
     if (!json_get(n, "budget_steps")) return LS_OK;
     LS_TRY(get_number(n, "budget_steps", what, &s->budget_steps));
     s->budget_seconds = json_real(json_get(n, "budget_seconds"), -1);
-    if (!(s->budget_seconds >= 0)) return ls_fail(LS_EFORMAT, "%s: \"budget_seconds\" is no number >= 0", what);
+    if (!(s->budget_seconds >= 0)) return ls_fail(LS_EFORMAT, "%s: \"budget_seconds\" is not a number >= 0", what);
     return LS_OK;
 }
 
@@ -71,7 +71,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
 {
     uint64_t threads = 0;
 
-    if (json_kind_of(n) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: \"state\" is no object", what);
+    if (json_kind_of(n) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: \"state\" is not an object", what);
     LS_TRY(get_number(n, "step", what, &s->step));
     LS_TRY(get_number(n, "samples", what, &s->samples));
     LS_TRY(get_number(n, "tokens", what, &s->tokens));
@@ -79,7 +79,7 @@ static ls_status read_state(const json_node *n, const char *what, ls_train_state
     LS_TRY(read_budget(n, what, s));
     LS_TRY(json_get_u64(n, "seed", what, &s->seed));
     LS_TRY(get_number(n, "threads", what, &threads));
-    if (threads > INT32_MAX) return ls_fail(LS_EFORMAT, "%s: \"threads\" is %llu", what, (unsigned long long)threads);
+    if (threads > INT32_MAX) return ls_fail(LS_EFORMAT, "%s: \"threads\" is out of range: %llu", what, (unsigned long long)threads);
     s->threads = (int)threads;
     LS_TRY(get_text(n, "optimizer", what, sizeof s->optimizer, s->optimizer));
     LS_TRY(get_text(n, "data", what, sizeof s->data, s->data));
@@ -93,17 +93,17 @@ static ls_status read_file(const json_node *n, const char *what, ls_checkpoint_f
     const char *name = json_string(json_get(n, "name"), NULL);
 
     if (!name || !file_is_basename(name) || strcmp(name, MANIFEST_NAME) == 0)
-        return ls_fail(LS_EFORMAT, "%s: a \"name\" in \"files\" is no bare name of a file", what);
+        return ls_fail(LS_EFORMAT, "%s: a \"name\" in \"files\" is not a bare file name", what);
     f->name = mem_strdup(name);
     if (!f->name) return LS_ENOMEM;
     LS_TRY(get_number(n, "bytes", what, &f->bytes));
     LS_TRY(get_text(n, "hash", what, sizeof f->hash, f->hash));
     if (strspn(f->hash, HEX) != sizeof f->hash - 1)
-        return ls_fail(LS_EFORMAT, "%s: the \"hash\" of %s is no 32 hexadecimal digits", what, name);
+        return ls_fail(LS_EFORMAT, "%s: the \"hash\" of %s is not 32 hexadecimal digits", what, name);
     if (!json_get(n, "header")) return LS_OK;
     LS_TRY(get_text(n, "header", what, sizeof f->header, f->header));
     if (strspn(f->header, HEX) != sizeof f->header - 1)
-        return ls_fail(LS_EFORMAT, "%s: the \"header\" of %s is no 32 hexadecimal digits", what, name);
+        return ls_fail(LS_EFORMAT, "%s: the \"header\" of %s is not 32 hexadecimal digits", what, name);
     return LS_OK;
 }
 
@@ -112,7 +112,7 @@ static ls_status read_files(const json_node *list, const char *what, ls_checkpoi
     size_t n = json_size(list);
 
     if (json_kind_of(list) != JSON_ARRAY || n > FILES_MOST)
-        return ls_fail(LS_EFORMAT, "%s: \"files\" is no array of at most %d items", what, FILES_MOST);
+        return ls_fail(LS_EFORMAT, "%s: \"files\" is not an array of at most %d items", what, FILES_MOST);
     info->files = mem_array(MEM_OTHER, n, sizeof *info->files);
     if (!info->files) return LS_ENOMEM;
     info->nfiles = n;
@@ -127,11 +127,11 @@ static ls_status read_files(const json_node *list, const char *what, ls_checkpoi
 static ls_status read_dims(const json_node *list, const char *key, const char *what, const char *name, int ndim, size_t *out)
 {
     if (json_kind_of(list) != JSON_ARRAY || json_size(list) != (size_t)ndim)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"%s\" is no array of %d items", what, name, key, ndim);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"%s\" is not an array of %d items", what, name, key, ndim);
     for (int d = 0; d < ndim; d++) {
         int64_t size = json_int(json_at(list, (size_t)d), -1);
 
-        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of \"%s\" is no integer >= 0", what, name, d, key);
+        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of \"%s\" is not an integer >= 0", what, name, d, key);
         out[d] = (size_t)size;
     }
     return LS_OK;
@@ -140,10 +140,10 @@ static ls_status read_dims(const json_node *list, const char *key, const char *w
 static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_entry *e)
 {
     const json_node *shape = json_get(n, "shape");
-    size_t count = sizeof(double); /* so that no product below overflows as bytes either */
+    size_t count = sizeof(double); /* so that no product below overflows, even in bytes */
 
     if (json_kind_of(shape) != JSON_ARRAY || json_size(shape) > LS_DIMS)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is no array of at most %d items", what, e->name, LS_DIMS);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"shape\" is not an array of at most %d items", what, e->name, LS_DIMS);
     e->ndim = (int)json_size(shape);
     LS_TRY(read_dims(shape, "shape", what, e->name, e->ndim, e->size));
     LS_TRY(read_dims(json_get(n, "offset"), "offset", what, e->name, e->ndim, e->offset));
@@ -152,13 +152,13 @@ static ls_status read_slice(const json_node *n, const char *what, ls_checkpoint_
         if (!size_mul(count, e->size[d], &count))
             return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d", what, e->name, d);
         if (e->offset[d] > e->size[d] || e->extent[d] > e->size[d] - e->offset[d])
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, the slice is [%zu, +%zu)", what, e->name, d, e->size[d],
-                           e->offset[d], e->extent[d]);
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d has %zu elements, but the slice is [%zu, +%zu)", what, e->name, d,
+                           e->size[d], e->offset[d], e->extent[d]);
     }
     return LS_OK;
 }
 
-/* All of a checkpoint's tensors have the hashes of their pieces, or none has. */
+/* Either all tensors of a checkpoint have hashes of their pieces, or none has. */
 static ls_status read_hashes(const json_node *n, const char *what, const ls_checkpoint_info *info, ls_checkpoint_entry *e)
 {
     const char *digits = json_string(json_get(n, "hashes"), NULL);
@@ -181,15 +181,16 @@ static ls_status read_entry(const json_node *n, const char *what, const ls_check
     uint64_t file = 0;
 
     if (!name || !kind || !safetensor_name_is_valid(name) || !safetensor_name_is_valid(kind))
-        return ls_fail(LS_EFORMAT, "%s: an item of \"tensors\" has no \"name\" or no \"kind\" that can be one", what);
+        return ls_fail(LS_EFORMAT, "%s: an item of \"tensors\" has no valid \"name\" or \"kind\"", what);
     e->name = mem_strdup(name);
     e->kind = mem_strdup(kind);
     if (!e->name || !e->kind) return LS_ENOMEM;
     if (ls_dtype_parse(type, &e->type) != 0 || !ls_dtype_is_float(e->type))
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is no floating type", what, name);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"dtype\" is not a floating type", what, name);
     LS_TRY(get_number(n, "file", what, &file));
     if (file >= info->nfiles)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" %llu of %zu", what, name, (unsigned long long)file, info->nfiles);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"file\" is %llu, but there are %zu files", what, name, (unsigned long long)file,
+                       info->nfiles);
     e->file = (size_t)file;
     LS_TRY(read_slice(n, what, e));
     return read_hashes(n, what, info, e);
@@ -199,7 +200,7 @@ static ls_status read_entries(const json_node *list, const char *what, ls_checkp
 {
     size_t n = json_size(list);
 
-    if (json_kind_of(list) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "%s: \"tensors\" is no array", what);
+    if (json_kind_of(list) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "%s: \"tensors\" is not an array", what);
     info->entries = mem_array(MEM_OTHER, n, sizeof *info->entries);
     if (!info->entries) return LS_ENOMEM;
     info->nentries = n;
@@ -234,10 +235,10 @@ static ls_status check_trailer(const char *text, size_t bytes, const char *what)
     char hash[HASH_ROOM];
 
     if (body == 0 || memcmp(text + body, ",\"hash\":\"", TRAILER_HASH) != 0 || memcmp(text + bytes - 3, "\"}\n", 3) != 0)
-        return ls_fail(LS_EFORMAT, "%s: not a whole manifest: it does not end in its hash", what);
+        return ls_fail(LS_EFORMAT, "%s: damaged: the manifest does not end in its hash", what);
     hash_of(text, body, hash);
     if (memcmp(text + body + TRAILER_HASH, hash, HASH_ROOM - 1) != 0)
-        return ls_fail(LS_EFORMAT, "%s: damaged: its content has the hash %s, not the one that it ends in", what, hash);
+        return ls_fail(LS_EFORMAT, "%s: damaged: the manifest has the hash %s, not the one that it ends in", what, hash);
     return LS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* manifest.h - the manifest of a checkpoint in memory, with an index by tensor; its format stands in manifest.c. */
+/* manifest.h - the manifest of a checkpoint in memory, with an index by tensor; manifest.c specifies the format. */
 #ifndef LS_CHECKPOINT_MANIFEST_H
 #define LS_CHECKPOINT_MANIFEST_H
 
@@ -10,24 +10,24 @@ enum { MANIFEST_FORMAT = 1 };
 #define KIND_MASTER    "master"
 
 struct manifest {
-    ls_checkpoint_info info;            /* first: the public face is a pointer to it */
+    ls_checkpoint_info info;            /* first member: the public API returns a pointer to it */
     const ls_checkpoint_entry **sorted; /* info.entries by kind, name, offset */
 };
 
-/* what names the source in messages. */
+/* `what` names the source in messages. */
 ls_status manifest_parse(const char *text, size_t bytes, const char *what, struct manifest **out);
 ls_status manifest_read(const char *folder, struct manifest **out);
 void manifest_release(struct manifest **m); /* NULL is a no-op */
-/* The whole of the text, trailer included; free with mem_free(). */
+/* The complete text, including the trailer; free with mem_free(). */
 ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *bytes);
 
-/* The slices of a tensor, in the order of their offsets; *n = 0 when there is no such tensor. */
+/* The slices of a tensor, in the order of their offsets; *n = 0 if there is no such tensor. */
 const ls_checkpoint_entry *const *manifest_find(const struct manifest *m, const char *kind, const char *name, size_t *n);
-/* The name under which an entry's slice stands in its shard; free with mem_free(). */
+/* The name of an entry's slice in its shard; free with mem_free(). */
 char *manifest_key(const ls_checkpoint_entry *e);
 
-/* manifest_check.c: fills `sorted` and refuses what contradicts itself: files named twice, slices that overlap or leave
- * holes, parameters of several types. */
+/* manifest_check.c: fills `sorted` and rejects contradictions: files named twice, slices that overlap or leave holes, parameters of several
+ * types. */
 ls_status manifest_check(struct manifest *m, const char *what);
 
 #endif

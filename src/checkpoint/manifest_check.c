@@ -1,4 +1,4 @@
-/* manifest_check.c - the index by tensor, and what a manifest must not contradict itself about. */
+/* manifest_check.c - the index by tensor, and the consistency checks of a manifest. */
 #include "checkpoint/manifest.h"
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-enum { SLICES_MOST = 1 << 14 }; /* of one tensor: each pair of them is compared */
+enum { SLICES_MOST = 1 << 14 }; /* slices of one tensor: each pair of them is compared */
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
@@ -57,7 +57,7 @@ static bool overlap(const ls_checkpoint_entry *a, const ls_checkpoint_entry *b)
     return true;
 }
 
-/* ---- places, for messages ---- */
+/* ---- positions, for messages ---- */
 
 enum { PLACE_ROOM = LS_DIMS * 24 };
 
@@ -91,8 +91,8 @@ static const ls_checkpoint_entry *slice_at(const ls_checkpoint_entry *const *sli
     return NULL;
 }
 
-/* The first place from at on, row-major in dims d and after, that no slice has. What was found covered is skipped: to reach[d], where
- * the first of the slices that were met ends. */
+/* The first position from `at` on, row-major in dims d and after, that no slice covers. Skips covered ranges: to reach[d], the end of the
+ * first slice found there. */
 static bool find_hole(const ls_checkpoint_entry *const *slice, size_t n, int d, size_t *at, size_t *reach)
 {
     const ls_checkpoint_entry *shape = slice[0];
@@ -119,15 +119,14 @@ static const char *first_hole(char out[PLACE_ROOM], const ls_checkpoint_entry *c
     return place_text(out, slice[0]->ndim, at);
 }
 
-/* The n slices of one tensor: alike, disjoint, and together as large as the whole. */
+/* Checks the n slices of one tensor: same type and shape, disjoint, and together as large as the whole. */
 static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n, const char *what)
 {
     const ls_checkpoint_entry *first = slice[0];
     size_t whole = volume(first->ndim, first->size), covered = 0;
     char place[PLACE_ROOM];
 
-    if (n > SLICES_MOST)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; %d are possible", what, first->kind, first->name, n, SLICES_MOST);
+    if (n > SLICES_MOST) return ls_fail(LS_EFORMAT, "%s: %s '%s': %zu slices; at most %d", what, first->kind, first->name, n, SLICES_MOST);
     for (size_t i = 0; i < n; i++) {
         if (slice[i]->type != first->type || slice[i]->ndim != first->ndim || memcmp(slice[i]->size, first->size, sizeof first->size) != 0)
             return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices differ in type or in shape", what, first->kind, first->name);
@@ -138,7 +137,7 @@ static ls_status check_tensor(const ls_checkpoint_entry *const *slice, size_t n,
         covered += volume(slice[i]->ndim, slice[i]->extent);
     }
     if (covered != whole)
-        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements, %s is in none", what, first->kind, first->name,
+        return ls_fail(LS_EFORMAT, "%s: %s '%s': its slices have %zu of %zu elements; %s is missing", what, first->kind, first->name,
                        covered, whole, first_hole(place, slice, n));
     return LS_OK;
 }
@@ -156,7 +155,7 @@ static ls_status check_tensors(struct manifest *m, const char *what)
         LS_TRY(check_tensor(m->sorted + i, n, what));
         if (strcmp(e->kind, KIND_PARAMETER) != 0) continue;
         if (!first && (e->type == LS_F64) != (info->type == LS_F64))
-            return ls_fail(LS_EFORMAT, "%s: parameter '%s' is %s, others are %s", what, e->name, ls_dtype_name(e->type),
+            return ls_fail(LS_EFORMAT, "%s: parameter '%s' is %s, but others are %s", what, e->name, ls_dtype_name(e->type),
                            ls_dtype_name(info->type));
         if (first || info->type == LS_F32) info->type = e->type;
         first = false;

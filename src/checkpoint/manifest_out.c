@@ -1,4 +1,4 @@
-/* manifest_out.c - writing manifest.json; the format stands in manifest.c. */
+/* manifest_out.c - writes manifest.json; manifest.c specifies the format. */
 #include "checkpoint/manifest.h"
 
 #include <string.h>
@@ -86,7 +86,7 @@ ls_status manifest_format(const ls_checkpoint_info *info, char **text, size_t *b
     put_info(&j, info);
     st = json_out_status(&j);
     if (st == LS_OK) {
-        size_t body = j.bytes - 1; /* without the last '}', which the trailer brings */
+        size_t body = j.bytes - 1; /* without the last '}', which is in the trailer */
 
         hash_of(j.text, body, hash);
         text_add(&whole, j.text, body);

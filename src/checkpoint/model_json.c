@@ -32,7 +32,7 @@ static const struct field fields[] = {
     SIZE(layers), SIZE(width),         SIZE(heads), SIZE(kv_heads), SIZE(head_size), SIZE(ffn),
     SIZE(vocab),  SIZE(max_positions), FLAG(tied),  REAL(norm_eps), REAL(dropout),   REAL(init_std),
 };
-/* Of models with experts alone. */
+/* Only for models with experts. */
 static const struct field expert_fields[] = {
     SIZE(experts),  SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk),
     REAL(capacity), REAL(aux_coef),          REAL(z_coef),     REAL(balance),
@@ -116,12 +116,12 @@ ls_status json_get_u64(const json_node *object, const char *key, const char *wha
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno)
-        return ls_fail(LS_EFORMAT, "%s: \"%s\" is no text of a number of 64 bits", what, key);
+        return ls_fail(LS_EFORMAT, "%s: \"%s\" is not a string with a 64-bit number", what, key);
     *out = value;
     return LS_OK;
 }
 
-/* *out = the number of the name that stands under key. */
+/* *out = the index of the name that is the key's value. */
 static ls_status get_name(const json_node *n, const char *what, const char *key, const char *const *names, int count, int *out)
 {
     const char *name = json_string(json_get(n, key), "");
@@ -135,7 +135,7 @@ static ls_status get_name(const json_node *n, const char *what, const char *key,
                    count > 2 ? " or " : "", count > 2 ? names[2] : "");
 }
 
-/* Without the name: written when GELU's two forms were a flag. */
+/* Without the key: from a version in which a flag selected GELU's form. */
 static ls_status get_activation(const json_node *n, const char *what, ls_model *m)
 {
     int activation = json_bool(json_get(n, "exact_gelu"), 0) ? LS_GELU_ERF : LS_GELU_TANH;
@@ -147,7 +147,7 @@ static ls_status get_activation(const json_node *n, const char *what, ls_model *
 
 static ls_status get_experts(const json_node *n, const char *what, ls_model *m)
 {
-    int router = 0, drop = 0, scope = 1; /* without the name: written when there was no other scope than the micro-batch */
+    int router = 0, drop = 0, scope = 1; /* without the key: from a version in which the micro-batch was the only scope */
 
     LS_TRY(get_fields(n, what, m, expert_fields, COUNT_OF(expert_fields)));
     LS_TRY(get_name(n, what, "router", routers, COUNT_OF(routers), &router));

@@ -1,8 +1,7 @@
-/* model_json.h - a model's description as a JSON object, so that a checkpoint alone says what it is of.
+/* model_json.h - a model's description as a JSON object, which makes a checkpoint self-contained.
  *
  * {"architecture": "gpt2" or another name of LS_FAMILY_MAP, "layers": 2, ... every field of ls_model by its name ..., "rope": {...}}
- * Sizes are integers, rates are reals, yes or no is a boolean, the seed is a text of decimal digits (JSON's integers
- * end at 2^63).
+ * Sizes are integers, rates are reals, flags are booleans, the seed is a text of decimal digits (JSON's integers end at 2^63).
  */
 #ifndef LS_CHECKPOINT_MODEL_JSON_H
 #define LS_CHECKPOINT_MODEL_JSON_H
@@ -11,7 +10,7 @@
 #include "lockstep/nn.h"
 
 void model_json_put(struct json_out *j, const char *key, const ls_model *m);
-/* Every field must be there, and ls_model_check() must be content. Messages start with `what`. */
+/* Every field must be present, and ls_model_check() must pass. Messages start with `what`. */
 ls_status model_json_get(const json_node *n, const char *what, ls_model *out);
 
 /* An unsigned 64-bit number as a text of decimal digits. */

@@ -64,7 +64,7 @@ void pieces_put(struct contents *c, size_t shard, const char *digits)
     memcpy(c->info.files[shard].header, s->digits, sizeof c->info.files[shard].header);
 }
 
-/* ---- from each rank to all: of each of its shards the size, the file's hash, the block ---- */
+/* ---- each rank sends to all: size, file hash and block of each of its shards ---- */
 
 struct piece_info {
     uint64_t bytes;

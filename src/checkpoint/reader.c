@@ -1,4 +1,4 @@
-/* reader.c - see reader.h. A range of a box is a few boxes (slices.h); each is put together from the saved slices that it meets. */
+/* reader.c - see reader.h. A range of a box is a few boxes (slices.h); each is assembled from the saved slices that overlap it. */
 #include "checkpoint/reader.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ const char *shape_text(char out[SHAPE_ROOM], int ndim, const size_t *size)
 
 /* ---- the manifest against the shards ---- */
 
-/* The slices of a file stand in the manifest in their order, mostly: `next` is where to look first. */
+/* The slices of a file are usually in the manifest's order: `next` is where to look first. */
 static ls_status find_slice(struct saved *s, size_t entry, size_t *next)
 {
     const ls_checkpoint_entry *e = &s->manifest->info.entries[entry];
@@ -34,9 +34,9 @@ static ls_status find_slice(struct saved *s, size_t entry, size_t *next)
     if (!key)
         st = LS_ENOMEM;
     else if (!t)
-        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is missing; the manifest lists it", safetensors_path(shard), key);
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is in the manifest, but not in the file", safetensors_path(shard), key);
     else if (t->type != e->type || t->ndim != e->ndim || memcmp(t->size, e->extent, sizeof t->size) != 0)
-        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is %s %s, the manifest says %s %s", safetensors_path(shard), key, t->type_name,
+        st = ls_fail(LS_EFORMAT, "%s: tensor '%s' is %s %s, but the manifest says %s %s", safetensors_path(shard), key, t->type_name,
                      shape_text(got, t->ndim, t->size), ls_dtype_safetensors(e->type), shape_text(want, e->ndim, e->extent));
     mem_free(key);
     s->tensor[entry] = t;
@@ -67,7 +67,8 @@ ls_status saved_check_shards(struct saved *s)
         LS_TRY(find_slice(s, i, &next));
     }
     for (size_t i = 0; i < info->nfiles; i++) found += s->shard[i] ? safetensors_count(s->shard[i]) : 0;
-    if (found != info->nentries) return ls_fail(LS_EFORMAT, "%s: %zu tensors listed, %zu found", s->path, info->nentries, found);
+    if (found != info->nentries)
+        return ls_fail(LS_EFORMAT, "%s: the manifest lists %zu tensors, but the file has %zu", s->path, info->nentries, found);
     return LS_OK;
 }
 
@@ -127,7 +128,7 @@ static void convert_run(const struct safetensor *t, size_t at, size_t n, char *t
     }
 }
 
-/* Place of element e of `in`, row-major, among the elements of a slice that it is in. */
+/* Index of element e of `in`, row-major, among the elements of a slice that contains it. */
 static size_t place_in(int ndim, const struct slice *in, size_t e, const struct slice *of)
 {
     size_t at = 0, stride = 1;
@@ -140,7 +141,7 @@ static size_t place_in(int ndim, const struct slice *in, size_t e, const struct 
     return at;
 }
 
-/* The elements that `from`, saved as an entry, and `to` share, into host, which is to. */
+/* Copies the elements that `from`, a saved entry, and `to` share into host, which holds `to`. */
 static ls_status copy_shared(const struct saved *s, size_t entry, const struct slice *from, const struct slice *to, char *host,
                              ls_dtype type)
 {
@@ -152,7 +153,7 @@ static ls_status copy_shared(const struct saved *s, size_t entry, const struct s
 
     if (!slices_meet(ndim, from, to, &both)) return LS_OK;
     all = slice_count(ndim, &both);
-    for (int d = ndim - 1; d >= 0; d--) { /* as much as lies one after another in both */
+    for (int d = ndim - 1; d >= 0; d--) { /* as many as are contiguous in both */
         run *= both.extent[d];
         if (both.extent[d] != from->extent[d] || both.extent[d] != to->extent[d]) break;
     }

@@ -1,4 +1,4 @@
-/* reader.h - an open checkpoint: its manifest, its shards, and any part of any tensor out of the slices in which it was saved. */
+/* reader.h - an open checkpoint: its manifest and shards; reads any part of any tensor from the saved slices. */
 #ifndef LS_CHECKPOINT_READER_H
 #define LS_CHECKPOINT_READER_H
 
@@ -12,30 +12,32 @@ struct saved {
     struct manifest *manifest;
     struct safetensors **shard;       /* [nfiles]; NULL: no tensor of the manifest is in that file */
     const struct safetensor **tensor; /* [nentries] */
-    unsigned char **piece;            /* [nentries][piece_count]: 1 where the content was compared with its hash; NULL: nowhere yet */
-    unsigned char *believed;          /* [nfiles] 1: the whole file was */
+    unsigned char **piece;            /* [nentries][piece_count]: 1 if the piece has been verified; NULL: none yet */
+    unsigned char *believed;          /* [nfiles] 1 if the whole file has been verified */
 };
 
-/* The manifest is sound, the files are there in their sizes, and those without tensors have their content. Closed by saved_close() on
- * failure too, when *s was zero before. */
+/* Opens a checkpoint whose manifest is valid, whose files have the recorded sizes, and whose files without tensors match their hashes.
+ * Close with saved_close(), on failure, too, if *s was zero before. */
 ls_status saved_open(const char *path, struct saved *s);
-/* Every slice that the manifest lists is in its shard, and nothing else is; the headers have their content. Before saved_read(). */
+/* Checks that each shard holds exactly the slices that the manifest lists, and that the headers match their hashes. Call before
+ * saved_read(). */
 ls_status saved_check_shards(struct saved *s);
 void saved_close(struct saved *s);
 bool saved_has(const struct saved *s, const char *kind, const char *name);
-/* Where the truth about a parameter stands (rule 3 of checkpoint.h): "master" or "parameter". */
+/* The kind of a parameter's source value (rule 3 of checkpoint.h): "master" or "parameter". */
 const char *saved_truth(const struct saved *s, const char *name);
-/* host[n] = elements from .. of a box of a tensor that is there, row-major in the box, rounded to `type`; of the same type its bits.
- * What is read has been compared with its hashes: LS_EFORMAT names the tensor that is damaged. host NULL: only compared. */
+/* host[n] = elements from .. of a box of an existing tensor, row-major in the box, rounded to `type` (exact for the same type). Everything
+ * that is read is verified: LS_EFORMAT names the damaged tensor. host NULL: only verifies. */
 ls_status saved_read(const struct saved *s, const char *kind, const char *name, const struct slice *box, size_t from, size_t n, void *host,
                      ls_dtype type);
 
-/* reader_hashes.c: bytes [from, to) of an entry's data, a shard's header, all data of all shards against their hashes. */
+/* reader_hashes.c: verify bytes [from, to) of an entry's data, a shard's header, or all data of all shards. */
 ls_status saved_check_bytes(const struct saved *s, size_t entry, size_t from, size_t to);
 ls_status saved_check_header(const struct saved *s, size_t file);
 ls_status saved_check_all(const struct saved *s);
 
-/* reader_check.c: the checkpoint's parameters and the store's are the same in name and shape; with `optimizer` its states are too. */
+/* reader_check.c: checks that the checkpoint's parameters and the store's have the same names and shapes; with `optimizer` also their
+ * states. */
 ls_status saved_check_store(const struct saved *s, const ls_store *store, bool optimizer);
 
 /* "[2,3]" */

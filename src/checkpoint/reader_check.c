@@ -1,4 +1,4 @@
-/* reader_check.c - a checkpoint against a store: names, shapes and optimizer state, before anything is copied. */
+/* reader_check.c - compares a checkpoint with a store: names, shapes and optimizer state, before anything is copied. */
 #include "checkpoint/reader.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static ls_status check_parameter(const struct saved *s, const ls_store *store, s
     if (n == 0) return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: it has no parameter '%s'", s->path, name);
     for (int d = 0; d < ls_store_ndim(store, i); d++) size[d] = ls_store_size(store, i, d);
     if (slice[0]->ndim != ls_store_ndim(store, i) || memcmp(slice[0]->size, size, sizeof size) != 0)
-        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its '%s' is %s, this model's is %s", s->path, name,
+        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its '%s' is %s, but this model's is %s", s->path, name,
                        shape_text(saved, slice[0]->ndim, slice[0]->size), shape_text(mine, ls_store_ndim(store, i), size));
     return LS_OK;
 }
@@ -27,7 +27,7 @@ static bool store_has_state(const ls_store *s, size_t i, const char *kind)
     return false;
 }
 
-/* The states of parameter i: what the store wants must have been saved. */
+/* Checks the states of parameter i: those that the store needs must have been saved. */
 static ls_status check_states(const struct saved *s, const ls_store *store, size_t i)
 {
     for (int k = 0; k < ls_store_states(store, i); k++) {
@@ -40,18 +40,18 @@ static ls_status check_states(const struct saved *s, const ls_store *store, size
     return LS_OK;
 }
 
-/* An entry of the manifest: a parameter of the store, or a state that the store has. */
+/* Checks an entry of the manifest: it must be a parameter of the store, or a state that the store has. */
 static ls_status check_entry(const struct saved *s, const ls_store *store, const ls_checkpoint_entry *e, bool optimizer)
 {
     int i = ls_store_find(store, e->name);
     char saved[SHAPE_ROOM];
 
     if (i < 0)
-        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its %s '%s' %s is none of this model's", s->path, e->kind, e->name,
-                       shape_text(saved, e->ndim, e->size));
+        return ls_fail(LS_EINVAL, "%s: a checkpoint of another model: its %s '%s' %s does not belong to this model", s->path, e->kind,
+                       e->name, shape_text(saved, e->ndim, e->size));
     if (strcmp(e->kind, KIND_PARAMETER) == 0 || strcmp(e->kind, KIND_MASTER) == 0 || !optimizer) return LS_OK;
     if (store_is_here(store, (size_t)i) && !store_has_state(store, (size_t)i, e->kind))
-        return ls_fail(LS_EINVAL, "%s: optimizer state '%s' of '%s' has no place: it was saved with optimizer '%s'", s->path, e->kind,
+        return ls_fail(LS_EINVAL, "%s: optimizer state '%s' of '%s' is not used here: it was saved with optimizer '%s'", s->path, e->kind,
                        e->name, s->manifest->info.state.optimizer);
     return LS_OK;
 }
@@ -67,7 +67,7 @@ static ls_status check_state_shapes(const struct saved *s)
         const ls_checkpoint_entry *const *p = manifest_find(s->manifest, KIND_PARAMETER, e->name, &n);
 
         if (n == 0 || p[0]->ndim != e->ndim || memcmp(p[0]->size, e->size, sizeof e->size) != 0)
-            return ls_fail(LS_EFORMAT, "%s: %s '%s' has not its parameter's shape", s->path, e->kind, e->name);
+            return ls_fail(LS_EFORMAT, "%s: %s '%s' does not have its parameter's shape", s->path, e->kind, e->name);
     }
     return LS_OK;
 }

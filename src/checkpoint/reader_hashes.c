@@ -1,7 +1,7 @@
-/* reader_hashes.c - the content hashes of an open checkpoint: what saved_read() gives out has been compared with them, once.
+/* reader_hashes.c - the content hashes of an open checkpoint: everything that saved_read() returns has been compared with them, once.
  *
- * A newer checkpoint has a hash of each piece of each slice's data (pieces.h) and one of each file's header; one of an earlier version
- * has hashes of whole files alone, and a file is then read in full before the first element of it is believed.
+ * A newer checkpoint has a hash for each piece of each slice's data (pieces.h) and one for each file's header; one of an earlier version
+ * only has hashes of whole files, and a file is then read in full before its first element is used.
  */
 #include "checkpoint/reader.h"
 
@@ -20,7 +20,8 @@ static ls_status check_whole(const struct saved *s, size_t file)
     if (s->believed[file]) return LS_OK;
     hash_of(safetensors_start(s->shard[file], &before), safetensors_bytes(s->shard[file]), hash);
     if (strcmp(hash, f->hash) != 0)
-        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its content has the hash %s, the manifest says %s", s->path, f->name, hash, f->hash);
+        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its content has the hash %s, but the manifest says %s", s->path, f->name, hash,
+                       f->hash);
     s->believed[file] = 1;
     return LS_OK;
 }
@@ -36,8 +37,8 @@ ls_status saved_check_header(const struct saved *s, size_t file)
     start = safetensors_start(s->shard[file], &bytes);
     hash_of(start, bytes, hash);
     if (strcmp(hash, f->header) != 0)
-        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its header (%zu bytes) has the hash %s, the manifest says %s", s->path, f->name, bytes,
-                       hash, f->header);
+        return ls_fail(LS_EFORMAT, "%s/%s: damaged: its header (%zu bytes) has the hash %s, but the manifest says %s", s->path, f->name,
+                       bytes, hash, f->header);
     return LS_OK;
 }
 
@@ -51,7 +52,7 @@ static ls_status check_piece(const struct saved *s, size_t entry, size_t piece)
     hash_of(t->data + from, n, hash);
     if (memcmp(hash, e->hashes + piece * PIECE_DIGITS, PIECE_DIGITS) == 0) return LS_OK;
     from += (size_t)(t->data - safetensors_start(s->shard[e->file], &before));
-    return ls_fail(LS_EFORMAT, "%s/%s: tensor '%s': damaged: bytes %zu to %zu of the file have the hash %s, the manifest says %.32s",
+    return ls_fail(LS_EFORMAT, "%s/%s: tensor '%s': damaged: bytes %zu to %zu of the file have the hash %s, but the manifest says %.32s",
                    s->path, s->manifest->info.files[e->file].name, t->name, from, from + n - 1, hash, e->hashes + piece * PIECE_DIGITS);
 }
 

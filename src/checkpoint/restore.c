@@ -1,14 +1,14 @@
-/* restore.c - a checkpoint's folder -> a store and a training state: everything is checked, then everything is copied.
+/* restore.c - loads a checkpoint's folder into a store and a training state: first everything is verified, then everything is copied.
  *
  * What each tensor of the store gets (rule 3 of checkpoint.h), with P the saved parameter and M the saved master copy:
- *   the truth of a parameter     M where there is one, else P
+ *   source value                 M if there is one, else P
  *   parameter of the saved type  P, bit for bit
- *   parameter of another type    the truth, rounded to nearest even
- *   master                       the truth
+ *   parameter of another type    the source value, rounded to nearest even
+ *   master                       the source value
  *   another state                the saved state of that name, only with LS_LOAD_OPTIMIZER
  *
- * Of each a rank gets what it holds: a stretch of the elements of its box, put together a chunk at a time from the slices that
- * were saved, whatever ranks saved them.
+ * Each rank gets what it holds: a range of the elements of its box, assembled one chunk at a time from the saved slices, whichever ranks
+ * saved them.
  */
 #include "lockstep/checkpoint.h"
 
@@ -28,7 +28,7 @@ struct loader {
     void *chunk; /* [at most CHUNK]; NULL while hashes are compared */
 };
 
-/* The saved `kind` of parameter i into the store's `to`; chunk NULL: what would be read is verified, and the store is left alone. */
+/* Loads the saved `kind` of parameter i into the store's `to`; chunk NULL: only verifies what would be read. */
 static ls_status copy_tensor(const struct loader *l, const char *kind, size_t i, const char *to)
 {
     enum store_kind k = strcmp(to, KIND_PARAMETER) == 0 ? STORE_VALUE : STORE_STATE;
@@ -81,7 +81,7 @@ static ls_status copy_all(const struct loader *l)
     return LS_OK;
 }
 
-/* Twice over the tensors: what this rank reads is first compared with its hashes, so that damage leaves the store as it was. */
+/* Goes over the tensors twice: verifies what this rank reads first, so that damage leaves the store unchanged. */
 static ls_status restore_load(struct loader *l, const char *path)
 {
     size_t most = 1;

@@ -1,4 +1,4 @@
-/* safetensors.c - reading: the header is parsed by json.h and believed only after the checks below. */
+/* safetensors.c - reading: the header is parsed by json.h and used only after the checks below. */
 #include "checkpoint/safetensors.h"
 
 #include <stdlib.h>
@@ -12,13 +12,13 @@ struct safetensors {
     struct file_map map;         /* of safetensors_open */
     json_node *header;           /* owns the names */
     const unsigned char *start;  /* of the file */
-    size_t bytes, before, count; /* before: of these, what stands before the data */
+    size_t bytes, before, count; /* before: those before the data */
     struct safetensor *tensor;
 };
 
 static const char metadata[] = "__metadata__";
 
-/* Types of the format that lockstep has no use for, but whose files it can read around. */
+/* Types of the format that lockstep does not use; files may contain such tensors. */
 static const struct {
     const char *name;
     size_t bytes;
@@ -27,7 +27,7 @@ static const struct {
     { "F8_E5M2", 1 }, { "F8_E8M0", 1 }, { "C64", 8 }, { "F8_E4M3FNUZ", 1 }, { "F8_E5M2FNUZ", 1 },
 };
 
-/* Element size, 0 when there is no such type. */
+/* Element size, 0 if there is no such type. */
 static size_t safetensors_type_of(const char *name, ls_dtype *type)
 {
     for (int t = 0; t < LS_DTYPES; t++)
@@ -45,13 +45,13 @@ static ls_status read_shape(const struct safetensors *f, const json_node *shape,
 {
     if (json_kind_of(shape) != JSON_ARRAY) return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"shape\" array", f->path, t->name);
     if (json_size(shape) > LS_DIMS)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %zu dims; at most %d are possible", f->path, t->name, json_size(shape), LS_DIMS);
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %zu dims; at most %d", f->path, t->name, json_size(shape), LS_DIMS);
     t->ndim = (int)json_size(shape);
     t->count = 1;
     for (int d = 0; d < t->ndim; d++) {
         int64_t size = json_int(json_at(shape, (size_t)d), -1);
 
-        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of its shape is no size", f->path, t->name, d);
+        if (size < 0) return ls_fail(LS_EFORMAT, "%s: tensor '%s': dim %d of its shape is not a size", f->path, t->name, d);
         t->size[d] = (size_t)size;
         if (!size_mul(t->count, t->size[d], &t->count))
             return ls_fail(LS_EFORMAT, "%s: tensor '%s': its shape overflows at dim %d of %zu", f->path, t->name, d, t->size[d]);
@@ -68,10 +68,10 @@ static ls_status read_range(const struct safetensors *f, const json_node *range,
     if (json_kind_of(range) != JSON_ARRAY || json_size(range) != 2 || begin < 0 || end < begin)
         return ls_fail(LS_EFORMAT, "%s: tensor '%s': \"data_offsets\" are not [begin, end]", f->path, t->name);
     if ((uint64_t)end > room)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': data_offsets end at %lld, the file has %zu bytes of data", f->path, t->name,
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': data_offsets end at %lld, but the file has %zu bytes of data", f->path, t->name,
                        (long long)end, room);
     if ((uint64_t)(end - begin) != t->bytes)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, its shape and type %s need %zu", f->path, t->name,
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': %lld bytes of data, but its shape and type %s need %zu", f->path, t->name,
                        (long long)(end - begin), t->type_name, t->bytes);
     t->data = data + begin;
     return LS_OK;
@@ -89,15 +89,15 @@ static ls_status read_tensor(const struct safetensors *f, const json_node *node,
 {
     size_t esize;
 
-    if (!safetensor_name_is_valid(t->name)) return ls_fail(LS_EFORMAT, "%s: a tensor's name holds control characters", f->path);
+    if (!safetensor_name_is_valid(t->name)) return ls_fail(LS_EFORMAT, "%s: a tensor's name contains control characters", f->path);
     t->type_name = json_string(json_get(node, "dtype"), NULL);
     if (!t->type_name) return ls_fail(LS_EFORMAT, "%s: tensor '%s': no \"dtype\"", f->path, t->name);
     esize = safetensors_type_of(t->type_name, &t->type);
     if (!esize)
-        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; known are F32, BF16, F16, ...", f->path, t->name,
+        return ls_fail(LS_EFORMAT, "%s: tensor '%s': unknown dtype of %zu letters; expected F32, BF16, F16, ...", f->path, t->name,
                        strlen(t->type_name));
     LS_TRY(read_shape(f, json_get(node, "shape"), t));
-    if (!size_mul(t->count, esize, &t->bytes)) return ls_fail(LS_EFORMAT, "%s: tensor '%s': its bytes overflow", f->path, t->name);
+    if (!size_mul(t->count, esize, &t->bytes)) return ls_fail(LS_EFORMAT, "%s: tensor '%s': its size in bytes overflows", f->path, t->name);
     return read_range(f, json_get(node, "data_offsets"), data, room, t);
 }
 
@@ -117,7 +117,7 @@ static ls_status check_cover(const struct safetensors *f, const unsigned char *d
         const struct safetensor *t = &f->tensor[i];
 
         if (t->data != at)
-            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, the tensor before it ends at %zu", f->path, t->name,
+            return ls_fail(LS_EFORMAT, "%s: tensor '%s': its data begins at %zu, but the tensor before it ends at %zu", f->path, t->name,
                            (size_t)(t->data - data), (size_t)(at - data));
         at += t->bytes;
     }
@@ -126,16 +126,16 @@ static ls_status check_cover(const struct safetensors *f, const unsigned char *d
     return LS_OK;
 }
 
-/* A map of texts to texts, or null, which the reference implementation reads as none. */
+/* A map of strings to strings, or null, which the reference implementation treats as absent. */
 static ls_status check_metadata(const struct safetensors *f, const json_node *node)
 {
     const char *key;
 
     if (json_kind_of(node) == JSON_NULL) return LS_OK;
-    if (json_kind_of(node) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: __metadata__ is no object", f->path);
+    if (json_kind_of(node) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: __metadata__ is not an object", f->path);
     for (size_t i = 0; i < json_size(node); i++)
         if (json_kind_of(json_member(node, i, &key)) != JSON_STRING)
-            return ls_fail(LS_EFORMAT, "%s: __metadata__: '%.60s' is no text; the format allows texts alone", f->path, key);
+            return ls_fail(LS_EFORMAT, "%s: __metadata__: '%.60s' is not a string; the format allows only strings", f->path, key);
     return LS_OK;
 }
 
@@ -167,8 +167,8 @@ static ls_status read_header(struct safetensors *f, const unsigned char *data, s
     if (bytes < SAFETENSORS_PREFIX) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a safetensors file has at least 10", f->path, bytes);
     for (int i = SAFETENSORS_PREFIX - 1; i >= 0; i--) n = n << 8 | data[i];
     if (n > SAFETENSORS_HEADER_MOST || n > bytes - SAFETENSORS_PREFIX)
-        return ls_fail(LS_EFORMAT, "%s: a header of %llu bytes; the file has %zu, and a header at most %d", f->path, (unsigned long long)n,
-                       bytes, SAFETENSORS_HEADER_MOST);
+        return ls_fail(LS_EFORMAT, "%s: the header has %llu bytes, but the file has %zu, and a header at most %d", f->path,
+                       (unsigned long long)n, bytes, SAFETENSORS_HEADER_MOST);
     if (n == 0 || data[SAFETENSORS_PREFIX] != '{') return ls_fail(LS_EFORMAT, "%s: the header does not begin with '{'", f->path);
     f->before = SAFETENSORS_PREFIX + (size_t)n;
     LS_TRY(json_parse((const char *)data + SAFETENSORS_PREFIX, (size_t)n, f->path, &f->header));

@@ -5,10 +5,10 @@
  *              {"__metadata__": {text: text, ...},
  *               "NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ...}
  *   8+N ..     the data: little-endian, row-major; a tensor's is [8+N+begin, 8+N+end)
- * The tensors' ranges cover the data without hole or overlap; the values of "__metadata__" are texts (it may be null). What a reader here
- * refuses beyond that: duplicate names, names with control characters, more than LS_DIMS dims, types of less than a byte (F4, F6), a range
- * that is not the shape's product times the element's size. Names are looked up and printed; they never become paths. What we write is
- * padded so that the data begins on a multiple of 8 bytes, has "__metadata__" {"format": "pt"}, and the tensors in the order given.
+ * The tensors' ranges cover the data without hole or overlap; the values of "__metadata__" are strings (it may be null). The reader here
+ * also rejects duplicate names, names with control characters, more than LS_DIMS dims, types of less than a byte (F4, F6), a range that is
+ * not the shape's product times the element's size. Names are looked up and printed; they never become paths. Files that we write are
+ * padded so that the data begins on a multiple of 8 bytes, have "__metadata__" {"format": "pt"}, and have the tensors in the given order.
  */
 #ifndef LS_CHECKPOINT_SAFETENSORS_H
 #define LS_CHECKPOINT_SAFETENSORS_H
@@ -25,34 +25,33 @@ enum { SAFETENSORS_HEADER_MOST = 100000000, SAFETENSORS_PREFIX = 8 }; /* bytes *
 struct safetensor {
     const char *name;
     const char *type_name; /* as in the file: "BOOL" */
-    ls_dtype type;         /* LS_DTYPES: one that lockstep has not */
+    ls_dtype type;         /* LS_DTYPES: a type that lockstep does not have */
     int ndim;
     size_t size[LS_DIMS], count, bytes;
     const unsigned char *data; /* in the mapped file; of any alignment */
 };
 
-/* No control characters, and not the name that the format keeps for itself. */
+/* True if the name has no control characters and is not the one that the format reserves. */
 bool safetensor_name_is_valid(const char *name);
 
 struct safetensors; /* an open file */
 
-/* Every message starts with path, or with `what`. The bytes given to _parse must outlive what it makes. */
+/* Every message starts with path, or with `what`. The bytes passed to _parse must outlive its result. */
 ls_status safetensors_open(const char *path, struct safetensors **out);
 ls_status safetensors_parse(const unsigned char *data, size_t bytes, const char *what, struct safetensors **out);
 void safetensors_close(struct safetensors **f); /* NULL is a no-op */
 
 const char *safetensors_path(const struct safetensors *f);
 size_t safetensors_bytes(const struct safetensors *f);                              /* of the file */
-const unsigned char *safetensors_start(const struct safetensors *f, size_t *bytes); /* all that stands before the data */
+const unsigned char *safetensors_start(const struct safetensors *f, size_t *bytes); /* everything before the data */
 size_t safetensors_count(const struct safetensors *f);
 const struct safetensor *safetensors_at(const struct safetensors *f, size_t i);           /* in the order of their data */
 const struct safetensor *safetensors_find(const struct safetensors *f, const char *name); /* NULL: none */
 
-/* Its data where the element type's alignment is met: the file's, or a copy in *copy, to be freed with mem_free().
- * NULL when there is no memory. */
+/* Its data, aligned for the element type: in the file, or a copy in *copy, to be freed with mem_free(). NULL when out of memory. */
 const void *safetensor_aligned(const struct safetensor *t, void **copy);
 
-/* What a file is to hold: the header is written from these when it is opened, then the data of each, in order. */
+/* The tensors of a file: the header is written from these when it is opened, then the data of each, in order. */
 struct safetensor_spec {
     const char *name;
     ls_dtype type;
@@ -62,10 +61,10 @@ struct safetensor_spec {
 struct safetensors_writer;
 
 ls_status safetensors_create(const char *path, size_t n, const struct safetensor_spec *spec, struct safetensors_writer **out);
-/* Before the first put: from here on every piece_bytes of each tensor's data, and the rest of it, are hashed on their own. */
+/* Call before the first put: hashes every piece_bytes of each tensor's data, and the rest of it, separately. */
 ls_status safetensors_hash_pieces(struct safetensors_writer *w, size_t piece_bytes);
 ls_status safetensors_put(struct safetensors_writer *w, const void *data, size_t bytes);
-/* After the last put, borrowed: 32 digits each, of what stands before the data (8 + N bytes), then of the pieces in their order. */
+/* After the last put, borrowed: 32 digits for everything before the data (8 + N bytes), then 32 for each piece in order. */
 ls_status safetensors_pieces(const struct safetensors_writer *w, const char **digits);
 /* Syncs and publishes; *bytes and hash of the whole file. *w = NULL, also on failure. */
 ls_status safetensors_publish(struct safetensors_writer **w, uint64_t *bytes, char hash[HASH_ROOM]);

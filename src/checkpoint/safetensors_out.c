@@ -1,4 +1,4 @@
-/* safetensors_out.c - writing: header first, then the data as it comes, hashed on the way. */
+/* safetensors_out.c - writing: header first, then the data as it is passed in, hashed as it is written. */
 #include "checkpoint/safetensors.h"
 
 #include <string.h>
@@ -14,11 +14,11 @@ struct safetensors_writer {
     hash_state *hash;
     uint64_t bytes;   /* written so far */
     uint64_t want;    /* at the end */
-    uint64_t *tensor; /* [tensors] bytes of each that are still to come */
+    uint64_t *tensor; /* [tensors] bytes of each that remain to be written */
     size_t tensors;
     /* Of safetensors_hash_pieces(); else NULL and 0. */
     hash_state *piece;
-    size_t piece_bytes, in_piece, at; /* in_piece: bytes of the piece so far; at: the tensor that comes */
+    size_t piece_bytes, in_piece, at; /* in_piece: bytes of the piece so far; at: the current tensor */
     struct text digits;
 };
 
@@ -88,14 +88,13 @@ ls_status safetensors_create(const char *path, size_t n, const struct safetensor
 
     for (size_t i = 0; i < n; i++)
         if (!safetensor_name_is_valid(spec[i].name))
-            return ls_fail(LS_EINVAL, "%s: tensor %zu: its name is __metadata__ or holds control characters", path, i);
+            return ls_fail(LS_EINVAL, "%s: tensor %zu: its name is __metadata__ or contains control characters", path, i);
     w = mem_zalloc(MEM_OTHER, sizeof *w);
     if (!w) return st;
     put_header(&header, n, spec, &w->want);
     st = json_out_status(&header);
     if (st == LS_OK && header.bytes > SAFETENSORS_HEADER_MOST - ALIGN)
-        st = ls_fail(LS_EINVAL, "%s: %zu tensors need a header of %zu bytes; %d are possible", path, n, header.bytes,
-                     SAFETENSORS_HEADER_MOST);
+        st = ls_fail(LS_EINVAL, "%s: %zu tensors need a header of %zu bytes; at most %d", path, n, header.bytes, SAFETENSORS_HEADER_MOST);
     if (st == LS_OK) st = count_tensors(w, n, spec);
     if (st == LS_OK) st = hash_begin(&w->hash);
     if (st == LS_OK) st = file_writer_open(path, &w->file);
@@ -128,7 +127,7 @@ static void end_piece(struct safetensors_writer *w)
     w->in_piece = 0;
 }
 
-/* A piece ends when it is full and where its tensor does. */
+/* A piece ends when it is full, or with its tensor. */
 static void hash_pieces(struct safetensors_writer *w, const unsigned char *data, size_t bytes)
 {
     while (bytes > 0) {

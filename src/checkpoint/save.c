@@ -1,10 +1,10 @@
-/* save.c - a store and a training state -> a checkpoint's folder.
+/* save.c - saves a store and a training state to a checkpoint's folder.
  *
- * What is to be saved is first listed (shards.h), by all ranks alike from their claims (save_plan.h): each file of tensors is one
- * rank's, and has its stretches of the tensors as slices one after another. Nothing is gathered, and beside the store there is one
- * chunk. The folder is step_NNNNNNNN.tmp while it is written: rank 0 makes it, each rank writes its shards, rank 0 the files that are
- * copied along and, with the hashes that the others tell, the manifest; all synced. Then the folder takes its name. Between these
- * all ranks agree; what fails on one fails on all, and rank 0 clears up.
+ * First all ranks make the same list of what to save (shards.h) from their claims (save_plan.h): each file of tensors belongs to one rank,
+ * and has its ranges of the tensors as slices one after another. Nothing is gathered, and memory besides the store is one chunk. While it
+ * is written, the folder is step_NNNNNNNN.tmp: rank 0 creates it, each rank writes its shards, and rank 0 writes the files that are copied
+ * along and, with the hashes from the other ranks, the manifest; everything is synced. Then the folder is renamed. After each of these
+ * steps all ranks agree on the status; a failure on one fails on all, and rank 0 cleans up.
  */
 #include "lockstep/checkpoint.h"
 
@@ -151,9 +151,9 @@ static ls_status write_folder(struct contents *c, const char *tmp, const char *p
     return st;
 }
 
-/* ---- the whole of it ---- */
+/* ---- the save ---- */
 
-/* Rank 0's step is everybody's. */
+/* All ranks use rank 0's step. */
 static ls_status share_step(struct contents *c)
 {
     uint64_t step = c->info.state.step;
@@ -222,7 +222,7 @@ ls_status ls_checkpoint_save(const char *root, const ls_store *store, const ls_m
 {
     for (size_t i = 0; i < ls_store_count(store); i++)
         if (!is_whole_here(store, i))
-            return ls_fail(LS_EINVAL, "checkpoint: '%s' is in parts on several ranks, which save it together (ls_checkpoint_save_ranks)",
+            return ls_fail(LS_EINVAL, "checkpoint: '%s' is sharded over several ranks; save it with ls_checkpoint_save_ranks",
                            ls_store_name(store, i));
     return ls_checkpoint_save_ranks(NULL, root, store, model, state, files);
 }

@@ -10,7 +10,7 @@
 #include "checkpoint/manifest.h"
 #include "runtime/store.h"
 
-/* ---- what this rank claims ---- */
+/* ---- claims of this rank ---- */
 
 static size_t elements(const ls_store *s, size_t i)
 {
@@ -20,7 +20,7 @@ static size_t elements(const ls_store *s, size_t i)
     return n;
 }
 
-/* A block that is empty is claimed where the whole is: it is listed all the same. */
+/* An empty parameter is claimed, too, so that it is listed. */
 static ls_status claim(const ls_store *s, size_t i, const char *kind, uint64_t order, struct claims *out)
 {
     enum store_kind k = order ? STORE_STATE : STORE_VALUE;
@@ -30,7 +30,7 @@ static ls_status claim(const ls_store *s, size_t i, const char *kind, uint64_t o
     if (!ls_store_value(s, i) || !store_is_allocated(s, i, k, kind))
         return ls_fail(LS_EINVAL, "checkpoint: %s of '%s' is not allocated", kind, ls_store_name(s, i));
     if (strlen(kind) >= CLAIM_KIND)
-        return ls_fail(LS_EINVAL, "checkpoint: the state '%s' of '%s' has a name of %zu letters; %d are possible", kind,
+        return ls_fail(LS_EINVAL, "checkpoint: the name of state '%s' of '%s' is too long: %zu letters; at most %d", kind,
                        ls_store_name(s, i), strlen(kind), CLAIM_KIND - 1);
     strcpy(c.kind, kind);
     c.type = order ? store_type(s, k) : store_value_type(s, i);
@@ -61,7 +61,7 @@ static ls_status claim_own(const ls_store *s, struct claims *out)
     return LS_OK;
 }
 
-/* ---- everybody's ---- */
+/* ---- claims of all ranks ---- */
 
 /* Names and shapes, which must be the same on all ranks. */
 static uint64_t digest(const ls_store *s)
@@ -83,14 +83,15 @@ static ls_status compare_heads(int n, const struct head *all, size_t *counts, si
 {
     *total = 0;
     for (int r = 0; r < n; r++) {
-        if (all[r].digest != all[0].digest) return ls_fail(LS_EINVAL, "checkpoint: rank %d has other parameters than rank 0", r);
+        if (all[r].digest != all[0].digest)
+            return ls_fail(LS_EINVAL, "checkpoint: the parameters of rank %d differ from those of rank 0", r);
         counts[r] = all[r].n * (sizeof(struct claim) / sizeof(int64_t));
         *total += all[r].n;
     }
     return LS_OK;
 }
 
-/* mine -> all's, in the order of ranks. */
+/* Gathers the claims of all ranks, in the order of ranks. */
 static ls_status save_plan_gather(ls_comm *comm, const ls_store *s, struct claims *mine)
 {
     int n = ls_comm_size(comm);
@@ -117,7 +118,7 @@ static ls_status save_plan_gather(ls_comm *comm, const ls_store *s, struct claim
     return st;
 }
 
-/* ---- one of those that claim the same ---- */
+/* ---- one owner for equal claims ---- */
 
 static int compare(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 

@@ -1,7 +1,7 @@
-/* save_plan.h - which rank writes what of a store that is saved by several.
+/* save_plan.h - decides which rank writes which part of a store that several ranks save.
  *
- * A rank claims the stretch that it holds of each value and state for whose box it speaks. Where ranks claim the same the lowest
- * writes it. All ranks see all claims, so all know what is written where before anything is.
+ * A rank claims the range that it holds of each value and state whose box it owns. If several ranks claim the same, the lowest writes it.
+ * All ranks see all claims, so each knows what is written where before anything is written.
  */
 #ifndef LS_CHECKPOINT_SAVE_PLAN_H
 #define LS_CHECKPOINT_SAVE_PLAN_H
@@ -26,8 +26,8 @@ struct claims {
     size_t n;
 };
 
-/* Sorted by: parameters before states, rank, parameter, order. comm NULL: one rank. Collective, one outcome. *out is freed with
- * mem_free(out->item), on failure too. */
+/* Sorted by: parameters before states, rank, parameter, order. comm NULL: one rank. Collective; all ranks return the same status. Free with
+ * mem_free(out->item), on failure, too. */
 ls_status claims_of(ls_comm *comm, const ls_store *store, struct claims *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* shards.c - claims -> shards, their slices, and the files that are copied along. */
+/* shards.c - turns claims into shards, their slices, and the files that are copied along. */
 #include "checkpoint/shards.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static void name_shards(struct contents *c)
     }
 }
 
-/* Shards and entries from the claims; a store without parameters has a shard all the same. */
+/* Makes shards and entries from the claims; a store without parameters also has one shard. */
 static ls_status list_tensors(struct contents *c)
 {
     struct slice slices[SLICES_OF_RANGE];
@@ -120,7 +120,7 @@ static ls_status list_files(struct contents *c, const char *const *files)
     return LS_OK;
 }
 
-/* Every parameter is there, and every element once. */
+/* Checks that every parameter is there, and every element once. */
 static ls_status check_cover(const struct contents *c)
 {
     struct manifest m = { .info = c->info };
@@ -134,7 +134,7 @@ static ls_status check_cover(const struct contents *c)
     }
     for (size_t i = 0; i < ls_store_count(c->store) && st == LS_OK; i++) {
         manifest_find(&m, KIND_PARAMETER, ls_store_name(c->store, i), &n);
-        if (n == 0) st = ls_fail(LS_EINVAL, "checkpoint: no rank speaks for parameter '%s'", ls_store_name(c->store, i));
+        if (n == 0) st = ls_fail(LS_EINVAL, "checkpoint: no rank owns parameter '%s'", ls_store_name(c->store, i));
     }
     mem_free(m.sorted);
     return st;

@@ -1,4 +1,4 @@
-/* shards.h - what a save is to write: files, and in those of tensors the slices, listed by all ranks alike. */
+/* shards.h - lists what a save writes: files, and the slices in those with tensors; the same list on all ranks. */
 #ifndef LS_CHECKPOINT_SHARDS_H
 #define LS_CHECKPOINT_SHARDS_H
 
@@ -7,7 +7,7 @@
 
 enum { CLASSES = 2 }; /* of shards: parameters, optimizer */
 
-/* A file of tensors, which one rank writes. */
+/* A file of tensors, written by one rank. */
 struct shard {
     uint64_t rank, class;
     size_t claim, claims, entry, entries; /* first, how many */
@@ -28,7 +28,7 @@ struct contents {
     const char *const *files; /* paths of info.files[nshards ..] */
 };
 
-/* From store and claims; files: to be copied along, NULL: none. LS_EINVAL where the claims are not every element once. */
+/* Made from store and claims; files: to be copied along, NULL: none. LS_EINVAL if the claims do not cover every element exactly once. */
 ls_status contents_list(struct contents *c, const char *const *files);
 void contents_free(struct contents *c);
 

@@ -11,7 +11,7 @@ size_t slice_count(int ndim, const struct slice *s)
     return n;
 }
 
-/* of: the box, cut down to one row in the dims before d; [from, to) of what is left of it. */
+/* of: the box, restricted to one row in the dims before d; [from, to): the range in the rest. */
 static int cut_range(int ndim, int d, struct slice of, size_t from, size_t to, struct slice *out)
 {
     size_t inner = 1, base = of.offset[d], first, last;

@@ -1,4 +1,4 @@
-/* slices.h - boxes of tensors: what a stretch of elements is as boxes, and where two boxes meet. */
+/* slices.h - boxes of tensors: a range of elements as boxes, and the intersection of two boxes. */
 #ifndef LS_CHECKPOINT_SLICES_H
 #define LS_CHECKPOINT_SLICES_H
 
@@ -11,7 +11,7 @@ struct slice {
 enum { SLICES_OF_RANGE = 2 * LS_DIMS };
 
 size_t slice_count(int ndim, const struct slice *s); /* elements */
-/* Elements [from, to) of a box, row-major, as slices one after another in that order. Returns how many: none when from == to. */
+/* Divides elements [from, to) of a box, row-major, into slices in that order. Returns how many: 0 if from == to. */
 int slices_of_range(int ndim, const struct slice *box, size_t from, size_t to, struct slice out[SLICES_OF_RANGE]);
 bool slices_meet(int ndim, const struct slice *a, const struct slice *b, struct slice *out);
 

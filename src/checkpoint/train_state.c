@@ -1,4 +1,4 @@
-/* train_state.c - checking and comparing where runs stand. */
+/* train_state.c - checks and compares training states. */
 #include "checkpoint/train_state.h"
 
 #include <float.h>
@@ -30,14 +30,13 @@ ls_status train_state_check(const ls_train_state *s)
 
     for (size_t i = 0; i < COUNT_OF(number); i++)
         if (number[i].value > INT64_MAX)
-            return ls_fail(LS_EINVAL, "training state: %s is %llu; 2^63 - 1 is the most", number[i].name,
-                           (unsigned long long)number[i].value);
+            return ls_fail(LS_EINVAL, "training state: %s is %llu; at most 2^63 - 1", number[i].name, (unsigned long long)number[i].value);
     for (size_t i = 0; i < COUNT_OF(text); i++)
         if (!memchr(text[i].text, '\0', text[i].room))
-            return ls_fail(LS_EINVAL, "training state: %s does not end in its %zu bytes", text[i].name, text[i].room);
+            return ls_fail(LS_EINVAL, "training state: %s has no NUL in its %zu bytes", text[i].name, text[i].room);
     if (!(s->budget_seconds >= 0 && s->budget_seconds <= DBL_MAX))
-        return ls_fail(LS_EINVAL, "training state: budget_seconds is %g; a finite number >= 0 is expected", s->budget_seconds);
-    if (s->threads < 0) return ls_fail(LS_EINVAL, "training state: %d threads", s->threads);
+        return ls_fail(LS_EINVAL, "training state: budget_seconds is %g; expected a finite number >= 0", s->budget_seconds);
+    if (s->threads < 0) return ls_fail(LS_EINVAL, "training state: threads is %d; must be at least 0", s->threads);
     return LS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* verify.c - every byte of a checkpoint against its hashes, and where the next whole one is. */
+/* verify.c - verifies every byte of a checkpoint, and finds an older one that is intact. */
 #include "checkpoint/verify.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ ls_status ls_checkpoint_verify(const char *path)
     return st;
 }
 
-/* *whole = the newest checkpoint before path's that verifies; NULL: none does. Each one that is tried is freed or handed out. */
+/* *whole = the newest checkpoint before path's that verifies; NULL: none does. Each candidate is freed or returned. */
 static ls_status find_whole(const char *path, char **whole)
 {
     char *at = NULL, *older;
@@ -55,8 +55,8 @@ ls_status verify_advise(ls_status st, const char *path, const char *use)
 
     if (st != LS_EFORMAT) return st;
     snprintf(message, sizeof message, "%s", ls_errmsg());
-    if (find_whole(path, &whole) != LS_OK || !whole) return ls_fail(st, "%s; no older checkpoint beside it is whole", message);
-    ls_fail(st, "%s; the newest whole one before it: %s%s", message, use, whole);
+    if (find_whole(path, &whole) != LS_OK || !whole) return ls_fail(st, "%s; no older checkpoint beside it is intact", message);
+    ls_fail(st, "%s; the newest intact one before it: %s%s", message, use, whole);
     mem_free(whole);
     return st;
 }

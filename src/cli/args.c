@@ -75,8 +75,8 @@ static bool names_model(const struct command *c, const char *name)
     return false;
 }
 
-/* Without a dot it may still be an option whose section was left out (--steps), or a word of another program (--batch_size). value: what
- * was written for it, or NULL. */
+/* Without a dot it may still be an option without its section (--steps), or another program's name (--batch_size). value: the given value,
+ * or NULL. */
 static ls_status fail_unknown(const struct command *c, const char *name, const char *value)
 {
     const char *near = nearest_flag(c->flags, name, 1);
@@ -188,7 +188,7 @@ static ls_status take_flag(struct reader *r, struct invocation *in, const char *
     return value ? set_flag(in, f, typed, value) : LS_EINVAL;
 }
 
-/* -lr 0.1, -json: one dash where two are meant. */
+/* -lr 0.1, -json: one dash instead of two. */
 static ls_status fail_dash(const struct reader *r, const char *a)
 {
     size_t length = strcspn(a + 1, "=");
@@ -208,7 +208,7 @@ static ls_status take_letter(struct reader *r, struct invocation *in, const stru
     return value ? set_flag(in, f, typed, value) : ls_fail(LS_EINVAL, "%s needs a value: --%s %s", typed, f->name, f->metavar);
 }
 
-/* True when the argument was one that all commands know. */
+/* True if the argument is one that all commands accept. */
 static bool take_general(const char *a, struct invocation *in)
 {
     if (strcmp(a, "-h") == 0)
@@ -262,7 +262,7 @@ static bool has_ranks(const struct command *c)
     return false;
 }
 
-/* One argument too many: one text too many, or what this command takes in another way. */
+/* Reports an extra argument: a second text, or something that this command takes in another form. */
 static ls_status fail_plain(const char *a, const struct invocation *in)
 {
     const struct command *c = in->command;
@@ -305,7 +305,7 @@ static ls_status args_take(struct reader *r, struct invocation *in)
     return take_plain(a, in);
 }
 
-/* The last plain argument stands for an option; it beats files, and must not contradict the option itself. */
+/* The last plain argument sets an option; it overrides files, and must not contradict the option itself. */
 static const char *plain_text(const struct invocation *in)
 {
     return in->command->plain && in->count > in->command->least ? in->arguments[in->command->least] : NULL;
@@ -362,7 +362,7 @@ static bool args_ends_in(const char *text, const char *end)
     return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
-/* data.text, where a plain argument can set it: `train runs/book`, `plan book.yaml` and `plan gpt2-124m` are about no text. */
+/* Checks a plain argument that would set data.text: `train runs/book`, `plan book.yaml` and `plan gpt2-124m` do not name a text. */
 static ls_status check_text(const struct invocation *in)
 {
     const char *text = in->config.data.text, *plain = plain_text(in);
@@ -388,7 +388,7 @@ static ls_status check_text(const struct invocation *in)
 ls_status args_check(struct invocation *in)
 {
     if (in->command->plain) LS_TRY(check_text(in));
-    /* A file may be of a run on another number of ranks; a launcher's number counts. */
+    /* A file may come from a run on another number of ranks; the launcher's number takes precedence. */
     if (in->world.launcher != LAUNCHER_NONE && strcmp(options_origin(&in->options, "launch.ranks"), "command line") != 0)
         in->config.launch.ranks = 0;
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));

@@ -1,4 +1,4 @@
-/* args.h - what a command is called with: flags of its own, options of the table, and plain arguments.
+/* args.h - a command's arguments: its own flags, options of the table, and plain arguments.
  *
  *   lockstep COMMAND [FLAGS] [--config FILE]... [--section.key=value]... [ARGUMENTS]
  * A flag's value follows it or a '='. -n N is launch.ranks=N. Every command knows -h (short help), --help (all of it), -q, -v; those that
@@ -14,7 +14,7 @@
 enum flag_kind { FLAG_SWITCH, FLAG_INT, FLAG_REAL, FLAG_STRING, FLAG_STRINGS };
 enum { ARGUMENTS_MOST = 8, FLAGS_MOST = 32, TYPED_ROOM = 24, STRINGS_MOST = 4 };
 
-/* A flag that may be given more than once: every value, each with the flag as it was written. */
+/* A flag that may be given more than once: every value, each with the flag as written. */
 struct flag_strings {
     const char *text[STRINGS_MOST];
     char typed[STRINGS_MOST][TYPED_ROOM];
@@ -45,18 +45,18 @@ struct command {
     const char *summary;   /* one line, no full stop */
     unsigned verb;         /* whose options of the table; 0: none */
     const char *plain;     /* option that a plain argument after the first `least` sets, as --OPTION=ARGUMENT would; NULL: none */
-    bool (*meant)(const char *argument, char *out, size_t room); /* the flag that one argument too many was meant for; NULL: not known */
-    const char *n_counts;                                        /* what -n counts, where that is not ranks alone; NULL */
+    bool (*meant)(const char *argument, char *out, size_t room); /* the flag that an extra argument was probably meant for; NULL: unknown */
+    const char *n_counts;                                        /* what -n counts, if that is not only ranks; else NULL */
     bool dashes;                                                 /* arguments may begin with dashes: `help --zero` */
     const struct flag *flags;
     const struct flag_alias *aliases;             /* NULL: none */
     const char *about;                            /* paragraphs of the long help, each line with its own line feed; NULL: none */
     const char *examples;                         /* lines, each with its own line feed */
-    bool several;                                 /* its options make more than one config: checked by the command's check alone */
+    bool several;                                 /* its options make more than one config: only the command's check applies */
     ls_status (*complete)(struct invocation *in); /* fills options from what the arguments name, before any check; NULL: nothing to fill */
-    ls_status (*check)(const struct invocation *in); /* what is wrong with the usage; NULL: nothing more */
+    ls_status (*check)(const struct invocation *in); /* checks the usage; NULL: no further check */
     ls_status (*run)(struct invocation *in);
-    ls_status (*launch)(struct invocation *in); /* instead of run, where launch.ranks are to be started: see launching.h;
+    ls_status (*launch)(struct invocation *in); /* called instead of run if launch.ranks must be started: see launching.h;
                                                    NULL: runs alone */
 };
 
@@ -71,22 +71,22 @@ struct invocation {
     int64_t earlier_ranks;              /* the last -n N of another number before that; 0: none */
     char typed[FLAGS_MOST][TYPED_ROOM]; /* the command's flags as they were written: see args_typed() */
     bool short_help, long_help, print_config;
-    struct world world; /* where this process stands among the ranks that were started */
-    int argc;           /* as the process got them */
+    struct world world; /* this process's rank among those that were started */
+    int argc;           /* as the process received them */
     char *const *argv;
     int words;    /* of the command's name, argv[0] included */
     int code;     /* of a launch that failed: the exit code to leave with; 0: by the status */
     bool refused; /* set by a command whose run found the arguments impossible: a usage error, see args_refuse() */
 };
 
-/* words: of argv that name program and command. Every failure is a usage error. */
+/* words: number of words of argv that name program and command. Every failure is a usage error. */
 ls_status args_parse(const struct command *c, int words, int argc, char *const argv[], struct invocation *out);
 void args_close(struct invocation *in);
-/* A flag as it was written, for messages: "-b", "--minbytes"; "--min" where it was not. */
+/* A flag as written, for messages: "-b", "--minbytes"; "--min" if it was not given. */
 const char *args_typed(const struct invocation *in, const char *flag);
 /* The checks of a command's options, with effect on this process (threads, memory limit); before command->check. */
 ls_status args_check(struct invocation *in);
-/* For what a command can only find out by opening what its arguments name: LS_EINVAL is then the arguments' fault. Returns st. */
+/* For errors that a command can only find by opening what its arguments name: LS_EINVAL then counts as a usage error. Returns st. */
 ls_status args_refuse(struct invocation *in, ls_status st);
 
 extern const struct command *const commands[]; /* ended by NULL */
@@ -94,8 +94,8 @@ extern const struct command *const commands[]; /* ended by NULL */
 /* help.c: pages, on stdout. */
 ls_status help_overview(void);
 bool help_group(const char *name); /* of "ckpt ..."; false, and nothing printed, when no command starts so */
-/* help_search.c: what speaks of a word, on stdout: pages (name, summary, text), commands, flags, options. False, and nothing printed, when
- * nothing does. */
+/* help_search.c: prints everything that mentions a word: pages (name, summary, text), commands, flags, options. False, and nothing printed,
+ * if nothing does. */
 struct help_page {
     const char *name, *summary, *text;
 };

@@ -30,7 +30,7 @@ struct result {
     double loss, seconds, peak_flops;
     struct peak peak;
     ls_machine machine;
-    double exposed;         /* seconds that this rank waited for others, per step */
+    double exposed;         /* seconds that this rank waited for others, per step; */
     struct bench_time time; /* of the timed steps */
     struct mem_stats memory;
 };

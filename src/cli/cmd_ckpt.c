@@ -12,7 +12,7 @@
 #include "cli/terminal.h"
 #include "lockstep/checkpoint.h"
 
-/* What stands at a place that a user may point at; free with ls_free. */
+/* The checkpoint at a path that a user names; free with ls_free. */
 static ls_status open_info(const char *where, char **path, ls_checkpoint_info **info)
 {
     LS_TRY(ls_checkpoint_resolve(where, path));
@@ -194,7 +194,8 @@ const struct command command_ckpt_verify = {
     .most = 1,
     .summary = "read every byte of a checkpoint and compare it with the hashes",
     .run = run_verify,
-    .about = "Of a run, the newest checkpoint is read. The exit code is 1 if it is damaged; the newest older one that is whole is named.\n",
+    .about =
+        "Of a run, the newest checkpoint is read. The exit code is 1 if it is damaged; the newest older one that is intact is named.\n",
     .examples = "  lockstep ckpt verify runs/book\n",
 };
 

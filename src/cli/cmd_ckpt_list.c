@@ -1,4 +1,4 @@
-/* cmd_ckpt_list.c - `lockstep ckpt list`: the checkpoints of a run, a line each: step, time, size, layout, losses, whether it is whole.
+/* cmd_ckpt_list.c - `lockstep ckpt list`: the checkpoints of a run, a line each: step, time, size, layout, losses, whether it is intact.
  *
  * The layout is read from the checkpoint's config.yaml; losses come from the run's metrics.jsonl.
  */
@@ -208,8 +208,8 @@ static ls_status check_damage(const char *root, const struct entry *list, size_t
         if (!list[i].damage[0]) whole = list[i].path;
     }
     if (damaged == 0) return LS_OK;
-    if (!whole) return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged: none is whole", root, damaged, n);
-    return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged; the newest whole one: %s", root, damaged, n, whole);
+    if (!whole) return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged: none is intact", root, damaged, n);
+    return ls_fail(LS_EFORMAT, "%s: %zu of %zu checkpoints damaged; the newest intact one: %s", root, damaged, n, whole);
 }
 
 static ls_status list_steps(const char *root, const uint64_t *steps, size_t n)

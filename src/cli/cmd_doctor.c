@@ -1,4 +1,4 @@
-/* cmd_doctor.c - `lockstep doctor`: where the ranks of a run stand. */
+/* cmd_doctor.c - `lockstep doctor`: the state of a run's ranks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include "base/base.h"

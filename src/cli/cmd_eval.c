@@ -25,7 +25,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* What is taken from the run's config.yaml where the command line says nothing. Layouts are not: any does. */
+/* The options taken from the run's config.yaml unless the command line sets them. Layout options are not: any layout works. */
 static const char *const inherited[] = {
     "data.text",         "data.field", "data.special_tokens", "data.tokens",        "data.format",        "data.seq_len",
     "data.val_fraction", "train.seed", "train.micro_batch",   "train.eval_batches", "train.global_batch", "precision.compute",
@@ -67,7 +67,7 @@ static ls_status find(const char *where, char **out)
 
 static bool given(const struct invocation *in, const char *name) { return strcmp(options_origin(&in->options, name), "default") != 0; }
 
-/* Other data than the run's is evaluated as a whole, unless a part is asked for. */
+/* Data other than the run's is evaluated completely, unless a part is requested. */
 static ls_status inherit(struct invocation *in, const struct options *run)
 {
     static const char *const of_data[] = { "data.text",   "data.field",        "data.tokens",
@@ -97,7 +97,7 @@ static ls_status inherit_file(struct invocation *in, const char *path)
     return st;
 }
 
-/* Before the checks: the run's settings, the model's sizes, the whole of other data. */
+/* Before the checks: takes the run's settings and the model's sizes, and evaluates all of other data. */
 static ls_status complete(struct invocation *in)
 {
     struct config *c = &in->config;

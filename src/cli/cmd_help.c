@@ -332,7 +332,7 @@ static ls_status cmd_help_check(const struct invocation *in)
     return LS_OK;
 }
 
-/* No topic and no command: a group of commands, or whatever speaks of the word. */
+/* Neither a topic nor a command: a group of commands, or everything that mentions the word. */
 static ls_status search(const struct invocation *in)
 {
     struct help_page pages[COUNT_OF(topics)];

@@ -1,8 +1,8 @@
-/* cmd_parity.c - `lockstep parity`: two layouts, each run from one initialisation on the same global batches, and compared.
+/* cmd_parity.c - `lockstep parity`: compares two layouts, run from the same initialization on the same global batches.
  *
- * Each side is this command again, started on the ranks that its layout asks for, with --write FILE: it makes the steps and
- * writes what each came to (train/parity_file.h). Side b follows a's file (train/parity.h). Then the files are compared and removed.
- * With --checkpoint a saves a checkpoint after its first step, and b resumes it.
+ * Each side is this command again, started on the ranks of its layout, with --write FILE: it runs the steps and writes their results
+ * (train/parity/parity_file.h). Side b follows a's file (train/parity/parity.h). Then the files are compared and removed. With
+ * --checkpoint, a saves a checkpoint after its first step, and b resumes it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ struct side {
     bool parsed;
 };
 
-/* argv = the command's name, the shared arguments, then --word for each word of the layout; room for what is added. */
+/* argv = the command's name, the shared arguments, then --word for each word of the layout; room for additions. */
 static ls_status compose(const struct invocation *in, const char *layout, struct side *out)
 {
     size_t room = (size_t)in->argc + strlen(layout) + ADDED + 1, bytes = 3 * strlen(layout) + 1;
@@ -93,7 +93,7 @@ static void cmd_parity_add(struct side *s, const char *option, int64_t value)
     s->argv[s->argc++] = s->added[s->more++];
 }
 
-/* A batch norm sees one micro-batch of all ranks, so models that have them do a step in one unless they are told how. */
+/* A batch norm uses one micro-batch of all ranks, so models with batch norms run a step in one micro-batch by default. */
 static ls_status settle(const struct invocation *in, struct side *s, int64_t global)
 {
     if (global && !is_given(s, "train.global_batch")) cmd_parity_add(s, "train.global_batch", global);
@@ -112,7 +112,7 @@ static ls_status open_side(const struct invocation *in, int which, struct side *
     return st == LS_OK ? LS_OK : ls_fail_at(st, "--%c", 'a' + which);
 }
 
-/* Of other types a checkpoint is rounded where it is loaded. */
+/* With different types, loading rounds the checkpoint. */
 static ls_status check_types(const struct config *a, const struct config *b)
 {
     static const char *const names[] = { "auto", "fp32", "bf16" };
@@ -123,7 +123,7 @@ static ls_status check_types(const struct config *a, const struct config *b)
                    b->precision.master ? "" : " without masters");
 }
 
-/* A mistake in loading wants something to be loaded. */
+/* A fault in loading needs a checkpoint to be loaded. */
 static ls_status check_moments(const struct config *a, const struct config *b)
 {
     if (a->debug.fault == FAULT_MOMENTS || (b->debug.fault == FAULT_MOMENTS && !checkpoint))
@@ -131,7 +131,7 @@ static ls_status check_moments(const struct config *a, const struct config *b)
     return LS_OK;
 }
 
-/* That loss is one of a micro-batch of all data-parallel ranks: other samples in it give another loss. */
+/* That loss is over a micro-batch of all data-parallel ranks: with other samples in it the loss differs. */
 static ls_status check_scope(const struct config *a, const struct config *b)
 {
     int64_t samples[2] = { a->parallel.dp * a->train.micro_batch, b->parallel.dp * b->train.micro_batch };
@@ -152,7 +152,7 @@ static ls_status check_scope(const struct config *a, const struct config *b)
                    samples[0], samples[1]);
 }
 
-/* Both make steps of the same samples: the global batch that one was given, or the larger of what they come to. */
+/* Both sides use the same samples: the global batch that one side sets, or the larger of the two defaults. */
 static ls_status open_sides(const struct invocation *in, struct side s[2])
 {
     bool given[2];
@@ -222,7 +222,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
 
 /* ---- the command ---- */
 
-/* Rounding in one step is what the next starts from: how far that goes is no mistake of either side. */
+/* Each step starts from the rounding of the one before: the drift that results is not an error of either side. */
 static ls_status compare_drift(const char *a, const char *b, const struct parity_bounds *bounds)
 {
     struct parity_drifts all;
@@ -269,7 +269,7 @@ static ls_status run_both(struct invocation *in)
     return st;
 }
 
-/* What a side keeps in files is beside what it writes. */
+/* A side keeps its files beside its output. */
 static ls_status write_side(struct invocation *in)
 {
     struct config c = in->config;
@@ -296,7 +296,7 @@ static ls_status cmd_parity_run(struct invocation *in)
     return write_side(in);
 }
 
-/* Both layouts are looked at before either is run. */
+/* Checks both layouts before either is run. */
 static ls_status cmd_parity_check(const struct invocation *in)
 {
     struct side s[2] = { 0 };

@@ -1,4 +1,4 @@
-/* cmd_plan.c - `lockstep plan`: what a training step will hold and do, without doing it. */
+/* cmd_plan.c - `lockstep plan`: the memory and work of a training step, without running it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* The data as train opens them. *vocab: tokens that the model must know; 0: as many as the preset says. */
+/* Opens the data as train does. *vocab: size of the data's vocabulary; 0: the preset's. */
 static ls_status open_data(const struct config *c, struct dataset *d, size_t *vocab)
 {
     bool given = c->data.text[0] || c->data.tokens[0], learnt = strcmp(c->data.tokenizer, "bpe") == 0;
@@ -59,7 +59,7 @@ static void cmd_plan_rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROW
     out[5] = (struct bytes_row){ "offload", cost->offload };
 }
 
-/* What is printed: a rank's plan, and what was assumed for it. */
+/* The printed plan of a rank, and its assumptions. */
 struct picture {
     const struct config *config;
     const struct step *step; /* of that rank */
@@ -174,7 +174,7 @@ static void put_layout(const struct picture *p)
     }
 }
 
-/* What a plan for other data or other machines would have to be told. */
+/* Prints the assumptions that other data or other machines would change. */
 static void put_assumed(const struct picture *p)
 {
     const struct config *c = p->config;

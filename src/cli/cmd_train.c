@@ -20,7 +20,7 @@ static const struct flag flags[] = {
     { 0 },
 };
 
-/* Reads the checkpoint back, as anybody would. */
+/* Reads the checkpoint back, as any user would. */
 static ls_status sample(const struct trainer *t)
 {
     char *path = trainer_checkpoint(t);
@@ -83,7 +83,7 @@ static double unix_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* How the ranks ended is kept for the doctor; the message stays. */
+/* Records how the ranks ended for the doctor; the message is kept. */
 static ls_status launch_noted(struct invocation *in, const struct run_folder *folder, const char *log, const char *const *more)
 {
     int ranks = (int)in->config.launch.ranks;
@@ -100,7 +100,7 @@ static ls_status launch_noted(struct invocation *in, const struct run_folder *fo
     return st == LS_OK ? LS_OK : ls_fail(st, "%s", line);
 }
 
-/* The ranks must know one folder, and their logs go into it. */
+/* All ranks must use the same folder, and their logs go into it. */
 static ls_status launch(struct invocation *in)
 {
     struct run_folder folder = RUN_FOLDER_NONE;

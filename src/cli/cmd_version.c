@@ -1,4 +1,4 @@
-/* cmd_version.c - `lockstep version`: what this build is and what it found on this machine, as a bug report wants it. */
+/* cmd_version.c - `lockstep version`: the build and what it found on this machine, for bug reports. */
 #include <stdio.h>
 #include "base/json.h"
 #include "cli/args.h"

@@ -27,7 +27,7 @@ static const char *const redops[LS_REDOPS] = { [LS_SUM] = "sum", [LS_AVG] = "avg
 
 const char *comm_redop_name(ls_redop op) { return redops[op]; }
 
-/* nccl-tests has a program for each collective and -o for what is done with the values; here one flag takes both. */
+/* nccl-tests has a program for each collective and -o for the reduction; here one flag takes both. */
 ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls_redop *redop)
 {
     static const char *const absent[] = { "prod", "min", "mulsum", "all" };

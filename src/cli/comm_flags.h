@@ -1,11 +1,11 @@
-/* comm_flags.h - the words of `bench comm`: ours and those of nccl-tests. Failures name the flag as it was written: "-b". */
+/* comm_flags.h - the words of `bench comm`: ours and those of nccl-tests. Errors name the flag as written: "-b". */
 #ifndef LS_CLI_COMM_FLAGS_H
 #define LS_CLI_COMM_FLAGS_H
 
 #include "cli/args.h"
 #include "lockstep/comm.h"
 
-/* What --op and -o were given: an operation and a reduction, each with its flag as it was written; NULL: not given. */
+/* The values of --op and -o: an operation and a reduction, each with its flag as written; NULL: not given. */
 struct comm_words {
     const char *op, *op_flag, *redop, *redop_flag;
 };
@@ -13,9 +13,9 @@ struct comm_words {
 const char *comm_type_name(ls_dtype t);   /* "float" */
 const char *comm_redop_name(ls_redop op); /* "sum" */
 ls_status comm_read_type(const char *flag, const char *name, ls_dtype *out);
-/* Sets *op or *redop, whichever the name is of; redop NULL: collectives only. */
+/* Sets *op or *redop, whichever the name belongs to; redop NULL: collectives only. */
 ls_status comm_read_op(const char *flag, const char *name, ls_collective *op, ls_redop *redop);
-/* Refuses unknown words, two operations and two reductions. */
+/* Rejects unknown names, two operations and two reductions. */
 ls_status comm_sort_words(const struct flag_strings *given, struct comm_words *out);
 ls_status comm_read_bytes(const char *flag, const char *text, size_t *out);
 

@@ -1,4 +1,4 @@
-/* comm_steps.c - plays a list on ranks that are sets of names: each element is the set of ranks whose parts are in it.
+/* comm_steps.c - simulates a list of steps: each element holds the set of ranks whose contributions it contains.
  *
  * In a round every rank does what it can at once: a send happens when its receiver is ready for it. Copies within a rank take
  * no round of their own.
@@ -18,7 +18,7 @@ struct player {
     size_t room[3];
     int step;
     bool sent, received;
-    struct text told, then; /* of this round: what travels; what is done here afterwards */
+    struct text told, then; /* of this round: the message; the local work after it */
 };
 
 struct play {
@@ -30,14 +30,14 @@ struct play {
 
 /* ---- words ---- */
 
-/* One block is all there is of it: send of all_gather, recv of reduce_scatter. */
+/* True if the buffer is a single block: send of all_gather, recv of reduce_scatter. */
 static bool is_small(const struct play *p, enum place in)
 {
     return in == (p->algorithm->op == LS_COLLECTIVE_ALL_GATHER ? IN_SEND : IN_RECV) &&
            (p->algorithm->op == LS_COLLECTIVE_ALL_GATHER || p->algorithm->op == LS_COLLECTIVE_REDUCE_SCATTER);
 }
 
-/* The blocks of the big buffer that s is made of, when it is. */
+/* The blocks of the large buffer that s consists of, if it does. */
 static void put_span(const struct play *p, int r, struct span s, struct text *out)
 {
     const struct player *me = &p->player[r];
@@ -84,7 +84,7 @@ static void put_set(const struct play *p, const uint64_t *held, size_t len, stru
             }
 }
 
-/* recv as it stands, block by block. */
+/* The current recv, block by block. */
 static void put_picture(const struct play *p, int r, struct text *out)
 {
     const struct player *me = &p->player[r];
@@ -123,7 +123,7 @@ static void comm_steps_store(const struct player *me, const struct step *s, cons
 
 static const char *place_name(enum place in) { return in == IN_SEND ? " of send" : in == IN_RECV ? " of recv" : ""; }
 
-/* Steps that travel nowhere, as many as come now. Sums in a row are told as one. */
+/* Runs the local steps that come next. Consecutive sums are reported as one. */
 static void do_locals(struct play *p, int r)
 {
     struct player *me = &p->player[r];
@@ -163,7 +163,7 @@ static void tell_receive(struct play *p, int r, const struct step *s)
     if (s->kind == STEP_REDUCE) text_put(out, ", added");
 }
 
-/* Whose step of this round r's send meets, or -1. */
+/* The rank whose step in this round receives r's send, or -1. */
 static int receiver(const struct play *p, int r)
 {
     const struct player *me = &p->player[r];
@@ -174,7 +174,7 @@ static int receiver(const struct play *p, int r)
     return other && other->from == r && !p->player[s->to].received ? s->to : -1;
 }
 
-/* What leaves is read before anything is stored: all of a round happens at once. */
+/* Sent data is read before anything is stored: a round happens at once. */
 static ls_status do_round(struct play *p, bool *any)
 {
     uint64_t *came[STEPS_RANKS_MOST] = { 0 };

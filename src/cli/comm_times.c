@@ -1,5 +1,5 @@
-/* comm_times.c - what goes in is made of 0, 1, 2, 0, 1, 2, .. from a rank's own start on, so that every sum is a small whole
- * number, exact in every type (up to 127 ranks), and known from the position alone.
+/* comm_times.c - the input of a rank is 0, 1, 2, 0, 1, 2, .. from a start of its own, so that every sum is a small integer, exact in every
+ * type (up to 127 ranks), and a function of the position.
  */
 #include "cli/comm_times.h"
 
@@ -181,7 +181,7 @@ static ls_status call(const struct comm_times *t, struct ends e, size_t count)
     }
 }
 
-/* What is in the buffers is then 0: sums that pile up in place must not end in infinities. */
+/* The buffers are then 0: repeated in-place sums must not reach infinity. */
 static ls_status comm_times_check(const struct comm_times *t, struct ends e, size_t count, int64_t *wrong)
 {
     size_t bytes = comm_times_bytes(t, count);

@@ -13,21 +13,20 @@ struct comm_times {
     ls_dtype type;
     ls_redop redop; /* of all_reduce and reduce_scatter */
     int root;       /* of broadcast */
-    bool unchecked; /* values are not looked at: wrong is 0 */
-    bool plain;     /* memory of this process alone, not of ls_comm_alloc */
+    bool unchecked; /* values are not checked: wrong is 0 */
+    bool plain;     /* memory of this process, not from ls_comm_alloc */
     int warmup, iterations;
     char *send, *recv; /* [room] bytes each */
     size_t room;
 };
 
-/* time: of one call, seconds, the mean of this many; the slowest rank's. wrong: elements of all ranks that one call in front
- * of them got wrong. */
+/* time: seconds of one call, the mean over this many, on the slowest rank. wrong: wrong elements of all ranks in one call before them. */
 struct comm_time {
     double seconds;
     int64_t wrong;
 };
 
-/* The caller has filled what stands before send. room: bytes of the largest buffer that will be timed. */
+/* The caller has filled the members before send. room: bytes of the largest buffer that will be timed. */
 ls_status comm_times_open(struct comm_times *t, size_t room);
 void comm_times_close(struct comm_times *t);
 
@@ -36,6 +35,6 @@ size_t comm_times_count(const struct comm_times *t, size_t bytes); /* elements o
 size_t comm_times_bytes(const struct comm_times *t, size_t count); /* of the whole buffer */
 double comm_times_bus(ls_collective op, int n);                    /* bus bandwidth over bytes / seconds */
 ls_status comm_times_take(const struct comm_times *t, size_t count, bool in_place, struct comm_time *out);
-ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong); /* LS_OK when none is */
+ls_status comm_times_verdict(const struct comm_times *t, int64_t wrong); /* LS_OK if none is */
 
 #endif

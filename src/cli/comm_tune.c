@@ -8,7 +8,7 @@
 #include "comm/algorithms/steps.h"
 #include "comm/transports/transport.h"
 
-#define WHOLE_MARGIN 0.95 /* a list must beat the transport's own by this to be chosen */
+#define WHOLE_MARGIN 0.95 /* factor by which a list must beat the transport's native collective */
 
 static bool has_whole(const struct comm_times *t)
 {
@@ -65,7 +65,7 @@ static void put_choice(const struct comm_times *t, size_t bytes, const char *nam
         text_put(out, "%s - %d %s\n", ls_collective_name(t->op), t->n, name);
 }
 
-/* A row ends half-way, in powers, to the next size that was timed; the last has no end. */
+/* A row ends at the geometric mean with the next timed size; the last row has no end. */
 static ls_status tune_op(const struct comm_times *t, size_t min, size_t max, size_t factor, struct text *out)
 {
     const char *best, *before = NULL;

@@ -1,11 +1,11 @@
-/* help_search.c - `lockstep help WORD`: every page, command, flag and option that speaks of a word. */
+/* help_search.c - `lockstep help WORD`: every page, command, flag and option that mentions a word. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
 #include "cli/args.h"
 
-/* Words that people use for what the pages call otherwise. */
+/* Synonyms of the words that the pages use. */
 static const struct {
     const char *word, *ours;
 } synonyms[] = {
@@ -55,7 +55,7 @@ static const char *meaning(const char *word)
 
 static char lower(char c) { return (char)tolower((unsigned char)c); }
 
-/* Where `text` has `word` at the start of a word, whatever the case; NULL: nowhere. */
+/* The first place where a word of `text` starts with `word`, ignoring case; NULL: none. */
 static const char *find_word(const char *text, const char *word)
 {
     size_t length = strlen(word);

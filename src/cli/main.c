@@ -1,4 +1,4 @@
-/* main.c - the command: finds what is asked for, runs it, and turns its status into an exit code.
+/* main.c - finds the command, runs it, and turns its status into an exit code.
  *
  *     0  done (also: stopped by a signal, with everything saved)
  *     1  failed
@@ -34,14 +34,14 @@ static void find_place(void)
 {
     struct world w;
 
-    if (world_find(&w) != LS_OK) return; /* what the variables say differs by rank: each prints its own refusal */
+    if (world_find(&w) != LS_OK) return; /* the variables differ by rank: each prints its own error */
     prints_usage = w.launcher == LAUNCHER_NONE || w.launcher == LAUNCHER_OWN || w.local_rank == 0;
 }
 
 static int main_fail(const char *name, enum exit_code code)
 {
     if (code == EXIT_USAGE && !prints_usage) {
-        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* mpirun ends the others when one leaves: time for the first to print */
+        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL); /* mpirun kills the others when one exits: leaves time for the first to print */
         return code;
     }
     fflush(stdout);
@@ -49,7 +49,7 @@ static int main_fail(const char *name, enum exit_code code)
     return code;
 }
 
-/* One rank of several says which. Of ranks that were started here the message names the one already. */
+/* One rank of several adds its number. If the ranks were started here, the message already names it. */
 static int fail_rank(const struct invocation *in, enum exit_code code)
 {
     if (in->code) return main_fail(in->command->name, (enum exit_code)in->code);
@@ -58,7 +58,7 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return main_fail(in->command->name, code);
 }
 
-/* usage: whether LS_EINVAL would be the arguments' fault, as it is before anything runs. A file that cannot be read is not a usage error.
+/* usage: true if LS_EINVAL is a usage error, as it is before anything runs. A file that cannot be read is not a usage error.
  */
 static enum exit_code exit_code_of(ls_status st, bool usage)
 {
@@ -93,7 +93,7 @@ static const char *nearest_command(const char *name)
     return best;
 }
 
-/* Words of other programs, and what does the same here. */
+/* Commands of other programs, and their equivalents here. */
 static const char *command_hint(const char *word)
 {
     static const struct {
@@ -127,7 +127,7 @@ static const char *command_hint(const char *word)
     return NULL;
 }
 
-/* Names that start with the first word: "ckpt" alone stands for four commands. */
+/* Names that start with the first word: "ckpt" is a group of several commands. */
 static int fail_command(int argc, char *const argv[])
 {
     struct text group = { 0 };
@@ -162,7 +162,7 @@ static ls_status print_config(const struct invocation *in)
     return st;
 }
 
-/* Everything that is wrong with the call itself. */
+/* Reports every error in the call itself. */
 static ls_status main_check(struct invocation *in)
 {
     if (in->command->verb) LS_TRY(world_find(&in->world));
@@ -200,7 +200,7 @@ static bool is_help(const char *word) { return strcmp(word, "--help") == 0 || st
 
 int main(int argc, char *argv[])
 {
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails with EFBIG, and whoever wrote says so */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails with EFBIG, which the writer reports */
     find_place();
     if (argc < 2) {
         ls_fail(LS_EINVAL, "nothing to do; see 'lockstep --help'");

@@ -32,7 +32,7 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_end_object(j);
 }
 
-/* What a side that followed the other found of the experts that its tokens go to. */
+/* Prints the expert choices of a side that followed the other. */
 static void put_routes(struct json_out *j, const struct parity_rerouted *e)
 {
     json_begin_object(j, "experts");

@@ -1,4 +1,4 @@
-/* progress.c - a training run as people watch it. */
+/* progress.c - shows the progress of a training run. */
 #include "cli/progress.h"
 
 #include <inttypes.h>
@@ -44,7 +44,7 @@ bool progress_time(char out[PROGRESS_TIME], const struct trainer *t, const doubl
     return true;
 }
 
-/* The first step is slower than the others and is forgotten as soon as there is a second. */
+/* The first step is slower than the others and is ignored as soon as there is a second. */
 static void smooth(struct progress *p, const struct trainer *t, const struct metrics *m)
 {
     uint64_t made = m->step - t->first_step;
@@ -98,8 +98,8 @@ static void fit_fields(char *words, int room)
     }
 }
 
-/* The terminal's width is asked for each time. On a narrow one the bar goes first, then the last fields, then the end of the head: a line
- * that wraps could not be redrawn. The last column stays free, because some terminals wrap when it is written. */
+/* The terminal's width is read each time. On a narrow one the bar goes first, then the last fields, then the end of the head: a line that
+ * wraps could not be redrawn. The last column stays free, because some terminals wrap when it is written. */
 static void draw(struct progress *p, char *head, double share, char *words)
 {
     int columns = terminal_width() - 1;

@@ -131,7 +131,7 @@ static void put_skipped(const struct trainer *t)
            t->non_finite);
 }
 
-/* What MFU is a share of: on which processors, when, and whether that was a good moment. */
+/* The peak that MFU refers to: on which processors and when it was measured, and whether the machine was idle. */
 static void put_peak(const struct trainer *t, double hfu)
 {
     static const double NOTABLE = 0.1;
@@ -202,7 +202,7 @@ static void put_memory(const struct trainer *t)
     put_bytes("peak", NULL, t->most.total_peak);
 }
 
-/* A finished run goes on only with more steps, and a schedule to match. */
+/* A finished run can only be resumed with more steps and a matching schedule. */
 static void put_commands(const struct trainer *t)
 {
     char program[WORD_ROOM], config[WORD_ROOM], folder[WORD_ROOM];

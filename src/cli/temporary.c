@@ -20,7 +20,7 @@ static void close_all_but(int keep)
         if (fd != keep) close(fd);
 }
 
-/* Whoever else has the pipe is gone when nothing can be read any more. */
+/* End of file means that every other process with the pipe has ended. */
 _Noreturn static void guard(const char *path, int pipe)
 {
     static const int ignored[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
@@ -38,7 +38,7 @@ _Noreturn static void guard(const char *path, int pipe)
     _exit(0);
 }
 
-/* The child between ends at once, so that the guard is not among the children of this process. */
+/* The intermediate child exits at once, so that the guard is not a child of this process. */
 static ls_status start_guard(const char *path, int ends[2])
 {
     pid_t between = fork();
@@ -55,7 +55,7 @@ static ls_status start_guard(const char *path, int ends[2])
     return ended == 0 ? LS_OK : ls_fail(LS_EIO, "%s: cannot start the process that removes it", path);
 }
 
-/* The writing end outlives exec: ranks have it too. */
+/* The writing end survives exec, so ranks have it, too. */
 static ls_status open_guard(struct temporary *t)
 {
     int ends[2];
@@ -85,7 +85,7 @@ ls_status temporary_open(const char *name, struct temporary *out)
         return LS_OK;
     }
     if (t.pipe >= 0) close(t.pipe);
-    if (made) rmdir(t.path); /* its guard is not there */
+    if (made) rmdir(t.path); /* there is no guard */
     mem_free(t.path);
     return st;
 }

@@ -1,8 +1,8 @@
-/* temporary.h - a folder that goes with the command that made it, however that ends.
+/* temporary.h - a folder that is removed when the command that made it ends, however it ends.
  *
- * A process that only waits holds the reading end of a pipe whose writing end this process and all that it starts have. When the last of
- * them is gone - at the end, by a signal, by SIGKILL - the pipe closes and the folder is removed. It leads a session of its own, so
- * that what a terminal sends to a group does not reach it, and is nobody's child here.
+ * A guard process waits at the reading end of a pipe; this process and all that it starts have the writing end. When the last of them has
+ * ended - normally, by a signal, by SIGKILL - the pipe closes and the guard removes the folder. The guard has its own session, so that a
+ * terminal's signals to a group do not reach it, and is not a child of this process.
  */
 #ifndef LS_CLI_TEMPORARY_H
 #define LS_CLI_TEMPORARY_H
@@ -16,7 +16,7 @@ struct temporary {
 
 /* $TMPDIR/NAME-XXXXXX, or in /tmp. */
 ls_status temporary_open(const char *name, struct temporary *out);
-/* Removes the folder, or fails with LS_EIO; of a zeroed struct a no-op. */
+/* Removes the folder, or fails with LS_EIO; a no-op on a zeroed struct. */
 ls_status temporary_close(struct temporary *t);
 
 #endif

@@ -1,4 +1,4 @@
-/* terminal.c - what standard output is. */
+/* terminal.c - properties of standard output. */
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Open MPI gives its ranks a terminal of its own, whatever it writes to itself. */
+/* Open MPI gives its ranks a pseudo-terminal, whatever its own output is. */
 bool terminal_is(void)
 {
     const char *term = getenv("TERM");
@@ -23,7 +23,7 @@ int terminal_width(void)
     return size.ws_col;
 }
 
-/* no-color.org: any value that is not empty. */
+/* no-color.org: any non-empty value. */
 static bool has_color(void)
 {
     const char *no = getenv("NO_COLOR");

@@ -1,4 +1,4 @@
-/* comm.c - opening, splitting and closing comms, and the questions that they answer. */
+/* comm.c - opening, splitting and closing comms, and their accessors. */
 #include "comm/engine/engine.h"
 
 #include <stdio.h>
@@ -35,13 +35,13 @@ const struct transport *transport_find(const char *where)
     for (size_t i = 0; i < COUNT_OF(table); i++)
         if (is_named(where, table[i]->name)) return table[i];
     if (is_named(where, "mpi")) return transport_mpi();
-    ls_fail(LS_EINVAL, "comm: \"%s\" is none of shm:NAME, shm:fd:N, mpi:, plan:", where);
+    ls_fail(LS_EINVAL, "comm: \"%s\" is not one of shm:NAME, shm:fd:N, mpi:, plan:", where);
     return NULL;
 }
 
 /* ---- making and ending ---- */
 
-/* On failure the link stays the caller's. */
+/* On failure the caller keeps the link. */
 static ls_status comm_new(struct link *link, int rank, int n, struct job *job, ls_comm **out)
 {
     ls_comm *c = mem_zalloc(MEM_OTHER, sizeof *c);
@@ -84,7 +84,7 @@ ls_status comm_open_within(const char *where, int rank, int n, double seconds, l
     struct job *job;
     ls_status st;
 
-    if (n < 1 || rank < 0 || rank >= n) return ls_fail(LS_EINVAL, "comm: rank %d of %d", rank, n);
+    if (n < 1 || rank < 0 || rank >= n) return ls_fail(LS_EINVAL, "comm: rank %d of %d: ranks are numbered from 0", rank, n);
     if (n > 1 && !(t = transport_find(where))) return strncmp(where, "mpi:", 4) ? LS_EINVAL : LS_EUNSUPPORTED;
     if (!(job = mem_zalloc(MEM_OTHER, sizeof *job))) return LS_ENOMEM;
     engine_enter();
@@ -146,7 +146,7 @@ static int by_key(const void *a, const void *b)
     return x->rank < y->rank ? -1 : 1;
 }
 
-/* The same on all ranks of a group, another for every other group of the job. */
+/* The same on all ranks of a group, and different for every group of the job. */
 static uint64_t group_id(const ls_comm *c, int64_t color)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -224,7 +224,7 @@ ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **o
 
     if (!all) return LS_ENOMEM;
     for (int i = 0; i < c->n; i++) all[i] = (struct member){ color(ctx, i), i, i };
-    /* nobody waits in split() for a rank that still waits for a message of ours */
+    /* no rank waits in split() for one that still waits for our message */
     if (c->n > 1 && c->transport->start)
         st = operation_run(c, &(struct call_args){ .op = LS_COLLECTIVE_BARRIER, .type = LS_U8, .hidden = true }, NULL);
     if (st >= 0) st = split_by_table(c, all, out);

@@ -1,4 +1,4 @@
-/* comm.h - what other floors inside the library may ask of a comm beyond its public face. */
+/* comm.h - functions of a comm that other floors of the library may use beyond the public header. */
 #ifndef LS_COMM_COMM_H
 #define LS_COMM_COMM_H
 
@@ -9,29 +9,29 @@ struct json_out;
 struct device;
 struct device_stream;
 
-struct call_args { /* a call, as it came */
+struct call_args { /* the arguments of a call */
     ls_collective op;
     const void *send;
     void *recv;
     size_t count;
     bool v;
-    const size_t *counts, *recv_counts; /* of the _v forms; all_to_all: counts are what is sent */
+    const size_t *counts, *recv_counts; /* for the _v forms; all_to_all: counts of what is sent */
     ls_dtype type;
     ls_redop redop;
     int root;
-    bool hidden; /* our own, not counted */
+    bool hidden; /* internal, not counted */
 };
-/* The call on a stream of a device that is not immediate: arguments are checked now, the rest happens when the stream comes to it, and what
- * follows on the stream follows its end. counts are copied. */
+/* Enqueues the call on a stream of a device that is not immediate: arguments are checked now, the call runs when the stream reaches it, and
+ * what follows on the stream waits for its end. counts are copied. */
 ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream *s, const struct call_args *a);
-/* The call at once, on an immediate device; work as in comm.h. */
+/* Makes the call at once, on an immediate device; work as in comm.h. */
 ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work);
 
 /* ls_comm_open, which waits this long for the others. */
 ls_status comm_open_within(const char *where, int rank, int n, double seconds, ls_comm **out);
 /* A name for messages and records: "world", "shard", "replicas". At most 31 bytes. */
 void comm_name(ls_comm *c, const char *name);
-/* Called when an operation that has ended is waited for, on the thread that waits: for traces. NULL: nobody. */
+/* Called for each ended operation on the thread that waits for it: for traces. NULL: no callback. */
 struct comm_seen {
     const ls_comm *comm;
     const char *name; /* of the comm */
@@ -42,22 +42,22 @@ struct comm_seen {
 };
 typedef void comm_watch_fn(void *ctx, const struct comm_seen *e);
 void comm_watch(comm_watch_fn *fn, void *ctx);
-/* What all comms of this process have counted together, those that were closed included. */
+/* The sum of the counters of all comms of this process, including closed ones. */
 ls_comm_count comm_counted(ls_collective c);
 /* True when p[bytes] is in memory of ls_comm_alloc. */
 bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
-/* Like ls_comm_split() where every rank can work out every rank's color (>= 0 to join, ordered by rank); needs no
+/* Like ls_comm_split(), for the case that every rank can compute every rank's color (>= 0 to join, ordered by rank); needs no
  * communication, so a comm of "plan:" can be split. Collective. */
 typedef int comm_color_fn(void *ctx, int rank);
 ls_status comm_split_by(ls_comm *c, comm_color_fn *color, void *ctx, ls_comm **out);
-/* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends
- * at once, and every other rank's next look does. A comm of one rank: nothing. */
+/* Ends the job's communication with st and this thread's message, which names this rank on all others: what is in flight here ends at once,
+ * and every other rank ends when it next looks. No effect on a comm of one rank. */
 void comm_fail(ls_comm *c, ls_status st);
 /* A fault for tests: this rank's next call goes out with a wrong signature field ("count", "type", "op"), or is
  * skipped ("skip"). */
 void comm_inject(ls_comm *c, const char *what);
 
-/* Where this process stands in a world of ranks, by flags and the variables of a launcher (see environment.c). */
+/* This process's rank and the number of ranks, from flags and a launcher's variables (see environment.c). */
 enum launcher { LAUNCHER_NONE, LAUNCHER_OWN, LAUNCHER_TORCHRUN, LAUNCHER_OPEN_MPI, LAUNCHER_PMI, LAUNCHER_PMIX, LAUNCHER_SLURM };
 struct world {
     enum launcher launcher;

@@ -1,7 +1,7 @@
-/* counts.c - what was moved, and what a call would move.
+/* counts.c - counters of calls and bytes, and the bytes that a call would send.
  *
- * A step list's bytes are those of its messages. A transport's whole collective is counted as what the peers take from this
- * rank: of an all-reduce its share of each peer's block, and its own finished block once a peer.
+ * A step list's bytes are those of its messages. A transport's native collective is counted by what the peers read from this rank: for an
+ * all-reduce its share of each peer's block, and its own finished block once per peer.
  */
 #include "comm/engine/engine.h"
 

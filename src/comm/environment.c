@@ -1,7 +1,7 @@
-/* environment.c - where this process stands in a world of ranks, by the variables that launchers set.
+/* environment.c - this process's rank and the number of ranks, from the variables that launchers set.
  *
- * In this order, and each set whole (an empty variable counts as unset):
- *     LOCKSTEP_COMM with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE          our own launcher; meets where it says
+ * In this order; each set must be complete (an empty variable counts as unset):
+ *     LOCKSTEP_COMM with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE          our own launcher; ranks use the comm that it names
  *     OMPI_COMM_WORLD_{RANK,SIZE,LOCAL_RANK,LOCAL_SIZE}                          mpirun of Open MPI
  *     PMIX_RANK with srun's sizes                                                srun --mpi=pmix
  *     PMI_RANK, PMI_SIZE with MPI_LOCALRANKID, MPI_LOCALNRANKS or srun's         mpirun of MPICH, srun --mpi=pmi2
@@ -9,9 +9,9 @@
  *     SLURM_PROCID with SLURM_STEP_ID                                            srun without a PMI: one node, by shared memory
  *     none of them                                                               one process
  * A batch script or an interactive shell of Slurm has SLURM_PROCID too, without a step or with a reserved step number: it is
- * one process. RANK or WORLD_SIZE that say something else than the variables of MPI or of srun are an error (so it does not
- * matter that MPI stands before torchrun: where both are set they agree, and MPI also reaches other machines), as is a part
- * of torchrun's set alone. Inside a step of Slurm the whole set of torchrun's counts: srun starts one torchrun a node.
+ * one process. It is an error if RANK or WORLD_SIZE contradict the variables of MPI or of srun (so the order of MPI and torchrun does not
+ * matter: if both are set they agree, and MPI also reaches other machines), or if only part of torchrun's set is present. Inside a step of
+ * Slurm, torchrun's complete set takes precedence: srun starts one torchrun per node.
  */
 #include "comm/comm.h"
 
@@ -54,7 +54,7 @@ static ls_status read_number(const char *name, int64_t least, int64_t most, int 
     return LS_OK;
 }
 
-/* `name` must be below `limit`, which stands in limit_name. */
+/* `name` must be below `limit`, the value of limit_name. */
 static ls_status read_below(const char *name, const char *limit_name, int limit, int *out)
 {
     int value;
@@ -74,14 +74,14 @@ static ls_status read_set(const struct set *s, struct world *w)
     return read_below(s->local_rank, s->local_size, w->local_size, &w->local_rank);
 }
 
-/* RANK and WORLD_SIZE, where they are set, must say what the launcher's own variables say. */
+/* RANK and WORLD_SIZE, if set, must agree with the launcher's own variables. */
 static ls_status agree(const char *name, const char *other, int value)
 {
     const char *text = variable(name);
     int64_t said;
 
     if (!text || (text_read_int(text, &said) && said == value)) return LS_OK;
-    return ls_fail(LS_EINVAL, "%s=%s, but %s=%d: unset %s, or start without the other launcher", name, text, other, value, name);
+    return ls_fail(LS_EINVAL, "%s=%s, but %s=%d; unset %s, or start without the other launcher", name, text, other, value, name);
 }
 
 static ls_status agree_set(const char *rank_name, const char *size_name, const struct world *w)
@@ -96,14 +96,14 @@ static ls_status find_own(struct world *w)
 
     LS_TRY(read_set(&torch, w));
     if (strlen(where) >= sizeof w->where)
-        return ls_fail(LS_EINVAL, "LOCKSTEP_COMM has %zu bytes, at most %zu are possible", strlen(where), sizeof w->where - 1);
+        return ls_fail(LS_EINVAL, "LOCKSTEP_COMM is too long: %zu bytes; at most %zu", strlen(where), sizeof w->where - 1);
     strcpy(w->where, where);
     return LS_OK;
 }
 
 /* ---- torchrun ---- */
 
-static const char *torch_missing(void) /* NULL: the set is whole */
+static const char *torch_missing(void) /* NULL: the set is complete */
 {
     static const char *const names[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT" };
 
@@ -112,7 +112,7 @@ static const char *torch_missing(void) /* NULL: the set is whole */
     return NULL;
 }
 
-/* A run's id as part of a name: itself, or its hash when it is long or has other characters. */
+/* A run's id as part of a name: the id itself, or its hash if it is long or has other characters. */
 static void put_id(const char *id, char out[40])
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -130,15 +130,16 @@ static ls_status find_torchrun(struct world *w)
     int port;
 
     if (torch_missing())
-        return ls_fail(LS_EINVAL, "%s is set but %s is not: a rank needs the whole set, one process none of it",
+        return ls_fail(LS_EINVAL, "%s is set but %s is not: a rank needs all variables of the set, a single process none of them",
                        first_set("RANK", "WORLD_SIZE"), torch_missing());
     LS_TRY(read_set(&torch, w));
     LS_TRY(read_number("MASTER_PORT", 1, 65535, &port));
     if (w->local_size != w->size)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "torchrun started %d ranks, %d of them on this machine (LOCAL_WORLD_SIZE): across machines ranks talk by MPI, start "
-                       "them with mpirun",
-                       w->size, w->local_size);
+        return ls_fail(
+            LS_EUNSUPPORTED,
+            "torchrun started %d ranks, %d of them on this machine (LOCAL_WORLD_SIZE): ranks on several machines communicate over MPI; "
+            "start them with mpirun",
+            w->size, w->local_size);
     put_id(id ? id : "none", name);
     put_id(restarts ? restarts : "0", generation);
     snprintf(w->where, sizeof w->where, "shm:torchrun-%d-%.39s-%.20s", port, name, generation);
@@ -170,7 +171,7 @@ static ls_status tasks_of_node(const char *name, int node, int *out)
     return ls_fail(LS_EINVAL, "%s=%s does not say how many tasks node %d has", name, text ? text : "", node);
 }
 
-/* Size and place on the node, as srun tells them. */
+/* Number of tasks and rank on the node, from srun's variables. */
 static ls_status read_step(struct world *w)
 {
     const char *size = first_set("SLURM_STEP_NUM_TASKS", first_set("SLURM_NTASKS", "SLURM_NPROCS"));
@@ -203,7 +204,7 @@ static ls_status find_slurm(struct world *w)
     if (w->local_size != w->size)
         return ls_fail(
             LS_EUNSUPPORTED,
-            "srun started %d tasks, %d of them on this node, without MPI's variables: use srun --mpi=pmix, srun --mpi=pmi2 or mpirun",
+            "srun started %d tasks, %d of them on this node, without MPI's variables; use srun --mpi=pmix, srun --mpi=pmi2 or mpirun",
             w->size, w->local_size);
     snprintf(w->where, sizeof w->where, "shm:slurm-%d-%d", job, step);
     return LS_OK;

@@ -1,6 +1,6 @@
-/* operations.c - the public calls: arguments checked, made into a request with its block borders and signature, handed on.
+/* operations.c - the public calls: check arguments, make a request with its block borders and signature, and pass it to the engine.
  *
- * Every refusal names the call and the numbers. Nothing is sent before all of a call's arguments are known to be right.
+ * Every error names the call and the numbers. Nothing is sent before all of a call's arguments have been checked.
  */
 #include "comm/engine/engine.h"
 
@@ -65,16 +65,18 @@ static bool one_block(const struct call_args *a)
 
 static ls_status check_words(const ls_comm *c, const struct call_args *a)
 {
-    if ((unsigned)a->type >= LS_DTYPES) return ls_fail(LS_EINVAL, "%s: type %d is none", call_name(a), (int)a->type);
+    if ((unsigned)a->type >= LS_DTYPES) return ls_fail(LS_EINVAL, "%s: %d is not a valid dtype", call_name(a), (int)a->type);
     if (a->v && (!a->counts || (a->op == LS_COLLECTIVE_ALL_TO_ALL && !a->recv_counts)))
         return ls_fail(LS_EINVAL, "%s: counts is NULL", call_name(a));
-    if (reduces(a) && (unsigned)a->redop >= LS_REDOPS) return ls_fail(LS_EINVAL, "%s: operator %d is none", call_name(a), (int)a->redop);
+    if (reduces(a) && (unsigned)a->redop >= LS_REDOPS)
+        return ls_fail(LS_EINVAL, "%s: %d is not a valid operator", call_name(a), (int)a->redop);
     if (reduces(a) && a->redop == LS_AVG && !ls_dtype_is_float(a->type))
-        return ls_fail(LS_EINVAL, "%s: an average of %s has no such value; sum, and divide where it is used", call_name(a),
+        return ls_fail(LS_EINVAL, "%s: the average of %s is not an integer; use a sum, and divide where it is used", call_name(a),
                        ls_dtype_name(a->type));
     if (has_root(a) && (a->root < 0 || a->root >= c->n))
-        return ls_fail(LS_EINVAL, "%s: rank %d of a comm of %d", call_name(a), a->root, c->n);
-    if (operations_is_message(a) && a->root == c->rank) return ls_fail(LS_EINVAL, "%s: rank %d to itself", call_name(a), a->root);
+        return ls_fail(LS_EINVAL, "%s: rank %d is out of range: the comm has %d ranks", call_name(a), a->root, c->n);
+    if (operations_is_message(a) && a->root == c->rank)
+        return ls_fail(LS_EINVAL, "%s: rank %d cannot exchange messages with itself", call_name(a), a->root);
     return LS_OK;
 }
 
@@ -86,9 +88,9 @@ static ls_status borders(const ls_comm *c, const struct call_args *a, const size
     at[0] = 0;
     for (int i = 0; i < c->n; i++)
         if (!size_add(at[i], counts ? counts[i] : a->count, &at[i + 1]))
-            return ls_fail(LS_EINVAL, "%s: the counts of %d ranks do not fit a size", call_name(a), c->n);
+            return ls_fail(LS_EINVAL, "%s: the counts of %d ranks overflow size_t", call_name(a), c->n);
     if (!size_mul(at[c->n], ls_dtype_bytes(a->type), &bytes) || bytes > PTRDIFF_MAX)
-        return ls_fail(LS_EINVAL, "%s: %zu elements of %s do not fit a size", call_name(a), at[c->n], ls_dtype_name(a->type));
+        return ls_fail(LS_EINVAL, "%s: %zu elements of %s overflow size_t", call_name(a), at[c->n], ls_dtype_name(a->type));
     return LS_OK;
 }
 
@@ -97,7 +99,7 @@ static ls_status one_block_borders(const ls_comm *c, const struct call_args *a, 
     size_t bytes;
 
     if (!size_mul(a->count, ls_dtype_bytes(a->type), &bytes) || bytes > PTRDIFF_MAX)
-        return ls_fail(LS_EINVAL, "%s: %zu elements of %s do not fit a size", call_name(a), a->count, ls_dtype_name(a->type));
+        return ls_fail(LS_EINVAL, "%s: %zu elements of %s overflow size_t", call_name(a), a->count, ls_dtype_name(a->type));
     for (int i = 0; i <= c->n; i++) at[i] = block_at(a->count, i, c->n);
     return LS_OK;
 }
@@ -156,10 +158,11 @@ static ls_status check_buffers(const ls_work *w, const struct call_args *a)
     struct buffers b = operation_buffers(w);
     uintptr_t send = (uintptr_t)a->send, recv = (uintptr_t)a->recv;
 
-    if (b.send && !send) return ls_fail(LS_EINVAL, "%s: nothing to send from: NULL for %zu bytes", call_name(a), b.send);
-    if (b.recv && !recv) return ls_fail(LS_EINVAL, "%s: nowhere to receive: NULL for %zu bytes", call_name(a), b.recv);
+    if (b.send && !send) return ls_fail(LS_EINVAL, "%s: the send buffer is NULL, but %zu bytes are to be sent", call_name(a), b.send);
+    if (b.recv && !recv)
+        return ls_fail(LS_EINVAL, "%s: the receive buffer is NULL, but %zu bytes are to be received", call_name(a), b.recv);
     if (b.send && b.recv && send < recv + b.recv && recv < send + b.send && !in_place(w, &b))
-        return ls_fail(LS_EINVAL, "%s: send [%p, %zu bytes) and recv [%p, %zu bytes) overlap, and not as in place does (%zu bytes in)",
+        return ls_fail(LS_EINVAL, "%s: send [%p, %zu bytes) and recv [%p, %zu bytes) overlap, but not as an in-place call (at offset %zu)",
                        call_name(a), a->send, b.send, a->recv, b.recv, b.own);
     return LS_OK;
 }
@@ -174,7 +177,7 @@ static uint64_t hash_counts(const size_t *counts, int n)
     return h | 1;
 }
 
-/* All ranks have the same, but for all_to_all_v, whose counts are each rank's own. */
+/* The same on all ranks, except for all_to_all_v, where each rank has its own counts. */
 static struct signature sign(const ls_work *w, const struct call_args *a)
 {
     const ls_comm *c = w->comm;
@@ -242,7 +245,7 @@ static void number(ls_work *w)
     s->sequence = message ? ++c->pair_sequence[(w->op == LS_COLLECTIVE_RECV ? c->n : 0) + w->request.root] : ++c->sequence;
 }
 
-/* The injected fault of the call that is about to go out; true: it is skipped. */
+/* Applies the injected fault to the call that is about to be sent; true: the call is skipped. */
 static bool inject(ls_work *w)
 {
     ls_comm *c = w->comm;
@@ -280,7 +283,7 @@ ls_status operation_run(ls_comm *c, const struct call_args *a, ls_work **work)
     LS_TRY(operation_work(c, a, &w));
     if ((st = check_buffers(w, a)) < 0) goto drop_work;
     if (c->n > 1 && !c->transport->start) {
-        st = ls_fail(LS_EUNSUPPORTED, "%s: a comm of \"%s:\" moves nothing", call_name(a), c->transport->name);
+        st = ls_fail(LS_EUNSUPPORTED, "%s: a comm of \"%s:\" cannot communicate", call_name(a), c->transport->name);
         goto drop_work;
     }
     if (c->injected[0] && !a->hidden && inject(w)) goto drop_work;
@@ -319,7 +322,7 @@ ls_status ls_work_wait(ls_work **work)
     double began;
 
     if (!w) return LS_OK;
-    device_settle(); /* its failure comes back from the device */
+    device_settle(); /* the device reports its failure */
     began = base_now();
     engine_wait(w);
     w->exposed += base_now() - began;

@@ -1,4 +1,4 @@
-/* reduce.c - sums and maxima: the loops of reduce_loops.h for three instruction sets, of which the processor chooses. */
+/* reduce.c - sums and maxima: the loops of reduce_loops.h for three instruction sets, chosen by processor. */
 #include "comm/reduce.h"
 
 #include <immintrin.h>
@@ -23,7 +23,7 @@ struct loops {
 #undef WIDTH
 
 #define ISA    avx2
-#define TARGET __attribute__((target("avx2,f16c"))) /* there is no processor with the first and without the second */
+#define TARGET __attribute__((target("avx2,f16c"))) /* every processor with the first also has the second */
 #define WIDTH  32
 #include "comm/reduce_loops.h"
 #undef ISA

@@ -1,15 +1,15 @@
-/* reduce.h - sums and maxima over ranks, element by element: what every collective that reduces ends in.
+/* reduce.h - element-wise sums and maxima, used by every collective that reduces.
  *
  * The order of operands is the order of the call, so the same call gives the same bits. bf16 and f16 are summed in f32.
- * Integers wrap. A maximum with a NaN is NaN. Division (of averages) is of floating types alone: x / divide, rounded once.
- * Buffers are aligned to their elements; dst may be a source, any other overlap is an error.
+ * Integers wrap. A maximum with a NaN is NaN. Averages divide floating types only: x / divide, rounded once. Buffers are aligned to their
+ * elements; dst may be a source, any other overlap is an error.
  */
 #ifndef LS_COMM_REDUCE_H
 #define LS_COMM_REDUCE_H
 
 #include "lockstep/comm.h"
 
-/* dst[count] = dst op src. Half types are rounded here: for lists of many sums use reduce_wide(). AVG is as SUM. */
+/* dst[count] = dst op src. Half types are rounded here: for lists of many sums use reduce_wide(). AVG sums like SUM. */
 void reduce_into(void *dst, const void *src, size_t count, ls_dtype type, ls_redop op);
 
 /* dst[count] = (src[0] op src[1] op ... src[k - 1]) / divide, from the left; half types are rounded once, at the end.
@@ -26,7 +26,7 @@ void reduce_narrow(void *dst, const float *src, size_t count, ls_dtype type, int
 /* x[count] = x / divide, floating types. divide == 1 does nothing. */
 void reduce_divide(void *x, size_t count, ls_dtype type, int divide);
 
-/* For tests: nothing above this is used, even where the processor has it. Before any operation runs. */
+/* For tests: no higher instruction set is used, even if the processor has it. Call before any operation runs. */
 enum reduce_isa { REDUCE_PLAIN, REDUCE_AVX2, REDUCE_AVX512 };
 void reduce_at_most(enum reduce_isa isa);
 

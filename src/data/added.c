@@ -1,4 +1,4 @@
-/* added.c - see the header. There are few of them, so each is compared where its first byte is met. */
+/* added.c - see the header. There are few of them, so each is compared wherever its first byte occurs. */
 #include "data/added.h"
 
 #include "data/array.h"

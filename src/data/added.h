@@ -1,4 +1,4 @@
-/* added.h - tokens that are looked for in the text as they stand, before it is cut into pieces. */
+/* added.h - tokens that are searched verbatim in the text before it is split into pieces. */
 #ifndef LS_DATA_ADDED_H
 #define LS_DATA_ADDED_H
 
@@ -21,8 +21,8 @@ struct added {                 /* zero is empty */
 };
 
 ls_status added_put(struct added *a, int32_t id, const unsigned char *text, size_t bytes, bool special);
-/* The first token in text[bytes] at or after from, the longest where several begin at one place; *at is where. NULL
- * when there is none. Special tokens are passed over unless asked for. */
+/* The first token in text[bytes] at or after from, the longest if several begin at one position; *at is the position. NULL if there is
+ * none. Special tokens are skipped unless requested. */
 const struct added_token *added_next(const struct added *a, const unsigned char *text, size_t bytes, size_t from, bool specials,
                                      size_t *at);
 int32_t added_find(const struct added *a, const unsigned char *text, size_t bytes); /* id; -1: none */

@@ -5,12 +5,12 @@
 #include <stddef.h>
 #include "lockstep/status.h"
 
-enum { ARCHIVE_BUFFER = 256 << 10 }; /* bytes: what is expanded at a time */
+enum { ARCHIVE_BUFFER = 256 << 10 }; /* bytes expanded at a time */
 
-/* Takes the next bytes of what is read; anything but LS_OK ends the reading with that status. */
+/* Receives the next bytes; any status except LS_OK ends the reading with that status. */
 typedef ls_status bytes_fn(void *ctx, const char *data, size_t bytes);
 
-/* All members (frames) of from[bytes], one after another. LS_EFORMAT: damaged, or cut off. */
+/* Expands all members (frames) of from[bytes], one after another. LS_EFORMAT: damaged or truncated. */
 ls_status gzip_expand(const void *from, size_t bytes, bytes_fn *fn, void *ctx); /* gzip.c */
 ls_status zstd_expand(const void *from, size_t bytes, bytes_fn *fn, void *ctx); /* zstd.c */
 

@@ -1,4 +1,4 @@
-/* array.h - arrays that grow, and the hash that the tables of this floor use. */
+/* array.h - growable arrays, and the hash of this floor's tables. */
 #ifndef LS_DATA_ARRAY_H
 #define LS_DATA_ARRAY_H
 

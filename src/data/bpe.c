@@ -1,7 +1,7 @@
 /* bpe.c - the merge table, and the cache before merging.
  *
- * Text repeats its words, so most pieces are answered by a cache: KEY_MOST bytes and IDS_MOST tokens an entry, one
- * entry a hash, the last comer stays. An entry is one cache line. Merging itself is in bpe_merge.c.
+ * Words repeat, so a cache answers most pieces: up to KEY_MOST bytes and IDS_MOST tokens per entry, one entry per hash, a new piece
+ * replaces the old one. An entry is one cache line. bpe_merge.c does the merging.
  */
 #include "data/bpe.h"
 

@@ -1,8 +1,8 @@
 /* bpe.h - byte-level byte pair encoding: the merge table and its use on one piece of text.
  *
- * A piece starts as one token a byte. Among all neighbours that have a merge, the one of lowest rank, leftmost
- * first, is replaced by its result, until none has one. With whole_piece, a piece that is a token is that
- * token without merging (tiktoken; Hugging Face's ignore_merges).
+ * A piece starts as one token per byte. Among all pairs of neighbours that have a merge, the one of lowest rank, leftmost first, is
+ * replaced by its result, until no pair has one. With whole_piece, a piece that is a token is that token without merging (tiktoken; Hugging
+ * Face's ignore_merges).
  */
 #ifndef LS_DATA_BPE_H
 #define LS_DATA_BPE_H
@@ -27,18 +27,18 @@ struct bpe { /* zero is empty */
     bool whole_piece;
 };
 
-/* Adds left right -> id. A pair that is there already keeps its first rank. */
+/* Adds left right -> id. A pair that is already there keeps its first rank. */
 ls_status bpe_put_merge(struct bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const struct merge *bpe_find_merge(const struct bpe *b, int32_t left, int32_t right); /* NULL: none */
 void bpe_set_bytes(struct bpe *b);                                                    /* byte_id from the vocabulary */
 void bpe_free(struct bpe *b);
 
-/* What one thread needs: scratch, and a direct-mapped cache of short pieces, its size fit for a text of text_bytes. */
+/* Per-thread state: scratch, and a direct-mapped cache of short pieces, sized for a text of text_bytes. */
 struct bpe_work;
 ls_status bpe_work_new(size_t text_bytes, struct bpe_work **out);
 void bpe_work_free(struct bpe_work **w);
 
-/* Appends the tokens of a piece to out. LS_EFORMAT when a byte of it has no token. */
+/* Appends the tokens of a piece to out. LS_EFORMAT if a byte of it has no token. */
 ls_status bpe_encode(const struct bpe *b, struct bpe_work *w, const unsigned char *piece, size_t bytes, struct ids *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* bpe_merge.c - the two ways to merge a piece: by search for a short one, by a heap for a long one.
  *
- * Short (n <= SHORT_MOST): the possible merge of each pair of neighbours is kept, the best is searched for anew each
- * time: O(n^2) of almost nothing. Long: positions form a linked list, possible merges a heap by (rank, position). An
- * entry is stale, and dropped when it comes up, once the tokens it was made for no longer stand there.
- * O(n log n): a megabyte without a break, too, is a piece.
+ * Short (n <= SHORT_MOST): keeps the possible merge of each pair of neighbours and searches for the best each time: O(n^2) with a tiny
+ * constant. Long: positions form a linked list, possible merges a heap by (rank, position). An entry is stale once its tokens have changed,
+ * and is dropped when it comes up.
+ * O(n log n), because a piece can be a megabyte without a break.
  */
 #include "data/bpe_merge.h"
 
@@ -78,12 +78,12 @@ static void consider(const struct bpe *b, struct merge_work *w, const int32_t *i
     if (o.rank != NONE) heap_push(w, (struct candidate){ o.rank, at, left, right, o.id });
 }
 
-/* Room for every candidate that can come up: n - 1 at first, two more a merge, at most n - 1 merges. */
+/* Makes room for every possible candidate: n - 1 at first, two more per merge, at most n - 1 merges. */
 static ls_status prepare(struct merge_work *w, size_t n)
 {
     void *link = w->link, *heap = w->heap;
 
-    if (n >= NONE) return ls_fail(LS_EINVAL, "a piece of %zu bytes without a break", n);
+    if (n >= NONE) return ls_fail(LS_EINVAL, "a piece is too long: %zu bytes without a break", n);
     LS_TRY(array_grow(&link, &w->link_room, n, sizeof *w->link));
     w->link = link;
     LS_TRY(array_grow(&heap, &w->heap_room, 3 * n, sizeof *w->heap));
@@ -94,7 +94,7 @@ static ls_status prepare(struct merge_work *w, size_t n)
     return LS_OK;
 }
 
-/* The token at c.at takes in its right neighbour, which becomes -1: a position that no longer stands. */
+/* Merges the token at c.at with its right neighbour, whose position becomes -1: no longer in use. */
 static void bpe_merge_apply(const struct bpe *b, struct merge_work *w, int32_t *id, struct candidate c)
 {
     uint32_t gone = w->link[c.at].next, next = w->link[gone].next, prev = w->link[c.at].prev;

@@ -6,11 +6,11 @@
 
 struct link {
     uint32_t prev, next;
-}; /* neighbours of a position that still stands */
+}; /* neighbours of a position that is in use */
 struct candidate {
     uint32_t rank, at;
     int32_t left, right, id;
-}; /* tokens at `at` and after it could merge to id */
+}; /* the tokens at `at` and after it can merge to id */
 
 struct merge_work { /* scratch of one thread; zero is empty */
     struct link *link;

@@ -1,4 +1,4 @@
-/* byte_alphabet.h - GPT-2's way to write any bytes as printable characters.
+/* byte_alphabet.h - GPT-2's mapping of bytes to printable characters.
  *
  * Bytes 33..126, 161..172 and 174..255 are written as the code point of the same number; the other 68, in order
  * of the byte, as U+0100, U+0101, ... U+0143. Files of tokens (tokenizer.json) are written in this alphabet.
@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 uint32_t byte_alphabet_point(unsigned char byte);
-int byte_alphabet_byte(uint32_t point); /* 0..255; -1 when the point is not in the alphabet */
-/* Byte number i in the order of their code points: '!' first. This is the order of ids in GPT-2. */
+int byte_alphabet_byte(uint32_t point); /* 0..255; -1 if the point is not in the alphabet */
+/* Byte number i in the order of code points, '!' first, which is the order of ids in GPT-2. */
 unsigned char byte_alphabet_at(int i);
 
 /* Writes bytes[count] as text, at most 2 * count bytes, and returns the length; no terminator. */
 size_t byte_alphabet_write(const unsigned char *bytes, size_t count, char *text);
-/* The inverse, for valid UTF-8 text: at most `length` bytes. -1 when a character is not in the alphabet. */
+/* The inverse, for valid UTF-8 text: at most `length` bytes. -1 if a character is not in the alphabet. */
 ptrdiff_t byte_alphabet_read(const char *text, size_t length, unsigned char *bytes);
 
 #endif

@@ -60,9 +60,9 @@ struct reader {
     const char *path, *field;
     document_fn *fn;
     void *ctx;
-    char *kept; /* what came so far: of the line, or of the whole text */
+    char *kept; /* data so far: of the line, or of the whole text */
     size_t bytes, room;
-    size_t line; /* number of the line that comes */
+    size_t line; /* number of the next line */
     struct documents *out;
 };
 
@@ -90,7 +90,7 @@ static ls_status give_field(struct reader *r, const json_node *object, const cha
     const json_node *n = json_get(object, r->field);
     const char *text = json_string(n, NULL);
 
-    if (json_kind_of(object) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: not a JSON object; one a line is expected", where);
+    if (json_kind_of(object) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "%s: not a JSON object; expected one per line", where);
     if (!n) return ls_fail(LS_EFORMAT, "%s: no field '%.60s': name the field that holds the text with --data.field", where, r->field);
     if (!text) return ls_fail(LS_EFORMAT, "%s: field '%.60s' is not a string", where, r->field);
     ls_status st = give(r, text, strlen(text));

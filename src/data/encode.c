@@ -1,9 +1,9 @@
 /* encode.c - text into ids.
  *
- * The text is cut into tasks: added tokens, and stretches between them of about chunk_bytes. A stretch may end
- * only where all patterns that have a name would cut, whatever stands around: before a space with an ASCII letter
- * on both sides. Each task gives its own ids; tasks run on one thread or on the team, with the same result. A window of the text is
- * encoded at a time, and its ids are given away before the next one: what is held beside the tokens is a small part of them.
+ * The text is divided into tasks: added tokens, and stretches between them of about chunk_bytes. A stretch may end only where all named
+ * patterns split in any context: before a space with an ASCII letter on both sides. Each task yields its own ids; tasks run on one thread
+ * or on the team, with the same result. One window of the text is encoded at a time, and its ids are delivered before the next one, so
+ * memory besides the tokens is small.
  */
 #include "data/pattern.h"
 #include "data/normalize.h"
@@ -15,17 +15,17 @@
 
 enum { ERROR_BYTES = 200 };
 
-/* What one thread needs. */
+/* Per-thread state. */
 enum { PIECES_PER_PULSE = 1024 };
 
 struct worker {
     struct bpe_work *bpe;
     struct split_work *split;
     struct normal normal;
-    unsigned char *spaced; /* a piece with a space in front */
+    unsigned char *spaced; /* a piece with a space before it */
     size_t spaced_room;
     bool specials;
-    unsigned pieces; /* looked at, for pulses */
+    unsigned pieces; /* bytes scanned, for pulses */
 };
 
 struct task {
@@ -37,7 +37,7 @@ struct task {
     char error[ERROR_BYTES];
 };
 
-/* The text that is left to cut: a stretch up to `end`, then the added token `found`, if any, and so on. */
+/* The rest of the text: a stretch up to `end`, then the added token `found`, if any, and so on. */
 struct remaining {
     const unsigned char *text;
     size_t bytes, at, end, chunk;
@@ -48,7 +48,7 @@ struct remaining {
 struct job {
     const ls_tokenizer *t;
     struct remaining left;
-    struct task *task; /* [count], of the window that is encoded now */
+    struct task *task; /* [count], of the current window */
     size_t count, room;
     struct worker *worker; /* [workers], by thread */
     size_t workers;
@@ -59,7 +59,7 @@ struct job {
 static ls_status worker_open(struct worker *w, const ls_tokenizer *t, size_t text_bytes, bool specials)
 {
     w->specials = specials;
-    LS_TRY(bpe_work_new(t->bpe.merges ? text_bytes : 0, &w->bpe)); /* without merges there is nothing to remember */
+    LS_TRY(bpe_work_new(t->bpe.merges ? text_bytes : 0, &w->bpe)); /* without merges there is nothing to cache */
     return split_work_new(&w->split);
 }
 
@@ -86,7 +86,7 @@ static ls_status put_space(const ls_tokenizer *t, struct worker *w, int stage, c
     return encode_piece(t, w, stage + 1, w->spaced, bytes + 1, out);
 }
 
-/* The matches of the stage's pattern are pieces, and what is between matches too. */
+/* Both the matches of the stage's pattern and the text between them are pieces. */
 static ls_status encode_piece(const ls_tokenizer *t, struct worker *w, int stage, const unsigned char *piece, size_t bytes, struct ids *out)
 {
     size_t begin, end;
@@ -128,7 +128,7 @@ static ls_status add_task(struct job *j, const unsigned char *text, size_t bytes
 
 static bool is_letter(unsigned char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* The first place after `from` where a stretch may end; bytes when there is none. from >= 1. */
+/* The first position after `from` where a stretch may end; bytes if there is none. from >= 1. */
 static size_t find_cut(const unsigned char *text, size_t bytes, size_t from)
 {
     for (size_t i = from; i + 1 < bytes; i++)
@@ -136,7 +136,7 @@ static size_t find_cut(const unsigned char *text, size_t bytes, size_t from)
     return bytes;
 }
 
-/* All stages are patterns with names, and no added token can lie across a cut. */
+/* True if all stages are named patterns and no added token can span the end of a stretch. */
 static bool is_cuttable(const ls_tokenizer *t)
 {
     for (int i = 0; i < t->stages; i++)
@@ -154,7 +154,7 @@ static void find_stretch(struct job *j)
     if (!l->found) l->end = l->bytes;
 }
 
-/* The tasks of the next `most` bytes of text or a little more; none: the text has ended. */
+/* Makes the tasks of the next `most` bytes of text or a little more; none: the text has ended. */
 static ls_status fill_window(struct job *j, size_t most)
 {
     struct remaining *l = &j->left;
@@ -182,7 +182,7 @@ static void run_tasks(void *ctx, size_t begin, size_t end, int thread)
 
     for (struct task *k = j->task + begin; k < j->task + end; k++) {
         pulse();
-        if (k->text) k->status = ids_reserve(&k->ids, k->bytes); /* at once, so that the peak does not depend on who is when how far */
+        if (k->text) k->status = ids_reserve(&k->ids, k->bytes); /* at once, so that the peak does not depend on the timing of threads */
         if (k->text && k->status == LS_OK) k->status = encode_text(j->t, &j->worker[thread], k->text, k->bytes, &k->ids);
         if (!k->text) k->status = ids_push(&k->ids, k->special);
         if (k->status == LS_OK) continue;
@@ -209,7 +209,7 @@ static ls_status give_window(struct job *j)
     return LS_OK;
 }
 
-/* Ids are held of so many chunks of each thread at once, or of one part in PARTS of a long text: threads meet at the end of each window. */
+/* A window has this many chunks per thread, or 1/PARTS of a long text; threads synchronize at the end of each window. */
 enum { WINDOW = 2, PARTS = 16 };
 
 static ls_status run_job(struct job *j, size_t text_bytes, bool threads)

@@ -1,4 +1,4 @@
-/* gzip.c - .gz files, by zlib; the one place that knows it. */
+/* gzip.c - .gz files, by zlib; the only place that uses it. */
 #include "data/archive.h"
 
 #include <stdbool.h>
@@ -30,11 +30,11 @@ static void give_back(voidpf ctx, voidpf p)
 static ls_status gzip_fail(const struct gzip *g, int code)
 {
     if (code == Z_MEM_ERROR) return LS_ENOMEM;
-    if (code == Z_BUF_ERROR) return ls_fail(LS_EFORMAT, "the gzip file is cut off");
+    if (code == Z_BUF_ERROR) return ls_fail(LS_EFORMAT, "the gzip file is truncated");
     return ls_fail(LS_EFORMAT, "the gzip file is damaged: %s", g->z.msg ? g->z.msg : "not gzip");
 }
 
-/* One buffer more; *ended: a member ends here. */
+/* Expands one more buffer; *ended: a member ends here. */
 static ls_status expand_some(struct gzip *g, bytes_fn *fn, void *ctx, bool *ended)
 {
     uInt given = (uInt)MIN(g->left, (size_t)1 << 30);

@@ -1,13 +1,13 @@
-/* images.c - pictures that are drawn, not read: classes of shapes at random places, in random colours, with noise.
+/* images.c - synthetic pictures: classes of shapes at random positions, in random colours, with noise.
  *
  * Picture n of seed s is a pure function of (s, n): its class is n mod classes, everything else comes from the random
  * streams "images.shape" (index 32 n + k) and "images.noise" (index n * elements + i).
  *
- *   centre and size   the shape lies wholly inside; its radius is 0.25 to 0.42 of the smaller side
+ *   centre and size   the shape is completely inside; its radius is 0.25 to 0.42 of the smaller side
  *   colours           background uniform in [-1, 1] per channel; the shape differs from it by 0.5 to 1.5 in each channel,
- *                     up or down by a coin a picture: no pixel by itself says anything about the class
+ *                     up or down at random per picture, so that no single pixel depends on the class
  *   edges             each pixel is the mean of 2 x 2 samples
- *   noise             normal, of the deviation asked for, on every element
+ *   noise             normal, with the given deviation, on every element
  */
 #include "lockstep/data.h"
 
@@ -16,7 +16,7 @@
 #include "base/pulse.h"
 #include "base/rng.h"
 
-/* In coordinates where the shape fills [-1, 1] x [-1, 1]; v points down. */
+/* Coordinates in which the shape fills [-1, 1] x [-1, 1]; v points down. */
 typedef int shape_fn(double u, double v);
 
 static double larger(double u, double v) { return fmax(fabs(u), fabs(v)); }
@@ -46,12 +46,12 @@ ls_status ls_images_check(const ls_images *s)
     size_t side = MIN(s->height, s->width);
 
     if (s->classes < 2 || s->classes > LS_IMAGE_CLASSES)
-        return ls_fail(LS_EINVAL, "images: classes is %zu; 2 to %d are drawn", s->classes, LS_IMAGE_CLASSES);
-    if (s->channels < 1 || s->channels > 4) return ls_fail(LS_EINVAL, "images: channels is %zu; 1 to 4 are possible", s->channels);
+        return ls_fail(LS_EINVAL, "images: classes is %zu; must be 2 to %d", s->classes, LS_IMAGE_CLASSES);
+    if (s->channels < 1 || s->channels > 4) return ls_fail(LS_EINVAL, "images: channels is %zu; must be 1 to 4", s->channels);
     if (side < 8 || MAX(s->height, s->width) > 1024)
-        return ls_fail(LS_EINVAL, "images: %zu x %zu places; 8 to 1024 on each side are possible", s->height, s->width);
-    if (s->samples == 0) return ls_fail(LS_EINVAL, "images: an epoch of no samples");
-    if (!(s->noise >= 0 && s->noise <= 10)) return ls_fail(LS_EINVAL, "images: noise %g; 0 to 10 is possible", s->noise);
+        return ls_fail(LS_EINVAL, "images: %zu x %zu pixels; each side must be 8 to 1024", s->height, s->width);
+    if (s->samples == 0) return ls_fail(LS_EINVAL, "images: an epoch must have at least one sample");
+    if (!(s->noise >= 0 && s->noise <= 10)) return ls_fail(LS_EINVAL, "images: noise is %g; must be 0 to 10", s->noise);
     return LS_OK;
 }
 
@@ -63,7 +63,7 @@ uint64_t ls_images_picture(const ls_images *s, uint64_t index)
     return s->first + i;
 }
 
-/* What is random about one picture, except for its noise. */
+/* The random properties of one picture, except its noise. */
 struct picture {
     shape_fn *shape;
     double radius, x, y, ground[4], change[4];
@@ -84,7 +84,7 @@ static void compose(const ls_images *s, uint64_t n, struct picture *out)
     }
 }
 
-/* The part of pixel (i,j) that the shape covers: 0, 1/4, .. 1. */
+/* The fraction of pixel (i,j) that the shape covers: 0, 1/4, .. 1. */
 static double cover(const struct picture *p, size_t i, size_t j)
 {
     int hits = 0;

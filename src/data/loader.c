@@ -1,8 +1,8 @@
 /* loader.c - a thread that keeps a ring of batches full.
  *
  * Batch k is in slot k % depth. `made` and `taken` only grow: the thread fills slot made while made - taken <
- * depth; the caller reads slot taken - 1, the batch it took last, which is therefore not filled again until the
- * next call: the ring has a slot more than `depth`. Messages of ls_fail are per thread, so a failure carries its own.
+ * depth; the caller reads slot taken - 1, the batch it took last, which therefore is not refilled until the next call: the ring has one
+ * slot more than `depth`. Messages of ls_fail are per thread, so a failure stores its own.
  */
 #include <pthread.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct ls_loader {
     int32_t *ids; /* [depth + 1][x then y][B,T] */
     size_t half;  /* B * T */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     uint64_t made, taken;
     bool stop;
@@ -40,7 +40,7 @@ static ls_status loader_fill(const ls_loader *l, uint64_t batch)
     uint64_t first = first_sample(&l->batches, batch);
     size_t seq_len = l->sampler.seq_len;
 
-    uint64_t done = batch % l->batches.per_step * l->batches.batch; /* rows of this step before this batch */
+    uint64_t done = batch % l->batches.per_step * l->batches.batch; /* samples of this step before this batch */
 
     for (size_t row = 0; row < l->batches.batch; row++) {
         int32_t *targets = y + row * seq_len;
@@ -52,7 +52,7 @@ static ls_status loader_fill(const ls_loader *l, uint64_t batch)
     return LS_OK;
 }
 
-/* Waits for a free slot; false when the loader is being closed. */
+/* Waits for a free slot; false if the loader is being closed. */
 static bool wait_for_room(ls_loader *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -84,13 +84,13 @@ static void *loader_run(void *ctx)
 
 static ls_status loader_check(ls_batches *b)
 {
-    if (b->batch == 0) return ls_fail(LS_EINVAL, "batches of no samples");
+    if (b->batch == 0) return ls_fail(LS_EINVAL, "a batch must have at least one sample");
     if (b->per_step == 0) b->per_step = 1;
     if (b->step == 0) b->step = b->per_step * b->batch;
     if (b->depth == 0) b->depth = LOADER_DEPTH;
     if (b->rows == 0 && !b->none) b->rows = b->per_step * b->batch;
     if (b->rows > b->per_step * b->batch || b->offset + b->rows > b->step)
-        return ls_fail(LS_EINVAL, "%llu samples from %llu on do not fit a step of %llu, or not into %zu batches of %zu",
+        return ls_fail(LS_EINVAL, "%llu samples from %llu on do not fit a step of %llu samples, or %zu batches of %zu",
                        (unsigned long long)b->rows, (unsigned long long)b->offset, (unsigned long long)b->step, b->per_step, b->batch);
     return LS_OK;
 }
@@ -101,7 +101,8 @@ static ls_status loader_allocate(ls_loader *l)
 
     if (!size_mul(l->batches.batch, l->sampler.seq_len, &l->half) || !size_add(l->batches.depth, 1, &count) ||
         !size_mul(count, l->half, &count) || !size_mul(count, 2 * sizeof *l->ids, &count))
-        return ls_fail(LS_EINVAL, "batches of %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len, l->batches.depth);
+        return ls_fail(LS_EINVAL, "batches are too large: %zu x %zu tokens, %zu at a time", l->batches.batch, l->sampler.seq_len,
+                       l->batches.depth);
     l->ids = mem_alloc(MEM_OTHER, count);
     return l->ids ? LS_OK : LS_ENOMEM;
 }

@@ -1,12 +1,12 @@
-/* loader.h - what a loader holds. */
+/* loader.h - the memory of a loader. */
 #ifndef LS_DATA_LOADER_H
 #define LS_DATA_LOADER_H
 
 #include <stddef.h>
 
-enum { LOADER_DEPTH = 4 }; /* batches that are ready at once, where ls_batches leaves it open */
+enum { LOADER_DEPTH = 4 }; /* batches kept ready by default */
 
-/* Bytes of a loader's batches of `count` tokens with their targets; the one that was taken last is kept too. */
+/* Bytes of a loader's batches of `count` tokens with their targets; including the one that was taken last. */
 static inline size_t loader_bytes(size_t count) { return (LOADER_DEPTH + 1) * count * 2 * sizeof(int); }
 
 #endif

@@ -1,8 +1,8 @@
 /* normalize.c - see the header.
  *
  * Code points below U+0300 neither combine nor change, so text made of them (its bytes are below 0xcc) is its own
- * form C. Other text is cut at the code points that stand alone; what is between is utf8proc's, which works on
- * 32-bit code points and writes UTF-8 back over them.
+ * form C. Other text is split at the code points that stand alone; utf8proc normalizes the stretches between them, as 32-bit code points
+ * that it overwrites with UTF-8.
  */
 #include "data/normalize.h"
 
@@ -10,9 +10,8 @@
 #include "data/array.h"
 #include "data/utf8.h"
 
-/* Code points that stand alone: marks with a combining class, and second halves of compositions, that came after
- * Unicode 9.0, up to 15.0; and U+11A7, the place before the first final jamo, which utf8proc 2.8 drops when it follows
- * a syllable. */
+/* Code points that stand alone: marks with a combining class, and second halves of compositions, that were added after Unicode 9.0, up to
+ * 15.0; and U+11A7, the code point before the first final jamo, which utf8proc 2.8 drops when it follows a syllable. */
 static const struct {
     uint32_t first, last;
 } alone[] = {
@@ -47,7 +46,7 @@ static bool normalize_is_plain(const unsigned char *text, size_t bytes)
     return true;
 }
 
-/* Bytes before the first code point that stands alone, whose own length is *length (0: there is none). */
+/* Bytes before the first code point that stands alone; *length is the length of that code point (0: there is none). */
 static size_t find_alone(const unsigned char *text, size_t bytes, size_t *length)
 {
     uint32_t point = 0;
@@ -78,7 +77,7 @@ static ls_status append_normal(struct normal *n, size_t *count, const unsigned c
     void *p;
 
     if (normalize_is_plain(text, bytes)) return normalize_append(n, count, text, bytes);
-    for (int pass = 0; pass < 2; pass++) { /* the first measures, when what there is does not hold it */
+    for (int pass = 0; pass < 2; pass++) { /* the first call measures, if the buffer is too small */
         points = utf8proc_decompose(text, (utf8proc_ssize_t)bytes, n->point, (utf8proc_ssize_t)n->room, options);
         if (points < 0) return ls_fail(LS_EFORMAT, "normalizing: %s", utf8proc_errmsg(points));
         p = n->point;

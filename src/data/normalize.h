@@ -1,7 +1,7 @@
-/* normalize.h - Unicode normalization form C, as the tokenizers package does it; the one place that knows utf8proc.
+/* normalize.h - Unicode normalization form C, as in the tokenizers package; the only place that uses utf8proc.
  *
- * That package's form C is of Unicode 9.0: marks that came later are plain characters to it, which neither move nor
- * combine. A tokenizer's ids follow from that, so it is so here, though utf8proc 2.8 knows Unicode 15.0.
+ * That package's form C is that of Unicode 9.0: it treats later marks as plain characters, which neither move nor combine. A tokenizer's
+ * ids depend on that, so it is the same here, although utf8proc 2.8 implements Unicode 15.0.
  */
 #ifndef LS_DATA_NORMALIZE_H
 #define LS_DATA_NORMALIZE_H
@@ -12,13 +12,13 @@
 #include "lockstep/status.h"
 
 struct normal {          /* scratch; zero is empty */
-    int32_t *point;      /* code points of the stretch at hand */
+    int32_t *point;      /* code points of the current stretch */
     unsigned char *text; /* the result */
     size_t room, text_room;
 };
 
-/* The form C of text[bytes], valid UTF-8: text itself when nothing can change, else in scratch, until its next
- * use. *out and *count are set on success. */
+/* The form C of text[bytes], valid UTF-8: text itself if nothing can change, else in scratch, valid until its next use. *out and *count are
+ * set on success. */
 ls_status normalize_nfc(struct normal *n, const unsigned char *text, size_t bytes, const unsigned char **out, size_t *count);
 void normal_free(struct normal *n);
 

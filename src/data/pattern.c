@@ -1,8 +1,8 @@
-/* pattern.c - from the common part of Oniguruma and fancy-regex to PCRE2.
+/* pattern.c - translates the common subset of Oniguruma and fancy-regex to PCRE2.
  *
  * One pass from left to right. Copied as they are: literals, |, groups, quantifiers. Rewritten: \s \S \d \p \P \v \u.
- * Refused, because engines read them differently: ^ and $ (line or text), an interval followed by + or ? (possessive
- * or repeated again), nested classes and &&, \w \b, upper and lower case categories under (?i:.
+ * Rejected, because engines interpret them differently: ^ and $ (line or text), an interval followed by + or ? (possessive or repeated
+ * again), nested classes and &&, \w \b, upper and lower case categories under (?i:.
  */
 #include "data/pattern.h"
 
@@ -15,7 +15,7 @@
 enum { DEPTH_MOST = 100, REGEX_MOST = 16384 };
 
 struct translation {
-    const char *at, *regex; /* what is left, the whole */
+    const char *at, *regex; /* the rest, and the whole */
     char *out;
     size_t bytes, room;
     bool in_class;
@@ -58,7 +58,7 @@ static ls_status translate_category(struct translation *t) /* at \p{...} or \P{.
     memcpy(name, t->at + 3, length);
     name[length] = '\0';
     if (!unicode_class(name, members, sizeof members))
-        return pattern_refuse(t, (int)length + 4, "known are the categories L M N P S Z and their parts, but those of M");
+        return pattern_refuse(t, (int)length + 4, "supported categories are L M N P S Z and their subcategories, except those of M");
     if (negated && t->in_class) return pattern_refuse(t, (int)length + 4, "\\P inside a class");
     if (t->blind_depth && (strcmp(name, "Lu") == 0 || strcmp(name, "Ll") == 0 || strcmp(name, "Lt") == 0))
         return pattern_refuse(t, (int)length + 4, "case under (?i:");
@@ -81,7 +81,7 @@ static ls_status translate_number(struct translation *t)
     snprintf(text, sizeof text, "%.*s", (int)length, digits);
     sscanf(text, "%x", &point);
     if (point > 0x10ffff || (point >= 0xd800 && point < 0xe000) || (t->at[1] == 'x' && !braces && point > 0x7f))
-        return pattern_refuse(t, 2, "no code point");
+        return pattern_refuse(t, 2, "not a code point");
     t->at = digits + length + braces;
     return pattern_put(t, text, (size_t)snprintf(text, sizeof text, "\\x{%x}", point));
 }
@@ -157,8 +157,8 @@ static ls_status translate_interval(struct translation *t)
     bool number = n > 1;
 
     if (t->at[n] == ',') n += 1 + strspn(t->at + n + 1, "0123456789");
-    if (!number || t->at[n] != '}') return pattern_refuse(t, 1, "no interval; write \\{");
-    if (t->at[n + 1] == '+' || t->at[n + 1] == '?') return pattern_refuse(t, (int)n + 2, "engines read it differently");
+    if (!number || t->at[n] != '}') return pattern_refuse(t, 1, "not an interval; write \\{");
+    if (t->at[n + 1] == '+' || t->at[n + 1] == '?') return pattern_refuse(t, (int)n + 2, "engines interpret it differently");
     t->at += n + 1;
     return pattern_put(t, t->at - n - 1, n + 1);
 }
@@ -173,7 +173,7 @@ static ls_status translate_next(struct translation *t)
     case ')': return close_group(t);
     case '{': return translate_interval(t);
     case '^':
-    case '$': return pattern_refuse(t, 1, "engines read it differently");
+    case '$': return pattern_refuse(t, 1, "engines interpret it differently");
     default: return pattern_put(t, t->at++, 1);
     }
 }
@@ -183,10 +183,11 @@ ls_status pattern_translate(const char *regex, char **out)
     struct translation t = { .at = regex, .regex = regex };
     ls_status st = LS_OK;
 
-    if (strlen(regex) > REGEX_MOST) return ls_fail(LS_EUNSUPPORTED, "a pattern of %zu bytes; at most %d", strlen(regex), REGEX_MOST);
-    if (utf8_valid((const unsigned char *)regex, strlen(regex)) < strlen(regex)) return ls_fail(LS_EFORMAT, "a pattern that is not UTF-8");
+    if (strlen(regex) > REGEX_MOST)
+        return ls_fail(LS_EUNSUPPORTED, "the pattern is too long: %zu bytes; at most %d", strlen(regex), REGEX_MOST);
+    if (utf8_valid((const unsigned char *)regex, strlen(regex)) < strlen(regex)) return ls_fail(LS_EFORMAT, "the pattern is not UTF-8");
     while (st == LS_OK && *t.at) st = translate_next(&t);
-    if (st == LS_OK && t.bytes == 0) st = ls_fail(LS_EUNSUPPORTED, "an empty pattern");
+    if (st == LS_OK && t.bytes == 0) st = ls_fail(LS_EUNSUPPORTED, "the pattern is empty");
     if (st == LS_OK)
         *out = t.out;
     else

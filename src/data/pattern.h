@@ -1,4 +1,4 @@
-/* pattern.h - the patterns that cut text into pieces: those with names, and those that a file brings. */
+/* pattern.h - the patterns that split text into pieces: named ones, and those in a tokenizer file. */
 #ifndef LS_DATA_PATTERN_H
 #define LS_DATA_PATTERN_H
 
@@ -10,20 +10,19 @@ struct pattern_special {
     int32_t id;
 };
 
-/* A pattern that has a name, and the special tokens of the rank file that belongs to it. */
+/* A named pattern, and the special tokens of its rank file. */
 struct pattern_named {
     const char *name, *regex;
     struct pattern_special special[6];
 };
 
-const struct pattern_named *pattern_find(const char *name);        /* "cl100k"; NULL when unknown */
+const struct pattern_named *pattern_find(const char *name);        /* "cl100k"; NULL if unknown */
 const struct pattern_named *pattern_at(int i);                     /* NULL past the end */
-const struct pattern_named *pattern_find_regex(const char *regex); /* NULL when it is none of these */
+const struct pattern_named *pattern_find_regex(const char *regex); /* NULL if it is not one of these */
 
-/* The same pattern for PCRE2, with Unicode 16.0's categories and \s as White_Space. The source is what Oniguruma
- * (tokenizer.json) and Rust's fancy-regex (tiktoken) read alike: alternation, groups, look-around, classes,
- * greedy, lazy and possessive * + ?, intervals. What they would read differently, or lockstep does not know, is
- * LS_EUNSUPPORTED by name. Free *out with mem_free. */
+/* The same pattern for PCRE2, with Unicode 16.0's categories and \s as White_Space. The source may use what Oniguruma (tokenizer.json) and
+ * Rust's fancy-regex (tiktoken) interpret alike: alternation, groups, look-around, classes, greedy, lazy and possessive * + ?, intervals.
+ * Anything that they interpret differently, or that lockstep does not support, is LS_EUNSUPPORTED by name. Free *out with mem_free. */
 ls_status pattern_translate(const char *regex, char **out);
 
 #endif

@@ -1,8 +1,7 @@
-/* pattern_named.c - the named patterns, in a spelling that every engine reads alike.
+/* pattern_named.c - the named patterns, in a spelling that every engine interprets alike.
  *
- * tiktoken writes some of them with possessive quantifiers and `\s++$|\s+(?!\S)|\s`; these here match the same:
- * nothing follows the quantifier that could make it give back, and at the end of the text `\s+(?!\S)` takes
- * what `\s++$` does. cl100k is also Llama 3's.
+ * tiktoken writes some of them with possessive quantifiers and `\s++$|\s+(?!\S)|\s`; the ones here match the same: nothing after the
+ * quantifier could make it backtrack, and at the end of the text `\s+(?!\S)` matches what `\s++$` does. cl100k is also Llama 3's.
  */
 #include "data/pattern.h"
 

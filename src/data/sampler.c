@@ -1,4 +1,4 @@
-/* sampler.c - which tokens are sample i. */
+/* sampler.c - the tokens of sample i. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -9,10 +9,10 @@ ls_status ls_sampler_init(ls_sampler *s, const ls_tokens *tokens, ls_range part,
     size_t count = ls_tokens_count(tokens);
 
     if (part.begin > part.end || part.end > count)
-        return ls_fail(LS_EINVAL, "samples from tokens %zu .. %zu, %zu there", part.begin, part.end, count);
-    if (seq_len == 0) return ls_fail(LS_EINVAL, "samples of no tokens: seq_len is 0");
+        return ls_fail(LS_EINVAL, "samples are requested from tokens %zu .. %zu, but there are only %zu", part.begin, part.end, count);
+    if (seq_len == 0) return ls_fail(LS_EINVAL, "seq_len is 0; must be at least 1");
     if (part.end - part.begin <= seq_len)
-        return ls_fail(LS_EINVAL, "%zu tokens, shorter than one sample of %zu + 1", part.end - part.begin, seq_len);
+        return ls_fail(LS_EINVAL, "%zu tokens are fewer than one sample of %zu + 1", part.end - part.begin, seq_len);
     *s = (ls_sampler){ tokens, part.begin, seq_len, (part.end - part.begin - 1) / seq_len, seed, vocab, shuffle };
     return LS_OK;
 }

@@ -1,7 +1,7 @@
-/* split.c - PCRE2 with its compiler to machine code.
+/* split.c - PCRE2 with its JIT compiler.
  *
- * The subject is checked once, by utf8_check(), and never by PCRE2, which would look at all of it for each match.
- * PCRE2's memory comes from the ledger. PCRE2's limits end a pattern that backtracks without end.
+ * The subject is checked once, by utf8_check(), and never by PCRE2, which would check all of it for each match. PCRE2's memory comes from
+ * the ledger. PCRE2's limits end a pattern that backtracks without end.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -54,9 +54,9 @@ static ls_status compile(struct split *s, const char *pattern)
     if (!s->code && error == PCRE2_ERROR_HEAP_FAILED) return LS_ENOMEM;
     if (!s->code) {
         pcre2_get_error_message(error, message, sizeof message);
-        return ls_fail(LS_EFORMAT, "a pattern that cannot be compiled: %s", (char *)message);
+        return ls_fail(LS_EFORMAT, "the pattern cannot be compiled: %s", (char *)message);
     }
-    /* Where there is no compiler to machine code, pcre2_match() interprets: slower, the same result. */
+    /* Without a JIT compiler, pcre2_match() interprets: slower, with the same result. */
     pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE);
     return LS_OK;
 }
@@ -133,7 +133,7 @@ ls_status split_next(const struct split *s, struct split_work *w, const unsigned
     if (found == PCRE2_ERROR_NOMEMORY) return LS_ENOMEM;
     if (found != PCRE2_ERROR_NOMATCH) {
         pcre2_get_error_message(found, message, sizeof message);
-        return ls_fail(LS_EUNSUPPORTED, "cutting the text into pieces failed at byte %zu of %zu: %s", from, bytes, (char *)message);
+        return ls_fail(LS_EUNSUPPORTED, "splitting the text into pieces failed at byte %zu of %zu: %s", from, bytes, (char *)message);
     }
     *begin = *end = bytes;
     return LS_OK;

@@ -1,4 +1,4 @@
-/* tokenizer.c - making, opening, saving and asking a tokenizer. */
+/* tokenizer.c - making, opening and saving a tokenizer, and its accessors. */
 #include "data/tokenizer.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include "data/normalize.h"
 #include "data/pattern.h"
 
-/* Names of an end-of-text token, the most telling first. */
+/* Names of an end-of-text token, the most specific first. */
 static const char *const end_names[] = { END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>" };
 
 ls_status tokenizer_new(ls_tokenizer **out)
@@ -23,7 +23,7 @@ ls_status tokenizer_add_stage(ls_tokenizer *t, const char *regex)
 {
     struct stage *s = &t->stage[t->stages];
 
-    if (t->stages == STAGES_MOST) return ls_fail(LS_EUNSUPPORTED, "more than %d pre_tokenizers", STAGES_MOST);
+    if (t->stages == STAGES_MOST) return ls_fail(LS_EUNSUPPORTED, "too many pre_tokenizers: at most %d", STAGES_MOST);
     if (regex) {
         LS_TRY(split_compile(regex, &s->split));
         s->regex = mem_strdup(regex);
@@ -36,7 +36,7 @@ ls_status tokenizer_add_stage(ls_tokenizer *t, const char *regex)
     return LS_OK;
 }
 
-/* A token that is looked for after form C is itself looked for in form C. */
+/* A token that is searched after form C is applied is itself converted to form C. */
 static ls_status put_normalized(ls_tokenizer *t, int64_t id, const unsigned char *text, size_t bytes, bool special)
 {
     struct normal normal = { 0 };
@@ -119,7 +119,7 @@ static bool tokenizer_ends_in(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-/* The named pattern whose name is in the file's name: the longest, should there be several. */
+/* The named pattern whose name occurs in the file's name: the longest if there are several. */
 static const char *pattern_of_name(const char *path)
 {
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path, *best = NULL;
@@ -131,7 +131,7 @@ static const char *pattern_of_name(const char *path)
     return best;
 }
 
-/* path, with the pattern's name after a colon or in its own name. */
+/* Opens path, with the pattern's name after a colon or in the file's name. */
 static ls_status open_tiktoken(const char *path, size_t path_bytes, ls_tokenizer **out)
 {
     char *file = file_path("%.*s", (int)path_bytes, path), *text = NULL;
@@ -142,7 +142,7 @@ static ls_status open_tiktoken(const char *path, size_t path_bytes, ls_tokenizer
     if (!file) return LS_ENOMEM;
     if (!pattern) pattern = pattern_of_name(file);
     if (!pattern)
-        st = ls_fail(LS_EINVAL, "%s: no pattern in the name: write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k", file, file);
+        st = ls_fail(LS_EINVAL, "%s: the name contains no pattern; write %s:PATTERN with gpt2, r50k, p50k, cl100k or o200k", file, file);
     else
         st = file_read(file, &text, &bytes);
     if (st == LS_OK) st = tokenizer_read_tiktoken(text, bytes, file, pattern, out);
@@ -186,7 +186,7 @@ ls_status ls_tokenizer_open(const char *spec, ls_tokenizer **out)
     if (tokenizer_ends_in(spec, ".json")) return open_json(spec, out);
     if (tokenizer_ends_in(spec, ".tiktoken")) return open_tiktoken(spec, strlen(spec), out);
     if (tiktoken) return open_tiktoken(spec, (size_t)(tiktoken - spec) + strlen(".tiktoken"), out);
-    return ls_fail(LS_EINVAL, "tokenizer '%s': write bytes, a .json or .tiktoken file, or a folder that exists", spec);
+    return ls_fail(LS_EINVAL, "tokenizer '%s' not found: expected bytes, a .json or .tiktoken file, or an existing folder", spec);
 }
 
 ls_status ls_tokenizer_save(const ls_tokenizer *t, const char *folder)

@@ -1,7 +1,7 @@
-/* tokenizer.h - what is inside an ls_tokenizer, and how its readers put one together.
+/* tokenizer.h - the contents of an ls_tokenizer, and the functions that build one.
  *
- * Text goes through: added tokens found in the raw text; form C; added tokens found in the normalized text; the
- * stages, each of which cuts the pieces of the one before; BPE of each piece.
+ * Encoding a text: find added tokens in the raw text; apply form C; find added tokens in the normalized text; run the stages, each of which
+ * splits the pieces of the one before; apply BPE to each piece.
  */
 #ifndef LS_DATA_TOKENIZER_H
 #define LS_DATA_TOKENIZER_H
@@ -15,7 +15,7 @@ enum { STAGES_MOST = 8 };
 #define END_OF_TEXT    "<|endoftext|>"
 #define TOKENIZER_JSON "tokenizer.json"
 
-/* Cuts at the matches of a pattern; with no pattern, puts a space before a piece that starts with none. */
+/* Splits at the matches of a pattern; without a pattern, puts a space before a piece that does not start with one. */
 struct stage {
     char *regex;
     struct split *split;
@@ -28,20 +28,20 @@ struct ls_tokenizer {
     int stages;
     struct added raw, normalized;
     int32_t end, begin; /* -1: none */
-    char *source;       /* the file that says it all, [source_bytes] */
+    char *source;       /* the source file's text, [source_bytes] */
     size_t source_bytes;
-    char source_name[32]; /* its name in a folder */
+    char source_name[32]; /* the source file's name */
 };
 
 ls_status tokenizer_new(ls_tokenizer **out);
-/* regex NULL: the stage that puts a space in front. */
+/* regex NULL: the stage that prepends a space. */
 ls_status tokenizer_add_stage(ls_tokenizer *t, const char *regex);
-/* An added token; in the vocabulary already, or added to it here. */
+/* Adds an added token, which may already be in the vocabulary. */
 ls_status tokenizer_add_token(ls_tokenizer *t, int64_t id, const char *text, bool special, bool normalized);
-/* Once everything is added: the tables that follow from it, and a copy of the source. */
+/* Call once everything is added: builds the derived tables and copies the source. */
 ls_status tokenizer_finish(ls_tokenizer *t, const char *source, size_t bytes, const char *source_name);
 
-/* Readers of a file's text; what names it in messages. */
+/* Readers of a file's text; `what` names it in messages. */
 ls_status tokenizer_read_json(const char *text, size_t bytes, const char *what, ls_tokenizer **out);
 ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *what, const char *pattern, ls_tokenizer **out);
 
@@ -52,12 +52,12 @@ struct merge_pair {
 ls_status tokenizer_write_json(ls_tokenizer *t, const struct merge_pair *merges, size_t n);
 
 enum { ENCODE_CHUNK = 64 << 10 };
-/* The next ids of a text. Anything but LS_OK ends the encoding with that status. */
+/* Receives the next ids of a text. Any status except LS_OK ends the encoding with that status. */
 typedef ls_status ids_fn(void *ctx, const int32_t *ids, size_t count);
-/* ls_tokenizer_encode with tasks of about chunk_bytes, the ids given to fn piece by piece, in order. */
+/* ls_tokenizer_encode with tasks of about chunk_bytes; passes the ids to fn piece by piece, in order. */
 ls_status tokenizer_encode_each(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
                                 ids_fn *fn, void *ctx);
-/* The same into ids, after what it has. */
+/* The same, appending to ids. */
 ls_status tokenizer_encode_ids(const ls_tokenizer *t, const char *text, size_t bytes, const ls_encode_options *options, size_t chunk_bytes,
                                struct ids *out);
 

@@ -1,18 +1,18 @@
-/* tokenizer_json.c - reading Hugging Face's tokenizer.json of the byte-level BPE kind.
+/* tokenizer_json.c - reads Hugging Face's tokenizer.json of the byte-level BPE kind.
  *
- * What is understood, by top-level key; anything else is LS_EUNSUPPORTED by name:
+ * Supported, by top-level key; anything else is LS_EUNSUPPORTED by name:
  *   added_tokens    id, content, special, normalized; lstrip, rstrip and single_word are false
  *   normalizer      null, NFC, or a Sequence of them
  *   pre_tokenizer   ByteLevel {add_prefix_space, use_regex}, or a Sequence that ends in it, before it
  *                   Split {pattern.Regex, Isolated, not inverted} and Digits {individual_digits}
- *   post_processor  null, ByteLevel, TemplateProcessing, or a Sequence of these. lockstep puts no tokens round a text;
+ *   post_processor  null, ByteLevel, TemplateProcessing, or a Sequence of these. lockstep puts no tokens around a text;
  *                   the first that a template puts before one is ls_tokenizer_begin()
  *   decoder         null or ByteLevel
  *   truncation, padding   null
  *   model           BPE: vocab {token: id}, merges ["a b"] or [["a","b"]], ignore_merges; no dropout, prefix, suffix or
  *                   byte_fallback. Tokens are written in the byte alphabet
  * Types are checked first, by tokenizer_schema.c.
- * An added token of the vocabulary that is not in the byte alphabet stands for its own UTF-8 bytes.
+ * An added token of the vocabulary that is not in the byte alphabet represents its own UTF-8 bytes.
  */
 #include "base/json.h"
 #include "data/byte_alphabet.h"
@@ -20,7 +20,7 @@
 #include "data/tokenizer_schema.h"
 #include "data/pattern.h"
 
-/* Rust's char::is_numeric, which Digits asks, follows Unicode 17.0: 13 code points more than \p{N}. */
+/* Rust's char::is_numeric, which Digits uses, follows Unicode 17.0: 13 more code points than \p{N}. */
 #define NUMERIC "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]"
 
 static const char *tokenizer_json_type_of(const json_node *n) { return json_string(json_get(n, "type"), "(no type)"); }
@@ -32,7 +32,7 @@ static ls_status tokenizer_json_refuse(const char *section, const char *componen
     return ls_fail(LS_EUNSUPPORTED, "%s %.60s is not supported", section, component);
 }
 
-/* LS_EUNSUPPORTED when the object's member is there and is neither null nor (for a bool) false nor "". */
+/* LS_EUNSUPPORTED if the object's member exists and is neither null nor (for a bool) false nor "". */
 static ls_status expect_unset(const json_node *object, const char *key, const char *section)
 {
     const json_node *n = json_get(object, key);
@@ -74,7 +74,7 @@ static ls_status read_vocab(struct bpe *b, const json_node *vocab)
     return st;
 }
 
-/* One side of a merge, text[length]: its bytes go to *at, and *at moves after them. */
+/* Decodes one side of a merge, text[length], to *at, and moves *at past its bytes. */
 static int32_t read_side(const struct bpe *b, const char *text, size_t length, unsigned char **at)
 {
     ptrdiff_t bytes = byte_alphabet_read(text, length, *at);
@@ -89,7 +89,7 @@ struct sides {
     size_t left_bytes, right_bytes;
 };
 
-/* A pair of strings, or one string with a space between (some writers leave a newline at its end). */
+/* A pair of strings, or one string with a space between (some writers append a newline). */
 static bool find_sides(const json_node *n, struct sides *s)
 {
     const char *text = json_string(n, NULL), *space = text ? strchr(text, ' ') : NULL;
@@ -122,7 +122,7 @@ static ls_status read_merge(struct bpe *b, const json_node *n, size_t rank, unsi
                        (int)MIN(s.left_bytes, 40), s.left, (int)MIN(s.right_bytes, 40), s.right,
                        left < 0    ? "the first"
                        : right < 0 ? "the second"
-                                   : "what they give");
+                                   : "their result");
     return bpe_put_merge(b, left, right, (uint32_t)rank, both);
 }
 
@@ -151,7 +151,7 @@ static ls_status read_model(ls_tokenizer *t, const json_node *model)
     return read_merges(&t->bpe, json_get(model, "merges"));
 }
 
-/* ---- what stands before the model ---- */
+/* ---- before the model: normalizer and pre_tokenizer ---- */
 
 static ls_status read_normalizer(ls_tokenizer *t, const json_node *n)
 {
@@ -210,7 +210,7 @@ static ls_status read_pre_tokenizers(ls_tokenizer *t, const json_node *n)
     return LS_OK;
 }
 
-/* ---- added tokens, and what is after the model ---- */
+/* ---- added tokens and post_processor ---- */
 
 static ls_status read_added(ls_tokenizer *t, const json_node *added)
 {

@@ -1,7 +1,7 @@
 /* tokenizer_json_write.c - tokenizer.json of a tokenizer that lockstep made: `bytes`, or trained here.
  *
- * Written is what tokenizer_json.c reads and the tokenizers package loads: added tokens, a Split by the stage's pattern
- * where there is one, ByteLevel, the vocabulary by id, merges as "a b" in order of rank.
+ * Writes what tokenizer_json.c reads and the tokenizers package loads: added tokens, a Split by the stage's pattern if there is one,
+ * ByteLevel, the vocabulary by id, merges as "a b" in order of rank.
  */
 #include <math.h>
 #include "base/json.h"
@@ -59,7 +59,7 @@ static void put_pre_tokenizer(struct json_out *j, const ls_tokenizer *t)
     json_end_object(j);
 }
 
-/* text = the token in the byte alphabet; returns its length. text holds 2 bytes for each of the token's, and one. */
+/* text = the token in the byte alphabet; returns its length. text must hold 2 bytes for each of the token's, plus one. */
 static size_t write_token(const ls_tokenizer *t, int64_t id, char *text)
 {
     size_t bytes = 0;

@@ -1,4 +1,4 @@
-/* tokenizer_schema.c - a table of fields a component, as the Rust implementation of tokenizers declares them: it reads nothing else. */
+/* tokenizer_schema.c - a table of fields per component, as the Rust implementation of tokenizers declares them: it reads nothing else. */
 #include "data/tokenizer_schema.h"
 
 #include <stdbool.h>
@@ -6,10 +6,14 @@
 #include <string.h>
 #include "base/base.h"
 
-enum { NUMBER = 1 << 8, ID = 1 << 9, OBJECT_OR_NULL = 1 << JSON_OBJECT | 1 << JSON_NULL }; /* beside 1 << json_kind; ID: 0 .. 2^32 - 1 */
+enum {
+    NUMBER = 1 << 8,
+    ID = 1 << 9,
+    OBJECT_OR_NULL = 1 << JSON_OBJECT | 1 << JSON_NULL
+}; /* in addition to 1 << json_kind; ID: 0 .. 2^32 - 1 */
 #define IS(kind) (1 << JSON_##kind)
 
-/* kinds: what the value may be; required: it must be there. key NULL ends a table. */
+/* kinds: allowed kinds of the value; required: it must be present. key NULL ends a table. */
 struct field {
     const char *key;
     int kinds;
@@ -67,7 +71,7 @@ static const struct field template[] = {
 static const struct field piece[] = { { "id", IS(STRING), true }, { "type_id", ID, true }, { 0 } };
 static const struct field special[] = { { "id", IS(STRING), true }, { "ids", IS(ARRAY), true }, { "tokens", IS(ARRAY), true }, { 0 } };
 
-/* Components by the "type" that they have; items: the member with those of a Sequence. A type that is not listed is the reader's. */
+/* Components by their "type"; items: the member that holds those of a Sequence. The reader handles a type that is not listed. */
 struct component {
     const char *type;
     const struct field *fields;
@@ -112,14 +116,14 @@ static ls_status expect(const json_node *n, int kinds, const char *where, const 
     char names[100];
 
     if (is_one_of(n, kinds)) return LS_OK;
-    return ls_fail(LS_EFORMAT, "%s.%.60s is %s; %s expected", where, key, kind_names[json_kind_of(n)],
+    return ls_fail(LS_EFORMAT, "%s.%.60s is %s; expected %s", where, key, kind_names[json_kind_of(n)],
                    names_of(kinds, names, sizeof names));
 }
 
 static ls_status expect_object(const json_node *n, const char *where)
 {
     if (json_kind_of(n) == JSON_OBJECT) return LS_OK;
-    return ls_fail(LS_EFORMAT, "%s is %s; an object expected", where, kind_names[json_kind_of(n)]);
+    return ls_fail(LS_EFORMAT, "%s is %s; expected an object", where, kind_names[json_kind_of(n)]);
 }
 
 static ls_status check_fields(const json_node *object, const struct field *f, const char *where)
@@ -147,7 +151,7 @@ static ls_status check_pieces(const json_node *list, const char *where)
         LS_TRY(check_fields(n, piece, where));
         const char *id = json_string(json_get(n, "id"), "");
         if (strcmp(kind, "Sequence") == 0 && strcmp(id, "A") != 0 && strcmp(id, "B") != 0)
-            return ls_fail(LS_EFORMAT, "%s: item %zu: sequence '%.40s'; A or B expected", where, i, id);
+            return ls_fail(LS_EFORMAT, "%s: item %zu: sequence is '%.40s'; expected A or B", where, i, id);
     }
     return LS_OK;
 }
@@ -203,7 +207,7 @@ static ls_status check_optional(const json_node *root, const char *key, const st
     return !n || json_kind_of(n) == JSON_NULL ? LS_OK : check_component(n, c, key);
 }
 
-/* All of one kind: "a b", or ["a", "b"]. */
+/* All items must be of one kind: "a b", or ["a", "b"]. */
 static ls_status check_merges(const json_node *merges)
 {
     enum json_kind kind = json_kind_of(json_at(merges, 0));
@@ -243,7 +247,7 @@ static ls_status check_root_keys(const json_node *root)
         json_member(root, i, &key);
         for (f = root_fields; f->key && strcmp(f->key, key) != 0; f++) {
         }
-        if (!f->key) return ls_fail(LS_EFORMAT, "'%.60s' is no part of a tokenizer.json", key);
+        if (!f->key) return ls_fail(LS_EFORMAT, "'%.60s' is not a member of a tokenizer.json", key);
     }
     return LS_OK;
 }
@@ -257,7 +261,7 @@ ls_status tokenizer_schema_check(const json_node *root)
     if (json_kind_of(root) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "not an object");
     LS_TRY(check_root_keys(root));
     LS_TRY(check_fields(root, root_fields, "tokenizer"));
-    if (strcmp(version, "1.0") != 0) return ls_fail(LS_EUNSUPPORTED, "version '%.20s' is not supported; 1.0 is", version);
+    if (strcmp(version, "1.0") != 0) return ls_fail(LS_EUNSUPPORTED, "version '%.20s' is not supported; expected 1.0", version);
     for (size_t i = 0; i < json_size(added); i++) {
         snprintf(where, sizeof where, "added_tokens[%zu]", i);
         LS_TRY(check_fields(json_at(added, i), added_fields, where));

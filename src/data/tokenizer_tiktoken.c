@@ -1,9 +1,9 @@
-/* tokenizer_tiktoken.c - reading a .tiktoken file.
+/* tokenizer_tiktoken.c - reads a .tiktoken file.
  *
- * One line a token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are
- * skipped. The rank is the token's id and its priority: two neighbours may merge when their bytes together are a
- * token, and the lowest rank merges first. So the merges are all cuts of each token into two tokens, and a piece
- * that is a token is taken whole. Special tokens are not in the file: their ids come with the pattern.
+ * One line per token: base64 of its bytes, a space, its rank in decimal, a newline (CR LF too); empty lines are skipped. The rank is the
+ * token's id and its priority: two neighbours may merge if their bytes together are a token, and the lowest rank merges first. So the
+ * merges are all splits of each token into two tokens, and a piece that is a token stays one token. Special tokens are not in the file: the
+ * pattern defines their ids.
  */
 #include <stdio.h>
 #include "data/pattern.h"
@@ -19,7 +19,7 @@ static int base64_value(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* The bytes of text[length], padded with '=' to a multiple of four; -1 when it is no base64. */
+/* The bytes of text[length], padded with '=' to a multiple of four; -1 if it is not base64. */
 static ptrdiff_t base64_read(const char *text, size_t length, unsigned char *out)
 {
     size_t pad = length > 0 && text[length - 1] == '=' ? 1 + (length > 1 && text[length - 2] == '=') : 0;
@@ -60,7 +60,7 @@ static ls_status read_line(ls_tokenizer *t, const char *line, size_t length, siz
     size_t code = space ? (size_t)(space - line) : length;
 
     if (!space) return ls_fail(LS_EFORMAT, "line %zu: expected a token in base64, a space and a rank", number);
-    if (code / 4 * 3 > sizeof token) return ls_fail(LS_EFORMAT, "line %zu: a token of more than %d bytes", number, TOKEN_MOST);
+    if (code / 4 * 3 > sizeof token) return ls_fail(LS_EFORMAT, "line %zu: the token is too long: at most %d bytes", number, TOKEN_MOST);
     ptrdiff_t bytes = base64_read(line, code, token);
     if (bytes < 1) return ls_fail(LS_EFORMAT, "line %zu: '%.*s' is not base64", number, (int)MIN(code, 40), line);
     int64_t rank = rank_read(space + 1, length - code - 1);
@@ -86,7 +86,7 @@ static ls_status read_lines(ls_tokenizer *t, const char *text, size_t bytes)
     return LS_OK;
 }
 
-/* Every cut of every token into two tokens. */
+/* Adds every split of every token into two tokens as a merge. */
 static ls_status find_merges(struct bpe *b)
 {
     for (size_t id = 0; id < b->vocab.count; id++) {
@@ -132,7 +132,7 @@ ls_status tokenizer_read_tiktoken(const char *text, size_t bytes, const char *wh
     const struct pattern_named *p = pattern_find(pattern);
     ls_tokenizer *t;
 
-    if (!p) return ls_fail(LS_EINVAL, "%s: pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", what, pattern);
+    if (!p) return ls_fail(LS_EINVAL, "%s: unknown pattern '%.40s'; use gpt2, r50k, p50k, cl100k or o200k", what, pattern);
     LS_TRY(tokenizer_new(&t));
     ls_status st = tokenizer_tiktoken_build(t, text, bytes, p);
     if (st != LS_OK) {

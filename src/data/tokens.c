@@ -46,7 +46,7 @@ static ls_status fail_token(const ls_tokens *t, int64_t token, size_t at, int32_
     return ls_fail(LS_EFORMAT, "%s: token %lld at position %zu is not in the vocabulary of %d", t->name, (long long)token, at, vocab);
 }
 
-/* One loop a type: out[i] = token, or the first that is not in [0, vocab). out may be NULL: only check. */
+/* One loop per type: out[i] = token; returns the first that is not in [0, vocab). out may be NULL: only check. */
 #define READ_LOOP(type_t)                                                                   \
     do {                                                                                    \
         const type_t *from = (const type_t *)(const void *)t->data + first;                 \
@@ -75,7 +75,7 @@ static ls_status read_range(const ls_tokens *t, size_t first, size_t count, int3
 ls_status ls_tokens_read(const ls_tokens *t, size_t first, size_t count, int32_t vocab, int32_t *out)
 {
     if (first > t->count || count > t->count - first)
-        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu asked for, %zu there", t->name, first, first + count, t->count);
+        return ls_fail(LS_EINVAL, "%s: tokens %zu .. %zu are requested, but there are only %zu", t->name, first, first + count, t->count);
     return read_range(t, first, count, vocab, out);
 }
 
@@ -90,7 +90,7 @@ ls_status ls_tokens_check(const ls_tokens *t, int32_t vocab)
     return LS_OK;
 }
 
-/* ---- tokens that come one after another ---- */
+/* ---- tokens appended one after another ---- */
 
 enum { GROW_LEAST = 64 << 10 }; /* bytes */
 
@@ -196,7 +196,7 @@ ls_status ls_tokens_mark(ls_tokens *t, int32_t end)
     size_t *document = NULL, room = 0, count = 0;
     ls_status st;
 
-    if (t->document) return ls_fail(LS_EINVAL, "%s: its %zu documents are known already", t->name, t->documents);
+    if (t->document) return ls_fail(LS_EINVAL, "%s: its %zu documents are already known", t->name, t->documents);
     st = find_documents(t, end, &document, &room, &count);
     if (st != LS_OK) {
         mem_free(document);
@@ -207,7 +207,7 @@ ls_status ls_tokens_mark(ls_tokens *t, int32_t end)
     return LS_OK;
 }
 
-/* The document border nearest to `place`, 0 when there is none inside. */
+/* The document boundary nearest to `place`, 0 if there is none inside. */
 static size_t nearest_border(const ls_tokens *t, size_t place)
 {
     size_t low = 0, high = ls_tokens_documents(t);
@@ -229,10 +229,12 @@ ls_status ls_tokens_split(const ls_tokens *t, double fraction, size_t seq_len, l
 {
     size_t sample, wanted = 0, cut = t->count;
 
-    if (!(fraction >= 0 && fraction < 1)) return ls_fail(LS_EINVAL, "a validation fraction of %g: 0 <= fraction < 1", fraction);
-    if (seq_len == 0 || !size_add(seq_len, 1, &sample)) return ls_fail(LS_EINVAL, "a sequence of %zu tokens", seq_len);
-    if (t->count == 0) return ls_fail(LS_EINVAL, "%s: it is empty: there is nothing to train on", t->name);
-    if (t->count < sample) return ls_fail(LS_EINVAL, "%s: %zu tokens, shorter than one sample of %zu + 1", t->name, t->count, seq_len);
+    if (!(fraction >= 0 && fraction < 1))
+        return ls_fail(LS_EINVAL, "the validation fraction is %g; must be at least 0 and below 1", fraction);
+    if (seq_len == 0 || !size_add(seq_len, 1, &sample))
+        return ls_fail(LS_EINVAL, "the sequence length is %zu; must be at least 1 and fit memory", seq_len);
+    if (t->count == 0) return ls_fail(LS_EINVAL, "%s: empty: there is nothing to train on", t->name);
+    if (t->count < sample) return ls_fail(LS_EINVAL, "%s: %zu tokens are fewer than one sample of %zu + 1", t->name, t->count, seq_len);
     if (fraction > 0) {
         wanted = MAX((size_t)llround(fraction * (double)t->count), sample);
         if (t->count - wanted < sample || wanted > t->count)

@@ -1,4 +1,4 @@
-/* tokens.h - what is inside an ls_tokens, and the table of file formats. */
+/* tokens.h - the contents of an ls_tokens, and the table of file formats. */
 #ifndef LS_DATA_TOKENS_H
 #define LS_DATA_TOKENS_H
 
@@ -32,12 +32,12 @@ struct ls_tokens {
     size_t documents;
     const char *format;
     char *name;                 /* the file, for messages */
-    struct file_map map, index; /* what data is in; Megatron's .idx while it is read */
-    void *owned;                /* or these pages */
+    struct file_map map, index; /* the mapped file that holds data; Megatron's .idx while it is read */
+    void *owned;                /* or these pages hold data */
     size_t owned_bytes;
 };
 
-/* How a file format is read and written. */
+/* The functions that read and write a file format. */
 struct token_format {
     const char *name;
     /* t->map is the file, t->index Megatron's .idx; fills in data, type, count, documents. */
@@ -51,7 +51,7 @@ bool token_format_has_llmc_magic(const unsigned char *data, size_t bytes); /* an
 const char *token_type_name(enum token_type type);
 size_t token_type_bytes(enum token_type type);
 
-/* Tokens that come one after another, in the smallest type that holds a vocabulary. */
+/* Tokens appended one after another, in the smallest type that holds a vocabulary. */
 struct token_buffer {
     enum token_type type;
     void *at;
@@ -60,11 +60,11 @@ struct token_buffer {
 void token_buffer_open(struct token_buffer *b, int32_t vocab);
 ls_status token_buffer_add(struct token_buffer *b, const int32_t *ids, size_t count); /* ids below vocab */
 ls_status token_buffer_take(struct token_buffer *b, ls_tokens **out);                 /* empties b */
-void token_buffer_close(struct token_buffer *b);                                      /* of an empty one a no-op */
+void token_buffer_close(struct token_buffer *b);                                      /* a no-op if empty */
 
-/* Takes ids over; they are below vocab. */
+/* Takes ownership of ids, which must be below vocab. */
 ls_status tokens_from_ids(struct ids *ids, int32_t vocab, ls_tokens **out);
-/* Reads a file that is in memory: bytes of the .bin and, for Megatron, of the .idx. They stay the caller's. */
+/* Reads a file from memory: bytes of the .bin and, for Megatron, of the .idx. The caller keeps them. */
 ls_status tokens_from_memory(const struct token_format *format, struct file_map bin, struct file_map idx, const char *name,
                              ls_tokens **out);
 
@@ -73,7 +73,7 @@ ls_status tokens_put(const ls_tokens *t, enum token_type type, int32_t vocab, fi
 /* LS_EINVAL unless every id below vocab fits the type. */
 ls_status tokens_fit(const char *path, const char *format, enum token_type type, int32_t vocab);
 
-/* "DIR/x.bin", "DIR/x.idx" and "DIR/x" all name the prefix "DIR/x". Fresh string, or NULL when out of memory. */
+/* "DIR/x.bin", "DIR/x.idx" and "DIR/x" all name the prefix "DIR/x". Returns a new string, or NULL when out of memory. */
 char *megatron_path(const char *path, const char *extension);
 
 #endif

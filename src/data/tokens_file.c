@@ -1,4 +1,4 @@
-/* tokens_file.c - token files: which format, opening, writing. */
+/* tokens_file.c - token files: finding the format, opening, writing. */
 #include "data/tokens.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static const struct token_format *find_format(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(formats); i++)
         if (strcmp(formats[i]->name, name) == 0) return formats[i];
-    ls_fail(LS_EINVAL, "token format '%.40s': known are llmc, llmc-llama3, nanogpt and megatron", name);
+    ls_fail(LS_EINVAL, "unknown token format '%.40s'; use llmc, llmc-llama3, nanogpt or megatron", name);
     return NULL;
 }
 
@@ -53,7 +53,8 @@ static const struct token_format *detect(const char *path, struct file_map map)
     }
     if (tokens_file_ends_in(path, ".bin")) return &token_format_nanogpt;
     ls_fail(LS_EFORMAT,
-            "%s: not a token file: no llm.c header, no .idx beside it, not named .bin; 'lockstep data prepare' makes one from a text",
+            "%s: not a token file: it has no llm.c header, no .idx beside it, and is not named .bin; 'lockstep data prepare' makes one "
+            "from a text",
             path);
     return NULL;
 }

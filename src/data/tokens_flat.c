@@ -4,8 +4,8 @@
  * end of the file, exactly.
  *   GPT-2    magic 20240520, version 1, u16
  *   Llama 3  magic 20240801, version 7, u32
- * Read as nanoGPT's tokens, either magic would begin with an id (55688, 55969) that GPT-2 does not have: so the
- * header can be told from them.
+ * Read as nanoGPT's tokens, either magic would begin with an id (55688, 55969) that GPT-2 does not have: so the header can be distinguished
+ * from them.
  * nanoGPT: u16 tokens and nothing else.
  */
 #include "data/tokens.h"
@@ -18,7 +18,7 @@ struct llmc {
 };
 static const struct llmc gpt2 = { 20240520, 1, TOKEN_U16 }, llama3 = { 20240801, 7, TOKEN_U32 };
 
-/* Other files of llm.c, by magic, so that the message can say what was given instead. */
+/* Other files of llm.c, by magic, so that the message can name them. */
 static const struct {
     int32_t magic;
     const char *what;
@@ -68,7 +68,7 @@ static ls_status read_llama3(ls_tokens *t) { return read_llmc(t, &llama3); }
 
 static ls_status read_nanogpt(ls_tokens *t)
 {
-    if (t->map.bytes % 2) return ls_fail(LS_EFORMAT, "%zu bytes: an odd number is no sequence of u16 tokens", t->map.bytes);
+    if (t->map.bytes % 2) return ls_fail(LS_EFORMAT, "%zu bytes: u16 tokens need an even number", t->map.bytes);
     t->data = t->map.data;
     t->type = TOKEN_U16;
     t->count = t->map.bytes / 2;

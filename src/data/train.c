@@ -37,8 +37,8 @@ ls_status ls_tokenizer_train(const char *text, size_t bytes, const ls_bpe_option
     ls_tokenizer *t;
 
     if (o->vocab < LEAST_VOCAB || o->vocab > VOCAB_MOST)
-        return ls_fail(LS_EINVAL, "a vocabulary of %d: from %d (bytes and end-of-text) to %d", o->vocab, LEAST_VOCAB, VOCAB_MOST);
-    if (!pattern_find(o->pattern)) return ls_fail(LS_EINVAL, "pattern '%.40s': known are gpt2, r50k, p50k, cl100k and o200k", o->pattern);
+        return ls_fail(LS_EINVAL, "the vocabulary size is %d; must be %d (bytes and end-of-text) to %d", o->vocab, LEAST_VOCAB, VOCAB_MOST);
+    if (!pattern_find(o->pattern)) return ls_fail(LS_EINVAL, "unknown pattern '%.40s'; use gpt2, r50k, p50k, cl100k or o200k", o->pattern);
     if (bytes == 0) return ls_fail(LS_EINVAL, "the text to learn from is empty");
     LS_TRY(utf8_check((const unsigned char *)text, bytes, "text"));
     LS_TRY(tokenizer_new(&t));

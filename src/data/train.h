@@ -1,4 +1,4 @@
-/* train.h - the parts of learning BPE: counted words, and pairs with the places where they stand. */
+/* train.h - the parts of learning BPE: counted words, and pairs with their occurrences. */
 #ifndef LS_DATA_TRAIN_H
 #define LS_DATA_TRAIN_H
 
@@ -14,11 +14,11 @@ struct word {
 struct words {
     struct word *word; /* [count], in order of first appearance */
     size_t count, room;
-    int32_t *symbol; /* ids; a word's shrink in place */
+    int32_t *symbol; /* ids; those of a word shrink in place */
     size_t symbols, symbol_room;
 };
 
-/* Cuts text[bytes] with the tokenizer's one stage and counts the pieces; symbols are ids of single bytes. */
+/* Splits text[bytes] with the tokenizer's one stage and counts the pieces; symbols are ids of single bytes. */
 ls_status words_count(struct words *w, const ls_tokenizer *t, const unsigned char *text, size_t bytes);
 void words_free(struct words *w);
 

@@ -1,10 +1,9 @@
-/* train_merges.c - which pairs to merge.
+/* train_merges.c - chooses the pairs to merge.
  *
- * Every pair of neighbouring symbols has its count over the text, and the list of words in which it stands or
- * stood. A heap gives the pair of highest count (ties: the smaller pair of ids). An entry of the heap may be too
- * high, because merges destroy pairs: then it goes back with its true count. Merging a pair walks its words only
- * and corrects the counts of the pairs to its left and right. Two merges may give the same bytes ("a" "aa" and
- * "aa" "a"): they share one token.
+ * Every pair of neighbouring symbols has its count over the text, and the list of words in which it occurs or occurred. A heap gives the
+ * pair of highest count (ties: the smaller pair of ids). An entry of the heap may be too high, because merges destroy pairs: then it is
+ * reinserted with its true count. Merging a pair walks its words only and corrects the counts of the pairs to its left and right. Two
+ * merges may give the same bytes ("a" "aa" and "aa" "a"): they share one token.
  */
 #include "data/array.h"
 #include "base/pulse.h"
@@ -33,7 +32,7 @@ struct learner {
     size_t nodes, node_room;
     struct entry *heap;
     size_t entries, entry_room;
-    uint64_t *grown; /* pairs that gained in the merge at hand */
+    uint64_t *grown; /* pairs that gained in the current merge */
     size_t grows, grown_room;
     struct merge_pair *merge;
     size_t merges, merge_room;
@@ -91,7 +90,7 @@ static struct entry heap_pop(struct learner *l)
     return top;
 }
 
-/* The pair gains `count` (or loses, below 0) in a word; a pair that gains is remembered for the heap. */
+/* Adds `count` (may be negative) to a pair's count in a word; a pair that gains is recorded for the heap. */
 static ls_status change(struct learner *l, int32_t left, int32_t right, int64_t count, uint32_t word)
 {
     uint64_t key = train_merges_key_of(left, right);
@@ -151,7 +150,7 @@ static ls_status merge_in_word(struct learner *l, uint32_t index, int32_t left, 
     uint32_t n = 0;
     int64_t count = word->count;
 
-    /* symbol[0 .. n) is done, symbol[i ..) is as it was */
+    /* symbol[0 .. n) is done, symbol[i ..) is unchanged */
     for (uint32_t i = 0; i < word->length; n++) {
         if (i + 1 == word->length || symbol[i] != left || symbol[i + 1] != right) {
             symbol[n] = symbol[i++];
@@ -172,7 +171,7 @@ static ls_status merge_in_word(struct learner *l, uint32_t index, int32_t left, 
     return LS_OK;
 }
 
-/* The id of left's and right's bytes together, made new unless there is one. */
+/* The id of left's and right's concatenated bytes, created if there is none. */
 static ls_status token_of(ls_tokenizer *t, int32_t left, int32_t right, int32_t *id)
 {
     struct vocab *v = &t->bpe.vocab;

@@ -1,4 +1,4 @@
-/* train_words.c - the distinct pieces of a text and how often each comes. */
+/* train_words.c - the distinct pieces of a text and how often each occurs. */
 #include "data/array.h"
 #include "base/pulse.h"
 #include "data/train.h"
@@ -8,7 +8,7 @@ struct table {
     size_t slots;
 }; /* open addressing over the pieces' bytes: word + 1, 0 is free */
 
-/* While counting, the symbols of a word are its bytes' ids, so two words are equal when their symbols are. */
+/* While counting, the symbols of a word are its bytes' ids, so two words are equal if their symbols are. */
 static bool is_word(const struct words *w, size_t i, const int32_t *symbol, size_t length)
 {
     return w->word[i].length == length && memcmp(w->symbol + w->word[i].at, symbol, length * sizeof *symbol) == 0;
@@ -34,7 +34,7 @@ static ls_status grow_table(const struct words *w, struct table *t)
     return LS_OK;
 }
 
-/* Counts the piece. Its symbols are written after all others, where they stay when it is new. */
+/* Counts the piece. Its symbols are written after all others, and stay there if it is new. */
 static ls_status count_piece(struct words *w, struct table *t, const struct bpe *b, const unsigned char *piece, size_t bytes)
 {
     void *symbols = w->symbol, *words = w->word;

@@ -1,4 +1,4 @@
-/* unicode.c - see the header; the table is written by tools/unicode_supplement.py. */
+/* unicode.c - see the header; tools/unicode_supplement.py generates the table. */
 #include "data/unicode.h"
 
 #include <stdio.h>

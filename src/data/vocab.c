@@ -10,7 +10,7 @@ static bool is_at(const struct vocab *v, uint32_t id, const unsigned char *bytes
     return t->bytes == count && memcmp(v->text + t->at, bytes, count) == 0;
 }
 
-/* The slot that holds these bytes, or the free one where they belong. slots > filled. */
+/* The slot that holds these bytes, or the free slot for them. slots > filled. */
 static size_t find_slot(const struct vocab *v, const unsigned char *bytes, size_t count)
 {
     size_t at = hash_bytes(bytes, count) & (v->slots - 1);
@@ -52,7 +52,7 @@ static ls_status append_text(struct vocab *v, const void *bytes, size_t count)
     void *p = v->text;
     size_t need;
 
-    if (count > UINT32_MAX || !size_add(v->text_bytes, count, &need)) return ls_fail(LS_EFORMAT, "a token of %zu bytes", count);
+    if (count > UINT32_MAX || !size_add(v->text_bytes, count, &need)) return ls_fail(LS_EFORMAT, "a token is too long: %zu bytes", count);
     LS_TRY(array_grow(&p, &v->text_room, need, 1));
     v->text = p;
     if (count > 0) memcpy(v->text + v->text_bytes, bytes, count);

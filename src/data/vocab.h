@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "lockstep/status.h"
 
-enum { VOCAB_MOST = 1 << 24 }; /* ids; larger ones are taken for damage */
+enum { VOCAB_MOST = 1 << 24 }; /* ids; larger ones are treated as damage */
 
 struct vocab_token {
     size_t at;
@@ -16,7 +16,7 @@ struct vocab_token {
 };
 
 struct vocab {                 /* zero is the empty vocabulary */
-    struct vocab_token *token; /* [count], by id; ids between may be unused */
+    struct vocab_token *token; /* [count], by id; some ids may be unused */
     size_t count, token_room;
     unsigned char *text; /* all tokens' bytes, one after the other */
     size_t text_bytes, text_room;
@@ -24,11 +24,11 @@ struct vocab {                 /* zero is the empty vocabulary */
     size_t slots, filled;
 };
 
-/* Adds a token; ids come in any order. findable: vocab_find knows it. LS_EFORMAT when the id is taken or outside
- * [0, VOCAB_MOST), or when another findable token has the same bytes. */
+/* Adds a token; ids may come in any order. findable: vocab_find finds it. LS_EFORMAT if the id is taken or outside [0, VOCAB_MOST), or if
+ * another findable token has the same bytes. */
 ls_status vocab_put(struct vocab *v, int64_t id, const void *bytes, size_t count, bool findable);
 int32_t vocab_find(const struct vocab *v, const unsigned char *bytes, size_t count); /* -1: none */
-/* Borrowed until the next vocab_put; NULL when the id is unused. */
+/* Borrowed until the next vocab_put; NULL if the id is unused. */
 const unsigned char *vocab_bytes(const struct vocab *v, int64_t id, size_t *count);
 void vocab_free(struct vocab *v);
 

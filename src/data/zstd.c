@@ -1,4 +1,4 @@
-/* zstd.c - .zst files, by libzstd; the one place that knows it. */
+/* zstd.c - .zst files, by libzstd; the only place that uses it. */
 #include "data/archive.h"
 
 #include <zstd.h>
@@ -15,7 +15,7 @@ static ls_status expand(ZSTD_DStream *z, ZSTD_inBuffer *in, char *buffer, bytes_
 
         more = ZSTD_decompressStream(z, &out, in);
         if (ZSTD_isError(more)) return ls_fail(LS_EFORMAT, "the zstd file is damaged: %s", ZSTD_getErrorName(more));
-        if (more && in->pos == before && out.pos == 0) return ls_fail(LS_EFORMAT, "the zstd file is cut off");
+        if (more && in->pos == before && out.pos == 0) return ls_fail(LS_EFORMAT, "the zstd file is truncated");
         if (out.pos) LS_TRY(fn(ctx, buffer, out.pos));
     }
     return LS_OK;

@@ -2,13 +2,12 @@
  *
  * A kernel gets a `struct call`: strided views of its operands, attributes, scratch. op_list.h says what each op
  * computes on which shapes. Rules that hold for all:
- *   1. Floating operands may be f32, bf16, f16 or f64; statistics
- *      (mean, rstd, lse, loss, denom, scalars) are f32, or f64 when the operands are f64. Arithmetic is in f32
- *      or better; sums of half types are formed in f32 or better.
- *   2. The reference takes any strides and any mixture of floating types, and computes in double. A fast entry
- *      says in accepts() what it takes; unless it says otherwise it wants contiguous operands.
+ *   1. Floating operands may be f32, bf16, f16 or f64; statistics (mean, rstd, lse, loss, denom, scalars) are f32, or f64 if the operands
+ *      are f64. Arithmetic is in f32 or better; sums of half types are formed in f32 or better.
+ *   2. The reference takes any strides and any mixture of floating types, and computes in double. A fast entry's accepts() says what it
+ *      supports; unless noted otherwise, operands must be contiguous.
  *   3. "+=" outputs are added to, never overwritten. Other outputs are written in full.
- *   4. In place: an output may be the very view of an input listed in the op's in-place mask. Nothing else overlaps.
+ *   4. In place: an output may be the same view as an input listed in the op's in-place mask. Nothing else overlaps.
  *   5. An operand whose shapes end in ? may be absent: ndim == VIEW_ABSENT.
  *   6. The order of every sum is fixed by the shapes and the number of threads: a run repeats bit for bit.
  *   7. run() allocates nothing and does no shape work; prepare() may (primitives, tables), release() undoes it.
@@ -31,7 +30,7 @@ struct device_stream;
 #define CALL_OPERANDS 8
 #define VIEW_ABSENT   (-1)
 
-/* Every op and all that is known about it: op_list.h. */
+/* op_list.h describes every op. */
 enum op {
 #define OP_ENUM(id, ...) OP_##id,
     OP_MODEL_MAP(OP_ENUM) OP_PASS_MAP(OP_ENUM) OP_OPTIMIZER_MAP(OP_ENUM)
@@ -47,8 +46,8 @@ struct rope {
     int64_t original;
 };
 
-/* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas of the four
- * updates stand in optim.c. g is multiplied by factor first. Weight decay is this parameter's. */
+/* hyper[4] f32, written by the trainer each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. cpu/ref/optim.c has the formulas of the updates. g
+ * is multiplied by factor first. Weight decay is that of this parameter. */
 struct optimizer_attr {
     float beta1, beta2, eps, weight_decay, momentum, trust;
     int nesterov, decoupled;
@@ -75,9 +74,9 @@ struct op_attr {
         } attention; /* causal: query t sees keys <= t + S - T; with len: S is len[0] */
         struct {
             size_t first;
-        } embedding; /* the vocabulary's row or column that this part begins with */
-        /* Element i is kept when rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. whole: x is [B,t,..], of [B,whole,..] the
-         * rows [begin[0], +count[0]) and after them [begin[1], +count[1]) of dim 1; 0: all of them. */
+        } embedding; /* the first row or column of the vocabulary in this part */
+        /* Element i is kept if rng_uniform(seed, stream ^ step[0], dropout_index(i)) >= p. whole: x is [B,t,..], of [B,whole,..] the rows
+         * [begin[0], +count[0]) and after them [begin[1], +count[1]) of dim 1; 0: all of them. */
         struct {
             double p;
             uint64_t seed, stream, first;
@@ -110,8 +109,7 @@ struct op_attr {
             int sigmoid, normalize, by_probability;
             size_t capacity;
             int share, shares;
-        } route; /* capacity: tokens of a sample an
-                  * expert takes; 0: all. share, shares: of its ROUTE_EXCESS */
+        } route; /* capacity: tokens of a sample that an expert takes; 0: all. share, shares: for ROUTE_EXCESS */
         struct {
             int share, shares;
         } route_excess; /* counts tokens [T*share/shares, T*(share+1)/shares) of a sample; shares 0: all */
@@ -122,7 +120,7 @@ struct op_attr {
         } router_loss; /* chosen: K; tokens: of a whole sample, T */
         struct {
             double filled;
-        } grouped; /* share of the M rows that is expected to be in use */
+        } grouped; /* share of the M rows that is expected to be used */
         struct {
             double eps, momentum;
             int fixed;
@@ -147,18 +145,18 @@ struct call {
     struct op_attr attr;
     void *scratch;                /* kernel->scratch(call) bytes, 64-byte aligned */
     void *state;                  /* what prepare() made */
-    struct device_stream *stream; /* that it runs on; NULL: the default stream */
+    struct device_stream *stream; /* the stream it runs on; NULL: the default stream */
 };
 
 enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS };
 
-/* Which of the entries that can run a call runs it: the one of highest priority. */
+/* Of the entries that can run a call, the one of highest priority runs it. */
 enum kernel_priority {
     PRIORITY_REFERENCE, /* correct for every call; slow */
-    PRIORITY_LIBRARY,   /* another library's kernel where ours is at least as fast */
+    PRIORITY_LIBRARY,   /* another library's kernel if ours is at least as fast */
     PRIORITY_AVX2,      /* memory-bound kernels, one per instruction set */
     PRIORITY_AVX512,
-    PRIORITY_BLOCKED, /* our blocked kernels on the register tile, which picks its instruction set itself */
+    PRIORITY_BLOCKED, /* our blocked kernels on the register tile, which chooses its instruction set itself */
     PRIORITY_AMX      /* a library's kernel on tile instructions that ours do not use */
 };
 
@@ -167,12 +165,12 @@ struct kernel {
     const char *name;   /* "avx512", "onednn", "reference"; one entry per op and name */
     const char *device; /* the device that runs it; NULL: the cpu */
     enum kernel_priority priority;
-    enum isa isa;                            /* what the processor must have */
-    bool (*accepts)(const struct call *c);   /* looks at types, sizes, strides; not at data pointers */
+    enum isa isa;                            /* instruction set that the processor must have */
+    bool (*accepts)(const struct call *c);   /* checks types, sizes, strides; not data pointers */
     size_t (*scratch)(const struct call *c); /* bytes; NULL: none */
     ls_status (*prepare)(struct call *c);    /* sets c->state; NULL: nothing to do */
     void (*release)(struct call *c);
-    void (*run)(const struct call *c); /* of the cpu: computes; of another device: gives its work to c->stream */
+    void (*run)(const struct call *c); /* on the cpu: computes; on another device: enqueues its work on c->stream */
 };
 
 #define KERNELS_END \
@@ -182,7 +180,7 @@ struct kernel {
 
 const char *op_name(enum op op);
 const char *op_shapes(enum op op); /* "x[R,K] w[N,K] b[N]? -> y[R,N]": the notation is that of op_list.h */
-/* First of part r of a dim that is cut into n parts at multiples of grain (0 is 1); r = n: the end. */
+/* Start of part r of a dim that is divided into n parts at multiples of grain (0 means 1); r = n: the end. */
 static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
 {
     size_t g = grain ? grain : 1;
@@ -190,22 +188,22 @@ static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
     return (size_t)((unsigned __int128)(whole / g) * (unsigned)r / (unsigned)n) * g;
 }
 
-/* Global index of x's element i: attr.first, plus step[1] (where given) rows of the whole x's first dim that stand before it, plus
- * its place in the whole x. *run: how many elements from i on have indices that follow each other. */
+/* Global index of x's element i: attr.first, plus step[1] (if given) rows of the unsharded x's first dim that come before it, plus its
+ * index in the unsharded x. *run: how many elements from i on have consecutive indices. */
 uint64_t dropout_index(const struct call *c, size_t i, size_t *run);
 unsigned op_inplace_mask(enum op op);
 
 /* Entry i of the table, in no particular order; NULL past the end. */
 const struct kernel *kernel_at(int i);
-/* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. For devices that
- * run the cpu's kernels never NULL: the reference accepts everything. */
+/* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. Never NULL for
+ * devices that run the cpu's kernels: the reference accepts everything. */
 const struct kernel *kernel_choose(const struct call *c, const struct device *d);
 /* Runs k, an entry for d, on c->stream. */
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c); /* launch.c */
 const struct kernel *kernel_reference(enum op op);
-/* The entry of op with that name, whatever the processor; NULL when there is none. */
+/* The entry of op with that name, for any processor; NULL if there is none. */
 const struct kernel *kernel_named(enum op op, const char *name);
-enum isa isa_best(void);            /* of this processor, at most the cap */
+enum isa isa_best(void);            /* of this processor, limited by the cap */
 void isa_cap(enum isa most);        /* option run.isa: tests and comparisons; default: no cap */
 const char *isa_name(enum isa isa); /* "any", "avx2", "avx512", "avx512_bf16", "amx" */
 

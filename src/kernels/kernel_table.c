@@ -1,7 +1,7 @@
-/* kernel_table.c - the kernel table as a concatenation of parts, and what this processor can run.
+/* kernel_table.c - the kernel table as a concatenation of parts, and the instruction sets of this processor.
  *
- * A part is one file's array, ended by KERNELS_END. Every entry states its priority; the order of the parts has no
- * meaning. A library that was not found when lockstep was built has an empty part.
+ * A part is one file's array, ended by KERNELS_END. Every entry states its priority; the order of the parts is irrelevant. A library that
+ * was not found when lockstep was built has an empty part.
  */
 #include "kernels/kernel.h"
 
@@ -103,7 +103,7 @@ static bool has_amx_bf16(void)
     return (a & saved) == saved;
 }
 
-/* __builtin_cpu_supports also asks whether the operating system saves the registers. */
+/* __builtin_cpu_supports also checks that the operating system saves the registers. */
 static enum isa detect(void)
 {
     __builtin_cpu_init();

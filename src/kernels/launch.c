@@ -38,7 +38,7 @@ static void add_view(struct device_operation *o, const struct launch *l, const s
     add_access(o, (const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), write);
 }
 
-/* d runs the cpu's kernels in queues: the call is copied as it is now. */
+/* Device d runs the cpu's kernels in queues: the call is copied now. */
 static ls_status launch_queued(const struct device *d, const struct kernel *k, const struct call *c)
 {
     struct launch l = { k, *c };

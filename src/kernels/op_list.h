@@ -1,9 +1,9 @@
-/* op_list.h - every op that has kernels: one row an op, with all that the code knows about it.
+/* op_list.h - every op that has kernels: one row per op, with everything that the code knows about it.
  *
- * A row's columns are read by the floor that needs them: the kernel table takes name, shapes and in-place mask; the program (op_info.h)
- * derives gradients, costs and recomputation; src/parallel shards the op and checks its reductions. Words in a row are completed by the
- * reader of the column: gradient `linear` is gradient_linear(), FLOPs `linear` are flops_linear(), and so on. The enum of ops is made of
- * the same rows, so an op without an entry in some table cannot exist. `none` says that there is none, on purpose.
+ * Each floor reads the columns that it needs: the kernel table takes name, shapes and in-place mask; the program (op_info.h) derives
+ * gradients, costs and recomputation; src/parallel shards the op and checks its reductions. The reader of a column completes its words:
+ * gradient `linear` is gradient_linear(), FLOPs `linear` are flops_linear(), and so on. The enum of ops is made of the same rows, so an op
+ * cannot be missing from a table. `none` means that there is none on purpose.
  *
  * shapes      what the operands are, "x[R,K] w[N,K] b[N]? -> y[R,N]", checked in every compiled program (op_shapes.h):
  *             [A,B]   sizes; the same letter is the same size everywhere in the row; [2C+1] is computed from one, [1|2] is either
@@ -33,84 +33,84 @@ enum { TRAIT_LINEAR = 1, TRAIT_STRIDED_DY = 2, TRAIT_OWN_LOSS = 4, TRAIT_LOSS_BY
 
 /* Ops that models append. Types: floating operands of one op have one type; statistics (mean, rstd, lse, loss) are f32, or f64.
  *   id, name, shapes, in place, gradient, to, FLOPs, bytes, recompute, sharding, check, traits, time */
-#define OP_MODEL_MAP(X)                                                                                                               \
-    X(LINEAR, "linear", "x[R,K] w[N,K] b[N]? -> y[R,N]", /* x w^T + b */                                                              \
-      0, linear, 0xff, linear, operands, COSTLY, linear, linear, 0, first)                                                            \
-    X(MATMUL, "matmul", "a[..,M,K] b[..,K,N] -> c[..,M,N]", /* strided */                                                             \
-      0, matmul, 0xff, matmul, operands, COSTLY, matmul, general, TRAIT_STRIDED_DY, matmul)                                           \
-    X(ADD, "add", "a[*] b[~] -> y[*]", 1, add, 0xff, none, operands, COSTLY, add, general, TRAIT_LINEAR, suffix)                      \
-    X(MUL, "mul", "a[*] b[*] -> y[*]", 1, mul, 0xff, none, operands, COSTLY, nonlinear, general, 0, suffix)                           \
-    X(SCALE, "scale", "x[*] -> y[*]", /* x * scale.value */                                                                           \
-      1, scale, 0xff, none, operands, COSTLY, pointwise, general, TRAIT_LINEAR, first)                                                \
-    X(UNARY, "unary", "x[*] -> y[*]", /* unary.kind(x) */                                                                             \
-      1, unary, 0xff, none, operands, CHEAP, nonlinear, general, 0, first)                                                            \
-    X(RELU_SQUARED, "relu_squared", "x[*] -> y[*]", /* max(x, 0)^2 */                                                                 \
-      1, relu_squared, 0xff, none, operands, CHEAP, nonlinear, general, 0, first)                                                     \
-    X(SWIGLU, "swiglu", "g[*] u[*] -> y[*]", /* silu(g) * u */                                                                        \
-      3, swiglu, 0xff, none, operands, CHEAP, nonlinear, general, 0, suffix)                                                          \
-    X(SOFTMAX, "softmax", "x[*] -> y[*]", /* along the last dim */                                                                    \
-      1, softmax, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                               \
-    X(LAYER_NORM, "layer_norm", "x[R,C] w[C] b[C] -> y[R,C] mean[R] rstd[R]", /* norm.eps */                                          \
-      0, layer_norm, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                            \
-    X(RMS_NORM, "rms_norm", "x[R,C] w[C] -> y[R,C] rstd[R]", /* x * rstd * w; norm.eps */                                             \
-      0, rms_norm, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                              \
-    X(EMBEDDING, "embedding", "ids[R]i32 w[V,C] -> y[R,C]", /* w[ids - first]; zeros: w has no such row; embedding */                 \
-      0, embedding, 0x02, none, embedding, COSTLY, embedding, embedding, 0, first)                                                    \
-    X(ROPE_TABLE, "rope_table", "pos[T]i32 -> table[T,D]", /* cos in [0,D/2), sin in [D/2,D); f32 or f64; rope */                     \
-      0, none, 0xff, none, operands, COSTLY, rope_table, general, 0, first)                                                           \
-    X(ROPE, "rope", "x[B,T,H,D] table[T,D] -> y[B,T,H,D]", /* halves rotated (HF rotate_half); strided x; rotate */                   \
-      1, rope, 0x01, none, operands, COSTLY, rope, general, TRAIT_STRIDED_DY, first)                                                  \
-    X(ATTENTION, "attention", "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]i32? -> o[B,T,H,D] lse[B,H,T]", /* strided q k v; attention */  \
-      0, attention, 0x07, attention, operands, COSTLY, attention, general, 0, attention)                                              \
-    X(DROPOUT, "dropout", "x[*] step[1|2]i64 -> y[*]", /* kept elements scaled by 1/(1-p); dropout */                                 \
-      1, dropout, 0x01, none, operands, CHEAP, dropout, general, 0, first)                                                            \
-    X(LINEAR_XENT, "linear_xent", "x[R,C] w[V,C] y[R]i32 denom[1]? -> loss[1] lse[R]", /* cross-entropy of softmax(x w^T) */          \
-      0, linear_xent, 0x03, linear_xent, operands, COSTLY, linear_xent, loss, TRAIT_LOSS_BY_GRADIENT, none)                           \
-    X(COPY, "copy", "x[*] -> y[*]", /* strided x; converted to y's type */                                                            \
-      0, copy, 0xff, none, operands, COSTLY, pointwise, general, TRAIT_LINEAR | TRAIT_MONOTONE, first)                                \
-    X(CONCAT, "concat", "x... -> y", /* strided, joined along concat.dim */                                                           \
-      0, concat, 0xff, none, operands, COSTLY, concat, general, TRAIT_STRIDED_DY | TRAIT_MONOTONE, concat)                            \
-    X(REDUCE_SUM, "reduce_sum", "x -> y", /* sum over reduce.dim, which goes; -1: over all, y[1] */                                   \
-      0, reduce_sum, 0xff, none, operands, COSTLY, sum, sum, TRAIT_LINEAR, sum)                                                       \
-    X(REDUCE_MAX, "reduce_max", "x -> y", /* the largest, likewise */                                                                 \
-      0, none, 0x00, none, operands, COSTLY, max, max, TRAIT_MONOTONE, sum)                                                           \
-    X(MSE, "mse", "a[*] b[*] -> loss[1]", /* mean of (a-b)^2 */                                                                       \
-      0, mse, 0xff, none, operands, COSTLY, none, general, 0, none)                                                                   \
-    X(CONV2D, "conv2d", "x[B,C,H,W] w[O,C,KH,KW] b[O]? -> y[B,O,OH,OW]", /* conv */                                                   \
-      0, conv2d, 0xff, conv2d, operands, COSTLY, none, general, 0, none)                                                              \
-    X(MAX_POOL2D, "max_pool2d", "x[B,C,H,W] -> y[B,C,OH,OW]", /* pool */                                                              \
-      0, max_pool2d, 0xff, none, operands, COSTLY, none, general, 0, none)                                                            \
-    X(AVG_POOL2D, "avg_pool2d", "x[B,C,H,W] -> y[B,C,OH,OW]", /* sum / (height * width); the padding counts as zeros */               \
-      0, avg_pool2d, 0xff, none, operands, COSTLY, none, general, 0, none)                                                            \
-    X(BATCH_STATS, "batch_stats", "x y[B]i32? -> stats[2C+1]f64",             /* x[B,C,..]; see batch.h; y < 0: sample left out */    \
-      0, none, 0x00, none, operands, ONCE, none, general, 0, none)            /* x's share is in batch norm's own gradient */         \
-    X(BATCH_USE_STATS, "batch_use_stats", "mean[C] var[C] -> stats[2C+1]f64", /* the statistics that have them */                     \
-      0, none, 0x00, none, operands, COSTLY, none, general, 0, none)                                                                  \
-    X(BATCH_UPDATE_STATS, "batch_update_stats", "stats[2C+1]f64 -> mean[C]+= var[C]+=", /* both moved towards them; batch.momentum */ \
-      0, none, 0xff, none, operands, ONCE, none, general, 0, none)                                                                    \
-    X(BATCH_NORM, "batch_norm", "x[*] stats[2C+1]f64 w[C] b[C] y[B]i32? -> y[*]", /* batch.eps; the labels are the gradient's */      \
-      1, batch_norm, 0xfd, none, operands, COSTLY, none, general, 0, first)                                                           \
-    X(ROUTE, "route", "logits[B,T,E] bias[E]? samples[2]? -> weight[B,T,K] index[B,T,K]i32", /* see route.c; route */                 \
-      0, route, 0x01, none, operands, ONCE, route, route, 0, all) /* recomputed, equal scores might be chosen otherwise */            \
-    X(ROUTE_LOAD, "route_load", "index[B,T,K]i32 -> load[B|1,E]", /* tokens that chose each expert: by sample, or of all together */  \
-      0, none, 0xff, none, operands, ONCE, route_load, route_load, 0, none)                                                           \
-    X(ROUTER_LOSS, "router_loss", "logits[B,T,E] load[B|1,E] samples[2]? -> loss[1]", /* router_loss */                               \
-      0, router_loss, 0x01, none, operands, COSTLY, router_loss, router_loss, TRAIT_OWN_LOSS, none)                                   \
-    X(ROUTE_ROWS, "route_rows", "index[..,K]i32 -> rows[..,K]i32 counts[1,E]i32", /* see experts.c */                                 \
-      0, none, 0xff, none, operands, ONCE, route_rows, general, 0, first)                                                             \
-    X(ROWS_PERMUTE, "rows_permute", "x[..,C] rows[..,K]i32 weight[..,K]? -> y[M,C]", /* y[rows[n,k]] = weight[n,k] x[n], else 0 */    \
-      0, rows_permute, 0x01, none, operands, COSTLY, rows_permute, general, 0, none)                                                  \
-    X(ROWS_UNPERMUTE, "rows_unpermute", "y[M,C] rows[..,K]i32 weight[..,K]? -> x[..,C]", /* x[n] = sum_k weight[n,k] y[rows[n,k]] */  \
-      0, rows_unpermute, 0xfd, none, operands, COSTLY, rows_unpermute, collect, 0, rows)                                              \
-    X(GROUPED_LINEAR, "grouped_linear", "x[M,K] w[E,N,K] counts[S,E]i32 -> y[M,N]", /* each row by its expert's w; grouped */         \
-      0, grouped_linear, 0x03, grouped_linear, operands, COSTLY, grouped_linear, grouped, 0, none)                                    \
-    X(FILL, "fill", "-> y", /* scale.value everywhere */                                                                              \
-      0, none, 0xff, none, operands, COSTLY, none, general, 0, none)                                                                  \
-    X(CACHE_WRITE, "cache_write", "x[B,T,G,D] pos[1]i32 -> cache[B,S,G,D]+=", /* rows pos .. pos+T replaced */                        \
+#define OP_MODEL_MAP(X)                                                                                                                  \
+    X(LINEAR, "linear", "x[R,K] w[N,K] b[N]? -> y[R,N]", /* x w^T + b */                                                                 \
+      0, linear, 0xff, linear, operands, COSTLY, linear, linear, 0, first)                                                               \
+    X(MATMUL, "matmul", "a[..,M,K] b[..,K,N] -> c[..,M,N]", /* strided */                                                                \
+      0, matmul, 0xff, matmul, operands, COSTLY, matmul, general, TRAIT_STRIDED_DY, matmul)                                              \
+    X(ADD, "add", "a[*] b[~] -> y[*]", 1, add, 0xff, none, operands, COSTLY, add, general, TRAIT_LINEAR, suffix)                         \
+    X(MUL, "mul", "a[*] b[*] -> y[*]", 1, mul, 0xff, none, operands, COSTLY, nonlinear, general, 0, suffix)                              \
+    X(SCALE, "scale", "x[*] -> y[*]", /* x * scale.value */                                                                              \
+      1, scale, 0xff, none, operands, COSTLY, pointwise, general, TRAIT_LINEAR, first)                                                   \
+    X(UNARY, "unary", "x[*] -> y[*]", /* unary.kind(x) */                                                                                \
+      1, unary, 0xff, none, operands, CHEAP, nonlinear, general, 0, first)                                                               \
+    X(RELU_SQUARED, "relu_squared", "x[*] -> y[*]", /* max(x, 0)^2 */                                                                    \
+      1, relu_squared, 0xff, none, operands, CHEAP, nonlinear, general, 0, first)                                                        \
+    X(SWIGLU, "swiglu", "g[*] u[*] -> y[*]", /* silu(g) * u */                                                                           \
+      3, swiglu, 0xff, none, operands, CHEAP, nonlinear, general, 0, suffix)                                                             \
+    X(SOFTMAX, "softmax", "x[*] -> y[*]", /* along the last dim */                                                                       \
+      1, softmax, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                                  \
+    X(LAYER_NORM, "layer_norm", "x[R,C] w[C] b[C] -> y[R,C] mean[R] rstd[R]", /* norm.eps */                                             \
+      0, layer_norm, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                               \
+    X(RMS_NORM, "rms_norm", "x[R,C] w[C] -> y[R,C] rstd[R]", /* x * rstd * w; norm.eps */                                                \
+      0, rms_norm, 0xff, none, operands, CHEAP, rows, general, 0, first)                                                                 \
+    X(EMBEDDING, "embedding", "ids[R]i32 w[V,C] -> y[R,C]", /* w[ids - first]; zeros: w has no such row; embedding */                    \
+      0, embedding, 0x02, none, embedding, COSTLY, embedding, embedding, 0, first)                                                       \
+    X(ROPE_TABLE, "rope_table", "pos[T]i32 -> table[T,D]", /* cos in [0,D/2), sin in [D/2,D); f32 or f64; rope */                        \
+      0, none, 0xff, none, operands, COSTLY, rope_table, general, 0, first)                                                              \
+    X(ROPE, "rope", "x[B,T,H,D] table[T,D] -> y[B,T,H,D]", /* halves rotated (HF rotate_half); strided x; rotate */                      \
+      1, rope, 0x01, none, operands, COSTLY, rope, general, TRAIT_STRIDED_DY, first)                                                     \
+    X(ATTENTION, "attention", "q[B,T,H,D] k[B,S,G,D] v[B,S,G,D] len[1]i32? -> o[B,T,H,D] lse[B,H,T]", /* strided q k v; attention */     \
+      0, attention, 0x07, attention, operands, COSTLY, attention, general, 0, attention)                                                 \
+    X(DROPOUT, "dropout", "x[*] step[1|2]i64 -> y[*]", /* kept elements scaled by 1/(1-p); dropout */                                    \
+      1, dropout, 0x01, none, operands, CHEAP, dropout, general, 0, first)                                                               \
+    X(LINEAR_XENT, "linear_xent", "x[R,C] w[V,C] y[R]i32 denom[1]? -> loss[1] lse[R]", /* cross-entropy of softmax(x w^T) */             \
+      0, linear_xent, 0x03, linear_xent, operands, COSTLY, linear_xent, loss, TRAIT_LOSS_BY_GRADIENT, none)                              \
+    X(COPY, "copy", "x[*] -> y[*]", /* strided x; converted to y's type */                                                               \
+      0, copy, 0xff, none, operands, COSTLY, pointwise, general, TRAIT_LINEAR | TRAIT_MONOTONE, first)                                   \
+    X(CONCAT, "concat", "x... -> y", /* strided, joined along concat.dim */                                                              \
+      0, concat, 0xff, none, operands, COSTLY, concat, general, TRAIT_STRIDED_DY | TRAIT_MONOTONE, concat)                               \
+    X(REDUCE_SUM, "reduce_sum", "x -> y", /* sum over reduce.dim, which goes; -1: over all, y[1] */                                      \
+      0, reduce_sum, 0xff, none, operands, COSTLY, sum, sum, TRAIT_LINEAR, sum)                                                          \
+    X(REDUCE_MAX, "reduce_max", "x -> y", /* the largest, likewise */                                                                    \
+      0, none, 0x00, none, operands, COSTLY, max, max, TRAIT_MONOTONE, sum)                                                              \
+    X(MSE, "mse", "a[*] b[*] -> loss[1]", /* mean of (a-b)^2 */                                                                          \
+      0, mse, 0xff, none, operands, COSTLY, none, general, 0, none)                                                                      \
+    X(CONV2D, "conv2d", "x[B,C,H,W] w[O,C,KH,KW] b[O]? -> y[B,O,OH,OW]", /* conv */                                                      \
+      0, conv2d, 0xff, conv2d, operands, COSTLY, none, general, 0, none)                                                                 \
+    X(MAX_POOL2D, "max_pool2d", "x[B,C,H,W] -> y[B,C,OH,OW]", /* pool */                                                                 \
+      0, max_pool2d, 0xff, none, operands, COSTLY, none, general, 0, none)                                                               \
+    X(AVG_POOL2D, "avg_pool2d", "x[B,C,H,W] -> y[B,C,OH,OW]", /* sum / (height * width); the padding counts as zeros */                  \
+      0, avg_pool2d, 0xff, none, operands, COSTLY, none, general, 0, none)                                                               \
+    X(BATCH_STATS, "batch_stats", "x y[B]i32? -> stats[2C+1]f64",             /* x[B,C,..]; see batch.h; y < 0: sample left out */       \
+      0, none, 0x00, none, operands, ONCE, none, general, 0, none)            /* x's share is in batch norm's own gradient */            \
+    X(BATCH_USE_STATS, "batch_use_stats", "mean[C] var[C] -> stats[2C+1]f64", /* the statistics that have them */                        \
+      0, none, 0x00, none, operands, COSTLY, none, general, 0, none)                                                                     \
+    X(BATCH_UPDATE_STATS, "batch_update_stats", "stats[2C+1]f64 -> mean[C]+= var[C]+=", /* moves both towards them; batch.momentum */    \
+      0, none, 0xff, none, operands, ONCE, none, general, 0, none)                                                                       \
+    X(BATCH_NORM, "batch_norm", "x[*] stats[2C+1]f64 w[C] b[C] y[B]i32? -> y[*]", /* batch.eps; the labels are the gradient's */         \
+      1, batch_norm, 0xfd, none, operands, COSTLY, none, general, 0, first)                                                              \
+    X(ROUTE, "route", "logits[B,T,E] bias[E]? samples[2]? -> weight[B,T,K] index[B,T,K]i32", /* see route.c; route */                    \
+      0, route, 0x01, none, operands, ONCE, route, route, 0, all) /* with recomputation, equal scores might lead to other choices */     \
+    X(ROUTE_LOAD, "route_load", "index[B,T,K]i32 -> load[B|1,E]", /* tokens that chose each expert: by sample, or of all together */     \
+      0, none, 0xff, none, operands, ONCE, route_load, route_load, 0, none)                                                              \
+    X(ROUTER_LOSS, "router_loss", "logits[B,T,E] load[B|1,E] samples[2]? -> loss[1]", /* router_loss */                                  \
+      0, router_loss, 0x01, none, operands, COSTLY, router_loss, router_loss, TRAIT_OWN_LOSS, none)                                      \
+    X(ROUTE_ROWS, "route_rows", "index[..,K]i32 -> rows[..,K]i32 counts[1,E]i32", /* see experts.c */                                    \
+      0, none, 0xff, none, operands, ONCE, route_rows, general, 0, first)                                                                \
+    X(ROWS_PERMUTE, "rows_permute", "x[..,C] rows[..,K]i32 weight[..,K]? -> y[M,C]", /* y[rows[n,k]] = weight[n,k] x[n], else 0 */       \
+      0, rows_permute, 0x01, none, operands, COSTLY, rows_permute, general, 0, none)                                                     \
+    X(ROWS_UNPERMUTE, "rows_unpermute", "y[M,C] rows[..,K]i32 weight[..,K]? -> x[..,C]", /* x[n] = sum_k weight[n,k] y[rows[n,k]] */     \
+      0, rows_unpermute, 0xfd, none, operands, COSTLY, rows_unpermute, collect, 0, rows)                                                 \
+    X(GROUPED_LINEAR, "grouped_linear", "x[M,K] w[E,N,K] counts[S,E]i32 -> y[M,N]", /* multiplies each row by its expert's w; grouped */ \
+      0, grouped_linear, 0x03, grouped_linear, operands, COSTLY, grouped_linear, grouped, 0, none)                                       \
+    X(FILL, "fill", "-> y", /* scale.value everywhere */                                                                                 \
+      0, none, 0xff, none, operands, COSTLY, none, general, 0, none)                                                                     \
+    X(CACHE_WRITE, "cache_write", "x[B,T,G,D] pos[1]i32 -> cache[B,S,G,D]+=", /* rows pos .. pos+T replaced */                           \
       0, none, 0xff, none, cache_write, COSTLY, none, general, 0, none)
 
-/* Ops that only passes append: gradients, and what instructions of several steps are lowered to. They come after partition and
- * gradient, so they have no rules there, and a recomputed segment never holds one.
+/* Ops that only passes append: gradients, and the ops that other instructions are lowered to. They come after partition and gradient, so
+ * they have no rules there, and a recomputed segment never holds one.
  *   id, name, shapes, in place, FLOPs, bytes */
 #define OP_PASS_MAP(X)                                                                                                                     \
     X(LINEAR_DX, "linear_dx", "dy[R,N] w[N,K] -> dx[R,K]", 0, linear_dx, operands)   /* input gradient: dy w */                            \

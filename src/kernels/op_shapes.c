@@ -1,7 +1,7 @@
-/* op_shapes.c - operands compared with the shapes of their op's row (the notation: op_list.h).
+/* op_shapes.c - compares operands with the shapes in their op's row (notation: op_list.h).
  *
- * The text is read from left to right, once for each call. A letter gets its size from the first operand that has it and is compared from
- * then on; so do the leading dims `..` and the whole shape `*`.
+ * The text is read from left to right, once per call. A letter gets its size from the first operand that has it, and later operands are
+ * compared with it; the same holds for the leading dims `..` and the whole shape `*`.
  */
 #include "kernels/op_shapes.h"
 
@@ -14,7 +14,7 @@
 
 enum { NAME = 8, LETTERS = 16, ITEMS = 12 };
 
-/* A run of sizes that was seen: the leading dims, or a whole shape. */
+/* A list of sizes seen before: the leading dims, or a whole shape. */
 struct run {
     bool known;
     int n;
@@ -52,7 +52,7 @@ static bool wrong(struct match *m, const char *fmt, ...)
     return false;
 }
 
-/* ---- what a letter, a number or a sum of both says of one size ---- */
+/* ---- one size against a letter, a number or a sum of both ---- */
 
 static size_t *letter_find(struct match *m, const char *name, size_t length)
 {
@@ -61,12 +61,12 @@ static size_t *letter_find(struct match *m, const char *name, size_t length)
     return NULL;
 }
 
-/* name = size, or compared with what it was. */
+/* Sets name = size, or compares with its earlier size. */
 static bool letter_is(struct match *m, const char *name, size_t length, size_t size)
 {
     const size_t *known = letter_find(m, name, length);
 
-    if (known) return *known == size || wrong(m, "%.*s is %zu before, %zu here", (int)length, name, *known, size);
+    if (known) return *known == size || wrong(m, "%.*s was %zu before, but is %zu here", (int)length, name, *known, size);
     ASSERT(m->letters < LETTERS && length < NAME);
     memcpy(m->letter[m->letters].name, name, length);
     m->letter[m->letters++].size = size;
@@ -83,7 +83,7 @@ static bool term_is(struct match *m, const char *text, size_t length, size_t siz
         char *after;
 
         times = strtoul(text, &after, 10);
-        if (after == end) return size == times || wrong(m, "%zu expected, %zu here", times, size);
+        if (after == end) return size == times || wrong(m, "expected %zu, got %zu", times, size);
         name = after;
     }
     letters = (size_t)((plus ? plus : end) - name);
@@ -91,7 +91,7 @@ static bool term_is(struct match *m, const char *text, size_t length, size_t siz
     return letter_is(m, name, letters, (size - more) / times);
 }
 
-/* "1|2", "B|1": one of the two. A letter that is known decides before it is bound. */
+/* "1|2", "B|1": one of the two. If the letter is known, it is compared before it is bound. */
 static bool item_is(struct match *m, const char *text, size_t length, size_t size)
 {
     const char *bar = memchr(text, '|', length);
@@ -101,7 +101,7 @@ static bool item_is(struct match *m, const char *text, size_t length, size_t siz
     if (!bar) return term_is(m, text, length, size);
     if (size == strtoul(bar + 1, NULL, 10)) return true;
     known = isdigit((unsigned char)*text) ? NULL : letter_find(m, text, first);
-    return known ? *known == size || wrong(m, "%.*s expected, %zu here", (int)length, text, size) : term_is(m, text, first, size);
+    return known ? *known == size || wrong(m, "expected %.*s, got %zu", (int)length, text, size) : term_is(m, text, first, size);
 }
 
 /* ---- shapes ---- */
@@ -113,7 +113,7 @@ static bool run_is(struct match *m, struct run *r, const char *what, int n, cons
         memcpy(r->size, size, (size_t)n * sizeof *size);
         return true;
     }
-    return (r->n == n && memcmp(r->size, size, (size_t)n * sizeof *size) == 0) || wrong(m, "%s is another shape than before", what);
+    return (r->n == n && memcmp(r->size, size, (size_t)n * sizeof *size) == 0) || wrong(m, "%s differs from the shape before", what);
 }
 
 /* A suffix of the whole shape, or one element. */
@@ -182,7 +182,7 @@ static bool type_fits(struct match *m)
     return true;
 }
 
-/* One operand of the text and its view; NULL: the call has none. */
+/* Compares one operand of the text with its view; NULL: the call has none. */
 static bool operand_fits(struct match *m, const struct view *v)
 {
     m->from = m->at;
@@ -221,7 +221,7 @@ static bool side_fits(struct match *m, int n, const struct view *v, const char *
     }
     for (; k < n; k++)
         if (view_given(&v[k])) {
-            snprintf(m->why, m->room, "%s %d is one too many", what, k);
+            snprintf(m->why, m->room, "%s %d is not in the op's shapes", what, k);
             return false;
         }
     return true;

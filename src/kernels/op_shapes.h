@@ -4,7 +4,7 @@
 
 #include "kernels/kernel.h"
 
-/* Do the operands of c fit the shapes of its op? False: `why` says in one line which does not, "w[7,6] of w[N,K]: K is 5 before". */
+/* True if the operands of c fit the shapes of its op. If not, `why` says in one line which does not. */
 bool op_shapes_fit(const struct call *c, char *why, size_t room);
 
 #endif

@@ -12,8 +12,8 @@ ls_status ls_cache_new(const char *device, const ls_model *model, ls_dtype type,
 
     LS_TRY(ls_model_check(&m));
     if (batch == 0 || positions == 0 || positions > m.max_positions)
-        return ls_fail(LS_EINVAL, "cache: batch %zu and positions %zu; 1 or more, and 1 to %zu (max_positions) are possible", batch,
-                       positions, m.max_positions);
+        return ls_fail(LS_EINVAL, "cache: batch is %zu and positions %zu; batch must be at least 1, positions 1 to %zu (max_positions)",
+                       batch, positions, m.max_positions);
     c = mem_zalloc(MEM_OTHER, sizeof *c);
     if (!c) return LS_ENOMEM;
     c->k = mem_array(MEM_OTHER, 2 * m.layers, sizeof *c->k);

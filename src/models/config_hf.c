@@ -1,8 +1,8 @@
-/* config_hf.c - Hugging Face's config.json, read and written: what all families share. Each family's keys are in its file.
+/* config_hf.c - reads and writes Hugging Face's config.json: the part that all families share. Each family's keys are in its file.
  *
- * Read are the keys that change what a model computes or how it is initialised. A key that would make it something
- * else (biases, other activations, scaled heads, quantised weights) is refused with its value. Rates of dropout are
- * settings of training and not read. transformers 4 writes `rope_theta` and `rope_scaling`, 5 writes `rope_parameters`.
+ * Reads the keys that change what a model computes or how it is initialized. A key that would require an unsupported model (biases, other
+ * activations, scaled heads, quantized weights) is rejected with its value. Dropout rates are training settings and not read. transformers
+ * 4 writes `rope_theta` and `rope_scaling`, 5 writes `rope_parameters`.
  */
 #include "models/hf.h"
 
@@ -103,7 +103,7 @@ enum {
     IS_OBJECT = 1u << JSON_OBJECT
 };
 
-/* What keys must be that a reader below does not look at, or looks into without asking for the kind; null stands for absent. */
+/* The kinds of keys that no reader below checks; null counts as absent. */
 static const struct kind {
     const char *key;
     unsigned kinds, items;
@@ -173,7 +173,7 @@ static ls_status read_as(const json_node *o, ls_architecture a, ls_model *m)
     return LS_OK;
 }
 
-/* By `architectures`, or by `model_type` when that is absent. */
+/* By `architectures`, or by `model_type` if that is absent. */
 static ls_status config_hf_read_config(const json_node *o, ls_model *m)
 {
     const char *name = json_string(json_at(json_get(o, "architectures"), 0), NULL);
@@ -182,14 +182,14 @@ static ls_status config_hf_read_config(const json_node *o, ls_model *m)
     if (json_kind_of(o) != JSON_OBJECT) return ls_fail(LS_EFORMAT, "not an object");
     LS_TRY(check_kinds(o));
     LS_TRY(hf_expect_absent(o, "quantization_config"));
-    if (!name && !type) return ls_fail(LS_EFORMAT, "neither 'architectures' nor 'model_type' says what it is");
-    if (json_get(o, "model_type") && !type) return ls_fail(LS_EFORMAT, "'model_type' is null; a string is expected");
+    if (!name && !type) return ls_fail(LS_EFORMAT, "unknown family: it has neither 'architectures' nor 'model_type'");
+    if (json_get(o, "model_type") && !type) return ls_fail(LS_EFORMAT, "'model_type' is null; expected a string");
     for (int a = 0; a < LS_ARCHITECTURES; a++) {
         const struct family *f = family_of((ls_architecture)a);
 
         if (strcmp(name ? name : type, name ? f->hf_architecture : f->hf_type) != 0) continue;
         if (type && strcmp(type, f->hf_type) != 0)
-            return ls_fail(LS_EFORMAT, "'architectures' is '%s', but 'model_type' is '%s'; '%s' is expected", name, type, f->hf_type);
+            return ls_fail(LS_EFORMAT, "'architectures' is '%s', but 'model_type' is '%s'; expected '%s'", name, type, f->hf_type);
         return read_as(o, (ls_architecture)a, m);
     }
     return fail_architecture(name ? "architectures" : "model_type", name ? name : type);

@@ -3,7 +3,7 @@
  *   logits = x gate^T                                    in f32, whatever the model's type
  *   y = sum over the token's experts e of weight[e] * down_e(silu(gate_e(x)) * up_e(x)) + shared(x)
  *
- * The experts' weights are stacked: [E,F,C], [E,F,C] and [E,C,F]. A token that an expert has no room for passes it by.
+ * The experts' weights are stacked: [E,F,C], [E,F,C] and [E,C,F]. A token that exceeds an expert's capacity bypasses it.
  */
 #include "models/llama.h"
 
@@ -21,7 +21,7 @@ static ls_route_options options_of(const struct forward *f, size_t tokens)
                            .normalize = m->norm_topk,
                            .by_probability = m->drop == LS_DROP_PROBABILITY };
 
-    if (m->capacity > 0 && !f->cache) /* a token that is generated finds room */
+    if (m->capacity > 0 && !f->cache) /* a generated token is never dropped */
         o.capacity = (size_t)ceil(m->capacity * (double)tokens * (double)o.chosen / (double)m->experts);
     return o;
 }
@@ -91,13 +91,12 @@ static bool is_rate(double x) { return x >= 0 && x < 1e6; }
 
 ls_status llama_experts_check(const ls_model *m)
 {
-    if (m->experts < 1 || m->experts > 1 << 16)
-        return ls_fail(LS_EINVAL, "model: experts is %zu; 1 to %d are possible", m->experts, 1 << 16);
+    if (m->experts < 1 || m->experts > 1 << 16) return ls_fail(LS_EINVAL, "model: experts is %zu; must be 1 to %d", m->experts, 1 << 16);
     if (m->experts_per_token < 1 || m->experts_per_token > m->experts)
-        return ls_fail(LS_EINVAL, "model: experts_per_token is %zu; of %zu experts 1 to %zu are possible", m->experts_per_token, m->experts,
+        return ls_fail(LS_EINVAL, "model: experts_per_token is %zu; with %zu experts it must be 1 to %zu", m->experts_per_token, m->experts,
                        m->experts);
     if (m->expert_ffn < 1 || m->expert_ffn > INT32_MAX || m->shared_ffn > INT32_MAX)
-        return ls_fail(LS_EINVAL, "model: expert_ffn is %zu, shared_ffn %zu; 1 (0 for no shared expert) to %d are possible", m->expert_ffn,
+        return ls_fail(LS_EINVAL, "model: expert_ffn is %zu, shared_ffn %zu; must be 1 (0 for no shared expert) to %d", m->expert_ffn,
                        m->shared_ffn, INT32_MAX);
     if (m->router != LS_ROUTER_SOFTMAX && m->router != LS_ROUTER_SIGMOID)
         return ls_fail(LS_EINVAL, "model: router %d does not exist", (int)m->router);
@@ -113,8 +112,8 @@ ls_status llama_experts_check_hf(const ls_model *m)
 {
     if (m->shared_ffn || m->router != LS_ROUTER_SOFTMAX || m->balance > 0)
         return ls_fail(LS_EUNSUPPORTED,
-                       "%s at Hugging Face has no shared experts (shared_ffn %zu), no sigmoid router and no bias on scores (balance %g): "
-                       "this model can't be written so",
+                       "Hugging Face's %s has no shared experts (shared_ffn %zu), no sigmoid router and no bias on scores (balance %g): "
+                       "this model cannot be exported",
                        model_family(m)->has.title, m->shared_ffn, m->balance);
     return LS_OK;
 }

@@ -4,8 +4,8 @@
  *   a layer:  x += proj(attention(q(n), k(n), v(n))), n = ln_1(x);   x += proj(gelu(fc(m))), m = ln_2(x); gelu or another activation
  *   logits = ln_f(x) wte^T
  *
- * Every linear layer has a bias. Hugging Face holds q, k and v as one `c_attn` and all linear weights as [in,out]; here
- * they are three, and [out,in]. Dropout, when asked for, follows the embedding and both projections.
+ * Every linear layer has a bias. Hugging Face stores q, k and v as one `c_attn` and all linear weights as [in,out]; here they are three
+ * weights, [out,in]. Dropout, if enabled, follows the embedding and both projections.
  */
 #include "models/model.h"
 
@@ -43,7 +43,7 @@ static const struct weight_row rows[] = {
     TABLE("lm_head.weight", PLACE_UNTIED, DIM_VOCAB, 1),
 };
 
-/* Masks are told apart by the layer's block and the site. */
+/* The layer's block and the site distinguish masks. */
 static ls_value drop(ls_program *p, const struct forward *f, const char *site, ls_value x)
 {
     return f->step.id ? ls_dropout(p, site, x, f->m->dropout, f->m->seed, f->step) : x;
@@ -124,7 +124,7 @@ static size_t default_ffn(size_t width) { return 4 * width; }
 
 /* ---- Hugging Face's config.json ---- */
 
-/* The first name of each is what is written. */
+/* The first name of each is the one that is written. */
 static const struct {
     const char *name;
     ls_activation activation;

@@ -1,6 +1,6 @@
-/* hf.h - our parameters and Hugging Face's: one list for readers and writers of HF folders.
+/* hf.h - maps our parameters to Hugging Face's: one list for readers and writers of HF folders.
  *
- * Parameter i of a model is the i-th in the order of declaration, and is filled from one HF tensor:
+ * Parameter i of a model is the i-th declared, and is filled from one HF tensor:
  *
  *   struct model_weight w;
  *   for (size_t i = 0; i < model_weight_count(&m); i++) {
@@ -9,8 +9,8 @@
  *   }
  *
  * GPT-2's `c_attn` [C,3C] (Conv1D: [in,out]) becomes q, k, v, each [C,C] (Linear: [out,in]): transposed, parts 3. Its
- * bias [3C] becomes three of [C]: parts 3, not transposed. Parts of one HF tensor follow each other, part 0 first,
- * but a weight's and its bias's alternate. Weights of experts [E,out,in] are E tensors there, each [out,in].
+ * bias [3C] becomes three of [C]: parts 3, not transposed. Parts of one HF tensor follow each other, part 0 first, but a weight's and its
+ * bias's alternate. Expert weights [E,out,in] are E HF tensors, each [out,in].
  */
 #ifndef LS_MODELS_HF_H
 #define LS_MODELS_HF_H
@@ -26,8 +26,8 @@ struct model_weight {
     size_t size[3]; /* ours */
     ls_init init;
     int transposed;  /* HF's tensor is [in,out] */
-    int part, parts; /* parts 1: the whole of HF's tensor */
-    size_t stacked;  /* ours is so many HF tensors one after another, `hf` with their numbers in place of "*"; 0: one */
+    int part, parts; /* parts 1: the complete HF tensor */
+    size_t stacked;  /* number of HF tensors that are stacked in ours, named `hf` with their numbers in place of "*"; 0: one */
     int hf_ndim;
     size_t hf_size[2]; /* of HF's tensor, all parts together */
 };
@@ -35,15 +35,15 @@ struct model_weight {
 size_t model_weight_count(const ls_model *m);
 void model_weight_at(const ls_model *m, size_t i, struct model_weight *out); /* i < model_weight_count(m) */
 
-/* Whether a tensor found under `found` in a folder is the one that model_weight_at() calls `hf`: equal, or equal but
- * for the prefix "transformer." that GPT-2 folders have or have not. */
+/* True if a folder's tensor `found` is the one that model_weight_at() calls `hf`: equal, or equal except for the prefix "transformer." that
+ * GPT-2 folders may omit. */
 const char *hf_name_key(const char *name); /* without that prefix */
 int hf_name_matches(const char *found, const char *hf);
-/* Tensors of a folder that carry nothing: GPT-2's causal masks (h.I.attn.bias, .masked_bias), Llama's
- * rotary_emb.inv_freq, and the head of a tied model. */
+/* Tensors of a folder that carry no weights: GPT-2's causal masks (h.I.attn.bias, .masked_bias), Llama's rotary_emb.inv_freq, and the head
+ * of a tied model. */
 int hf_name_is_ignored(const ls_model *m, const char *found);
 
-/* The model that the text of a config.json describes, checked. Messages start with `what`. */
+/* Reads and checks the model that the text of a config.json describes. Messages start with `what`. */
 ls_status model_parse_hf(const char *text, size_t bytes, const char *what, ls_model *out);
 /* config.json of the model; weights of `type`. Free with mem_free(). */
 ls_status model_write_hf_config(const ls_model *m, ls_dtype type, char **text, size_t *bytes);

@@ -3,10 +3,10 @@
  *   stem            x = relu(bn1(conv1(x))), 3 x 3, stride 1, no pooling: images are small
  *   layerS.I        x = relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)); the first of stage S > 1 has stride 2
  *   shortcut        x itself, or downsample.1(downsample.0(x)), 1 x 1, where the shape changes
- *   logits          fc(mean of x over the places)
+ *   logits          fc(mean of x over the pixels)
  *
- * Convolutions have no bias. They start normal with deviation sqrt(2 / (O KH KW)), norms as 1 and 0, fc uniform within
- * 1 / sqrt(inputs). The loss joins fc's bias to its weight as one more column, against a feature that is always 1.
+ * Convolutions have no bias. They are initialized normal with deviation sqrt(2 / (O KH KW)), norms with 1 and 0, fc uniform within 1 /
+ * sqrt(inputs). The loss appends fc's bias to its weight as one more column, for a feature that is always 1.
  */
 #include "lockstep/nn.h"
 
@@ -35,7 +35,7 @@ ls_status ls_image_preset(const char *name, ls_image_model *out)
             *out = presets[i].model;
             return LS_OK;
         }
-    return ls_fail(LS_EINVAL, "no image model '%s'; there are %s and %s", name, presets[0].name, presets[1].name);
+    return ls_fail(LS_EINVAL, "unknown image model '%s'; use %s or %s", name, presets[0].name, presets[1].name);
 }
 
 const char *ls_image_preset_name(int i) { return i >= 0 && i < (int)COUNT_OF(presets) ? presets[i].name : NULL; }
@@ -53,10 +53,10 @@ ls_status ls_image_check(const ls_image_model *m)
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (sizes[i].value == 0 || sizes[i].value > most)
-            return ls_fail(LS_EINVAL, "image model: %s is %zu; 1 to %zu are possible", sizes[i].name, sizes[i].value, most);
+            return ls_fail(LS_EINVAL, "image model: %s is %zu; must be 1 to %zu", sizes[i].name, sizes[i].value, most);
     if (m->stages > 8 || MIN(m->height, m->width) >> (m->stages - 1) == 0)
         return ls_fail(LS_EINVAL,
-                       "image model: stages %zu halve images of %zu x %zu %zu times; 8 stages at most, and as many as leave a place",
+                       "image model: %zu stages halve images of %zu x %zu %zu times; use at most 8, so that at least one pixel is left",
                        m->stages, m->height, m->width, m->stages - 1);
     if (!(m->eps > 0) || !(m->momentum >= 0 && m->momentum <= 1))
         return ls_fail(LS_EINVAL, "image model: eps %g must be above 0, momentum %g from 0 to 1", m->eps, m->momentum);
@@ -79,7 +79,7 @@ size_t ls_image_parameters(const ls_image_model *m)
     return n + m->classes * (in + 1);
 }
 
-/* What the parts of a forward pass share. */
+/* State shared by the parts of a forward pass. */
 struct network {
     ls_program *p;
     const ls_image_model *m;
@@ -152,12 +152,12 @@ static ls_value features(const struct network *f, ls_value x)
     ls_status st = ls_image_check(f->m);
 
     if (st < 0) return program_fail_by(f->p, st);
-    if (!x.id) return program_ok(f->p) ? program_fail(f->p, "image model: the images are missing") : LS_NONE;
+    if (!x.id) return program_ok(f->p) ? program_fail(f->p, "image model: images is the null value") : LS_NONE;
     if (ls_value_ndim(f->p, x) != 4 || ls_value_size(f->p, x, 1) != f->m->channels || ls_value_size(f->p, x, 2) != f->m->height ||
         ls_value_size(f->p, x, 3) != f->m->width) {
         char shape[96];
 
-        return program_fail(f->p, "image model: images are %s; [B,%zu,%zu,%zu] is expected", value_shape(program_value(f->p, x), shape),
+        return program_fail(f->p, "image model: images are %s; expected [B,%zu,%zu,%zu]", value_shape(program_value(f->p, x), shape),
                             f->m->channels, f->m->height, f->m->width);
     }
     x = ls_relu(f->p, conv_norm(f, "", "conv1", "bn1", x, f->m->filters, 3, 1));

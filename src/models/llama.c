@@ -6,7 +6,7 @@
  *   logits = norm(x) head^T
  *
  * No biases; RMS norms; grouped key/value heads; rotary positions by halves (HF's rotate_half), with Llama 3's scaling.
- * Names and shapes are Hugging Face's without change.
+ * Names and shapes are exactly Hugging Face's.
  */
 #include "models/llama.h"
 
@@ -36,7 +36,7 @@ ls_value llama_embed(ls_program *p, const struct forward *f, ls_value tokens)
     return ls_embedding(p, tokens, model_param(p, f->m, "model.embed_tokens.weight", NO_LAYER));
 }
 
-/* Each head of x[B,T,heads*D] normalised over its D elements. */
+/* Normalizes each head of x[B,T,heads*D] over its D elements. */
 static ls_value norm_heads(ls_program *p, const struct forward *f, const char *weight, size_t layer, size_t heads, ls_value x)
 {
     size_t size[] = { ls_value_size(p, x, 0), ls_value_size(p, x, 1), heads, f->m->head_size };
@@ -83,7 +83,7 @@ const char *const llama_hf_ignored[] = { ".rotary_emb.inv_freq", NULL };
 
 /* ---- Hugging Face's config.json ---- */
 
-/* o: rope_scaling or rope_parameters. The kind is `rope_type`, or `type` in old files. */
+/* o: rope_scaling or rope_parameters. The kind is in `rope_type`, or in `type` in old files. */
 static ls_status read_rope(const json_node *o, const char *key, ls_rope *rope)
 {
     const char *kind = "default";

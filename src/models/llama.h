@@ -1,4 +1,4 @@
-/* llama.h - what Llama and its relatives with experts share: rows of the table of weights, and parts of the forward pass. */
+/* llama.h - shared by Llama and its relatives with experts: rows of the table of weights, and parts of the forward pass. */
 #ifndef LS_MODELS_LLAMA_H
 #define LS_MODELS_LLAMA_H
 
@@ -69,7 +69,7 @@ extern const char *const llama_hf_ignored[];
     .hf_prefix = "", .layer = "model.layers", .embedding = "model.embed_tokens.weight", .embed = llama_embed, \
     .final_norm = llama_final_norm, .default_ffn = llama_default_ffn, .hf_ignored = llama_hf_ignored
 
-/* What the config.json files of all relatives have; *m has the family's defaults. */
+/* Reads what the config.json files of all relatives have in common; *m has the family's defaults. */
 ls_status llama_read_decoder(const json_node *o, ls_model *m);
 void llama_write_decoder(struct json_out *j, const ls_model *m);
 /* A layer with an MLP. */

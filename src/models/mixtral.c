@@ -1,5 +1,5 @@
 /* mixtral.c - Mixtral (Jiang et al. 2024), as Hugging Face's MixtralForCausalLM: Llama with a mixture of experts in place of each
- * MLP. HF's folders hold each expert by itself (w1 gate, w3 up, w2 down), we hold them stacked.
+ * MLP. HF's folders store each expert separately (w1 gate, w3 up, w2 down), we store them stacked.
  */
 #include "models/llama.h"
 
@@ -46,8 +46,9 @@ static ls_status check_hf(const ls_model *m)
 {
     LS_TRY(llama_experts_check_hf(m));
     if (!m->norm_topk)
-        return ls_fail(LS_EUNSUPPORTED, "Mixtral at Hugging Face normalizes the weights of the chosen experts; this model, whose norm_topk "
-                                        "is false, can't be written so");
+        return ls_fail(LS_EUNSUPPORTED,
+                       "Hugging Face's Mixtral normalizes the weights of the chosen experts: this model, whose norm_topk is false, "
+                       "cannot be exported");
     return LS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* mlp.c - a plain multilayer perceptron. Weights start uniform within 1/sqrt(inputs), as PyTorch's Linear. */
+/* mlp.c - a plain multilayer perceptron. Weights are initialized uniform within 1/sqrt(inputs), as PyTorch's Linear. */
 #include "lockstep/nn.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static ls_value layer(ls_program *p, const char *name, int i, ls_value x, size_t
 
 ls_value ls_mlp(ls_program *p, const char *name, ls_value x, int n, const size_t *sizes)
 {
-    if (n < 2) return program_fail(p, "mlp '%s': %d sizes; an input and an output make 2 at least", name, n);
+    if (n < 2) return program_fail(p, "mlp '%s': %d sizes; at least 2 are required, for input and output", name, n);
     if (snprintf(NULL, 0, "%s", name) > 96) return program_fail(p, "mlp '%s': the name is longer than 96 characters", name);
     for (int i = 0; i < n; i++)
         if (sizes[i] == 0) return program_fail(p, "mlp '%s': size %d of %d is 0", name, i, n);

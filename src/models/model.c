@@ -24,7 +24,7 @@ const char *ls_architecture_title(ls_architecture a) { return family_of(a)->has.
 const ls_family *ls_architecture_family(ls_architecture a) { return &family_of(a)->has; }
 size_t ls_model_default_ffn(const ls_model *m) { return model_family(m)->default_ffn(m->width); }
 
-/* ---- what is refused ---- */
+/* ---- checks ---- */
 
 static ls_status check_sizes(const ls_model *m)
 {
@@ -41,16 +41,17 @@ static ls_status check_sizes(const ls_model *m)
 
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (sizes[i].value < 1 || sizes[i].value > INT32_MAX)
-            return ls_fail(LS_EINVAL, "model: %s is %zu; 1 to %d are possible", sizes[i].name, sizes[i].value, INT32_MAX);
-    if (m->layers > MOST_LAYERS) return ls_fail(LS_EINVAL, "model: layers is %zu; 1 to %d are possible", m->layers, MOST_LAYERS);
+            return ls_fail(LS_EINVAL, "model: %s is %zu; must be 1 to %d", sizes[i].name, sizes[i].value, INT32_MAX);
+    if (m->layers > MOST_LAYERS) return ls_fail(LS_EINVAL, "model: layers is %zu; must be 1 to %d", m->layers, MOST_LAYERS);
     if (m->heads * m->head_size > INT32_MAX)
-        return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is more than %d", m->heads, m->head_size, INT32_MAX);
+        return ls_fail(LS_EINVAL, "model: heads %zu * head_size %zu is too large: at most %d", m->heads, m->head_size, INT32_MAX);
     return LS_OK;
 }
 
 static ls_status check_rotary(const ls_model *m)
 {
-    if (m->head_size % 2) return ls_fail(LS_EINVAL, "model: rotary positions turn pairs: head_size %zu must be even", m->head_size);
+    if (m->head_size % 2)
+        return ls_fail(LS_EINVAL, "model: head_size %zu must be even, because rotary positions rotate pairs", m->head_size);
     if (!(m->rope.theta > 0) || !(m->rope.factor >= 1) || m->rope.original_positions < 1)
         return ls_fail(LS_EINVAL, "model: rope theta %g must be positive, factor %g 1 or more, original positions %lld 1 or more",
                        m->rope.theta, m->rope.factor, (long long)m->rope.original_positions);
@@ -60,11 +61,11 @@ static ls_status check_rotary(const ls_model *m)
     return LS_OK;
 }
 
-/* In double: the count in size_t is only safe after this check. */
+/* Counts in double: the count in size_t is only safe after this check. */
 static ls_status check_total(const ls_model *m)
 {
     if (model_elements(m, false) > (double)(SIZE_MAX / 64))
-        return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu are more parameters than memory has addresses", m->layers,
+        return ls_fail(LS_EINVAL, "model: %zu layers of width %zu and ffn %zu have more parameters than memory has addresses", m->layers,
                        m->width, m->ffn);
     return LS_OK;
 }
@@ -87,12 +88,11 @@ ls_status ls_model_check(ls_model *m)
                        "model: %s has no experts: experts %zu, experts_per_token %zu, expert_ffn %zu and shared_ffn %zu must be 0",
                        model_family(&c)->has.title, c.experts, c.experts_per_token, c.expert_ffn, c.shared_ffn);
     if (c.heads % c.kv_heads)
-        return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu: each of those serves as many heads", c.heads,
-                       c.kv_heads);
+        return ls_fail(LS_EINVAL, "model: heads %zu is not divisible by kv_heads %zu; change one of them", c.heads, c.kv_heads);
     if (!(c.norm_eps > 0 && c.norm_eps < 1)) return ls_fail(LS_EINVAL, "model: norm_eps %g must be above 0 and below 1", c.norm_eps);
     if (!(c.dropout >= 0 && c.dropout < 1)) return ls_fail(LS_EINVAL, "model: dropout %g must be 0 or more and below 1", c.dropout);
     if (!(c.init_std >= 0 && c.init_std < 1e3))
-        return ls_fail(LS_EINVAL, "model: init_std %g must be 0 or more, and 0.02 is usual", c.init_std);
+        return ls_fail(LS_EINVAL, "model: init_std %g must be 0 or more; 0.02 is usual", c.init_std);
     if (!model_family(&c)->has.grouped_heads && c.kv_heads != c.heads)
         return ls_fail(LS_EINVAL, "model: %s has no grouped heads: kv_heads %zu must be heads %zu", model_family(&c)->has.title, c.kv_heads,
                        c.heads);
@@ -105,7 +105,7 @@ ls_status ls_model_check(ls_model *m)
     return LS_OK;
 }
 
-/* A checked copy of m, and tokens [B,T] with T within its positions; false with the program failed. */
+/* Checks a copy of m, and that tokens are [B,T] with T within its positions; false if not, with the program's status set. */
 static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_model *checked)
 {
     ls_status st;
@@ -119,7 +119,7 @@ static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_mo
         return false;
     }
     if (ls_value_ndim(p, tokens) != 2) {
-        program_fail(p, "model: tokens have %d dims; [B,T] has 2", ls_value_ndim(p, tokens));
+        program_fail(p, "model: tokens have %d dims; expected [B,T]", ls_value_ndim(p, tokens));
         return false;
     }
     t = ls_value_size(p, tokens, 1);
@@ -132,7 +132,7 @@ static bool model_begin(ls_program *p, const ls_model *m, ls_value tokens, ls_mo
 
 /* ---- forward ---- */
 
-/* 0 .. T-1 as a fresh tensor. */
+/* 0 .. T-1 as a new tensor. */
 static ls_status positions_new(const char *device, size_t t, ls_tensor **out)
 {
     int32_t *count = mem_array(MEM_OTHER, t, sizeof *count);

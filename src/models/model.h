@@ -1,9 +1,8 @@
-/* model.h - what the families of models share inside: tables of weights, and the parts of a forward pass.
+/* model.h - internals that the families of models share: tables of weights, and the parts of a forward pass.
  *
  * A family (GPT-2, Llama) is one file and a row of LS_FAMILY_MAP: a table of its weights, the functions that append its ops, its
- * presets, and how its config.json is read and written. The table is read by everybody who asks about weights: the forward pass
- * declares parameters from it, the counts add it up, Hugging Face folders are read and written along it (hf.h). Rows stand in the
- * order of declaration.
+ * presets, and how its config.json is read and written. Everything about weights comes from the table: the forward pass declares parameters
+ * from it, the counts sum over it, and Hugging Face folders are read and written by it (hf.h). Rows are in the order of declaration.
  */
 #ifndef LS_MODELS_MODEL_H
 #define LS_MODELS_MODEL_H
@@ -23,7 +22,7 @@ enum model_dim {
     DIM_EXPERTS /* the router's outputs */,
     DIM_EXPERT_FFN,
     DIM_SHARED_FFN,
-    DIM_BALANCED /* experts, where they have a bias; else 0 */,
+    DIM_BALANCED /* experts, if they have a bias; else 0 */,
     DIM_STACK /* dim 0 of stacked weights */,
     MODEL_DIMS
 };
@@ -35,10 +34,10 @@ enum weight_init {
     INIT_ZEROS
 };
 
-/* A row with a dim of 0 stands for no weight of this model. */
+/* A row with a dim of 0 is not a weight of this model. */
 struct weight_row {
-    const char *name; /* in the store; of a layer: after the layer's name and a dot */
-    const char *hf;   /* in a Hugging Face folder, likewise */
+    const char *name; /* name in the store; in a layer, after the layer's name and a dot */
+    const char *hf;   /* name in a Hugging Face folder, likewise */
     enum weight_place place;
     enum model_dim rows, columns; /* our shape; columns DIM_NONE: one dim */
     enum weight_init init;
@@ -48,7 +47,7 @@ struct weight_row {
     int stacked;     /* [experts,rows,columns]; HF has a tensor for each, with its number in place of "*" */
 };
 
-/* What one forward pass hands from layer to layer. */
+/* State that a forward pass hands from layer to layer. */
 struct forward {
     const ls_model *m;
     ls_value positions;        /* [T] i32 */
@@ -57,7 +56,7 @@ struct forward {
     ls_cache *cache;           /* generation; or NULL */
     ls_value position, length; /* [1] i32, with a cache */
     ls_value samples;          /* of ls_route, or LS_NONE */
-    bool losses;               /* the routers' losses and loads are expected */
+    bool losses;               /* the routers' losses and loads are needed */
 };
 
 struct preset {
@@ -72,23 +71,23 @@ struct family {
     ls_family has;
     const char *hf_architecture; /* "GPT2LMHeadModel" */
     const char *hf_type;         /* "gpt2" */
-    const char *hf_prefix;       /* before all HF names of the table but the head's, when written */
+    const char *hf_prefix;       /* prefix of all HF names of the table except the head's, when written */
     const char *layer;           /* "h", "model.layers": a layer's block is layer.I */
-    const char *embedding;       /* the row that a tied head uses */
+    const char *embedding;       /* the row whose weight a tied head uses */
     const struct weight_row *rows;
     int nrows;
     ls_value (*embed)(ls_program *p, const struct forward *f, ls_value tokens);                  /* [B,T] -> [B,T,C] */
     ls_value (*layer_forward)(ls_program *p, const struct forward *f, size_t layer, ls_value x); /* [B,T,C] -> same */
     ls_value (*final_norm)(ls_program *p, const struct forward *f, ls_value x);
-    ls_status (*check)(const ls_model *m); /* what ls_model_check() does not check by `has`; NULL: nothing */
+    ls_status (*check)(const ls_model *m); /* checks beyond those that ls_model_check() makes by `has`; NULL: none */
     size_t (*default_ffn)(size_t width);
     const struct preset *presets;
     int npresets;
-    /* Hugging Face's config.json (config_hf.h): what is read replaces *m, whose architecture is filled in afterwards. */
+    /* Hugging Face's config.json (config_hf.h): reading replaces *m, whose architecture is set afterwards. */
     ls_status (*read_config)(const json_node *o, ls_model *m);
     void (*write_config)(struct json_out *j, const ls_model *m);
-    ls_status (*check_hf)(const ls_model *m); /* whether Hugging Face's model computes the same; NULL: always */
-    const char *const *hf_ignored;            /* ends of the names of tensors in HF folders that carry nothing; NULL ends the list */
+    ls_status (*check_hf)(const ls_model *m); /* checks that Hugging Face's model computes the same; NULL: it always does */
+    const char *const *hf_ignored;            /* suffixes of the names of tensors in HF folders that carry no weights; NULL ends the list */
 };
 
 #define FAMILY_EXTERN(upper, name) extern const struct family family_##name;
@@ -97,18 +96,19 @@ const struct family *model_family(const ls_model *m);
 const struct family *family_of(ls_architecture a);
 
 enum { NO_LAYER = -1 };
-/* Elements of all weights, or of those that are factors of a token's products; exact up to 2^53, never out of range. */
+/* Elements of all weights, or of those in matmuls of one token; exact up to 2^53, never out of range. */
 double model_elements(const ls_model *m, bool products_only);
 size_t model_dim_size(const ls_model *m, enum model_dim d);
 enum { MODEL_WEIGHT_DIMS = 3 };
-/* What the dims of the parameter `name` count, by which they are sharded, too; how many dims. 0: the model has no such weight. */
+/* The meaning of each dim of the parameter `name`, which also determines its sharding; returns the number of dims. 0: the model has no such
+ * weight. */
 int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MODEL_WEIGHT_DIMS]);
 /* The parameter of the table's row `name`; layer NO_LAYER for rows outside of layers. */
 ls_value model_param(ls_program *p, const ls_model *m, const char *name, long layer);
-/* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache when there is one, causal. */
+/* q[B,T,H*D] k,v[B,T,G*D] -> [B,T,H*D]: rotated, written to the cache if there is one, causal. */
 ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_value q, ls_value k, ls_value v);
 
-/* experts.c: x[B,T,C] -> what a token's experts, and the shared one, make of it. */
+/* experts.c: x[B,T,C] -> the output of each token's experts and of the shared one. */
 ls_value model_experts(ls_program *p, const struct forward *f, size_t layer, ls_value x);
 ls_status model_experts_check(const ls_model *m);
 

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "base/text.h"
 
-/* Preset i of all families' in a row, with its family in *a; NULL past the last. */
+/* Preset i in the list of all families, with its family in *a; NULL past the last. */
 static const struct preset *preset_at(int i, ls_architecture *a)
 {
     for (int k = 0; k < LS_ARCHITECTURES; k++) {
@@ -33,7 +33,7 @@ static ls_status fail_name(const char *name)
 
     for (int i = 0; (known = ls_model_preset_name(i)); i++) text_put(&all, "%s%s", i ? ", " : "", known);
     ls_status st = text_status(&all);
-    if (st == LS_OK) st = ls_fail(LS_EINVAL, "model: no preset '%s'; there are %s", name, all.data);
+    if (st == LS_OK) st = ls_fail(LS_EINVAL, "model: unknown preset '%s'; use one of %s", name, all.data);
     text_free(&all);
     return st;
 }

@@ -1,5 +1,5 @@
-/* qwen3.c - Qwen3 (Yang et al. 2025), as Hugging Face's Qwen3ForCausalLM: Llama with RMS norms over each head of q and k, and heads
- * whose size does not hang on the width.
+/* qwen3.c - Qwen3 (Yang et al. 2025), as Hugging Face's Qwen3ForCausalLM: Llama with RMS norms over each head of q and k, and a head size
+ * independent of the width.
  */
 #include "models/llama.h"
 

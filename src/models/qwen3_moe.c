@@ -1,5 +1,5 @@
 /* qwen3_moe.c - Qwen3-MoE (Yang et al. 2025), as Hugging Face's Qwen3MoeForCausalLM: Llama with RMS norms over each head of q and k,
- * and a mixture of many small experts in place of each MLP. HF's folders hold each expert by itself, we hold them stacked.
+ * and a mixture of many small experts in place of each MLP. HF's folders store each expert separately, we store them stacked.
  */
 #include "models/llama.h"
 
@@ -41,7 +41,7 @@ static void qwen3_moe_write_config(struct json_out *j, const ls_model *m)
 {
     llama_write_decoder(j, m);
     json_put_int(j, "decoder_sparse_step", 1);
-    json_put_int(j, "intermediate_size", (int64_t)m->expert_ffn); /* of layers without experts: there are none */
+    json_put_int(j, "intermediate_size", (int64_t)m->expert_ffn); /* of layers without experts, of which there are none */
     json_put_int(j, "moe_intermediate_size", (int64_t)m->expert_ffn);
     json_put_bool(j, "norm_topk_prob", m->norm_topk);
     json_put_int(j, "num_experts", (int64_t)m->experts);

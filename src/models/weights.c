@@ -1,4 +1,4 @@
-/* weights.c - the families' tables of weights, spelled out for one model. */
+/* weights.c - the families' tables of weights, expanded for one model. */
 #include "models/model.h"
 
 #include <math.h>
@@ -92,7 +92,7 @@ size_t model_weight_count(const ls_model *m)
            (m->tied ? 0 : rows_in(m, PLACE_UNTIED));
 }
 
-/* Row k of those at `place`, counted from 0. */
+/* Row k of those for `place`, counted from 0. */
 static const struct weight_row *row_at(const ls_model *m, enum weight_place place, size_t k)
 {
     const struct family *f = model_family(m);
@@ -161,7 +161,7 @@ int model_weight_dims(const ls_model *m, const char *name, enum model_dim out[MO
     return 0;
 }
 
-/* How often a row of the table stands in the model. */
+/* How often a row of the table occurs in the model. */
 static size_t times(const ls_model *m, const struct weight_row *row)
 {
     return row->place == PLACE_LAYER ? m->layers : row->place == PLACE_UNTIED && m->tied ? 0 : 1;
@@ -192,7 +192,7 @@ double model_elements(const ls_model *m, bool products_only)
 
 double ls_model_flops_per_token(const ls_model *m, size_t t)
 {
-    double head = m->tied ? (double)m->vocab * (double)m->width : 0.0; /* its row of the table is the embedding's */
+    double head = m->tied ? (double)m->vocab * (double)m->width : 0.0; /* uses the embedding's row of the table */
 
     return 6.0 * (model_elements(m, true) + head) + 6.0 * (double)m->layers * (double)m->heads * (double)m->head_size * (double)t;
 }

@@ -4,11 +4,11 @@
  *   LAMB, LARS: norms[i] = 0;  norms[i] += both squares of parameter i (and LAMB's moments move)
  *   for every parameter: value, states, master = update(factor * gradient, hyper, norms[i])
  *
- * Sums come before their readers as a whole, so that ranks that hold parts of a parameter can add theirs in between.
+ * All sums come before all updates, so that ranks that hold shards of a parameter can reduce the sums in between.
  *
- * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The
- * formulas stand in tensor/kernels_ref_optim.c. Every parameter of the store that isn't frozen takes part, once, in the
- * store's order. Norms and biases (one dim) have no weight decay, and LAMB and LARS leave their rate alone.
+ * hyper[4] is an input that ls_optimizer_set() writes before each step: lr, 1/(1-beta1^t), 1/(1-beta2^t), t. The formulas are in
+ * kernels/cpu/ref/optim.c. Every parameter of the store that isn't frozen is updated once, in the store's order. Norms and biases (one dim)
+ * have no weight decay, and LAMB and LARS do not scale their rate.
  */
 #include "lockstep/optim.h"
 
@@ -39,12 +39,12 @@ static const struct kind kinds[LS_OPTIMIZERS] = { LS_OPTIMIZER_MAP(OPTIMIZER_KIN
 
 const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind) { return (unsigned)kind < LS_OPTIMIZERS ? &facts[kind] : NULL; }
 
-/* An append under way: what all parameters share. */
+/* State of one append, shared by all parameters. */
 struct append {
     ls_program *p;
     const ls_optimizer *o;
     const struct kind *kind;
-    ls_value hyper, factor, norms; /* norms [parameters,2] f64; none where nothing is layer-wise */
+    ls_value hyper, factor, norms; /* norms [parameters,2] f64; none unless the optimizer is layer-wise */
 };
 
 static bool within(double x, double low, double high) { return x >= low && x < high; }
@@ -60,14 +60,14 @@ static ls_status optimizer_check(const ls_optimizer *o)
     if (f->momentum && !within(o->momentum, 0, 1))
         return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", f->name, o->momentum);
     if (o->nesterov && (!f->nesterov || o->momentum == 0))
-        return ls_fail(LS_EINVAL, "optimizer %s: nesterov belongs to sgd with momentum", f->name);
+        return ls_fail(LS_EINVAL, "optimizer %s: nesterov requires sgd with momentum", f->name);
     if (f->trust && !(o->trust > 0)) return ls_fail(LS_EINVAL, "optimizer %s: trust %g must be above 0", f->name, o->trust);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
         return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", f->name, o->weight_decay, o->clip);
     return LS_OK;
 }
 
-/* The global norm as an output, and the clip factor. */
+/* Appends the global norm as an output, and the clip factor. */
 static ls_value append_norm(ls_program *p, double most)
 {
     ls_dtype type = ls_store_settings(p->store).type == LS_F64 ? LS_F64 : LS_F32;
@@ -89,7 +89,7 @@ static ls_value append_norm(ls_program *p, double most)
 
 static bool is_matrix(const struct append *a, int param) { return ls_store_ndim(a->p->store, (size_t)param) >= 2; }
 
-/* Both squares of this parameter [1,2]; none where its rate is left alone. */
+/* Both squared norms of this parameter [1,2]; none if its rate is not scaled. */
 static ls_value norms_of(const struct append *a, int param)
 {
     return a->norms.id && is_matrix(a, param) ? ls_slice(a->p, a->norms, 0, (size_t)param, (size_t)param + 1) : LS_NONE;
@@ -109,13 +109,13 @@ static struct op_attr attributes(const struct append *a, int param)
                                         .decoupled = a->kind->decoupled } };
 }
 
-/* The copy of a parameter that an update reads: the master, where there is one. */
+/* The copy of a parameter that an update reads: the master copy, if there is one. */
 static ls_value exact(const struct append *a, int param)
 {
     return store_has_master(a->p->store, (size_t)param) ? program_state_value(a->p, param, "master") : program_param_value(a->p, param);
 }
 
-/* What must be known of a parameter before its update: LAMB's moments, and the squares. */
+/* Appends what an update needs first: LAMB's moments, and the squared norms. */
 static void append_squares(const struct append *a, int param)
 {
     struct op_attr attr = attributes(a, param);
@@ -184,7 +184,7 @@ ls_status ls_optimizer_append(ls_program *p, const ls_optimizer *o)
     struct append a = { .p = p, .o = o };
 
     LS_TRY(optimizer_check(o));
-    if (program_find(p, HYPER).id) return ls_fail(LS_EINVAL, "optimizer: this program has one already");
+    if (program_find(p, HYPER).id) return ls_fail(LS_EINVAL, "optimizer: this program already has one");
     if (ls_store_count(p->store) == 0) return ls_fail(LS_EINVAL, "optimizer: the store has no parameters yet; append it after the model");
     before = program_cursor_segment(p, SEG_OPTIMIZER, LS_PHASE_OPTIMIZER);
     a.kind = &kinds[o->kind];

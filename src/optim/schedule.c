@@ -1,6 +1,6 @@
 /* schedule.c - learning rates: linear warm-up, then constant, linear, cosine, or constant with a linear end (WSD).
  *
- * With w warm-up steps of S, step s (from 0), u = (s - w) / (S - w) the fraction of what follows the warm-up:
+ * With w warm-up steps of S, step s (from 0), u = (s - w) / (S - w) the fraction of the steps after the warm-up:
  *   warm-up    lr (s + 1) / w
  *   constant   lr
  *   linear     lr + u (min_lr - lr)

@@ -1,4 +1,5 @@
-/* hf_convert.c - between checkpoints and Hugging Face folders: out of slices a parameter at a time, in by way of a store. */
+/* hf_convert.c - converts between checkpoints and Hugging Face folders: exports from slices one parameter at a time, imports through a
+ * store. */
 #include "lockstep/checkpoint.h"
 
 #include "base/base.h"
@@ -18,7 +19,7 @@ static ls_status model_of(const char *path, ls_model *m)
     if (info->has_model)
         *m = info->model;
     else
-        st = ls_fail(LS_EUNSUPPORTED, "%s: its tensors are of no model that Hugging Face knows", path);
+        st = ls_fail(LS_EUNSUPPORTED, "%s: its tensors do not belong to a model that Hugging Face supports", path);
     ls_checkpoint_info_release(&info);
     return st;
 }
@@ -40,7 +41,7 @@ static ls_status store_of(const ls_model *m, ls_dtype type, ls_store **out)
     return st;
 }
 
-/* The store has names and shapes alone: what is saved must be them. */
+/* The store only has names and shapes: the saved parameters must match them. */
 static ls_status export_saved(struct saved *saved, const char *folder, const ls_model *m, const ls_store *store, const ls_hf_options *o)
 {
     LS_TRY(saved_check_store(saved, store, false));

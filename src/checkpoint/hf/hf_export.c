@@ -1,9 +1,9 @@
-/* hf_export.c - a store, or a checkpoint a parameter at a time -> a Hugging Face folder.
+/* hf_export.c - writes a store, or a checkpoint one parameter at a time, to a Hugging Face folder.
  *
  * The folder: config.json, generation_config.json, the tensors, and with a tokenizer its tokenizer.json and
- * tokenizer_config.json. The tensors go into model.safetensors, or, when they are more than shard_bytes, into
- * model-00001-of-0000N.safetensors ... in their order, a new file whenever the next tensor would make one larger than
- * that, with the index of hf_index.h. All is written to FOLDER.tmp, which takes the name when it is complete.
+ * tokenizer_config.json. The tensors go into model.safetensors, or, if they are larger than shard_bytes, into
+ * model-00001-of-0000N.safetensors ... in their order, a new file whenever the next tensor would make one larger than that, with the index
+ * of hf_index.h. Everything is written to FOLDER.tmp, which is renamed when it is complete.
  */
 #include "checkpoint/hf/hf_export.h"
 
@@ -23,10 +23,10 @@
 enum { SHARD_NAME_ROOM = 64 };
 
 struct exporter {
-    const char *folder; /* while it is written */
+    const char *folder; /* the temporary folder */
     const ls_model *model;
     const ls_store *store;
-    const struct saved *saved; /* NULL: the elements are the store's */
+    const struct saved *saved; /* NULL: the store has the elements */
     ls_hf_options o;
     struct hf_tensor *tensor;
     struct safetensor_spec *spec; /* [n] */
@@ -67,7 +67,7 @@ static ls_status hf_export_write_config(const struct exporter *x)
     return st;
 }
 
-/* The token that ends a document, among a tokenizer's added tokens: *text is NULL when there is none. */
+/* The end-of-text token among a tokenizer's added tokens; *text is NULL if there is none. */
 static void find_end(const json_node *tokenizer, const char **text, int64_t *id)
 {
     static const char *const ends[] = { "<|endoftext|>", "<|end_of_text|>", "</s>" };
@@ -181,8 +181,8 @@ static ls_status read_store(const struct exporter *x, size_t i, void *own, size_
     const char *name = ls_store_name(x->store, i);
 
     if (is_in_parts(x->store, i))
-        return ls_fail(LS_EINVAL, "parameter '%s' is in parts on several ranks; save a checkpoint and export that", name);
-    if (!ls_store_value(x->store, i)) return ls_fail(LS_EINVAL, "parameter '%s' is exported before it is allocated", name);
+        return ls_fail(LS_EINVAL, "parameter '%s' is sharded over several ranks; save a checkpoint and export that", name);
+    if (!ls_store_value(x->store, i)) return ls_fail(LS_EINVAL, "parameter '%s' cannot be exported before it is allocated", name);
     return ls_store_read(x->store, i, store_is_allocated(x->store, i, STORE_STATE, KIND_MASTER) ? KIND_MASTER : KIND_PARAMETER, own,
                          x->o.type, count);
 }
@@ -196,7 +196,7 @@ static ls_status read_saved(const struct exporter *x, size_t i, void *own, size_
     return saved_read(x->saved, saved_truth(x->saved, name), name, &all, 0, count, own, x->o.type);
 }
 
-/* The parameter's truth (rule 3 of checkpoint.h) as the type asked for; *own from mem_alloc. */
+/* The parameter's source value (rule 3 of checkpoint.h) as the requested type; *own from mem_alloc. */
 static ls_status read_truth(const struct exporter *x, const struct model_weight *w, void **own)
 {
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;
@@ -213,7 +213,7 @@ static ls_status read_truth(const struct exporter *x, const struct model_weight 
     return st;
 }
 
-/* Part k of the tensor into its place. A stacked parameter is read with its first slice and kept for the others. */
+/* Copies part k of the tensor into place. A stacked parameter is read with its first slice and kept for the others. */
 static ls_status assemble_part(struct exporter *x, const struct hf_tensor *t, int k, void *hf)
 {
     const struct model_weight *w = &t->part[k];
@@ -247,7 +247,7 @@ static ls_status put_tensor(struct exporter *x, size_t i, struct safetensors_wri
     return st;
 }
 
-/* Tensors [first, end) into one file. */
+/* Writes tensors [first, end) to one file. */
 static ls_status write_shard(struct exporter *x, size_t first, size_t end)
 {
     char name[SHARD_NAME_ROOM], hash[HASH_ROOM], *path;
@@ -304,9 +304,9 @@ static ls_status write_folder(struct exporter *x)
 static ls_status check_export(const char *folder, const char *tmp, const ls_hf_options *o)
 {
     if (o->type != LS_F32 && o->type != LS_BF16 && o->type != LS_F16)
-        return ls_fail(LS_EINVAL, "%s: weights are exported as f32, bf16 or f16", folder);
-    if (file_exists(folder)) return ls_fail(LS_EINVAL, "%s: exists already; an export makes a new folder", folder);
-    if (file_exists(tmp)) return ls_fail(LS_EINVAL, "%s: is in the way, maybe left by an export that was stopped; remove it", tmp);
+        return ls_fail(LS_EINVAL, "%s: weights can be exported as f32, bf16 or f16 only", folder);
+    if (file_exists(folder)) return ls_fail(LS_EINVAL, "%s: already exists; an export creates a new folder", folder);
+    if (file_exists(tmp)) return ls_fail(LS_EINVAL, "%s: already exists, maybe left by an interrupted export; remove it", tmp);
     return LS_OK;
 }
 

@@ -1,8 +1,8 @@
-/* hf_import.c - a Hugging Face folder -> a store.
+/* hf_import.c - imports a Hugging Face folder into a store.
  *
  * The folder has model.safetensors, or shards and their index (hf_index.h). Each tensor of the model must be found
- * once, in its shape and in a floating type; a tensor that is neither one of the model's nor known to carry nothing
- * is refused: the folder would be of another model. Only then is the store written.
+ * once, in its shape and in a floating type; a tensor that is neither one of the model's nor known to carry no weights is an error: the
+ * folder would be of another model. The store is written only after that.
  */
 #include "lockstep/checkpoint.h"
 
@@ -55,7 +55,7 @@ static ls_status read_index(struct importer *in, const char *path)
     return st;
 }
 
-/* Each tensor must lie where the index says, and nowhere else. */
+/* Each tensor must be in the file that the index names, and in no other. */
 static ls_status check_index(const struct importer *in)
 {
     size_t found = 0;
@@ -70,7 +70,7 @@ static ls_status check_index(const struct importer *in)
                                file ? file : "nothing of it");
         }
     if (found != json_size(in->index.map))
-        return ls_fail(LS_EFORMAT, "%s: the index lists %zu tensors, its files hold %zu", in->folder, json_size(in->index.map), found);
+        return ls_fail(LS_EFORMAT, "%s: the index lists %zu tensors, but its files hold %zu", in->folder, json_size(in->index.map), found);
     return LS_OK;
 }
 
@@ -107,10 +107,10 @@ static ls_status check_found(const char *path, const struct safetensor *t, const
 
     for (int d = 0; same && d < t->ndim; d++) same = t->size[d] == w->hf_size[d];
     if (!same)
-        return ls_fail(LS_EINVAL, "%s: tensor '%s' has %d dims (first %zu), the model's has %d (first %zu)", path, t->name, t->ndim,
+        return ls_fail(LS_EINVAL, "%s: tensor '%s' has %d dims (first %zu), but the model's has %d (first %zu)", path, t->name, t->ndim,
                        t->ndim ? t->size[0] : 1, w->hf_ndim, w->hf_size[0]);
     if (t->type == LS_DTYPES || !ls_dtype_is_float(t->type))
-        return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s; weights are F32, BF16, F16 or F64", path, t->name, t->type_name);
+        return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s; expected F32, BF16, F16 or F64", path, t->name, t->type_name);
     return LS_OK;
 }
 
@@ -131,7 +131,7 @@ static ls_status match(struct importer *in, const char *path, const struct safet
 
     if (hf_name_is_ignored(in->model, t->name)) return LS_OK;
     hit = bsearch(t->name, in->sorted, in->nwant, sizeof(struct hf_tensor *), to_name);
-    if (!hit) return ls_fail(LS_EINVAL, "%s: tensor '%s' is none of this model's", path, t->name);
+    if (!hit) return ls_fail(LS_EINVAL, "%s: tensor '%s' does not belong to this model", path, t->name);
     i = (size_t)(*hit - in->want);
     if (in->found[i])
         return ls_fail(LS_EINVAL, "%s: tensors '%s' and '%s' are both '%s'", path, in->found[i]->name, t->name, (*hit)->part[0].hf);
@@ -153,7 +153,7 @@ static ls_status match_all(struct importer *in)
             LS_TRY(match(in, safetensors_path(in->file[k]), safetensors_at(in->file[k], i)));
     for (size_t i = 0; i < in->nwant; i++)
         if (!in->found[i])
-            return ls_fail(LS_EINVAL, "%s: tensor '%s' of the model is in none of its files", in->folder, in->want[i].part[0].hf);
+            return ls_fail(LS_EINVAL, "%s: tensor '%s' of the model is missing from its files", in->folder, in->want[i].part[0].hf);
     return LS_OK;
 }
 
@@ -167,11 +167,11 @@ static ls_status check_store(const struct importer *in)
         for (int k = 0; k < in->want[i].parts && !in->want[i].slice; k++, n++)
             LS_TRY(hf_find_parameter(in->store, &in->want[i].part[k], &index));
     if (n != ls_store_count(in->store))
-        return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, the model %zu", in->folder, ls_store_count(in->store), n);
+        return ls_fail(LS_EINVAL, "%s: the store has %zu parameters, but the model has %zu", in->folder, ls_store_count(in->store), n);
     return LS_OK;
 }
 
-/* Of a stacked parameter, slices of one type make the whole. */
+/* All slices of a stacked parameter must have one type. */
 static ls_status pick_slices(const struct importer *in, size_t i, const struct model_weight *w, char *own, size_t esize)
 {
     size_t slices = MAX(w->stacked, (size_t)1);
@@ -180,7 +180,7 @@ static ls_status pick_slices(const struct importer *in, size_t i, const struct m
         const struct safetensor *t = in->found[i + e];
 
         if (t->type != in->found[i]->type)
-            return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s and '%s' %s; one type is expected in a stack of experts", in->folder,
+            return ls_fail(LS_EUNSUPPORTED, "%s: tensor '%s' is %s but '%s' is %s; all experts must have one type", in->folder,
                            in->found[i]->name, in->found[i]->type_name, t->name, t->type_name);
         pulse();
         hf_pick(own + e * hf_part_count(w) * esize, t->data, w, esize);
@@ -188,7 +188,7 @@ static ls_status pick_slices(const struct importer *in, size_t i, const struct m
     return LS_OK;
 }
 
-/* The parameter w, of which tensor i has a part, or the first slice. */
+/* Fills parameter w, of which tensor i has a part, or the first slice. */
 static ls_status copy_part(const struct importer *in, size_t i, const struct model_weight *w)
 {
     size_t count = hf_part_count(w) * MAX(w->stacked, (size_t)1), index;

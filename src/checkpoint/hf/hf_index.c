@@ -16,14 +16,14 @@ static ls_status read_map(struct hf_index *x, const char *what)
     x->map = json_get(x->root, "weight_map");
     n = json_size(x->map);
     if (json_kind_of(x->map) != JSON_OBJECT || n == 0)
-        return ls_fail(LS_EFORMAT, "%s: \"weight_map\" is no object of tensors and files", what);
+        return ls_fail(LS_EFORMAT, "%s: \"weight_map\" is not an object of tensors and files", what);
     x->file = mem_array(MEM_OTHER, n, sizeof *x->file);
     if (!x->file) return LS_ENOMEM;
     for (size_t i = 0; i < n; i++) {
         const char *tensor, *file = json_string(json_member(x->map, i, &tensor), NULL);
 
         if (!file || !file_is_basename(file))
-            return ls_fail(LS_EFORMAT, "%s: tensor %zu of \"weight_map\" is in no file of this folder: a bare file name is expected", what,
+            return ls_fail(LS_EFORMAT, "%s: tensor %zu of \"weight_map\" is not in a file of this folder; expected a bare file name", what,
                            i);
         x->file[i] = file;
     }

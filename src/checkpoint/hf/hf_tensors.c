@@ -1,4 +1,4 @@
-/* hf_tensors.c - the model's table of weights, seen from the folder's side. */
+/* hf_tensors.c - lists the tensors of a Hugging Face folder from the model's table of weights. */
 #include "checkpoint/hf/hf_tensors.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "runtime/store.h"
 
-enum { LOOK_BACK = 4 }; /* parts of a tensor follow each other but for the bias's in between */
+enum { LOOK_BACK = 4 }; /* parts of a tensor follow each other, alternating with the bias's */
 
 static struct hf_tensor *find_back(struct hf_tensor *list, size_t n, const char *name)
 {
@@ -75,7 +75,7 @@ ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, siz
     bool same = ls_store_ndim(s, (size_t)i) == w->ndim;
     for (int d = 0; same && d < w->ndim; d++) same = ls_store_size(s, (size_t)i, d) == w->size[d];
     if (!same)
-        return ls_fail(LS_EINVAL, "the store's parameter '%s' has another shape than the model's, which begins with %zu", w->name,
+        return ls_fail(LS_EINVAL, "the store's parameter '%s' differs in shape from the model's, whose first dim is %zu", w->name,
                        w->size[0]);
     *index = (size_t)i;
     return LS_OK;

@@ -8,25 +8,25 @@
 enum { HF_PARTS = 3 }; /* most parameters of one tensor: GPT-2's q, k, v */
 
 struct hf_tensor {
-    struct model_weight part[HF_PARTS]; /* in the order of their `part`; .hf, .hf_ndim, .hf_size are alike in all */
+    struct model_weight part[HF_PARTS]; /* in the order of their `part`; .hf, .hf_ndim, .hf_size are the same in all */
     int parts;
-    size_t slice; /* of a stacked weight: which of its w.stacked tensors */
+    size_t slice; /* for a stacked weight: index among its w.stacked tensors */
 };
 
-/* In the order of their first parameter, the tensors of a stacked one one after another; free with mem_free(). */
+/* Tensors in the order of their first parameter, those of a stacked one in sequence; free with mem_free(). */
 ls_status hf_tensors_of(const ls_model *m, struct hf_tensor **out, size_t *count);
 
-/* Number of the store's parameter that is w; LS_EINVAL when it has none, or one of another shape. */
+/* Index of w in the store; LS_EINVAL if it has none, or one of another shape. */
 ls_status hf_find_parameter(const ls_store *s, const struct model_weight *w, size_t *index);
 
-/* Elements of what one tensor gives of w: all, or of a stacked one a slice. */
+/* Elements of w in one tensor: all, or one slice of a stacked one. */
 size_t hf_part_count(const struct model_weight *w);
-/* Elements between w[size] as the store holds it (of a stacked one, the slice) and its place in the tensor hf[hf_size]; `esize` bytes each.
+/* Copy elements of `esize` bytes between w[size] in the store (for a stacked one, the slice) and its place in the tensor hf[hf_size].
  */
 void hf_place(void *hf, const void *own, const struct model_weight *w, size_t esize);
 void hf_pick(void *own, const void *hf, const struct model_weight *w, size_t esize);
 
-/* Declares every parameter of the model, to be filled by the caller: initial values are zeros. */
+/* Declares every parameter of the model with initial value 0; the caller fills them. */
 ls_status hf_declare(ls_store *s, const ls_model *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* alg.h - what the algorithms share: blocks and pieces as spans, steps as short calls, and their make functions. */
+/* alg.h - shared by the algorithms: blocks and pieces as spans, short calls that append steps, and the make functions. */
 #ifndef LS_COMM_ALGORITHMS_ALG_H
 #define LS_COMM_ALGORITHMS_ALG_H
 
@@ -14,7 +14,7 @@ static inline struct span span_block(const struct shape_of_call *c, enum place i
     return (struct span){ in, c->at[b], c->at[b + 1] - c->at[b] };
 }
 
-/* Elements [at, at + len) of s, cut where s ends. */
+/* Elements [at, at + len) of s, truncated at the end of s. */
 static inline struct span span_part(struct span s, size_t at, size_t len)
 {
     size_t lo = at < s.len ? at : s.len, left = s.len - lo;

@@ -1,4 +1,4 @@
-/* alg_central.c - all-reduce through one node: never chosen, kept to be counted beside the others (claim C3).
+/* alg_central.c - all-reduce through one node: never chosen, kept for comparison with the others (claim C3).
  *
  * Every rank sends its buffer to rank 0, which adds them in rank order and sends the sum to each. Rank 0 receives (n-1) D bytes
  * and sends as many, while 2 D (n-1)/n would do.

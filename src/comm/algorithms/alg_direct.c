@@ -1,14 +1,14 @@
-/* alg_direct.c - everyone to everyone: n-1 exchanges, and every sum on one rank, in rank order, rounded once.
+/* alg_direct.c - direct exchange between all pairs: n-1 exchanges, and every sum on one rank, in rank order, rounded once.
  *
- * In exchange i rank r sends to r + i and receives from r - i. Reduce-scatter: the n parts of block r meet on rank r, one
- * beside the other in scratch, and are added 0 + 1 + .. + n-1: the sum of an element depends on neither the blocks nor its
- * place in them, and for half types it is formed in f32. All-gather: each rank hands its block to each other one.
+ * In exchange i rank r sends to r + i and receives from r - i. Reduce-scatter: rank r collects the n parts of block r in scratch and adds
+ * them 0 + 1 + .. + n-1: the sum of an element depends on neither the blocks nor its place in them, and half types are summed in f32.
+ * All-gather: each rank sends its block to each other rank.
  * Source: the linear exchange of every MPI; bytes as in the ring.
  * Cost (see alg_ring.c): reduce_scatter, all_gather (n-1) a + D (n-1)/n b [+ D (n-1)/n s]; all_reduce both. Scratch: n chunks.
  */
 #include "comm/algorithms/alg.h"
 
-enum { PIECE = 1 << 16 }; /* elements, where the call names no chunk: n of them are in scratch */
+enum { PIECE = 1 << 16 }; /* elements if the call names no chunk; scratch holds n of them */
 
 static size_t piece_of(const struct shape_of_call *c)
 {

@@ -1,16 +1,16 @@
-/* alg_halving.c - recursive doubling and halving on a circle: ceil(log2 n) rounds, any n, no byte too many.
+/* alg_halving.c - recursive doubling and halving on a circle: ceil(log2 n) rounds, any n, minimal bytes.
  *
- * Doubling (all-gather): rank r begins with block r. In the round of distance m = 1, 2, 4, .. it holds the m blocks from r on
- * round the circle, and gets the next min(m, n - m) of them from rank r + m, as rank r - m gets r's. Blocks stay where they
- * belong in recv, so what goes is one span, or two where the circle closes.
- * Where n is a power of two r + m and r - m are both r ^ m, and the blocks held the m of an aligned group: always one span.
- * Halving (reduce-scatter) is the same film backwards, m = .., 4, 2, 1: what came from r + m goes to it, as partial sums, and
- * is added there; each block's way to its rank is the tree on which doubling handed it out.
+ * Doubling (all-gather): rank r begins with block r. In the round of distance m = 1, 2, 4, .. it holds the m blocks from r on around the
+ * circle, and gets the next min(m, n - m) of them from rank r + m, while rank r - m gets those of r. Blocks are stored at their final place
+ * in recv, so a message is one span, or two where the circle wraps around. If n is a power of two, r + m and r - m are both r ^ m, and the
+ * blocks held are the m of an aligned group: always one span.
+ * Halving (reduce-scatter) is the same in reverse, m = .., 4, 2, 1: what came from r + m goes to it, as partial sums, and is added there;
+ * each block travels to its rank along the tree on which doubling distributed it.
  * Sources: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing systems", 1997;
  * Rabenseifner's all-reduce, in Thakur et al., "Optimization of collective communication operations in MPICH", 2005, with the
- * circle of Bar-Noy et al. and Traff (2024) in place of its hypercube: no extra steps when n is no power of two.
- * Cost (see alg_ring.c): all_gather ceil(log2 n) a + D (n-1)/n b; reduce_scatter + D (n-1)/n s; all_reduce both. At most
- * twice the messages where n is no power of two, for spans that are cut.
+ * circle of Bar-Noy et al. and Traff (2024) in place of its hypercube: no extra steps if n is not a power of two.
+ * Cost (see alg_ring.c): all_gather ceil(log2 n) a + D (n-1)/n b; reduce_scatter + D (n-1)/n s; all_reduce both. At most twice the messages
+ * if n is not a power of two, because of spans that wrap around.
  */
 #include "comm/algorithms/alg.h"
 

@@ -1,12 +1,12 @@
-/* alg_ring.c - the ring: every rank sends to the next and receives from the one before, n-1 hops a phase.
+/* alg_ring.c - the ring: every rank sends to the next and receives from the previous one, n-1 hops per phase.
  *
- * Reduce-scatter: block b starts at rank b+1 and is passed on; each rank on the way adds its own part; it arrives, complete,
- * at rank b. All-gather: the finished blocks go once round. All-reduce is the one after the other (claim C1).
+ * Reduce-scatter: block b starts at rank b+1 and is passed on; each rank on the way adds its own part, and rank b gets the complete sum.
+ * All-gather: the finished blocks go around once. All-reduce is both in sequence (claim C1).
  * Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
  * Cost, with D bytes in the big buffer, a seconds a message, b seconds a byte, s seconds to add a byte:
  *     reduce_scatter, all_gather   (n-1) a + D (n-1)/n b   [+ D (n-1)/n s]
- *     all_reduce                   both: 2 (n-1) a + 2 D (n-1)/n b + D (n-1)/n s: the least bytes there can be
- * Blocks of a hop go in chunks, so that a runtime can add one while the next one comes.
+ *     all_reduce                   both: 2 (n-1) a + 2 D (n-1)/n b + D (n-1)/n s: the minimum of bytes
+ * Blocks of a hop are sent in chunks, so that a runtime can add one while the next one arrives.
  */
 #include "comm/algorithms/alg.h"
 
@@ -51,8 +51,8 @@ ls_status ring_all_gather(const struct shape_of_call *c, struct step_list *l)
     return gather_hops(c, l);
 }
 
-/* The partial sum of one block at a time is held: it comes into one half of the scratch, on top of this rank's part, while
- * the one before goes out of the other half. The last one is formed in recv. */
+/* Holds the partial sum of one block at a time: it is received into one half of the scratch and added to this rank's part, while the
+ * previous one is sent from the other half. The last sum is formed in recv. */
 ls_status ring_reduce_scatter(const struct shape_of_call *c, struct step_list *l)
 {
     int n = c->n, r = c->rank, next = rank_at(r + 1, n), prev = rank_at(r - 1, n);

@@ -1,17 +1,17 @@
-/* alg_scatter.c - broadcasts of what is large.
+/* alg_scatter.c - broadcasts for large buffers.
  *
- * scatter_ring: the buffer is cut into n blocks; a binomial tree hands block v to the v-th rank from the root (each inner
- * node gets the blocks of its subtree), and a ring gathers them everywhere.
- * chain: the buffer goes along the chain root, root + 1, .. in chunks, each rank passing one on while the next one comes.
+ * scatter_ring: the buffer is divided into n blocks; a binomial tree delivers block v to the v-th rank from the root (each inner node gets
+ * the blocks of its subtree), and a ring all-gathers them.
+ * chain: the buffer passes along the chain root, root + 1, .. in chunks, and each rank forwards one while the next one arrives.
  * Sources: van de Geijn's broadcast, in Thakur et al., "Optimization of collective communication operations in MPICH", 2005;
- * the chain is the pipeline of every text.
+ * the chain is the textbook pipeline.
  * Cost (see alg_ring.c): scatter_ring (ceil(log2 n) + n - 1) a + 2 D (n-1)/n b; chain of p chunks (n - 2 + p) (a + D/p b).
  */
 #include "comm/algorithms/alg.h"
 
-enum { CHAIN_PIECES = 16 }; /* where the call names no chunk */
+enum { CHAIN_PIECES = 16 }; /* if the call names no chunk */
 
-/* Blocks [v, v + blocks), counted from the root, cut off at n. */
+/* Blocks [v, v + blocks), counted from the root, limited to n. */
 static struct span blocks(const struct shape_of_call *c, int v, int many)
 {
     size_t count = c->at[c->n];
@@ -20,7 +20,7 @@ static struct span blocks(const struct shape_of_call *c, int v, int many)
     return (struct span){ IN_RECV, block_at(count, v, c->n), block_at(count, end, c->n) - block_at(count, v, c->n) };
 }
 
-/* What block i (mod n) of the ring is. */
+/* The span of block i (mod n) of the ring. */
 static struct span block(const struct shape_of_call *c, int i) { return blocks(c, rank_at(i, c->n), 1); }
 
 static ls_status scatter(const struct shape_of_call *c, int v, struct step_list *l)

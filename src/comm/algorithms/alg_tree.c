@@ -1,8 +1,8 @@
-/* alg_tree.c - the binomial tree: for what is small, where the number of rounds is the cost.
+/* alg_tree.c - the binomial tree: for small buffers, where the number of rounds dominates the cost.
  *
  * Ranks are counted from the root: v = rank - root. The parent of v is v without its lowest bit; its children are v + d for
- * the powers of two d below that bit (for the root: below n). A broadcast goes down the tree, the farthest child first; a
- * reduction comes up it, the nearest child first. All-reduce: up to rank 0, and down again.
+ * the powers of two d below that bit (for the root: below n). A broadcast goes down the tree, farthest child first; a reduction goes up,
+ * nearest child first. All-reduce: up to rank 0, and down again.
  * Source: as in Thakur et al., "Optimization of collective communication operations in MPICH", 2005.
  * Cost (see alg_ring.c): broadcast ceil(log2 n) (a + D b); all_reduce twice that + ceil(log2 n) D s. The root sends D bytes
  * to each of ceil(log2 n) ranks.

@@ -1,16 +1,16 @@
 /* algorithms.c - the table of algorithms, and the choice among them by operation, bytes and ranks.
  *
- * A choice is a row (operation, bytes up to, ranks up to, name). Rows are read from the top; the first whose limits hold and
- * whose algorithm fits the call is taken: those of a file first, then the shipped ones. Bytes are of the whole buffer (n
- * blocks), the same number on all ranks; all ranks load the same file before they open a comm.
+ * A choice is a row (operation, bytes up to, ranks up to, name). Rows are read from the top; the first whose limits hold and whose
+ * algorithm supports the call is used: rows of a file first, then the shipped ones. Bytes are those of the whole buffer (n blocks), the
+ * same on all ranks; all ranks load the same file before they open a comm.
  *
  * The file is text, at most 1 MiB. Its first line is "lockstep choices 1". Each other line is empty, or a comment after
- * '#', or a row of four words between blanks and tabs:
+ * '#', or a row of four words separated by blanks and tabs:
  *     OPERATION   as ls_collective_name() has it
  *     BYTES       as in "4096" or "64KiB", or "-": without limit
  *     RANKS       at least 1, or "-": without limit
  *     NAME        an algorithm of that operation, or "whole": the transport's own where it has one
- * A later row is reached where earlier ones end. At most CHOICES_MOST rows.
+ * A later row applies beyond the limits of earlier ones. At most CHOICES_MOST rows.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,28 +25,28 @@ enum { CHOICES_MOST = 1024, FILE_MOST = 1 << 20 };
 #define HEADER "lockstep choices 1"
 
 static const struct algorithm algorithms[] = {
-    { LS_COLLECTIVE_ALL_REDUCE, "ring", false, ring_all_reduce, "sums go round the ring, then results: 2(n-1) messages, 2D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_REDUCE, "ring", false, ring_all_reduce, "sums go around the ring, then results: 2(n-1) messages, 2D(n-1)/n bytes" },
     { LS_COLLECTIVE_ALL_REDUCE, "halving_doubling", false, halving_all_reduce, "2 log2(n) rounds, 2D(n-1)/n bytes" },
     { LS_COLLECTIVE_ALL_REDUCE, "tree", false, tree_all_reduce, "up a binomial tree and down: 2 log2(n) rounds of D bytes" },
     { LS_COLLECTIVE_ALL_REDUCE, "direct", true, direct_all_reduce,
-      "everyone to everyone, twice: 2(n-1) messages, 2D(n-1)/n bytes; sums in rank order" },
+      "all pairs exchange, twice: 2(n-1) messages, 2D(n-1)/n bytes; sums in rank order" },
     { LS_COLLECTIVE_ALL_REDUCE, "central", true, central_all_reduce, "through rank 0, which carries 2D(n-1) bytes; for comparison" },
-    { LS_COLLECTIVE_REDUCE_SCATTER, "ring", false, ring_reduce_scatter, "sums go round the ring: n-1 messages, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_REDUCE_SCATTER, "ring", false, ring_reduce_scatter, "sums go around the ring: n-1 messages, D(n-1)/n bytes" },
     { LS_COLLECTIVE_REDUCE_SCATTER, "halving", false, halving_reduce_scatter, "log2(n) rounds, D(n-1)/n bytes" },
     { LS_COLLECTIVE_REDUCE_SCATTER, "direct", true, direct_reduce_scatter,
-      "everyone to everyone: n-1 messages, D(n-1)/n bytes; sums in rank order" },
-    { LS_COLLECTIVE_ALL_GATHER, "ring", true, ring_all_gather, "blocks go round the ring: n-1 messages, D(n-1)/n bytes" },
+      "all pairs exchange: n-1 messages, D(n-1)/n bytes; sums in rank order" },
+    { LS_COLLECTIVE_ALL_GATHER, "ring", true, ring_all_gather, "blocks go around the ring: n-1 messages, D(n-1)/n bytes" },
     { LS_COLLECTIVE_ALL_GATHER, "doubling", true, doubling_all_gather, "log2(n) rounds, D(n-1)/n bytes" },
-    { LS_COLLECTIVE_ALL_GATHER, "direct", true, direct_all_gather, "everyone to everyone: n-1 messages, D(n-1)/n bytes" },
+    { LS_COLLECTIVE_ALL_GATHER, "direct", true, direct_all_gather, "all pairs exchange: n-1 messages, D(n-1)/n bytes" },
     { LS_COLLECTIVE_BROADCAST, "tree", true, tree_broadcast, "down a binomial tree: log2(n) rounds of D bytes" },
-    { LS_COLLECTIVE_BROADCAST, "scatter_ring", true, scatter_broadcast, "blocks down a tree, then round the ring: 2D(n-1)/n bytes" },
+    { LS_COLLECTIVE_BROADCAST, "scatter_ring", true, scatter_broadcast, "blocks down a tree, then around the ring: 2D(n-1)/n bytes" },
     { LS_COLLECTIVE_BROADCAST, "chain", true, chain_broadcast, "in chunks along a chain: each rank passes D bytes on" },
     { LS_COLLECTIVE_BROADCAST, "direct", true, direct_broadcast, "the root sends to each: n-1 messages of D bytes" },
     { LS_COLLECTIVE_ALL_TO_ALL, "pairwise", true, pairwise_all_to_all, "n-1 exchanges of one block" },
     { LS_COLLECTIVE_BARRIER, "dissemination", true, dissemination_barrier, "log2(n) rounds of one element" },
 };
 
-/* algorithm: NULL is the transport's whole collective. */
+/* algorithm: NULL means the transport's native collective. */
 struct choice {
     ls_collective op;
     size_t bytes;
@@ -62,7 +62,7 @@ static const struct {
 } shipped[] = {
     { LS_COLLECTIVE_ALL_REDUCE, 1 << 20, INT32_MAX, "halving_doubling" },
     { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "ring" },
-    { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "direct" }, /* this and the next such: half types get so far */
+    { LS_COLLECTIVE_ALL_REDUCE, SIZE_MAX, INT32_MAX, "direct" }, /* half types fall through to this row */
     { LS_COLLECTIVE_REDUCE_SCATTER, 1 << 20, INT32_MAX, "halving" },
     { LS_COLLECTIVE_REDUCE_SCATTER, SIZE_MAX, INT32_MAX, "ring" },
     { LS_COLLECTIVE_REDUCE_SCATTER, SIZE_MAX, INT32_MAX, "direct" },
@@ -94,7 +94,7 @@ const struct algorithm *algorithm_named(ls_collective op, const char *name)
 
 static bool algorithms_fits(const struct algorithm *a, bool half_sum) { return a && (a->half || !half_sum); }
 
-/* The first row that holds and fits, or is the whole collective; NULL: none does. */
+/* The first row that applies and supports the call, or is the native collective; NULL: none. */
 static const struct choice *tuned_row(ls_collective op, size_t bytes, int n, bool half_sum, bool whole_too)
 {
     for (int i = 0; i < tuned_rows; i++) {
@@ -142,7 +142,7 @@ ls_status algorithm_force(ls_collective op, const char *name)
         if (algorithms[i].op == op) text_put(&known, "%s, ", algorithms[i].name);
     ls_status st = text_status(&known);
     if (st == LS_OK)
-        st = ls_fail(LS_EINVAL, "no algorithm '%s' of %s; there is: %s" ALGORITHM_WHOLE, name, ls_collective_name(op),
+        st = ls_fail(LS_EINVAL, "unknown algorithm '%s' for %s; choose one of: %s" ALGORITHM_WHOLE, name, ls_collective_name(op),
                      known.data ? known.data : "");
     text_free(&known);
     return st;
@@ -175,18 +175,18 @@ static bool read_size(const char *word, size_t *out)
     return strcmp(word, "-") == 0 || text_read_bytes(word, out);
 }
 
-/* words: four of a row, by strtok_r; LS_EFORMAT says which one is wrong. */
+/* words: the four words of a row; LS_EFORMAT says which one is wrong. */
 static ls_status read_row(char *const *word, struct choice *out)
 {
-    if (!read_collective(word[0], &out->op)) return ls_fail(LS_EFORMAT, "'%s' is no operation", word[0]);
-    if (!read_size(word[1], &out->bytes)) return ls_fail(LS_EFORMAT, "'%s' is no number of bytes and no '-'", word[1]);
-    if (!read_ranks(word[2], &out->ranks)) return ls_fail(LS_EFORMAT, "'%s' is no number of ranks and no '-'", word[2]);
+    if (!read_collective(word[0], &out->op)) return ls_fail(LS_EFORMAT, "'%s' is not an operation", word[0]);
+    if (!read_size(word[1], &out->bytes)) return ls_fail(LS_EFORMAT, "'%s' is neither a number of bytes nor '-'", word[1]);
+    if (!read_ranks(word[2], &out->ranks)) return ls_fail(LS_EFORMAT, "'%s' is neither a number of ranks nor '-'", word[2]);
     out->algorithm = algorithm_named(out->op, word[3]);
     if (out->algorithm || strcmp(word[3], ALGORITHM_WHOLE) == 0) return LS_OK;
     return ls_fail(LS_EFORMAT, "%s has no algorithm '%s'", word[0], word[3]);
 }
 
-/* A line without its comment; cuts it into words. */
+/* Strips the comment from a line and splits it into words. */
 static ls_status read_line(char *line, struct choice *rows, int *n)
 {
     char *word[5], *rest = NULL;
@@ -195,7 +195,8 @@ static ls_status read_line(char *line, struct choice *rows, int *n)
     line[strcspn(line, "#")] = '\0';
     for (char *w = strtok_r(line, " \t\r", &rest); w && words < 5; w = strtok_r(NULL, " \t\r", &rest)) word[words++] = w;
     if (words == 0) return LS_OK;
-    if (words != 4) return ls_fail(LS_EFORMAT, "%s words in a row, want operation, bytes, ranks, name", words > 4 ? "too many" : "too few");
+    if (words != 4)
+        return ls_fail(LS_EFORMAT, "%s words in a row; expected operation, bytes, ranks, name", words > 4 ? "too many" : "too few");
     if (*n == CHOICES_MOST) return ls_fail(LS_EFORMAT, "more than %d rows", CHOICES_MOST);
     LS_TRY(read_row(word, &rows[*n]));
     ++*n;

@@ -1,4 +1,4 @@
-/* steps.c - lists of steps: growing, counting, and the short calls that algorithms are written in. */
+/* steps.c - lists of steps: appending, counting, and the short calls that algorithms use. */
 #include "comm/algorithms/alg.h"
 
 #include "base/base.h"
@@ -10,7 +10,7 @@ static bool is_local(const struct step *s) { return s->kind == STEP_LOCAL || s->
 
 static bool same(struct span a, struct span b) { return a.in == b.in && a.at == b.at && a.len == b.len; }
 
-/* An empty side does not travel: its peer knows the sizes too and expects nothing. */
+/* An empty span is not sent: the peer knows the sizes, too, and expects nothing. */
 static bool tidy(struct step *s)
 {
     if (is_local(s)) return s->in.len > 0 && !(s->kind == STEP_LOCAL && same(s->in, s->out));

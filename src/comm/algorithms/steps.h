@@ -1,29 +1,29 @@
-/* steps.h - collective algorithms as data: what one rank does, step by step, written down before anything moves.
+/* steps.h - collective algorithms as data: the list of steps of one rank, made before anything is sent.
  *
  * A list is made by a pure function of (rank, n, sizes); tests run lists on virtual ranks, the runtime runs them over any
  * transport, the cost model prices them, the command line prints them. Positions are in elements.
  *
- * A step sends `out` to rank `to` and receives `in` from rank `from`, at once (to or from -1: not), and then
- *     STEP_COPY          in's place has what came
- *     STEP_REDUCE        in's place = op(in's place, what came), in this order of operands
- *     STEP_LOCAL         nothing travels: in = out on this rank (to == from == -1)
- *     STEP_LOCAL_REDUCE  nothing travels: in = op(in, out) on this rank (to == from == -1)
- * A step begins when the one before it has ended. A runtime may begin one earlier where its spans meet nothing that the
- * steps still running write, and its `in` nothing that they read. In one step, in and out never meet.
- * `done`: the sum at in's place is complete with this step; an average divides it there, before anything rounds it further.
+ * A step sends `out` to rank `to` and receives `in` from rank `from`, concurrently (-1: none), and then
+ *     STEP_COPY          `in` holds what was received
+ *     STEP_REDUCE        `in` = op(`in`, what was received), in this order of operands
+ *     STEP_LOCAL         no message: in = out on this rank (to == from == -1)
+ *     STEP_LOCAL_REDUCE  no message: in = op(in, out) on this rank (to == from == -1)
+ * A step begins when the one before it has ended. A runtime may begin one earlier if its spans overlap nothing that the running steps
+ * write, and its `in` nothing that they read. Within one step, in and out never overlap.
+ * `done`: this step completes the sum in `in`; an average divides it there, before anything rounds it further.
  *
- * Places are in one of three buffers: the call's send, the call's recv, and scratch (of list->scratch elements, undefined
- * before the first step). list->wide: scratch holds f32 where the type is a half type (else the type itself): what comes or
- * is copied into scratch widens, what is copied out of it is rounded, and nothing is sent from it. Lists that sum half types
- * right are wide: every sum happens on one rank, in scratch, and is rounded once.
+ * Spans are in one of three buffers: the call's send, the call's recv, and scratch (of list->scratch elements, undefined before the first
+ * step). list->wide: scratch holds f32 where the type is a half type (else the type itself): data received or copied into scratch is
+ * widened, data copied out of it is rounded, and nothing is sent from it. Lists that sum half types accurately are wide: each sum is formed
+ * on one rank, in scratch, and rounded once.
  *
- * In place. A list is right for separate buffers and for these aliases, without knowing which it has (all_to_all is told):
+ * In place. A list is correct both for separate buffers and for these aliases, without knowing which it has (only all_to_all knows):
  *     all_reduce, broadcast   IN_SEND[x] is IN_RECV[x]
  *     all_gather              IN_SEND[x] is IN_RECV[at[rank] + x]
  *     reduce_scatter          IN_RECV[x] is IN_SEND[at[rank] + x]
- * because no step reads an element of IN_SEND whose alias an earlier step, or the same one, has written; a LOCAL of an
- * element onto its own alias is no write, and the runtime drops it (the addresses are equal). IN_SEND is never written;
- * broadcast uses IN_RECV alone.
+ * because no step reads an element of IN_SEND whose alias an earlier step, or the same one, has written; a LOCAL of an element onto its own
+ * alias does not count as a write, and the runtime drops it (the addresses are equal). IN_SEND is never written; broadcast uses IN_RECV
+ * alone.
  */
 #ifndef LS_COMM_ALGORITHMS_STEPS_H
 #define LS_COMM_ALGORITHMS_STEPS_H
@@ -51,8 +51,8 @@ struct step_list {
     bool wide;
 };
 
-/* What a call asks for. Block i of the big buffer is [at[i], at[i + 1]), at[n + 1] ascending from 0. all_reduce: the blocks
- * that it is split into, as even as can be. For all_to_all at is of send and recv_at of recv; else recv_at is NULL.
+/* The parameters of a call. Block i of the large buffer is [at[i], at[i + 1]), at[n + 1] ascending from 0. all_reduce: the blocks that it
+ * is split into, as evenly as possible. For all_to_all, at is for send and recv_at for recv; else recv_at is NULL.
  * broadcast: one block, at[n] elements. barrier: at is NULL. chunk: elements that one step should move where the sums of a
  * step can overlap the next one's transfer; 0: whole blocks; the same on all ranks. in_place: all_to_all with send == recv. */
 struct shape_of_call {
@@ -62,30 +62,31 @@ struct shape_of_call {
     bool in_place;
 };
 
-/* One algorithm of one collective. make() appends to an empty list; LS_ENOMEM is its only failure. Every one takes any n >= 1. */
+/* One algorithm of one collective. make() appends to an empty list; LS_ENOMEM is its only failure. Every algorithm supports any n >= 1. */
 struct algorithm {
     ls_collective op;
     const char *name; /* "ring", "halving_doubling", "tree", "direct" */
-    bool half;        /* sums half types right: every sum ends in one rounding */
+    bool half;        /* sums half types accurately: every sum is rounded once */
     ls_status (*make)(const struct shape_of_call *c, struct step_list *out);
-    const char *about; /* one line for people: how it goes and what it costs */
+    const char *about; /* one line of description and cost */
 };
 const struct algorithm *algorithm_at(int i);                                 /* the table; NULL past the end */
 const struct algorithm *algorithm_named(ls_collective op, const char *name); /* NULL: none */
-/* The choice: by op, bytes of the whole buffer and ranks, from the tuned table or the shipped one; one that fits. Never NULL
- * for an op that has algorithms (send and recv have none). */
+/* Chooses by op, bytes of the whole buffer and ranks, from the tuned table or the shipped one, an algorithm that supports the call. Never
+ * NULL for an op that has algorithms (send and recv have none). */
 const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, bool half_sum);
-/* True when a list is to be run even where the transport has the whole collective: tuned so, or forced. */
+/* True if a list is used even where the transport has a native collective: by the tuned table, or forced. */
 bool algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum);
-/* Until the next call choose gives this one wherever it fits. name: of the table, ALGORITHM_WHOLE, or NULL: by the choices. */
+/* Forces this algorithm wherever it supports the call, until the next call of this function. name: of the table, ALGORITHM_WHOLE, or NULL:
+ * use the choices. */
 #define ALGORITHM_WHOLE "whole"
 ls_status algorithm_force(ls_collective op, const char *name);
-/* Replaces the shipped choices by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: the shipped again. */
+/* Replaces the shipped choices by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: back to the shipped ones. */
 ls_status algorithm_load_choices(const char *path);
 
-ls_status steps_push(struct step_list *l, struct step s); /* drops steps that move and do nothing */
+ls_status steps_push(struct step_list *l, struct step s); /* drops steps that have no effect */
 void steps_free(struct step_list *l);
-size_t steps_sent(const struct step_list *l); /* elements that leave this rank */
+size_t steps_sent(const struct step_list *l); /* elements that this rank sends */
 /* Block i of count elements split n ways as evenly as can be: starts at count * i / n, for i = 0 .. n. */
 static inline size_t block_at(size_t count, int i, int n) { return (size_t)((unsigned __int128)count * (unsigned)i / (unsigned)n); }
 

@@ -1,13 +1,13 @@
-/* engine.c - who moves what is in flight, and how a process waits.
+/* engine.c - which thread advances what is in flight, and how a process waits.
  *
- * One thread drives at a time. It goes round all comms of the process again and again, so that everything in flight moves
- * whatever the caller waits for: a send after a receive, a collective after a send. Who drives:
+ * One thread drives at a time. It polls all comms of the process in turn, so that everything in flight advances whatever the caller waits
+ * for: a send after a receive, a collective after a send. Who drives:
  *   the caller that waits   in a blocking call or ls_work_wait: no other thread needs to wake up for it
  *   the progress thread     while something is in flight and no caller waits. It exists from the first non-blocking call
  *                           to the close of the last comm, and sleeps when nothing is in flight
- * A caller to whom nothing happens looks again for SPIN_SECONDS (not with more ranks than cores), the progress thread
- * not at all: the core is the computation's. Then the driver sleeps in the transport's idle(), longer each time; a caller who
- * wants to drive ends that sleep with the transport's wake().
+ * If nothing moves, a caller spins for SPIN_SECONDS (not with more ranks than cores); the progress thread does not spin, because the
+ * computation needs the core. Then the driver sleeps in the transport's idle(), longer each time; a caller that needs to drive ends that
+ * sleep with the transport's wake().
  */
 #include "comm/engine/engine.h"
 
@@ -21,8 +21,8 @@
 #define SPIN_SECONDS 50e-6
 #define SLEEP_FIRST  50e-6
 #define SLEEP_MOST   2e-3
-#define SLICE_NS     100000 /* the shortest that Linux grants */
-#define ABSENT       1.0    /* seconds without a look in which this process was stopped itself, or had no core */
+#define SLICE_NS     100000 /* the shortest slice that Linux grants */
+#define ABSENT       1.0    /* a gap of this many seconds between two polls means that this process was stopped, or had no core */
 
 static struct {
     pthread_mutex_t lock;
@@ -36,7 +36,7 @@ static struct {
     ls_comm *comms; /* the driver's */
 } engine = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
-/* What a driver did since something last happened. */
+/* State of a driver since something last moved. */
 struct pace {
     bool still, slept;
     unsigned rounds;
@@ -50,7 +50,7 @@ static void relax(void)
 #endif
 }
 
-/* With the lock: until the driver is somebody who left. */
+/* With the lock held: waits until there is no driver. */
 static void wait_for_change(void)
 {
     struct link *l = engine.asleep;
@@ -121,7 +121,7 @@ void engine_ended(ls_work *w)
 
 /* ---- when nothing moves ---- */
 
-/* Number `turn`, counted round, of the comms with something in flight. */
+/* The comm number `turn`, modulo their count, of those with something in flight. */
 static ls_comm *one_in_flight(unsigned turn)
 {
     unsigned n = 0;
@@ -157,7 +157,7 @@ static double spin_seconds(const ls_comm *c)
     return c->n > cores ? 0 : SPIN_SECONDS;
 }
 
-/* The clock is read now and then only: what is waited for comes within a few rounds most often. */
+/* The clock is read only now and then: most waits end within a few rounds. */
 static bool spins_on(struct pace *p, double seconds)
 {
     if (seconds == 0) return false;
@@ -171,7 +171,7 @@ static void forgive_queue(struct queue *q, double now)
     if (q->head) q->head->moved = now;
 }
 
-/* A rank that stood still itself can't blame others for that time: every timeout begins anew. */
+/* A rank that was stopped itself must not blame others for that time: every timeout restarts. */
 static void forgive(double now)
 {
     for (ls_comm *c = engine.comms; c; c = c->next) {
@@ -204,7 +204,7 @@ static void pause_driver(struct pace *p, bool progress)
 
 /* ---- drivers ---- */
 
-/* The others see that the calling thread sleeps, in w; until board_wait(NULL). */
+/* Shows the others that the calling thread waits in w, until board_wait(NULL). */
 static void show_wait(const ls_work *w)
 {
     const ls_comm *c = w->comm;
@@ -215,7 +215,7 @@ static void show_wait(const ls_work *w)
     board_wait(c->job->board, &r, message && c->link ? link_base(c->link)->member[w->request.root] : -1);
 }
 
-/* Until w has ended, or somebody else wants the engine. */
+/* Drives until w has ended, or another thread needs the engine. */
 static void drive(const ls_work *w)
 {
     struct pace p = { 0 };
@@ -234,8 +234,8 @@ static void drive(const ls_work *w)
     if (shown) board_wait(w->comm->job->board, NULL, -1);
 }
 
-/* The progress thread runs for microseconds at a time, on a core that computes. By asking for short slices it is let in as soon as
- * it wakes, instead of at the end of the computation's slice (3 ms). Linux 6.12 and newer; others ignore it. */
+/* The progress thread runs for microseconds at a time on a core that computes. Because it requests short slices, the kernel runs it as soon
+ * as it wakes instead of at the end of the computation's slice (3 ms). Linux 6.12 and newer; older kernels ignore it. */
 static void ask_short_slices(void)
 {
     struct {
@@ -353,7 +353,7 @@ ls_status engine_post(ls_work *w)
     if (l && link_base(l)->transport->wake) link_base(l)->transport->wake(l);
     pthread_mutex_unlock(&engine.lock);
     pulse();
-    engine_test(w); /* a first step at once, where nobody else drives */
+    engine_test(w); /* a first step at once, if no other thread drives */
     return LS_OK;
 }
 

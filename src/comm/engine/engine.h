@@ -1,4 +1,4 @@
-/* engine.h - what the files of the comm floor share: a comm from within, one operation, who drives.
+/* engine.h - shared by the files of the comm floor: the comm struct, operations, the driver.
  *
  *   comm.c      opening, splitting, closing; names and questions
  *   operations.c the public calls: arguments checked, a request made, handed on
@@ -10,10 +10,10 @@
  *   cause.c     the ranks as this one sees them; waits.c follows who waits for whom; board.c is what each rank shows
  *   counts.c    what was moved
  *
- * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave) and it alone touches links, queues
- * and operations that haven't ended. Operations come in through a comm's `posted` queue, under the engine's lock, and go out
- * by their `ended` flag. Counters belong to the thread that uses the comm: an operation is counted when it is reaped.
- * After fork() a child must not use the comms of its parent.
+ * Threads. One thread at a time drives: it holds the engine (engine_enter .. engine_leave), and only it touches links, queues and
+ * operations that haven't ended. Operations come in through a comm's `posted` queue, under the engine's lock, and go out by their `ended`
+ * flag. Counters belong to the thread that uses the comm: an operation is counted when it is reaped. After fork() a child must not use the
+ * comms of its parent.
  */
 #ifndef LS_COMM_ENGINE_ENGINE_H
 #define LS_COMM_ENGINE_ENGINE_H
@@ -30,13 +30,13 @@ enum { NAME_ROOM = 32, LINE_ROOM = 1024, LISTS_KEPT = 64, CHUNK_BYTES = 256 << 1
 /* The start of every struct link. */
 static inline struct link_base *link_base(struct link *l) { return (struct link_base *)(void *)l; }
 
-/* What ended the communication of the comms that come from one open. line is written before status, once. */
+/* The failure that ended the communication of all comms that come from one open. line is written before status, once. */
 struct job {
     int comms;
     atomic_int status;
     char line[LINE_ROOM];
     struct board *board; /* this rank's; NULL */
-    double *stopped;     /* [ranks of the world] since when each was seen to be stopped; 0: it is not. NULL until needed */
+    double *stopped;     /* [ranks of the world] since when each has been seen stopped; 0: it is not. NULL until needed */
 };
 
 struct comm_block {
@@ -48,7 +48,7 @@ struct queue {
     ls_work *head, *tail;
 };
 
-/* A list and the call that it is for. */
+/* A step list and its call. */
 struct cached_list {
     const struct algorithm *algorithm; /* NULL: none */
     int root;
@@ -71,17 +71,16 @@ struct lane {
 struct ls_work {
     ls_comm *comm;
     ls_work *next;
-    ls_collective op; /* what the signature says may be an injected fault */
+    ls_collective op; /* the signature may carry an injected fault */
     struct request request;
     size_t *borders; /* [2 * (n + 1)]: request.at, request.recv_at */
     atomic_bool ended;
     ls_status status;
-    bool hidden; /* our own, not counted */
+    bool hidden; /* internal, not counted */
     bool begun, whole;
     uint64_t call, bytes;                      /* number in the ring of calls; payload that left this rank */
     double queued, started, finished, exposed; /* base_now(); exposed: a sum */
-    double moved, looked,
-        judged; /* last sign of life; when the peers and the graph of waits were last looked at for the reason of its absence */
+    double moved, looked, judged;              /* last sign of progress; last checks of the peers and of the wait graph */
     struct cached_list *list;
     int step;
     bool step_begun;
@@ -125,16 +124,16 @@ void engine_add(ls_comm *c); /* these two: between enter and leave */
 void engine_remove(ls_comm *c);
 void engine_set_timeout(const struct job *j, double seconds); /* of all comms of the job; so is this */
 ls_status engine_post(ls_work *w);                            /* the progress thread moves it */
-void engine_run(ls_work *w);                                  /* returns when it has ended */
+void engine_run(ls_work *w);                                  /* waits until it has ended */
 void engine_wait(ls_work *w);
 bool engine_test(ls_work *w);  /* true when it has ended */
-void engine_ended(ls_work *w); /* the driver's: nothing of w but its result is touched any more */
-void engine_drain(ls_comm *c); /* returns when nothing is in flight */
+void engine_ended(ls_work *w); /* called by the driver: only the result of w is used after this */
+void engine_drain(ls_comm *c); /* waits until nothing is in flight */
 
 /* run.c: the driver's */
 void run_take(ls_comm *c, struct queue *posted);
-bool run_comm(ls_comm *c);               /* one look at all that is in flight; true when anything moved */
-void run_look(ls_comm *c, double now);   /* nothing moved: is it too long, or for ever? */
+bool run_comm(ls_comm *c);               /* polls everything in flight; true if anything moved */
+void run_look(ls_comm *c, double now);   /* nothing moved: checks for a timeout or a deadlock */
 void run_fail(ls_comm *c, ls_status st); /* ends the job with this thread's message */
 void queue_push(struct queue *q, ls_work *w);
 
@@ -143,23 +142,23 @@ ls_status step_advance(ls_work *w, bool *moved);
 
 /* step_cache.c */
 ls_status list_for(ls_work *w, struct cached_list **out); /* and the comm's scratch is large enough for it */
-size_t request_bytes(const ls_work *w);                   /* of the whole buffer: what choices go by */
-bool whole_wanted(const ls_work *w);                      /* the transport's own is asked first */
+size_t request_bytes(const ls_work *w);                   /* bytes of the whole buffer, by which algorithms are chosen */
+bool whole_wanted(const ls_work *w);                      /* the transport's native collective is preferred */
 void lists_free(ls_comm *c);
 
 /* verdict.c */
-ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or what is to end the job; asks peers now and then */
+ls_status verdict_look(ls_comm *c, ls_work *w, double now); /* LS_OK, or the failure that ends the job; asks peers now and then */
 
 /* counts.c */
 void count_reaped(ls_work *w);
-uint64_t count_whole(const ls_work *w, int peer); /* bytes that peer takes in a whole collective */
+uint64_t count_whole(const ls_work *w, int peer); /* bytes that the peer reads in a native collective */
 
 /* operations.c */
 struct buffers {
     size_t send, recv, own;
-}; /* bytes; own: where the small buffer may are in the big one */
+}; /* bytes; own: where the small buffer may be within the large one */
 struct buffers operation_buffers(const ls_work *w);
-ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with borders; not numbered, not begun */
+ls_status operation_work(ls_comm *c, const struct call_args *a, ls_work **out); /* checked, with block borders; not numbered, not begun */
 void work_drop(ls_work *w);
 void works_free(ls_comm *c);
 

@@ -1,5 +1,5 @@
-/* enqueue.c - a collective or message in a device's queue: it starts when its stream comes to it, on the addresses that the device gives,
- * and the stream goes on when it has ended.
+/* enqueue.c - a collective or message in a device's queue: it starts when its stream reaches it, on the addresses that the device gives,
+ * and the stream continues when it has ended.
  */
 #include "comm/engine/engine.h"
 
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "device/device.h"
 
-/* counts[2 * n]: of args, whose own pointers to them are those of the caller. */
+/* counts[2 * n]: a copy of the counts of args, whose own pointers are the caller's. */
 struct queued_call {
     ls_comm *comm;
     ls_work *work;
@@ -36,7 +36,7 @@ static void add_buffer(struct device_operation *o, size_t at, const void *data, 
     o->access[o->accesses++] = (struct device_access){ data, bytes, write };
 }
 
-/* The call's arguments are right; its bytes. */
+/* The bytes of a call whose arguments are valid. */
 static ls_status check_arguments(ls_comm *c, const struct call_args *a, struct buffers *out)
 {
     ls_work *w;

@@ -1,8 +1,8 @@
-/* lanes.c - one step of a list under way: what leaves and what comes, both at once.
+/* lanes.c - runs one step of a list: its send and its receive, concurrently.
  *
- * The bytes of a span travel in messages of CHUNK_BYTES, the last one shorter; an empty span is one empty message. What is
- * summed comes into one of two bounce buffers: while one is added to its place the next message is already on its way into
- * the other. What is only copied comes straight into its place, unless that is wide scratch.
+ * The bytes of a span are sent in messages of CHUNK_BYTES, the last one shorter; an empty span is one empty message. Data to be summed is
+ * received into one of two bounce buffers: while one is added, the next message is received into the other. Data to be copied is received
+ * in place, unless the place is wide scratch.
  */
 #include "comm/engine/engine.h"
 
@@ -20,7 +20,7 @@ static char *address(const ls_work *w, struct span s)
 {
     char *base = s.in == IN_SEND ? (char *)(uintptr_t)w->request.send : s.in == IN_RECV ? w->request.recv : w->comm->scratch;
 
-    return base ? base + s.at * ls_dtype_bytes(type_in(w, s.in)) : NULL; /* base may be NULL when no rank has data */
+    return base ? base + s.at * ls_dtype_bytes(type_in(w, s.in)) : NULL; /* base may be NULL if no rank has data */
 }
 
 static void average(const ls_work *w, const struct step *s, void *at, size_t count)
@@ -28,7 +28,7 @@ static void average(const ls_work *w, const struct step *s, void *at, size_t cou
     if (s->done && w->request.redop == LS_AVG) reduce_divide(at, count, type_in(w, s->in.in), w->comm->n);
 }
 
-/* to[count] at `in` = from, or to op from; from is in `out`. */
+/* to[count] at `in` = from, or to op from; from is in the buffer of `out`. */
 static void apply(const ls_work *w, const struct step *s, void *to, const void *from, size_t count, bool from_wide)
 {
     ls_dtype type = w->request.type;
@@ -77,7 +77,7 @@ static ls_status lane_send(ls_work *w, struct lane *l, void *data)
 
 static bool more(const struct lane *l) { return !l->flying && (!l->messages || l->begun < l->total); }
 
-/* LS_OK: a message has ended (or none is flying). */
+/* LS_OK: a message has ended (or none is in flight). */
 static ls_status lane_poll(ls_work *w, struct lane *l, bool *moved)
 {
     size_t done = l->t.done;

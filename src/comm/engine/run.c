@@ -1,8 +1,8 @@
 /* run.c - one operation from queued to ended.
  *
- * Collectives of a comm run one after another, in the order of their calls; of the sends to one peer, and of the receives
- * from one peer, the oldest is under way. A collective is the transport's own when it offers one, else a list of steps.
- * Whatever fails ends the job: every operation in flight on comms of the same origin ends with the same status and line.
+ * Collectives of a comm run one after another, in the order of their calls; of the sends to one peer, and of the receives from one peer,
+ * the oldest runs. A collective is the transport's native one if it has one, else a list of steps. Any failure ends the job: every
+ * operation in flight on comms of the same origin ends with the same status and line.
  */
 #include "comm/engine/engine.h"
 
@@ -157,7 +157,7 @@ static void run_finish(ls_comm *c, ls_work *w, ls_status st)
     engine_ended(w);
 }
 
-/* The head of q; LS_BUSY when there is more to do. */
+/* Advances the head of q; LS_BUSY if there is more to do. */
 static bool run_head(ls_comm *c, struct queue *q)
 {
     ls_work *w = q->head;
@@ -219,7 +219,7 @@ void run_fail(ls_comm *c, ls_status st)
         snprintf(line, sizeof line, "rank %d: %s", c->rank, ls_errmsg());
     c->transport->fail(c->link, st, line);
 
-    ls_status first = c->transport->failed(c->link); /* somebody's line may have been there before */
+    ls_status first = c->transport->failed(c->link); /* another rank's line may have been there before */
 
     if (first >= 0) first = ls_fail(st, "%s", line);
     snprintf(c->job->line, sizeof c->job->line, "%s", ls_errmsg());

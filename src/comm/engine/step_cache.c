@@ -1,7 +1,7 @@
-/* step_cache.c - step lists of calls seen before, so that a training step's calls make none, and the scratch that they run in.
+/* step_cache.c - a cache of step lists, so that the calls of a training step build none, and their scratch memory.
  *
  * A list depends on the operation, the algorithm, the block borders, the root, the chunk, and whether
- * all_to_all is in place. A comm keeps the LISTS_KEPT used last.
+ * all_to_all is in place. A comm keeps the last LISTS_KEPT used.
  */
 #include "comm/engine/engine.h"
 
@@ -37,7 +37,7 @@ bool whole_wanted(const ls_work *w)
 
 static bool in_place(const ls_work *w) { return w->op == LS_COLLECTIVE_ALL_TO_ALL && w->request.send == w->request.recv; }
 
-/* Elements of a step where an algorithm cuts into chunks: what goes down a chain. Elsewhere lanes overlap sums and transfers. */
+/* Elements per step for algorithms that divide a buffer into chunks (the chain). Elsewhere lanes overlap sums and transfers. */
 static size_t chunk_of(const ls_work *w) { return w->op == LS_COLLECTIVE_BROADCAST ? CHUNK_BYTES / ls_dtype_bytes(w->request.type) : 0; }
 
 static bool same_call(const struct cached_list *l, const ls_work *w, const struct algorithm *a)
@@ -57,7 +57,7 @@ static ls_status list_make(ls_work *w, const struct algorithm *a, struct cached_
     };
 
     if (!l->at && !(l->at = mem_array(MEM_OTHER, borders_room(c), sizeof *l->at))) return LS_ENOMEM;
-    l->algorithm = NULL; /* nobody's until it is whole */
+    l->algorithm = NULL; /* not in use until it is complete */
     l->list.n = 0;
     l->list.scratch = 0;
     l->list.wide = false;

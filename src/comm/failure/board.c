@@ -1,4 +1,4 @@
-/* board.c - writing the own board, and copying another's. */
+/* board.c - writes this rank's board, and copies another's. */
 #include "comm/failure/board.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cause.c - boards of all ranks, made into the graph of waits.h. */
+/* cause.c - builds the graph of waits.h from the boards of all ranks. */
 #include "comm/failure/cause.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static bool is_member(const struct scene *s, int rank)
     return false;
 }
 
-/* Both ends of a message have come. */
+/* True if both ends of a message have been posted. */
 static bool matches(const struct board_seen *a, int from, const struct board_seen *b)
 {
     const struct signature *x = &a->waits.signature, *y = &b->waits.signature;
@@ -44,7 +44,8 @@ bool scene_lacks(const struct scene *s, int from, int to)
     if (a->waits.state == CALL_NONE) return false;
     if (is_message(call->op)) return a->peer == to && (stopped || !matches(a, from == s->n ? s->me : from, &s->seen[to]));
     int stands = scene_stands(s, to, call);
-    if (stands < 0) return from == s->n && scene_stands(s, s->me, call) >= 0 && is_member(s, to); /* of an own group all are known */
+    if (stands < 0)
+        return from == s->n && scene_stands(s, s->me, call) >= 0 && is_member(s, to); /* all are known for a group of this rank */
     return stands == 0 || (stands == 1 && stopped);
 }
 
@@ -75,7 +76,7 @@ static double see_stop(const struct scene *s, int rank)
     return *since;
 }
 
-/* A rank that shows nothing has been quiet for ever. */
+/* A rank that never showed progress has always been quiet. */
 static void see_rank(struct scene *s, int rank)
 {
     const struct transport *t = s->comm->transport;
@@ -88,7 +89,7 @@ static void see_rank(struct scene *s, int rank)
 
     node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
     node->quiet = b->alive > 0 ? s->now - last : INFINITY;
-    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* of one that worked, its last pulse tells */
+    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* for a rank that was working, its last pulse */
 }
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out)

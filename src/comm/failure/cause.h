@@ -1,4 +1,4 @@
-/* cause.h - the ranks of the world as this one sees them while an operation of its own stands still, and what it waits for in the end. */
+/* cause.h - the state of all ranks as seen by a rank whose operation has stalled, and the root cause of the wait. */
 #ifndef LS_COMM_FAILURE_CAUSE_H
 #define LS_COMM_FAILURE_CAUSE_H
 
@@ -19,9 +19,9 @@ struct scene {
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out);
 void scene_close(struct scene *s);
-/* Whether the call that rank `from` waits in lacks rank `to`; ranks of the world, and n for `work`. */
+/* True if the call that rank `from` waits in is missing rank `to`; ranks of the world, and n for `work`. */
 bool scene_lacks(const struct scene *s, int from, int to);
-/* Where a rank stands in a collective call: 0 not come, 1 in it, 2 done; -1: no member, or not to be known. */
+/* State of a rank in a collective call: 0 not entered, 1 in it, 2 done; -1: not a member, or unknown. */
 int scene_stands(const struct scene *s, int rank, const struct signature *call);
 bool is_message(int op);
 

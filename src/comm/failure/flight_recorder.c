@@ -1,4 +1,5 @@
-/* flight_recorder.c - the ring of recent calls, in memory or in a mapped file that outlives the process; and what a signature says. */
+/* flight_recorder.c - the ring of recent calls, in memory or in a mapped file that outlives the process; comparison and text of
+ * signatures. */
 #include "comm/failure/flight_recorder.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ struct calls {
 };
 
 static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '2' };
-/* Callers begin calls, the driver marks them. */
+/* Callers begin calls; the driver updates them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct calls *used;
 
@@ -130,7 +131,7 @@ uint64_t recorder_begin(const struct signature *s, const char *name)
     return call;
 }
 
-/* NULL: it is no longer kept. The caller holds the lock. */
+/* NULL if the call is no longer in the ring. The caller holds the lock. */
 static struct call_record *record_of(uint64_t call)
 {
     bool kept = used && call && call <= used->ring->head.calls && used->ring->head.calls - call < CALLS_KEPT;
@@ -223,9 +224,10 @@ static ls_status parse(const char *path, const struct file_map *m, struct record
     struct head h;
 
     if (m->bytes != sizeof(struct ring))
-        return ls_fail(LS_EFORMAT, "%s: %zu bytes; a ring of calls has %zu", path, m->bytes, sizeof(struct ring));
+        return ls_fail(LS_EFORMAT, "%s: not a file of recorded calls: %zu bytes, expected %zu", path, m->bytes, sizeof(struct ring));
     memcpy(&h, m->data, sizeof h);
-    if (memcmp(h.magic, magic, sizeof magic)) return ls_fail(LS_EFORMAT, "%s: does not begin with LSCALLS2", path);
+    if (memcmp(h.magic, magic, sizeof magic))
+        return ls_fail(LS_EFORMAT, "%s: not a file of recorded calls: it does not begin with LSCALLS2", path);
     if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks) return ls_fail(LS_EFORMAT, "%s: rank %d of %d", path, h.rank, h.ranks);
 
     struct recorder_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls, .launcher = h.launcher };
@@ -273,7 +275,7 @@ static const char *redop_name(int op)
 
 static const char *type_name(int type) { return type >= 0 && type < LS_DTYPES ? ls_dtype_name((ls_dtype)type) : "?"; }
 
-/* "all_reduce", what stands in its brackets into out[room]. */
+/* Returns "all_reduce" and writes the text in brackets into out[room]. */
 static void arguments(const struct signature *s, char *out, size_t room)
 {
     bool own = s->op == LS_COLLECTIVE_ALL_TO_ALL && s->counts;

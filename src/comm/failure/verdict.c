@@ -1,11 +1,11 @@
-/* verdict.c - what ends a job, in one line that names the rank.
+/* verdict.c - finds the failure that ends a job, and describes it in one line that names the rank.
  *
- * An operation that stands still is looked into: first after LOOK_FIRST, then less and less often, this rank asks what the
- * others do. A rank that is in a call of the same number but another kind is a mismatch, found although no message of it came
- * this way. When the comm's timeout has passed, the graph of who waits for whom (cause.h, waits.h) is followed over all groups to
- * the rank that waits for nobody: stopped, without an answer, or without a sign of progress for the timeout. The line begins with
- * it, in the call that lacks it; then come those that wait, up to this rank. While that rank shows progress, nothing is wrong:
- * the timeout does not depend on what a rank is busy with. Ranks in lines are those of the world.
+ * If an operation stalls, this rank asks what the others are doing: first after LOOK_FIRST, then less and less often. A rank that is in a
+ * call of the same number but another kind is a mismatch, even if it sent no message to this rank. When the comm's timeout has passed, the
+ * wait graph (cause.h, waits.h) is followed over all groups to the rank that waits for no other: it is stopped, does not answer, or has
+ * shown no progress for the timeout. The line begins with that rank, in the call that misses it; then come the ranks that wait, up to this
+ * rank. While that rank shows progress, nothing is wrong: the timeout does not depend on what a rank is busy with. Ranks in lines are those
+ * of the world.
  */
 #include "comm/failure/cause.h"
 #include "comm/engine/engine.h"
@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_FIRST 2e-3 /* seconds of standstill */
-#define LOOK_SHARE 0.1  /* of the timeout, between two looks at who waits for whom */
+#define LOOK_FIRST 2e-3 /* seconds since the operation stalled */
+#define LOOK_SHARE 0.1  /* fraction of the timeout between two checks of the wait graph */
 
-/* What a line is built in; it ends where it is full. */
+/* Buffer for a line, which is truncated if full. */
 struct line {
     char text[LINE_ROOM];
     size_t at;
@@ -74,7 +74,7 @@ static ls_status find_mismatch(ls_comm *c, const ls_work *w)
 
 static int rank_of(const struct scene *s, int node) { return node == s->n ? s->me : node; }
 
-/* What a rank did last; group: of the call that lacks it. */
+/* Describes what a rank did last; group: of the call that misses it. */
 static void put_last(struct line *l, const struct scene *s, int rank, uint64_t group)
 {
     struct call_record r;
@@ -111,7 +111,7 @@ static void verdict_put_rank(struct line *l, const struct scene *s, int rank, co
     put_last(l, s, rank, call->group);
 }
 
-/* Others that the call lacks and that are to blame as well. */
+/* Adds the other missing ranks that are also to blame. */
 static void put_others(struct line *l, const struct scene *s, int waiting, int named, const struct signature *call)
 {
     for (int i = 0; i < s->n; i++) {
@@ -123,7 +123,7 @@ static void put_others(struct line *l, const struct scene *s, int waiting, int n
     }
 }
 
-/* "; ranks 0, 3 wait in all_reduce #12" of the ranks that stand so; a message has two ends. */
+/* "; ranks 0, 3 wait in all_reduce #12" of the ranks in that state; a message has two ends. */
 static void put_standing(struct line *l, const struct scene *s, const struct signature *call, int stands)
 {
     int n = 0, last = -1;
@@ -160,7 +160,7 @@ static void put_call(struct line *l, const struct call_record *r)
     verdict_put(l, "%s", signature_text(&r->signature, r->name, call, sizeof call));
 }
 
-/* The cause in the call that lacks it, then who waits for whom from there to this rank. */
+/* Describes the cause in the call that misses it, then the chain of waits from there to this rank. */
 static void put_cause(struct line *l, const struct scene *s)
 {
     int steps = s->cause.steps, waiting = s->path[steps - 2];
@@ -207,7 +207,8 @@ static ls_status judge(const struct scene *s)
     return ls_fail(LS_ETIMEOUT, "%s", l.text);
 }
 
-/* From a tenth of the timeout on, so that stops are seen early and ranks that must be asked (MPI) have answered by the end of it. */
+/* Begins after a tenth of the timeout, so that stopped ranks are seen early and ranks that must be asked (MPI) have answered by the end of
+ * it. */
 static ls_status find_cause(ls_comm *c, ls_work *w, double now)
 {
     double still = now - w->moved;

@@ -1,9 +1,9 @@
-/* waits.c - breadth first to the gravest end; where there is none, depth first for a cycle. */
+/* waits.c - breadth-first search for the most severe end; if there is none, depth-first search for a cycle. */
 #include "comm/failure/waits.h"
 
 #include "base/base.h"
 
-/* A rank that waits although it lacks nobody reports that itself, if it stands still. */
+/* A rank that waits although no rank is missing reports that itself, if it is stalled. */
 static enum cause_kind kind_of(const struct waits_graph *g, int rank)
 {
     const struct waits_node *node = &g->node[rank];
@@ -40,7 +40,7 @@ static struct cause search(const struct waits_graph *g, int from, int *path, int
 
         for (int to = 0; to < g->n; to++) {
             if (to == at || !g->edge(g->ctx, at, to)) continue;
-            if (c.kind == CAUSE_NONE) c.kind = CAUSE_BUSY; /* somebody is lacked; whom the search tells */
+            if (c.kind == CAUSE_NONE) c.kind = CAUSE_BUSY; /* some rank is missing; the search finds which */
             if (parent[to] >= 0) continue;
             parent[to] = at;
             if (kind_of(g, to) > c.kind || (kind_of(g, to) == c.kind && c.rank < 0)) {
@@ -53,8 +53,8 @@ static struct cause search(const struct waits_graph *g, int from, int *path, int
     return c;
 }
 
-/* A cycle that stands still for the timeout, of ranks that `from` reaches. next[n]: where the search of a rank continues, n when it
- * is over; stack[n]. Returns its length, 0: none. */
+/* Finds a cycle that has been stalled for the timeout among ranks reachable from `from`. next[n]: where the search of a rank continues, n
+ * when it is done; stack[n]. Returns its length, 0: none. */
 static int find_cycle(const struct waits_graph *g, int from, int *path, int *stack, int *next)
 {
     int depth = 0;

@@ -1,7 +1,7 @@
-/* mpi_load.c - finds and loads the module that speaks MPI: lockstep_openmpi.so or lockstep_mpich.so, when "mpi:" is first used.
+/* mpi_load.c - finds and loads the MPI module: lockstep_openmpi.so or lockstep_mpich.so, when "mpi:" is first used.
  *
- * One binary serves both worlds, and a machine without any. Which module: LOCKSTEP_MPI=openmpi or mpich where it is set; that of
- * the launcher whose variables are set (OMPI_*, PMIX_*: Open MPI; PMI_*: MPICH); else the first that is found. Where:
+ * One binary works with both implementations, and on machines without MPI. Which module: LOCKSTEP_MPI=openmpi or mpich, if set; that of the
+ * launcher whose variables are set (OMPI_*, PMIX_*: Open MPI; PMI_*: MPICH); else the first that is found. Where:
  *     the folder of the executable, and MODULE_FOLDER (lib/x86_64-linux-gnu/lockstep) beside that folder
  *     the folder of this library, and lockstep/ in it
  * The module's libraries are loaded with RTLD_GLOBAL, because Open MPI's own plugins look for them there, and stay.
@@ -43,7 +43,7 @@ static const struct mpi_host host = {
     .state = process_state,
 };
 
-/* Place of the implementation in names[]; -1: any. */
+/* Index of the implementation in names[]; -1: any. */
 static ls_status mpi_load_choose(int *out)
 {
     const char *said = getenv("LOCKSTEP_MPI");
@@ -52,7 +52,7 @@ static ls_status mpi_load_choose(int *out)
     if (said && *said) {
         for (size_t i = 0; i < COUNT_OF(names); i++)
             if (!strcmp(said, names[i])) *out = (int)i;
-        return *out >= 0 ? LS_OK : ls_fail(LS_EINVAL, "LOCKSTEP_MPI=%s: openmpi and mpich are known", said);
+        return *out >= 0 ? LS_OK : ls_fail(LS_EINVAL, "LOCKSTEP_MPI=%s: unknown MPI implementation; use openmpi or mpich", said);
     }
     if (getenv("OMPI_COMM_WORLD_SIZE") || getenv("PMIX_RANK"))
         *out = 0;
@@ -61,7 +61,7 @@ static ls_status mpi_load_choose(int *out)
     return LS_OK;
 }
 
-/* The folders to look in; one that can't be told is left empty. */
+/* The folders to search; one that cannot be determined is left empty. */
 static void find_folders(struct folder folders[PLACES])
 {
     char exe[PATH_ROOM] = "", own[PATH_ROOM] = "";
@@ -91,7 +91,7 @@ static ls_status mpi_load_load(const char *path, const struct transport **out)
 
     if (!module) return ls_fail(LS_EUNSUPPORTED, "mpi: %s", dlerror());
     *(void **)&entry = dlsym(module, MPI_MODULE_ENTRY);
-    if (!entry) return ls_fail(LS_EUNSUPPORTED, "mpi: %s is no module of lockstep", path);
+    if (!entry) return ls_fail(LS_EUNSUPPORTED, "mpi: %s is not a module of lockstep", path);
     if (!(*out = entry(&host))) return ls_fail(LS_EUNSUPPORTED, "mpi: %s belongs to another version of lockstep", path);
     return LS_OK;
 }

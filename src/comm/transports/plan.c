@@ -1,7 +1,7 @@
-/* plan.c - the transport "plan:": a rank that knows its place among n and has no peers.
+/* plan.c - the transport "plan:": a rank among n that has no peers.
  *
- * Comms of it give sizes, blocks and byte counts to who plans a run, and are split by comm_split_by(). They move nothing: start
- * and poll are absent, and operations are refused before they begin.
+ * Its comms give sizes, blocks and byte counts for plans, and are split by comm_split_by(). They cannot communicate: start and poll are
+ * absent, and operations fail before they begin.
  */
 #include "base/mem.h"
 #include "comm/transports/transport.h"
@@ -23,7 +23,7 @@ static ls_status plan_new(int rank, int n, uint64_t group, struct link **out)
 static ls_status plan_open(const char *rest, int rank, int n, double timeout, struct link **out)
 {
     (void)timeout;
-    if (*rest) return ls_fail(LS_EINVAL, "comm: \"plan:%s\": nothing is after the colon", rest);
+    if (*rest) return ls_fail(LS_EINVAL, "comm: \"plan:%s\": \"plan:\" takes no name", rest);
     return plan_new(rank, n, 1, out);
 }
 

@@ -1,12 +1,12 @@
-/* transport.h - what a way of moving bytes must offer: one row of the table, one file (shm_*.c, mpi.c; NCCL would be a row).
+/* transport.h - the interface of a transport: one row of the table and one file each (shm_*.c, mpi.c; NCCL would be a row).
  *
  * A link is one transport's side of one comm. All its functions are called by one thread at a time (the engine holds a
- * lock) and none of them blocks but open, split and close: they start things and are asked again. The engine
- * (engine.c) runs step lists over start() and poll(), or a whole collective where the transport has a better one.
+ * lock) and only open, split and close block: the others start work and are polled. The engine (engine.c) runs step lists over start() and
+ * poll(), or a native collective if the transport has a better one.
  *
  * Messages between two ranks of a link keep their order per channel (0: collectives, 1: sends and receives of the user).
- * Each carries the signature of the call that it belongs to and its own length; a receiver that expects something else
- * gives LS_EPEER with the message of comm_mismatch(), and tells the others by fail().
+ * Each carries the signature of the call that it belongs to and its own length; a receiver that expects something else returns LS_EPEER
+ * with the message of comm_mismatch(), and notifies the others by fail().
  */
 #ifndef LS_COMM_TRANSPORTS_TRANSPORT_H
 #define LS_COMM_TRANSPORTS_TRANSPORT_H
@@ -25,7 +25,7 @@ struct link_base {
     int world_n;
 };
 
-/* One message under way. The caller fills the first part and keeps it still until poll() says it is over. */
+/* One message in flight. The caller fills the first part and keeps it unchanged until poll() reports the end. */
 struct transfer {
     int peer, channel;
     bool sending;
@@ -43,51 +43,51 @@ struct request {
     struct signature signature;
     const void *send;
     void *recv;
-    size_t count;               /* elements of one block, or of everything where there are no blocks */
+    size_t count;               /* elements of one block, or of everything if there are no blocks */
     const size_t *at, *recv_at; /* [n + 1] block borders in elements, see steps.h; NULL where unused */
     ls_dtype type;
     ls_redop redop;
     int root;
-    void *state; /* of a whole collective under way: the transport's */
+    void *state; /* state of a native collective, owned by the transport */
     int phase;
 };
 
 struct transport {
     const char *name; /* "shm"; where is "NAME:rest" */
     ls_status (*open)(const char *rest, int rank, int n, double timeout, struct link **out);
-    /* members[n]: ranks of `parent` that form the new link, in order; me: this one's place. All members call it. */
+    /* members[n]: ranks of `parent` that form the new link, in order; me: this rank's index. All members call it. */
     ls_status (*split)(struct link *parent, int n, const int *members, int me, uint64_t group, struct link **out);
     void (*close)(struct link **l);
 
     ls_status (*start)(struct link *l, struct transfer *t);
     ls_status (*poll)(struct link *l, struct transfer *t); /* LS_BUSY, LS_OK, or a failure */
 
-    /* A whole collective in the transport's own way; NULL: there is none. begin gives LS_EUNSUPPORTED (no message needed)
-     * where this call is better done by a step list; all ranks must come to the same answer. */
+    /* A native collective; NULL: none. begin returns LS_EUNSUPPORTED (no message needed) if a step list is better for this call; all ranks
+     * must decide the same. */
     ls_status (*begin)(struct link *l, struct request *r);
     ls_status (*advance)(struct link *l, struct request *r); /* LS_BUSY, LS_OK, or a failure */
 
     void *(*alloc)(struct link *l, size_t bytes); /* NULL member: plain memory */
     void (*free)(struct link *l, void *p);
 
-    /* Nothing moved for a while: may sleep until something may have (at most `seconds`); must also look whether peers
-     * live: LS_EPEER names the one that died. */
+    /* Called if nothing moved for a while: may sleep until something may have moved (at most `seconds`), and must check that peers are
+     * alive: LS_EPEER names the one that died. */
     ls_status (*idle)(struct link *l, double seconds);
-    /* Of ranks of the world: the last call of `rank` as far as this process can know, and its board. LS_BUSY: it has not answered
-     * (yet). Times are on this process's clock. */
+    /* The last call of `rank` (of the world) as far as this process knows, and its board. LS_BUSY: it has not answered (yet). Times are on
+     * this process's clock. */
     ls_status (*peek)(struct link *l, int rank, struct call_record *out);
     ls_status (*see)(struct link *l, int rank, struct board_seen *out);
-    /* True: the process of `rank` was stopped by a signal and stands still. NULL, and on other machines: not to be known. */
+    /* True: the process of `rank` is stopped by a signal. NULL, and on other machines: unknown. */
     bool (*stopped)(struct link *l, int rank);
-    /* Where this process's own board lies. NULL member: there is none. */
+    /* This process's own board. NULL member: there is none. */
     struct board *(*board)(struct link *l);
-    /* Ends the job's communication: every rank's next look at any link gives st and this message. First one wins. */
+    /* Ends the job's communication: every rank's next call on any link gives st and this message. The first one wins. */
     void (*fail)(struct link *l, ls_status st, const char *message);
-    ls_status (*failed)(struct link *l); /* LS_OK, or what fail() said, message set */
+    ls_status (*failed)(struct link *l); /* LS_OK, or the status of fail(), with the message set */
 
-    /* This rank's latest call, for the others' peek(): given when the call is taken up and when it has ended. NULL: not used. */
+    /* Publishes this rank's latest call for the others' peek(): when the call begins and when it has ended. NULL: not used. */
     void (*note)(struct link *l, const struct call_record *r);
-    /* Ends a sleep of this process in idle(). The one function that is called without the lock. NULL: idle() just ends. */
+    /* Ends a sleep of this process in idle(). The only function that is called without the lock. NULL: idle() ends by itself. */
     void (*wake)(struct link *l);
 };
 
@@ -95,10 +95,10 @@ const struct transport *transport_find(const char *where); /* by "NAME:"; NULL w
 extern const struct transport transport_shm, transport_plan;
 /* The MPI row is built as a module per implementation and loaded when first used: see mpi_load.c. */
 const char *mpi_module_name(size_t i);                   /* "openmpi", "mpich"; NULL past the end */
-bool mpi_module_find(size_t i, char *path, size_t room); /* where its module lies; false: nowhere. Loads nothing */
+bool mpi_module_find(size_t i, char *path, size_t room); /* path of its module; false: not found. Loads nothing */
 const struct transport *transport_mpi(void);             /* NULL with the message set */
 
-/* Writes the one line for two signatures that differ (!signature_agrees): who called what. */
+/* Writes the line for two signatures that differ (!signature_agrees): which rank called what. */
 ls_status comm_mismatch(const struct link_base *l, int mine, const struct signature *a, int other, const struct signature *b);
 
 #endif

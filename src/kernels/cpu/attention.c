@@ -1,7 +1,7 @@
-/* attention.c - the attention kernels: who computes which block.
+/* attention.c - the attention kernels: distribute blocks over threads.
  *
- * Forward hands out (batch, head, block of queries), the longest first when causal; backward (batch, group), so that
- * dk and dv have one writer and one order of sums. Operands are f32, bf16 or f16, all of one type; lse is f32.
+ * Forward distributes (batch, head, block of queries), the longest first if causal; backward (batch, group), so that dk and dv have one
+ * writer and one order of sums. Operands are f32, bf16 or f16, all of one type; lse is f32.
  */
 #include "kernels/cpu/attention.h"
 
@@ -26,7 +26,7 @@ static bool heads_of(const struct view *v, ls_dtype type, struct heads *out)
     return true;
 }
 
-/* q k v of both ops. */
+/* The operands q, k, v of both ops. */
 static bool attention_of(const struct call *c, struct attention *a)
 {
     const struct view *q = &c->in[0], *k = &c->in[1];
@@ -94,8 +94,8 @@ static size_t attention_grad_scratch(const struct call *c)
 struct work {
     struct attention a;
     const struct attention_blocks *blocks;
-    size_t count;   /* blocks of queries a head */
-    size_t scratch; /* bytes a thread */
+    size_t count;   /* blocks of queries per head */
+    size_t scratch; /* bytes per thread */
     char *base;
 };
 

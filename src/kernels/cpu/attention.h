@@ -1,8 +1,8 @@
-/* attention.h - attention by blocks: what the kernels and their parts per instruction set share.
+/* attention.h - blocked attention: shared by the kernels and their parts per instruction set.
  *
- * Never a T x S matrix: a block of queries meets one block of keys after the other. Forward keeps for each query the
- * largest score so far, the sum of exponentials relative to it, and the unnormalised output. Backward makes the
- * probabilities again from lse. Heads h of one group of H/G share keys and values.
+ * The T x S matrix is never formed: a block of queries visits one block of keys after the other. Forward keeps for each query the largest
+ * score so far, the sum of exponentials relative to it, and the unnormalized output. Backward recomputes the probabilities from lse. Heads
+ * h of one group of H/G share keys and values.
  */
 #ifndef LS_KERNELS_CPU_ATTENTION_H
 #define LS_KERNELS_CPU_ATTENTION_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include "lockstep/dtype.h"
 
-/* [B, rows, heads, D]; elements of the last dim are neighbours; strides in elements. */
+/* [B, rows, heads, D]; the last dim is contiguous; strides in elements. */
 struct heads {
     void *data;
     ls_dtype type;
@@ -19,24 +19,24 @@ struct heads {
 };
 
 struct attention {
-    size_t B, T, H, S, G, D; /* S: the keys that there are */
+    size_t B, T, H, S, G, D; /* S: number of keys */
     bool causal;             /* query t sees keys [0, t + S - T] */
     float scale;
-    bool pairs; /* products on pairs of bf16: all operands are bf16 */
+    bool pairs; /* matmuls on pairs of bf16: all operands are bf16 */
     struct heads q, k, v, o;
     float *lse;                  /* [B, H, T] */
     struct heads go, dq, dk, dv; /* backward; go is the gradient of o */
 };
 
-/* What is compiled per instruction set. */
+/* The functions compiled per instruction set. */
 struct attention_blocks {
     size_t queries; /* of a block of forward */
     /* Bytes of scratch of one thread. */
     size_t (*forward_scratch)(const struct attention *a);
     size_t (*backward_scratch)(const struct attention *a);
-    /* Block i of the queries of head h. */
+    /* Computes block i of the queries of head h. */
     void (*forward)(const struct attention *a, size_t b, size_t h, size_t i, void *scratch);
-    /* All gradients of the heads of group g, in order: dk and dv have one writer. */
+    /* Computes all gradients of the heads of group g, in order: dk and dv have one writer. */
     void (*backward)(const struct attention *a, size_t b, size_t g, void *scratch);
 };
 

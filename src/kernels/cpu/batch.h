@@ -1,8 +1,7 @@
-/* batch.h - batch norm's statistics and what is computed from them.
+/* batch.h - batch norm's statistics and the values computed from them.
  *
- *   stats[2C+1] f64   sum of x over valid samples and places, per channel; sum of x^2, per channel; how many elements
- *                     of a channel that was. Sums over ranks are the statistics of the ranks' samples together, however
- *                     many each has.
+ *   stats[2C+1] f64   sum of x over valid samples and positions, per channel; sum of x^2, per channel; number of elements per channel. Sums
+ *                     over ranks are the statistics of the ranks' samples together, however many each has.
  *   sums[2C] f64      per channel: sum of dy, sum of dy n, over all samples, with n = (x - mean) rstd
  *
  * The sums are formed in f64 so that mean of x^2 - mean^2 keeps 7 digits up to |mean| of 10^4 standard deviations.

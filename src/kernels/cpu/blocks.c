@@ -1,14 +1,14 @@
-/* blocks.c - a dim cut into blocks that lie one after another in a flat buffer, and joined again, at the speed of memory.
+/* blocks.c - splits a dim into blocks stored one after another in a flat buffer, and joins them again, at the speed of memory.
  *
- * A block is a strided view on one side and contiguous on the other. Dims at its end that lie without gaps make one run: runs
- * without a stride are copied by memcpy, others element by element. Threads share the elements of a block.
+ * A block is a strided view on one side and contiguous on the other. Trailing dims without gaps form one run: runs without a stride are
+ * copied by memcpy, others element by element. Threads share the elements of a block.
  */
 #include <string.h>
 #include "base/base.h"
 #include "base/threads.h"
 #include "kernels/kernel.h"
 
-enum { GRAIN = 1 << 15 }; /* elements that are worth handing to another thread */
+enum { GRAIN = 1 << 15 }; /* minimum of elements for another thread */
 
 struct block {
     struct view x; /* the strided side */

@@ -1,12 +1,11 @@
-/* conv.c - convolutions of images as matrix products, an image at a time.
+/* conv.c - convolutions of images as matmuls, one image at a time.
  *
- *   columns[C KH KW, OH OW]   row (c,k,l), column (i,j): the element of x that meets w[.,c,k,l] in window (i,j), or 0
+ *   columns[C KH KW, OH OW]   row (c,k,l), column (i,j): the element of x that w[.,c,k,l] multiplies in window (i,j), or 0
  *   y[b] = w columns + bias   dx[b] = the columns of w^T dy[b], each element added to where it came from
- *   dw += dy[b] columns^T     the images are cut into as many parts as there are threads; a part sums its own dw,
- *                             and the parts are added in their order
+ *   dw += dy[b] columns^T     the images are divided into one part per thread; a part sums its own dw, and the parts are added in order
  *
- * Images are spread over the threads, each product runs on one. A window of one element with stride 1 needs no columns:
- * x[b] has that form. Operands are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ * Images are distributed over the threads, each matmul runs on one. A window of one element with stride 1 needs no columns: x[b] already
+ * has that form. Operands are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
  */
 #include "kernels/cpu/gemm.h"
 
@@ -17,7 +16,7 @@
 
 struct conv {
     const struct call *c;
-    struct view x, w, y; /* the image, the weight, the output; their gradients take the same places */
+    struct view x, w, y; /* the image, the weight, the output, or their gradients */
     size_t B, C, H, W, O, KH, KW, OH, OW;
     size_t rows, columns; /* C KH KW, OH OW */
     size_t stride, padding, threads;
@@ -57,7 +56,7 @@ static struct matrix turned(struct matrix m) { return (struct matrix){ m.data, m
 
 /* ---- columns ---- */
 
-/* Windows [*begin, *end) of a row whose place l lies inside x's width. */
+/* Windows [*begin, *end) of a row whose position l is inside x's width. */
 static void conv_reach(const struct conv *z, size_t l, size_t *begin, size_t *end)
 {
     size_t last = z->W + z->padding; /* i stride + l < last */
@@ -67,7 +66,7 @@ static void conv_reach(const struct conv *z, size_t l, size_t *begin, size_t *en
     *begin = MIN(*begin, *end);
 }
 
-/* out[OW] = the elements of one row of x that place l of each window meets. bytes: of an element, 2 or 4. */
+/* out[OW] = the elements of one row of x at position l of each window. bytes: of an element, 2 or 4. */
 static void gather_row(const struct conv *z, size_t l, const char *row, char *out, size_t bytes)
 {
     size_t begin, end;
@@ -84,7 +83,7 @@ static void gather_row(const struct conv *z, size_t l, const char *row, char *ou
         for (size_t j = begin; j < end; j++) ((uint16_t *)out)[j] = ((const uint16_t *)row)[(j - begin) * z->stride];
 }
 
-/* Row of x that place k of window row i meets; NULL: outside. */
+/* Row of x at position k of window row i; NULL: outside. */
 static const char *conv_row_of(const struct conv *z, const char *plane, size_t i, size_t k, size_t bytes)
 {
     size_t h = i * z->stride + k;
@@ -112,7 +111,7 @@ static void conv_gather(const struct conv *z, const void *x, void *columns)
     }
 }
 
-/* dx[C,H,W] f32 += columns, each element where gather took it from. */
+/* dx[C,H,W] f32 += columns, each element where gather read it. */
 static void scatter(const struct conv *z, const float *columns, float *dx)
 {
     for (size_t r = 0; r < z->rows; r++) {
@@ -128,7 +127,7 @@ static void scatter(const struct conv *z, const float *columns, float *dx)
     }
 }
 
-/* ---- the three products; data is filled in per image ---- */
+/* ---- the three matmuls; data is filled in per image ---- */
 
 static struct gemm forward_gemm(const struct conv *z)
 {
@@ -160,7 +159,7 @@ static struct gemm dw_gemm(const struct conv *z)
                           .c = matrix(NULL, LS_F32, z->rows) };
 }
 
-/* What one thread works in. */
+/* Working memory of one thread. */
 struct room {
     void *columns;
     float *sums;
@@ -323,7 +322,7 @@ static struct room dw_room(const struct conv *z, char *base, size_t *bytes)
 
 static size_t dw_parts(const struct conv *z) { return MIN(z->B, z->threads); }
 
-/* Part `part` of the images into the sums of its own room. */
+/* Adds part `part` of the images to its own sums. */
 static void dw_images(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct conv *z = ctx;

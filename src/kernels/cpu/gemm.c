@@ -1,4 +1,4 @@
-/* gemm.c - how a product is cut: chunks of packed B, then blocks of rows handed out to the threads.
+/* gemm.c - divides a matmul: chunks of packed B, then blocks of rows distributed over the threads.
  *
  *   for each slice of k           (one slice, unless C is f32 and can be added to)
  *     for each chunk of n         its panels fill at most CHUNK_BYTES: they are packed by all threads, read by all
@@ -11,13 +11,13 @@
 #include "kernels/kernel.h"
 
 enum {
-    CHUNK_BYTES = 8 << 20,   /* of packed B: a part of the third cache */
-    BLOCK_BYTES = 512 << 10, /* of A in a block: half of the second cache */
+    CHUNK_BYTES = 8 << 20,   /* of packed B: a part of the L3 cache */
+    BLOCK_BYTES = 512 << 10, /* of A in a block: half of the L2 cache */
     BLOCK_ROWS = 96,
     LEAST_ROWS = 24,
     SLICE_K = 2048,
     FEW_ROWS = 8,        /* at most these many: no packing */
-    TEAM_MACS = 1 << 19, /* multiply-adds that are worth waking the team */
+    TEAM_MACS = 1 << 19, /* minimum of multiply-adds for which the team is used */
 };
 
 extern const struct tiles tiles_gemm_avx2, tiles_gemm_avx512;
@@ -35,7 +35,7 @@ size_t panel_bytes(bool pairs, size_t k) { return (pairs ? (k + 1) / 2 : k) * ti
 
 static size_t gemm_round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* The sums of one panel; the rows of A, whole groups of them. */
+/* The sums of one panel; rows of A, in complete groups. */
 size_t block_scratch(bool pairs, size_t m, size_t k)
 {
     size_t rows = gemm_round_up(m, TILE_ROWS) * (k + k % 2) * (pairs ? sizeof(uint16_t) : sizeof(float));
@@ -43,7 +43,7 @@ size_t block_scratch(bool pairs, size_t m, size_t k)
     return gemm_round_up(m * tiles_best()->panel * sizeof(float) + rows, 64);
 }
 
-/* How a product is cut. */
+/* How a matmul is divided. */
 struct cut {
     bool pairs;
     size_t k, n, m; /* sizes of a slice, a chunk, a block */
@@ -51,7 +51,7 @@ struct cut {
     size_t block;   /* bytes of a thread's scratch */
 };
 
-/* Rows of a block, at most `most` and at least half of it: so many that the threads end together, and rather many. */
+/* Rows of a block, at most `most` and at least half of it: as many as possible such that the threads end together. */
 static size_t block_rows(size_t m, size_t most, size_t threads)
 {
     size_t best = TILE_ROWS;
@@ -59,7 +59,7 @@ static size_t block_rows(size_t m, size_t most, size_t threads)
 
     for (size_t rows = most / TILE_ROWS * TILE_ROWS; rows >= TILE_ROWS && 2 * rows >= most; rows -= TILE_ROWS) {
         size_t blocks = (m + rows - 1) / rows, rounds = (blocks + threads - 1) / threads;
-        double cost = (double)(rounds * rows) + 2.0 * (double)rounds; /* 2: what a block costs besides its rows */
+        double cost = (double)(rounds * rows) + 2.0 * (double)rounds; /* 2: the fixed cost of a block, in rows */
 
         if (least == 0 || cost < least) {
             least = cost;
@@ -104,7 +104,7 @@ size_t gemm_scratch_most(const struct gemm *p, int threads)
     size_t panel = tiles_best()->panel, unit = pairs ? sizeof(uint16_t) : sizeof(float);
     size_t k = p->c.type == LS_F32 && !p->bias ? MIN(p->k, (size_t)SLICE_K + 2) : p->k;
     size_t packed = MIN(gemm_round_up(p->n, panel) / panel * panel_bytes(pairs, k), MAX((size_t)CHUNK_BYTES, panel_bytes(pairs, k)));
-    /* rows of a block: so many that they fill BLOCK_BYTES, within LEAST_ROWS and BLOCK_ROWS */
+    /* rows of a block: as many as fill BLOCK_BYTES, between LEAST_ROWS and BLOCK_ROWS */
     size_t rows =
         MIN(MAX((size_t)BLOCK_BYTES, LEAST_ROWS * (k + 2) * unit) + TILE_ROWS * (k + 2) * unit, (BLOCK_ROWS + TILE_ROWS) * (k + 2) * unit);
 

@@ -1,10 +1,10 @@
-/* gemm.h - dense matrix products C = A B by packed panels and a register tile.
+/* gemm.h - dense matmuls C = A B by packed panels and a register tile.
  *
- * B is packed once into panels of `panel` columns: [panel][k][columns] floats, zeros past the last column; where the
- * processor multiplies pairs of bf16, two rows of B interleave: [panel][(k + 1) / 2][columns][2], zeros past an odd k.
- * A is read in place where its rows are contiguous and have the type of the arithmetic, else a block of its rows is
- * copied into the thread's scratch. A tile of 6 rows x one panel stays in registers over a slice of k. Arithmetic is
- * f32, or pairs of bf16 summed in f32. The order of a sum depends on the sizes alone.
+ * B is packed once into panels of `panel` columns: [panel][k][columns] floats, zeros past the last column; if the processor multiplies
+ * pairs of bf16, two rows of B interleave: [panel][(k + 1) / 2][columns][2], zeros past an odd k. A is read in place if its rows are
+ * contiguous and have the type of the arithmetic, else a block of its rows is copied into the thread's scratch. A tile of 6 rows x one
+ * panel stays in registers over a slice of k. Arithmetic is f32, or pairs of bf16 summed in f32. The order of a sum depends only on the
+ * sizes.
  */
 #ifndef LS_KERNELS_CPU_GEMM_H
 #define LS_KERNELS_CPU_GEMM_H
@@ -29,7 +29,7 @@ struct gemm {
     bool add;
 };
 
-/* What one thread computes: m rows and n columns, from panels that are packed. */
+/* The part of one thread: m rows and n columns, from packed panels. */
 struct gemm_block {
     size_t m, n, k;
     struct matrix a, c;
@@ -43,7 +43,7 @@ struct gemm_block {
 
 enum { TILE_ROWS = 6 };
 
-/* Hands out parts of scratch, 64-byte aligned; without a base it only counts. */
+/* Allocates parts of scratch, 64-byte aligned; without a base it only counts. */
 struct parts {
     char *base;
     size_t used;
@@ -57,31 +57,31 @@ static inline void *take(struct parts *s, size_t bytes)
     return p;
 }
 
-/* What is compiled per instruction set. */
+/* The functions compiled per instruction set. */
 struct tiles {
     size_t panel; /* columns of a panel */
     /* Packs columns [0, n) of b[k, n], n <= panel, into one panel. */
     void (*pack)(void *panel, bool pairs, size_t k, size_t n, const struct matrix *b);
     void (*block)(const struct gemm_block *b);
-    /* Columns [begin, end) of a product of a few rows, reading each column of b once; b.row and a.col are 1. */
+    /* Computes columns [begin, end) of a matmul with few rows, reading each column of b once; b.row and a.col are 1. */
     void (*dots)(const struct gemm *p, size_t begin, size_t end);
 };
 
-const struct tiles *tiles_best(void);                 /* NULL: none for this processor, up to the cap */
-bool tiles_pairs(ls_dtype a, ls_dtype b);             /* products of these types run on pairs of bf16 here */
+const struct tiles *tiles_best(void);                 /* NULL: none for this processor under the cap */
+bool tiles_pairs(ls_dtype a, ls_dtype b);             /* true if matmuls of these types run on pairs of bf16 */
 size_t panel_bytes(bool pairs, size_t k);             /* of one packed panel */
 size_t block_scratch(bool pairs, size_t m, size_t k); /* bytes */
 
-/* The team, or 1 when a product is not worth it. */
+/* The team's size, or 1 if a matmul is too small. */
 int gemm_threads(const struct gemm *p);
 /* Bytes of scratch on `threads` threads. */
 size_t gemm_scratch(const struct gemm *p, int threads);
-/* The same for every product with up to p's rows and depth (m, k). */
+/* The same for every matmul with up to p's rows and depth (m, k). */
 size_t gemm_scratch_most(const struct gemm *p, int threads);
-/* Runs on a team of at most `threads`; inside a task of threads_each on the caller alone, as threads = 1 does. */
+/* Runs on a team of at most `threads`; inside a task of threads_each on the caller only, as with threads = 1. */
 void gemm_run(const struct gemm *p, int threads, void *scratch);
 
-/* The product that a call of linear, linear_dx or linear_dw is; false: its operands are not such matrices. */
+/* The matmul of a call of linear, linear_dx or linear_dw; false: its operands are not such matrices. */
 struct call;
 bool call_gemm(const struct call *c, struct gemm *out);
 

@@ -1,9 +1,8 @@
-/* kernels_gemm.c - linear layers and batched matrix products, on gemm.h.
+/* gemm_kernels.c - linear layers and batched matmuls, on gemm.h.
  *
- * Operands are f32, bf16 or f16 in any mixture. The leading dims of a linear layer's operands must collapse to rows
- * that are equally far apart, with contiguous elements in a row; w and dw are 2-d. Scratch is sized for the team that
- * threads_count() names when it is asked for; the team must not have grown when the kernel runs. Where the processor
- * multiplies tiles of bf16 in hardware (AMX), linear layers in bf16 are left to oneDNN.
+ * Operands are f32, bf16 or f16 in any mixture. The leading dims of a linear layer's operands must collapse to rows with a constant stride
+ * and contiguous elements; w and dw are 2-d. Scratch is sized for the team's current size (threads_count()); the team must not have grown
+ * when the kernel runs. If the processor multiplies tiles of bf16 in hardware (AMX), oneDNN runs bf16 linear layers.
  */
 #include "base/base.h"
 #include "base/threads.h"
@@ -12,7 +11,7 @@
 
 static bool is_type(const struct view *v) { return v->dtype == LS_F32 || v->dtype == LS_BF16 || v->dtype == LS_F16; }
 
-/* Rows over all dims but the last. False when they are not equally far apart. */
+/* Collapses all dims but the last to rows. False if they have no constant stride. */
 static bool gemm_kernels_rows_of(const struct view *v, struct matrix *out)
 {
     ptrdiff_t row = 0, want = 0; /* 0: not known yet */
@@ -110,7 +109,7 @@ static bool matrix_of(const struct view *v, struct matrix *out)
     m = v->size[v->ndim - 2];
     n = v->size[v->ndim - 1];
     *out = (struct matrix){ v->data, v->dtype, v->stride[v->ndim - 2], v->stride[v->ndim - 1] };
-    if (n == 1 && m != 1) /* a stride that is never used: the one that makes the shape regular */
+    if (n == 1 && m != 1) /* an unused stride gets the value that makes the shape regular */
         out->col = 1;
     if (m == 1) out->row = n == 1 ? 1 : out->col == 1 ? (ptrdiff_t)n : 1;
     return out->row > 0 && out->col > 0 && (out->row == 1 || out->col == 1);
@@ -142,7 +141,7 @@ static bool matmul_accepts(const struct call *c)
     return tiles_best() && matmul_gemm(c, &p);
 }
 
-/* Many products: each on one thread. Few: one after the other, on the team. */
+/* Many matmuls: each on one thread. Few: one after the other, on the team. */
 static bool distributed_batches(const struct call *c, int threads) { return threads > 1 && matmul_batches(c) >= (size_t)threads; }
 
 static size_t matmul_scratch(const struct call *c)

@@ -1,8 +1,8 @@
-/* grouped.c - products of each expert's rows, on gemm.h.
+/* grouped.c - grouped matmuls over each expert's rows, on gemm.h.
  *
- * How many rows an expert has is known when the kernel runs; scratch is for as many as there can be. Few experts: one after the
- * other, each on the team. Many: each on one thread, whatever their sizes. Of a weight's gradient the rows of all sources belong to
- * one task, so no two threads add to one place.
+ * The number of an expert's rows is known when the kernel runs; scratch is sized for the maximum. Few experts: one after the other, each on
+ * the team. Many: each on one thread, whatever their sizes. In a weight gradient one task has the rows of all sources, so no two threads
+ * add to the same element.
  */
 #include <string.h>
 #include "base/base.h"
@@ -10,7 +10,7 @@
 #include "kernels/kernel.h"
 #include "kernels/cpu/gemm.h"
 
-enum { MANY = 4 }; /* experts a thread */
+enum { MANY = 4 }; /* experts per thread */
 
 struct grouped {
     const struct call *c;
@@ -32,7 +32,7 @@ static struct matrix matrix(const struct view *v, size_t row, size_t expert, siz
 
 static struct matrix transposed(struct matrix m) { return (struct matrix){ m.data, m.type, m.col, m.row }; }
 
-/* The product of rows [begin, begin + count) with what belongs to the expert. */
+/* The matmul of rows [begin, begin + count) with the expert's weight. */
 static struct gemm gemm_of(const struct call *c, size_t expert, size_t begin, size_t count)
 {
     size_t in = view_last(&c->in[0]), w = view_last(&c->in[1]), out = view_last(&c->out[0]);
@@ -74,7 +74,7 @@ static size_t count_at(const struct grouped *g, size_t source, size_t expert)
     return (size_t)((const int32_t *)g->c->in[2].data)[source * g->experts + expert];
 }
 
-/* First row of an expert's from a source. */
+/* The expert's first row from a source. */
 static size_t first_row(const struct grouped *g, size_t source, size_t expert)
 {
     size_t at = 0;

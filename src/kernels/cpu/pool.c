@@ -1,4 +1,4 @@
-/* pool.c - pooling of images of contiguous f32, a plane a task. What it computes: image.c. */
+/* pool.c - pooling of images of contiguous f32, one plane per task. Formulas: ref/image.c. */
 #include "kernels/kernel.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static struct pool pool_of(const struct call *c, const struct view *x, const str
     return (struct pool){ c, x->size[0] * x->size[1], x->size[2], x->size[3], y->size[2], y->size[3] };
 }
 
-/* Places of window i that lie inside `size`: [*begin, *end). */
+/* Positions of window i that are inside `size`: [*begin, *end). */
 static void clip(size_t i, size_t window, size_t stride, size_t padding, size_t size, size_t *begin, size_t *end)
 {
     size_t start = i * stride;

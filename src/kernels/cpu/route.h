@@ -1,8 +1,8 @@
-/* route.h - what an entry of a routing says.
+/* route.h - the encoding of a routing's index.
  *
  *   index >= 0             the token goes to this expert
- *   index == ROUTE_PADDING the token is of no real sample
- *   index < 0 otherwise    ~index chose the token's expert, which has no room left: the token is dropped there
+ *   index == ROUTE_PADDING the token belongs to a padding sample
+ *   index < 0 otherwise    expert ~index was chosen but is full: the token is dropped there
  */
 #ifndef LS_KERNELS_CPU_ROUTE_H
 #define LS_KERNELS_CPU_ROUTE_H

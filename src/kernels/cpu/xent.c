@@ -1,8 +1,8 @@
-/* xent.c - the last linear layer and its cross-entropy in one op, by chunks of rows: never all logits at once.
+/* xent.c - the last linear layer and its cross-entropy in one op, by chunks of rows: the logits are never all in memory.
  *
- * For each chunk: logits = x w^T, the rows' lse and loss, dlogits in the place of the logits (as bf16 where the products
- * run on pairs of bf16), dx = dlogits w, dw += dlogits^T x. Each chunk reads w twice and dw once, so chunks are as
- * large as LOGIT_BYTES allow. x, w and dx are f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
+ * For each chunk: logits = x w^T, the rows' lse and loss, dlogits in the place of the logits (as bf16 if the matmuls run on pairs of bf16),
+ * dx = dlogits w, dw += dlogits^T x. Each chunk reads w twice and dw once, so chunks are as large as LOGIT_BYTES allow. x, w and dx are
+ * f32, bf16 or f16 in any mixture, dw is f32; all contiguous.
  */
 #include "kernels/cpu/xent.h"
 
@@ -12,7 +12,7 @@
 #include "kernels/kernel.h"
 #include "kernels/cpu/gemm.h"
 
-/* At most LOGIT_BYTES of logits at once, and, of enough rows to make products of, at most a fourth of them all. */
+/* At most LOGIT_BYTES of logits at once, and at most a fourth of all rows if that is enough for efficient matmuls. */
 enum { LOGIT_BYTES = 208 << 20, LEAST_CHUNKS = 4, LEAST_ROWS = 128 };
 
 extern const struct xent_rows xent_rows_avx2, xent_rows_avx512;
@@ -28,9 +28,9 @@ struct xent {
     float factor, inverse;   /* dloss / denom, 1 / denom */
     size_t chunk, ld;        /* rows of a chunk; floats from one row of logits to the next */
     size_t r0, n;            /* the chunk at work */
-    float *lse, *loss;       /* [R], of the caller or scratch; [R] */
+    float *lse, *loss;       /* [R], the caller's or scratch; [R] */
     float *logits, *dx_sums; /* [chunk, ld], [chunk, C] */
-    void *products;          /* scratch of the products */
+    void *products;          /* scratch of the matmuls */
 };
 
 static bool xent_is_plain(const struct view *v)
@@ -102,7 +102,7 @@ static struct matrix dlogits(const struct xent *z)
     return (struct matrix){ z->logits, z->bf16 ? LS_BF16 : LS_F32, (ptrdiff_t)(z->bf16 ? 2 * z->ld : z->ld), 1 };
 }
 
-/* Into dx when it is f32, else into sums that are rounded afterwards. */
+/* Written to dx if it is f32, else to sums that are rounded afterwards. */
 static struct gemm dx_gemm(const struct xent *z)
 {
     struct gemm p = { .m = z->n, .n = z->C, .k = z->V, .a = dlogits(z), .b = rows_at(&z->w, 0) };
@@ -125,7 +125,7 @@ static struct gemm dw_gemm(const struct xent *z)
     };
 }
 
-/* Where the parts of scratch lie; the bytes in all. */
+/* Lays out scratch; returns its total bytes. */
 static size_t layout(struct xent *z, void *scratch)
 {
     struct parts at = { scratch, 0 };
@@ -138,7 +138,7 @@ static size_t layout(struct xent *z, void *scratch)
     z->dx_sums = take(&at, view_given(&z->dx) && z->dx.dtype != LS_F32 ? z->chunk * z->C * sizeof(float) : 0);
     z->products = take(&at, 0);
     most = 0;
-    for (int full = 0; full < 2; full++) { /* the last chunk may be cut differently */
+    for (int full = 0; full < 2; full++) { /* the last chunk may be divided differently */
         z->n = full ? z->chunk : z->R % MAX(z->chunk, (size_t)1);
         p = logits_gemm(z);
         bytes = gemm_scratch(&p, gemm_threads(&p));
@@ -169,7 +169,7 @@ static size_t xent_grad_scratch(const struct call *c)
 
 static void xent_multiply(const struct xent *z, struct gemm p) { gemm_run(&p, gemm_threads(&p), z->products); }
 
-/* lse and loss of the chunk's rows. */
+/* Computes lse and loss of the chunk's rows. */
 static void row_losses(void *ctx, size_t begin, size_t end, int thread)
 {
     struct xent *z = ctx;
@@ -186,7 +186,7 @@ static void row_losses(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* The chunk's logits become dlogits. */
+/* Replaces the chunk's logits by dlogits. */
 static void row_gradients(void *ctx, size_t begin, size_t end, int thread)
 {
     struct xent *z = ctx;

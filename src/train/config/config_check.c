@@ -1,4 +1,4 @@
-/* config_check.c - what options mean together, and the library's structs made of them. */
+/* config_check.c - checks options against each other, and makes the library's structs from them. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static const struct option *config_check_row_of(const char *name)
     return NULL;
 }
 
-/* At its default, or at the value that turns off what it sets: nobody believes then that it works. */
+/* True at its default, or at the value that turns it off: then it is not expected to have an effect. */
 static bool asks_nothing(const struct config *c, const char *name)
 {
     const struct option *row = config_check_row_of(name);
@@ -38,7 +38,7 @@ struct idle {
     const char *name, *because;
 };
 
-/* idle->name is the row's, or "SECTION.*" of its section; model.preset is read by whoever chooses the task. */
+/* idle->name is the row's, or "SECTION.*" of its section; model.preset is always read, to choose the task. */
 static bool is_named(const struct task_idle *idle, const char *option)
 {
     size_t length = strlen(idle->name) - 1;
@@ -75,7 +75,7 @@ static const char *optimizers_with(size_t fact, char text[96])
 }
 #define OPTIMIZERS_WITH(fact) optimizers_with(offsetof(ls_optimizer_facts, fact), (char[96]){ 0 })
 
-/* A setting that nothing reads is refused: it would be believed to work. */
+/* Rejects a setting without effect, because a user would expect it to work. */
 static ls_status check_idle(const struct config *c, unsigned verb)
 {
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
@@ -132,7 +132,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
 
 /* ---- the rest of the rules ---- */
 
-/* A word that names no tokenizer; a path that is not there is found out by whoever opens it. */
+/* Rejects a word that is not a tokenizer; a missing path is reported when it is opened. */
 static ls_status check_tokenizer(const struct config *c)
 {
     const char *name = c->data.tokenizer;
@@ -190,7 +190,7 @@ static ls_status check_schedule(struct config *c)
     return check_lengths(c, c->train.schedule_steps < 0 ? c->train.steps : c->train.schedule_steps);
 }
 
-/* A schedule as long as the steps that were asked for, which a config.yaml says of every run, stays as long as those that are made. */
+/* A schedule as long as the requested steps, as in every config.yaml, stays as long as the steps that are run. */
 ls_status config_fix_steps(struct config *c, int64_t steps)
 {
     if (c->train.schedule_steps == c->train.steps) c->train.schedule_steps = -1;
@@ -212,7 +212,7 @@ static ls_status choose_seq_len(struct config *c)
     return LS_OK;
 }
 
-/* What the library's optimizers refuse, by the options' names and before anything is started. */
+/* Checks what the library's optimizers would reject, by the options' names and before anything is started. */
 static ls_status check_optimizer(const struct config *c)
 {
     const ls_optimizer_facts *optimizer = ls_optimizer_facts_of((ls_optimizer_kind)c->optim.name);
@@ -229,7 +229,7 @@ static ls_status check_optimizer(const struct config *c)
     return LS_OK;
 }
 
-/* The forward pass has updated the running statistics before it is known whether the step counts. */
+/* The forward pass has updated the running statistics before it is known whether the step is skipped. */
 static ls_status check_non_finite(const struct config *c)
 {
     if (c->train.non_finite != NON_FINITE_SKIP || !task_of(c)->batch_norm) return LS_OK;

@@ -1,11 +1,11 @@
-/* config_fit.c - a model and a layout that do not fit are refused before any rank is started. */
+/* config_fit.c - checks that model and layout fit, before any rank is started. */
 #include "train/config/config.h"
 
 #include <string.h>
 #include "lockstep/data.h"
 #include "train/task/task.h"
 
-/* Tokens that the model must know, where no file has to be read to count them; 0: not known yet. */
+/* The tokenizer's vocabulary, if it is known without reading a file; 0: not known yet. */
 static ls_status known_vocab(const struct config *c, size_t *out)
 {
     ls_tokenizer *bytes;

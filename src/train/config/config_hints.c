@@ -1,9 +1,9 @@
-/* config_hints.c - words that people type from other programs, and the options that they mean. */
+/* config_hints.c - option names of other programs, and the corresponding options. */
 #include "train/config/config.h"
 
 #include "base/base.h"
 
-/* Words are in lower case with '_'; a value NULL is the user's own. */
+/* Names are in lower case with '_'; a value NULL means the user's value. */
 static const struct option_hint hints[] = {
     { "fsdp", "parallel.zero", "3" },
     { "ddp", "parallel.zero", "0" },

@@ -1,4 +1,4 @@
-/* config_layout.c - the layout that the options come to: ranks, batch sizes, and the library's struct of all of it. */
+/* config_layout.c - the layout from the options: ranks, batch sizes, and the library's struct. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
     return LS_OK;
 }
 
-/* Where the other axes divide the ranks, dp is what may be wrong: a config file of a run on another number of ranks may have set it. */
+/* If the other axes divide the ranks, dp is probably wrong: a config file of a run on another number of ranks may have set it. */
 static ls_status fail_ranks(const struct config *c)
 {
     int64_t ranks = c->launch.ranks, product = c->parallel.dp * others(c);
@@ -150,7 +150,7 @@ static ls_status fail_batch(const struct config *c, const char *why)
                    c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
 }
 
-enum { USUAL_MICRO_BATCH = 8, USUAL_FILL = 2 /* micro-batches a pipeline has for each stage, where it may choose */ };
+enum { USUAL_MICRO_BATCH = 8, USUAL_FILL = 2 /* micro-batches per pipeline stage by default */ };
 
 static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
 

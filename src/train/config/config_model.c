@@ -1,4 +1,4 @@
-/* config_model.c - the model that the options name: a preset or a folder, with what model.* says on top. */
+/* config_model.c - the model from the options: a preset or a folder, modified by model.*. */
 #include "train/config/config.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "train/task/task.h"
 
-/* Takes a size that was given; true when it changes the model's. */
+/* Applies a size that was given; true if it changes the model's. */
 static bool config_model_take(int64_t given, size_t *size)
 {
     bool changes = given && (size_t)given != *size;
@@ -17,7 +17,7 @@ static bool config_model_take(int64_t given, size_t *size)
     return changes;
 }
 
-/* Family, width and heads; what hangs on them is made anew, and may be given too. */
+/* Family, width and heads; sizes that depend on them are recomputed unless given. */
 static void take_shape(const struct config *c, ls_model *m)
 {
     ls_architecture family =
@@ -37,7 +37,7 @@ static void take_real(double given, double *value)
     if (given >= 0) *value = given;
 }
 
-/* What model.* says of experts; refused where the model has none, unless it turns something off. */
+/* Applies the options for experts; an error if the model has none, unless the option turns something off. */
 static ls_status take_experts(const struct config *c, ls_model *m)
 {
     const struct {
@@ -83,7 +83,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     return LS_OK;
 }
 
-/* ---- what cannot be, by the options' names ---- */
+/* ---- checks, by the options' names ---- */
 
 bool config_is_preset(const char *name)
 {
@@ -114,7 +114,7 @@ static ls_status fail_preset(const char *given)
     return st;
 }
 
-/* The divisors of `whole` on both sides of n: "2 or 4". Into out; returns out. */
+/* Writes the divisors of `whole` on both sides of n, "2 or 4", into out and returns it. */
 static const char *divisors_near(char *out, size_t room, size_t whole, size_t n)
 {
     size_t below = MIN(n, whole), above = n;

@@ -1,4 +1,4 @@
-/* doctor.c - reading rings, and finding who is missing where. */
+/* doctor.c - reads rings, and finds which ranks are missing from which call. */
 #include "train/doctor/doctor.h"
 
 #include <ctype.h>
@@ -20,8 +20,8 @@
 #include "train/run/run_folder.h"
 
 enum { RANKS_MOST = 1 << 16, CHILDREN_MOST = 4096 };
-static const double EVERYDAY = 1;     /* seconds that one rank waits for another in a run that is well */
-static const double CLOCK_SLACK = 30; /* seconds that a clock may have been set by without looking like another machine's */
+static const double EVERYDAY = 1;     /* seconds that one rank waits for another in a healthy run */
+static const double CLOCK_SLACK = 30; /* seconds by which a clock may have been adjusted without looking like another machine's */
 
 static double unix_now(void)
 {
@@ -44,7 +44,7 @@ bool doctor_silent(const struct doctor *d, int rank) { return d->status[rank].li
 
 bool doctor_lives(const struct doctor *d, int rank) { return d->status[rank].life == LIFE_RUNNING || d->status[rank].life == LIFE_STOPPED; }
 
-/* ---- who lives ---- */
+/* ---- which ranks are alive ---- */
 
 static enum life life_of_process(const struct process *p)
 {
@@ -60,7 +60,7 @@ static bool is_here(const struct recorder_read *c)
     return fabs(c->epoch - (unix_now() - base_now())) <= CLOCK_SLACK;
 }
 
-/* Of process pid, which was there at `last`: one of that number that started after it is another one. */
+/* State of process pid, which existed at `last`: a process of that number that started later is another one. */
 static enum life life_at(int64_t pid, double last)
 {
     struct process p;
@@ -116,7 +116,7 @@ static ls_status make_room(struct doctor *d, int ranks)
     return LS_OK;
 }
 
-/* Ranks without a file count too: a ring says how many there are. */
+/* Ranks without a file are counted, too: a ring has the number of ranks. */
 static ls_status read_folder(DIR *dir, const char *folder, struct doctor *d)
 {
     for (struct dirent *e; (e = readdir(dir));) {
@@ -143,7 +143,7 @@ static ls_status read_run(const char *run, struct doctor *d)
     return st;
 }
 
-/* What the launcher left; a damaged file is none. */
+/* Reads what the launcher left; a damaged file counts as missing. */
 static void read_end(const char *run, struct doctor *d)
 {
     char *path = file_path("%s/calls/ended", run);
@@ -166,7 +166,7 @@ static void read_end(const char *run, struct doctor *d)
 
 /* ---- the launcher, and ranks that have no ring yet ---- */
 
-/* Rings of an earlier start, where another launcher is at work: they stay until its ranks may have the folder. */
+/* True if the rings are of an earlier start and another launcher is running: they stay until its ranks open theirs. */
 static void drop_rings(struct doctor *d)
 {
     for (int i = 0; i < d->ranks; i++) mem_free(d->status[i].calls);
@@ -252,7 +252,7 @@ const struct call_record *doctor_record(const struct doctor *d, int rank, uint64
     return NULL;
 }
 
-/* The newest collective call of a group; 0: none is kept. */
+/* The newest collective call of a group; 0: none is recorded. */
 static uint64_t newest(const struct rank_status *p, uint64_t group)
 {
     uint64_t most = 0;
@@ -265,7 +265,7 @@ static uint64_t newest(const struct rank_status *p, uint64_t group)
     return most;
 }
 
-/* All ranks are in the world; of another group we know those that have called in it. */
+/* All ranks are in the world; in another group only those that have called in it are known. */
 static bool is_member(const struct doctor *d, int rank, const struct call_record *r)
 {
     return strcmp(r->name, "world") == 0 || newest(&d->status[rank], r->signature.group) > 0;
@@ -281,13 +281,13 @@ static ls_status finding_make(const struct doctor *d, struct finding *f)
     return LS_OK;
 }
 
-/* A rank that does not run any more, in a call that it had come to. */
+/* True if a rank ended or was stopped in a call that it had entered. */
 static bool is_held(const struct doctor *d, int rank, const struct call_record *r)
 {
     return is_in(r) && (d->status[rank].life == LIFE_STOPPED || doctor_silent(d, rank));
 }
 
-/* Who waits in, is missing from, is held in, and differs from r, which rank `from` has open. */
+/* Finds the ranks that wait in r, are missing from it, ended in it, or called something else; rank `from` has r open. */
 static void compare(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     f->call = *r;
@@ -306,7 +306,7 @@ static void compare(const struct doctor *d, const struct call_record *r, int fro
 
 static bool any(const bool *is, int ranks) { return memchr(is, true, (size_t)ranks); }
 
-/* Nobody outlived the call, of those that came to it and those that did not: they were killed at once, as a rule with their launcher. */
+/* True if no rank outlived the call: all were killed at once, usually with their launcher. */
 static bool is_cut(const struct doctor *d, const struct finding *f)
 {
     for (int i = 0; i < d->ranks; i++)
@@ -314,7 +314,7 @@ static bool is_cut(const struct doctor *d, const struct finding *f)
     return !any(f->waits, d->ranks) && !any(f->differs, d->ranks);
 }
 
-/* True when somebody is to blame. Of ranks that were killed at once those that had waited for longer than ranks do in any run say who. */
+/* True if a rank is to blame. If all ranks were killed at once, those that had waited longer than in a healthy run show which. */
 static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     compare(d, r, from, f);

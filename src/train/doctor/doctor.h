@@ -1,9 +1,9 @@
-/* doctor.h - where the ranks of a run stand, or how they ended, read from what they leave in RUN/calls (comm/calls.h).
+/* doctor.h - the state of a run's ranks, or how they ended, read from RUN/calls (comm/failure/flight_recorder.h).
  *
- * A call of a group is open on a rank when it has begun there and is not done. A finding is a call that is open somewhere and
- * that some rank of its group has not come to, or in whose place some rank has called something else; of each group the first
- * such call. A rank that came and was stopped or killed in it keeps the others waiting just so. Findings whose blamed ranks wait for
- * nobody come first: they are the causes, the others follow from them.
+ * A call of a group is open on a rank if it has begun there and has not ended. A finding is a call that is open somewhere and that some
+ * rank of its group has not entered, or in whose place some rank has called something else; only the first such call of each group. A rank
+ * that entered and was stopped or killed in it blocks the others in the same way. Findings whose blamed ranks wait for no other come first:
+ * they are the causes of the others.
  */
 #ifndef LS_TRAIN_DOCTOR_DOCTOR_H
 #define LS_TRAIN_DOCTOR_DOCTOR_H
@@ -22,14 +22,14 @@ struct rank_status {
     int64_t pid;                 /* 0: not known */
     struct recorder_read *calls; /* NULL: none, or none yet */
     char why[160];               /* why there is none; "" */
-    char end[LAUNCH_END];        /* how the launcher saw it end: "was killed by signal 9 (Killed)"; "": it did not say */
+    char end[LAUNCH_END];        /* how the launcher saw it end: "was killed by signal 9 (Killed)"; "": unknown */
 };
 
 struct finding {
-    struct call_record call;         /* as the first rank that came has it */
-    double since, until;             /* unix time when it came, and when a rank in it was last seen to live */
+    struct call_record call;         /* as recorded by the first rank that entered it */
+    double since, until;             /* unix time when that rank entered, and when a rank in it was last seen alive */
     bool *waits, *missing, *differs; /* [ranks] */
-    bool *held;                      /* [ranks] that came to it and were stopped in it, or died in it */
+    bool *held;                      /* [ranks] that entered it and were stopped in it, or died in it */
     bool cut;                        /* all of these ranks were killed at once: waits are those that did until then */
     bool cause;                      /* no missing rank waits in another finding's call */
 };
@@ -58,9 +58,9 @@ const char *doctor_state(const struct doctor *d, int rank);
 bool doctor_outcome(const struct doctor *d, struct text *out);
 /* "training for 3.2 s, step 41 of 200, 1234 tokens/s, last step 0.3 s ago" of a rank that lives; of one that ended, "step 41 of 200". */
 void doctor_progress(const struct doctor *d, int rank, struct text *out);
-bool doctor_lives(const struct doctor *d, int rank);  /* running or stopped */
-bool doctor_ended(const struct doctor *d, int rank);  /* it said how */
-bool doctor_silent(const struct doctor *d, int rank); /* dead, and did not say how */
+bool doctor_lives(const struct doctor *d, int rank);  /* running, or stopped */
+bool doctor_ended(const struct doctor *d, int rank);  /* it recorded how */
+bool doctor_silent(const struct doctor *d, int rank); /* dead, and did not record how */
 /* "ranks 1, 2 are stopped, by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT 4711 4712". False: none is. */
 bool doctor_stopped(const struct doctor *d, struct text *out);
 /* "rank 2 never came to all_reduce #41 of world (...); ranks 0, 1, 3 wait in it since 12.3 s; rank 2 is dead (...)". */

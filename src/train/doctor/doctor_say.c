@@ -50,14 +50,14 @@ const char *doctor_state(const struct doctor *d, int rank)
     return p->why[0] ? "unreadable" : names[p->life];
 }
 
-/* Ranks of the finding that wait and live, or wait and do not. Returns how many. */
+/* Ranks of the finding that wait, either alive or dead. Returns how many. */
 static int select_waiting(const struct doctor *d, const struct finding *f, bool alive, bool *out)
 {
     for (int i = 0; i < d->ranks; i++) out[i] = f->waits[i] && doctor_lives(d, i) == alive;
     return count_of(out, d->ranks);
 }
 
-/* Our launcher is no more, and did not say how its ranks ended. */
+/* True if our launcher has ended without recording how its ranks ended. */
 static bool launcher_gone(const struct doctor *d) { return d->launcher && d->launcher_life == LIFE_DEAD && !d->launched; }
 
 static void say_waiting(const struct doctor *d, const struct finding *f, bool *some, struct text *out)
@@ -211,7 +211,7 @@ static void put_step(const struct doctor *d, int rank, struct text *out)
     text_put(out, inside ? "in step %" PRIu64 : "at step %" PRIu64, s ? s->step + inside : 0);
 }
 
-/* The one of some ranks (NULL: of all) that came least far, or farthest. */
+/* The rank among some (NULL: all) with the fewest or the most steps. */
 static int find_step(const struct doctor *d, const bool *of, bool least)
 {
     int found = -1;
@@ -236,7 +236,7 @@ static int failed_rank(const struct doctor *d)
     return found;
 }
 
-/* Ranks that ended without a word of their own. Returns how many. */
+/* Ranks that ended without a report. Returns how many. */
 static int select_silent(const struct doctor *d, bool *out)
 {
     for (int i = 0; i < d->ranks; i++) out[i] = doctor_silent(d, i);

@@ -1,4 +1,4 @@
-/* fault_edit.h - edits of a program's lists, of which injected faults are made. */
+/* fault_edit.h - edits of a program's lists, used by injected faults. */
 #ifndef LS_TRAIN_FAULTS_FAULT_EDIT_H
 #define LS_TRAIN_FAULTS_FAULT_EDIT_H
 
@@ -25,9 +25,9 @@ void list_move_tail(struct list *l, int from, int at);
 ls_value value_again(ls_program *p, const char *what, ls_value v);
 /* Begins a scope of the cursor in segment s, marked as instruction i. */
 struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i);
-/* The start at list[s].at[at] and the wait of its slot, wherever that is, are gone. */
+/* Removes the start at list[s].at[at] and the wait of its slot, wherever that is. */
 void exchange_remove(ls_program *p, enum segment s, int at);
-/* The same exchange is made just before the start at list[s].at[at]. */
+/* Repeats the exchange just before the start at list[s].at[at]. */
 void exchange_repeat(ls_program *p, enum segment s, int at);
 
 #endif

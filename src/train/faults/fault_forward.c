@@ -1,4 +1,4 @@
-/* fault_forward.c - injected faults of what a model is cut into: edits of the forward before its gradient is made, of the gradient, of
+/* fault_forward.c - injected faults of sharded models and pipelines: edits of the forward before its gradient is made, of the gradient, of
  * recomputed layers and of the attention ring. */
 #include "train/faults/fault_edit.h"
 
@@ -56,7 +56,7 @@ ls_status edit_no_enter(ls_program *p, const struct injection *i)
     return LS_OK;
 }
 
-/* What stands in its place moves nothing in the forward, and its gradient is summed. */
+/* Its replacement communicates nothing in the forward, and its gradient is summed. */
 ls_status edit_no_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
@@ -223,7 +223,7 @@ static bool reads_choices(const struct instruction *i, const struct instruction 
     return reads(i, route->out[0]) || reads(i, route->out[1]);
 }
 
-/* Before the first of its readers in backward, which all read the new choices. */
+/* Inserted before the first of its readers in backward, which all read the new choices. */
 static void route_again(ls_program *p, struct instruction route)
 {
     struct list *back = &p->list[SEG_BACKWARD];
@@ -281,7 +281,7 @@ static ls_value find_stream(const ls_program *p, const int *made, int first)
     return LS_NONE;
 }
 
-/* No rank has the parameters that only lost blocks read. */
+/* No rank holds the parameters that only lost blocks read. */
 static void leave_out(ls_program *p, int first)
 {
     for (int v = 1; v < p->nvalues; v++) {

@@ -1,4 +1,4 @@
-/* fault_list.h - every fault that --debug.fault can inject, one row each: all that is known about it.
+/* fault_list.h - every fault that --debug.fault can inject, one row each: everything about it.
  *
  *     X(id, name, what it does, after, edit, where it is idle...)
  *
@@ -6,8 +6,8 @@
  *   after      the pass after which a program is edited (enum edit_after without its prefix); NONE: it is no program edit, and
  *              faults.c says what applies it
  *   edit       edit_NAME() in fault_forward.c or fault_sums.c
- *   idle       IDLE(condition, because): where the fault would change nothing it is refused, or it would be taken for one that goes
- *              unseen. Conditions read the names that fault_rules.c defines (dp, tp, m, c, ...)
+ *   idle       IDLE(condition, because): where the fault would change nothing it is rejected, so that it is not mistaken for an undetected
+ * one. Conditions read the names that fault_rules.c defines (dp, tp, m, c, ...)
  *
  * The enum, the option's choices, `lockstep help faults` and the refusals are made of these rows.
  */

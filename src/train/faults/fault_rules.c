@@ -1,4 +1,5 @@
-/* fault_rules.c - in which layouts a fault changes something. One that doesn't is refused: it would be taken for one that goes unseen. */
+/* fault_rules.c - the layouts in which a fault has an effect. In others it is rejected, so that it is not mistaken for an undetected
+ * one. */
 #include "train/faults/faults.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fault_sums.c - injected faults of data parallelism: edits of a program whose gradients are reduced and whose update is cut to what a
- * rank holds. */
+/* fault_sums.c - injected faults of data parallelism: edits of a program whose gradients are reduced and whose update is restricted to this
+ * rank's shard. */
 #include "train/faults/fault_edit.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "ir/op_info.h"
 #include "runtime/store.h"
 
-/* ---- what is what ---- */
+/* ---- properties of values ---- */
 
 /* The store's group whose gradients v is: in the store, of one micro-batch, or rounded to travel; -1: none. */
 static int gradient_group(const ls_program *p, ls_value v)
@@ -35,7 +35,7 @@ static bool has_experts(const ls_program *p, int group)
 
 enum { COPIES = 3 }; /* of a gradient: rounded to travel, and back */
 
-/* A sum over `axis` is gone: all that shares x's bytes, and what is copied or added from there, is a partial sum. */
+/* After a sum over `axis` is removed: marks as partial sums everything that shares x's bytes, and what is copied or added from it. */
 static void mark_partial(ls_program *p, ls_value x, ls_axis axis, int copies)
 {
     int root = p->values[x.id].root;
@@ -60,7 +60,7 @@ static void remove_sum(ls_program *p, enum segment s, int at)
     mark_partial(p, i.out[0], instruction_exchange(&i)->axis, COPIES);
 }
 
-/* The sum at list[s].at[at] is made twice; the second time of what the first one made. Returns how many instructions are new. */
+/* Makes the sum at list[s].at[at] twice, the second time of the result of the first. Returns the number of new instructions. */
 static int repeat_sum(ls_program *p, enum segment s, int at)
 {
     struct instruction first = p->list[s].at[at];
@@ -215,7 +215,7 @@ static int group_of(const ls_program *p, const struct instruction *i)
     return -1;
 }
 
-/* Squares and norms of those units are in no sum. */
+/* Removes squares and norms of those units from all sums. */
 static void leave_norm(ls_program *p, bool experts_alone)
 {
     struct list *l = &p->list[SEG_OPTIMIZER];
@@ -228,7 +228,7 @@ static void leave_norm(ls_program *p, bool experts_alone)
         if (i->op == OP_SUM_SQUARES || i->op == OP_LARS_NORMS)
             list_remove(l, n);
         else
-            i->out[i->nout - 1] = LS_NONE; /* LAMB's moments move all the same */
+            i->out[i->nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
     }
 }
 
@@ -246,7 +246,7 @@ ls_status edit_norm_experts(ls_program *p, const struct injection *i)
 
 /* ---- gradients and updates ---- */
 
-/* Before what reads them first: all that this rank has of a group's gradients is multiplied, in place. */
+/* Multiplies this rank's part of a group's gradients in place, before their first reader. */
 static void fault_sums_multiply(ls_program *p, int at, int group, double factor)
 {
     struct op_attr attr = { .scale = { factor } };
@@ -285,7 +285,7 @@ ls_status edit_expert_times_ep(ls_program *p, const struct injection *i)
     return ls_program_status(p);
 }
 
-/* The parameters that an update writes; LS_NONE: it is no update. */
+/* The parameters that an update writes; LS_NONE: not an update. */
 static ls_value updated(const ls_program *p, const struct instruction *i)
 {
     for (int k = 0; k < i->nout && op_info(i->op)->stage == OPTIMIZER_UPDATE; k++)

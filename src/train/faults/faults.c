@@ -1,4 +1,4 @@
-/* faults.c - the table of injected faults, and those that are no edit of a program. */
+/* faults.c - the table of injected faults, and those that are not edits of a program. */
 #include "train/faults/faults.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ void fault_inject(ls_program *p, const struct injection *i)
     if (i->fault != FAULT_NONE) p->edit = (struct edit){ edit, i, !i->checked };
 }
 
-/* ---- no edits ---- */
+/* ---- faults that are not edits ---- */
 
 uint64_t fault_seed(const struct injection *i, int rank, uint64_t seed) { return i->fault == FAULT_SEED ? seed + (uint64_t)rank : seed; }
 

@@ -18,7 +18,7 @@
 #include "train/run/stop.h"
 
 static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
-static const double ABSENT = 1; /* seconds late from a sleep: the launcher itself was stopped */
+static const double ABSENT = 1; /* a sleep late by this many seconds means that the launcher itself was stopped */
 
 /* ---- to all ranks ---- */
 
@@ -46,7 +46,7 @@ static void kill_all(struct job *j)
 
 /* ---- ends of ranks ---- */
 
-/* A rank that is stopped can't speak for itself. What is known when ranks are killed stays. */
+/* Reports a stopped rank to the others. A status known when ranks are killed is kept. */
 static void look_for_stops(struct job *j)
 {
     for (int i = 0; i < j->n && !j->killed; i++) {
@@ -79,8 +79,8 @@ static void note_failure(struct job *j, int i)
     if (j->deadline == 0) j->deadline = base_now() + GRACE;
 }
 
-/* Its group is killed while its number still stands for it. Without a failure it is gone all the same for others that still
- * need it, unless it took its leave of them. */
+/* Kills its process group while its number is still valid. Even without a failure it is lost for others that still need it, unless it had
+ * closed its comm. */
 static void reap(struct job *j, int i, const siginfo_t *info)
 {
     struct child *c = &j->child[i];
@@ -127,7 +127,7 @@ static void reap_all(struct job *j)
 
 /* ---- signals ---- */
 
-/* Stopped with the terminal's job; our own time stands still meanwhile. */
+/* Stops with the terminal's job; our own time does not advance meanwhile. */
 static void suspend(struct job *j)
 {
     double began = base_now();
@@ -210,7 +210,7 @@ static void signals_end(struct job *j)
 
 /* ---- the loop ---- */
 
-/* When something is to be done that no event brings: the end of the grace, or a rank stopped for too long (*rank). 0: never. */
+/* Time of the next action without an event: the end of the grace period, or a rank stopped for too long (*rank). 0: never. */
 static double due(const struct job *j, int *rank)
 {
     if (j->killed) return 0;
@@ -253,8 +253,8 @@ static void fill_polled(struct job *j)
     }
 }
 
-/* Lines before deaths: what a rank said before it died is read before it is buried. Only ranks that were started are polled:
- * a list longer than the process may have descriptors is refused whole. */
+/* Handles output before deaths: what a rank wrote before it died is read before it is reaped. Polls only ranks that were started, because
+ * poll() rejects a list longer than the limit of descriptors. */
 static void launch_look(struct job *j)
 {
     int wait = poll_timeout(j);

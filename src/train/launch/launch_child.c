@@ -122,7 +122,7 @@ static ls_status launch_child_start(const struct child_args *s, char **list, int
 
     if (child < 0) return ls_fail(LS_EIO, "rank %d of %d: cannot start a process: %s", s->rank, s->ranks, strerror(errno));
     if (child == 0) become(s, list, parent, out, err);
-    setpgid(child, child); /* as the child does: whoever comes first */
+    setpgid(child, child); /* as the child does: whichever comes first */
     *pid = child;
     return LS_OK;
 }

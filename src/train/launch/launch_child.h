@@ -1,7 +1,7 @@
 /* launch_child.h - one rank of a launch: a process of this program with its place in the world in its environment.
  *
  *     RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT    as torchrun sets them
- *     LOCKSTEP_COMM=shm:fd:N     where the ranks meet
+ *     LOCKSTEP_COMM=shm:fd:N the comm of all ranks
  * The rest of the environment is the launcher's. A rank leads a process group of its own, so what a terminal sends to its
  * foreground comes once, through the launcher; it ends when the launcher does. It reads /dev/null, but for rank 0, which reads
  * what the launcher would unless that is a terminal (which only its foreground may read). SIGUSR1 is ignored until the rank

@@ -1,4 +1,4 @@
-/* launch_job.h - a launch while it lasts: its ranks, and which of their ends counts. For launch*.c alone. */
+/* launch_job.h - the state of a launch: its ranks, and which failure counts. Only for launch*.c. */
 #ifndef LS_TRAIN_LAUNCH_LAUNCH_JOB_H
 #define LS_TRAIN_LAUNCH_LAUNCH_JOB_H
 
@@ -30,7 +30,7 @@ struct job {
     int overdue;           /* the rank that was stopped for too long; -1 */
     double deadline;       /* of the grace; 0: no failure yet */
     int leave;             /* the signal that asked to leave and was passed on */
-    bool killed, forced;   /* everybody was killed; because of a second signal */
+    bool killed, forced;   /* all ranks were killed; because of a second signal */
     int signals;           /* signalfd */
     sigset_t mask_before;
     struct sigaction pipe_before, child_before;
@@ -40,7 +40,7 @@ struct job {
 
 char *child_ended(const struct child *c, char out[96]); /* "was killed by signal 9 (Killed)"; returns out */
 bool child_failed(const struct child *c);
-bool child_blames(const struct child *c); /* its exit code says that another rank is at fault */
+bool child_blames(const struct child *c); /* its exit code blames another rank */
 
 /* All ranks have ended: the exit code, and where it is not 0 this thread's message. */
 int report_settle(struct job *j);

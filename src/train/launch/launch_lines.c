@@ -56,7 +56,7 @@ static bool takes_more(const struct console *c)
     return poll(&p, 1, 0) != 0;
 }
 
-/* Whole lines, as many as go out in one piece. */
+/* Complete lines, as many as fit into one write. */
 static size_t piece(const struct console *c)
 {
     if (c->used <= WRITE_MOST) return c->used;
@@ -129,7 +129,7 @@ static bool may_be_the_end(const char *text, size_t bytes)
     return bytes > 9 && memcmp(text, "lockstep", 8) == 0 && (text[8] == ' ' || text[8] == ':');
 }
 
-/* What waits in s->line goes out; ended: a line feed was read after it. */
+/* Writes what is in s->line; ended: a line feed was read after it. */
 static void launch_lines_put(struct rank_output *v, struct stream *s, struct console *c, bool ended)
 {
     if (s == &v->err) rank_output_release(v, c);
@@ -144,7 +144,7 @@ static void launch_lines_put(struct rank_output *v, struct stream *s, struct con
     s->used = 0;
 }
 
-/* Cuts data into lines; what is after the last line feed waits in s->line. */
+/* Splits data into lines; what follows the last line feed is kept in s->line. */
 static void launch_lines_take(struct rank_output *v, struct stream *s, struct console *c, const char *data, size_t bytes)
 {
     while (bytes > 0) {

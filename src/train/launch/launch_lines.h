@@ -1,8 +1,8 @@
-/* launch_lines.h - what ranks say, cut into lines: on the console as "[rank 2] line", in the rank's own file as it was.
+/* launch_lines.h - the output of ranks, split into lines: on the console as "[rank 2] line", in the rank's own file unchanged.
  *
- * A line goes out whole: lines of different ranks never mix. One of more than LINE_MOST bytes goes on in the next, with a
- * prefix of its own. A line of standard error that starts with "lockstep" may be how the rank reports its end: it is held back
- * until the rank says more or ends, because the launcher says it last, and once.
+ * Lines of different ranks never mix. A line of more than LINE_MOST bytes continues in the next, with its own prefix. A line of standard
+ * error that starts with "lockstep" may be how the rank reports its end: it is held back until the rank says more or ends, because the
+ * launcher says it last, and once.
  * The console may be slow, stopped or gone: as long as ranks live, it is written to only when it takes a line without
  * waiting, and pipes are read only while there is room.
  */
@@ -26,7 +26,7 @@ void console_open(struct console *c, int fd);
 void console_put(struct console *c, int rank, const char *text, size_t bytes); /* one line, without its line feed */
 void console_say(struct console *c, const char *line);                         /* the launcher's own, with its line feed */
 bool console_has_room(const struct console *c);
-/* Writes lines for as long as that needs no waiting; all: every line. A console that is gone swallows them. */
+/* Writes lines for as long as that needs no waiting; all: every line. Lines to a console that no longer exists are dropped. */
 void console_flush(struct console *c, bool all);
 void console_wipe(struct console *c); /* takes rank 0's drawing off a terminal */
 

@@ -23,7 +23,7 @@ static bool was_there(const struct orphans *s, pid_t pid)
     return false;
 }
 
-/* A round reaps at least one stray, or is the last. Children of a stray become ours with its death. */
+/* A round reaps at least one orphan, or is the last. An orphan's children become ours when it dies. */
 void orphans_end(struct orphans *s)
 {
     pid_t now[2 * ORPHANS_KNOWN];

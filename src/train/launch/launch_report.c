@@ -1,7 +1,7 @@
-/* launch_report.c - which failure counts, and the one line that says so.
+/* launch_report.c - decides which failure counts, and writes the line that reports it.
  *
- * What a rank itself told the others as the end of the job comes first, whatever became of that rank since: it is in the shared segment.
- * Then what the ranks' own reports say, then how they ended.
+ * The verdict that a rank sent to the others comes first, whatever happened to that rank afterwards: it is in the shared segment. Then come
+ * the ranks' own reports, then how they ended.
  */
 #include "train/launch/launch_job.h"
 
@@ -35,7 +35,7 @@ void report_ends(const struct job *j)
     }
 }
 
-/* What a report says after "lockstep COMMAND: ", without its own rank before it; NULL: nothing. */
+/* The text of a report after "lockstep COMMAND: ", without its own rank; NULL: nothing. */
 static const char *report_of(const struct child *c)
 {
     const char *colon = c->output.last_report[0] ? strstr(c->output.last_report, ": ") : NULL;
@@ -69,7 +69,7 @@ static bool names_rank(const char *text, int rank)
     return strstr(text, name[0]) || strstr(text, name[1]);
 }
 
-/* Whoever is named by the report that came first, and failed too, is the one. */
+/* The rank that the first report names, if it failed, too. */
 static void follow_blame(struct job *j)
 {
     const char *text = report_of(&j->child[j->failed]);
@@ -117,7 +117,7 @@ static void put_report(const struct job *j, char out[REPORT_ROOM])
     if (child_blames(c) || j->failed == j->overdue) put_stopped(j, out);
 }
 
-/* Failures of others that were no consequence of this one. */
+/* Prints failures of others that are not consequences of this one. */
 static void show_others(struct job *j)
 {
     const char *text = report_of(&j->child[j->failed]);
@@ -127,12 +127,12 @@ static void show_others(struct job *j)
         const char *its = report_of(c);
 
         if (i == j->failed || !child_failed(c) || child_blames(c)) continue;
-        if (its && names_rank(its, j->failed)) continue; /* it says whose fault it was */
+        if (its && names_rank(its, j->failed)) continue; /* it names the rank at fault */
         if (!its || !text || strcmp(its, text) != 0) rank_output_release(&c->output, &j->console);
     }
 }
 
-/* A rank named the cause: not a peer that it lost, but what it found itself. Its exit code, or 1 where it was killed after that. */
+/* A rank reported its own error, not a lost peer. Its exit code, or 1 if it was killed after that. */
 static int settle_named(struct job *j, const char *line, int rank)
 {
     const struct child *c = &j->child[rank];

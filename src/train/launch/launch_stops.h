@@ -1,4 +1,4 @@
-/* launch_stops.h - ranks that were stopped by a signal, as their parent sees them: at once, in every phase of a run.
+/* launch_stops.h - ranks that were stopped by a signal, detected by their parent at once, in every phase of a run.
  *
  * A rank that stays stopped for the timeout ends the job, whether or not others wait for it already; one that is continued before is
  * forgiven. When all of the n ranks are stopped, the job was suspended as a whole (by a batch system, say) and no time runs.
@@ -14,7 +14,7 @@ struct stop {
     double since;
 }; /* signal 0: not stopped */
 
-/* Takes what the kernel tells of process pid. True: it was continued. */
+/* Reads the kernel's report on process pid. True: it was continued. */
 bool stop_look(struct stop *s, pid_t pid);
 /* When the first of the ranks that live (pid > 0) is overdue, base_now(); 0: none will be. *rank: which. */
 double stops_due(const struct stop *stop, const pid_t *pid, int n, double timeout, int *rank);

@@ -1,4 +1,4 @@
-/* process.h - other processes of this machine, as /proc has them. */
+/* process.h - other processes on this machine, read from /proc. */
 #ifndef LS_TRAIN_LAUNCH_PROCESS_H
 #define LS_TRAIN_LAUNCH_PROCESS_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A number is used again after its process has ended; a number with its start is one process. */
+/* Process numbers are reused; number and start time identify a process. */
 struct process {
     pid_t parent;
     char state;     /* 'T' stopped by a signal, 't' by a debugger */
@@ -14,7 +14,7 @@ struct process {
 };
 
 bool process_find(int64_t pid, struct process *out);       /* false: there is none */
-bool process_lives(const struct process *p);               /* false: it has ended, and its parent has not asked how yet */
+bool process_lives(const struct process *p);               /* false: it has ended, and its parent has not reaped it yet */
 double process_started(const struct process *p);           /* base_now() of then */
 int64_t process_variable(pid_t pid, const char *name);     /* of its first environment, a number; -1: unset, or not ours to read */
 int process_children(pid_t parent, pid_t out[], int most); /* returns how many it found */

@@ -1,8 +1,8 @@
-/* parity.h - two layouts, one run: what each came to, held against the other by name.
+/* parity.h - compares the results of two layouts tensor by tensor.
  *
- * One side, the reference, makes some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes what
- * each came to (parity_file.h). The other side follows it: before each step but its first it takes the reference's parameters and
- * optimizer state. So every step is compared alone: one gradient computed from equal weights, one update of equal moments.
+ * One side, the reference, runs some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes their
+ * results (parity_file.h). The other side follows it: before each step except its first it takes the reference's parameters and optimizer
+ * state. So every step is compared separately: one gradient computed from equal weights, one update of equal moments.
  *
  *   start      both sides' state before the first step: the same bits, initialised or loaded from the checkpoint
  *   loss       to a bound from the lengths of the sums (parity_bounds.h)

@@ -1,4 +1,4 @@
-/* plan.c - bytes of ranks that need not exist. */
+/* plan.c - memory of ranks that need not exist. */
 #include "train/plan/plan.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* plan_remedies.c - what makes a step fit that does not.
+/* plan_remedies.c - finds changes that make a step fit into memory.
  *
- * Changes are tried in the order of `changes`: what costs the least time first. First each alone, as often as it applies. If none is
- * enough, one after another on top of each other; then those that turn out not to be needed are taken back, the most expensive
- * first. If that is not enough either, the same on twice as many ranks, and so on, each with as much memory as now.
+ * Changes are tried in the order of `changes`: the cheapest in time first. First each alone, as often as it applies. If none is enough, one
+ * after another on top of each other; then those that turn out not to be needed are taken back, the most expensive first. If that is not
+ * enough either, the same on twice as many ranks, and so on, each with as much memory as now.
  */
 #include "train/plan/plan.h"
 

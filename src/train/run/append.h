@@ -20,7 +20,7 @@ struct append {
         -1, 0, NULL \
     }
 
-ls_status append_open(const char *path, struct append *out); /* creates it, or goes on at its end */
+ls_status append_open(const char *path, struct append *out); /* creates it, or appends to it */
 void append_put(struct append *a, const void *data, size_t bytes);
 void append_close(struct append *a); /* APPEND_NONE afterwards; of APPEND_NONE a no-op */
 

@@ -1,4 +1,4 @@
-/* dataset.c - opening what a run trains on. */
+/* dataset.c - opens the data of a run. */
 #include "train/run/dataset.h"
 
 #include <stdio.h>
@@ -171,7 +171,7 @@ static ls_status open_tokens(const struct config *c, struct dataset *d)
     return LS_OK;
 }
 
-/* The order of samples hangs on these too. */
+/* The order of samples depends on these, too. */
 static void describe_order(const struct config *c, char *what, size_t room)
 {
     size_t used = strlen(what);

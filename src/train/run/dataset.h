@@ -1,4 +1,4 @@
-/* dataset.h - what a run trains on: a tokenizer, tokens, and samplers of the two parts. */
+/* dataset.h - the data of a run: a tokenizer, tokens, and samplers of the training and validation parts. */
 #ifndef LS_TRAIN_RUN_DATASET_H
 #define LS_TRAIN_RUN_DATASET_H
 

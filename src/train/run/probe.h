@@ -1,4 +1,4 @@
-/* probe.h - whether a run will be able to write what it is going to, tried before it starts. */
+/* probe.h - checks before a run starts that it will be able to write its files. */
 #ifndef LS_TRAIN_RUN_PROBE_H
 #define LS_TRAIN_RUN_PROBE_H
 

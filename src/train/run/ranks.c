@@ -1,4 +1,4 @@
-/* ranks.c - the ranks of a training run, as one of them sees them. */
+/* ranks.c - the ranks of a training run. */
 #include "train/run/ranks.h"
 
 #include <math.h>
@@ -99,7 +99,7 @@ ls_status ranks_agree(const struct ranks *r, ls_status st)
     if (!r->comm) return st;
     LS_TRY(ls_broadcast(r->comm, &said, 1, LS_I64, 0, NULL));
     if (r->rank == 0 || said >= 0) return st;
-    return ls_fail((ls_status)said, "stopped by rank 0, which says why");
+    return ls_fail((ls_status)said, "stopped by rank 0, which reports the cause");
 }
 
 ls_status ranks_settle(const struct ranks *r, ls_status st)
@@ -116,5 +116,5 @@ ls_status ranks_settle(const struct ranks *r, ls_status st)
     int speaker = r->size - (int)first;
     told = ls_broadcast(r->comm, &said, 1, LS_I64, speaker, NULL);
     if (r->rank == speaker) return ls_fail(st, "%s", why);
-    return told < 0 ? told : ls_fail((ls_status)said, "stopped by rank %d, which says why", speaker);
+    return told < 0 ? told : ls_fail((ls_status)said, "stopped by rank %d, which reports the cause", speaker);
 }

@@ -25,11 +25,11 @@ ls_status ranks_open(const struct config *c, struct ranks *out);
 /* Rank `rank` of launch.ranks that don't exist: for plans. */
 ls_status ranks_plan(const struct config *c, int rank, struct ranks *out);
 void ranks_close(struct ranks *r);
-/* True where ranks differ in more than their samples: the model itself is cut. */
+/* True if ranks differ in more than their samples: the model itself is sharded. */
 bool ranks_cut_model(const struct ranks *r);
-/* Of the ranks that have the same samples, one counts them: the first. */
+/* True on the first of the ranks that have the same samples, which counts them. */
 bool ranks_counts(const struct ranks *r);
-/* This rank's share of `count` samples, as even over dp as can be: [begin, end). */
+/* This rank's share of `count` samples, divided as evenly as possible over dp: [begin, end). */
 void ranks_share(const struct ranks *r, size_t count, size_t *begin, size_t *end);
 
 ls_status ranks_sum(const struct ranks *r, double *x, size_t count); /* in place, over all ranks */

@@ -13,7 +13,7 @@ size_t step_parameters(const struct step *s) { return s->model.task->parameters(
 
 /* ---- gradients ---- */
 
-/* What one micro-batch after another adds up to. */
+/* Sums over the micro-batches. */
 struct sums {
     struct step *s;
     uint64_t index;
@@ -66,7 +66,7 @@ static ls_status add_output(ls_program *p, const char *name, double *sum)
     return LS_OK;
 }
 
-/* What the routers of this program's layers say: their losses, and how many tokens chose each expert. */
+/* Reads the routers of this program's layers: their losses, and how many tokens chose each expert. */
 static ls_status add_routers(struct sums *a, ls_program *p)
 {
     const ls_model *m = &a->s->model.transformer;

@@ -1,4 +1,4 @@
-/* stop.h - signals as requests: the step loop asks between steps what it is to do.
+/* stop.h - signals as requests, which the step loop checks between steps.
  *
  *   SIGINT, SIGTERM   save a checkpoint after the step that runs, then leave; the second one ends the process at once, without
  *                     saving (exit 128 + signal)

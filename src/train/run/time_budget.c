@@ -1,4 +1,4 @@
-/* time_budget.c - how many steps a run has time for. */
+/* time_budget.c - computes how many steps a run has time for. */
 #include "train/run/time_budget.h"
 
 #include <stdio.h>

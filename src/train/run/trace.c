@@ -1,4 +1,4 @@
-/* trace.c - what every rank did when.
+/* trace.c - a timeline of every rank.
  *
  * The file is the trace event format of Chrome ("JSON object format"): traceEvents of phase X (complete) with ts and dur in
  * microseconds, pid the rank, tid the row; phase M names processes and rows. A message is an arrow: phase s at its send and
@@ -229,7 +229,7 @@ static ls_status trace_put_rank(file_writer *w, int rank, const char *array, siz
     return file_writer_put(w, array + 1, bytes - 2); /* without its brackets */
 }
 
-/* Rank 0 takes the arrays one by one. A disk that fails is said after the last of them: nobody is left waiting. */
+/* Rank 0 receives the arrays one by one. A disk error is reported after the last of them, so that no rank is left waiting. */
 static ls_status take_rank(const struct ranks *r, file_writer *w, int from)
 {
     int64_t bytes;

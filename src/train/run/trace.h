@@ -1,4 +1,4 @@
-/* trace.h - what every rank did when, as a file for Perfetto or chrome://tracing.
+/* trace.h - a timeline of every rank, as a file for Perfetto or chrome://tracing.
  *
  * Each instruction of the step's program and each operation of a comm is an event on its rank's row: tid 0 is the program
  * ("compute"), tid 1 what was on the wire. Times are those of one clock (ranks of one machine share it; ranks of others are

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "train/run/stop.h"
 
-enum { SKIPPED_MOST = 10 }; /* steps in a row without an update: more is no accident */
+enum { SKIPPED_MOST = 10 }; /* most consecutive steps without an update; more indicates a persistent problem */
 
 /* ---- one step ---- */
 
@@ -56,7 +56,7 @@ static void note_totals(struct trainer *t, const struct metrics *m)
     for (int i = 0; i < METRICS_TIMES; i++) t->time[i] += m->time[i];
 }
 
-/* Waiting for other stages is communication that is waited for; the parts add up to the step. */
+/* Waiting for other stages is part of exposed communication; the parts add up to the step. */
 static void split_time(const struct trainer *t, struct metrics *m, double bubble)
 {
     double *time = m->time, rest = m->step_seconds;
@@ -122,8 +122,8 @@ static void note_axes(const struct trainer *t, struct metrics *m, const double *
         if (m->axis[a] >= 0) m->axis[a] -= before[a];
 }
 
-/* The job ends with this thread's message, which is named on all ranks, and for the launcher, before any of them leaves: it survives this
- * rank. Then it is in its log. */
+/* Ends the job with this thread's message, which all ranks and the launcher get before any of them exits, so it survives this rank. Then
+ * logs it. */
 static ls_status name_cause(const struct trainer *t, ls_status st)
 {
     char line[1024];
@@ -134,20 +134,20 @@ static ls_status name_cause(const struct trainer *t, ls_status st)
     return ls_fail(st, "%s", line);
 }
 
-/* Rank `rank` names the cause: its line, which ends the job, comes in the place of a message that it never sends. */
+/* Rank `rank` reports the cause: its line, which ends the job, arrives instead of a message that it never sends. */
 static ls_status take_cause(const struct trainer *t, int rank)
 {
     char line[1024], own[24], none;
     ls_status st = ls_recv(t->ranks.comm, &none, 1, LS_U8, rank, NULL);
 
     ASSERT(st != LS_OK);
-    if (st == LS_EPEER || st == LS_ETIMEOUT) return st; /* it was killed before it could */
+    if (st == LS_EPEER || st == LS_ETIMEOUT) return st; /* it was killed before it could report */
     snprintf(line, sizeof line, "%s", ls_errmsg());
     size_t front = (size_t)snprintf(own, sizeof own, "rank %d: ", rank);
     return ls_fail(st, "stopped by %s%s", strncmp(line, own, front) == 0 ? "" : own, line);
 }
 
-/* What to do with a step whose loss or norm is not finite; its parameters and state are as before. st and its message: which of the two. */
+/* Handles a step whose loss or norm is not finite; parameters and state are unchanged. st and its message say which of the two. */
 static ls_status lose_step(struct trainer *t, struct metrics *m, ls_status st)
 {
     bool skip = t->config->train.non_finite == NON_FINITE_SKIP && ++t->skipped <= SKIPPED_MOST;
@@ -226,7 +226,7 @@ static ls_status take_step(struct trainer *t, struct metrics *m)
     return LS_OK;
 }
 
-/* ---- what ranks tell each other after a step ---- */
+/* ---- exchange between ranks after a step ---- */
 
 /* Seconds become the mean of the ranks. A stage that is done waits for the one that takes longest: `longest` of any rank. */
 static ls_status share_time(struct trainer *t, struct metrics *m, double longest)
@@ -249,7 +249,7 @@ static ls_status share_time(struct trainer *t, struct metrics *m, double longest
     return LS_OK;
 }
 
-/* Figures of one rank become the largest of any; what one was asked to do, all do. */
+/* Figures become the maximum over ranks; a request to one rank applies to all. */
 static ls_status sync_metrics(struct trainer *t, struct metrics *m)
 {
     enum {
@@ -310,7 +310,7 @@ static ls_status evaluate(struct trainer *t, struct metrics *m)
 
 static bool is_first(const struct trainer *t) { return t->ranks.rank == 0; }
 
-/* All ranks know; one says it. */
+/* All ranks know; one logs it. */
 static void warn(const struct trainer *t, const struct trainer_watch *w, const char *what)
 {
     if (w->warned) w->warned(w->ctx);
@@ -360,7 +360,7 @@ static ls_status save(struct trainer *t, const struct trainer_watch *w)
     return LS_OK;
 }
 
-/* A checkpoint on the way: its failure costs a line, not the run; but a lost rank ends the run here as anywhere. */
+/* Saves a checkpoint during the run: its failure is a warning, not an error; but a lost rank ends the run as usual. */
 static ls_status try_save(struct trainer *t, const struct trainer_watch *w)
 {
     ls_status st = t->saved_step == t->state.step ? LS_OK : save(t, w);
@@ -395,7 +395,7 @@ static ls_status agree_to_stop(struct trainer *t)
     return LS_OK;
 }
 
-/* One rank alone need not wait for the next meeting. */
+/* A single rank need not wait for the next exchange. */
 bool trainer_must_leave(struct trainer *t)
 {
     if (!t->ranks.comm) t->stop = stop_requested();
@@ -458,7 +458,7 @@ ls_status trainer_run(struct trainer *t, const struct trainer_watch *watch)
     return st;
 }
 
-/* ---- what there is to tell ---- */
+/* ---- report ---- */
 
 char *trainer_checkpoint(const struct trainer *t)
 {

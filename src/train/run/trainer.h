@@ -56,7 +56,7 @@ struct trainer {
     bool trial;                       /* trainer_budget.c measures: a checkpoint that is asked for waits until the run begins */
 };
 
-/* What happens, told to whoever shows it: rank 0 alone. Members may be NULL. */
+/* Callbacks that show progress, on rank 0 only. Members may be NULL. */
 struct trainer_watch {
     void *ctx;
     void (*fixed)(void *ctx, const struct trainer *t, const char *line); /* train.time_budget fixed train.steps: a line that says so */

@@ -56,7 +56,7 @@ static ls_status choose_checkpoint(struct trainer *t)
     return take_path(path, &t->resumed);
 }
 
-/* Rank 0 chooses, and says what it skips; "": there is none. */
+/* Rank 0 chooses, and logs what it skips; "": there is none. */
 static ls_status find_checkpoint(struct trainer *t)
 {
     char path[4096] = "";
@@ -157,14 +157,14 @@ static ls_status keep_budget(struct trainer *t, const ls_train_state *saved)
     return LS_OK;
 }
 
-/* resume=auto goes on from the newest whole checkpoint: from one that turns out to be damaged to the one before it. */
+/* resume=auto resumes the newest intact checkpoint: if one turns out to be damaged, the one before it. */
 static ls_status step_back(struct trainer *t)
 {
     char *older, why[2048];
 
     snprintf(why, sizeof why, "%s", ls_errmsg()); /* the search for an older one has messages of its own */
     LS_TRY(folder_before(t->resumed, &older));
-    if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is whole: choose another --run.dir to start anew", why);
+    if (!older) return ls_fail(LS_EFORMAT, "%s; no older checkpoint beside it is intact; choose another --run.dir to start anew", why);
     if (t->ranks.rank == 0) log_line(LOG_WARN, "checkpoint skipped: %s", why);
     mem_free(t->resumed);
     t->resumed = older;

@@ -1,4 +1,4 @@
-/* control.c - verdicts, and questions about the latest call: what travels on the control communicator. */
+/* control.c - messages on the control communicator: verdicts, and requests for a rank's latest call. */
 #include "comm/transports/mpi/world.h"
 
 #include <stdarg.h>
@@ -44,13 +44,13 @@ static void answer_to(int from)
 {
     struct peer *p = &mpi.peers[from];
 
-    if (mpi.leaving || !over(&p->answer)) return; /* nothing after BYE; or an answer is on its way still, and it asks again */
+    if (mpi.leaving || !over(&p->answer)) return; /* nothing is sent after BYE, or while an answer is still in flight; it asks again */
     p->mine = (struct answer){ .now = host->now(), .record = mpi.latest };
     host->copy_board(&mpi.board, &p->mine.board);
     MPI_Isend(&p->mine, sizeof p->mine, MPI_BYTE, from, ANSWER, mpi.control, &p->answer);
 }
 
-/* Takes what has come on the control communicator. */
+/* Receives what has arrived on the control communicator. */
 void look(void)
 {
     static union {
@@ -103,7 +103,7 @@ static void rebase(double *t, double by)
     if (*t > 0) *t += by;
 } /* clocks of machines differ */
 
-/* Asks now and then; true when the answer is of now. */
+/* Asks now and then; true if the answer is current. */
 static bool is_fresh(int rank)
 {
     struct peer *p = &mpi.peers[rank];

@@ -1,8 +1,8 @@
-/* host.h - what the MPI module and the library that loads it know of each other.
+/* host.h - the interface between the MPI module and the library that loads it.
  *
  * The module is one file, mpi.c, compiled once per MPI implementation and loaded by mpi_load.c. It uses no symbol of the
- * library or the command (a shared liblockstep exports ls_* alone): what it needs comes in this table. It gives one function
- * back, MPI_MODULE_ENTRY, which returns its row, or NULL when it was built from other headers than the host was.
+ * library or the command (a shared liblockstep exports ls_* alone): this table holds everything it needs. It exports one function,
+ * MPI_MODULE_ENTRY, which returns its row, or NULL if it was built from different headers than the host.
  */
 #ifndef LS_COMM_TRANSPORTS_MPI_HOST_H
 #define LS_COMM_TRANSPORTS_MPI_HOST_H
@@ -17,7 +17,7 @@ struct mpi_host {
     bool (*agrees)(const struct signature *a, const struct signature *b);
     const char *(*message)(void);
     double (*now)(void);
-    void (*enter)(void); /* the engine, which is held around every function of the row but open */
+    void (*enter)(void); /* the engine, which is held during every function of the row except open */
     void (*leave)(void);
     void *(*zalloc)(enum mem_category c, size_t bytes);
     void (*free)(void *p);

@@ -1,7 +1,7 @@
-/* links.c - opening, splitting, closing: which ranks, and under which tags they talk. */
+/* links.c - opening, splitting and closing links: their ranks and the tags that they use. */
 #include "comm/transports/mpi/world.h"
 
-/* Waits for a message of an agreement, as long as the job lives and until the deadline. */
+/* Waits for a message of an agreement until the job fails or the deadline passes. */
 static ls_status await(MPI_Request *r, double deadline, int rank, const char *doing)
 {
     double sleep = 20e-6;
@@ -35,14 +35,14 @@ static ls_status gather_offers(const int *members, int n, uint64_t group, double
         MPI_Irecv(&mpi.offered, sizeof mpi.offered, MPI_BYTE, members[i], TAG_AGREE, mpi.data, &r);
         LS_TRY(await(&r, deadline, members[i], doing));
         if (mpi.offered.group != group)
-            return end_job(LS_EPEER, "rank %d of the job opens another group of ranks than rank %d: they split in another order",
+            return end_job(LS_EPEER, "rank %d of the job opens another group of ranks than rank %d: they split in different orders",
                            members[i], mpi.rank);
         for (int k = 0; k < WORDS; k++) mpi.offer.used[k] |= mpi.offered.used[k];
     }
     return LS_OK;
 }
 
-/* A slot that is free on all members: the first of them finds it. Returns when all have come. */
+/* Finds a slot that is free on all members; the first member chooses it. Returns when all have called. */
 static ls_status agree(const int *members, int n, int me, uint64_t group, double timeout, int *slot)
 {
     const char *doing = me ? "joining a group" : "opening a group";
@@ -64,8 +64,7 @@ static ls_status agree(const int *members, int n, int me, uint64_t group, double
         MPI_Irecv(&mpi.choice, sizeof mpi.choice, MPI_BYTE, members[0], TAG_SLOT, mpi.data, &r);
         LS_TRY(await(&r, deadline, members[0], doing));
     }
-    if (mpi.choice.slot < 0)
-        return host->fail(LS_EUNSUPPORTED, "mpi: %d groups of ranks are open at once, there is no room for more", SLOTS);
+    if (mpi.choice.slot < 0) return host->fail(LS_EUNSUPPORTED, "mpi: too many groups of ranks are open at once: at most %d", SLOTS);
     *slot = (int)mpi.choice.slot;
     return LS_OK;
 }

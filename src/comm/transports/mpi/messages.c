@@ -1,4 +1,4 @@
-/* messages.c - payload with its signature: a head, the rest in the head or in pieces after it. */
+/* messages.c - payload with its signature: a head, and the payload in the head or in pieces after it. */
 #include "comm/transports/mpi/world.h"
 
 static struct pending *pending_take(struct link *l)
@@ -59,7 +59,7 @@ ls_status row_start(struct link *l, struct transfer *t)
     return code == MPI_SUCCESS ? LS_OK : mpi_refused(code, "starting a message");
 }
 
-/* What came must be what is expected, and as long. */
+/* The message must have the expected signature and length. */
 static ls_status check_head(struct link *l, struct transfer *t, struct pending *f, int came)
 {
     const struct head *h = &f->message.head;
@@ -112,7 +112,7 @@ ls_status row_poll(struct link *l, struct transfer *t)
     return LS_OK;
 }
 
-/* MPI tells nobody when a message comes: a short nap, unless something is there. */
+/* MPI does not signal messages: sleeps briefly, unless one is there. */
 ls_status row_idle(struct link *l, double seconds)
 {
     look();
@@ -127,7 +127,7 @@ ls_status row_idle(struct link *l, double seconds)
     return verdict();
 }
 
-/* Receives that nobody waits for any more are taken back; where MPI won't let go at once, its memory is left to it. */
+/* Cancels receives that are no longer needed; if MPI does not release one at once, its memory is never freed. */
 void messages_abandon(struct link *l)
 {
     double deadline = host->now() + 0.2;

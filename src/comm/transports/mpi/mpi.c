@@ -5,26 +5,26 @@
  * of which MPICH has some two thousand):
  *
  *   data     a link is a slot, 0 .. SLOTS - 1, that is free on all its members (agree()); slot s uses the tags
- *            s * TAGS + 2 * channel, of heads, and that + 1, of bodies. A message is a head { signature, bytes } with the
- *            payload after it when that is at most INLINE_BYTES, and else a head and the payload in pieces of PIECE bytes.
- *            A receiver posts the head and the first piece at once; it believes what the head says and nothing else.
+ *            s * TAGS + 2 * channel, of heads, and that + 1, of bodies. A message is a head { signature, bytes } followed by the payload if
+ *            that is at most INLINE_BYTES, else a head and the payload in pieces of PIECE bytes. A receiver posts the head and the first
+ *            piece at once; only the head determines what it receives.
  *   control  VERDICT ends the job's communication: status and line. ASK asks for the rank's latest call, ANSWER gives it.
- *            BYE: the process is leaving. An answer also carries the rank's board (comm/board.h): its last sign of progress and
- *            what it waits in. A rank of another machine that is stopped does not answer; one of this machine is seen to be stopped.
+ *            BYE: the process is leaving. An answer also carries the rank's board (comm/failure/board.h): its last sign of progress and the
+ *            call it waits in. A rank of another machine that is stopped does not answer; one of this machine is seen to be stopped.
  *
- * Control messages are looked for whenever the engine asks idle(), failed() or peek(), and now and then by a thread (serve.c) while
- * a process computes: so it answers although nothing of it is in flight.
+ * Control messages are polled whenever the engine calls idle(), failed() or peek(), and now and then by a thread (serve.c) while a process
+ * computes: so it answers even if it has nothing in flight.
  *
- * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. There a rank that leaves
- * with another code than 0 tells the others first, as fail() does; each says BYE, and waits for the BYE of all: without a limit when
- * nothing has failed (MPI_Finalize waits so too), for LINGER_SECONDS after a failure. By then each has printed its line, which is why
- * MPI_Abort is no way to end: the first rank to call it, or to be seen with a code that is not 0, has the others killed. When
- * all have come, MPI_Finalize is called, after a failure under guard(), for nobody promises that it returns then; when one has not,
- * the process ends without. mpirun of both implementations returns the ranks' code, 3, Open MPI with some lines of its own.
+ * The end. MPI can be started once in a process, so it outlives its links and ends in an exit handler. There a rank that exits with a code
+ * other than 0 notifies the others first, as fail() does; each sends BYE, and waits for the BYE of all: without a limit if nothing has
+ * failed (MPI_Finalize also waits without a limit), for LINGER_SECONDS after a failure. By then each has printed its line. MPI_Abort cannot
+ * be used: the first rank that calls it, or that exits with a code other than 0, gets the others killed. When all have sent BYE,
+ * MPI_Finalize is called, after a failure under guard(), because it may not return then; if one has not, the process ends without it.
+ * mpirun of both implementations returns the ranks' code, 3, Open MPI with some lines of its own.
  *
- * When a rank is killed, the others on its machine see it at once (watch.c) and tell all, but mpirun sees it too, kills them
- * (Open MPI with SIGTERM, and a second later with SIGKILL; MPICH with SIGKILL), and returns 128 + the signal's number (Open MPI)
- * or that number (MPICH).
+ * When a rank is killed, the others on its machine see it at once (watch.c) and notify all, but mpirun sees it, too, kills them (Open MPI
+ * with SIGTERM, and a second later with SIGKILL; MPICH with SIGKILL), and returns 128 + the signal's number (Open MPI) or that number
+ * (MPICH).
  */
 #include "comm/transports/mpi/world.h"
 
@@ -112,7 +112,7 @@ static void leave(int code, void *unused)
 
     (void)unused;
     if (mpi.pid != getpid()) return;
-    host->enter(); /* and never leaves: no other thread comes to MPI any more */
+    host->enter(); /* and never leaves: no other thread calls MPI any more */
     if (code != 0) end_job(LS_EPEER, "rank %d left with exit code %d", mpi.rank, code);
     mpi.leaving = true;
     for (int i = 0; i < mpi.n; i++)
@@ -132,7 +132,7 @@ static void leave(int code, void *unused)
 
 /* ---- the start ---- */
 
-/* A rank that fails before it comes here leaves the others in MPI_Init: Open MPI's mpirun kills them, MPICH's does not. */
+/* A rank that fails before this point leaves the others in MPI_Init: Open MPI's mpirun kills them, MPICH's does not. */
 static ls_status init(double timeout)
 {
     int had = 0, ended = 0, level = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
@@ -143,20 +143,20 @@ static ls_status init(double timeout)
     if (had) {
         MPI_Query_thread(&level);
     } else {
-        if (!guard_start(timeout, 3, "lockstep: mpi: not all ranks have come to MPI_Init within the deadline"))
-            return host->fail(LS_ENOMEM, "mpi: no thread");
+        if (!guard_start(timeout, 3, "lockstep: mpi: not all ranks called MPI_Init within the deadline"))
+            return host->fail(LS_ENOMEM, "mpi: cannot start a thread");
         code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
         guard_stop();
     }
     if (code != MPI_SUCCESS) return host->fail(LS_EPEER, "mpi: MPI_Init_thread failed");
     mpi.ours = !had;
     if (level < MPI_THREAD_SERIALIZED)
-        return host->fail(LS_EUNSUPPORTED, "mpi: this MPI gives thread level %d, MPI_THREAD_SERIALIZED (%d) is needed", level,
+        return host->fail(LS_EUNSUPPORTED, "mpi: this MPI provides thread level %d; MPI_THREAD_SERIALIZED (%d) is required", level,
                           MPI_THREAD_SERIALIZED);
     return LS_OK;
 }
 
-/* Once a process. */
+/* Called once per process. */
 static ls_status start(double timeout)
 {
     if (mpi.started) return LS_OK;
@@ -180,7 +180,7 @@ ls_status row_open(const char *rest, int rank, int n, double timeout, struct lin
 {
     struct link *l = NULL;
 
-    if (*rest) return host->fail(LS_EINVAL, "mpi:%s: nothing can follow 'mpi:'", rest);
+    if (*rest) return host->fail(LS_EINVAL, "mpi:%s: 'mpi:' takes no name", rest);
     LS_TRY(start(timeout));
     if (mpi.failed) return verdict();
     if (mpi.links) return host->fail(LS_EINVAL, "mpi: the world is open already in this process");

@@ -1,7 +1,7 @@
-/* serve.c - control messages are seen to while the process computes and nothing of it is in flight.
+/* serve.c - handles control messages while the process computes and has nothing in flight.
  *
- * MPI moves nothing by itself, so a thread looks when nobody has for SERVE_SECONDS. It enters the engine as any caller does, so
- * MPI_THREAD_SERIALIZED is enough; it lives from the world's opening until after its closing.
+ * MPI makes no progress by itself, so a thread polls if nothing else has for SERVE_SECONDS. It enters the engine like any caller, so
+ * MPI_THREAD_SERIALIZED is enough; it runs from the opening of the world until after its closing.
  */
 #include "comm/transports/mpi/world.h"
 
@@ -59,5 +59,5 @@ ls_status serve_open(struct link *l)
         mpi.links = l;
     }
     pthread_mutex_unlock(&lock);
-    return failed ? host->fail(LS_ENOMEM, "mpi: no thread (error %d)", failed) : LS_OK;
+    return failed ? host->fail(LS_ENOMEM, "mpi: cannot start a thread (error %d)", failed) : LS_OK;
 }

@@ -1,8 +1,8 @@
-/* watch.c - sleeping, and noticing that a process of this machine is gone.
+/* watch.c - sleeps, and detects that a process on this machine has ended.
  *
- * MPI tells nobody that a message has come or that a rank is dead. A sleep ends by the bell (row_wake), and by the end of any rank's
- * process on this machine: its pidfd becomes readable. A rank that has not said BYE by then is lost, and the first that sees it
- * tells all. Ranks on other machines are watched by their neighbours there, and by mpirun.
+ * MPI signals neither that a message has arrived nor that a rank has died. The bell (row_wake) ends a sleep, and so does the end of any
+ * rank's process on this machine: its pidfd becomes readable. A rank that has not sent BYE by then is lost, and the first rank that sees
+ * this notifies all. Ranks on other machines are watched by their neighbours there, and by mpirun.
  */
 #include "comm/transports/mpi/world.h"
 
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Two processes with the same boot and numbers see one another by pid. */
+/* Processes with the same boot id and pid namespace see one another by pid. */
 struct place {
     uint64_t boot, numbers;
     int64_t pid;
@@ -39,7 +39,7 @@ static void watch_rank(int rank, const struct place *mine, const struct place *i
 
     if (rank == mpi.rank || !mine->boot || its->boot != mine->boot || its->numbers != mine->numbers) return;
     mpi.peers[rank].pid = (int)its->pid;
-    if ((fd = pidfd((pid_t)its->pid)) < 0) return; /* an old kernel, or it is gone and mpirun says so */
+    if ((fd = pidfd((pid_t)its->pid)) < 0) return; /* an old kernel, or the process has ended and mpirun reports it */
     mpi.watch[mpi.watches] = (struct pollfd){ fd, POLLIN, 0 };
     mpi.watched[mpi.watches++] = rank;
 }
@@ -61,7 +61,7 @@ ls_status watch_open(void)
         for (int i = 0; i < mpi.n; i++) watch_rank(i, &mine, &all[i]);
     }
     host->free(all);
-    if (code != MPI_SUCCESS) return mpi_refused(code, "meeting the other ranks");
+    if (code != MPI_SUCCESS) return mpi_refused(code, "exchanging addresses with the other ranks");
     if (bell < 0) return host->fail(LS_EIO, "mpi: no eventfd");
     return mpi.watches ? LS_OK : LS_ENOMEM;
 }
@@ -71,7 +71,7 @@ static void gone(int i)
 {
     close(mpi.watch[i].fd);
     mpi.watch[i].fd = -1;
-    look(); /* it may have said why, or goodbye */
+    look(); /* it may have sent the reason, or BYE */
     if (!mpi.peers[mpi.watched[i]].left) end_job(LS_EPEER, "rank %d is lost: its process has ended", mpi.watched[i]);
 }
 

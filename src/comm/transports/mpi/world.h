@@ -1,8 +1,8 @@
-/* world.h - what the files of the MPI module share, and the one place that includes mpi.h.
+/* world.h - shared by the files of the MPI module, and the only place that includes mpi.h.
  *
  *   mpi.c        starting and ending MPI; the row
  *   control.c    verdicts, and questions about the latest call
- *   watch.c      sleeping, and noticing that a process of this machine is gone
+ *   watch.c      sleeping, and detecting that a process on this machine has ended
  *   serve.c      a thread that looks for control messages while nobody else does
  *   messages.c   payload with its signature
  *   links.c      opening, splitting, closing
@@ -31,13 +31,13 @@ enum {
 };
 enum control_tag { VERDICT = 1, ASK, ANSWER, BYE };
 
-#define LOOK_SECONDS   100e-6 /* between two looks for control messages while there is other work */
+#define LOOK_SECONDS   100e-6 /* between two polls for control messages while there is other work */
 #define ASK_SECONDS    0.05   /* before a rank is asked again */
 #define FRESH_SECONDS  2.0    /* an answer is what the rank does now */
-#define SERVE_SECONDS  0.05   /* between two looks while the process computes */
+#define SERVE_SECONDS  0.05   /* between two polls while the process computes */
 #define LINGER_SECONDS 1.0
 
-/* What goes over the wire, as it is in memory: all ranks run the same build. */
+/* The wire format is the format in memory: all ranks run the same build. */
 struct head {
     struct signature signature;
     uint64_t bytes;
@@ -54,7 +54,7 @@ struct answer {
 struct offer {
     uint64_t group;
     uint64_t used[WORDS];
-}; /* slots that are taken */
+}; /* slots in use */
 struct choice {
     uint64_t group;
     int64_t slot;
@@ -80,17 +80,17 @@ struct link {
     struct pending *active, *spare;
 };
 
-/* What this process knows of a rank of the world. */
+/* What this process knows about a rank of the world. */
 struct peer {
     MPI_Request verdict, ask, answer, bye;
     double asked, answered; /* when; 0: never */
     bool left;
-    int pid; /* of a rank on this machine; 0 */
+    int pid; /* of a rank on this machine; else 0 */
     struct answer mine, its;
 };
 
 struct mpi {
-    bool started, ours, failed, leaving; /* leaving: has said BYE */
+    bool started, ours, failed, leaving; /* leaving: has sent BYE */
     pid_t pid;
     int rank, n;
     MPI_Comm data, control;
@@ -112,11 +112,11 @@ extern struct mpi mpi;
 extern const struct transport row;
 
 /* control.c */
-ls_status verdict(void);                                               /* LS_OK, or what ended the job, message set */
-ls_status end_job(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3); /* tells all, unless it has ended; returns verdict() */
+ls_status verdict(void);                                               /* LS_OK, or the failure that ended the job, with the message set */
+ls_status end_job(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3); /* notifies all, unless the job has ended; returns verdict() */
 ls_status mpi_refused(int code, const char *doing);                    /* ends the job with MPI's own text */
 bool over(MPI_Request *r);                                             /* done, or in error */
-void look(void);                                                       /* takes what has come on the control communicator */
+void look(void);                                                       /* receives what has arrived on the control communicator */
 ls_status row_failed(struct link *l);
 void row_fail(struct link *l, ls_status st, const char *message);
 void row_note(struct link *l, const struct call_record *r);
@@ -125,19 +125,19 @@ ls_status row_see(struct link *l, int rank, struct board_seen *out);
 struct board *row_board(struct link *l);
 
 /* watch.c */
-ls_status watch_open(void); /* the bell, and who lives on this machine; collective */
+ls_status watch_open(void); /* the bell, and the ranks on this machine; collective */
 bool row_stopped(struct link *l, int rank);
 void nap(double seconds); /* or until row_wake(), or the end of a process */
 void row_wake(struct link *l);
 
 /* serve.c */
-ls_status serve_open(struct link *l); /* makes l the world; from now on control messages are seen to */
+ls_status serve_open(struct link *l); /* makes l the world; from now on control messages are handled */
 
 /* messages.c */
 ls_status row_start(struct link *l, struct transfer *t);
 ls_status row_poll(struct link *l, struct transfer *t);
 ls_status row_idle(struct link *l, double seconds);
-void messages_abandon(struct link *l); /* those under way, when the link closes */
+void messages_abandon(struct link *l); /* cancels those in flight when the link closes */
 
 /* links.c */
 ls_status link_open(int n, const int *members, int me, uint64_t group, const char *name, double timeout, struct link **out);

@@ -1,4 +1,4 @@
-/* segment.c - one job's shared memory: made, mapped, joined, left, ended by a verdict. */
+/* segment.c - one job's shared memory: creating, mapping, joining and leaving it, and the verdict that ends it. */
 #include "comm/transports/shm/shm.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@ static const char MAGIC[8] = "LSSHM";
 
 static size_t segment_round_up(size_t x, size_t to) { return (x + to - 1) / to * to; }
 
-/* What a heap starts at: the machine's memory, so that no rank meets its end before the machine's; but the heaps of all
- * ranks within 1 TiB or four times the memory. A power of two. */
+/* Size of a heap: the machine's memory, so that no rank runs out before the machine does; but the heaps of all ranks fit in 1 TiB or four
+ * times the memory. A power of two. */
 static size_t heap_wish(int n)
 {
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
@@ -27,7 +27,7 @@ static size_t heap_wish(int n)
     return heap;
 }
 
-/* True when a process of ours could map this many bytes twice over: limits leave room for everything else as well. */
+/* True if a process of ours could map twice this many bytes, which leaves room for everything else. */
 static bool segment_fits(int fd, size_t bytes)
 {
     struct rlimit file;
@@ -39,7 +39,7 @@ static bool segment_fits(int fd, size_t bytes)
     return ftruncate(fd, (off_t)bytes) == 0;
 }
 
-/* Maps all of fd at an address where huge pages are possible. */
+/* Maps all of fd at an address that allows huge pages. */
 static ls_status map_whole(struct segment *s, size_t bytes)
 {
     unsigned char *p = mmap(NULL, bytes + SHM_HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -55,7 +55,7 @@ static ls_status map_whole(struct segment *s, size_t bytes)
         munmap(at, bytes);
         return st;
     }
-    madvise(at, bytes, MADV_DONTDUMP); /* a core of one rank need not hold everybody's buffers */
+    madvise(at, bytes, MADV_DONTDUMP); /* a rank's core dump need not contain all ranks' buffers */
     s->base = at;
     s->control = segment_at(s, 0);
     s->cell = segment_at(s, CELLS_AT);
@@ -75,10 +75,10 @@ static struct segment *segment_new(int fd)
 
 ls_status segment_make(int n, bool launcher, struct segment **out)
 {
-    if (n < 1 || n > SHM_RANKS_MOST) return ls_fail(LS_EINVAL, "shm: %d ranks; 1 to %d are possible", n, SHM_RANKS_MOST);
+    if (n < 1 || n > SHM_RANKS_MOST) return ls_fail(LS_EINVAL, "shm: %d ranks are not possible: 1 to %d", n, SHM_RANKS_MOST);
 
     int fd = memfd_create("lockstep", launcher ? 0 : MFD_CLOEXEC);
-    if (fd < 0) return ls_fail(LS_EIO, "shm: cannot make the segment: memfd_create: %s", strerror(errno));
+    if (fd < 0) return ls_fail(LS_EIO, "shm: cannot create the segment: memfd_create: %s", strerror(errno));
     struct segment *s = segment_new(fd);
     if (!s) {
         close(fd);
@@ -137,12 +137,12 @@ ls_status segment_attach(int fd, struct segment **out)
     struct segment *s;
 
     if (fstat(fd, &file) != 0 || pread(fd, &seen, sizeof seen, 0) != (ssize_t)sizeof seen || memcmp(seen.magic, MAGIC, sizeof MAGIC) != 0) {
-        ls_status st = ls_fail(LS_EINVAL, "shm: descriptor %d is no segment of lockstep", fd);
+        ls_status st = ls_fail(LS_EINVAL, "shm: descriptor %d is not a segment of lockstep", fd);
         close(fd);
         return st;
     }
     if (seen.version != SEGMENT_VERSION || seen.n < 1 || seen.n > SHM_RANKS_MOST || (uint64_t)file.st_size != seen.bytes) {
-        ls_status st = ls_fail(LS_EINVAL, "shm: the segment is of version %u, this program's is %d: all ranks must run one lockstep",
+        ls_status st = ls_fail(LS_EINVAL, "shm: the segment has version %u, this program has %d; all ranks must run the same lockstep",
                                seen.version, SEGMENT_VERSION);
         close(fd);
         return st;
@@ -160,7 +160,7 @@ ls_status segment_attach(int fd, struct segment **out)
     return LS_OK;
 }
 
-/* Ranks that the others miss, "1, 3", into out. Returns how many. */
+/* Writes the missing ranks, "1, 3", into out. Returns how many. */
 static int name_missing(const struct segment *s, uint32_t round, bool leaving, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -176,7 +176,7 @@ static int name_missing(const struct segment *s, uint32_t round, bool leaving, c
     return missing;
 }
 
-/* Until all ranks have joined (or left) as often as `round`. */
+/* Waits until all ranks have joined (or left) `round` times. */
 static ls_status wait_all(struct segment *s, uint32_t round, bool leaving, double deadline)
 {
     for (int i = 0; i < s->control->n;) {
@@ -211,7 +211,7 @@ ls_status segment_join(struct segment *s, int rank, int n, double deadline)
     s->rank = rank;
     atomic_store(&c->asleep, 0);
     atomic_store(&c->box_group, 0);
-    LS_TRY(wait_all(s, round, true, deadline)); /* nobody looks at anything of the round before any more */
+    LS_TRY(wait_all(s, round, true, deadline)); /* no rank looks at the previous round any more */
     LS_TRY(heap_open(s));
     atomic_store(&c->pid, (int32_t)getpid());
     s->round = round + 1;
@@ -260,7 +260,7 @@ static void segment_note(struct segment *s, ls_status st, int rank, const char *
 
 void segment_note_gone(struct segment *s, int rank, const char *how) { segment_note(s, LS_EPEER, rank, how); }
 
-/* With the call that it made last. */
+/* Adds the call that it made last. */
 void segment_note_stopped(struct segment *s, int rank, const char *how)
 {
     const struct call_record r = s->cell[rank].record;

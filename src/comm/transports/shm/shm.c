@@ -1,4 +1,4 @@
-/* shm.c - the shared-memory transport: processes of one machine. What lies where: shm.h and shm_link.h. */
+/* shm.c - the shared-memory transport: processes of one machine. shm.h and shm_link.h describe the memory layout. */
 #include <limits.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "comm/transports/shm/shm_link.h"
 
-/* "fd:N": the descriptor that the launcher handed down. Ours is a copy; neither goes on to programs that we start. */
+/* "fd:N": the descriptor that the launcher passed on. Ours is a copy; programs that we start inherit neither. */
 static ls_status attach_inherited(const char *text, struct segment **out)
 {
     char *end;
@@ -18,7 +18,7 @@ static ls_status attach_inherited(const char *text, struct segment **out)
     errno = 0;
     fd = strtol(text, &end, 10);
     if (end == text || *end || errno || fd < 0 || fd > INT_MAX)
-        return ls_fail(LS_EINVAL, "shm:fd:%s: fd: wants the number of a descriptor", text);
+        return ls_fail(LS_EINVAL, "shm:fd:%s: expected the number of a descriptor after fd:", text);
     int copy = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return ls_fail(LS_EINVAL, "shm:fd:%ld: no such open descriptor", fd);
     fcntl((int)fd, F_SETFD, FD_CLOEXEC);
@@ -36,7 +36,7 @@ static void link_free(struct link *l)
     mem_free(l);
 }
 
-/* A link of the members, its area not open yet. NULL with the message set. */
+/* Makes a link of the members, whose area is not open yet. NULL with the message set. */
 static struct link *link_new(struct segment *s, int n, const int *member, int me, uint64_t group)
 {
     struct link *l = mem_zalloc(MEM_OTHER, sizeof *l);

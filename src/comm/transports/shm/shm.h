@@ -1,10 +1,10 @@
-/* shm.h - the inside of the shared-memory transport: what is in the segment, and what each of its files offers the others.
+/* shm.h - internals of the shared-memory transport: the contents of the segment, and the functions that its files share.
  *
- * The segment is one sparse memfd, mapped whole by every rank, at another address in each; offsets are the same for all:
+ * The segment is one sparse memfd, mapped completely by every rank, at a different address in each; offsets are the same for all:
  *     0                       struct control
  *     CELLS_AT                struct cell, one a rank, the launcher's after them
- *     heap_at + r*heap_bytes  heap of rank r: only r takes and gives memory there, everybody reads and writes what is there
- * Pages that nobody touched take no memory. A link (one comm) has an area in the heap of its first member (shm_link.h).
+ *     heap_at + r*heap_bytes  heap of rank r: only r allocates and frees there, all ranks read and write it
+ * Untouched pages take no memory. A link (one comm) has an area in the heap of its first member (shm_link.h).
  *
  * Words that several processes use are C11 atomics; whatever they guard is written before a release store and read after
  * an acquire load. A word that others wait for has one writer.
@@ -21,7 +21,7 @@
 enum {
     SEGMENT_VERSION = 3,
     SHM_RANKS_MOST = 512,
-    SHM_LINE = 64, /* a cache line; what two ranks write is on two of them */
+    SHM_LINE = 64, /* a cache line; words that different ranks write are on different lines */
     SHM_PAGE = 4096,
     SHM_HUGE = 2 << 20,
     CELLS_AT = SHM_PAGE,
@@ -33,7 +33,7 @@ struct control {
     uint32_t version;
     int32_t n;
     uint64_t bytes, heap_at, heap_bytes;
-    int32_t launcher;                           /* its pid: who can tell how a rank ended; 0: the ranks met by name */
+    int32_t launcher;                           /* the launcher's pid, which knows how a rank ended; 0: the ranks connected by name */
     _Alignas(SHM_LINE) _Atomic int32_t verdict; /* 1 + the cell that has the message; 0: none. Set once. */
 };
 
@@ -44,7 +44,7 @@ struct cell {
     _Alignas(SHM_LINE) _Atomic uint32_t joined;
     _Atomic uint32_t left;
     _Atomic int32_t pid;
-    _Atomic uint64_t box_group, box_at;       /* from the first member of a link that is being made: where its area is */
+    _Atomic uint64_t box_group, box_at;       /* written by the first member of a link that is being made: where its area is */
     _Alignas(SHM_LINE) _Atomic uint32_t turn; /* of the record: odd while it is written */
     struct call_record record;                /* its latest call */
     struct board board;
@@ -52,7 +52,7 @@ struct cell {
     char message[MESSAGE_MOST];
 };
 
-/* Extents of the own heap, in bytes from its start, ascending; used and free ones, together the whole. */
+/* Extents of this rank's heap, in bytes from its start, ascending; used and free ones together cover it. */
 struct extent {
     size_t at, bytes;
     bool used;
@@ -81,12 +81,12 @@ struct segment {
     struct gone *gone; /* [gone_n] areas of closed links that others still use; ours to free */
     int gone_n;
     /* how this process waits */
-    bool armed;     /* asleep is set and everything was looked at once more since `heard` */
+    bool armed;     /* asleep is set and everything was checked once more since `heard` */
     uint32_t heard; /* bell at that time */
     double quiet;   /* since when nothing moved; 0: something just did */
-    double looked;  /* when peers were last looked at */
+    double looked;  /* when peers were last checked */
     double timeout; /* of a split: what opening was given */
-    double dead;    /* since when a dead peer waits for the launcher's word; 0 */
+    double dead;    /* since when the launcher's report on a dead peer is awaited; else 0 */
 };
 
 static inline void *segment_at(const struct segment *s, uint64_t at) { return s->base + at; }
@@ -95,28 +95,28 @@ static inline uint64_t segment_offset(const struct segment *s, const void *p) { 
 /* segment.c */
 ls_status segment_make(int n, bool launcher, struct segment **out);
 ls_status segment_attach(int fd, struct segment **out); /* owns fd from then on, also on failure */
-/* Becomes `rank` of n and waits for all the others. The segment stays the caller's on failure. */
+/* Joins as `rank` of n and waits for all the others. On failure the caller keeps the segment. */
 ls_status segment_join(struct segment *s, int rank, int n, double deadline);
 void segment_leave(struct segment *s);
-void segment_end(struct segment *s, ls_status st, const char *message); /* the verdict; the first stays */
+void segment_end(struct segment *s, ls_status st, const char *message); /* the verdict; the first is kept */
 ls_status segment_ended(const struct segment *s);                       /* LS_OK, or the verdict with its message */
 
-/* shm_rendezvous.c: the segment by a name. Rank 0 makes it, and holds the name until segment_close. */
+/* shm_rendezvous.c: the segment by name. Rank 0 creates it, and holds the name until segment_close. */
 ls_status segment_rendezvous(const char *name, int rank, int n, double deadline, struct segment **out);
 
 /* shm_wait.c */
-void wait_moved(struct segment *s); /* something moved here: the next wait starts anew */
+void wait_moved(struct segment *s); /* something moved here: the next wait starts over */
 ls_status wait_idle(struct segment *s, double seconds);
 void wait_ring(struct segment *s, int rank); /* after the store that `rank` may wait for */
 void wait_ring_self(struct segment *s);
-/* LS_EPEER and the verdict when `rank` closed its side: for those who need it still. */
+/* LS_EPEER and the verdict if `rank` closed its side while it is still needed. */
 ls_status wait_left(struct segment *s, int rank);
 bool rank_left(const struct segment *s, int rank);
 bool rank_stopped(const struct segment *s, int rank);
-/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: not to be known. */
+/* Field 3 of /proc/PID/stat: Z and X of a process that has ended, T and t of one that was stopped; 0: unknown. */
 char process_state(int pid);
 
-/* shm_heap.c: memory of the own heap, whole pages. NULL with the message set. */
+/* shm_heap.c: memory of this rank's heap, in whole pages. NULL with the message set. */
 ls_status heap_open(struct segment *s);
 void *heap_alloc(struct segment *s, size_t bytes);
 void heap_free(struct segment *s, void *p); /* pages go back to the system */

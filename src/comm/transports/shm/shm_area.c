@@ -51,7 +51,7 @@ struct ring *area_ring(const struct link *l, int from, int to, int channel)
     return (struct ring *)(void *)part(l, layout_of(l->base.n).rings + i * ring_bytes(l->base.n));
 }
 
-/* Waits until an atomic word of ours or another's has the value. */
+/* Waits until an atomic word, of this or another rank, has the value. */
 static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint64_t want, int rank, double deadline)
 {
     while (atomic_load(word) != want) {
@@ -65,7 +65,7 @@ static ls_status wait_word(struct segment *s, const _Atomic uint64_t *word, uint
     return LS_OK;
 }
 
-/* Puts the area's place into every other member's box, once that is empty. */
+/* Writes the area's offset into every other member's cell, once that is empty. */
 static ls_status publish_to_members(struct link *l, double deadline)
 {
     struct segment *s = l->segment;
@@ -82,7 +82,7 @@ static ls_status publish_to_members(struct link *l, double deadline)
     return LS_OK;
 }
 
-/* Frees areas of closed links that everybody has left by now; the others stay on the list. */
+/* Frees areas of closed links that all members have left; the others stay on the list. */
 static void free_gone(struct segment *s)
 {
     int kept = 0;

@@ -1,16 +1,16 @@
-/* shm_collectives.c - whole collectives: the ranks work on each other's memory, without messages.
+/* shm_collectives.c - native collectives: the ranks work on each other's memory, without messages.
  *
- * A call begins with a post: what is called, and where the buffers are. Once all posts are there and say the same, one of three
- * ways is taken, the same one by all:
- *     inline   the data came with the posts: read it there; nothing more to wait for
- *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: take from it, then wait for all
- *     staged   pieces are copied through stages in the segment that stay in the cache
- * All three go over pieces: [piece*k, piece*(k+1)) of each block. Sums go over ranks 0 .. n-1 in that order for every element,
- * so the way makes no difference to the bits.
+ * A call begins with a post: the call and where its buffers are. Once all posts are there and agree, all ranks use the same one of three
+ * methods:
+ *     inline   the data came with the posts and is read there; there is nothing more to wait for
+ *     direct   every buffer that must be read (all-reduce: written as well) is in a heap: read from it, then wait for all
+ *     staged   pieces are copied through stages in the segment, which stay in the cache
+ * All three work in pieces: [piece*k, piece*(k+1)) of each block. Sums add ranks 0 .. n-1 in that order for every element, so the method
+ * does not affect the bits.
  *
  * A stage's piece p is filled when seat.in >= p; it may be filled again (by piece p + STAGES) when all have seat.out >= p. In
- * a staged all-reduce a rank first sums its part of the piece from all stages into its own (seat.sums), then takes all parts.
- * A direct all-reduce sums its block of the whole and writes it to everyone; nobody else reads that block, so it works in place.
+ * a staged all-reduce a rank first sums its part of the piece from all stages into its own (seat.sums), then copies all parts. In a direct
+ * all-reduce a rank sums its block of the whole buffer and writes it to all; no other rank reads that block, so it works in place.
  */
 #include "comm/transports/shm/shm_link.h"
 
@@ -18,12 +18,12 @@
 #include "comm/transports/shm/shm_move.h"
 
 enum {
-    TINY_BYTES = 1024,        /* travel inline although they could be taken from the heap */
+    TINY_BYTES = 1024,        /* sent inline although they could be read from the heap */
     DIRECT_BYTES = 256 << 10, /* of a direct piece */
-    TURN_BYTES = 1 << 20,     /* that one call of advance moves before it returns */
+    TURN_BYTES = 1 << 20,     /* bytes that one call of advance moves before it returns */
 };
 
-/* request.phase. While pieces move it counts on from PHASE_MOVES, for the engine to see that they do. */
+/* request.phase. While pieces move it counts up from PHASE_MOVES, so that the engine sees progress. */
 enum { PHASE_WAITS, PHASE_MEETS, PHASE_ENDS, PHASE_MOVES };
 
 static uint64_t number_of(const struct request *r) { return (uint64_t)(uintptr_t)r->state; }
@@ -35,9 +35,9 @@ ls_status whole_begin(struct link *l, struct request *r)
     return LS_OK;
 }
 
-/* ---- what a call moves ---- */
+/* ---- the pieces of a call ---- */
 
-/* Bytes of the buffer that others read, from r->send on. */
+/* Bytes of the buffer that others read, starting at r->send. */
 static size_t bytes_sent(const struct link *l, const struct request *r)
 {
     size_t e = ls_dtype_bytes(r->type), n = (size_t)l->base.n;
@@ -52,7 +52,7 @@ static size_t bytes_sent(const struct link *l, const struct request *r)
     }
 }
 
-/* Says what we call and what we have; seen by others once post.call has this number. */
+/* Posts the call and its buffers; others see it once post.call has this number. */
 static void post(struct link *l, struct request *r)
 {
     struct post *p = area_post(l, number_of(r), l->base.rank);
@@ -78,7 +78,7 @@ static void post(struct link *l, struct request *r)
     for (int i = 0; i < l->base.n; i++) wait_ring(l->segment, l->member[i]);
 }
 
-/* All-to-all alone: what each sends us is what we expect of it. */
+/* For all-to-all only: checks that each rank sends us what we expect from it. */
 static ls_status check_table(struct link *l, const struct request *r, int member)
 {
     const uint64_t *table = area_table(l, number_of(r), member);
@@ -91,14 +91,14 @@ static ls_status check_table(struct link *l, const struct request *r, int member
                    (unsigned long long)r->signature.sequence, member, sent, l->base.rank, expected);
 }
 
-/* The first failure that is found becomes everybody's. */
+/* The first failure found becomes that of all ranks. */
 static ls_status end_all(struct link *l, ls_status st)
 {
     segment_end(l->segment, st, ls_errmsg());
     return segment_ended(l->segment);
 }
 
-/* Looks at the posts as they come. LS_OK when all are there and agree. */
+/* Checks the posts as they arrive. LS_OK when all are there and agree. */
 static ls_status match_posts(struct link *l, struct request *r)
 {
     struct whole *w = &l->now;
@@ -121,7 +121,7 @@ static ls_status match_posts(struct link *l, struct request *r)
     return LS_OK;
 }
 
-/* The longest block of anybody. */
+/* The longest block of any rank. */
 static size_t longest(const struct link *l, const struct request *r)
 {
     size_t most = 0;
@@ -142,7 +142,7 @@ static size_t longest(const struct link *l, const struct request *r)
     }
 }
 
-/* How many blocks of one rank's buffer are touched at the same place of a piece. */
+/* How many blocks of one rank's buffer a piece touches at the same time. */
 static size_t blocks_at_once(const struct link *l, const struct request *r, enum way way)
 {
     switch (r->signature.op) {
@@ -153,7 +153,7 @@ static size_t blocks_at_once(const struct link *l, const struct request *r, enum
     }
 }
 
-/* All posts are there: the way, and the pieces. */
+/* All posts are there: chooses the method and the pieces. */
 static void shm_collectives_choose(struct link *l, struct request *r)
 {
     struct whole *w = &l->now;
@@ -176,7 +176,7 @@ static void shm_collectives_choose(struct link *l, struct request *r)
     w->pieces = (most + w->piece - 1) / w->piece;
 }
 
-/* ---- how it moves ---- */
+/* ---- moving the pieces ---- */
 
 /* LS_OK when a word of every seat has reached `want`: the one at `word` bytes from its start. */
 static ls_status all_reached(struct link *l, size_t word, uint64_t want)
@@ -199,7 +199,7 @@ static void shm_collectives_reach(struct link *l, _Atomic uint64_t *word, uint64
     wait_moved(l->segment);
 }
 
-/* Each of the three phases goes one piece on where it may. *moved: bytes. */
+/* Advances each of the three phases by one piece if possible. *moved: bytes. */
 static ls_status fill_next(struct link *l, struct request *r, size_t *moved)
 {
     struct whole *w = &l->now;
@@ -289,7 +289,7 @@ static ls_status move_some(struct link *l, struct request *r)
     return LS_OK;
 }
 
-/* Our seat says that the whole call is over for us, however it went. */
+/* Marks the call as finished for us in our seat, whether it succeeded or not. */
 static void shm_collectives_finish(struct link *l)
 {
     struct seat *seat = &l->seat[l->base.rank];

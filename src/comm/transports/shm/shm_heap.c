@@ -1,8 +1,8 @@
-/* shm_heap.c - memory that other ranks reach: the own region of the segment, handed out by whole pages.
+/* shm_heap.c - memory that other ranks can access: this rank's region of the segment, allocated in whole pages.
  *
- * The book is this process's own: a list of extents in ascending order, used and free in any order, that cover the region
- * without a gap; two free ones never touch. First fit. A freed extent's pages go back to the system at once, and read as
- * zeros when they are handed out again.
+ * The bookkeeping is local to this process: a list of used and free extents in ascending order that cover the region without a gap; two
+ * free ones are never adjacent. First fit. A freed extent's pages go back to the system at once, and read as zeros when they are handed out
+ * again.
  */
 #include "comm/transports/shm/shm.h"
 
@@ -18,7 +18,7 @@ static size_t shm_heap_round_up(size_t x, size_t to) { return (x + to - 1) / to 
 
 static size_t start_of(const struct segment *s) { return s->control->heap_at + (size_t)s->rank * s->control->heap_bytes; }
 
-/* Room for two more extents, so that an allocation that was begun can be ended. */
+/* Makes room for two more extents, so that an allocation cannot fail midway. */
 static ls_status make_room(struct heap *h)
 {
     if (h->n + 2 <= h->room) return LS_OK;
@@ -53,7 +53,7 @@ void heap_close(struct segment *s)
     s->heap = (struct heap){ 0 };
 }
 
-/* Cuts extent i at `bytes`; what is after becomes one of its own. */
+/* Splits extent i at `bytes`; the rest becomes a separate extent. */
 static void shm_heap_cut(struct heap *h, int i, size_t bytes)
 {
     struct extent *e = &h->extent[i];
@@ -65,7 +65,7 @@ static void shm_heap_cut(struct heap *h, int i, size_t bytes)
     h->n++;
 }
 
-/* Joins extent i with the one after it where both are free. */
+/* Merges extent i with the one after it if both are free. */
 static void shm_heap_join(struct heap *h, int i)
 {
     struct extent *e = &h->extent[i];
@@ -80,8 +80,8 @@ static void shm_heap_join(struct heap *h, int i)
 #define MADV_COLLAPSE 25 /* Linux 6.1 */
 #endif
 
-/* Huge pages for the whole ones among `bytes` at p: a quarter more copied per second, and one fault where each rank would
- * take 512. Only pages with something in them are collapsed. Advice: an older kernel or one without free huge pages refuses. */
+/* Uses huge pages for the full ones among `bytes` at p: copies are a quarter faster, and there is one fault where each rank would take 512.
+ * Only pages with content are collapsed. This is advice: an older kernel or one without free huge pages refuses. */
 static void make_huge(unsigned char *p, size_t bytes)
 {
     for (size_t i = 0; i + SHM_HUGE <= bytes; i += SHM_HUGE) p[i] = 0;
@@ -108,8 +108,8 @@ void *heap_alloc(struct segment *s, size_t bytes)
         if (large) make_huge(p, bytes);
         return p;
     }
-    ls_fail(LS_ENOMEM, "shm: %zu bytes of shared memory are not free: rank %d's region of %zu has at most %zu in one piece", bytes, s->rank,
-            (size_t)s->control->heap_bytes, largest);
+    ls_fail(LS_ENOMEM, "shm: out of shared memory: %zu bytes needed, rank %d's region of %zu bytes has at most %zu in one piece", bytes,
+            s->rank, (size_t)s->control->heap_bytes, largest);
     return NULL;
 }
 

@@ -2,8 +2,8 @@
  *
  * The area, in the heap of the comm's first member; all parts start on a cache line:
  *     struct area
- *     seats   [n]         how far each member is in the pieces of whole collectives
- *     posts   [2][n]      what each member says of the call that it entered; call c in half c % 2
+ *     seats   [n]         how far each member is in the pieces of native collectives
+ *     posts   [2][n]      the call that each member entered; call c in half c % 2
  *     tables  [2][n][n+1] u64, the borders of what it sends, of all_to_all
  *     stages  [n][STAGES] of STAGE_BYTES: pieces of buffers that are in no heap
  *     rings   [from][to][channel]
@@ -15,22 +15,22 @@
 
 enum {
     CHANNELS = 2,
-    SMALL_MOST = 8192, /* bytes of a buffer that travel in a post */
+    SMALL_MOST = 8192, /* bytes of a buffer that fit in a post */
     STAGE_BYTES = 128 << 10,
-    STAGES = 4, /* pieces of one member under way at once */
+    STAGES = 4, /* pieces of one member in flight at once */
 };
 
-/* told: every member's cell has the place by now; before, nobody goes on to another link. left: members that closed it. */
+/* told: every member's cell has had the offset; until then no member opens another link. left: members that closed it. */
 struct area {
     _Atomic uint64_t told;
     _Atomic uint32_t left;
 };
 
-/* Pieces are numbered through all calls of the link. */
+/* Pieces are numbered consecutively over all calls of the link. */
 struct seat {
     _Alignas(SHM_LINE) _Atomic uint64_t in; /* up to this piece our stage was filled */
     _Atomic uint64_t sums;                  /* our part of the sums is in our stage */
-    _Atomic uint64_t out;                   /* we need nothing more of anybody's */
+    _Atomic uint64_t out;                   /* we need no more data from any rank */
 };
 
 enum offer { OFFER_INLINE = 1, OFFER_SEND = 2, OFFER_RECV = 4 }; /* data is in the post; the buffer is in the heap */
@@ -49,13 +49,13 @@ struct lane {
     struct transfer *first, *last;
 };
 
-/* The whole collective that is under way. */
+/* The native collective in progress. */
 enum way { WAY_INLINE, WAY_DIRECT, WAY_STAGED };
 struct whole {
     enum way way;
-    int met;                        /* members whose post was looked at */
+    int met;                        /* members whose post was checked */
     uint32_t offers;                /* what all offer */
-    size_t piece;                   /* elements of a block that one piece has */
+    size_t piece;                   /* elements of a block in one piece */
     uint64_t pieces, in, sums, out; /* of this call; done here */
 };
 
@@ -75,7 +75,7 @@ struct link {
     const void **term;          /* [n] of one sum */
 };
 
-/* shm_area.c: areas are made by their first member and found by the others through their cells. */
+/* shm_area.c: the first member makes the area; the others find it through their cells. */
 ls_status area_open(struct link *l, double deadline);
 void area_close(struct link *l);
 struct post *area_post(const struct link *l, uint64_t call, int member);

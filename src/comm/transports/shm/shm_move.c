@@ -1,4 +1,4 @@
-/* shm_move.c - the loops of the whole collectives over one piece. */
+/* shm_move.c - the loops of the native collectives over one piece. */
 #include "comm/transports/shm/shm_move.h"
 
 #include <string.h>
@@ -9,9 +9,9 @@
 #endif
 
 enum {
-    SUM_BYTES = 4 << 10,  /* of a sum that goes to several places: it and its terms stay in the first-level cache */
-    PAST_CACHE = 4 << 20, /* copies of a call this large and larger leave the cache to others */
-    SHARE_GRAIN = 32,     /* elements: shares of one buffer do not meet in a cache line */
+    SUM_BYTES = 4 << 10,  /* bytes of a sum with several destinations: it and its terms stay in the L1 cache */
+    PAST_CACHE = 4 << 20, /* copies of a call at least this large bypass the cache */
+    SHARE_GRAIN = 32,     /* elements: shares of one buffer do not share a cache line */
 };
 
 const void *move_source(const struct request *r) { return r->send ? r->send : r->recv; }
@@ -39,7 +39,7 @@ void move_fence(void)
 #endif
 }
 
-/* memcpy by stores that do not fetch the line that they overwrite. */
+/* memcpy with non-temporal stores, which do not read the line that they overwrite. */
 static void copy_past_cache(unsigned char *to, const unsigned char *from, size_t bytes)
 {
 #if defined(__SSE2__)
@@ -88,7 +88,7 @@ static const unsigned char *sent(const struct link *l, const struct request *r, 
     return l->from[j] + (at + (size_t)k * w->piece) * e;
 }
 
-/* The same place in our own buffer: nobody has to bring it. */
+/* The same place in our own buffer, which needs no transfer. */
 static const unsigned char *own(const struct link *l, const struct request *r, int i, uint64_t k)
 {
     size_t e = ls_dtype_bytes(r->type), at = 0;
@@ -131,7 +131,7 @@ size_t move_sum_staged(struct link *l, const struct request *r, uint64_t k, uint
     return len * e * (size_t)l->base.n + 1;
 }
 
-/* The summed parts of a piece, from the stages of those who summed them. */
+/* Copies the summed parts of a piece from the stages of the ranks that summed them. */
 static size_t take_sums(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
     size_t e = ls_dtype_bytes(r->type), part = piece_of(&l->now, r->count, k);
@@ -156,7 +156,7 @@ static size_t take_block(struct link *l, const struct request *r, uint64_t k, ui
     return len * e * (size_t)l->base.n;
 }
 
-/* Everybody's block for us, or the root's. */
+/* Copies every rank's block for us, or the root's. */
 static size_t take_copies(struct link *l, const struct request *r, uint64_t k, uint64_t p)
 {
     int n = l->base.n, me = l->base.rank, op = r->signature.op;

@@ -1,4 +1,4 @@
-/* shm_move.h - the loops of the whole collectives over one piece; shm_collectives.c says when. All return the bytes that they moved. */
+/* shm_move.h - the loops of the native collectives over one piece, called by shm_collectives.c. All return the bytes that they moved. */
 #ifndef LS_COMM_TRANSPORTS_SHM_SHM_MOVE_H
 #define LS_COMM_TRANSPORTS_SHM_SHM_MOVE_H
 
@@ -10,7 +10,7 @@ static inline size_t move_border(const size_t *at, size_t count, int i) { return
 const void *move_source(const struct request *r);
 /* The most elements that one rank sums in a direct all-reduce. */
 size_t move_longest_share(size_t count, int n);
-/* Stores that went past the cache are visible to whoever sees a later store. */
+/* Makes non-temporal stores visible to every rank that sees a later store. */
 void move_fence(void);
 
 /* k: number of the piece in the call; p: its number in the link, which says where its stage is. */

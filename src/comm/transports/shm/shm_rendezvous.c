@@ -1,11 +1,11 @@
-/* shm_rendezvous.c - ranks that know one name get one segment.
+/* shm_rendezvous.c - ranks that use the same name get the same segment.
  *
- * Rank 0 binds the abstract socket "\0lockstep/UID/NAME" (it is in no folder and goes with its process), makes the segment
- * and answers one connection a rank:
+ * Rank 0 binds the abstract socket "\0lockstep/UID/NAME" (it is in no folder and goes with its process), creates the segment and answers
+ * one connection per rank:
  *     rank -> 0   struct hello
  *     0 -> rank   struct answer, with the segment's descriptor (SCM_RIGHTS) where status is LS_OK
- * Both look at the other's user (SO_PEERCRED). When all have come, rank 0 stops answering but keeps the address, so that a
- * second job of that name meets a refusal and not a stranger's memory.
+ * Both check the other's user (SO_PEERCRED). When all have connected, rank 0 stops answering but keeps the address, so that a second job of
+ * that name gets an error and not another job's memory.
  */
 #include "comm/transports/shm/shm.h"
 
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REFUSING_SECONDS 2.0 /* that rank 0 stays to tell the others, too, why there will be no job */
+#define REFUSING_SECONDS 2.0 /* for which rank 0 stays to report to the others, too, why there will be no job */
 
 struct hello {
     char magic[8];
@@ -38,12 +38,12 @@ static ls_status address_of(const char *name, struct sockaddr_un *a, socklen_t *
     *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
     int used = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "lockstep/%u/%s", (unsigned)geteuid(), name);
     if (!name[0] || (size_t)used >= sizeof a->sun_path - 1)
-        return ls_fail(LS_EINVAL, "shm: a name has 1 to %zu bytes, this one %zu", sizeof a->sun_path - 24, strlen(name));
+        return ls_fail(LS_EINVAL, "shm: a name must have 1 to %zu bytes; this one has %zu", sizeof a->sun_path - 24, strlen(name));
     *bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
     return LS_OK;
 }
 
-/* Everything or nothing; limits how long a peer that says nothing can keep us. */
+/* Transfers everything or fails; limits how long a silent peer can block us. */
 static void set_timeouts(int fd)
 {
     struct timeval t = { 2, 0 };
@@ -83,8 +83,8 @@ static ls_status send_answer(int fd, ls_status status, const char *message, int 
     return sendmsg(fd, &m, MSG_NOSIGNAL) == (ssize_t)sizeof a ? LS_OK : ls_fail(LS_EIO, "shm: sendmsg: %s", strerror(errno));
 }
 
-/* Answers one rank; came[rank] set when it has its answer. A rank of another size than ours means that the job was started
- * wrongly: refusal[MESSAGE_MOST] says so, and is the answer to all that come from then on. Strangers are ignored. */
+/* Answers one rank; sets came[rank] when it has its answer. A rank with another number of ranks than ours means that the job was started
+ * wrongly: refusal[MESSAGE_MOST] says so, and is the answer to all that connect from then on. Other users are ignored. */
 static void serve_one(int fd, const char *name, int n, struct segment *s, bool *came, char *refusal)
 {
     struct hello h;
@@ -92,7 +92,7 @@ static void serve_one(int fd, const char *name, int n, struct segment *s, bool *
 
     if (!is_ours(fd) || recv(fd, &h, sizeof h, MSG_WAITALL) != (ssize_t)sizeof h || memcmp(h.magic, MAGIC, sizeof MAGIC)) return;
     if (!refusal[0] && h.version != SEGMENT_VERSION)
-        snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d speaks version %u, rank 0 version %d: all ranks must run one lockstep", name,
+        snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d has version %u, rank 0 version %d; all ranks must run the same lockstep", name,
                  h.rank, h.version, SEGMENT_VERSION);
     else if (!refusal[0] && h.n != n)
         snprintf(refusal, MESSAGE_MOST, "shm:%s: rank %d (process %d) was started as one of %d ranks, rank 0 as one of %d", name, h.rank,
@@ -100,7 +100,7 @@ static void serve_one(int fd, const char *name, int n, struct segment *s, bool *
     if (refusal[0]) {
         if (h.rank >= 1 && h.rank < n) came[h.rank] = true;
         send_answer(fd, LS_EINVAL, refusal, -1);
-    } else if (h.rank < 1 || h.rank >= n || came[h.rank]) { /* of a second job: ours goes on */
+    } else if (h.rank < 1 || h.rank >= n || came[h.rank]) { /* from a second job: ours continues */
         snprintf(line, sizeof line, "shm:%s: rank %d of %d %s: is the name used by two jobs?", name, h.rank, n,
                  h.rank >= 1 && h.rank < n ? "is here already" : "cannot join");
         send_answer(fd, LS_EINVAL, line, -1);
@@ -121,7 +121,7 @@ static ls_status serve(const char *name, int n, double deadline, struct segment 
         while (first < n && came[first]) first++;
         if (refusal[0] && (first == n || left <= 0)) return ls_fail(LS_EINVAL, "%s", refusal);
         if (first == n) break;
-        if (left <= 0) return ls_fail(LS_ETIMEOUT, "shm:%s: rank %d of %d did not come in time", name, first, n);
+        if (left <= 0) return ls_fail(LS_ETIMEOUT, "shm:%s: rank %d of %d did not connect in time", name, first, n);
         if (poll(&p, 1, (int)(MIN(left, 1.0) * 1e3) + 1) != 1) continue;
         int fd = accept4(s->socket, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0) continue;
@@ -162,7 +162,7 @@ static ls_status rendezvous_first(const char *name, int n, double deadline, stru
     return LS_OK;
 }
 
-/* Connected to rank 0; rank 0 may come later than we do. */
+/* Connects to rank 0, which may start later than we do. */
 static ls_status shm_rendezvous_reach(const char *name, double deadline, int *out)
 {
     struct sockaddr_un a;
@@ -180,7 +180,7 @@ static ls_status shm_rendezvous_reach(const char *name, double deadline, int *ou
         }
         close(fd);
         if (base_now() >= deadline)
-            return ls_fail(LS_ETIMEOUT, "shm:%s: %.1f s waited for rank 0, which gives the others the memory (%s)", name,
+            return ls_fail(LS_ETIMEOUT, "shm:%s: rank 0, which creates the shared memory, did not start within %.1f s (%s)", name,
                            base_now() - began, strerror(errno));
         nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
     }

@@ -2,9 +2,9 @@
  *
  * One writer, one reader. `written` and `read` count bytes since the link was opened, both multiples of a line. A message is
  *     struct message      one line
- *     its bytes           rounded up to whole lines, wherever the ring stands; streamed, so that any size passes
- * or the line alone with `at`: then the bytes are in the sender's heap, the reader takes them from there, and moves `read`
- * past the line when it has them. Messages leave a lane in the order in which they were started.
+ *     its bytes           rounded up to whole lines, from any position of the ring; streamed, so that any size fits
+ * or the line alone with `at`: then the bytes are in the sender's heap, the reader copies them from there, and then advances `read` past
+ * the line. Messages leave a lane in the order in which they were started.
  */
 #include "comm/transports/shm/shm_link.h"
 
@@ -22,7 +22,7 @@ struct message {
 };
 _Static_assert(sizeof(struct message) == SHM_LINE, "a message's head is one line");
 
-enum { TAKE_FROM = 64 << 10, TAKE_BYTES = 1 << 20 };                      /* messages that are taken from the heap; in one poll */
+enum { TAKE_FROM = 64 << 10, TAKE_BYTES = 1 << 20 };                      /* messages that are copied from the heap; bytes in one poll */
 enum { TRANSFER_WAITS, TRANSFER_MOVES, TRANSFER_OFFERED, TRANSFER_OVER }; /* transfer.state; OFFERED: done has the place to reach */
 
 static size_t lines(size_t bytes) { return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE; }
@@ -65,7 +65,7 @@ static size_t get(struct ring *r, size_t room, unsigned char *to, size_t bytes)
     return part;
 }
 
-/* Moves a send on; true when something changed. */
+/* Advances a send; true if something changed. */
 static bool push(struct link *l, struct ring *r, struct transfer *t)
 {
     size_t room = room_of(l->base.n);
@@ -102,7 +102,7 @@ static ls_status shm_ring_refuse(struct link *l, const struct transfer *t, const
     return segment_ended(l->segment);
 }
 
-/* Takes a part of an offered message; the reader's position passes it with the last part. */
+/* Copies a part of an offered message; the reader's position passes it with the last part. */
 static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, const struct message *m)
 {
     size_t part = MIN(t->bytes - t->done, TAKE_BYTES);
@@ -114,7 +114,7 @@ static void shm_ring_take(struct link *l, struct ring *r, struct transfer *t, co
     t->state = TRANSFER_OVER;
 }
 
-/* Moves a receive on. LS_BUSY: nothing to be had. */
+/* Advances a receive. LS_BUSY: nothing has arrived. */
 static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
 {
     size_t room = room_of(l->base.n);
@@ -138,7 +138,7 @@ static ls_status pull(struct link *l, struct ring *r, struct transfer *t)
     return part > 0 ? LS_OK : LS_BUSY;
 }
 
-/* The peer closed its side: what it sent before may be there still, what it did not will never be. */
+/* The peer closed its side: data it sent before may still be there; more will never come. */
 static ls_status stuck(struct link *l, const struct lane *lane, const struct transfer *t)
 {
     int rank = l->member[t->peer];
@@ -149,7 +149,7 @@ static ls_status stuck(struct link *l, const struct lane *lane, const struct tra
     return wait_left(l->segment, rank);
 }
 
-/* Moves the first transfer of a lane on, and those after it, while they move. LS_BUSY when they stand, LS_OK when the lane is
+/* Advances the first transfer of a lane, and those after it as long as they make progress. LS_BUSY if one is blocked, LS_OK if the lane is
  * empty. */
 static ls_status shm_ring_run(struct link *l, struct lane *lane)
 {
@@ -163,7 +163,7 @@ static ls_status shm_ring_run(struct link *l, struct lane *lane)
         if (t->state == TRANSFER_OVER)
             lane->first = t->request;
         else if (t->done >= TAKE_BYTES && !t->sending)
-            return LS_BUSY; /* others want to move as well */
+            return LS_BUSY; /* other lanes need a turn, too */
     }
     return LS_OK;
 }

@@ -1,12 +1,11 @@
-/* shm_wait.c - waiting for other processes, and noticing that one is no more.
+/* shm_wait.c - waiting for other processes, and detecting that one has ended.
  *
- * A wait goes through stages, each begun by the caller's next wait_idle() after a look at everything: yield the processor,
- * then sleep on the own bell. Before it sleeps a rank says so and has everything looked at once more; who stores a word that
- * it may wait for looks, after a fence, whether it sleeps: one of the two sees the other. Sleeps are short anyway, since
- * peers must be looked at.
+ * A wait goes through stages, each begun by the caller's next wait_idle() after it has checked everything: yield the processor, then sleep
+ * on this rank's bell. Before a rank sleeps it sets a flag and has everything checked once more; a rank that stores a word that it may wait
+ * for checks the flag after a fence: one of the two sees the other. Sleeps are short anyway, because peers must be checked.
  *
- * A process that ended is seen by its pidfd (also as a zombie), or, where there are none, by /proc/PID/stat. Where a launcher
- * made the segment it knows how the process ended, so its word is waited for a moment.
+ * The end of a process is detected by its pidfd (also as a zombie), or, without pidfds, by /proc/PID/stat. If a launcher created the
+ * segment, it knows how the process ended, so its report is awaited for a moment.
  */
 #include "comm/transports/shm/shm.h"
 
@@ -21,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define YIELD_SECONDS 20e-6 /* of yielding, before the first sleep */
-#define LOOK_SECONDS  0.02  /* between two looks at the peers: the longest sleep */
-#define LAUNCHER_WORD 0.25  /* that the launcher is given to say how a rank ended */
+#define YIELD_SECONDS 20e-6 /* seconds of yielding before the first sleep */
+#define LOOK_SECONDS  0.02  /* between two checks of the peers: the longest sleep */
+#define LAUNCHER_WORD 0.25  /* time that the launcher has to report how a rank ended */
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen, double seconds)
 {
@@ -106,7 +105,7 @@ static int find_dead(struct segment *s)
         if (s->watch[i] < 0) s->watch[i] = (int)syscall(SYS_pidfd_open, pid, 0);
         struct pollfd p = { .fd = s->watch[i], .events = POLLIN };
         bool ended = s->watch[i] < 0 ? ended_by_proc(pid) : poll(&p, 1, 0) == 1;
-        if (ended && in_job(s, i)) return i; /* not one that left between the two looks */
+        if (ended && in_job(s, i)) return i; /* not one that left between the two checks */
     }
     return -1;
 }
@@ -161,7 +160,7 @@ ls_status wait_left(struct segment *s, int rank)
 {
     char line[80];
 
-    snprintf(line, sizeof line, "rank %d left: it closed its comm while others still need it", rank);
+    snprintf(line, sizeof line, "rank %d left: it closed its comm while other ranks still need it", rank);
     segment_end(s, LS_EPEER, line);
     return segment_ended(s);
 }

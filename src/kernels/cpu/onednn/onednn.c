@@ -1,4 +1,4 @@
-/* onednn.c - linear layers and batched matrix products by oneDNN 2.x; the one file that knows its C interface.
+/* onednn.c - linear layers and batched matmuls by oneDNN 2.x; the only file that uses its C interface.
  *
  * Each op is one matmul primitive, dst[M,N] = (add ? dst : 0) + src[M,K] weights[K,N] + bias[N]:
  *
@@ -7,14 +7,13 @@
  *   linear_dw  src dy^T            weights x       dst dw[N,K], added by a sum post-op
  *   matmul     as they are, with leading dims
  *
- * Transposing is a matter of strides. Where the rows are many, the weights are first reordered to the layout that the
- * primitive likes best, in scratch. Scratch: packed weights, then what the primitives ask for. What calls are taken,
- * and which weights are packed, stands in onednn_recipe.h.
+ * Transposes are strides. If there are many rows, the weights are first reordered in scratch to the layout that the primitive prefers.
+ * Scratch: packed weights, then the primitives' scratchpads. onednn_recipe.h says which calls are accepted and which weights are packed.
  *
- * oneDNN picks the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A
- * primitive keeps the number of threads that it was made for: scratch() and prepare() are called outside the team's
- * tasks, and a process prepares after its fork. oneDNN's own cache of primitives is off in the whole process: ours
- * frees what nobody holds. What oneDNN allocates for its primitives is not in the memory ledger.
+ * oneDNN chooses the instruction set itself, so nothing is accepted under a cap that is lower than its choice. A primitive keeps the number
+ * of threads that it was made for: scratch() and prepare() are called outside the team's tasks, and a process prepares after its fork.
+ * oneDNN's own cache of primitives is disabled in the whole process; ours frees primitives that are no longer used. Memory that oneDNN
+ * allocates for its primitives is not in the memory ledger.
  *
  * Reference: oneDNN developer guide, "MatMul" and "Reorder", v2.6.
  */
@@ -33,7 +32,7 @@
 /* ---- The library ---- */
 
 static dnnl_engine_t engine; /* lives until the process ends; NULL: oneDNN cannot be used */
-static unsigned features;    /* dnnl_cpu_isa bits of what oneDNN uses here */
+static unsigned features;    /* dnnl_cpu_isa bits of the instruction set that oneDNN uses here */
 
 static bool has(unsigned bits) { return (features & bits) == bits; }
 
@@ -57,11 +56,11 @@ static bool library_usable(ls_dtype type)
     return engine && its <= isa_best() && (type != LS_BF16 || its >= ISA_AVX512_BF16);
 }
 
-/* ---- Descriptors: everything about a primitive but its code ---- */
+/* ---- Descriptors: everything about a primitive except its code ---- */
 
 struct descriptors {
     dnnl_primitive_desc_t matmul, pack;
-}; /* pack NULL: the weights are taken as they are */
+}; /* pack NULL: the weights are used as they are */
 
 static dnnl_data_type_t onednn_type_of(int64_t t) { return t == LS_F32 ? dnnl_f32 : t == LS_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
 
@@ -74,7 +73,7 @@ static dnnl_status_t layout_of(const struct side *s, int64_t ndim, dnnl_memory_d
     return dnnl_memory_desc_init_by_strides(out, (int)ndim, size, onednn_type_of(s->type), stride);
 }
 
-/* rows x columns in whatever order oneDNN likes, or plain rows. */
+/* rows x columns in the order that oneDNN prefers, or plain rows. */
 static dnnl_status_t layout_by_tag(int64_t rows, int64_t columns, int64_t type, dnnl_format_tag_t tag, dnnl_memory_desc_t *out)
 {
     dnnl_dims_t size = { rows, columns };
@@ -82,7 +81,7 @@ static dnnl_status_t layout_by_tag(int64_t rows, int64_t columns, int64_t type, 
     return dnnl_memory_desc_init_by_tag(out, 2, size, onednn_type_of(type), tag);
 }
 
-/* *out is the caller's, on failure too. */
+/* The caller owns *out, on failure, too. */
 static dnnl_status_t make_attributes(const struct recipe *r, dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t sum = NULL;
@@ -129,7 +128,7 @@ static dnnl_status_t onednn_describe(const struct recipe *r, struct descriptors 
     dnnl_memory_desc_t plain;
     dnnl_status_t st;
 
-    threads_set((int)r->threads); /* what oneDNN asks is this thread's number, which may never have been set */
+    threads_set((int)r->threads); /* oneDNN reads this thread's setting, which may never have been set */
     st = make_attributes(r, &attr);
     if (st == dnnl_success) st = describe_matmul(r, attr, &d.matmul);
     if (st == dnnl_success && r->pack && (st = layout_of(&r->weights, r->ndim, &plain)) == dnnl_success) {
@@ -149,7 +148,7 @@ static size_t bytes_of(const_dnnl_primitive_desc_t d, dnnl_query_t what)
     return d ? dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(d, what, 0)) : 0;
 }
 
-/* Packing is over when the product begins: they share what they scratch in. */
+/* Packing has ended when the matmul begins, so they share scratch. */
 static size_t packed_bytes(const_dnnl_primitive_desc_t pack) { return (bytes_of(pack, dnnl_query_dst_md) + 63) / 64 * 64; }
 
 /* ---- Primitives, shared among calls ---- */
@@ -170,7 +169,7 @@ static ls_status failed(const struct recipe *r, dnnl_status_t st)
     long long m = r->dst.size[r->ndim - 2], n = r->dst.size[r->ndim - 1], k = r->src.size[r->ndim - 1];
 
     return ls_fail(st == dnnl_out_of_memory ? LS_ENOMEM : LS_EUNSUPPORTED,
-                   "oneDNN: product of [%lld,%lld] and [%lld,%lld] in %d dims on %d threads: status %d", m, k, k, n, (int)r->ndim,
+                   "oneDNN: matmul of [%lld,%lld] and [%lld,%lld] in %d dims on %d threads: status %d", m, k, k, n, (int)r->ndim,
                    (int)r->threads, (int)st);
 }
 
@@ -251,7 +250,7 @@ size_t onednn_primitives(void)
 
 enum { SRC, WEIGHTS, BIAS, DST, PACKED, SCRATCH, PACK_SCRATCH, MEMORIES };
 
-/* Of one prepared call: oneDNN's names for its buffers. NULL: not used. */
+/* oneDNN's memory objects of one prepared call. NULL: not used. */
 struct state {
     struct primitive *primitive;
     dnnl_stream_t stream;
@@ -265,10 +264,10 @@ static bool onednn_accepts(const struct call *c)
     return library_usable(c->in[0].dtype) && recipe_of(c, &r);
 }
 
-/* Tile instructions multiply bf16; the row's ISA says that the processor has them. */
+/* For bf16 on tile instructions; the row's ISA ensures that the processor has them. */
 static bool amx_accepts(const struct call *c) { return c->in[0].dtype == LS_BF16 && c->in[1].dtype == LS_BF16 && onednn_accepts(c); }
 
-/* 0 when oneDNN refuses: prepare() then says so. */
+/* 0 if oneDNN fails: prepare() then reports it. */
 static size_t scratch(const struct call *c)
 {
     struct recipe r;

@@ -1,7 +1,7 @@
 /* onednn_recipe.c - calls as recipes of oneDNN's matmul.
  *
  * Packing the weights costs a pass over them and saves a little in every row. Measured with AVX-512, K and N from 768
- * to 3072: for w^T it pays from some 4096 rows, for w from some 2048.
+ * to 3072: for w^T it pays off from about 4096 rows, for w from about 2048.
  */
 #include "kernels/cpu/onednn/onednn_recipe.h"
 
@@ -53,7 +53,7 @@ static bool linear_recipe(const struct call *c, struct recipe *out)
     return true;
 }
 
-/* A stride that is never used becomes the one that makes the shape regular. */
+/* An unused stride gets the value that makes the shape regular. */
 static bool strided(const struct view *v, struct side *out)
 {
     int64_t extent = 1;

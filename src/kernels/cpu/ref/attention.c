@@ -10,8 +10,7 @@
 #include <math.h>
 
 /* Angles pos theta^(-2i/D). Llama 3: frequencies whose wavelength is longer than original / low_freq_factor are
- * divided by factor, shorter than original / high_freq_factor left alone, in between blended linearly in
- * original / wavelength. */
+ * divided by factor, shorter than original / high_freq_factor unchanged, in between interpolated linearly in original / wavelength. */
 static double rope_frequency(const struct rope *rope, size_t i, size_t D)
 {
     double f = pow(rope->theta, -2.0 * (double)i / (double)D), turns, blend;

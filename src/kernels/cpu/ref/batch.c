@@ -1,5 +1,5 @@
-/* batch.c - reference: batch norm, per channel (dim 1) over samples and places. Formulas, with stats and sums
- * as batch.h has them, n = (x - mean) rstd, N elements of a channel and v[b] 1 for valid samples, else 0:
+/* batch.c - reference: batch norm, per channel (dim 1) over samples and positions. Formulas, with stats and sums as batch.h has them, n =
+ * (x - mean) rstd, N elements of a channel and v[b] 1 for valid samples, else 0:
  *
  *   y = n w + b,   rstd = 1 / sqrt(var + eps),   var = mean of x^2 - mean^2
  *   dx = w rstd (dy - v[b] (sum dy + n sum dy n) / N)        dw += sum dy n        db += sum dy
@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/batch.h"
 
-/* x[B,C,S]: the places of dims 2 .. as one. */
+/* x[B,C,S]: dims 2 .. as one. */
 struct shape {
     size_t B, C, S;
 };

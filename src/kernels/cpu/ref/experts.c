@@ -1,12 +1,12 @@
-/* experts.c - reference: rows sorted by expert, products of each expert's rows, and rows back at their tokens.
+/* experts.c - reference: rows permuted by expert, matmuls of each expert's rows, and rows permuted back to tokens.
  *
- * Rows of one expert follow each other, in the order of their tokens; experts in their order; and where rows came from several
- * sources (counts[S,E]), all of source 0 first. Sizes are static, M rows; counts say at run time which of them are in use: the first
- * ones. The others are zeros. Rows that tokens name (rows[..,K]) are 0, 1, .. without a gap, each once; -1: none.
+ * Rows of one expert follow each other, in the order of their tokens; experts in their order; and if rows come from several sources
+ * (counts[S,E]), all of source 0 first. Sizes are static, M rows; counts give at run time how many of them, from the first, are in use. The
+ * others are zeros. The row indices of tokens (rows[..,K]) are 0, 1, .. without a gap, each once; -1: none.
  */
 #include "kernels/cpu/ref/ref.h"
 
-/* A counting sort: rows[n,k] = the place of token n's k-th choice, or -1; counts[e] = how many of them expert e has. */
+/* A counting sort: rows[n,k] = the row of token n's k-th choice, or -1; counts[e] = number of rows of expert e. */
 static void route_rows(const struct call *c)
 {
     const struct view *index = &c->in[0], *rows = &c->out[0], *counts = &c->out[1];

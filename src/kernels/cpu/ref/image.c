@@ -2,7 +2,7 @@
  *
  *   y[b,o,i,j] = bias[o] + sum over c,k,l of w[o,c,k,l] x[b,c, i stride + k - padding, j stride + l - padding]
  *
- * x is zero outside for convolutions and averages; a maximum is over what is inside.
+ * x is zero outside for convolutions and averages; a maximum only covers elements inside.
  */
 #include "kernels/cpu/ref/ref.h"
 
@@ -13,7 +13,7 @@ static size_t at4(const struct view *v, size_t b, size_t c, size_t i, size_t j)
     return ((b * v->size[1] + c) * v->size[2] + i) * v->size[3] + j;
 }
 
-/* Place k of window i along a dim of `size`; false: outside. */
+/* Position k of window i along a dim of `size`; false: outside. */
 static bool inside(size_t i, size_t k, size_t stride, size_t padding, size_t size, size_t *at)
 {
     size_t from_pad = i * stride + k;
@@ -51,7 +51,7 @@ static void conv2d(const struct call *c)
                 }
 }
 
-/* Window i whose place k is `at`; false: there is none. */
+/* Window i whose position k is `at`; false: there is none. */
 static bool window_of(size_t at, size_t k, size_t stride, size_t padding, size_t windows, size_t *i)
 {
     size_t start = at + padding;

@@ -1,11 +1,10 @@
 /* loss.c - reference: losses.
  *
- * linear_xent: logits l[r,v] = x[r].w[v]; rows with y < 0 are ignored; y >= V is the caller's bug.
+ * linear_xent: logits l[r,v] = x[r].w[v]; rows with y < 0 are ignored; y >= V is a bug in the caller.
  *   lse[r] = ln sum_v exp l[r,v]
- *   loss = (1/denom) sum over valid rows of (lse[r] - l[r,y[r]]); denom absent: the number of valid rows, and
- *   a call without valid rows gives 0
+ *   loss = (1/denom) sum over valid rows of (lse[r] - l[r,y[r]]); denom absent: the number of valid rows; a call without valid rows gives 0
  *   dl[r,v] = dloss/denom (exp(l[r,v] - lse[r]) - [v == y[r]]), 0 in ignored rows;  dx = dl w;  dw += dl^T x
- * The same in pieces, where each of n ranks has some columns of the logits: XENT_PART's statistics of all make lse and loss.
+ * The same in parts, if each of n ranks has some columns of the logits: lse and loss follow from XENT_PART's statistics of all.
  *   lse = M + ln sum_n s_n exp(m_n - M), M = max m_n, with m, s: a part's largest logit and sum of exp(l - m)
  */
 #include "kernels/cpu/ref/ref.h"
@@ -160,7 +159,7 @@ static void mse_grad(const struct call *c)
     for (size_t i = 0; i < count; i++) ref_put(&c->out[0], i, dloss * 2 * (ref_get(&c->in[0], i) - ref_get(&c->in[1], i)) / (double)count);
 }
 
-/* ---- the pieces ---- */
+/* ---- the parts ---- */
 
 /* The column of this part that is row r's target; view_last(l) or more: ignored, or another part's. */
 static size_t target_column(const struct call *c, size_t r)

@@ -1,4 +1,4 @@
-/* kernels_ref_gemm.c - reference: matrix products. */
+/* matmul.c - reference: matmuls. */
 #include "kernels/cpu/ref/ref.h"
 
 static void linear(const struct call *c)

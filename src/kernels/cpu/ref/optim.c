@@ -1,7 +1,7 @@
 /* optim.c - reference: gradient norm, clipping and the updates.
  *
- * One call updates one parameter tensor, or any run of its elements. With g = factor * gradient, lr = hyper[0],
- * c1 = hyper[1] = 1/(1-beta1^t), c2 = hyper[2] = 1/(1-beta2^t), wd = weight_decay, and |.| the norm of the whole tensor:
+ * One call updates one parameter tensor, or any range of its elements. With g = factor * gradient, lr = hyper[0], c1 = hyper[1] =
+ * 1/(1-beta1^t), c2 = hyper[2] = 1/(1-beta2^t), wd = weight_decay, and |.| the norm of the whole tensor:
  *
  *   sgd   decoupled: p -= lr wd p; else g += wd p
  *         m = momentum m + g;  p -= lr (nesterov ? g + momentum m : m);  without m: p -= lr g
@@ -12,12 +12,12 @@
  *   lars  r = trust |p| / (|g| + wd |p|), or 1 when |p| or |g| is 0 or there are no norms;  g = r (g + wd p); then m and p
  *         as in sgd without decay, so that lars without norms is sgd                            (You et al. 2017)
  *
- * LAMB and LARS take two calls: the first (lamb_moments, lars_norms) adds the squares of the elements it is given to
- * norms[2], the second reads them when all elements of the tensor, wherever they lie, have been added.
- * All that is on the right of an assignment is the value before the line. p is the master copy when there is one, and
- * the parameter becomes its rounded copy. Without, the parameter itself is updated and rounded each time: a change
- * of less than half its last bit is lost, in bf16 that is 1/512 of its value.
- * beta, 1-beta, eps and so on are formed from the floats of the attributes; norms are sums in double.
+ * LAMB and LARS take two calls: the first (lamb_moments, lars_norms) adds the squares of its elements to norms[2], the second reads them
+ * when those of all elements of the tensor, on all ranks, have been added.
+ * The right-hand side of an assignment uses the values before that line. p is the master copy if there is one, and the parameter becomes
+ * its rounded copy. Otherwise the parameter itself is updated and rounded each time: a change of less than half its last bit is lost, in
+ * bf16 1/512 of its value.
+ * beta, 1-beta, eps and so on are computed from the float attributes; norms are summed in double.
  */
 #include "kernels/cpu/ref/ref.h"
 
@@ -74,7 +74,7 @@ static void set_parameter(const struct update *u, size_t i, double p)
     ref_put(u->p, i, p);
 }
 
-/* m = momentum m + g; what is to be subtracted, without lr. */
+/* m = momentum m + g; returns the step, without lr. */
 static double momentum_step(const struct update *u, size_t i, double g)
 {
     double m;
@@ -97,7 +97,7 @@ static void sgd(const struct call *c)
     }
 }
 
-/* m and v; gives c1 m / (sqrt(c2 v) + eps). */
+/* Updates m and v; returns c1 m / (sqrt(c2 v) + eps). */
 static double adam_step(const struct update *u, size_t i, double g)
 {
     double b1 = u->a->beta1, b2 = u->a->beta2;
@@ -120,13 +120,13 @@ static void adam(const struct call *c)
     }
 }
 
-/* u of lamb, from moments that have been moved already. */
+/* u of lamb, from updated moments. */
 static double lamb_step(double m, double v, double p, double c1, double c2, const struct optimizer_attr *a)
 {
     return c1 * m / (sqrt(c2 * v) + a->eps) + a->weight_decay * p;
 }
 
-/* squares[2] into the norms, where there are any. */
+/* Adds squares[2] to the norms, if there are any. */
 static void add_norms(const struct call *c, int out, const double *squares)
 {
     for (size_t i = 0; i < 2 && call_has_out(c, out); i++) ref_add(&c->out[out], i, squares[i]);

@@ -1,7 +1,7 @@
 /* ref.h - element access for the reference kernels.
  *
- * The reference is written to be read: one loop per sum of its formula, elements by their row-major index,
- * whatever the strides and the floating types, and every number on its way a double.
+ * The reference is written for clarity: one loop per sum of the formula, elements by row-major index for any strides and floating types,
+ * and every intermediate a double.
  */
 #ifndef LS_KERNELS_CPU_REF_REF_H
 #define LS_KERNELS_CPU_REF_REF_H

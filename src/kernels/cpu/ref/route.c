@@ -1,17 +1,17 @@
-/* route.c - reference: which experts a token goes to, what that weighs, and the losses that even the load.
+/* route.c - reference: the experts of a token, their weights, and the load-balancing losses.
  *
- * Scores s of a token: softmax of its logits, or the sigmoid of each. Chosen are the K experts with the largest s + bias; of equals
- * the lower index. weight = s, divided by the sum of the K chosen ones with route.normalize. With route.capacity an expert takes so
- * many tokens of one sample (the groups of GShard, Lepikhin et al. 2020): the first ones, or those with the largest s. One more is
- * dropped: its index is ~expert and its weight 0. Tokens after the real samples have the index ROUTE_PADDING and count nowhere.
+ * Scores s of a token: softmax of its logits, or the sigmoid of each. The K experts with the largest s + bias are chosen; ties go to the
+ * lower index. weight = s, divided by the sum of the K chosen ones with route.normalize. With route.capacity an expert takes at most that
+ * many tokens of one sample (the groups of GShard, Lepikhin et al. 2020): the first ones, or those with the largest s. The others are
+ * dropped: their index is ~expert and their weight 0. Tokens after the real samples have the index ROUTE_PADDING and are not counted.
  *
  *   ds[k] = (dweight[k] - sum_j dweight[j] weight[j]) / sum s      with normalize, else dweight[k]; 0 where dropped
  *   dlogit[e] = s[e] (ds[e] - sum_k ds[k] s[k])                    softmax
  *   dlogit[e] = s[e] (1 - s[e]) ds[e]                              sigmoid
  *
- * Losses (Fedus et al. 2021; Zoph et al. 2022; what they are by whose definition: ops.h). Tokens are in G groups, each sample its own or
- * all in one. P[g,e] is the sum over this rank's tokens of the scores, divided by their sum for each token; n[g] = sum_e load[g,e] / K are
- * the group's tokens on all ranks that have some of them; N are those of the step (samples[1] * tokens; sum n without samples):
+ * Losses (Fedus et al. 2021; Zoph et al. 2022; ops.h compares the definitions). Tokens are in G groups, each sample its own or all in one.
+ * P[g,e] is the sum over this rank's tokens of the scores, divided by their sum for each token; n[g] = sum_e load[g,e] / K are the group's
+ * tokens on all ranks that have some of them; N are those of the step (samples[1] * tokens; sum n without samples):
  *
  *   loss = aux E / N sum_g sum_e load[g,e] P[g,e] / n[g]  +  z / N sum_tokens (log sum exp logits)^2
  */
@@ -57,7 +57,7 @@ static void ref_route_choose(const struct call *c, size_t row, const double *s, 
     }
 }
 
-/* Of the entries [begin, end) that go to expert e, the one that goes first when there are too many. */
+/* Of the entries [begin, end) for expert e, the one that is dropped first if there are too many. */
 static size_t first_to_go(const struct call *c, size_t begin, size_t end, size_t e)
 {
     size_t worst = end;
@@ -186,7 +186,7 @@ static struct factors factors_of(const struct call *c, size_t group)
     return (struct factors){ c->attr.router_loss.aux * (double)view_last(&c->in[0]) / (n * N), c->attr.router_loss.z / N };
 }
 
-/* Of the group of this row; *load: where the group's begin. */
+/* The coefficients for the group of this row; *load: the start of the group's loads. */
 static struct factors row_factors(const struct call *c, size_t row, size_t *load)
 {
     size_t group = row * view_rows(&c->in[1]) / MAX(view_rows(&c->in[0]), 1);
@@ -205,7 +205,7 @@ static double log_sum_exp(const struct view *logits, size_t row)
     return most + log(sum);
 }
 
-/* Of all scores together. */
+/* The sum of all scores. */
 static double total(const double *s, size_t E)
 {
     double sum = 0;
@@ -232,7 +232,7 @@ static void router_loss(const struct call *c)
     ref_put(&c->out[0], 0, loss);
 }
 
-/* With p = s / sum s and g[e] = aux load[g,e]: dp/dlogit as of a softmax; of sigmoids ds[e] = (g[e] - sum g p) / sum s. */
+/* With p = s / sum s and g[e] = aux load[g,e]: dp/dlogit as for a softmax; for sigmoids ds[e] = (g[e] - sum g p) / sum s. */
 static void router_loss_grad(const struct call *c)
 {
     const struct view *logits = &c->in[0];
@@ -258,7 +258,7 @@ static void router_loss_grad(const struct call *c)
 
 /* ---- balance without a loss ---- */
 
-/* Whole numbers: an even load gives exactly 0, in whatever order ranks and micro-batches are added up. */
+/* Integers: an even load gives exactly 0, in whatever order ranks and micro-batches are added. */
 static void route_excess(const struct call *c)
 {
     size_t E = view_count(&c->out[0]), K = view_last(&c->in[0]), T = view_rows(&c->in[0]) / MAX(c->in[0].size[0], 1);
@@ -278,7 +278,7 @@ static void route_excess(const struct call *c)
 
 static size_t excess_scratch(const struct call *c) { return view_count(&c->out[0]) * sizeof(double); }
 
-/* With a master that moves, and p is its rounding. */
+/* With a master copy, the master is updated and p is its rounding. */
 static void sign_step(const struct call *c)
 {
     for (size_t i = 0; i < view_count(&c->in[0]); i++) {

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* The one op that also copies integers, and exactly: an i64 need not fit a double. */
+/* The only op that also copies integers, and exactly: an i64 may not fit a double. */
 static void ref_shape_copy(const struct call *c)
 {
     const struct view *x = &c->in[0], *y = &c->out[0];
@@ -76,7 +76,7 @@ static void reduce(const struct call *c, bool largest)
 static void reduce_sum(const struct call *c) { reduce(c, false); }
 static void reduce_max(const struct call *c) { reduce(c, true); }
 
-/* The row of w or dw for position r of ids; w's number of rows or more: none. */
+/* The row of w or dw for position r of ids; at least the number of w's rows: none. */
 static size_t ref_shape_row_of(const struct call *c, const struct view *ids, size_t r)
 {
     ASSERT(ref_int(ids, r) >= 0);
@@ -95,7 +95,7 @@ static void embedding(const struct call *c)
     }
 }
 
-/* The sum of a row of dw is formed before it is added, as everywhere: a row is found once for all its ids. */
+/* As everywhere, the sum of a row of dw is formed before it is added: each row is visited once for all its ids. */
 static void embedding_dw(const struct call *c)
 {
     const struct view *dy = &c->in[0], *ids = &c->in[1], *dw = &c->out[0];
@@ -116,7 +116,7 @@ static void embedding_dw(const struct call *c)
     }
 }
 
-/* Block b of the cut dim, which begins at element *at of the flat side; *at moves past it. */
+/* Block b of the split dim, which begins at element *at of the flat buffer; *at moves past it. */
 static struct view block_of(const struct call *c, const struct view *x, const struct view *flat, int b, size_t *at, struct view *part)
 {
     int dim = c->attr.cut.dim, n = c->attr.cut.n;

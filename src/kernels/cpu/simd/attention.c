@@ -1,4 +1,4 @@
-/* attention.c - forward of attention: one block of queries over all blocks of keys that it sees.
+/* attention.c - forward of attention: one block of queries over all its visible blocks of keys.
  *
  *   s = scale q k^T                     m' = max(m, max s)
  *   p = exp(s - m')                     l  = l exp(m - m') + sum p
@@ -8,15 +8,15 @@
 
 #include <math.h>
 
-enum { ROWS = 2 * QUERIES }; /* each block packs its keys again: fewer, larger blocks than backward has */
+enum { ROWS = 2 * QUERIES }; /* each block packs its keys again, so there are fewer, larger blocks than in backward */
 
-/* One thread's scratch. */
+/* Scratch of one thread. */
 struct forward {
     const struct attention *a;
-    size_t b, h, t0, rows; /* which queries */
-    size_t columns;        /* D in whole panels */
+    size_t b, h, t0, rows; /* index of the queries */
+    size_t columns;        /* D rounded up to panels */
     struct rows q;
-    void *q_rows;      /* copies, where q can't be read in place */
+    void *q_rows;      /* copies, if q can't be read in place */
     void *k, *v;       /* panels: keys along the panel; D along the panel */
     float *s;          /* [ROWS, KEYS] scores, then probabilities */
     uint16_t *p;       /* [ROWS, KEYS] probabilities as bf16; with pairs */
@@ -48,7 +48,7 @@ static size_t forward_scratch(const struct attention *a)
     return layout(&f, NULL);
 }
 
-/* Scores of n keys become probabilities relative to the largest so far; the others, up to `all`, become 0. */
+/* Turns scores of n keys into probabilities relative to the largest so far; the others, up to `all`, become 0. */
 INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_t all)
 {
     float *s = f->s + i * KEYS, *o = f->o + i * f->columns, most = f->most[i];
@@ -77,7 +77,7 @@ INLINE void softmax_row(struct forward *f, bool pairs, size_t i, size_t n, size_
     vstore_f32(f->sum + i * LANES, LANES, sum);
 }
 
-/* Keys [s0, s0 + n) for the rows that see any of them. */
+/* Processes keys [s0, s0 + n) for the rows that see any of them. */
 static void forward_keys(struct forward *f, size_t s0, size_t n)
 {
     const struct attention *a = f->a;

@@ -1,4 +1,4 @@
-/* attention.h - sizes and helpers of the two halves of attention. */
+/* attention.h - sizes and helpers shared by attention's forward and backward. */
 #ifndef LS_KERNELS_CPU_SIMD_ATTENTION_H
 #define LS_KERNELS_CPU_SIMD_ATTENTION_H
 
@@ -45,7 +45,7 @@ INLINE size_t seen(const struct attention *a, size_t t)
     return t + a->S < a->T ? 0 : MIN(t + a->S - a->T + 1, a->S);
 }
 
-/* The first query of [t, t + n) that sees key s, as an offset rounded down to whole groups of 6 rows. */
+/* The first query of [t, t + n) that sees key s, as an offset rounded down to complete groups of 6 rows. */
 INLINE size_t first_row(const struct attention *a, size_t t, size_t s)
 {
     size_t first = a->causal && s + a->T > a->S + t ? s + a->T - a->S - t : 0;
@@ -84,7 +84,7 @@ INLINE void multiply(bool pairs, size_t m, size_t n, size_t first, size_t k, siz
     }
 }
 
-/* Rows [first, ...) of what pack_rows() gave. */
+/* Rows [first, ...) of the result of pack_rows(). */
 INLINE struct rows rows_from(struct rows a, bool pairs, size_t first)
 {
     ASSERT(first % TILE_ROWS == 0);

@@ -3,16 +3,16 @@
  *   p  = exp(scale q k^T - lse)         dv += p^T do
  *   ds = p (do v^T - delta) scale       dk += ds^T q        delta = sum over D of do o
  *                                       dq += ds k
- * Head by head: panels of q and do are packed once, then each block of keys meets the blocks of queries that see it.
- * With pairs of bf16, p and ds are also written with two queries interleaved, as rows of p^T and ds^T.
+ * Head by head: panels of q and do are packed once, then each block of keys is combined with the blocks of queries that see it. With pairs
+ * of bf16, p and ds are also written with two queries interleaved, as rows of p^T and ds^T.
  */
 #include "kernels/cpu/simd/attention.h"
 
 struct backward {
     const struct attention *a;
     size_t b, g, h;
-    size_t columns;           /* D in whole panels */
-    void *q_rows, *go_rows;   /* copies of a block, where it can't be read in place */
+    size_t columns;           /* D rounded up to panels */
+    void *q_rows, *go_rows;   /* copies of a block, if it can't be read in place */
     char *q, *go;             /* panels of each block of queries, D along the panel */
     size_t block;             /* bytes of the panels of one block */
     void *kt, *vt, *k;        /* panels of a block of keys: keys along the panel; D along the panel */
@@ -75,7 +75,7 @@ static void delta_rows(struct backward *f)
     }
 }
 
-/* ds and p of one query from its scores and do v^T: keys [0, n) count, the others up to `all` get 0. */
+/* ds and p of one query from its scores and do v^T: keys [0, n) are used, the others up to `all` get 0. */
 INLINE void weigh(const struct backward *f, size_t t, float *p, float *ds, size_t n, size_t all)
 {
     vf scale = vset(f->a->scale), delta = vset(f->delta[t]);
@@ -128,7 +128,7 @@ static void round_pair(struct backward *f, size_t i, bool both, size_t all)
 }
 #endif
 
-/* Block i of the queries with keys [s0, s0 + n). */
+/* Combines block i of the queries with keys [s0, s0 + n). */
 static void add_tile(struct backward *f, size_t i, size_t s0, size_t n)
 {
     const struct attention *a = f->a;

@@ -1,8 +1,8 @@
-/* batch_norm.c - batch norm: statistics, result, and the gradients that walk over images. Formulas: batch.c.
+/* batch_norm.c - batch norm: statistics, result, and gradients over images. Formulas: ref/batch.c.
  *
- * x, y, dy, dx are of one type; w and b may be of others; labels are i32; statistics f64. A channel is B runs of S
- * contiguous elements. Sums: a thread has whole channels, lanes of f64, runs in their order. x - mean is formed in two
- * steps, with mean as a sum of two floats, so that a large mean costs no digits.
+ * x, y, dy, dx have one type; w and b may have others; labels are i32; statistics f64. A channel is B runs of S contiguous elements. Sums:
+ * each thread has complete channels, with lanes of f64 and runs in order. x - mean is computed in two steps, with mean as a sum of two
+ * floats, so that a large mean loses no digits.
  */
 #include "kernels/cpu/batch.h"
 #include "kernels/cpu/simd/simd.h"
@@ -195,7 +195,7 @@ static void over_runs(struct batch z, threads_range_fn *fn) { threads_for(z.B * 
 static void simd_batch_norm_norm(const struct call *c) { over_runs(batch_of(c), norm_runs); }
 static void simd_batch_norm_norm_dx(const struct call *c) { over_runs(batch_of(c), dx_runs); }
 
-/* ---- what is accepted ---- */
+/* ---- accepts() ---- */
 
 static bool is_f64(const struct view *v) { return v->dtype == LS_F64 && view_is_contiguous(v); }
 static bool is_labels(const struct call *c, int i) { return !call_has_in(c, i) || is_i32(&c->in[i]); }

@@ -1,7 +1,7 @@
 /* columns.h - sums over rows, per column: gradients of biases and norm weights.
  *
- * The R rows are cut into parts by R alone. Each part is summed into its own row of scratch, then the parts are
- * added to the outputs in their order: the result depends on neither the number of threads nor their timing.
+ * The R rows are divided into parts, depending only on R. Each part is summed into its own row of scratch, then the parts are added to the
+ * outputs in order: the result depends on neither the number of threads nor their timing.
  * Scratch: [parts, nout, C] floats.
  */
 #ifndef LS_KERNELS_CPU_SIMD_COLUMNS_H

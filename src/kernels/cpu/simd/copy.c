@@ -1,7 +1,7 @@
-/* copy.c - strided copies and conversions, and what is made of them: concat, pad, cache writes.
+/* copy.c - strided copies and conversions, and the ops based on them: concat, pad, cache writes.
  *
- * Before a copy the dims of size 1 are dropped and neighbours that are contiguous in both views are joined, so that the
- * innermost dim, whose stretches are moved at once, is as long as it can be.
+ * Before a copy, dims of size 1 are dropped and neighbouring dims that are contiguous in both views are joined, so that the innermost dim,
+ * which is copied in one piece, is as long as possible.
  */
 #include "kernels/cpu/simd/simd.h"
 
@@ -63,7 +63,7 @@ INLINE void convert(ls_dtype X, ls_dtype Y, const char *x, ptrdiff_t xs, char *y
         store_one(Y, y + i * ys * (ptrdiff_t)ls_dtype_bytes(Y), 0, load_one(X, x + i * xs * (ptrdiff_t)ls_dtype_bytes(X), 0));
 }
 
-/* A stretch of the innermost dim. */
+/* Copies a range of the innermost dim. */
 static void move_run(const struct move *m, const char *x, char *y, size_t count)
 {
     ptrdiff_t xs = m->xstride[m->ndim - 1], ys = m->ystride[m->ndim - 1];

@@ -42,7 +42,7 @@ static void embedding(const struct call *c)
 static int32_t *chain_next(const struct call *c) { return c->scratch; }
 static int32_t *chain_head(const struct call *c) { return chain_next(c) + view_count(&c->in[1]); }
 
-/* The row of dw for position r; V or more: none, it is another part's. */
+/* The row of dw for position r; V or more: none, the row is in another part. */
 static size_t simd_embedding_row_of(const struct call *c, size_t r)
 {
     return (size_t)((const int32_t *)c->in[1].data)[r] - c->attr.embedding.first;

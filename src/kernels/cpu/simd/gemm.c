@@ -1,8 +1,8 @@
-/* gemm.c - blocks of a product from packed panels, and products of a few rows without packing.
+/* gemm.c - blocks of a matmul from packed panels, and matmuls of a few rows without packing.
  */
 #include "kernels/cpu/simd/tile.h"
 
-enum { SLICE_BYTES = 192 << 10 }; /* of a panel: stays in the second cache while the rows of a block pass */
+enum { SLICE_BYTES = 192 << 10 }; /* of a panel: stays in the L2 cache for all rows of a block */
 
 /* to[m, PANEL] = all of k; slices of the panel in order. */
 static void sum_panel(const struct gemm_block *b, struct rows a, const char *panel, float *to, size_t ldc, bool add)
@@ -22,7 +22,7 @@ static void sum_panel(const struct gemm_block *b, struct rows a, const char *pan
     }
 }
 
-/* Columns [0, n) of sums[m, PANEL], biased or added, into c from column j on. */
+/* Stores columns [0, n) of sums[m, PANEL], with bias or added, into c from column j on. */
 INLINE void store_panel(ls_dtype type, ls_dtype bias_type, const struct gemm_block *b, const float *sums, size_t j, size_t n)
 {
     for (size_t i = 0; i < b->m; i++) EACH(v, count, 0, n)

@@ -1,7 +1,7 @@
-/* layer_norm.c - layer norm along rows and its two gradients. Formulas: norm.c.
+/* layer_norm.c - layer norm along rows and its two gradients. Formulas: ref/norm.c.
  *
- * x, y, dy, dx are of one type; w, b and the statistics may be of others (statistics f32). The variance is that of the
- * differences from the mean, in a second pass over a row that is then in the nearest cache.
+ * x, y, dy, dx have one type; w, b and the statistics may have others (statistics f32). The variance is computed from the differences from
+ * the mean, in a second pass over a row that is then in the L1 cache.
  */
 #include <math.h>
 #include "kernels/cpu/simd/columns.h"

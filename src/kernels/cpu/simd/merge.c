@@ -1,6 +1,6 @@
 /* merge.c - attention over two sets of keys, merged by their running statistics.
  *
- * Views may have any strides but a contiguous last dim of o and o2; o's types are floating, lse is f32.
+ * Views may have any strides, except that the last dim of o and o2 is contiguous; o's types are floating, lse is f32.
  */
 #include <math.h>
 #include "kernels/cpu/simd/simd.h"

@@ -4,7 +4,7 @@
 /* c1 m / (sqrt(c2 v) + eps) */
 INLINE vf adam_direction(const struct update *u, vf m, vf v) { return vset(u->c1) * m / (vsqrt(vset(u->c2) * v) + vset(u->a->eps)); }
 
-/* Moves the moments by g and gives the direction. */
+/* Updates the moments with g and returns the direction. */
 INLINE vf adam_moments(const struct update *u, vf g, size_t i, size_t n)
 {
     vf rest1 = vset((float)(1 - (double)u->a->beta1)), rest2 = vset((float)(1 - (double)u->a->beta2));

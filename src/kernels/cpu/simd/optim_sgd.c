@@ -1,7 +1,7 @@
 /* optim_sgd.c - SGD with momentum, and LARS, which is SGD with a learning rate per tensor. */
 #include "kernels/cpu/simd/update.h"
 
-/* decay is that of the gradient, shrink that of the parameter. */
+/* decay is added to the gradient, shrink scales the parameter. */
 INLINE void sgd_step(const struct update *u, float decay, float shrink, size_t begin, size_t end)
 {
     vf momentum = vset(u->a->momentum), lr = vset(u->lr), ratio = vset(u->ratio);

@@ -1,11 +1,11 @@
 /* pack.c - panels of B and rows of A in the order in which the tile reads them.
  *
  * A matrix whose rows run along the panel is copied; one whose columns do is transposed LANES x LANES elements at a
- * time in registers. Two neighbours of a column in bf16 are one 32-bit element, so pairs are transposed alike.
+ * time in registers. Two neighbours of a column in bf16 are one 32-bit element, so pairs are transposed in the same way.
  */
 #include "kernels/cpu/simd/tile.h"
 
-enum { AHEAD = 16, LINE = 64 }; /* rows that a strided walk asks for in advance; bytes of a cache line */
+enum { AHEAD = 16, LINE = 64 }; /* rows that a strided walk prefetches; bytes of a cache line */
 
 #ifdef SIMD_AVX512
 INLINE vf low_pairs(vf a, vf b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); }

@@ -16,7 +16,7 @@ INLINE void add_one(ls_dtype T, const void *a, float b, void *y, size_t begin, s
     store(T, y, i, n, load(T, a, i, n) + vset(b));
 }
 
-/* b repeats every `repeat` elements: whole stretches of it are added. */
+/* b repeats every `repeat` elements: adds it one repetition at a time. */
 INLINE void add_repeated(ls_dtype T, const struct call *c, size_t repeat, size_t begin, size_t end)
 {
     const struct view *a = &c->in[0], *b = &c->in[1];
@@ -101,7 +101,7 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     BY_TYPE(c->out[0].dtype, T, EACH(i, n, begin, end) store(T, c->out[0].data, i, n, value))
 }
 
-/* Zeros of every type look the same. */
+/* Zero has the same bytes in every type. */
 static bool fill_accepts(const struct call *c)
 {
     return view_is_contiguous(&c->out[0]) && (c->attr.scale.value == 0 || is_fast_type(c->out[0].dtype));
@@ -123,7 +123,7 @@ static void accumulate_range(void *ctx, size_t begin, size_t end, int thread)
     BY_TYPE(c->out[0].dtype, T, BY_TYPE(c->in[0].dtype, X, accumulate_of(T, X, c->in[0].data, c->out[0].data, begin, end)))
 }
 
-/* Elements at the end of both views that lie without gaps. */
+/* Number of trailing elements that are contiguous in both views. */
 static size_t common_run(const struct view *x, const struct view *y)
 {
     size_t run = 1;

@@ -7,7 +7,7 @@
 
 enum { BLOCK = 65536 };
 
-/* What is summed over: x, x^2, (x - b)^2. */
+/* The summands: x, x^2, (x - b)^2. */
 enum term { TERM_PLAIN, TERM_SQUARE, TERM_DIFFERENCE };
 
 INLINE double sum_terms(ls_dtype T, enum term term, const void *a, const void *b, size_t begin, size_t end)

@@ -1,6 +1,6 @@
-/* rms_norm.c - RMS norm along rows and its two gradients. Formulas: norm.c.
+/* rms_norm.c - RMS norm along rows and its two gradients. Formulas: ref/norm.c.
  *
- * x, y, dy, dx are of one type; w may be of another; rstd is f32.
+ * x, y, dy, dx have one type; w may have another; rstd is f32.
  */
 #include <math.h>
 #include "kernels/cpu/simd/columns.h"

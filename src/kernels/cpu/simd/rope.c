@@ -1,6 +1,6 @@
 /* rope.c - rotary positions: the halves of each head rotated by the angles of its position.
  *
- * x may have any strides but a contiguous last dim, y too; the table is contiguous.
+ * x and y may have any strides, except that the last dim is contiguous; the table is contiguous.
  */
 #include "kernels/cpu/simd/simd.h"
 

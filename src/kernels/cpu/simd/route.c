@@ -1,8 +1,8 @@
-/* route.c - routings in f32: scores by vectors, choices, drops, where rows lie; the losses of routers. Formulas and what entries of
- * index say: route.c, route.h.
+/* route.c - routings in f32: vectorized scores, choices, drops, row indices; the losses of routers. Formulas and the encoding of index:
+ * ref/route.c, route.h.
  *
- * Tokens are shared among the threads; samples, where tokens are dropped; losses are summed by BLOCKs of tokens, which are added in
- * their order. What doesn't fit in an expert goes by a heap of its entries, the first to go on top.
+ * Threads share the tokens, or the samples if tokens are dropped; losses are summed by BLOCKs of tokens, which are added in order. A heap
+ * of an expert's entries, the first to be dropped on top, decides what exceeds its capacity.
  */
 #include "kernels/cpu/simd/simd_math.h"
 
@@ -91,7 +91,7 @@ static void choose_tokens(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Does entry a go before entry b of the same expert? */
+/* True if entry a is dropped before entry b of the same expert. */
 INLINE bool goes_first(const struct routing *r, int32_t a, int32_t b)
 {
     const float *weight = r->c->out[0].data;
@@ -259,7 +259,7 @@ struct losses {
     float *aux, z, dloss;
 }; /* each: rows of a group; aux[group] */
 
-/* aux before the blocks' sums and the threads' scores. */
+/* aux comes before the blocks' sums and the threads' scores. */
 static struct losses losses_of(const struct call *c)
 {
     struct losses l = { .c = c, .E = view_last(&c->in[0]), .real = real_rows(c, &c->in[0], 2), .aux = c->scratch };

@@ -1,7 +1,7 @@
-/* rows.c - rows of tokens to the places of their experts, back and weighted, and their products.
+/* rows.c - permutes rows of tokens by expert, permutes them back with weights, and takes their dot products.
  *
- * Rows are numbered 0, 1, .. without a gap, each once, as route_rows numbers them; -1: none. So no two tokens write one row, and
- * the rows after the last number are zeros.
+ * Rows are numbered 0, 1, .. without a gap, each once, by route_rows; -1: none. So no two tokens write one row, and the rows after the last
+ * number are zeros.
  */
 #include "kernels/cpu/simd/simd.h"
 
@@ -12,7 +12,7 @@ static bool is_weight(const struct call *c, int k)
 
 static float weight_of(const struct call *c, size_t i) { return call_has_in(c, 2) ? ((const float *)c->in[2].data)[i] : 1.0f; }
 
-/* ---- spread ---- */
+/* ---- permute ---- */
 
 INLINE void spread(ls_dtype T, const struct call *c, size_t begin, size_t end)
 {
@@ -50,7 +50,7 @@ static void rows_permute(const struct call *c)
     memset((char *)c->out[0].data + used * bytes, 0, (c->out[0].size[0] - used) * bytes);
 }
 
-/* ---- collect ---- */
+/* ---- unpermute ---- */
 
 INLINE void collect(ls_dtype T, const struct call *c, size_t begin, size_t end)
 {

@@ -1,9 +1,8 @@
-/* simd.h - vectors of 32-bit floats for the instruction set that a file is being compiled for.
+/* simd.h - vectors of 32-bit floats for the instruction set that a file is compiled for.
  *
  * Every file of this folder is compiled once per instruction set, with SIMD_ISA (avx2, avx512) in the name of its
  * table. A vector has LANES floats. Elements of f32, bf16 and f16 are loaded and stored through load() and store(),
- * which take the type as a number: inside functions that are inlined with a constant type (BY_TYPE) the choice
- * costs nothing.
+ * which take the type as a number: inside functions that are inlined with a constant type (BY_TYPE) the choice is free.
  *
  *   EACH(i, n, begin, end)            // n = LANES, and fewer in the last round
  *       store(T, y, i, n, 2 * load(T, x, i, n));
@@ -56,8 +55,8 @@ typedef __mmask16 vmask;
 
 INLINE vf vset(float x) { return _mm512_set1_ps(x); }
 INLINE vi viset(int32_t x) { return _mm512_set1_epi32(x); }
-INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); } /* b when either is NaN */
-INLINE vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); } /* b when either is NaN */
+INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); } /* b if either is NaN */
+INLINE vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); } /* b if either is NaN */
 INLINE vf vsqrt(vf x) { return _mm512_sqrt_ps(x); }
 INLINE vf vround(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vmask vless(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
@@ -136,7 +135,7 @@ INLINE __m256i vfirst(size_t n) /* all bits set in the first n lanes */
 
 INLINE vf vload_f32(const float *p, size_t n) { return n == LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, vfirst(n)); }
 
-/* The short forms go through a buffer element by element: there are no masked moves of 16-bit elements. */
+/* Partial vectors go through a buffer element by element: there are no masked moves of 16-bit elements. */
 INLINE __m128i vload_16(const uint16_t *p, size_t n)
 {
     uint16_t part[LANES] = { 0 };
@@ -275,13 +274,13 @@ INLINE vf vkeep(vf x, size_t n, float rest) /* the first n lanes of x, rest in t
     return load(LS_F32, lane, 0, LANES);
 }
 
-/* For accepts(): what the vector kernels take. */
+/* For accepts(): the operands that the vector kernels support. */
 INLINE bool is_fast_type(ls_dtype t) { return t == LS_F32 || t == LS_BF16 || t == LS_F16; }
 INLINE bool is_plain(const struct view *v) { return view_is_contiguous(v) && is_fast_type(v->dtype); }
 INLINE bool is_f32(const struct view *v) { return view_is_contiguous(v) && v->dtype == LS_F32; }
 INLINE bool is_i32(const struct view *v) { return view_is_contiguous(v) && v->dtype == LS_I32; }
 
-/* Elements that are worth handing to another thread. */
+/* Minimum number of elements for another thread. */
 enum { GRAIN = 16384 };
 INLINE size_t row_grain(size_t C) { return C >= GRAIN ? 1 : GRAIN / MAX(C, (size_t)1); }
 

@@ -1,4 +1,4 @@
-/* simd_math.h - exp and what is made of it, for vectors of floats.
+/* simd_math.h - exp and functions based on it, for vectors of floats.
  *
  *   vexp      2^n poly(r), x = n ln 2 + r, |r| <= ln 2 / 2; relative error at most 1.3e-7 (2 units in the last place)
  *             over the range of floats; results below 2^-149 are 0, above the largest float infinity; NaN stays
@@ -35,7 +35,7 @@ INLINE vf vexp(vf x)
     n = vround(x * vset(1.44269504f));
     r = x - n * vset(0.693359375f);
     r = r - n * vset(-2.12194440e-4f);
-    r2 = r * r; /* in pairs of terms: the loops that call this wait for results, not for units */
+    r2 = r * r; /* in pairs of terms: the loops that call this are limited by latency, not by throughput */
     y = r2 * (r2 * (r2 * vset(0.00139411189f) + (r * vset(0.00837513477f) + vset(0.0416663528f))) + (r * vset(0.166664154f) + vset(0.5f))) +
         (r + vset(1.0f));
     return vscale2(y, n);

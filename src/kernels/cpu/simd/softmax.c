@@ -1,7 +1,7 @@
 /* softmax.c - softmax along rows, and its gradient dx = y (dy - sum y dy).
  *
- * Three passes over a row: the largest, the exponentials (kept in y when it is f32) and their sum, the division. Half
- * types compute the exponentials twice rather than round them in between.
+ * Three passes over a row: the largest, the exponentials (kept in y if it is f32) and their sum, the division. For half types the
+ * exponentials are computed twice, so that they are not rounded in between.
  */
 #include "kernels/cpu/simd/simd_math.h"
 

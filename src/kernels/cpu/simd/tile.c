@@ -11,7 +11,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* The sums that a tile adds to are asked for before its loop: a miss would stall its end. */
+/* Prefetches the sums that a tile adds to before its loop: a miss would stall its end. */
 INLINE void fetch(const float *c)
 {
     for (int j = 0; j < PANEL; j += LANES) __builtin_prefetch(c + j, 1);
@@ -107,7 +107,7 @@ WITH_PAIRS void tile_pairs(size_t m, size_t k, struct rows a, const uint16_t *pa
 
 #else
 
-/* Never chosen: this instruction set has no products of pairs. */
+/* Never chosen: this instruction set cannot multiply pairs. */
 void tile_pairs(size_t m, size_t k, struct rows a, const uint16_t *panel, float *c, size_t ldc, bool add)
 {
     (void)m, (void)k, (void)a, (void)panel, (void)c, (void)ldc, (void)add;

@@ -1,7 +1,7 @@
-/* tile.h - the pieces of a product: packed panels, rows of A, the register tile. See tensor/product.h.
+/* tile.h - the parts of a matmul: packed panels, rows of A, the register tile. See gemm.h.
  *
- * A panel is PANEL columns wide: k rows of PANEL floats, or (k + 1) / 2 rows of PANEL pairs of bf16. Rows of A are
- * read where they are: element (i, p) of the t-th group of 6 rows is data[t * tile + i * row + p * step].
+ * A panel is PANEL columns wide: k rows of PANEL floats, or (k + 1) / 2 rows of PANEL pairs of bf16. Rows of A are read in place: element
+ * (i, p) of the t-th group of 6 rows is data[t * tile + i * row + p * step].
  */
 #ifndef LS_KERNELS_CPU_SIMD_TILE_H
 #define LS_KERNELS_CPU_SIMD_TILE_H
@@ -28,7 +28,7 @@ void tile_pairs(size_t m, size_t k, struct rows a, const uint16_t *panel, float 
 
 /* Packs b[k, n], n <= PANEL, columns past n zero. With pairs b is bf16. One stride of b is 1. */
 void pack_panel(void *panel, bool pairs, size_t k, size_t n, const struct matrix *b);
-/* Rows [0, m) of a, in place where the tile can read them, else copied to scratch. With pairs, step counts pairs. */
+/* Rows [0, m) of a, in place if the tile can read them, else copied to scratch. With pairs, step counts pairs. */
 struct rows pack_rows(void *scratch, bool pairs, size_t m, size_t k, const struct matrix *a);
 
 #endif

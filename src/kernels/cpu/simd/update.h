@@ -1,7 +1,7 @@
-/* update.h - what the vector kernels of the optimizers share. Formulas: optim.c.
+/* update.h - shared by the vector kernels of the optimizers. Formulas: ref/optim.c.
  *
- * Gradient and parameter may be of any floating type; m, v, master, hyper and factor are f32. An update moves some
- * 30 bytes for each element, so the types are looked at as it goes.
+ * Gradient and parameter may be of any floating type; m, v, master, hyper and factor are f32. An update moves about 30 bytes per element,
+ * so it can afford to check the types for each vector.
  */
 #ifndef LS_KERNELS_CPU_SIMD_UPDATE_H
 #define LS_KERNELS_CPU_SIMD_UPDATE_H

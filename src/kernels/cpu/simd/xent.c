@@ -1,10 +1,10 @@
-/* xent.c - rows of logits: their log of the sum of exponentials, and the gradient in their place. */
+/* xent.c - rows of logits: log-sum-exp, and the gradient in place. */
 #include "kernels/cpu/xent.h"
 
 #include <math.h>
 #include "kernels/cpu/simd/simd_math.h"
 
-enum { STRIP = 1024 }; /* logits that are looked at twice while they are near */
+enum { STRIP = 1024 }; /* logits that are read twice while they are cached */
 
 /* Each lane's sum is relative to the largest logit of the strips so far. */
 static float row_lse(const float *logits, size_t V)
@@ -30,7 +30,7 @@ static float row_lse(const float *logits, size_t V)
     return most + logf(vsum(sum));
 }
 
-/* A bf16 row ends up in the first half of its floats: what is written was read before. */
+/* A bf16 row ends up in the first half of its floats: elements are read before they are overwritten. */
 INLINE void gradient_as(ls_dtype type, float *logits, size_t V, float lse, size_t y, float factor)
 {
     float target = factor * (expf(logits[y] - lse) - 1);

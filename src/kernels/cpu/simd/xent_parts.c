@@ -1,8 +1,8 @@
-/* xent_parts.c - cross-entropy where each rank has some columns of the logits: statistics of a part, and what all parts make. */
+/* xent_parts.c - cross-entropy if each rank has some columns of the logits: statistics of a part, and the result of all parts. */
 #include <math.h>
 #include "kernels/cpu/simd/simd_math.h"
 
-enum { STRIP = 1024 }; /* logits that are looked at twice while they are near */
+enum { STRIP = 1024 }; /* logits that are read twice while they are cached */
 
 struct part {
     float most, sum;
@@ -32,7 +32,7 @@ INLINE struct part part_of(ls_dtype T, const void *logits, size_t v)
     return (struct part){ most, vsum(sum) };
 }
 
-/* See the reference: view_last(l) or more is no column of this part. */
+/* See the reference: view_last(l) or more is not a column of this part. */
 static size_t target_column(const struct call *c, size_t r)
 {
     int32_t y = ((const int32_t *)c->in[1].data)[r];
