@@ -131,7 +131,7 @@ static void malformed_configs_are_refused(void **state)
         { LLAMA ",\"hidden_size\":99999999999}", "config.json" },
         { MIXTRAL ",\"sliding_window\":4096}", "'sliding_window' is set" },
         { MIXTRAL ",\"router_jitter_noise\":0.1}", "'router_jitter_noise' is 0.1" },
-        { MIXTRAL ",\"num_local_experts\":1}", "experts_per_token is 2; of 1 experts" },
+        { MIXTRAL ",\"num_local_experts\":1}", "experts_per_token is 2; with 1 experts" },
         { QWEN3_MOE ",\"decoder_sparse_step\":2}", "'decoder_sparse_step' is 2" },
         { QWEN3_MOE ",\"mlp_only_layers\":[0]}", "'mlp_only_layers' lists 1 layers" },
         { QWEN3_MOE ",\"use_sliding_window\":true}", "'use_sliding_window' is true" },

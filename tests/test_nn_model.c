@@ -32,7 +32,7 @@ static void test_counts(void **state)
         nn_preset(ls_model_preset_name(i));
     m = nn_preset("llama-demo");
     assert_in_range(ls_model_parameters(&m), 4000000, 6000000);
-    REFUSED(LS_EINVAL, "no preset 'gpt3'", ls_model_preset("gpt3", &m));
+    REFUSED(LS_EINVAL, "unknown preset 'gpt3'", ls_model_preset("gpt3", &m));
 }
 
 static void test_flops(void **state)
@@ -81,7 +81,7 @@ static void impossible_models_are_refused(void **state)
     REFUSE("llama-tiny", m.layers = 65537, "layers is 65537");
     REFUSE("llama-tiny", m.experts = 4, "Llama has no experts: experts 4");
     REFUSE("mixtral-tiny", m.experts = 0, "experts is 0");
-    REFUSE("mixtral-tiny", m.experts_per_token = 5, "experts_per_token is 5; of 4 experts");
+    REFUSE("mixtral-tiny", m.experts_per_token = 5, "experts_per_token is 5; with 4 experts");
     REFUSE("mixtral-tiny", m.expert_ffn = 0, "expert_ffn is 0");
     REFUSE("mixtral-tiny", m.router = (ls_router)2, "router 2");
     REFUSE("mixtral-tiny", m.drop = (ls_drop)2, "drop 2");
@@ -126,7 +126,7 @@ static void impossible_caches_are_refused(void **state)
 
     (void)state;
     REFUSED(LS_EINVAL, "positions 129", ls_cache_new("cpu", &m, LS_F32, 1, 129, &c));
-    REFUSED(LS_EINVAL, "batch 0", ls_cache_new("cpu", &m, LS_F32, 0, 12, &c));
+    REFUSED(LS_EINVAL, "batch is 0", ls_cache_new("cpu", &m, LS_F32, 0, 12, &c));
     OK(ls_cache_new("cpu", &m, LS_F32, 1, 12, &c));
     OK(ls_store_new(NULL, &s));
     for (int k = 0; k < 2; k++) {
