@@ -413,7 +413,7 @@ static void check_fault(ls_comm *comm, void *ctx)
 /* Experts' gradients summed over ranks that have other experts: seen when the program is made, whole or in shards. */
 static void wrong_group_is_refused(void **state)
 {
-    static const char *const says[] = { "over dp: its 4 ranks are not those that have a partial sum", "reduce_scatter of" };
+    static const char *const says[] = { "over dp: its 4 ranks are not the ranks that have partial sums", "reduce_scatter of" };
 
     (void)state;
     if (!faults_built()) skip();
@@ -444,7 +444,7 @@ static void test_injected_faults(void **state)
 {
     static struct injected faults[] = {
         { FAULT_TP_UNSUMMED, { 1, 2, 1, 1, 2, 1 }, "still a partial sum over tp" },
-        { FAULT_TP_TWICE, { 1, 2, 1, 1, 2, 1 }, "over tp: it is no partial sum" },
+        { FAULT_TP_TWICE, { 1, 2, 1, 1, 2, 1 }, "over tp: it is not a partial sum" },
         { FAULT_TIED_UNSUMMED, { 2, 2, 1, 1, 1, 1 }, "still a partial sum over pp" },
         { FAULT_NORM_STAGES, { 2, 2, 1, 1, 1, 1 }, NULL },
         { FAULT_NORM_EXPERTS, { 1, 4, 1, 1, 1, 2 }, NULL },

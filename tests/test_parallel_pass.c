@@ -60,13 +60,13 @@ static void impossible_layouts_are_refused(void **state)
     layout_refused(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");
     l = layout_of(NET_MLP, 0);
     l.data.reduce = LS_F16;
-    layout_refused(2, l, "precision.reduce=f16 is not possible: fp32 or bf16");
+    layout_refused(2, l, "precision.reduce=f16 is not possible; use fp32 or bf16");
     l = layout_of(NET_MLP, 0);
     l.data.bucket_bytes = 0;
     layout_refused(2, l, "parallel.bucket=0");
     l = layout_of(NET_MLP, 0);
     l.data.offload = LS_OFFLOAD_FILE;
-    layout_refused(2, l, "without a folder");
+    layout_refused(2, l, "needs a folder");
     l = layout_of(NET_MLP, 2);
     l.split = true;
     layout_refused(2, l, "a split backward with parallel.zero=2");
@@ -125,7 +125,7 @@ static void test_types(void **state)
         { FAULT_SKIP_BUCKET, 3, { "sum_squares reads 'mlp", "still a partial sum over dp" } },
         { FAULT_LOCAL_NORM, 1, { "clip_factor reads", "still a partial sum over dp" } },
         { FAULT_LOCAL_NORM, 3, { "clip_factor reads", "still a partial sum over dp" } },
-        { FAULT_TWICE, 0, { "all_reduce of", "no partial sum" } },
+        { FAULT_TWICE, 0, { "all_reduce of", "not a partial sum" } },
     };
 
     (void)state;

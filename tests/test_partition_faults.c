@@ -16,14 +16,15 @@ struct injected { enum fault fault; ls_mesh_shape shape; int sp; ls_context cont
 
 /* says: of the check; NULL: no type shows it, the numbers do. kv 0: GPT-2. */
 static const struct injected faults[] = {
-    { FAULT_NO_ENTER, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "h.0: linear over tp: 'h.0/layer_norm'", "has to be entered" } },
+    { FAULT_NO_ENTER, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0,
+      { "h.0: linear over tp: 'h.0/layer_norm'", "all-reduce-backward is missing" } },
     { FAULT_NO_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "identity over tp: 'embedding.part'", "is a partial sum" } },
     { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "embedding over tp: 'wpe.weight'", "not marked" } },
     { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 4,
       { "rms_norm over tp: 'model.layers.0.input_layernorm.weight'", "not marked" } },
-    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "all_reduce over tp: 'reduce'", "has been added up before" } },
+    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "all_reduce over tp: 'reduce'", "has been reduced already" } },
     { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0,
-      { "reduce_scatter over tp: 'reduce'", "has been added up before" } },
+      { "reduce_scatter over tp: 'reduce'", "has been reduced already" } },
     { FAULT_WRONG_GROUP, { 1, 2, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0,
       { "all_reduce over tp: 'embedding.part'", "ranks of another axis" } },
     { FAULT_MASK, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },

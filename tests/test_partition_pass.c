@@ -40,10 +40,10 @@ static void impossible_partitions_are_refused(void **state)
     c.recompute = LS_RECOMPUTE_BUDGET;
     partition_refused(c, "recompute.mode=budget:0 with parallel.tp=2");
     c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_context)7);
-    partition_refused(c, "parallel.cp_method: 7 does not exist: ring or all_to_all");
+    partition_refused(c, "parallel.cp_method: 7 does not exist; use ring or all_to_all");
 }
 
-/* An op without a rule, and one that is cut where its rule wants it whole: op, axis, tensor. */
+/* An op without a rule, and a sharded operand where the rule needs it unsharded: op, axis, tensor. */
 static void refuse_graph(int tp, int cp, void (*build)(ls_program *p, const ls_model *m), const char *says[4])
 {
     struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), tp, cp, 0, LS_CONTEXT_RING);
@@ -102,8 +102,8 @@ static void build_max_and_sum(ls_program *p, const ls_model *m)
 static void partial_max_is_no_partial_sum(void **state)
 {
     (void)state;
-    refuse_graph(1, 2, build_sum_of_max, (const char *[4]){ "reduce_sum over cp", "'max' [2,16]", "is a partial max", "reduced first" });
-    refuse_graph(1, 2, build_scaled_max, (const char *[4]){ "scale over cp", "'max' [2,16]", "is a partial max", "reduced first" });
+    refuse_graph(1, 2, build_sum_of_max, (const char *[4]){ "reduce_sum over cp", "'max' [2,16]", "is a partial max", "reduce it first" });
+    refuse_graph(1, 2, build_scaled_max, (const char *[4]){ "scale over cp", "'max' [2,16]", "is a partial max", "reduce it first" });
     refuse_graph(1, 2, build_max_and_sum, (const char *[4]){ "concat over cp", "is a partial max", "cannot be combined", "partial sum" });
 }
 
@@ -122,15 +122,16 @@ static void build_no_time(ls_program *p, const ls_model *m) { ls_scale(p, ls_inp
 static void time_dims_are_declared_and_agree(void **state)
 {
     (void)state;
-    refuse_graph(1, 2, build_two_lengths, (const char *[4]){ "'x' has 6 tokens", "'y' 8" });
+    refuse_graph(1, 2, build_two_lengths, (const char *[4]){ "'x' has 6 tokens", "'y' has 8" });
     refuse_graph(1, 2, build_no_time, (const char *[4]){ "cp 2", "ls_declare_time()" });
 }
 
 static void op_without_rule_is_refused(void **state)
 {
     (void)state;
-    refuse_graph(2, 1, build_mse, (const char *[4]){ "mse over tp", "'linear' [6,12]", "is cut along dim 1", "no rule" });
-    refuse_graph(2, 1, build_softmax, (const char *[4]){ "softmax over tp", "'linear' [6,12]", "is cut along dim 1", "whole" });
+    refuse_graph(2, 1, build_mse, (const char *[4]){ "mse over tp", "'linear' [6,12]", "is sharded along dim 1", "no rule" });
+    refuse_graph(2, 1, build_softmax,
+                 (const char *[4]){ "softmax over tp", "'linear' [6,12]", "is sharded along dim 1", "must not be sharded" });
 }
 
 /* ---- other programs ---- */

@@ -216,7 +216,7 @@ static void check_refusals(ls_comm *world, void *ctx)
     open_trial(world, &t, &open);
     RANKS_TRY(ls_pipeline_schedule_make("1f1b", 2, 1, 4, &s));
     RANKS_CHECK(ls_pipeline_open(open.store, open.mesh, &o, &none) == LS_EINVAL && !none);
-    RANKS_CHECK(strstr(ls_errmsg(), "a schedule of 2 stages on a mesh with pp 3"));
+    RANKS_CHECK(strstr(ls_errmsg(), "the schedule has 2 stages, but the mesh has pp 3"));
     s.list[0][0].micro = 9;
     RANKS_CHECK(ls_pipeline_open(open.store, open.mesh, &o, &none) == LS_EINVAL && !none);
     ls_pipeline_schedule_free(&s);

@@ -74,7 +74,7 @@ static void check_cut(enum net net, int n)
         bool mine[200] = { false };
 
         assert_int_equal(stage_reads(whole, &stage, mine), LS_OK);
-        assert_int_equal(stage_cut(p, &stage), LS_OK);
+        assert_int_equal(stage_extract(p, &stage), LS_OK);
         linears += count_op(p, OP_LINEAR);
         attentions += count_op(p, OP_ATTENTION);
         embeddings += count_op(p, OP_EMBEDDING);
@@ -117,7 +117,7 @@ static void one_stage_equals_the_model(void **state)
     int n = p->list[SEG_FORWARD].n;
 
     (void)state;
-    assert_int_equal(stage_cut(p, &(ls_stage){ 0, 1, 0, 0 }), LS_OK);
+    assert_int_equal(stage_extract(p, &(ls_stage){ 0, 1, 0, 0 }), LS_OK);
     assert_int_equal(p->list[SEG_FORWARD].n, n);
     assert_false(has(p, "stage.in") || has(p, "stage.out"));
     ls_program_release(&p);
@@ -178,7 +178,7 @@ static void stages_give_the_same_loss(void **state)
         ls_program_release(&p);
         for (int k = 0; k < n; k++) {
             p = whole_model(s, (enum net)net);
-            assert_int_equal(stage_cut(p, &(ls_stage){ k, n, k, k + 1 }), LS_OK);
+            assert_int_equal(stage_extract(p, &(ls_stage){ k, n, k, k + 1 }), LS_OK);
             last = run_stage(p, carried);
             ls_program_release(&p);
         }
@@ -235,7 +235,7 @@ static void run_penalties(ls_store *s, int k, int n, float *carried, double sum[
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);
     append_penalties(p, 4, NULL);
-    assert_int_equal(stage_cut(p, &(ls_stage){ k, n, 4 * k / n, 4 * (k + 1) / n }), LS_OK);
+    assert_int_equal(stage_extract(p, &(ls_stage){ k, n, 4 * k / n, 4 * (k + 1) / n }), LS_OK);
     assert_int_equal(ls_program_compile(p, NULL), LS_OK);
     for (int i = 0; i < 12; i++)
         x[i] = (float)(i - 5) / 3;
@@ -284,7 +284,7 @@ static void stage_loss_is_its_share(void **state)
         assert_int_equal(ls_program_new(s, &p), LS_OK);
         append_penalties(p, 4, &loss);
         ls_backward(p, loss);
-        assert_int_equal(stage_cut(p, &(ls_stage){ k, 2, 2 * k, 2 * k + 2 }), LS_OK);
+        assert_int_equal(stage_extract(p, &(ls_stage){ k, 2, 2 * k, 2 * k + 2 }), LS_OK);
         assert_true(p->loss.id && p->backward);
         ls_program_release(&p);
         ls_store_release(&s);
@@ -295,7 +295,7 @@ static void stage_loss_is_its_share(void **state)
 
 static void stage_refused(ls_program *p, ls_stage stage, const char *why)
 {
-    assert_int_equal(stage_cut(p, &stage), LS_EINVAL);
+    assert_int_equal(stage_extract(p, &stage), LS_EINVAL);
     if (!strstr(ls_errmsg(), why))
         fail_msg("'%s' is not in '%s'", why, ls_errmsg());
     ls_program_release(&p);
@@ -308,10 +308,10 @@ static void test_refusals(void **state)
     ls_value x, y, skip;
 
     (void)state;
-    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2: blocks 2 to 2 of the model's 3");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2 has blocks 2 to 2 of the model's 3");
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 0, 2, 1, 2 }, "the first from 0");
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 1, 2 }, "the last to 3");
-    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2; 0 to 1");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2 does not exist; use 0 to 1");
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);
     x = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 });
@@ -323,7 +323,7 @@ static void test_refusals(void **state)
     y = ls_add(p, x, skip);
     ls_block_end(p);
     ls_output(p, "y", y);
-    stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary before b");
+    stage_refused(p, (ls_stage){ 0, 2, 0, 1 }, "'a/linear' and 'a/linear' both cross the boundary before b; only one");
     ls_store_release(&s);
 }
 

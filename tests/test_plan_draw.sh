@@ -38,7 +38,7 @@ for schedule in auto gpipe 1f1b interleaved zb-h1 zb-v; do
     plan 0 "rank 3" --print-schedule --parallel.pp=4 --parallel.schedule=$schedule
 done
 plan 0 "interleaved: 4 ranks, 3 chunks each, 8 micro-batches" --print-schedule --parallel.pp=4 --parallel.vpp=3 --parallel.accumulate=8
-plan 2 "1f1b: 2 chunks a rank: it has 1" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
+plan 2 "1f1b: 2 chunks per rank are not possible: it needs 1" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
 plan 2 'no schedule "zbv"' --print-schedule --parallel.pp=4 --parallel.schedule=zbv
 plan 2 "--svg x.svg needs --print-schedule" --svg x.svg
 plan 2 "prints nothing else; leave out --print-program" --print-schedule --print-program
@@ -52,7 +52,7 @@ plan 0 "bubble 33.3%" --print-schedule --parallel.pp=2 --parallel.schedule=file:
 plan 2 "is for 2 stages of 1 chunks and 2 micro-batches" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine \
     --parallel.accumulate=3
 sed -i 's/F0.0 B0.0 F0.1/F0.1 B0.0 F0.0/' mine
-plan 2 "its forward has not been" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine --parallel.accumulate=2
+plan 2 "its forward has not run yet" --print-schedule --parallel.pp=2 --parallel.schedule=file:mine --parallel.accumulate=2
 
 [ $failures -eq 0 ] && say "plan draws"
 exit $failures

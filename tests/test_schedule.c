@@ -147,9 +147,9 @@ static void impossible_sizes_are_refused(void **state)
 
     (void)state;
     assert_int_equal(ls_pipeline_schedule_make("1f1b", 4, 2, 8, &s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "1f1b: 2 chunks a rank: it has 1; interleaved has several"));
+    assert_non_null(strstr(ls_errmsg(), "1f1b: 2 chunks per rank are not possible: it needs 1; use interleaved for several"));
     assert_int_equal(ls_pipeline_schedule_make("zb-v", 4, 1, 8, &s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "zb-v: 1 chunks a rank: it has 2"));
+    assert_non_null(strstr(ls_errmsg(), "zb-v: 1 chunks per rank are not possible: it needs 2"));
     assert_int_equal(ls_pipeline_schedule_make("zbv", 4, 2, 8, &s), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "no schedule \"zbv\": gpipe"));
     assert_int_equal(ls_pipeline_schedule_make("gpipe", 0, 1, 8, &s), LS_EINVAL);
@@ -164,23 +164,23 @@ static void impossible_sizes_are_refused(void **state)
 static void invalid_schedules_are_refused(void **state)
 {
     (void)state;
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0 never takes B0.1");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL, "rank 0 never runs B0.1");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.0 B0.0 B0.1\n1: F0.0 B0.0 F0.1 B0.1\n", LS_EINVAL,
-                     "rank 0, action 1 (F0.0): a second time");
+                     "rank 0, action 1 (F0.0): it has run before");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: B0.0 F0.0 F0.1 B0.1\n", LS_EINVAL,
-                     "rank 1, action 0 (B0.0): its forward has not been");
+                     "rank 1, action 0 (B0.0): its forward has not run yet");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\n1: F0.0 W0.0 B0.0 F0.1 B0.1 W0.1\n", LS_EINVAL,
-               "rank 1, action 1 (W0.0): its backward has not been");
+               "rank 1, action 1 (W0.0): its backward has not run yet");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 W0.0 B0.1\n1: F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n", LS_EINVAL,
-                     "rank 0 never takes W0.1");
+                     "rank 0 never runs W0.1");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: F0.1 B0.1 F0.0 B0.0\n", LS_EINVAL,
-               "rank 1, action 0 (F0.1) takes a message out of turn: rank 0 sends the one for F0.0 then (its action 0)");
+               "rank 1, action 0 (F0.1) receives out of order: rank 0 sends the message for F0.0 first (its action 0)");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 B0.0 B0.1\n1: F0.0 F0.1 B0.1 B0.0\n", LS_EINVAL,
-               "rank 0, action 2 (B0.0) takes a message out of turn: rank 1 sends the one for B0.1 then (its action 2)");
+               "rank 0, action 2 (B0.0) receives out of order: rank 1 sends the message for B0.1 first (its action 2)");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 B0.0 F0.1 B0.1\n1: F0.0 F0.1 B0.0 B0.1\n", LS_EINVAL,
-               "deadlock: 2 of 2 ranks wait for ever: rank 0 at its action 1 (B0.0) for rank 1, rank 1 at its action 1 (F0.1) for rank 0");
+               "deadlock: 2 of 2 ranks wait forever: rank 0 at its action 1 (B0.0) for rank 1, rank 1 at its action 1 (F0.1) for rank 0");
     schedule_refused("stages 1 chunks 2 micro 1 order loop\n0: F1.0 F0.0 B1.0 B0.0\n", LS_EINVAL, "deadlock: 1 of 1 ranks");
-    schedule_refused("stages 2 chunks 3 micro 1 order v\n0: F0.0 F1.0 F2.0\n1: F0.0 F1.0 F2.0\n", LS_EINVAL, "2 chunks a rank, not 3");
+    schedule_refused("stages 2 chunks 3 micro 1 order v\n0: F0.0 F1.0 F2.0\n1: F0.0 F1.0 F2.0\n", LS_EINVAL, "2 chunks per rank, not 3");
 }
 
 /* What the reader can't say: actions out of range, backwards in a schedule of forwards. */
@@ -198,14 +198,14 @@ static void out_of_range_actions_are_refused(void **state)
     assert_non_null(strstr(ls_errmsg(), "chunk -1 of 1"));
     s.list[1][2] = (ls_action){ LS_ACTION_WEIGHTS, 0, 0 };
     assert_int_equal(ls_pipeline_schedule_check(&s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "weights are not actions of their own"));
+    assert_non_null(strstr(ls_errmsg(), "this schedule does not split the backward"));
     s.list[1][2] = (ls_action){ (ls_action_kind)3, 0, 0 };
     assert_int_equal(ls_pipeline_schedule_check(&s), LS_EINVAL);
     s.list[1][2] = (ls_action){ LS_ACTION_FORWARD, 0, 1 };
     assert_int_equal(ls_pipeline_schedule_check(&s), LS_OK);
     s.backward = 0;
     assert_int_equal(ls_pipeline_schedule_check(&s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "a schedule of forwards has no backward"));
+    assert_non_null(strstr(ls_errmsg(), "a forward-only schedule has no backward"));
     ls_pipeline_schedule_free(&s);
 }
 

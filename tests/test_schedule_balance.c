@@ -128,7 +128,7 @@ static void balance_of_usual_models(void **state)
     assert_int_equal(ls_pipeline_balance(12, one, 0.5, 3, 4, b), LS_OK);
     assert_int_equal(b[4] - b[3], 1);
     assert_int_equal(ls_pipeline_balance(3, one, 0, 0, 4, b), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "3 blocks over 4 stages: every stage needs a block, so at most 3 stages"));
+    assert_non_null(strstr(ls_errmsg(), "3 blocks cannot be divided into 4 stages: every stage needs a block; use at most 3 stages"));
     one[1] = -1;
     assert_int_equal(ls_pipeline_balance(3, one, 0, 0, 2, b), LS_EINVAL);
     one[1] = 1e300;

@@ -55,23 +55,23 @@ static void schedule_file_round_trips(void **state)
 static void malformed_schedule_files_are_refused(void **state)
 {
     (void)state;
-    schedule_refused("", LS_EFORMAT, "no line \"stages P chunks");
-    schedule_refused("# nothing\nstage 2\n", LS_EFORMAT, ":2: \"stage\": the first line is \"stages P");
-    schedule_refused("stages 0 chunks 1 micro 1 order loop\n", LS_EFORMAT, ":1: \"0\": a number from 1 on");
-    schedule_refused("stages 2 chunks 1 micro 2x order loop\n", LS_EFORMAT, "\"2x\": a number from 1 on");
+    schedule_refused("", LS_EFORMAT, "the line \"stages P chunks");
+    schedule_refused("# nothing\nstage 2\n", LS_EFORMAT, ":2: \"stage\": expected the first line \"stages P");
+    schedule_refused("stages 0 chunks 1 micro 1 order loop\n", LS_EFORMAT, ":1: \"0\": expected a number >= 1");
+    schedule_refused("stages 2 chunks 1 micro 2x order loop\n", LS_EFORMAT, "\"2x\": expected a number >= 1");
     schedule_refused("stages 2 chunks 1 micro 2 order w\n", LS_EFORMAT, "loop or v");
     schedule_refused("stages 2 chunks 1 micro 2 order loop now\n", LS_EFORMAT,
-                     "\"now\": the order of stages is loop or v, and nothing is after");
-    schedule_refused("stages 2 chunks 1 micro 2\n", LS_EFORMAT, "here stands \"order loop\"");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n", LS_EFORMAT, "no line for rank 1 of 2");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n0: F0.1\n", LS_EFORMAT, ":3: \"0\": this rank has had its line");
-    schedule_refused(SCHEDULE_TWO_RANKS "2: F0.0\n", LS_EFORMAT, ":2: \"2\": there are not as many ranks");
-    schedule_refused(SCHEDULE_TWO_RANKS "F0.0 F0.1\n", LS_EFORMAT, "a line begins with a rank and a colon");
-    schedule_refused(SCHEDULE_TWO_RANKS "\n0: F0.0 X0.1\n", LS_EFORMAT, ":3: \"X0.1\": an action is F, B or W");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F1\n", LS_EFORMAT, "\"F1\": an action is");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.-1\n", LS_EFORMAT, "\"F0.-1\": an action is");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.2\n", LS_EFORMAT, "\"F0.2\": there are not as many micro-batches");
-    schedule_refused(SCHEDULE_TWO_RANKS "0: F1.0\n", LS_EFORMAT, "\"F1.0\": there are not as many chunks");
+                     "\"now\": expected loop or v, and nothing after");
+    schedule_refused("stages 2 chunks 1 micro 2\n", LS_EFORMAT, "expected \"order loop\"");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n", LS_EFORMAT, "the line of rank 1 of 2 is missing");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0\n0: F0.1\n", LS_EFORMAT, ":3: \"0\": this rank has a line already");
+    schedule_refused(SCHEDULE_TWO_RANKS "2: F0.0\n", LS_EFORMAT, ":2: \"2\": the rank is out of range");
+    schedule_refused(SCHEDULE_TWO_RANKS "F0.0 F0.1\n", LS_EFORMAT, "expected a line that begins with a rank and a colon");
+    schedule_refused(SCHEDULE_TWO_RANKS "\n0: F0.0 X0.1\n", LS_EFORMAT, ":3: \"X0.1\": expected an action: F, B or W");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F1\n", LS_EFORMAT, "\"F1\": expected an action");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.-1\n", LS_EFORMAT, "\"F0.-1\": expected an action");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.2\n", LS_EFORMAT, "\"F0.2\": the micro-batch is out of range");
+    schedule_refused(SCHEDULE_TWO_RANKS "0: F1.0\n", LS_EFORMAT, "\"F1.0\": the chunk is out of range");
     schedule_refused(SCHEDULE_TWO_RANKS "0: F0.0 F0.1 F0.0\n", LS_EFORMAT, "\"F0.0\": more actions than a rank has");
     schedule_refused("stages 1048576 chunks 1048576 micro 1048576 order loop\n", LS_EINVAL, "too many");
     ls_pipeline_schedule s;
@@ -86,7 +86,7 @@ static void terminal_drawing_is_exact(void **state)
         "1f1b: 2 ranks, 2 micro-batches\n\n"
         "rank 0   F0 F1 ......B0    ...B1    \n"
         "rank 1   ...F0 B0    F1 B1    ......\n\n"
-        "F forward, B backward, then the micro-batch; . nothing to do\n"
+        "F forward, B backward, then the micro-batch; . idle\n"
         "bubble 33.3%; in flight by rank 2 1; 4 messages between ranks\n";
     ls_pipeline_times slow = { (double[]){ 1, 1 }, (double[]){ 2, 2 }, NULL, 1 };
     ls_pipeline_schedule s;

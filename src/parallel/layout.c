@@ -1,5 +1,6 @@
-/* layout.c - which layouts are possible: every rule once, in the words of the options. ls_layout_check() asks all of them; the passes ask
- * theirs again (layout.h), because a program can be made without a layout. */
+/* layout.c - which layouts are possible: each rule once, with messages in terms of the options. ls_layout_check() applies all of them;
+ * passes apply theirs again (layout.h), because a program can be built without a layout.
+ */
 #include "parallel/layout.h"
 
 #include <string.h>
@@ -9,10 +10,10 @@
 #include "parallel/sharding/partition.h"
 #include "parallel/pipeline/schedule.h"
 
-/* Ranks that one copy of the parameters is sharded over. */
+/* The number of ranks over which one copy of the parameters is sharded. */
 static int copy_ranks(const ls_layout *l) { return l->dp / l->replicate * l->cp; }
 
-/* ZeRO has something to shard over: otherwise every stage is 0. */
+/* True if ZeRO has ranks to shard over; otherwise every stage acts as 0. */
 static bool zero_shards(const ls_layout *l) { return l->zero > 0 && copy_ranks(l) > 1; }
 
 /* ---- ranges ---- */
@@ -31,7 +32,7 @@ static ls_status check_sizes(const ls_layout *l)
     LS_TRY(check_range("train.micro_batch", l->micro_batch, 1, INT32_MAX));
     LS_TRY(check_range("train.accumulate", l->micro_batches, 1, INT32_MAX));
     if ((unsigned)l->compute < LS_DTYPES && ls_dtype_is_float(l->compute)) return LS_OK;
-    return ls_fail(LS_EINVAL, "precision.compute=%s is not possible: a floating type is expected", type_name(l->compute));
+    return ls_fail(LS_EINVAL, "precision.compute=%s is not possible; use a floating-point type", type_name(l->compute));
 }
 
 /* ---- ranks ---- */
@@ -57,7 +58,7 @@ ls_status layout_check_groups(const ls_layout *l)
     return LS_OK;
 }
 
-/* What is no language model has no heads, no sequence and no blocks that the passes know. */
+/* Image models have no heads, sequence or blocks that the passes could shard. */
 static ls_status check_dp_alone(const ls_layout *l)
 {
     const struct {
@@ -86,13 +87,13 @@ ls_status layout_check_data(const ls_layout *l)
                        "and leave parallel.replicate out",
                        l->replicate, l->dp, l->cp);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
-        return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible: fp32 or bf16", type_name(l->reduce));
+        return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", type_name(l->reduce));
     if (l->bucket_bytes == 0 || l->first_bucket_bytes == 0)
         return ls_fail(LS_EINVAL, "parallel.bucket=%zu and parallel.first_bucket=%zu: use 1 byte or more", l->bucket_bytes,
                        l->first_bucket_bytes);
     if ((unsigned)l->offload > LS_OFFLOAD_FILE)
-        return ls_fail(LS_EINVAL, "optim.offload: %d does not exist: none, cpu or file", (int)l->offload);
-    if (l->offload == LS_OFFLOAD_FILE && !l->offload_path) return ls_fail(LS_EINVAL, "optim.offload=file without a folder (run.dir)");
+        return ls_fail(LS_EINVAL, "optim.offload: %d does not exist; use none, cpu or file", (int)l->offload);
+    if (l->offload == LS_OFFLOAD_FILE && !l->offload_path) return ls_fail(LS_EINVAL, "optim.offload=file needs a folder; set run.dir");
     return LS_OK;
 }
 
@@ -124,7 +125,7 @@ static ls_status check_experts(const ls_model *m, const ls_layout *l)
     return ls_fail(LS_EINVAL, "model.experts=%zu cannot be sharded over parallel.ep=%d: every rank needs at least one", m->experts, l->ep);
 }
 
-/* Heads of the tp rank that has fewest. */
+/* The number of heads on the tp rank that has the fewest. */
 static size_t least_heads(const ls_model *m, int tp)
 {
     size_t units = m->kv_heads >= (size_t)tp ? m->kv_heads : m->heads;
@@ -137,7 +138,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
     size_t heads;
 
     if ((unsigned)l->cp_method > LS_CONTEXT_ALL_TO_ALL)
-        return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist: ring or all_to_all", (int)l->cp_method);
+        return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist; use ring or all_to_all", (int)l->cp_method);
     if (l->overlap) LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_tensor(m, l));
     LS_TRY(check_experts(m, l));
@@ -167,15 +168,16 @@ ls_status layout_check_sequence(const ls_layout *l)
     return LS_OK;
 }
 
-/* Under a budget each rank would decide by its own bytes how many blocks exchange again. */
+/* With a budget each rank would decide by its own memory how many blocks repeat their collectives. */
 ls_status layout_check_recompute(const ls_layout *l)
 {
     char size[32];
 
     if ((unsigned)l->recompute > LS_RECOMPUTE_BUDGET)
-        return ls_fail(LS_EINVAL, "recompute.mode: %d does not exist: none, selective, full, every:K or budget:SIZE", (int)l->recompute);
+        return ls_fail(LS_EINVAL, "recompute.mode: %d does not exist; use none, selective, full, every:K or budget:SIZE",
+                       (int)l->recompute);
     if (l->recompute == LS_RECOMPUTE_EVERY && l->every < 1)
-        return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks is 1 or more", l->every);
+        return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks must be 1 or more", l->every);
     if (l->recompute != LS_RECOMPUTE_BUDGET || (l->tp == 1 && l->cp == 1 && l->ep == 1)) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different blocks; use "
@@ -210,7 +212,7 @@ ls_status layout_check_in_flight(const ls_layout *l)
                    l->pp);
 }
 
-/* Looked up where it has a name: a search checks many layouts. */
+/* Looks the schedule up by name only, because a search checks many layouts. */
 static ls_status find_schedule(const ls_layout *l, bool *backward, bool *split)
 {
     const char *name = layout_schedule_name(l);
@@ -246,12 +248,12 @@ static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward, &split);
     if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", name);
-    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes: it is for evaluation; use 1f1b", name);
+    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes and is only for evaluation; use 1f1b", name);
     if (split) LS_TRY(layout_check_split(l, name));
     return layout_check_in_flight(l);
 }
 
-/* ---- all of it ---- */
+/* ---- the complete layout ---- */
 
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l)
 {

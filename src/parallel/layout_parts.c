@@ -1,4 +1,4 @@
-/* layout_parts.c - a layout's parts as other calls take them, and a layout of such parts. */
+/* layout_parts.c - conversions between a layout and the options of other calls, and a layout as text. */
 #include "parallel/layout.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ ls_layout ls_layout_default(void)
 
 int64_t ls_layout_ranks(const ls_layout *l) { return (int64_t)l->pp * l->dp * l->cp * l->tp; }
 
-/* ---- as options ---- */
+/* ---- layout to options ---- */
 
 ls_mesh_shape ls_layout_mesh(const ls_layout *l)
 {
@@ -87,7 +87,7 @@ ls_store_options ls_layout_store(const ls_layout *l)
     return o;
 }
 
-/* ---- from options ---- */
+/* ---- options to layout ---- */
 
 ls_layout layout_of_mesh(const ls_mesh_shape *shape)
 {
@@ -176,7 +176,7 @@ ls_status ls_layout_stages(const ls_layout *l, size_t layers, int *begin, int *g
 
 /* ---- as text ---- */
 
-/* " x NAME N (ABOUT)" after what is there. */
+/* Appends " x NAME N (ABOUT)". */
 static void put_axis(char *out, size_t room, const char *name, int n, const char *about)
 {
     size_t at = strlen(out);

@@ -1,13 +1,13 @@
-/* mesh.c - a grid of ranks: every group is a digit of the rank's number.
+/* mesh.c - a grid of ranks: every group is a digit of the rank number.
  *
- * Written out, rank = ((pp * DP + dp) * CP + cp) * TP + tp is a number of mixed radix, and each group but one is a run of
- * its digits: the ranks first, first + stride, .., `size` of them, of which this one is (rank / stride) % size. Groups that lie
- * within dp x cp (a copy, its replicas, experts) split that digit further. The exception is LS_GROUP_ENDS, first and last stage.
+ * rank = ((pp * DP + dp) * CP + cp) * TP + tp is a number of mixed radix, and each group but one is a contiguous run of its digits: the
+ * `size` ranks first, first + stride, .., of which this rank is number (rank / stride) % size. Groups within dp x cp (a copy, its
+ * replicas, experts) split that digit further. The exception is LS_GROUP_ENDS, the first and the last stage.
  *
- * Comms: the world is borrowed. Among the groups over which gradients are summed (DATA, SHARD, REPLICAS, DP, EXPERT_DATA,
- * EXPERT_SHARD) those with the same ranks share a comm, the world's if they are all ranks, so a mesh of data parallelism alone
- * splits nothing. PP, PP_BACK, CP, TP, EP and ENDS have comms of their own: what travels over an axis is counted by its comm.
- * Every rank makes the same splits in the same order.
+ * Comms: the world is borrowed. Among the groups over which gradients are summed (DATA, SHARD, REPLICAS, DP, EXPERT_DATA, EXPERT_SHARD)
+ * those with the same ranks share a comm, and use the world's if they contain all ranks, so a purely data-parallel mesh splits nothing.
+ * PP, PP_BACK, CP, TP, EP and ENDS have comms of their own, so that the traffic of each axis is counted separately. Every rank makes the
+ * same splits in the same order.
  */
 #include "parallel/mesh/mesh.h"
 
@@ -20,7 +20,7 @@
 struct ls_mesh {
     ls_mesh_shape shape;
     int rank;
-    ls_comm *comm[LS_GROUPS]; /* NULL: alone */
+    ls_comm *comm[LS_GROUPS]; /* NULL: the group has one rank */
     bool own[LS_GROUPS];      /* closed with the mesh */
 };
 
@@ -74,7 +74,7 @@ void ls_mesh_place(const ls_mesh_shape *shape, int rank, int place[5])
 
 /* ---- checking ---- */
 
-/* dp in the place of -1, and the product. */
+/* Replaces dp -1 by its value, and computes the product of all axes. */
 static ls_status mesh_multiply(ls_mesh_shape *m, int ranks)
 {
     int64_t rest = (int64_t)m->pp * m->cp * m->tp;
@@ -82,8 +82,8 @@ static ls_status mesh_multiply(ls_mesh_shape *m, int ranks)
     if (m->dp < 0) {
         if (rest > ranks || ranks % rest)
             return ls_fail(LS_EINVAL,
-                           "mesh: pp %d * cp %d * tp %d = %lld, which does not divide %d rank%s: a multiple of %lld ranks is needed, dp is "
-                           "then the rest",
+                           "mesh: pp %d * cp %d * tp %d = %lld, which does not divide %d rank%s; use a multiple of %lld ranks, of which "
+                           "dp is the rest",
                            m->pp, m->cp, m->tp, (long long)rest, ranks, ranks == 1 ? "" : "s", (long long)rest);
         m->dp = (int)(ranks / rest);
         return LS_OK;
@@ -91,14 +91,14 @@ static ls_status mesh_multiply(ls_mesh_shape *m, int ranks)
     int64_t product = rest * m->dp;
     if (product == ranks) return LS_OK;
     if (rest <= ranks && ranks % rest == 0)
-        return ls_fail(LS_EINVAL, "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: dp %lld would make it so", m->pp,
-                       m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
-                       (long long)(ranks / rest));
-    return ls_fail(LS_EINVAL,
-                   "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: start %lld, or change pp, cp, tp, whose product "
-                   "%lld does not divide %d",
-                   m->pp, m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s",
-                   (long long)product, (long long)rest, ranks);
+        return ls_fail(LS_EINVAL, "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s; use dp %lld", m->pp, m->dp, m->cp,
+                       m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", (long long)(ranks / rest));
+    return ls_fail(
+        LS_EINVAL,
+        "mesh: pp %d * dp %d * cp %d * tp %d = %lld, but there %s %d rank%s: start %lld ranks, or change pp, cp, tp, whose product "
+        "%lld does not divide %d",
+        m->pp, m->dp, m->cp, m->tp, (long long)product, ranks == 1 ? "is" : "are", ranks, ranks == 1 ? "" : "s", (long long)product,
+        (long long)rest, ranks);
 }
 
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
@@ -108,7 +108,7 @@ ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
 
     if (m.dp == -1) l.dp = 1;
     LS_TRY(layout_check_axes(&l));
-    if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks: at least 1", ranks);
+    if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks; use at least 1", ranks);
     LS_TRY(mesh_multiply(&m, ranks));
     l.dp = m.dp;
     LS_TRY(layout_check_groups(&l));
@@ -137,7 +137,7 @@ static bool summed(ls_group g)
            g == LS_GROUP_EXPERT_DATA || g == LS_GROUP_EXPERT_SHARD;
 }
 
-/* A comm that there is already, of the same ranks. */
+/* Finds an existing comm of the same ranks. */
 static ls_comm *shared(const ls_mesh *m, ls_group g)
 {
     struct mesh_position s = mesh_position_of(&m->shape, g, m->rank);

@@ -1,10 +1,10 @@
-/* mesh.h - groups as runs of digits of the rank's number. */
+/* mesh.h - a group of a mesh as a digit of the rank number. */
 #ifndef LS_PARALLEL_MESH_MESH_H
 #define LS_PARALLEL_MESH_MESH_H
 
 #include "lockstep/mesh.h"
 
-/* A rank's group: ranks first + k * stride, k < size; it is the one with k = index. shape has been checked. */
+/* The group of a rank: the ranks first + k * stride for k < size; the rank itself is at k = index. The caller has checked shape. */
 struct mesh_position {
     int first, stride, size, index;
 };

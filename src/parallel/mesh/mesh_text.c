@@ -1,4 +1,4 @@
-/* mesh_text.c - a mesh as people read it: the equation, its axes, the ranks of every group. */
+/* mesh_text.c - a mesh as text: the equation, its axes, the ranks of every group. */
 #include "parallel/mesh/mesh.h"
 
 #include "base/base.h"
@@ -7,7 +7,7 @@
 
 enum { LISTED_RANKS = 8, LISTED_GROUPS = 16 };
 
-/* 0: too many for an int. */
+/* The number of ranks; 0: too many for an int. */
 static int ranks_of(const ls_mesh_shape *m)
 {
     int n = m->pp;
@@ -31,7 +31,7 @@ static void put_group(struct text *t, struct mesh_position s)
         for (int k = 0; k < s.size; k++) text_put(t, "%s%d", k ? "," : "", s.first + k * s.stride);
 }
 
-/* Groups of which some ranks are on different machines of `local` ranks each. */
+/* True if some ranks of the group are on different machines of `local` ranks each. */
 static bool crosses(const ls_mesh_shape *m, ls_group g, int local)
 {
     for (int r = 0; r < ranks_of(m); r++) {
@@ -67,7 +67,7 @@ static void put_axis(struct text *t, const ls_mesh_shape *m, const struct row *r
     text_put(t, "%s\n", row->says);
 }
 
-/* The axis or group of an earlier row with the same ranks; LS_GROUPS: none. */
+/* An earlier axis or group with the same ranks; LS_GROUPS: none. */
 static ls_group like(const ls_mesh_shape *m, ls_group g)
 {
     struct mesh_position s = mesh_position_of(m, g, 0);
@@ -82,7 +82,7 @@ static ls_group like(const ls_mesh_shape *m, ls_group g)
     return LS_GROUPS;
 }
 
-/* Every group once, at its first rank. */
+/* Lists every group once, at its first rank. */
 static void put_groups(struct text *t, const ls_mesh_shape *m, const struct row *row)
 {
     int listed = 0, more = 0, ranks = ranks_of(m);
@@ -115,7 +115,7 @@ ls_status ls_mesh_text(const ls_mesh_shape *shape, int local, char **text)
     struct text t = { 0 };
 
     LS_TRY(ls_mesh_check(&m, ranks_of(&m)));
-    if (local < 0) return ls_fail(LS_EINVAL, "mesh: %d ranks on a machine", local);
+    if (local < 0) return ls_fail(LS_EINVAL, "mesh: %d ranks per machine; use at least 1, or 0 for one machine", local);
     text_put(&t, "mesh  pp %d * dp %d * cp %d * tp %d = %d rank%s", m.pp, m.dp, m.cp, m.tp, ranks_of(&m), ranks_of(&m) == 1 ? "" : "s");
     if (m.replicate > 1) text_put(&t, "; dp = %d replicas * %d", m.replicate, m.dp / m.replicate);
     if (m.ep > 1) text_put(&t, "; ep %d inside dp x cp", m.ep);

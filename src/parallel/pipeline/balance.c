@@ -1,7 +1,7 @@
-/* balance.c - blocks cut into stages so that the dearest stage is as cheap as can be.
+/* balance.c - divides blocks into stages so that the most expensive stage is as cheap as possible.
  *
- * most[k][j] = cost of the dearest of k stages over the first j blocks = min over i of max(most[k-1][i], blocks i .. j-1 as a stage).
- * Among the cuts with that pace the one with the least sum of squares is taken: what is not the pace is even, too.
+ * most[k][j] = cost of the most expensive of k stages over the first j blocks = min over i of max(most[k-1][i], blocks i .. j-1 as a
+ * stage). Among the divisions with that cost, the one with the least sum of squares is chosen, which evens out the other stages.
  */
 #include "lockstep/pipeline.h"
 
@@ -17,7 +17,7 @@ struct cut {
     int *from;              /* [stages + 1][blocks + 1] where the last stage begins */
 };
 
-/* Blocks [i, j) as stage k (1 .. stages). */
+/* The cost of blocks [i, j) as stage k (1 .. stages). */
 static double stage_cost(const struct cut *c, int k, int i, int j)
 {
     return c->sum[j] - c->sum[i] + (k == 1 ? c->before : 0) + (k == c->stages ? c->after : 0);
@@ -40,7 +40,7 @@ static double pace(struct cut *c)
     return c->most[cell(c, c->stages, c->blocks)];
 }
 
-/* The least sum of squares with no stage over `most`. */
+/* The least sum of squares among divisions with no stage above `most`. */
 static void even(struct cut *c, double most)
 {
     for (int j = 0; j <= c->blocks; j++) c->squares[cell(c, 0, j)] = j ? INFINITY : 0;
@@ -62,14 +62,16 @@ static void even(struct cut *c, double most)
 
 static ls_status costs_check(int blocks, const double *cost, double before, double after, int stages)
 {
-    if (stages < 1) return ls_fail(LS_EINVAL, "balance: %d stages: at least 1", stages);
+    if (stages < 1) return ls_fail(LS_EINVAL, "balance: %d stages; use at least 1", stages);
     if (blocks < stages)
-        return ls_fail(LS_EINVAL, "balance: %d blocks over %d stages: every stage needs a block, so at most %d stages", blocks, stages,
-                       blocks);
+        return ls_fail(LS_EINVAL, "balance: %d blocks cannot be divided into %d stages: every stage needs a block; use at most %d stages",
+                       blocks, stages, blocks);
     for (int i = 0; i < blocks; i++)
-        if (!(cost[i] >= 0) || isinf(cost[i])) return ls_fail(LS_EINVAL, "balance: block %d costs %g: a number from 0 on", i, cost[i]);
+        if (!(cost[i] >= 0) || isinf(cost[i]))
+            return ls_fail(LS_EINVAL, "balance: block %d costs %g; it must be a finite number >= 0", i, cost[i]);
     if (!(before >= 0) || isinf(before) || !(after >= 0) || isinf(after))
-        return ls_fail(LS_EINVAL, "balance: %g before the blocks, %g after them: numbers from 0 on", before, after);
+        return ls_fail(LS_EINVAL, "balance: costs before and after the blocks are %g and %g; they must be finite numbers >= 0", before,
+                       after);
     return LS_OK;
 }
 

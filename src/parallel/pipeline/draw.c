@@ -1,4 +1,4 @@
-/* draw.c - the words that both pictures of a played schedule share. */
+/* draw.c - text shared by the two drawings of a simulated schedule. */
 #include "parallel/pipeline/draw.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* draw_svg.c - a played schedule as a picture: SVG 1.1, self-contained, readable on white.
+/* draw_svg.c - draws a simulated schedule as SVG 1.1: self-contained, readable on white.
  *
- * A row a rank, time to the right, a box an action with its micro-batch; chunks are shades of their kind's colour, from dark to light.
- * After the rows stand the time in units of the shortest action and light lines at every 5th or so; below, a legend.
+ * One row per rank, time to the right, one box per action with its micro-batch. Chunks are shades of the action kind's colour, from dark
+ * to light. A time axis in units of the shortest action and a legend are below the rows.
  */
 #include "parallel/pipeline/draw.h"
 
@@ -14,7 +14,7 @@ struct page {
     const ls_pipeline_schedule *s;
     const ls_pipeline_times *times;
     const ls_pipeline_timeline *played;
-    double unit, scale, wide; /* seconds of the shortest action; pixels a second; pixels of all */
+    double unit, scale, wide; /* seconds of the shortest action; pixels per second; total pixels */
 };
 
 /* ---- colours ---- */
@@ -30,7 +30,7 @@ static struct rgb kind_colour(const ls_pipeline_schedule *s, ls_action_kind kind
     return s->split ? (struct rgb){ 224, 130, 44 } : (struct rgb){ 56, 148, 88 };
 }
 
-/* Chunk 0 in the kind's colour, the last 55% of the way to white. */
+/* Chunk 0 has the kind's colour, the last chunk is 55% of the way to white. */
 static struct rgb shade(const ls_pipeline_schedule *s, const ls_action *a)
 {
     struct rgb c = kind_colour(s, a->kind);
@@ -43,7 +43,7 @@ static const char *ink(struct rgb c) { return 299 * c.r + 587 * c.g + 114 * c.b 
 
 /* ---- parts ---- */
 
-/* Names of files may hold what XML does not like. */
+/* File names may contain characters that XML reserves. */
 static void put_escaped(struct text *t, const char *word)
 {
     for (; *word; word++) {
@@ -79,7 +79,7 @@ free_title:
     return st;
 }
 
-/* Lines at a round number of units, 6 to 14 of them or so. */
+/* Draws vertical lines at a round number of units, about 6 to 14 of them. */
 static void put_grid(struct text *t, const struct page *g)
 {
     static const int steps[] = { 1, 2, 5 };
@@ -131,7 +131,7 @@ static void draw_svg_put_rank(struct text *t, const struct page *g, int rank)
              y + 21, schedule_in_flight(g->s, rank), schedule_messages(g->s, rank));
 }
 
-/* A swatch for each kind, and one for each chunk of it where there are several; returns where the next begins. */
+/* Draws a swatch for the kind, one per chunk if there are several; returns the x where the next one begins. */
 static double put_swatch(struct text *t, const struct page *g, double x, double y, ls_action_kind kind, const char *says)
 {
     int shown = MIN(g->s->chunks, 8);
@@ -152,11 +152,11 @@ static void put_legend(struct text *t, const struct page *g)
     double y = TOP + ROW * g->s->stages + 18, x = put_swatch(t, g, 16, y, LS_ACTION_FORWARD, "forward") + 46;
 
     if (g->s->backward)
-        x = put_swatch(t, g, x, y, LS_ACTION_BACKWARD, g->s->split ? "backward: the error" : "backward") + (g->s->split ? 110 : 58);
+        x = put_swatch(t, g, x, y, LS_ACTION_BACKWARD, g->s->split ? "input gradients" : "backward") + (g->s->split ? 110 : 58);
     if (g->s->split) x = put_swatch(t, g, x, y, LS_ACTION_WEIGHTS, "weight gradients") + 92;
     text_put(t,
              "<rect x=\"%.0f\" y=\"%.0f\" width=\"16\" height=\"14\" fill=\"#f1f1f1\" stroke=\"#d8d8d8\"/><text x=\"%.0f\" y=\"%.0f\" "
-             "font-size=\"12\" fill=\"#1a1a1a\">nothing to do%s</text>\n",
+             "font-size=\"12\" fill=\"#1a1a1a\">idle%s</text>\n",
              x, y, x + 24, y + 11.5, g->s->chunks > 1 ? "; lighter: later chunks" : "");
 }
 

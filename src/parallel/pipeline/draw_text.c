@@ -1,9 +1,10 @@
-/* draw_text.c - a played schedule in a terminal: a row a rank, time to the right, in bands where it is longer than a line.
+/* draw_text.c - draws a simulated schedule in a terminal: one row per rank, time to the right, wrapped into bands if it is longer than
+ * a line.
  *
  *     rank 0  F0 F1 F2 F3 .. .. .. .. .. B0    F4 B1    ..
  *
- * A column stands for a fixed time. An action takes its share of columns and shows its name before them, or as much of it
- * as there is room for; points are time in which nothing is done. With colour the kind is the background.
+ * A column is a fixed amount of time. An action fills its columns and shows as much of its name as fits; points are idle time. With
+ * colour, the background shows the kind.
  */
 #include "parallel/pipeline/draw.h"
 
@@ -14,7 +15,7 @@
 
 enum { BANDS_MOST = 12, COLUMNS_LEAST = 40 };
 
-/* Black on blue, green (orange where the backward is split), violet; of 256 colours. Odd chunks are a shade lighter. */
+/* Black on blue, green (orange if the backward is split), violet, from the 256-colour palette. Odd chunks are a shade lighter. */
 static const int blue[2] = { 75, 117 }, green[2] = { 78, 120 }, orange[2] = { 215, 222 }, violet[2] = { 141, 183 };
 
 static int shade(const ls_pipeline_schedule *s, const ls_action *a)
@@ -26,7 +27,7 @@ static int shade(const ls_pipeline_schedule *s, const ls_action *a)
     return s->split ? orange[odd] : green[odd];
 }
 
-/* One rank's row: a letter a column, and the action it belongs to (-1: idle). */
+/* One rank's row: a letter per column, and the action it belongs to (-1: idle). */
 struct row {
     char *letter;
     int *action;
@@ -36,7 +37,7 @@ struct sheet {
     const ls_pipeline_schedule *s;
     const ls_pipeline_times *times;
     const ls_pipeline_timeline *played;
-    int colour, wide, band; /* columns in all, columns of a band */
+    int colour, wide, band; /* total columns, columns per band */
     struct row row;
 };
 
@@ -66,7 +67,7 @@ static void draw_text_fill(struct sheet *h, int rank)
 
 static void put_row(struct text *t, const struct sheet *h, int rank, int from, int to)
 {
-    int now = -2; /* the action whose colour is on; -2: none was set */
+    int now = -2; /* the action whose colour is active; -2: none yet */
 
     for (int k = from; k < to; k++) {
         int i = h->row.action[k];
@@ -78,7 +79,8 @@ static void put_row(struct text *t, const struct sheet *h, int rank, int from, i
     text_put(t, "%s\n", h->colour ? "\033[0m" : "");
 }
 
-/* The shortest action gets room for the longest name and a blank, unless that makes too many bands. Bands end where such a cell does. */
+/* Sizes columns so that the shortest action fits the longest name and a blank, unless that needs too many bands. Bands end at the end of
+ * such a cell. */
 static void widths(struct sheet *h, int columns)
 {
     char label[32];
@@ -104,7 +106,7 @@ static void put_legend(struct text *t, const struct sheet *h)
     }
     text_put(t, "%s then the ", h->colour ? " " : ",");
     if (h->s->chunks > 1) text_put(t, "chunk%s and the ", h->s->chunks <= 26 ? " (a, b, ..)" : "");
-    text_put(t, "micro-batch; . nothing to do\n");
+    text_put(t, "micro-batch; . idle\n");
 }
 
 static void put_summary(struct text *t, const struct sheet *h)

@@ -1,4 +1,4 @@
-/* pipeline.c - a pipeline opened: stages balanced, parameters of other ranks left out, one program a chunk, plan and buffers. */
+/* pipeline.c - opening a pipeline: balances stages, leaves out parameters of other ranks, builds a program per chunk, plan and buffers. */
 #include "parallel/pipeline/pipeline.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static const char *const end_names[ENDS] = { "stage.in", "stage.out", "stage.din
 
 static int stages_of(const ls_pipeline *l) { return l->schedule.stages * l->schedule.chunks; }
 
-/* ---- where stages begin ---- */
+/* ---- stage boundaries ---- */
 
 static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
 {
@@ -20,7 +20,7 @@ static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
     for (int s = 0; s < stages; s++)
         if (begin[s] >= begin[s + 1] || begin[0] != 0 || begin[stages] != blocks)
             return ls_fail(LS_EINVAL,
-                           "pipeline: stage %d of %d has blocks %d to %d of the model's %d; every stage has one or more, the first from "
+                           "pipeline: stage %d of %d has blocks %d to %d of the model's %d; every stage needs at least one, the first from "
                            "block 0, the last to %d",
                            s, stages, begin[s], begin[s + 1], blocks, blocks);
     return LS_OK;
@@ -54,10 +54,10 @@ static ls_stage stage_at(const ls_pipeline *l, int stage)
     return (ls_stage){ stage, stages_of(l), l->begin[stage], l->begin[stage + 1] };
 }
 
-/* ---- whose parameters are whose ---- */
+/* ---- assigning parameters to ranks ---- */
 
-/* A parameter that the first and the last stage read (tied embeddings), on two ranks: each has a partial sum of its gradient, and the
- * first speaks for it. */
+/* Handles a parameter that the first and the last stage read (tied embeddings) on two ranks: each has a partial sum of its gradient; the
+ * first owns it. */
 static ls_status share(ls_store *store, size_t i, int first, int second, int stages, bool second_here)
 {
     if (first != 0 || second != stages - 1)
@@ -70,18 +70,18 @@ static ls_status share(ls_store *store, size_t i, int first, int second, int sta
     return LS_OK;
 }
 
-/* first[], last[]: the first and the last stage that reads each parameter; -1: none does. */
+/* first[], last[]: the first and the last stage that reads each parameter; -1: none. */
 static ls_status settle_parameters(ls_pipeline *l, ls_store *store, const int *first, const int *last, const bool *here)
 {
     int chunk;
 
     for (size_t i = 0; i < ls_store_count(store); i++) {
-        if (first[i] < 0) continue; /* of another program */
+        if (first[i] < 0) continue; /* read only by another program */
         if (!here[i] && store_is_here(store, i) && store_group_of(store, i) < 0 && !store_is_allocated(store, i, STORE_VALUE, NULL))
             store_leave_out(store, i);
         if (here[i] && !store_is_here(store, i))
             return ls_fail(LS_EINVAL,
-                           "pipeline: stages of this rank read parameter '%s', which another pipeline of the store has put elsewhere",
+                           "pipeline: stages of this rank read parameter '%s', which another pipeline of the store placed on another rank",
                            ls_store_name(store, i));
         if (first[i] != last[i] && ls_pipeline_rank(&l->schedule, first[i], &chunk) == ls_pipeline_rank(&l->schedule, last[i], &chunk))
             store_set_joint(store, i);
@@ -144,7 +144,7 @@ static ls_status pipeline_build(ls_store *store, const ls_pipeline_options *o, c
     return st;
 }
 
-/* The model as a whole, never compiled, says what its parts cost and read. */
+/* Builds the complete model, never compiled, to find what its parts cost and read. */
 static ls_status divide(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o)
 {
     ls_program *whole;
@@ -157,7 +157,7 @@ static ls_status divide(ls_pipeline *l, ls_store *store, const ls_pipeline_optio
     return st;
 }
 
-/* Spread and laid out, without memory: all chunks' parameters are known before the store allocates any. */
+/* Partitions and compiles without allocating: the parameters of all chunks must be known before the store allocates any. */
 static ls_status compile_chunk(ls_pipeline *l, ls_store *store, const ls_pipeline_options *o, int chunk)
 {
     struct chunk *c = &l->chunk[chunk];
@@ -166,8 +166,8 @@ static ls_status compile_chunk(ls_pipeline *l, ls_store *store, const ls_pipelin
     c->stage = stage_at(l, ls_pipeline_stage(&l->schedule, l->rank, chunk));
     LS_TRY(pipeline_build(store, o, &c->stage, &c->program));
     if (c->program->backward != (bool)l->schedule.backward)
-        return ls_fail(LS_EINVAL, "pipeline: schedule '%s' has %s, and the programs have %s", l->schedule.name,
-                       l->schedule.backward ? "backwards" : "forwards alone", c->program->backward ? "a backward" : "none");
+        return ls_fail(LS_EINVAL, "pipeline: schedule '%s' has %s, but the programs have %s", l->schedule.name,
+                       l->schedule.backward ? "backwards" : "only forwards", c->program->backward ? "a backward" : "no backward");
     compile.slots = l->plan.slots[chunk];
     compile.split_backward = l->schedule.split;
     compile.fuse_loss = o->compile.fuse_loss && c->stage.index == c->stage.stages - 1;
@@ -210,7 +210,7 @@ static ls_status pipeline_check(const ls_mesh *mesh, const ls_pipeline_options *
 {
     LS_TRY(ls_pipeline_schedule_check(o->schedule));
     if (o->schedule->stages != ls_mesh_size(mesh, LS_GROUP_PP))
-        return ls_fail(LS_EINVAL, "pipeline: a schedule of %d stages on a mesh with pp %d", o->schedule->stages,
+        return ls_fail(LS_EINVAL, "pipeline: the schedule has %d stages, but the mesh has pp %d", o->schedule->stages,
                        ls_mesh_size(mesh, LS_GROUP_PP));
     return LS_OK;
 }
@@ -274,7 +274,7 @@ void ls_pipeline_close(ls_pipeline **lp)
     *lp = NULL;
 }
 
-/* ---- asked for ---- */
+/* ---- queries ---- */
 
 int ls_pipeline_chunks(const ls_pipeline *l) { return l->schedule.chunks; }
 ls_program *ls_pipeline_program(const ls_pipeline *l, int chunk) { return l->chunk[chunk].program; }

@@ -1,11 +1,11 @@
-/* pipeline_plan.c - see pipeline_plan.h. A pure function of the schedule. */
+/* pipeline_plan.c - computes the plan of a run, see pipeline_plan.h. A pure function of the schedule. */
 #include "parallel/pipeline/pipeline_plan.h"
 
 #include "base/base.h"
 #include "base/mem.h"
 #include "parallel/pipeline/schedule.h"
 
-/* Messages of one kind that one peer sends here, in its order: the actions of this rank that take them. */
+/* The messages of one kind that one peer sends to this rank, in its order, as the actions of this rank that receive them. */
 struct queue {
     ls_action *message;
     int n, posted;
@@ -14,7 +14,7 @@ struct queue {
 struct maker {
     const ls_pipeline_schedule *s;
     int rank, room;
-    struct queue *queue; /* [stages][2] by peer and kind, FORWARD or BACKWARD */
+    struct queue *queue; /* [stages][2], by peer and kind, FORWARD or BACKWARD */
     int *slot_of;        /* [chunks][micro]; -1: none */
     bool *taken;         /* [chunks][micro] by slot */
     struct pipeline_plan plan;
@@ -51,14 +51,14 @@ static int take_slot(struct maker *m, int chunk, int micro)
     bool *taken = &m->taken[chunk * m->s->micro];
     int slot = 0;
 
-    while (taken[slot]) /* never more than micro-batches */
+    while (taken[slot]) /* there are never more slots in use than micro-batches */
         slot++;
     taken[slot] = true;
     m->plan.slots[chunk] = MAX(m->plan.slots[chunk], slot + 1);
     return *slot_at(m, chunk, micro) = slot;
 }
 
-/* Of those that the schedule wants in any case. */
+/* True if one of the slots in use so far is free. */
 static bool has_free_slot(const struct maker *m, int chunk)
 {
     for (int slot = 0; slot < m->plan.slots[chunk]; slot++)
@@ -72,7 +72,7 @@ static void release(struct maker *m, ls_action a)
 {
     ls_action_kind end = !m->s->backward ? LS_ACTION_FORWARD : m->s->split ? LS_ACTION_WEIGHTS : LS_ACTION_BACKWARD;
     int to = schedule_send_stage(m->s, m->rank, &a), from = schedule_recv_stage(m->s, m->rank, &a), chunk;
-    bool forwards = end == LS_ACTION_FORWARD; /* then a neighbour on this rank still has to read it */
+    bool forwards = end == LS_ACTION_FORWARD; /* then a neighbour on this rank may still have to read it */
 
     if (a.kind != end) return;
     if (!forwards || to < 0 || ls_pipeline_rank(m->s, to, &chunk) != m->rank) give_back(m, a.chunk, a.micro);
@@ -87,7 +87,7 @@ static void pipeline_plan_add(struct maker *m, struct plan_step step)
     m->plan.step[m->plan.n++] = step;
 }
 
-/* The rank whose message a needs, -1: none; *chunk: where the neighbour is on this rank. */
+/* The rank whose message a needs, -1: none; *chunk: the neighbouring chunk if it is on this rank. */
 static int source(const struct maker *m, ls_action a, int *chunk)
 {
     int stage = schedule_recv_stage(m->s, m->rank, &a);
@@ -101,7 +101,7 @@ static void post(struct maker *m, struct queue *q, int peer)
     ls_action a = q->message[q->posted++];
     int slot = a.kind == LS_ACTION_FORWARD ? take_slot(m, a.chunk, a.micro) : *slot_at(m, a.chunk, a.micro);
 
-    ASSERT(slot >= 0); /* a gradient comes after its forward here: the peer's backward waited for it */
+    ASSERT(slot >= 0); /* the forward was here first: the peer's backward waited for it */
     pipeline_plan_add(m, (struct plan_step){ true, a, slot, peer, -1, -1, -1, false });
 }
 
@@ -175,7 +175,7 @@ static void pipeline_plan_run(struct maker *m, int k)
     release(m, a);
 }
 
-/* ---- the whole ---- */
+/* ---- the complete plan ---- */
 
 static ls_status pipeline_plan_allocate(struct maker *m)
 {

@@ -1,11 +1,11 @@
-/* pipeline_plan.h - what one rank does in one run of a schedule, written down before: receives, actions, slots.
+/* pipeline_plan.h - what one rank does in one run of a schedule, computed in advance: receives, actions, slots.
  *
- * Activations, and apart from them gradients, arrive from a rank in the order of its list, and receives are posted in that order: as
- * early as can be. An activation wants a free slot of its chunk, which is taken then and given back by the micro-batch's last action; a
- * gradient wants the slot of its forward. So a gradient finds its receive posted whatever this rank waits for, and lists that end when
- * sends don't wait end here too, where a send's buffer is waited for when it is written again (of lists of forwards alone: those of
- * "forward" and "forward-v"). Chunks of neighbouring stages on one rank hand over by a copy: forwards when the
- * next stage begins, gradients as soon as they are there.
+ * Activations arrive from a rank in the order of its list, and so, independently, do gradients. Receives are posted in that order, as
+ * early as possible: an activation needs a free slot of its chunk, which is taken then and released by the micro-batch's last action; a
+ * gradient uses the slot of its forward. A gradient therefore always finds its receive posted, whatever this rank is waiting for. Hence
+ * a list that completes when sends do not block also completes here, where a send is waited for before its buffer is written again. (Of
+ * the forward-only lists this holds for "forward" and "forward-v".) Neighbouring stages on one rank hand over by a copy: activations
+ * when the next stage begins, gradients as soon as they are available.
  */
 #ifndef LS_PARALLEL_PIPELINE_PIPELINE_PLAN_H
 #define LS_PARALLEL_PIPELINE_PIPELINE_PLAN_H
@@ -14,12 +14,13 @@
 #include "lockstep/pipeline.h"
 
 struct plan_step {
-    bool receive; /* a receive is posted for action; else it runs */
+    bool receive; /* true: a receive is posted for action; false: the action runs */
     ls_action action;
-    int slot;         /* of the action's chunk */
-    int from, to;     /* ranks of a message; -1: none, or a neighbour on this rank */
-    int chunk, other; /* the neighbouring chunk on this rank from (FORWARD) or to (BACKWARD) whose slot `other` a copy goes; -1 */
-    bool last;        /* of its kind and chunk */
+    int slot;         /* slot of the action's chunk */
+    int from, to;     /* ranks of the message; -1: none, or the neighbour is on this rank */
+    int chunk, other; /* chunk: the neighbouring chunk on this rank from which (FORWARD) or to whose slot `other` (BACKWARD) data is copied;
+                         -1: none */
+    bool last;        /* last of its kind and chunk */
 };
 
 struct pipeline_plan {

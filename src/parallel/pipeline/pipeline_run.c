@@ -1,7 +1,7 @@
-/* pipeline_run.c - one run of a pipeline: this rank's plan, step by step.
+/* pipeline_run.c - runs a pipeline: executes this rank's plan step by step.
  *
- * A message's buffer is a slot's own "stage.in", "out", "din" or "dout": it is the comm's from post to wait. Receives are waited for
- * by the action that needs them, sends before their buffer is written again and at the end of the run.
+ * A message's buffer is the slot's own "stage.in", "out", "din" or "dout"; the comm owns it from post to wait. A receive is waited for by
+ * the action that needs it, a send before its buffer is written again and at the end of the run.
  */
 #include "parallel/pipeline/pipeline.h"
 
@@ -14,7 +14,7 @@ struct run {
     void *ctx;
 };
 
-/* What is given to streams from here on comes after the message; where there are none, the message has ended. */
+/* Makes work queued on streams from here on wait for the message; without streams, waits for the message itself. */
 static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
 {
     struct chunk_end *x = &l->chunk[chunk].end[e];
@@ -33,7 +33,7 @@ static ls_status wait_end(ls_pipeline *l, int chunk, int slot, enum end e)
     return st;
 }
 
-/* After all that this rank computed so far, on the stream of such messages. */
+/* Queues the message on its stream, after everything that this rank has computed so far. */
 static ls_status queue_message(ls_pipeline *l, struct chunk_end *x, int slot, ls_comm *comm, const struct call_args *call)
 {
     const struct device *d = l->streams->device;
@@ -76,7 +76,7 @@ static ls_status send(ls_pipeline *l, const struct plan_step *s, enum end e)
     return s->to < 0 ? LS_OK : message(l, s, e, LS_COLLECTIVE_SEND, s->to);
 }
 
-/* From one chunk to another on this rank. */
+/* Copies from one chunk to another on this rank. */
 static ls_status copy_chunk(ls_pipeline *l, const struct chunk_end *from, int slot, const struct chunk_end *to, int into)
 {
     ASSERT(from->count == to->count && from->type == to->type);
@@ -122,7 +122,7 @@ static ls_status play(const struct run *r, const struct plan_step *s)
     double began = base_now(), waited = t->waiting, *sum;
     ls_status st;
 
-    r->l->streams->program = NULL; /* what came and what was handed over is for all of its streams */
+    r->l->streams->program = NULL; /* messages and copies are ordered before all of its streams */
     LS_TRY(ls_program_select(p, s->slot));
     switch (s->action.kind) {
     case LS_ACTION_FORWARD:
@@ -142,7 +142,7 @@ static ls_status play(const struct run *r, const struct plan_step *s)
     return st;
 }
 
-/* Everything under way, whatever comes of it; the first failure. */
+/* Waits for everything in flight, even after a failure; returns the first failure. */
 static ls_status pipeline_run_finish(ls_pipeline *l)
 {
     ls_status first = LS_OK;
@@ -157,8 +157,8 @@ static ls_status pipeline_run_finish(ls_pipeline *l)
     return first;
 }
 
-/* Buffers are the comm's until their messages are over, and some would never come: nobody waits for a rank that has failed. The
- * first message stays. */
+/* Abandons the run. The comm owns buffers until their messages end, and some would never arrive because a failed rank sends nothing more.
+ * The first message is kept. */
 static ls_status give_up(ls_pipeline *l, ls_status st)
 {
     char message[512];
@@ -175,7 +175,7 @@ ls_status ls_pipeline_run(ls_pipeline *l, ls_pipeline_feed *before, ls_pipeline_
     double began = base_now();
     ls_status st = LS_OK;
 
-    if (!l->runnable) return ls_fail(LS_EINVAL, "pipeline: it was opened with plan_only");
+    if (!l->runnable) return ls_fail(LS_EINVAL, "pipeline: it was opened with plan_only and cannot run");
     l->spent = (ls_pipeline_spent){ 0 };
     for (int k = 0; st == LS_OK && k < l->plan.n; k++)
         st = l->plan.step[k].receive ? receive(l, &l->plan.step[k]) : play(&r, &l->plan.step[k]);

@@ -1,17 +1,17 @@
-/* play.c - a schedule played without a model: when each action begins, how much of the time nothing is done.
+/* play.c - simulates a schedule without a model: when each action begins, and how much time is idle.
  *
- * Every rank takes its actions in the order of its list. An action begins when the one before it has ended and what it waits for
- * is there: a FORWARD the stage before, a BACKWARD its own forward and the stage after, WEIGHTS their backward. A message
- * between two ranks takes `message` seconds and keeps nobody from working; within a rank (V: the two stages at its turn)
- * there is none. Sends never wait.
+ * Every rank runs its actions in the order of its list. An action begins when the previous one has ended and its dependencies are
+ * available: FORWARD needs the stage before, BACKWARD its own forward and the stage after, WEIGHTS its backward. A message between two
+ * ranks takes `message` seconds and occupies neither rank; within a rank (V: the two stages at its turn) there is no message. Sends do
+ * not block.
  *
- * Closed forms, for equal stages with F = 1, B = 2 (B = W = 1 where split) for each virtual stage, idle seconds on every rank:
+ * Closed forms, for equal stages with F = 1, B = 2 (B = W = 1 if split) per virtual stage, idle seconds on every rank:
  *     gpipe, 1f1b     3 (P-1)
  *     interleaved     3 (P-1), and for M < P (P-M) (v-1) more passes of 3
  *     zb-h1           P-1, and P-M more for M < P
  *     zb-v            P-1 from M = (3P-1)/2 on; 4 (P-1) - 2 (M-1) below
  *     forward         P-1, and for M < P (P-M) (v-1) more
- *     forward-v       2 (P-1): the last rank waits for the first micro-batch, the first one for the last to come back
+ *     forward-v       2 (P-1): the last rank waits for the first micro-batch, the first rank for the last one to come back
  */
 #include "parallel/pipeline/schedule.h"
 
@@ -50,7 +50,7 @@ double action_seconds(const ls_pipeline_schedule *s, const ls_pipeline_times *t,
     return 0;
 }
 
-/* ---- the walk ---- */
+/* ---- the simulation ---- */
 
 /* end[kind][stage][micro], in one array */
 static double *end_of(double *end, const ls_pipeline_schedule *s, ls_action_kind kind, int stage, int micro)
@@ -58,7 +58,7 @@ static double *end_of(double *end, const ls_pipeline_schedule *s, ls_action_kind
     return &end[((size_t)kind * (size_t)(s->stages * s->chunks) + (size_t)stage) * (size_t)s->micro + (size_t)micro];
 }
 
-/* When what a waits for is there; NOT_YET. */
+/* The time at which a's dependencies are available; NOT_YET. */
 static double ready(const ls_pipeline_schedule *s, double message, double *end, int rank, const ls_action *a)
 {
     int own = ls_pipeline_stage(s, rank, a->chunk), from = schedule_recv_stage(s, rank, a);
@@ -78,7 +78,7 @@ struct walk {
     int *at;
 };
 
-/* A rank as far as it gets; whether it got anywhere. */
+/* Advances a rank as far as possible; returns whether it advanced. */
 static bool rank_walk(struct walk *w, int rank)
 {
     const ls_pipeline_schedule *s = w->s;
@@ -121,7 +121,7 @@ free_walk:
     return st;
 }
 
-/* ---- played ---- */
+/* ---- results ---- */
 
 void ls_pipeline_played_free(const ls_pipeline_schedule *s, ls_pipeline_timeline *p)
 {
@@ -145,9 +145,10 @@ static ls_status times_check(const ls_pipeline_schedule *s, const ls_pipeline_ti
     for (int k = 0; k < 1 + s->backward + s->split; k++)
         for (int stage = 0; stage < s->stages * s->chunks; stage++)
             if (!of[k] || !(of[k][stage] >= 0) || isinf(of[k][stage]))
-                return ls_fail(LS_EINVAL, "schedule %s: seconds of %c on stage %d: a number from 0 on", s->name,
+                return ls_fail(LS_EINVAL, "schedule %s: the seconds of %c on stage %d must be a finite number >= 0", s->name,
                                schedule_letter((ls_action_kind)k), stage);
-    if (!(t->message >= 0) || isinf(t->message)) return ls_fail(LS_EINVAL, "schedule %s: a message takes %g seconds", s->name, t->message);
+    if (!(t->message >= 0) || isinf(t->message))
+        return ls_fail(LS_EINVAL, "schedule %s: a message takes %g seconds; it must be a finite number >= 0", s->name, t->message);
     return LS_OK;
 }
 

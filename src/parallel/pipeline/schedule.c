@@ -1,4 +1,4 @@
-/* schedule.c - schedules by name: which there are, how one is made, where its stages lie, how much is in flight. */
+/* schedule.c - schedules by name: the list of them, making one, the placement of its stages, and micro-batches in flight. */
 #include "parallel/pipeline/schedule.h"
 
 #include <math.h>
@@ -8,12 +8,12 @@
 #include "base/base.h"
 #include "base/mem.h"
 
-/* P stages, v chunks a rank, M micro-batches; few: P - M where there are fewer micro-batches than stages. */
+/* P stages, v chunks per rank, M micro-batches; few: P - M if there are fewer micro-batches than stages. */
 struct sizes {
     double P, v, M, few;
 };
 
-/* Idle time of a rank in units of a forward (= an input gradient = a weight gradient) of a chunk; sources: lockstep/pipeline.h. */
+/* Idle time of a rank, in units of one chunk's forward (= input gradient = weight gradient); sources: lockstep/pipeline.h. */
 static double idle_1f1b(struct sizes s) { return 3 * (s.P - 1); }
 static double idle_interleaved(struct sizes s) { return 3 * (s.P - 1 + s.few * (s.v - 1)); }
 static double idle_zb_h1(struct sizes s) { return s.P - 1 + s.few; }
@@ -56,9 +56,9 @@ int schedule_room(const ls_pipeline_schedule *s) { return s->micro * s->chunks *
 
 static ls_status check_schedule_sizes(const char *name, int stages, int chunks, int micro)
 {
-    if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages: at least 1", name, stages);
-    if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: at least 1", name, chunks);
-    if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches: at least 1", name, micro);
+    if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages; use at least 1", name, stages);
+    if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks per rank; use at least 1", name, chunks);
+    if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches; use at least 1", name, micro);
     if ((int64_t)stages * chunks > SCHEDULE_MOST || (int64_t)stages * chunks * micro > SCHEDULE_MOST / 3)
         return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", name, stages,
                        chunks, micro, SCHEDULE_MOST / 3);
@@ -101,7 +101,7 @@ void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
     *s = (ls_pipeline_schedule){ 0 };
 }
 
-/* The row of that name, which takes these sizes. */
+/* Finds the row of that name and checks that it supports these sizes. */
 static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct row **out)
 {
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -109,8 +109,8 @@ static ls_status find_row(const char *name, int stages, int chunks, int micro, c
 
         if (strcmp(name, row->name) != 0) continue;
         if (row->least == row->most && chunks != row->least)
-            return ls_fail(LS_EINVAL, "schedule %s: %d chunks a rank: it has %d%s", name, chunks, row->least,
-                           row->most == 1 ? "; interleaved has several" : "");
+            return ls_fail(LS_EINVAL, "schedule %s: %d chunks per rank are not possible: it needs %d%s", name, chunks, row->least,
+                           row->most == 1 ? "; use interleaved for several" : "");
         *out = row;
         return check_schedule_sizes(name, stages, chunks, micro);
     }
@@ -142,7 +142,7 @@ ls_status ls_pipeline_schedule_make(const char *name, int stages, int chunks, in
     return LS_OK;
 }
 
-/* ---- where stages lie ---- */
+/* ---- placement of stages ---- */
 
 int ls_pipeline_stage(const ls_pipeline_schedule *s, int rank, int chunk)
 {
@@ -165,7 +165,7 @@ static ls_action_kind last_kind(const ls_pipeline_schedule *s)
     return s->split ? LS_ACTION_WEIGHTS : s->backward ? LS_ACTION_BACKWARD : LS_ACTION_FORWARD;
 }
 
-/* chunk < 0: all of them. */
+/* chunk < 0: all chunks. */
 static int peak(const ls_pipeline_schedule *s, int rank, int chunk)
 {
     int now = 0, most = 0;

@@ -1,9 +1,8 @@
-/* schedule_check.c - is a list of actions a schedule? In this order:
+/* schedule_check.c - checks that lists of actions form a schedule, in this order:
  *   1. sizes, kinds and numbers are in range; a V has two chunks
- *   2. on every rank each micro-batch of each chunk is taken once forward, and backward and for weights where the schedule has these,
- *      forward first, then backward, then weights
- *   3. what one rank sends another of one kind (activations, gradients) the other takes in the same order
- *   4. played with sends that never wait, every rank gets to its end
+ *   2. on every rank each micro-batch of each chunk runs once forward, then (if the schedule has them) backward, then weights
+ *   3. messages of one kind (activations, gradients) between two ranks are received in the order in which they are sent
+ *   4. simulated with sends that do not block, every rank completes its list
  */
 #include "parallel/pipeline/schedule.h"
 
@@ -24,14 +23,14 @@ static ls_status bad(const ls_pipeline_schedule *s, int rank, int i, const char 
 static ls_status sizes(const ls_pipeline_schedule *s)
 {
     if (s->stages < 1 || s->chunks < 1 || s->micro < 1 || !s->count || !s->list)
-        return ls_fail(LS_EINVAL, "schedule %s: %d stages, %d chunks, %d micro-batches: at least 1 each", s->name, s->stages, s->chunks,
-                       s->micro);
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages, %d chunks, %d micro-batches; use at least 1 of each", s->name, s->stages,
+                       s->chunks, s->micro);
     if ((int64_t)s->stages * s->chunks > SCHEDULE_MOST || (int64_t)s->stages * s->chunks * s->micro > SCHEDULE_MOST / 3)
         return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", s->name,
                        s->stages, s->chunks, s->micro, SCHEDULE_MOST / 3);
     if (s->order == LS_STAGES_V && s->chunks != 2)
-        return ls_fail(LS_EINVAL, "schedule %s: stages in a V have 2 chunks a rank, not %d", s->name, s->chunks);
-    if (s->split && !s->backward) return ls_fail(LS_EINVAL, "schedule %s: weights without backwards", s->name);
+        return ls_fail(LS_EINVAL, "schedule %s: a V needs 2 chunks per rank, not %d", s->name, s->chunks);
+    if (s->split && !s->backward) return ls_fail(LS_EINVAL, "schedule %s: it has weight actions but no backward actions", s->name);
     return LS_OK;
 }
 
@@ -40,19 +39,19 @@ static ls_status in_range(const ls_pipeline_schedule *s, int rank, int i)
     const ls_action *a = &s->list[rank][i];
 
     if ((unsigned)a->kind > LS_ACTION_WEIGHTS)
-        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d: no kind %d", s->name, rank, i, (int)a->kind);
+        return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d: %d is not a kind of action", s->name, rank, i, (int)a->kind);
     if (a->chunk < 0 || a->chunk >= s->chunks)
         return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): chunk %d of %d", s->name, rank, i, schedule_letter(a->kind),
                        a->chunk, a->micro, a->chunk, s->chunks);
     if (a->micro < 0 || a->micro >= s->micro)
         return ls_fail(LS_EINVAL, "schedule %s: rank %d, action %d (%c%d.%d): micro-batch %d of %d", s->name, rank, i,
                        schedule_letter(a->kind), a->chunk, a->micro, a->micro, s->micro);
-    if (a->kind == LS_ACTION_BACKWARD && !s->backward) return bad(s, rank, i, "a schedule of forwards has no backward");
-    if (a->kind == LS_ACTION_WEIGHTS && !s->split) return bad(s, rank, i, "weights are not actions of their own in this schedule");
+    if (a->kind == LS_ACTION_BACKWARD && !s->backward) return bad(s, rank, i, "a forward-only schedule has no backward");
+    if (a->kind == LS_ACTION_WEIGHTS && !s->split) return bad(s, rank, i, "this schedule does not split the backward");
     return LS_OK;
 }
 
-/* taken[chunk][micro]: how many of F, B, W have been. */
+/* taken[chunk][micro]: how many of F, B, W are done. */
 static ls_status rank_check(const ls_pipeline_schedule *s, int rank, unsigned char *taken)
 {
     int kinds = 1 + s->backward + s->split, cells = s->chunks * s->micro;
@@ -63,20 +62,20 @@ static ls_status rank_check(const ls_pipeline_schedule *s, int rank, unsigned ch
 
         LS_TRY(in_range(s, rank, i));
         unsigned char *have = &taken[a->chunk * s->micro + a->micro];
-        if (*have > a->kind) return bad(s, rank, i, "a second time");
-        if (*have < a->kind) return bad(s, rank, i, *have ? "its backward has not been" : "its forward has not been");
+        if (*have > a->kind) return bad(s, rank, i, "it has run before");
+        if (*have < a->kind) return bad(s, rank, i, *have ? "its backward has not run yet" : "its forward has not run yet");
         ++*have;
     }
     for (int i = 0; i < cells; i++)
         if (taken[i] < kinds)
-            return ls_fail(LS_EINVAL, "schedule %s: rank %d never takes %c%d.%d", s->name, rank, schedule_letter((ls_action_kind)taken[i]),
+            return ls_fail(LS_EINVAL, "schedule %s: rank %d never runs %c%d.%d", s->name, rank, schedule_letter((ls_action_kind)taken[i]),
                            i / s->micro, i % s->micro);
     return LS_OK;
 }
 
 /* ---- 3: pairs of ranks ---- */
 
-/* The next action of `rank` from *i on that sends to (receives from) `other` messages of a kind; NULL: none. */
+/* The next action of `rank` from *i on that sends to (or receives from) `other` messages of a kind; NULL: none. */
 static const ls_action *next_of(const ls_pipeline_schedule *s, int rank, bool sends, int other, ls_action_kind kind, int *i)
 {
     for (; *i < s->count[rank]; ++*i) {
@@ -91,7 +90,7 @@ static const ls_action *next_of(const ls_pipeline_schedule *s, int rank, bool se
     return NULL;
 }
 
-/* Each rank takes each action once, so there are as many sends as receives. */
+/* Each rank runs each action once, so there are as many sends as receives. */
 static ls_status pair_check(const ls_pipeline_schedule *s, int from, int to, ls_action_kind kind)
 {
     const ls_action *x, *y;
@@ -104,19 +103,19 @@ static ls_status pair_check(const ls_pipeline_schedule *s, int from, int to, ls_
         if (y->chunk == chunk && y->micro == x->micro) continue;
         return ls_fail(
             LS_EINVAL,
-            "schedule %s: rank %d, action %d (%c%d.%d) takes a message out of turn: rank %d sends the one for %c%d.%d then (its action %d)",
+            "schedule %s: rank %d, action %d (%c%d.%d) receives out of order: rank %d sends the message for %c%d.%d first (its action %d)",
             s->name, to, k - 1, schedule_letter(kind), y->chunk, y->micro, from, schedule_letter(kind), chunk, x->micro, i - 1);
     }
     return LS_OK;
 }
 
-/* Stages next to each other are on ranks next to each other, or on the last and the first. */
+/* Adjacent stages are on adjacent ranks, or on the last and the first. */
 static ls_status pairs_check(const ls_pipeline_schedule *s)
 {
     for (int stage = 0; stage + 1 < s->stages * s->chunks; stage++) {
         int a = ls_pipeline_rank(s, stage, NULL), b = ls_pipeline_rank(s, stage + 1, NULL);
 
-        if (a == b || stage >= 2 * s->stages) continue; /* the same pairs again */
+        if (a == b || stage >= 2 * s->stages) continue; /* the pairs repeat */
         LS_TRY(pair_check(s, a, b, LS_ACTION_FORWARD));
         LS_TRY(pair_check(s, b, a, LS_ACTION_BACKWARD));
     }
@@ -144,7 +143,7 @@ static ls_status ends_check(const ls_pipeline_schedule *s)
     for (int r = 0; r < s->stages; r++)
         if (at[r] < s->count[r] && listed++ < 4) put_waiting(&t, s, r, at[r]);
     if (listed)
-        st = ls_fail(LS_EINVAL, "schedule %s: deadlock: %d of %d ranks wait for ever: %s%s", s->name, listed, s->stages,
+        st = ls_fail(LS_EINVAL, "schedule %s: deadlock: %d of %d ranks wait forever: %s%s", s->name, listed, s->stages,
                      t.data ? t.data : "", listed > 4 ? ", .." : "");
 free_at:
     text_free(&t);

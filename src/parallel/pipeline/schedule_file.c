@@ -1,13 +1,13 @@
-/* schedule_file.c - a schedule in a text file.
+/* schedule_file.c - reads and writes a schedule as a text file.
  *
- *     # anything after a # is a comment; empty lines count for nothing
+ *     # anything after a # is a comment; empty lines are ignored
  *     stages 2 chunks 1 micro 3 order loop
  *     0: F0.0 F0.1 B0.0 F0.2 B0.1 B0.2
  *     1: F0.0 B0.0 F0.1 B0.1 F0.2 B0.2
  *
- * The first line gives P, v, M and "loop" or "v". Then a line for each rank, in any order: its actions, kind (F, B, W), chunk and
- * micro-batch. A file with a W anywhere splits the backward, one without B has forwards only. What was read has been checked;
- * its name is "file:" and the file's.
+ * The first line gives P, v, M and "loop" or "v". Then follows one line per rank, in any order: its actions, each a kind (F, B, W), a
+ * chunk and a micro-batch. A file with any W splits the backward; one without B has forwards only. A schedule that was read has been
+ * checked; its name is "file:" and the file name.
  */
 #include "parallel/pipeline/schedule.h"
 
@@ -46,9 +46,9 @@ static ls_status number_after(struct reader *r, const char *key, char **rest, in
     const char *word = strsep(rest, " ");
 
     if (!word || strcmp(word, key) != 0)
-        return malformed(r, "the first line is \"stages P chunks v micro M order loop|v\"", word ? word : "");
+        return malformed(r, "expected the first line \"stages P chunks v micro M order loop|v\"", word ? word : "");
     word = strsep(rest, " ");
-    if (!word || !whole_number(word, out) || *out < 1) return malformed(r, "a number from 1 on", word ? word : key);
+    if (!word || !whole_number(word, out) || *out < 1) return malformed(r, "expected a number >= 1", word ? word : key);
     return LS_OK;
 }
 
@@ -62,10 +62,10 @@ static ls_status read_sizes(struct reader *r, char *line, bool backward, bool sp
     LS_TRY(number_after(r, "chunks", &rest, &chunks));
     LS_TRY(number_after(r, "micro", &rest, &micro));
     word = strsep(&rest, " ");
-    if (!word || strcmp(word, "order") != 0) return malformed(r, "here stands \"order loop\" or \"order v\"", word ? word : "");
+    if (!word || strcmp(word, "order") != 0) return malformed(r, "expected \"order loop\" or \"order v\"", word ? word : "");
     word = strsep(&rest, " ");
     if (!word || rest || (strcmp(word, "loop") != 0 && strcmp(word, "v") != 0))
-        return malformed(r, "the order of stages is loop or v, and nothing is after it", rest ? rest : word ? word : "");
+        return malformed(r, "expected loop or v, and nothing after it", rest ? rest : word ? word : "");
     snprintf(name, sizeof name, "file:%.26s", base ? base + 1 : r->path);
     return schedule_new(name, stages, chunks, micro, backward, split, *word == 'v' ? LS_STAGES_V : LS_STAGES_LOOP, &r->s);
 }
@@ -84,9 +84,9 @@ static ls_status read_action(struct reader *r, int rank, const char *word)
     dot = strchr(copy, '.');
     if (dot) *dot = '\0';
     if (!kind || !dot || !whole_number(copy, &chunk) || !whole_number(dot + 1, &micro))
-        return malformed(r, "an action is F, B or W, a chunk, a point and a micro-batch: F0.3", word);
-    if (chunk >= r->s.chunks) return malformed(r, "there are not as many chunks", word);
-    if (micro >= r->s.micro) return malformed(r, "there are not as many micro-batches", word);
+        return malformed(r, "expected an action: F, B or W, a chunk, a point and a micro-batch, as in F0.3", word);
+    if (chunk >= r->s.chunks) return malformed(r, "the chunk is out of range", word);
+    if (micro >= r->s.micro) return malformed(r, "the micro-batch is out of range", word);
     if (r->s.count[rank] == schedule_room(&r->s)) return malformed(r, "more actions than a rank has", word);
     schedule_put(&r->s, rank, (ls_action_kind)(kind - letters), chunk, micro);
     return LS_OK;
@@ -97,9 +97,9 @@ static ls_status read_rank(struct reader *r, char *line)
     char *rest = line, *word = strsep(&rest, ":");
     int rank;
 
-    if (!rest || !whole_number(word, &rank)) return malformed(r, "a line begins with a rank and a colon", word);
-    if (rank >= r->s.stages) return malformed(r, "there are not as many ranks", word);
-    if (r->s.count[rank]) return malformed(r, "this rank has had its line", word);
+    if (!rest || !whole_number(word, &rank)) return malformed(r, "expected a line that begins with a rank and a colon", word);
+    if (rank >= r->s.stages) return malformed(r, "the rank is out of range", word);
+    if (r->s.count[rank]) return malformed(r, "this rank has a line already", word);
     while ((word = strsep(&rest, " ")))
         if (*word) LS_TRY(read_action(r, rank, word));
     return LS_OK;
@@ -107,7 +107,7 @@ static ls_status read_rank(struct reader *r, char *line)
 
 /* ---- the file ---- */
 
-/* Without its comment, single blanks between its words, none at the ends; returns line. */
+/* Removes the comment and surplus blanks from the line; returns it. */
 static char *tidy(char *line)
 {
     size_t n = 0;
@@ -126,7 +126,7 @@ static char *tidy(char *line)
     return line;
 }
 
-/* Which letters begin an action anywhere outside of comments. */
+/* Finds which letters begin an action anywhere outside comments. */
 static bool has_letter(const char *text, char letter)
 {
     bool comment = false;
@@ -148,9 +148,9 @@ static ls_status read_lines(struct reader *r, char *text)
         if (!*tidy(line)) continue;
         LS_TRY(r->s.list ? read_rank(r, line) : read_sizes(r, line, backward, split));
     }
-    if (!r->s.list) return ls_fail(LS_EFORMAT, "%s: no line \"stages P chunks v micro M order loop|v\"", r->path);
+    if (!r->s.list) return ls_fail(LS_EFORMAT, "%s: the line \"stages P chunks v micro M order loop|v\" is missing", r->path);
     for (int rank = 0; rank < r->s.stages; rank++)
-        if (r->s.count[rank] == 0) return ls_fail(LS_EFORMAT, "%s: no line for rank %d of %d", r->path, rank, r->s.stages);
+        if (r->s.count[rank] == 0) return ls_fail(LS_EFORMAT, "%s: the line of rank %d of %d is missing", r->path, rank, r->s.stages);
     return ls_pipeline_schedule_check(&r->s);
 }
 
@@ -161,7 +161,8 @@ ls_status ls_pipeline_schedule_read(const char *path, ls_pipeline_schedule *out)
     char *text;
 
     LS_TRY(file_read(path, &text, &bytes));
-    ls_status st = memchr(text, 0, bytes) ? ls_fail(LS_EFORMAT, "%s: a byte 0: a schedule is text", path) : read_lines(&r, text);
+    ls_status st =
+        memchr(text, 0, bytes) ? ls_fail(LS_EFORMAT, "%s: it contains a zero byte; a schedule is a text file", path) : read_lines(&r, text);
     mem_free(text);
     if (st < 0)
         ls_pipeline_schedule_free(&r.s);

@@ -1,18 +1,18 @@
-/* schedule_orders.c - in which order each rank takes its actions: pure functions of (rank, P, v, M).
+/* schedule_orders.c - the order in which each rank runs its actions: pure functions of (rank, P, v, M).
  *
- * gpipe        all forwards, all backwards (Huang et al. 2019).
- * 1f1b         P-1-r forwards ahead, then a forward and a backward in turn (Narayanan et al. 2019, 2021: PipeDream-Flush).
- * interleaved  the same over v chunks. Micro-batches go in rounds of about P; within a round chunk 0 takes all of it, then chunk
- *              1, and so on, backwards from the last chunk. (v-1) rounds and 2 (P-1-r) forwards are ahead (Narayanan et al. 2021b).
- *              M need not be a multiple of P: M / P rounds (at least one) share M as evenly as can be. The larger come first,
- *              since the forwards that are ahead are counted by the first round: a later, larger one would wait for itself.
- * zb-h1        1f1b with the backward in two: B passes the error down, W makes the weight gradients. Rank r owes r of these and
- *              pays where it would wait (Qi et al. 2023, the handcrafted schedule 1). In flight, W counted: min(M, P) on every rank.
- * zb-v         two chunks that are in a V: down the ranks and up again, so the last stage is on rank 0 and backwards start early
+ * gpipe        all forwards, then all backwards (Huang et al. 2019).
+ * 1f1b         P-1-r warm-up forwards, then one forward and one backward alternately (Narayanan et al. 2019, 2021: PipeDream-Flush).
+ * interleaved  the same over v chunks. Micro-batches are processed in rounds of about P; within a round, chunk 0 runs all of it, then
+ *              chunk 1, and so on; backwards start with the last chunk. Warm-up: (v-1) rounds and 2 (P-1-r) forwards (Narayanan et al.
+ *              2021b). M does not need to be a multiple of P: M / P rounds (at least one) share M as evenly as possible. The larger
+ *              rounds come first: the warm-up is computed from the first round, so a larger later round would wait for itself.
+ * zb-h1        1f1b with the backward in two: B computes input gradients, W weight gradients. Rank r defers r of the W and runs them
+ *              where it would wait (Qi et al. 2023, the handcrafted schedule 1). In flight, W counted: min(M, P) on every rank.
+ * zb-v         two chunks placed in a V: down the ranks and up again, so the last stage is on rank 0 and backwards start early
  *              (Qi et al. 2024). Rank r: 2 (P-r) - 1 forwards of chunk 0, then r times F1 F0, then P-r times F1 B1 W1, then F0 B0 W0
- *              F1 B1 W1 in turn; at the end the last r pairs B0 B1 before their weights. Written for M >= 2P-1; with fewer
- *              micro-batches the list is that of 2P-1 without those that don't exist.
- * forward      the forwards of interleaved (forward-v: of zb-v): evaluation.
+ *              F1 B1 W1 alternately; at the end the last r pairs B0 B1 precede their weights. Written for M >= 2P-1; with fewer
+ *              micro-batches the list is that of 2P-1 without the actions that do not exist.
+ * forward      the forwards of interleaved (forward-v: of zb-v), for evaluation.
  */
 #include "parallel/pipeline/schedule.h"
 
@@ -75,10 +75,10 @@ int interleaved_round(const ls_pipeline_schedule *s, int micro, int *first)
     return size;
 }
 
-/* The k-th of v M forwards (with turned: backwards) in order of rounds. */
+/* The k-th of v M forwards (with turned: backwards), ordered by rounds. */
 static ls_action kth(const ls_pipeline_schedule *s, int k, bool turned)
 {
-    int begin, size = interleaved_round(s, k / s->chunks, &begin); /* rounds hold v times as many actions as micro-batches */
+    int begin, size = interleaved_round(s, k / s->chunks, &begin); /* a round has v times as many actions as micro-batches */
     int at = k - begin * s->chunks, chunk = at / size;
 
     return (ls_action){ turned ? LS_ACTION_BACKWARD : LS_ACTION_FORWARD, turned ? s->chunks - 1 - chunk : chunk, begin + at % size };
@@ -109,7 +109,7 @@ void order_forward(ls_pipeline_schedule *s)
 
 /* ---- V ---- */
 
-/* The next of each kind and chunk of a rank; those beyond the last micro-batch leave no trace. */
+/* The next action of each kind and chunk of a rank; actions beyond the last micro-batch are omitted. */
 struct turn {
     ls_pipeline_schedule *s;
     int r, next[3][2];

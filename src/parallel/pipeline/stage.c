@@ -1,4 +1,4 @@
-/* stage.c - a whole forward cut down to one pipeline stage: see stage.h for what belongs where. */
+/* stage.c - extracts one pipeline stage from a complete forward; stage.h says what belongs to which stage. */
 #include "parallel/pipeline/stage.h"
 
 #include <stdio.h>
@@ -6,25 +6,25 @@
 #include "base/mem.h"
 #include "ir/op_info.h"
 
-/* Where an instruction belongs, seen from the stage. SPREAD: a sum of shares of several sides. */
-enum side { BEFORE, MINE, AFTER, ANYWHERE, SPREAD };
+/* Where an instruction belongs, relative to the stage. SPLIT: a sum with terms from several sides. */
+enum side { BEFORE, MINE, AFTER, ANYWHERE, SPLIT };
 
-struct cut {
+struct extraction {
     ls_program *p;
     ls_stage stage;
-    int n, nvalues;  /* instructions and values of the whole */
-    int *maker;      /* by value id: first instruction that makes it, + 1; 0: a leaf */
-    bool *depends;   /* by value id: on a parameter */
+    int n, nvalues;  /* number of instructions and values of the complete forward */
+    int *maker;      /* by value id: the first instruction that writes it, + 1; 0: a leaf */
+    bool *depends;   /* by value id: depends on a parameter */
     enum side *side; /* by instruction */
     bool *keep;      /* by instruction */
-    bool *used;      /* by value id: a kept instruction reads or makes it, or a view of it */
+    bool *used;      /* by value id: a kept instruction reads or writes it, or a view of it */
 };
 
-static const struct instruction *at(const struct cut *c, int n) { return &c->p->list[SEG_FORWARD].at[n]; }
+static const struct instruction *at(const struct extraction *c, int n) { return &c->p->list[SEG_FORWARD].at[n]; }
 
-static int root_of(const struct cut *c, ls_value v) { return c->p->values[v.id].root; }
+static int root_of(const struct extraction *c, ls_value v) { return c->p->values[v.id].root; }
 
-static void cut_close(struct cut *c)
+static void extraction_close(struct extraction *c)
 {
     mem_free(c->maker);
     mem_free(c->depends);
@@ -33,9 +33,9 @@ static void cut_close(struct cut *c)
     mem_free(c->used);
 }
 
-/* ---- what belongs where ---- */
+/* ---- assigning instructions to sides ---- */
 
-static void find_dependence(struct cut *c)
+static void find_dependence(struct extraction *c)
 {
     for (int v = 1; v < c->nvalues; v++) c->depends[v] = c->p->values[v].role == LS_ROLE_PARAMETER;
     for (int n = 0; n < c->n; n++) {
@@ -54,17 +54,17 @@ static void find_dependence(struct cut *c)
     }
 }
 
-/* Of block b, 1 .. nblocks - 1. */
-static enum side side_of_block(const struct cut *c, int b)
+/* The side of block b, 1 .. nblocks - 1. */
+static enum side side_of_block(const struct extraction *c, int b)
 {
     return b - 1 < c->stage.begin ? BEFORE : b - 1 >= c->stage.end ? AFTER : MINE;
 }
 
-static enum side front_side(const struct cut *c) { return c->stage.index == 0 ? MINE : BEFORE; }
-static enum side tail_side(const struct cut *c) { return c->stage.index == c->stage.stages - 1 ? MINE : AFTER; }
+static enum side front_side(const struct extraction *c) { return c->stage.index == 0 ? MINE : BEFORE; }
+static enum side tail_side(const struct extraction *c) { return c->stage.index == c->stage.stages - 1 ? MINE : AFTER; }
 
-/* By position alone. */
-static void place_instructions(struct cut *c)
+/* Assigns sides by position only. */
+static void place_instructions(struct extraction *c)
 {
     enum side now = front_side(c);
     int last = -1;
@@ -76,81 +76,81 @@ static void place_instructions(struct cut *c)
     }
 }
 
-static bool is_free(const struct cut *c, const struct instruction *i)
+static bool is_free(const struct extraction *c, const struct instruction *i)
 {
     for (int k = 0; k < i->nout; k++)
         if (i->out[k].id && c->depends[root_of(c, i->out[k])]) return false;
     return true;
 }
 
-static enum side side_of_maker(const struct cut *c, int v) { return c->maker[v] ? c->side[c->maker[v] - 1] : ANYWHERE; }
+static enum side side_of_maker(const struct extraction *c, int v) { return c->maker[v] ? c->side[c->maker[v] - 1] : ANYWHERE; }
 
-/* A view is where it is expected; its bytes are where they were made. */
-static enum side side_of_value(const struct cut *c, ls_value v)
+/* A view has the side of its own instruction, or else that of the instruction that wrote its bytes. */
+static enum side side_of_value(const struct extraction *c, ls_value v)
 {
     enum side s = side_of_maker(c, v.id);
 
     return s == ANYWHERE ? side_of_maker(c, root_of(c, v)) : s;
 }
 
-/* One number made of others by sums and factors: its shares can be added up apart. */
-static bool is_sum(const struct cut *c, const struct instruction *i)
+/* True for a scalar that is a linear function of others: its terms can be summed separately. */
+static bool is_sum(const struct extraction *c, const struct instruction *i)
 {
     return value_count(&c->p->values[i->out[0].id]) == 1 && (op_info(i->op)->traits & TRAIT_LINEAR);
 }
 
-/* Such a number follows what it is made of. */
-static enum side side_of_sum(const struct cut *c, int n)
+/* Such a scalar has the side of its terms. */
+static enum side side_of_sum(const struct extraction *c, int n)
 {
     enum side one = ANYWHERE;
 
     for (int k = 0; k < at(c, n)->nin; k++) {
         enum side s = at(c, n)->in[k].id ? side_of_value(c, at(c, n)->in[k]) : ANYWHERE;
 
-        if (one != ANYWHERE && s != ANYWHERE && s != one) return SPREAD;
+        if (one != ANYWHERE && s != ANYWHERE && s != one) return SPLIT;
         one = one == ANYWHERE ? s : one;
     }
     return one == ANYWHERE ? c->side[n] : one;
 }
 
-static void settle_sides(struct cut *c)
+static void settle_sides(struct extraction *c)
 {
     for (int n = 0; n < c->n; n++)
         if (is_free(c, at(c, n)))
             c->side[n] = ANYWHERE;
         else if (at(c, n)->op == OP_VIEW)
-            c->side[n] = side_of_value(c, at(c, n)->in[0]) == SPREAD ? SPREAD : ANYWHERE;
+            c->side[n] = side_of_value(c, at(c, n)->in[0]) == SPLIT ? SPLIT : ANYWHERE;
         else if (is_sum(c, at(c, n)))
             c->side[n] = side_of_sum(c, n);
 }
 
-/* Outputs of an instruction that belongs anywhere stay where it stood. */
-static bool makes_output(const struct cut *c, int n)
+/* True if n writes a program output: with side ANYWHERE it stays at its position. */
+static bool makes_output(const struct extraction *c, int n)
 {
     for (int k = 0; k < at(c, n)->nout; k++)
         if (at(c, n)->out[k].id && c->p->values[at(c, n)->out[k].id].role == LS_ROLE_OUTPUT) return true;
     return false;
 }
 
-static bool is_used(const struct cut *c, int n)
+static bool is_used(const struct extraction *c, int n)
 {
     for (int k = 0; k < at(c, n)->nout; k++)
         if (at(c, n)->out[k].id && c->used[at(c, n)->out[k].id]) return true;
     return false;
 }
 
-static void use(struct cut *c, ls_value v)
+static void use(struct extraction *c, ls_value v)
 {
     if (v.id) c->used[v.id] = c->used[root_of(c, v)] = true;
 }
 
-/* Backwards, so that readers are known. here[n]: by position. The last stage adds to a spread sum what is anybody's. */
-static void choose_kept(struct cut *c, const enum side *here)
+/* Walks backwards, so that readers are known. here[n]: by position. The last stage adds the ANYWHERE terms to a split sum. */
+static void choose_kept(struct extraction *c, const enum side *here)
 {
     bool last = c->stage.index == c->stage.stages - 1;
 
     for (int n = c->n - 1; n >= 0; n--) {
-        for (int k = 0; last && c->side[n] == SPREAD && k < at(c, n)->nin; k++)
+        for (int k = 0; last && c->side[n] == SPLIT && k < at(c, n)->nin; k++)
             if (at(c, n)->in[k].id && side_of_value(c, at(c, n)->in[k]) == ANYWHERE) use(c, at(c, n)->in[k]);
         c->keep[n] = c->side[n] == MINE || (c->side[n] == ANYWHERE && (is_used(c, n) || (here[n] == MINE && makes_output(c, n))));
         for (int k = 0; c->keep[n] && k < at(c, n)->nin; k++) use(c, at(c, n)->in[k]);
@@ -158,41 +158,41 @@ static void choose_kept(struct cut *c, const enum side *here)
     }
 }
 
-/* ---- what crosses ---- */
+/* ---- the value that crosses a boundary ---- */
 
-static const char *block_name(const struct cut *c, int model_block)
+static const char *block_name(const struct extraction *c, int model_block)
 {
     return model_block + 1 < c->p->nblocks ? c->p->blocks[model_block + 1] : "the end";
 }
 
-/* v is read after the boundary before model block `block`, and made before it. */
-static ls_status cross(const struct cut *c, int v, int block, int *crossing)
+/* True if v is written before the boundary in front of model block `block` and read after it. */
+static ls_status cross(const struct extraction *c, int v, int block, int *crossing)
 {
     if (*crossing && *crossing != v)
-        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' and '%s' both cross the boundary before %s; one value can", c->stage.index,
+        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' and '%s' both cross the boundary before %s; only one value can", c->stage.index,
                        c->stage.stages, c->p->values[*crossing].name, c->p->values[v].name, block_name(c, block));
     *crossing = v;
     return LS_OK;
 }
 
-static ls_status check_operand(const struct cut *c, int n, ls_value v, int *in, int *out)
+static ls_status check_operand(const struct extraction *c, int n, ls_value v, int *in, int *out)
 {
     int root = v.id ? root_of(c, v) : 0;
     enum side reader = c->side[n], maker = v.id ? side_of_value(c, v) : ANYWHERE;
 
-    if (maker == SPREAD && reader != SPREAD)
+    if (maker == SPLIT && reader != SPLIT)
         return ls_fail(LS_EINVAL, "stage %d of %d: %s in '%s' reads '%s', a sum over blocks of several stages", c->stage.index,
                        c->stage.stages, program_op_name(at(c, n)->op), at(c, n)->block ? c->p->blocks[at(c, n)->block] : "",
                        c->p->values[root].name);
-    if (maker == ANYWHERE || reader == ANYWHERE || reader == SPREAD || maker == reader) return LS_OK;
+    if (maker == ANYWHERE || reader == ANYWHERE || reader == SPLIT || maker == reader) return LS_OK;
     if (maker > reader)
-        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' is made after its reader's block; blocks must stand in their order", c->stage.index,
+        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' is computed after the block that reads it; blocks must be in order", c->stage.index,
                        c->stage.stages, c->p->values[root].name);
     if (maker == BEFORE) LS_TRY(cross(c, root, c->stage.begin, in));
     return reader == AFTER ? cross(c, root, c->stage.end, out) : LS_OK;
 }
 
-static ls_status find_crossing(const struct cut *c, int *in, int *out)
+static ls_status find_crossing(const struct extraction *c, int *in, int *out)
 {
     bool first = c->stage.index == 0, last = c->stage.index == c->stage.stages - 1;
 
@@ -205,12 +205,12 @@ static ls_status find_crossing(const struct cut *c, int *in, int *out)
         return ls_fail(LS_EINVAL, "stage %d of %d: nothing crosses the boundary before %s", c->stage.index, c->stage.stages,
                        block_name(c, !first && !*in ? c->stage.begin : c->stage.end));
     if (*in && *in == *out)
-        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' passes through blocks %d to %d untouched", c->stage.index, c->stage.stages,
+        return ls_fail(LS_EINVAL, "stage %d of %d: '%s' passes through blocks %d to %d unchanged", c->stage.index, c->stage.stages,
                        c->p->values[*in].name, c->stage.begin, c->stage.end - 1);
     return LS_OK;
 }
 
-/* ---- looking ---- */
+/* ---- analysis ---- */
 
 static ls_status check_stage(const ls_program *p, const ls_stage *s)
 {
@@ -218,17 +218,18 @@ static ls_status check_stage(const ls_program *p, const ls_stage *s)
     bool first = s->index == 0, last = s->index == s->stages - 1;
 
     if (s->index < 0 || s->index >= s->stages)
-        return ls_fail(LS_EINVAL, "stage %d of %d; 0 to %d are possible", s->index, s->stages, s->stages - 1);
+        return ls_fail(LS_EINVAL, "stage %d of %d does not exist; use 0 to %d", s->index, s->stages, s->stages - 1);
     if (s->begin < 0 || s->end <= s->begin || s->end > blocks || (first && s->begin) || (last && s->end != blocks))
-        return ls_fail(LS_EINVAL,
-                       "stage %d of %d: blocks %d to %d of the model's %d; every stage has one or more, the first from 0, the last to %d",
-                       s->index, s->stages, s->begin, s->end, blocks, blocks);
+        return ls_fail(
+            LS_EINVAL,
+            "stage %d of %d has blocks %d to %d of the model's %d; every stage needs at least one, the first from 0, the last to %d",
+            s->index, s->stages, s->begin, s->end, blocks, blocks);
     return LS_OK;
 }
 
-static ls_status stage_look(ls_program *p, const ls_stage *stage, struct cut *out)
+static ls_status stage_look(ls_program *p, const ls_stage *stage, struct extraction *out)
 {
-    struct cut c = { .p = p, .stage = *stage, .n = p->list[SEG_FORWARD].n, .nvalues = p->nvalues };
+    struct extraction c = { .p = p, .stage = *stage, .n = p->list[SEG_FORWARD].n, .nvalues = p->nvalues };
     enum side *here = mem_array(MEM_OTHER, (size_t)c.n + 1, sizeof *here);
 
     c.maker = mem_array(MEM_OTHER, (size_t)c.nvalues, sizeof *c.maker);
@@ -238,7 +239,7 @@ static ls_status stage_look(ls_program *p, const ls_stage *stage, struct cut *ou
     c.keep = mem_array(MEM_OTHER, (size_t)c.n + 1, sizeof *c.keep);
     if (!here || !c.maker || !c.depends || !c.used || !c.side || !c.keep) {
         mem_free(here);
-        cut_close(&c);
+        extraction_close(&c);
         return LS_ENOMEM;
     }
     find_dependence(&c);
@@ -253,21 +254,21 @@ static ls_status stage_look(ls_program *p, const ls_stage *stage, struct cut *ou
 
 ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads)
 {
-    struct cut c;
+    struct extraction c;
 
     LS_TRY(ls_program_status(p));
     LS_TRY(check_stage(p, stage));
     LS_TRY(stage_look(p, stage, &c));
     for (int v = 1; v < c.nvalues; v++)
         if (p->values[v].role == LS_ROLE_PARAMETER && p->values[v].param >= 0) reads[p->values[v].param] = c.used[v];
-    cut_close(&c);
+    extraction_close(&c);
     return LS_OK;
 }
 
 void stage_costs(const ls_program *p, double *cost, double *before, double *after)
 {
     const struct list *l = &p->list[SEG_FORWARD];
-    int now = 0; /* block of the last instruction that was in one */
+    int now = 0; /* block of the last instruction seen in a block */
 
     *before = *after = 0;
     for (int b = 0; b < p->nblocks - 1; b++) cost[b] = 0;
@@ -277,9 +278,9 @@ void stage_costs(const ls_program *p, double *cost, double *before, double *afte
     }
 }
 
-/* ---- cutting ---- */
+/* ---- extraction ---- */
 
-/* Before ls_output() gives the name to another value. */
+/* Frees the name before ls_output() gives it to another value. */
 static ls_status forget(ls_program *p, int v)
 {
     struct value *x = &p->values[v];
@@ -307,8 +308,8 @@ static ls_status name_value(ls_program *p, int v, const char *name, ls_role role
     return LS_OK;
 }
 
-/* This stage's shares of v, added up anew; LS_NONE: it has none. whole: the instructions before the cut. */
-static ls_value shares(struct cut *c, const struct instruction *whole, ls_value v)
+/* The sum of this stage's terms of v; LS_NONE: it has none. whole: the complete list of instructions. */
+static ls_value shares(struct extraction *c, const struct instruction *whole, ls_value v)
 {
     enum side s = side_of_value(c, v);
     const struct instruction *i;
@@ -316,7 +317,7 @@ static ls_value shares(struct cut *c, const struct instruction *whole, ls_value 
     struct value x = *program_value(c->p, v);
 
     if (s == ANYWHERE) return c->stage.index == c->stage.stages - 1 ? v : LS_NONE;
-    if (s != SPREAD) return s == MINE ? v : LS_NONE;
+    if (s != SPLIT) return s == MINE ? v : LS_NONE;
     i = &whole[c->maker[v.id] - 1];
     for (int k = 0; k < i->nin; k++) in[k] = shares(c, whole, i->in[k]);
     if (i->op == OP_ADD && (!in[0].id || !in[1].id)) return in[0].id ? in[0] : in[1];
@@ -325,8 +326,8 @@ static ls_value shares(struct cut *c, const struct instruction *whole, ls_value 
     return program_emit(c->p, i->op, &i->attr, i->nin, in, 1, (ls_value[]){ program_new_value(c->p, "share", x.dtype, x.ndim, x.size) });
 }
 
-/* Sums over several stages: outputs of that name, and the loss, become this stage's share. */
-static ls_status split_sums(struct cut *c, const struct instruction *whole)
+/* Replaces sums over several stages (outputs and the loss) by this stage's terms. */
+static ls_status split_sums(struct extraction *c, const struct instruction *whole)
 {
     ls_value loss = c->p->loss;
 
@@ -335,7 +336,7 @@ static ls_status split_sums(struct cut *c, const struct instruction *whole)
         ls_value share = { v };
         char name[256];
 
-        if (c->p->values[v].role != LS_ROLE_OUTPUT || side_of_value(c, share) != SPREAD) continue;
+        if (c->p->values[v].role != LS_ROLE_OUTPUT || side_of_value(c, share) != SPLIT) continue;
         share = v == loss.id ? c->p->loss : shares(c, whole, share);
         snprintf(name, sizeof name, "%s", c->p->values[v].name);
         LS_TRY(forget(c->p, v));
@@ -346,8 +347,8 @@ static ls_status split_sums(struct cut *c, const struct instruction *whole)
     return ls_program_status(c->p);
 }
 
-/* The list with what is kept alone; the whole one goes to *whole. */
-static ls_status rebuild(struct cut *c, struct list *whole)
+/* Reduces the list to the kept instructions; the complete list moves to *whole. */
+static ls_status rebuild(struct extraction *c, struct list *whole)
 {
     struct list *l = &c->p->list[SEG_FORWARD], kept = { 0 };
 
@@ -361,18 +362,18 @@ static ls_status rebuild(struct cut *c, struct list *whole)
     return LS_OK;
 }
 
-static ls_status forget_unused(struct cut *c)
+static ls_status forget_unused(struct extraction *c)
 {
     for (int v = 1; v < c->nvalues; v++) {
         ls_role r = c->p->values[v].role;
 
-        if (!c->used[v] && (r == LS_ROLE_INPUT || r == LS_ROLE_OUTPUT || r == LS_ROLE_BOUND) && side_of_value(c, (ls_value){ v }) != SPREAD)
+        if (!c->used[v] && (r == LS_ROLE_INPUT || r == LS_ROLE_OUTPUT || r == LS_ROLE_BOUND) && side_of_value(c, (ls_value){ v }) != SPLIT)
             LS_TRY(forget(c->p, v));
     }
     return LS_OK;
 }
 
-static ls_status make_ends(struct cut *c, int in, int out)
+static ls_status make_ends(struct extraction *c, int in, int out)
 {
     ls_program *p = c->p;
 
@@ -381,7 +382,7 @@ static ls_status make_ends(struct cut *c, int in, int out)
         p->stage.in = (ls_value){ in };
     }
     if (!out) return LS_OK;
-    if (p->values[out].role != LS_ROLE_ACTIVATION) /* an output already, whose name stays */
+    if (p->values[out].role != LS_ROLE_ACTIVATION) /* it is an output already, whose name stays */
         out = program_copy(p, (ls_value){ out }, p->values[out].dtype).id;
     LS_TRY(ls_program_status(p));
     LS_TRY(name_value(p, out, "stage.out", LS_ROLE_OUTPUT));
@@ -389,7 +390,7 @@ static ls_status make_ends(struct cut *c, int in, int out)
     return LS_OK;
 }
 
-static ls_status apply(struct cut *c)
+static ls_status apply(struct extraction *c)
 {
     struct list whole = { 0 };
     int in, out;
@@ -405,9 +406,9 @@ static ls_status apply(struct cut *c)
     return st;
 }
 
-ls_status stage_cut(ls_program *p, const ls_stage *stage)
+ls_status stage_extract(ls_program *p, const ls_stage *stage)
 {
-    struct cut c;
+    struct extraction c;
     ls_status st;
 
     LS_TRY(ls_program_status(p));
@@ -415,6 +416,6 @@ ls_status stage_cut(ls_program *p, const ls_stage *stage)
     LS_TRY(check_stage(p, stage));
     LS_TRY(stage_look(p, stage, &c));
     st = apply(&c);
-    cut_close(&c);
+    extraction_close(&c);
     return st;
 }

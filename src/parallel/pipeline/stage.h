@@ -1,9 +1,9 @@
-/* stage.h - the part of a model's forward that a pipeline stage is.
+/* stage.h - extracts the part of a model's forward that belongs to one pipeline stage.
  *
- * The forward was appended whole. An instruction belongs to the stage that has its block; outside of blocks, to the first stage in
- * front of them, to the last after them. What depends on no parameter (tables of positions, casts of inputs) belongs to every
- * stage that reads it, and so do views. Exactly one value crosses from a stage to the next. A sum of numbers that several stages
- * make (a loss with shares of its own in the blocks) falls into one sum a stage.
+ * The program contains the complete forward. An instruction belongs to the stage that has its block; instructions before the first
+ * block belong to the first stage, those after the last block to the last. Instructions that depend on no parameter (position tables,
+ * casts of inputs) belong to every stage that reads them, and so do views. Exactly one value crosses each stage boundary. A scalar sum
+ * to which several stages contribute (a loss with terms in the blocks) is split into one sum per stage.
  */
 #ifndef LS_PARALLEL_PIPELINE_STAGE_H
 #define LS_PARALLEL_PIPELINE_STAGE_H
@@ -11,15 +11,16 @@
 #include "lockstep/pipeline.h"
 #include "ir/program.h"
 
-/* Leaves of the forward what belongs to the stage, before any other pass. What crosses becomes the input "stage.in", keeping its id,
- * and the output "stage.out"; p->stage has both. Inputs and outputs of other stages are gone; p->loss is the sum of the stage's
- * shares, LS_NONE where it has none. LS_EINVAL where the values that cross are not one: the message names them. */
-ls_status stage_cut(ls_program *p, const ls_stage *stage);
+/* Removes from the forward what does not belong to the stage; runs before any other pass. The value that crosses becomes the input
+ * "stage.in", keeping its id, and the output "stage.out"; both are recorded in p->stage. Inputs and outputs of other stages are removed;
+ * p->loss becomes the sum of this stage's terms, LS_NONE if it has none. LS_EINVAL if more or less than one value crosses; the message
+ * names them. */
+ls_status stage_extract(ls_program *p, const ls_stage *stage);
 
-/* Of a whole forward: which parameters the stage reads: reads[ls_store_count()]. Changes nothing. */
+/* Computes which parameters the stage reads, into reads[ls_store_count()]. p is the complete forward and does not change. */
 ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads);
 
-/* Of a whole forward: FLOPs of each block, cost[nblocks - 1], before them and after. */
+/* Computes the FLOPs of each block of the complete forward p, into cost[nblocks - 1], and those before and after the blocks. */
 void stage_costs(const ls_program *p, double *cost, double *before, double *after);
 
 #endif

@@ -1,4 +1,4 @@
-/* param_sharding.c - which dims of a parameter are sharded over tp and ep, by what the model's table of weights says they count. */
+/* param_sharding.c - which dims of a parameter are sharded over tp and ep, given the meaning of each dim in the model's weight table. */
 #include "parallel/sharding/partition.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct sharded_dim {
     enum model_dim counts;
 };
 
-/* What an axis shards, and what messages call it. Heads are not divided, everything else is sharded element by element. */
+/* The dims that an axis shards, and what messages call their elements. A head is never split; other dims are sharded element by element. */
 static const struct {
     enum model_dim counts;
     ls_axis axis;
@@ -26,7 +26,7 @@ static const struct {
     { DIM_STACK, LS_AXIS_EP, "experts" },
 };
 
-/* The sharded dims of the model's weight `name` into out; how many. A parameter that is not the model's has none. */
+/* Writes the sharded dims of the model's weight `name` to out and returns their number. A parameter that is not the model's has none. */
 static int sharded_dims(const struct partitioner *c, const char *name, struct sharded_dim out[MODEL_WEIGHT_DIMS])
 {
     enum model_dim dim[MODEL_WEIGHT_DIMS];
@@ -46,7 +46,7 @@ static const char *count_name(enum model_dim counts)
     return sharded[k].name;
 }
 
-/* Fewer key heads than ranks: every rank has all of them, and takes what it needs. */
+/* With fewer key heads than ranks, every rank holds all of them and uses those it needs. */
 static bool is_shared(const struct partitioner *c, enum model_dim counts)
 {
     return counts == DIM_KEY && c->d->m.kv_heads < (size_t)c->n[LS_AXIS_TP];
@@ -55,7 +55,7 @@ static bool is_shared(const struct partitioner *c, enum model_dim counts)
 static struct piece dim_piece(const struct partitioner *c, enum model_dim counts)
 {
     const ls_model *m = &c->d->m;
-    size_t group = m->kv_heads >= (size_t)c->n[LS_AXIS_TP] ? m->heads / m->kv_heads : 1; /* whole groups beside their key head */
+    size_t group = m->kv_heads >= (size_t)c->n[LS_AXIS_TP] ? m->heads / m->kv_heads : 1; /* a query group stays with its key head */
     size_t grain = counts == DIM_QUERY ? group * m->head_size : counts == DIM_KEY ? m->head_size : 1;
 
     return (struct piece){ model_dim_size(m, counts), grain, 0 };
@@ -85,11 +85,11 @@ static ls_status shard_dim(struct partitioner *c, size_t i, const struct sharded
 
     if (n == 1) return LS_OK;
     if (is_shared(c, row->counts)) {
-        at->partial_gradient = 1; /* of the heads that others take there is nothing here */
+        at->partial_gradient = 1; /* heads that only other ranks use get no gradient here */
         return LS_OK;
     }
     LS_TRY(check_dim(c, i, row, piece));
-    if (at->kind == LS_SHARD) return LS_OK; /* by another program of this store */
+    if (at->kind == LS_SHARD) return LS_OK; /* another program of this store has sharded it */
     *at = (ls_placement){ .kind = LS_SHARD, .dim = row->dim, .grain = piece.grain };
     store_cut(c->p->store, i, row->dim, begin, cut_at(piece.whole, piece.grain, r + 1, n) - begin);
     return LS_OK;
@@ -107,7 +107,7 @@ static ls_status shard_parameter(struct partitioner *c, size_t i)
     return LS_OK;
 }
 
-/* Whole on every rank because its heads are too few. */
+/* True if a parameter is replicated because it has fewer heads than ranks. */
 static bool is_gradient_partial(const struct partitioner *c, const char *name)
 {
     struct sharded_dim dims[MODEL_WEIGHT_DIMS];
@@ -118,19 +118,19 @@ static bool is_gradient_partial(const struct partitioner *c, const char *name)
     return false;
 }
 
-/* The program's value of a parameter, its gradient or a state takes the box's sizes. */
-static void value_cut(struct partitioner *c, ls_value v)
+/* Gives the program's value of a parameter, gradient or state the sizes of this rank's box. */
+static void value_take_box(struct partitioner *c, ls_value v)
 {
     const struct value *x = program_value(c->p, v);
     size_t i = (size_t)x->param;
     struct sharding *l = sharding_of(c, v);
 
     for (int d = 0; d < x->ndim; d++) value_resize(c, v, d, store_local_size(c->p->store, i, d));
-    l->learns = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(c->p->store, i);
+    l->needs_grad = x->role == LS_ROLE_PARAMETER && !ls_store_is_frozen(c->p->store, i);
     memcpy(program_value(c->p, v)->place, store_placement(c->p->store, i), sizeof x->place);
     for (int a = 0; a < LS_AXES; a++)
         if (x->place[a].kind == LS_SHARD) l->whole[a] = l->size[x->place[a].dim];
-    l->enters = l->learns && is_gradient_partial(c, ls_store_name(c->p->store, i));
+    l->partial_gradient = l->needs_grad && is_gradient_partial(c, ls_store_name(c->p->store, i));
 }
 
 ls_status shard_parameters(struct partitioner *c)
@@ -138,6 +138,6 @@ ls_status shard_parameters(struct partitioner *c)
     for (size_t i = 0; i < ls_store_count(c->p->store); i++)
         if (store_is_here(c->p->store, i)) LS_TRY(shard_parameter(c, i));
     for (int v = 1; v < c->p->nvalues; v++)
-        if (c->p->values[v].param >= 0 && store_is_here(c->p->store, (size_t)c->p->values[v].param)) value_cut(c, (ls_value){ v });
+        if (c->p->values[v].param >= 0 && store_is_here(c->p->store, (size_t)c->p->values[v].param)) value_take_box(c, (ls_value){ v });
     return LS_OK;
 }

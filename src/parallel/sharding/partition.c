@@ -1,4 +1,4 @@
-/* partition.c - the partition of a forward: the public call, and the order of the pass. */
+/* partition.c - partitioning a forward: the public calls and the steps of the pass. */
 #include "parallel/sharding/partition.h"
 
 #include <limits.h>
@@ -8,9 +8,9 @@
 #include "parallel/pipeline/stage.h"
 #include "ir/distributed_ops.h"
 
-/* ---- what can't be cut ---- */
+/* ---- checks of the layout ---- */
 
-/* The part of a layout that the program was marked with; every rank decides on what all ranks know. */
+/* Checks the recompute options. Every rank must decide from what all ranks know. */
 static ls_status check_layout(const struct partitioner *c)
 {
     ls_mesh_shape shape = ls_mesh_get_shape(c->d->mesh);
@@ -28,7 +28,7 @@ static ls_status check_time(const struct partitioner *c)
     ls_layout l = layout_of_partition(&shape, &c->d->o);
 
     if (shape.cp > 1 && !c->time)
-        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program declares which dim counts tokens; ls_declare_time() does",
+        return ls_fail(LS_EINVAL, "partition: cp %d, but no input of the program declares which dim counts tokens; call ls_declare_time()",
                        shape.cp);
     l.seq_len = (int)MIN(c->time, (size_t)INT_MAX);
     return c->time ? layout_check_sequence(&l) : LS_OK;
@@ -36,7 +36,7 @@ static ls_status check_time(const struct partitioner *c)
 
 /* ---- leaves ---- */
 
-/* Does the builder say which dim counts tokens? Inputs and bound values only; the ops have carried it to the others. */
+/* True if the builder declared which dim counts tokens. Only inputs and bound values declare it; ops propagate it to other values. */
 static bool declares_time(const struct value *v) { return (v->role == LS_ROLE_INPUT || v->role == LS_ROLE_BOUND) && v->time_dim >= 0; }
 
 static ls_status find_time(struct partitioner *c)
@@ -48,8 +48,8 @@ static ls_status find_time(struct partitioner *c)
 
         if (!declares_time(x)) continue;
         if (first && x->size[x->time_dim] != c->time)
-            return ls_fail(LS_EINVAL, "partition: the time dims of a program have one size: '%s' has %zu tokens, '%s' %zu", first->name,
-                           c->time, x->name, x->size[x->time_dim]);
+            return ls_fail(LS_EINVAL, "partition: all time dims of a program must have the same size: '%s' has %zu tokens, '%s' has %zu",
+                           first->name, c->time, x->name, x->size[x->time_dim]);
         first = x;
         c->time = x->size[x->time_dim];
     }
@@ -66,7 +66,7 @@ static void shard_leaf(struct partitioner *c, ls_value v, ls_axis a, int dim)
     value_resize(c, v, dim, part_size(program_value(c->p, v)->size[dim], piece.grain, piece.zigzag, c->rank[a], c->n[a]));
 }
 
-/* Positions 0 .. T-1: this rank's, in the value's own tensor. */
+/* Restricts positions 0 .. T-1 to this rank's, and keeps the value's id. */
 static void shard_positions(struct partitioner *c, ls_value v)
 {
     ls_value own;
@@ -78,7 +78,7 @@ static void shard_positions(struct partitioner *c, ls_value v)
     if (!own.id || !program_ok(c->p)) return;
     x = program_value(c->p, v);
     y = program_value(c->p, own);
-    t = x->tensor, x->tensor = y->tensor, y->tensor = t; /* the spare value keeps the whole */
+    t = x->tensor, x->tensor = y->tensor, y->tensor = t; /* the spare value keeps the full tensor */
     value_resize(c, own, 0, x->size[0]);
     shard_leaf(c, v, LS_AXIS_CP, 0);
     *place_of(c, own, LS_AXIS_CP) = (ls_placement){ 0 };
@@ -99,20 +99,20 @@ static void shard_leaves(struct partitioner *c)
     }
     if (c->p->stage.in.id) {
         if (c->d->o.sp && has_time(c, c->p->stage.in)) shard_leaf(c, c->p->stage.in, LS_AXIS_TP, time_dim(c, c->p->stage.in));
-        sharding_of(c, c->p->stage.in)->learns = true;
+        sharding_of(c, c->p->stage.in)->needs_grad = true;
     }
 }
 
 /* ---- the walk ---- */
 
-static void keep_whole(struct partitioner *c, const struct instruction *i)
+static void emit_replicated(struct partitioner *c, const struct instruction *i)
 {
     for (int a = 0; a < LS_AXES; a++)
         for (int k = 0; k < i->nin; k++) {
             ls_placement_kind kind = place_of(c, i->in[k], (ls_axis)a)->kind;
 
             if (i->in[k].id &&
-                (kind != LS_REPLICATE || (value_is_learned(c, i->in[k]) && value_has_partial_gradient(c, i->in[k], (ls_axis)a)))) {
+                (kind != LS_REPLICATE || (value_needs_grad(c, i->in[k]) && value_has_partial_gradient(c, i->in[k], (ls_axis)a)))) {
                 partition_error(c, (ls_axis)a, i->in[k], "there is no rule for it");
                 return;
             }
@@ -120,20 +120,20 @@ static void keep_whole(struct partitioner *c, const struct instruction *i)
     emit_local(c, i);
 }
 
-static void cut_instruction(struct partitioner *c, struct instruction *i)
+static void partition_instruction(struct partitioner *c, struct instruction *i)
 {
     rule_fn *rule = rule_of(i->op);
     struct cursor before = program_cursor_block(c->p, i->block);
-    bool learns = false;
+    bool needs_grad = false;
 
-    for (int k = 0; k < i->nin; k++) learns = learns || value_is_learned(c, i->in[k]);
+    for (int k = 0; k < i->nin; k++) needs_grad = needs_grad || value_needs_grad(c, i->in[k]);
     for (int k = 0; k < i->nout; k++)
-        if (i->out[k].id && ls_dtype_is_float(program_value(c->p, i->out[k])->dtype)) sharding_of(c, i->out[k])->learns = learns;
+        if (i->out[k].id && ls_dtype_is_float(program_value(c->p, i->out[k])->dtype)) sharding_of(c, i->out[k])->needs_grad = needs_grad;
     c->now = i;
     if (rule)
         rule(c, i);
     else
-        keep_whole(c, i);
+        emit_replicated(c, i);
     shardings_grow(c);
     c->now = NULL;
     program_cursor_end(c->p, before);
@@ -146,13 +146,13 @@ static ls_status partition_walk(struct partitioner *c)
     for (int n = 0; n < old.n && program_ok(c->p); n++) {
         struct instruction i = old.at[n];
 
-        cut_instruction(c, &i);
+        partition_instruction(c, &i);
     }
     list_free(&old);
     return ls_program_status(c->p);
 }
 
-/* Where a weight met slices its gradient is a partial sum: the data pass adds them up, once a step. */
+/* Marks in the store the weights whose gradients are partial sums over tp; the data-parallel pass sums them once per step. */
 static void mark_store(const struct partitioner *c)
 {
     for (int v = 1; v < c->p->nvalues; v++) {
@@ -171,17 +171,17 @@ static ls_status settle_stage(struct partitioner *c)
     if (!out.id || c->n[a] == 1) return LS_OK;
     if (c->d->o.sp ? value_is_sharded_along(c, out, a, time_dim(c, out)) : !value_is_sharded(c, out, a) && !value_is_partial(c, out, a))
         return LS_OK;
-    partition_error(c, a, out, "the next stage wants it as the residual stream lies");
+    partition_error(c, a, out, "the next stage expects the placement of the residual stream");
     return ls_program_status(c->p);
 }
 
-static ls_status cut_program(struct partitioner *c)
+static ls_status partition_program(struct partitioner *c)
 {
     LS_TRY(check_layout(c));
     LS_TRY(shard_parameters(c));
     c->p->local = true;
     LS_TRY(find_time(c));
-    if (c->p->list[SEG_FORWARD].n == 0) return LS_OK; /* an optimizer alone */
+    if (c->p->list[SEG_FORWARD].n == 0) return LS_OK; /* the program has only an optimizer */
     LS_TRY(check_time(c));
     shard_leaves(c);
     LS_TRY(ls_program_status(c->p));
@@ -210,10 +210,10 @@ static ls_status run_pass(ls_program *p, void *ctx)
         c.rank[groups[k].axis] = ls_mesh_index(d->mesh, groups[k].group);
         c.comm[groups[k].axis] = ls_mesh_comm(d->mesh, groups[k].group);
     }
-    st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_cut(p, &d->o.stage) : LS_OK;
+    st = d->o.stage.stages > 1 && p->list[SEG_FORWARD].n ? stage_extract(p, &d->o.stage) : LS_OK;
     shardings_grow(&c);
     if (st == LS_OK) st = ls_program_status(p);
-    if (st == LS_OK) st = cut_program(&c);
+    if (st == LS_OK) st = partition_program(&c);
     mem_free(c.sharding);
     mem_free(c.version);
     mem_free(c.routing);

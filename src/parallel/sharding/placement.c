@@ -1,4 +1,4 @@
-/* placement.c - how values are laid out over the axes, and operands that stand together made to are laid out as one op wants them. */
+/* placement.c - the placements of values on each axis, and making the placements of operands compatible. */
 #include "parallel/sharding/partition.h"
 
 #include <stdio.h>
@@ -48,12 +48,12 @@ bool value_has_partial_gradient(struct partitioner *c, ls_value v, ls_axis a)
 }
 
 bool value_is_partial(struct partitioner *c, ls_value v, ls_axis a) { return v.id && place_of(c, v, a)->kind == LS_PARTIAL; }
-bool lies_partial_by(struct partitioner *c, ls_value v, ls_axis a, ls_redop redop)
+bool value_is_partial_by(struct partitioner *c, ls_value v, ls_axis a, ls_redop redop)
 {
     return value_is_partial(c, v, a) && place_of(c, v, a)->redop == redop;
 }
 
-bool value_is_learned(struct partitioner *c, ls_value v) { return v.id && sharding_of(c, v)->learns; }
+bool value_needs_grad(struct partitioner *c, ls_value v) { return v.id && sharding_of(c, v)->needs_grad; }
 
 int time_dim(struct partitioner *c, ls_value v) { return program_value(c->p, v)->time_dim; }
 
@@ -122,7 +122,7 @@ static const char *partial_name(ls_redop redop) { return redop == LS_MAX ? "is a
 static const char *sharding_text(struct partitioner *c, ls_value v, ls_axis a, char *text, size_t bytes)
 {
     if (value_is_sharded(c, v, a))
-        snprintf(text, bytes, "is cut along dim %d", place_of(c, v, a)->dim);
+        snprintf(text, bytes, "is sharded along dim %d", place_of(c, v, a)->dim);
     else
         snprintf(text, bytes, "%s",
                  value_is_partial(c, v, a)             ? partial_name(place_of(c, v, a)->redop)
@@ -140,21 +140,20 @@ void partition_error(struct partitioner *c, ls_axis a, ls_value v, const char *w
                  value_shape(x, shape), sharding_text(c, v, a, how, sizeof how), why);
 }
 
-/* ---- operands that stand together ---- */
+/* ---- combining operands ---- */
 
 void align_weight(struct partitioner *c, struct instruction *i, int k, ls_value x, ls_axis a)
 {
     ls_value w = i->in[k];
     bool apart = value_is_sharded(c, x, a) || value_has_partial_gradient(c, x, a); /* each rank has a partial sum of w's gradient */
 
-    if (!w.id || c->n[a] == 1 || !program_ok(c->p) || !value_is_learned(c, w)) return;
+    if (!w.id || c->n[a] == 1 || !program_ok(c->p) || !value_needs_grad(c, w)) return;
     if (value_is_sharded(c, w, a) || value_is_partial(c, w, a)) {
-        partition_error(c, a, w, "what is beside it is not cut in the same way");
+        partition_error(c, a, w, "its partner is not sharded in the same way");
         return;
     }
     if (!apart) {
-        if (value_has_partial_gradient(c, w, a))
-            partition_error(c, a, w, "it met slices elsewhere, and a value that is the same everywhere here");
+        if (value_has_partial_gradient(c, w, a)) partition_error(c, a, w, "weight is used with both sharded and replicated activations");
         sharding_of(c, w)->used = true;
     } else if (!value_has_partial_gradient(c, w, a)) {
         if (program_value(c->p, w)->role != LS_ROLE_PARAMETER || sharding_of(c, w)->used)
@@ -166,7 +165,7 @@ void align_weight(struct partitioner *c, struct instruction *i, int k, ls_value 
 
 bool op_passes_partial(int op, ls_redop redop) { return op_info(op)->traits & (redop == LS_MAX ? TRAIT_MONOTONE : TRAIT_LINEAR); }
 
-/* Partial results pass through an op that all of its operands reach so, reduced alike. */
+/* Partial results pass through an op only if all of its operands are partial with the same reduction. */
 static void partial_alike(struct partitioner *c, const struct instruction *i, int n, ls_axis a)
 {
     ls_redop redop = LS_SUM;
@@ -175,27 +174,27 @@ static void partial_alike(struct partitioner *c, const struct instruction *i, in
         if (value_is_partial(c, i->in[k], a)) redop = place_of(c, i->in[k], a)->redop;
     for (int k = 0; k < n && program_ok(c->p); k++)
         if (value_is_partial(c, i->in[k], a) && !op_passes_partial(i->op, place_of(c, i->in[k], a)->redop))
-            partition_error(c, a, i->in[k], "it has to be reduced first");
-        else if (i->in[k].id && !lies_partial_by(c, i->in[k], a, redop))
+            partition_error(c, a, i->in[k], "reduce it first");
+        else if (i->in[k].id && !value_is_partial_by(c, i->in[k], a, redop))
             partition_error(c, a, i->in[k],
                             redop == LS_MAX ? "it cannot be combined with a partial max" : "it cannot be combined with a partial sum");
 }
 
 void align_operands(struct partitioner *c, struct instruction *i, int n, ls_axis a)
 {
-    int cut = -1, entered = -1, partial = 0;
+    int sharded = -1, with_partial_gradient = -1, partial = 0;
 
     if (c->n[a] == 1 || !program_ok(c->p)) return;
     for (int k = 0; k < n; k++) {
-        if (value_is_sharded(c, i->in[k], a) && cut < 0) cut = k;
-        if (value_has_partial_gradient(c, i->in[k], a)) entered = k;
+        if (value_is_sharded(c, i->in[k], a) && sharded < 0) sharded = k;
+        if (value_has_partial_gradient(c, i->in[k], a)) with_partial_gradient = k;
         partial += value_is_partial(c, i->in[k], a);
     }
     if (partial) partial_alike(c, i, n, a);
     for (int k = 0; k < n && !partial; k++)
-        if (cut >= 0)
-            i->in[k] = require_sharded(c, i->in[k], a, place_of(c, i->in[cut], a)->dim, piece_of(c, i->in[cut], a));
-        else if (entered >= 0)
+        if (sharded >= 0)
+            i->in[k] = require_sharded(c, i->in[k], a, place_of(c, i->in[sharded], a)->dim, piece_of(c, i->in[sharded], a));
+        else if (with_partial_gradient >= 0)
             i->in[k] = require_partial_gradient(c, i->in[k], a);
 }
 

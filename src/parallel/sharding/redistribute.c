@@ -1,4 +1,4 @@
-/* redistribute.c - from one placement to another: a version of a value after a move, made once a block for all that read it. */
+/* redistribute.c - changing placements: a redistributed value is made once per block and shared by all its readers there. */
 #include "parallel/sharding/partition.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_
     if (i) instruction_set_move(i, &m);
 }
 
-/* Local sizes and placement of y, which is x after the move. */
+/* Sets the local sizes and placement of y, which is x redistributed. */
 static void move_sharding(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, ls_value y, int dim, struct piece piece)
 {
     bool cuts = kind == MOVE_REDUCE_SCATTER || kind == MOVE_SHARD || kind == MOVE_SHARD_PARTIAL;
@@ -69,7 +69,7 @@ ls_value move_value(struct partitioner *c, enum move_kind kind, ls_axis a, ls_va
         dim = place_of(c, x, a)->dim;
         piece = piece_of(c, x, a);
         if (sharding_of(c, x)->outer[a] > 1) {
-            partition_error(c, a, x, "flattened samples can't be moved; reshape them to [B,T,..] first");
+            partition_error(c, a, x, "flattened samples cannot be redistributed; reshape them to [B,T,..] first");
             return LS_NONE;
         }
     }
@@ -132,11 +132,11 @@ ls_value require_partial_gradient(struct partitioner *c, ls_value x, ls_axis a)
 {
     if (!x.id || c->n[a] == 1 || !program_ok(c->p) || value_has_partial_gradient(c, x, a)) return x;
     if (value_is_partial(c, x, a)) {
-        partition_error(c, a, x, "it has to be added up first");
+        partition_error(c, a, x, "reduce it first");
         return LS_NONE;
     }
     if (value_is_sharded(c, x, a)) return moved(c, MOVE_ALL_GATHER, a, x, 0, (struct piece){ 0 });
-    if (!value_is_learned(c, x)) return x;
+    if (!value_needs_grad(c, x)) return x;
     return moved(c, MOVE_IDENTITY, a, x, 0, (struct piece){ 0 });
 }
 
@@ -145,14 +145,14 @@ ls_value require_replicated(struct partitioner *c, ls_value x, ls_axis a)
     if (!x.id || c->n[a] == 1 || !program_ok(c->p)) return x;
     if (value_is_sharded(c, x, a)) return moved(c, MOVE_UNSHARD, a, x, 0, (struct piece){ 0 });
     if (value_is_partial(c, x, a)) return moved(c, MOVE_ALL_REDUCE, a, x, 0, (struct piece){ 0 });
-    if (value_has_partial_gradient(c, x, a) && value_is_learned(c, x)) {
-        partition_error(c, a, x, "its readers want it with the same gradient everywhere");
+    if (value_has_partial_gradient(c, x, a) && value_needs_grad(c, x)) {
+        partition_error(c, a, x, "its readers need a replicated gradient");
         return LS_NONE;
     }
     return x;
 }
 
-/* This rank's slice of a tensor that the model bound ([T] of positions): made now. */
+/* Returns this rank's shard of a tensor that the model bound ([T] positions), computed now. */
 static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece);
 
 ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, struct piece piece)
@@ -166,11 +166,11 @@ ls_value require_sharded(struct partitioner *c, ls_value x, ls_axis a, int dim, 
         if (value_is_sharded_along(c, x, a, dim) && has.whole == piece.whole && MAX(has.grain, 1) == MAX(piece.grain, 1) &&
             has.zigzag == piece.zigzag)
             return x;
-        partition_error(c, a, x, "another cut is expected here");
+        partition_error(c, a, x, "expected a different sharding (dim, grain or order)");
         return LS_NONE;
     }
     if (piece.whole != program_value(c->p, x)->size[dim]) {
-        partition_error(c, a, x, "what is beside it is cut in another way");
+        partition_error(c, a, x, "it has another size than its sharded partner");
         return LS_NONE;
     }
     if (program_value(c->p, x)->role == LS_ROLE_BOUND && program_value(c->p, x)->ndim == 1) return bound_part(c, x, a, dim, piece);
@@ -228,7 +228,7 @@ static ls_value bound_part(struct partitioner *c, ls_value x, ls_axis a, int dim
 ls_value reduce_partial(struct partitioner *c, ls_value x, ls_value y)
 {
     ls_axis a = LS_AXIS_TP;
-    bool output = y.id && y.id != c->p->stage.out.id && program_value(c->p, y)->role == LS_ROLE_OUTPUT; /* whole on every rank of tp */
+    bool output = y.id && y.id != c->p->stage.out.id && program_value(c->p, y)->role == LS_ROLE_OUTPUT; /* replicated over tp */
     bool scatters = c->d->o.sp && has_time(c, x) && !output;
 
     if (!y.id && program_ok(c->p)) y = value_like(c, "sum", x);

@@ -1,11 +1,11 @@
-/* rules.c - the table of rules, and those of ops that work element by element, on rows, or on shapes. */
+/* rules.c - the table of partition rules, and the rules for elementwise ops, row ops and shape ops. */
 #include "parallel/sharding/partition.h"
 
 #include <string.h>
 
-/* ---- element by element ---- */
+/* ---- elementwise ops ---- */
 
-static void each_axis_alike(struct partitioner *c, struct instruction *i, int n)
+static void align_axes(struct partitioner *c, struct instruction *i, int n)
 {
     align_operands(c, i, n, LS_AXIS_CP);
     align_operands(c, i, n, LS_AXIS_TP);
@@ -13,19 +13,19 @@ static void each_axis_alike(struct partitioner *c, struct instruction *i, int n)
 
 static void rule_pointwise(struct partitioner *c, struct instruction *i)
 {
-    each_axis_alike(c, i, i->nin);
+    align_axes(c, i, i->nin);
     if (!program_ok(c->p)) return;
     place_like(c, i->out[0], i->in[0]);
     emit_local(c, i);
 }
 
-/* Those that are no linear function: a sum of f(partial sums) is not f(sum). */
+/* Nonlinear ops: f(sum of partial results) is not the sum of f(partial result). */
 static void rule_nonlinear(struct partitioner *c, struct instruction *i)
 {
     for (int a = 0; a < LS_AXES; a++)
         for (int k = 0; k < i->nin; k++)
             if (value_is_partial(c, i->in[k], (ls_axis)a)) {
-                partition_error(c, (ls_axis)a, i->in[k], "it has to be added up first");
+                partition_error(c, (ls_axis)a, i->in[k], "reduce it first");
                 return;
             }
     rule_pointwise(c, i);
@@ -38,8 +38,8 @@ static bool one_shape(struct partitioner *c, ls_value a, ls_value b)
     return n == program_value(c->p, b)->ndim && memcmp(sharding_of(c, a)->size, sharding_of(c, b)->size, (size_t)n * sizeof(size_t)) == 0;
 }
 
-/* b is a suffix of a, or one element, repeated over the rest. */
-static void bring_suffix(struct partitioner *c, struct instruction *i, ls_axis a)
+/* The second operand has a suffix of the first one's dims, or one element; it is repeated over the rest. */
+static void align_suffix(struct partitioner *c, struct instruction *i, ls_axis a)
 {
     int shift = program_value(c->p, i->in[0])->ndim - program_value(c->p, i->in[1])->ndim;
     bool single = value_count(program_value(c->p, i->in[1])) == 1;
@@ -49,7 +49,7 @@ static void bring_suffix(struct partitioner *c, struct instruction *i, ls_axis a
         i->in[0] = require_sharded(c, i->in[0], a, place_of(c, i->in[1], a)->dim + shift, piece_of(c, i->in[1], a));
     if (!program_ok(c->p)) return;
     if (value_is_partial(c, i->in[0], a) || value_is_partial(c, i->in[1], a))
-        partition_error(c, a, i->in[value_is_partial(c, i->in[1], a)], "it has to be added up first");
+        partition_error(c, a, i->in[value_is_partial(c, i->in[1], a)], "reduce it first");
     else if (!single && value_is_sharded(c, i->in[0], a) && place_of(c, i->in[0], a)->dim >= shift)
         i->in[1] = require_sharded(c, i->in[1], a, place_of(c, i->in[0], a)->dim - shift, piece_of(c, i->in[0], a));
     else if (value_has_partial_gradient(c, i->in[1], a) && !value_is_sharded(c, i->in[0], a))
@@ -64,14 +64,14 @@ static void rule_add(struct partitioner *c, struct instruction *i)
         rule_pointwise(c, i);
         return;
     }
-    bring_suffix(c, i, LS_AXIS_CP);
-    bring_suffix(c, i, LS_AXIS_TP);
+    align_suffix(c, i, LS_AXIS_CP);
+    align_suffix(c, i, LS_AXIS_TP);
     if (!program_ok(c->p)) return;
     place_like(c, i->out[0], i->in[0]);
     emit_local(c, i);
 }
 
-/* Which rows of dim 1 these are: sorted into one or two runs, over cp first and then over tp. */
+/* The rows of dim 1 that this rank has, as one or two sorted runs: sharded over cp first, then over tp. */
 static void rules_rows_of(struct partitioner *c, ls_value x, size_t begin[2], size_t count[2])
 {
     size_t at = 0, end = 0;
@@ -100,20 +100,20 @@ static void rules_rows_of(struct partitioner *c, ls_value x, size_t begin[2], si
 
 static void rule_dropout(struct partitioner *c, struct instruction *i)
 {
-    bool cut = value_is_sharded(c, i->in[0], LS_AXIS_CP) || value_is_sharded(c, i->in[0], LS_AXIS_TP);
+    bool sharded = value_is_sharded(c, i->in[0], LS_AXIS_CP) || value_is_sharded(c, i->in[0], LS_AXIS_TP);
 
-    for (int a = 0; a < LS_AXES && cut; a++)
+    for (int a = 0; a < LS_AXES && sharded; a++)
         if (value_is_sharded(c, i->in[0], (ls_axis)a) &&
             (!value_is_sharded_along(c, i->in[0], (ls_axis)a, 1) || time_dim(c, i->in[0]) != 1)) {
-            partition_error(c, (ls_axis)a, i->in[0], "masks know slices along the sequence of [B,T,..]");
+            partition_error(c, (ls_axis)a, i->in[0], "dropout supports sharding only along the sequence of [B,T,..]");
             return;
         }
-    if (cut) {
+    if (sharded) {
         i->attr.dropout.whole = c->time;
         rules_rows_of(c, i->in[0], i->attr.dropout.begin, i->attr.dropout.count);
     }
     for (int a = 0; a < LS_AXES; a++)
-        if (value_is_partial(c, i->in[0], (ls_axis)a)) partition_error(c, (ls_axis)a, i->in[0], "it has to be added up first");
+        if (value_is_partial(c, i->in[0], (ls_axis)a)) partition_error(c, (ls_axis)a, i->in[0], "reduce it first");
     if (!program_ok(c->p)) return;
     place_like(c, i->out[0], i->in[0]);
     emit_local(c, i);
@@ -121,11 +121,11 @@ static void rule_dropout(struct partitioner *c, struct instruction *i)
 
 /* ---- rows ---- */
 
-static bool rows_are_whole(struct partitioner *c, ls_value x)
+static bool rows_are_unsharded(struct partitioner *c, ls_value x)
 {
     for (int a = 0; a < LS_AXES; a++)
         if (value_is_sharded_along(c, x, (ls_axis)a, program_value(c->p, x)->ndim - 1) || value_is_partial(c, x, (ls_axis)a)) {
-            partition_error(c, (ls_axis)a, x, "its rows have to be whole");
+            partition_error(c, (ls_axis)a, x, "its rows must not be sharded");
             return false;
         }
     return true;
@@ -135,7 +135,7 @@ static void rule_rows(struct partitioner *c, struct instruction *i)
 {
     size_t rows;
 
-    if (!rows_are_whole(c, i->in[0])) return;
+    if (!rows_are_unsharded(c, i->in[0])) return;
     for (int k = 1; k < i->nin; k++) {
         align_weight(c, i, k, i->in[0], LS_AXIS_CP);
         align_weight(c, i, k, i->in[0], LS_AXIS_TP);
@@ -162,7 +162,7 @@ static void rule_rope(struct partitioner *c, struct instruction *i)
 {
     static const ls_axis axes[] = { LS_AXIS_CP, LS_AXIS_TP };
 
-    if (!rows_are_whole(c, i->in[0])) return;
+    if (!rows_are_unsharded(c, i->in[0])) return;
     for (size_t k = 0; k < COUNT_OF(axes); k++)
         if (value_is_sharded_along(c, i->in[0], axes[k], 1))
             i->in[1] = require_sharded(c, i->in[1], axes[k], 0, piece_of(c, i->in[0], axes[k]));
@@ -180,10 +180,10 @@ static void rule_concat(struct partitioner *c, struct instruction *i)
     int dim = i->attr.concat.dim;
     size_t total = 0;
 
-    each_axis_alike(c, i, i->nin);
+    align_axes(c, i, i->nin);
     for (int a = 0; a < LS_AXES && program_ok(c->p); a++)
         if (value_is_sharded_along(c, i->in[0], (ls_axis)a, dim))
-            partition_error(c, (ls_axis)a, i->in[0], "parts can't be joined along the dim that is cut");
+            partition_error(c, (ls_axis)a, i->in[0], "values cannot be concatenated along a sharded dim");
     if (!program_ok(c->p)) return;
     for (int k = 0; k < i->nin; k++) total += program_value(c->p, i->in[k])->size[dim];
     place_like(c, i->out[0], i->in[0]);
@@ -195,18 +195,18 @@ static void rule_matmul(struct partitioner *c, struct instruction *i)
 {
     int n = program_value(c->p, i->in[0])->ndim;
 
-    each_axis_alike(c, i, 2);
+    align_axes(c, i, 2);
     for (int a = 0; a < LS_AXES && program_ok(c->p); a++)
         if (value_is_partial(c, i->in[0], (ls_axis)a) ||
             (value_is_sharded(c, i->in[0], (ls_axis)a) && place_of(c, i->in[0], (ls_axis)a)->dim >= n - 2))
-            partition_error(c, (ls_axis)a, i->in[0], "only leading dims can be cut");
+            partition_error(c, (ls_axis)a, i->in[0], "only leading dims can be sharded");
     if (!program_ok(c->p)) return;
     for (int a = 0; a < LS_AXES; a++) place_as(c, i->out[0], i->in[0], (ls_axis)a, place_of(c, i->in[0], (ls_axis)a)->dim);
     for (int d = 0; d < n - 2; d++) value_resize(c, i->out[0], d, program_value(c->p, i->in[0])->size[d]);
     emit_local(c, i);
 }
 
-/* Reduced along the dim that is sharded each rank has a partial result. */
+/* A reduction along the sharded dim gives each rank a partial result. */
 static void reduce_dim(struct partitioner *c, struct instruction *i, ls_redop redop)
 {
     ls_value x = i->in[0], y = i->out[0];
@@ -214,8 +214,8 @@ static void reduce_dim(struct partitioner *c, struct instruction *i, ls_redop re
     bool partial = value_is_sharded(c, x, LS_AXIS_TP) && (dim < 0 || value_is_sharded_along(c, x, LS_AXIS_TP, dim));
 
     for (int a = 0; a < LS_AXES; a++)
-        if (value_is_partial(c, x, (ls_axis)a) && !lies_partial_by(c, x, (ls_axis)a, redop))
-            partition_error(c, (ls_axis)a, x, "it has to be reduced first");
+        if (value_is_partial(c, x, (ls_axis)a) && !value_is_partial_by(c, x, (ls_axis)a, redop))
+            partition_error(c, (ls_axis)a, x, "reduce it first");
     if (partial) i->out[0] = value_like(c, redop == LS_MAX ? "max.part" : "sum.part", y);
     if (!program_ok(c->p)) return;
     for (int a = 0; a < LS_AXES; a++) {
@@ -236,7 +236,7 @@ static void rule_sum(struct partitioner *c, struct instruction *i) { reduce_dim(
 
 static void rule_max(struct partitioner *c, struct instruction *i)
 {
-    sharding_of(c, i->out[0])->learns = false;
+    sharding_of(c, i->out[0])->needs_grad = false;
     reduce_dim(c, i, LS_MAX);
 }
 

@@ -1,16 +1,17 @@
-/* rules_attention.c - attention: heads over tp; over cp keys and values go round, or heads are exchanged for tokens.
+/* rules_attention.c - attention: over tp heads are sharded; over cp either keys and values travel around a ring, or an all-to-all
+ * exchanges heads for tokens.
  *
- * q [B,t,H,D] brings whole groups of query heads where the key heads are cut too. Where there are fewer key heads than ranks every
- * rank has all keys and values and takes the heads that its queries need: a slice, whose gradient is a partial sum.
+ * If the key heads are sharded, q [B,t,H,D] has complete query groups. With fewer key heads than ranks, every rank has all keys and
+ * values and slices the heads that its queries need; the gradient of the slice is a partial sum.
  */
 #include "parallel/sharding/partition.h"
 
-/* A view or a join of k that is this rank's own. */
+/* Places k, a slice or concatenation of key heads that only this rank has. */
 static void own_heads(struct partitioner *c, ls_value k, ls_axis a)
 {
     shardings_grow(c);
     if (!k.id || !program_ok(c->p)) return;
-    sharding_of(c, k)->learns = true;
+    sharding_of(c, k)->needs_grad = true;
     *place_of(c, k, a) = (ls_placement){ .kind = LS_SHARD, .dim = 2 };
     sharding_of(c, k)->whole[a] = program_value(c->p, k)->size[2] * (size_t)c->n[a];
 }
@@ -26,7 +27,7 @@ static ls_value slice_heads(struct partitioner *c, ls_value k, size_t begin, siz
     return part;
 }
 
-/* One key head a query head, for heads [h0, h1), joined eight at a time. */
+/* One key head per query head, for heads [h0, h1), concatenated eight at a time. */
 static ls_value repeat_heads(struct partitioner *c, ls_value k, size_t h0, size_t h1, size_t group, ls_axis a)
 {
     ls_value part[CALL_OPERANDS], joined = LS_NONE;
@@ -46,7 +47,7 @@ static ls_value repeat_heads(struct partitioner *c, ls_value k, size_t h0, size_
     return joined;
 }
 
-/* Of k's heads those that query heads [h0, h1) need; `group` query heads share one. */
+/* The heads of k that query heads [h0, h1) need; `group` query heads share one. */
 static ls_value needed_heads(struct partitioner *c, ls_value k, size_t h0, size_t h1, size_t group, ls_axis a)
 {
     size_t g0 = h0 / group, g1 = (h1 - 1) / group + 1;
@@ -57,7 +58,7 @@ static ls_value needed_heads(struct partitioner *c, ls_value k, size_t h0, size_
 
 /* ---- over tp ---- */
 
-static void bring_heads(struct partitioner *c, struct instruction *i)
+static void align_heads(struct partitioner *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_TP;
     size_t begin, end, group;
@@ -68,7 +69,7 @@ static void bring_heads(struct partitioner *c, struct instruction *i)
         return;
     }
     if (!value_is_sharded_along(c, i->in[0], a, 2)) {
-        partition_error(c, a, i->in[0], "attention is cut by heads");
+        partition_error(c, a, i->in[0], "attention can only be sharded by heads");
         return;
     }
     begin = part_begin(c, i->in[0], a);
@@ -78,14 +79,14 @@ static void bring_heads(struct partitioner *c, struct instruction *i)
         if (!value_is_sharded(c, i->in[k], a))
             i->in[k] = needed_heads(c, require_partial_gradient(c, i->in[k], a), begin, end, group, a);
         else if (!value_is_sharded_along(c, i->in[k], a, 2) || part_begin(c, i->in[k], a) * group != begin)
-            partition_error(c, a, i->in[k], "its heads are not those that the queries need");
+            partition_error(c, a, i->in[k], "it does not have the heads that the queries need");
 }
 
 /* ---- over cp ---- */
 
 static void place_lse(struct partitioner *c, ls_value lse, ls_value o)
 {
-    static const int dim_of[4] = { 0, 2, 1, 1 }; /* [B,H,T] beside [B,T,H,D] */
+    static const int dim_of[4] = { 0, 2, 1, 1 }; /* dims of [B,H,T] for those of [B,T,H,D] */
     const size_t size[3] = { program_value(c->p, o)->size[0], program_value(c->p, o)->size[2], program_value(c->p, o)->size[1] };
 
     if (!lse.id) return;
@@ -105,7 +106,7 @@ static void ring(struct partitioner *c, struct instruction *i)
     emit_local(c, i);
 }
 
-/* Every rank gets all tokens of some heads, and gives them back. */
+/* All-to-all: every rank gets all tokens of some heads; the output is exchanged back. */
 static void exchange_heads(struct partitioner *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_CP;
@@ -136,16 +137,16 @@ void rule_attention(struct partitioner *c, struct instruction *i)
 {
     ls_axis a = LS_AXIS_CP;
 
-    bring_heads(c, i);
+    align_heads(c, i);
     if (!program_ok(c->p)) return;
     if (c->n[a] > 1 && value_is_sharded(c, i->in[0], a)) {
         for (int k = 0; k < 3; k++)
             if (!value_is_sharded_along(c, i->in[k], a, 1)) {
-                partition_error(c, a, i->in[k], "queries, keys and values are cut along the sequence together");
+                partition_error(c, a, i->in[k], "queries, keys and values must all be sharded along the sequence");
                 return;
             }
         if (i->in[3].id) {
-            partition_error(c, a, i->in[0], "attention to a cache is not cut");
+            partition_error(c, a, i->in[0], "attention to a cache cannot be sharded");
             return;
         }
         if (c->d->o.context == LS_CONTEXT_RING)

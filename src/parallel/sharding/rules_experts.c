@@ -1,15 +1,16 @@
-/* rules_experts.c - mixtures of experts over the ranks: rules of the partition for routings, rows by expert and their products.
+/* rules_experts.c - partition rules for mixtures of experts: routing, dispatch, grouped matmuls and combine.
  *
  *     routing     R logits over tp                              the same on all ranks of tp; each rank of ep routes its own tokens
- *     loads       S index over cp     -> P                      by sample they are added up over cp: a sample's tokens are on its ranks
- *     spread      ~R x                -> ~R rows [M,C]           over ep: after it rows go to the ranks of their experts
- *     products    ~R, w cut by rows   -> S along the last dim    experts over ep, F over tp
- *                 S,  w cut by columns -> P
- *     collect     P rows, ~R weights  -> P, added up             over ep: before it rows come back
+ *     loads       S index over cp     -> P                      per sample, summed over cp: the sample's tokens are on cp's ranks
+ *     dispatch    ~R x                -> ~R rows [M,C]           over ep: followed by sending rows to the ranks of their experts
+ *     matmuls     ~R, w sharded by rows -> S along the last dim  experts over ep, F over tp
+ *                 S,  w sharded by columns -> P
+ *     combine     P rows, ~R weights  -> P, reduced              over ep: preceded by receiving the rows back
  *
- * Over ep nothing is cut but the experts' weights: its ranks have other tokens, as over dp. A layer's forward has two exchanges of
- * rows; how many go where is known at run time, the buffers are as large as can be. Over cp rows are cut as their tokens are. With a
- * capacity the tokens of a sample compete for room: all ranks of cp gather its logits, route the whole sample alike, and keep their tokens.
+ * Over ep only the experts' weights are sharded: its ranks have different tokens, as over dp. A layer's forward has two exchanges of rows.
+ * The counts are known at run time; buffers are allocated for the largest possible counts. Over cp rows are sharded as their tokens are.
+ * With a capacity, the tokens of a sample compete for room: all ranks of cp gather its logits, route the full sample in the same way, and
+ * keep the choices of their tokens.
  */
 #include "parallel/sharding/partition.h"
 
@@ -19,7 +20,7 @@ static bool distribute_over(const struct partitioner *c) { return c->n[LS_AXIS_E
 
 /* ---- routings ---- */
 
-/* The one that made v, its index, its rows or its counts; NULL: none. Valid until the next is made. */
+/* Finds the routing that produced v as its index, rows or counts; NULL: none. Valid until the next routing is added. */
 static struct routing *routing_find(struct partitioner *c, ls_value v)
 {
     for (int k = 0; k < c->nroutings; k++) {
@@ -30,12 +31,12 @@ static struct routing *routing_find(struct partitioner *c, ls_value v)
     return NULL;
 }
 
-/* The routing of an operand of the instruction at hand; NULL: the program has failed. */
+/* Finds the routing of an operand of the current instruction; NULL: the program has failed. */
 static struct routing *routing_of(struct partitioner *c, ls_value v)
 {
     struct routing *r = program_ok(c->p) ? routing_find(c, v) : NULL;
 
-    if (program_ok(c->p) && !r) partition_error(c, LS_AXIS_EP, v, "no routing of this program has made it");
+    if (program_ok(c->p) && !r) partition_error(c, LS_AXIS_EP, v, "it does not come from a routing of this program");
     return r;
 }
 
@@ -58,16 +59,16 @@ static struct routing *routing_new(struct partitioner *c, ls_value index)
 
 /* ---- routing ---- */
 
-static void no_gradient(struct partitioner *c, ls_value v) { sharding_of(c, v)->learns = false; }
+static void no_gradient(struct partitioner *c, ls_value v) { sharding_of(c, v)->needs_grad = false; }
 
-/* The choices of out are laid out as the logits. */
+/* The choices have the placement of the logits. */
 static void place_as_logits(struct partitioner *c, ls_value out, ls_value logits)
 {
     for (int a = 0; a < LS_AXES; a++) place_as(c, out, logits, (ls_axis)a, place_of(c, logits, (ls_axis)a)->dim);
     value_resize(c, out, 1, program_value(c->p, logits)->size[1]);
 }
 
-/* All ranks of cp route whole samples; each keeps the choices of its tokens, and counts a share of all for the bias. */
+/* All ranks of cp route full samples; each keeps the choices of its tokens, and counts a share of them all for the bias. */
 static void route_whole_samples(struct partitioner *c, struct instruction *i)
 {
     struct piece piece = piece_of(c, i->in[0], LS_AXIS_CP);
@@ -104,7 +105,7 @@ void rule_route(struct partitioner *c, struct instruction *i)
     emit_local(c, i);
 }
 
-/* Loads are counts of this rank's tokens. */
+/* Loads count this rank's tokens. */
 void rule_route_load(struct partitioner *c, struct instruction *i)
 {
     no_gradient(c, i->out[0]);
@@ -116,7 +117,7 @@ void rule_route_rows(struct partitioner *c, struct instruction *i)
 {
     struct routing *r = routing_find(c, i->in[0]);
 
-    if (!r) r = routing_new(c, i->in[0]); /* of choices that no router has made: without a capacity */
+    if (!r) r = routing_new(c, i->in[0]); /* choices that are given, not routed: no capacity */
     if (!r) return;
     r->rows = i->out[0];
     r->counts = i->out[1];
@@ -126,7 +127,7 @@ void rule_route_rows(struct partitioner *c, struct instruction *i)
     emit_local(c, i);
 }
 
-/* A partial sum over cp: each rank's tokens. A load that the data pass adds up over all samples (partial over dp) includes cp. */
+/* Partial over cp: each rank counts its tokens. A load that the data-parallel pass sums over all samples (partial over dp) includes cp. */
 void rule_router_loss(struct partitioner *c, struct instruction *i)
 {
     i->in[0] = require_replicated(c, i->in[0], LS_AXIS_TP);
@@ -138,7 +139,7 @@ void rule_router_loss(struct partitioner *c, struct instruction *i)
 
 /* ---- rows ---- */
 
-/* The most tokens that a rank of ep has. */
+/* The largest number of tokens on a rank of ep. */
 static size_t most_tokens(struct partitioner *c, ls_value rows)
 {
     size_t b = program_value(c->p, rows)->size[0], t = program_value(c->p, rows)->size[1], most = 0;
@@ -150,7 +151,7 @@ static size_t most_tokens(struct partitioner *c, ls_value rows)
     return b * most;
 }
 
-/* The most rows that all ranks can send to this one. */
+/* The largest number of rows that all ranks can send to this one. */
 static size_t most_rows(struct partitioner *c, const struct routing *r, ls_value rows)
 {
     int n = c->n[LS_AXIS_EP], rank = c->rank[LS_AXIS_EP];
@@ -161,7 +162,7 @@ static size_t most_rows(struct partitioner *c, const struct routing *r, ls_value
     return (size_t)n * most;
 }
 
-/* y [M,C] is laid out as x [B,T,C]; tokens are its rows. */
+/* Gives y [M,C] the placement of x [B,T,C]; tokens become rows. */
 static void place_as_rows(struct partitioner *c, ls_value y, ls_value x, size_t rows)
 {
     for (int a = 0; a < LS_AXES; a++) place_as(c, y, x, (ls_axis)a, 0);
@@ -222,7 +223,7 @@ void rule_rows_unpermute(struct partitioner *c, struct instruction *i)
     if (partial) reduce_partial(c, i->out[0], x);
 }
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
 void rule_grouped_linear(struct partitioner *c, struct instruction *i)
 {
@@ -233,9 +234,9 @@ void rule_grouped_linear(struct partitioner *c, struct instruction *i)
     if (!r) return;
     if (distribute_over(c)) i->in[2] = r->there;
     if (value_is_sharded_along(c, w, a, 2) && !value_is_sharded_along(c, x, a, 1))
-        partition_error(c, a, x, "the experts' columns are cut, and it is not cut with them");
+        partition_error(c, a, x, "the experts' columns are sharded, so it must be sharded like them");
     else if (!value_is_sharded_along(c, w, a, 2) && (value_is_sharded(c, x, a) || value_is_partial(c, x, a)))
-        partition_error(c, a, x, "the experts' columns are whole");
+        partition_error(c, a, x, "the experts' columns are not sharded");
     align_weight(c, i, 1, x, LS_AXIS_CP);
     if (!program_ok(c->p)) return;
     place_as_rows(c, y, x, program_value(c->p, x)->size[0]);

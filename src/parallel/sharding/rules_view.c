@@ -1,15 +1,16 @@
-/* rules_view.c - views of what is cut: sizes, strides and offset from this rank's part.
+/* rules_view.c - views of sharded values: sizes, strides and offset of this rank's shard.
  *
- * A reshape regroups dims. Within a group, dims of the same number of elements together, the cut dim W of [a, W, b] is found again:
- *     split   [.., W, ..] -> [.., W/r, r, ..]     cut along W/r, the grain divided by r
+ * A reshape regroups dims. Within a group (the fewest dims with the same number of elements on both sides) the sharded dim W of
+ * [a, W, b] is mapped as follows:
+ *     split   [.., W, ..] -> [.., W/r, r, ..]     sharded along W/r, the grain divided by r
  *     merge   [.., W, r, ..] -> [.., W*r, ..]     the grain multiplied by r
- *     flatten [a, W, ..] -> [a*W, ..]             a times W, each cut alike (outer)
+ *     flatten [a, W, ..] -> [a*W, ..]             a repetitions of W, each sharded alike (outer)
  */
 #include "parallel/sharding/partition.h"
 
 #include <string.h>
 
-/* Dims [i0, i1) of x have as many elements as [o0, o1) of y. */
+/* Dims [i0, i1) of x and [o0, o1) of y have the same number of elements. */
 struct group {
     int i0, i1, o0, o1;
 };
@@ -22,7 +23,7 @@ static size_t product(const size_t *size, int from, int to)
     return n;
 }
 
-/* The next group from (i1, o1) on; false: none is left. */
+/* Advances to the next group, from (i1, o1) on; false: no group is left. */
 static bool next_group(const size_t *in, int nin, const size_t *out, int nout, struct group *g)
 {
     size_t a = 1, b = 1;
@@ -39,8 +40,8 @@ static bool next_group(const size_t *in, int nin, const size_t *out, int nout, s
     return true;
 }
 
-/* Where x's cut over a is in y; false: it can't be said. */
-static bool map_cut(struct partitioner *c, ls_value x, ls_value y, const struct group *g, ls_axis a)
+/* Finds the dim of y that corresponds to x's sharded dim on axis a; false: there is none. */
+static bool map_sharded_dim(struct partitioner *c, ls_value x, ls_value y, const struct group *g, ls_axis a)
 {
     const size_t *in = sharding_of(c, x)->size, *out = sharding_of(c, y)->size;
     ls_placement at = *place_of(c, x, a);
@@ -62,18 +63,18 @@ static bool map_cut(struct partitioner *c, ls_value x, ls_value y, const struct 
     return true;
 }
 
-/* This rank's sizes of the group's dims in y. */
+/* Sets this rank's sizes of the group's dims in y. */
 static void resize_group(struct partitioner *c, ls_value x, ls_value y, const struct group *g)
 {
     size_t local = product(program_value(c->p, x)->size, g->i0, g->i1);
 
     for (int d = g->o0; d < g->o1; d++) {
-        bool cut = false;
+        bool sharded = false;
 
-        for (int a = 0; a < LS_AXES; a++) cut = cut || value_is_sharded_along(c, y, (ls_axis)a, d);
+        for (int a = 0; a < LS_AXES; a++) sharded = sharded || value_is_sharded_along(c, y, (ls_axis)a, d);
         program_value(c->p, y)->size[d] = sharding_of(c, y)->size[d];
-        for (int e = g->o0; cut && e < g->o1; e++) local = e == d ? local : local / MAX(sharding_of(c, y)->size[e], 1);
-        if (cut) program_value(c->p, y)->size[d] = local;
+        for (int e = g->o0; sharded && e < g->o1; e++) local = e == d ? local : local / MAX(sharding_of(c, y)->size[e], 1);
+        if (sharded) program_value(c->p, y)->size[d] = local;
     }
 }
 
@@ -82,14 +83,14 @@ static void reshape(struct partitioner *c, ls_value x, ls_value y)
     struct group g = { 0, 0, 0, 0 };
 
     if (!value_is_contiguous(program_value(c->p, x))) {
-        partition_error(c, LS_AXIS_TP, x, "its part is no longer in one piece");
+        partition_error(c, LS_AXIS_TP, x, "its shard would not be contiguous");
         return;
     }
     while (next_group(sharding_of(c, x)->size, program_value(c->p, x)->ndim, sharding_of(c, y)->size, program_value(c->p, y)->ndim, &g)) {
         for (int a = 0; a < LS_AXES; a++)
             if (value_is_sharded(c, x, (ls_axis)a) && place_of(c, x, (ls_axis)a)->dim >= g.i0 && place_of(c, x, (ls_axis)a)->dim < g.i1 &&
-                !map_cut(c, x, y, &g, (ls_axis)a)) {
-                partition_error(c, (ls_axis)a, x, "the new shape has no dim that is cut in its place");
+                !map_sharded_dim(c, x, y, &g, (ls_axis)a)) {
+                partition_error(c, (ls_axis)a, x, "the new shape has no dim that corresponds to the sharded one");
                 return;
             }
         resize_group(c, x, y, &g);
@@ -121,7 +122,7 @@ static void slice(struct partitioner *c, ls_value x, ls_value y, const struct vi
 
     for (int a = 0; a < LS_AXES; a++) {
         if (value_is_sharded_along(c, x, (ls_axis)a, view->dim0) && !all) {
-            partition_error(c, (ls_axis)a, x, "a slice along the dim that is cut");
+            partition_error(c, (ls_axis)a, x, "it cannot be sliced along a sharded dim");
             return;
         }
         place_as(c, y, x, (ls_axis)a, place_of(c, x, (ls_axis)a)->dim);
@@ -141,7 +142,7 @@ void rule_view(struct partitioner *c, struct instruction *i)
 
     for (int a = 0; a < LS_AXES; a++) {
         if (value_is_sharded(c, x, (ls_axis)a) && view->kind == VIEW_EXPAND) {
-            partition_error(c, (ls_axis)a, x, "what repeats can't be cut");
+            partition_error(c, (ls_axis)a, x, "a repeated dim cannot be sharded");
             return;
         }
         if (!value_is_sharded(c, x, (ls_axis)a)) *place_of(c, y, (ls_axis)a) = *place_of(c, x, (ls_axis)a);

@@ -1,8 +1,8 @@
-/* batch_stats.c - what is added up over the samples of all ranks: batch statistics, and how many tokens went to each expert.
+/* batch_stats.c - sums over the samples of all ranks: batch statistics, and the number of tokens routed to each expert.
  *
- * An op whose result is to be added up over the samples of all ranks marks it as partial over dp. It is added up on the spot, and
- * its readers see the sum of all ranks. Batch norms without sync_batch_norm: each rank normalises by its own samples, and the
- * running statistics, which then differ, are rank 0's at the end of each step. (With it they are equal anyway.)
+ * An op whose result must be summed over the samples of all ranks marks it as partial over dp. It is reduced immediately, and its readers
+ * use the sum. Batch norms without sync_batch_norm normalise by each rank's own samples; the running statistics, which then differ, are
+ * broadcast from rank 0 at the end of each step. (With it they are equal anyway.)
  */
 #include "parallel/zero/zero.h"
 
@@ -15,10 +15,10 @@ static bool is_marked(const ls_program *p, ls_value v)
     return v.id && x->root == v.id && x->role == LS_ROLE_ACTIVATION && x->place[LS_AXIS_DP].kind == LS_PARTIAL;
 }
 
-/* The ranks that have other samples. */
+/* The ranks that have different samples. */
 static ls_comm *samples(const struct pass *a) { return a->d->groups[GROUPS_DENSE].all; }
 
-/* Is what i marks to be added up? */
+/* True if the result that i marks must be summed. */
 static bool is_summed(const struct pass *a, const struct instruction *i)
 {
     return samples(a) && (a->d->o.sync_batch_norm || (i->op != OP_BATCH_STATS && i->op != OP_BATCH_GRAD_STATS));
@@ -29,12 +29,12 @@ static bool has_other_samples(const struct pass *a)
     return a->d->mesh ? ls_mesh_size(a->d->mesh, LS_GROUP_DP) > 1 : samples(a) && ls_comm_size(samples(a)) > 1;
 }
 
-/* A mean over the sequences of a step has to be told how many there are (evaluation reads no such loss). */
+/* A mean over the sequences of a step needs their number (evaluation reads no such loss). */
 static void check_router_loss(struct pass *a, const struct instruction *i)
 {
     if (i->op == OP_ROUTER_LOSS_GRAD && !i->in[2].id && has_other_samples(a))
-        program_fail(a->p, "router_loss over several data-parallel ranks: the program has no input \"samples\"; how many samples the step "
-                           "has on all ranks must be given");
+        program_fail(a->p, "router_loss over several data-parallel ranks: the program has no input \"samples\"; declare it and write the "
+                           "number of samples of the step on all ranks");
 }
 
 /* The sum over all ranks' samples, in v's shape. */
@@ -46,7 +46,7 @@ static ls_value sum_of(struct pass *a, ls_value v)
     return like.ndim == 1 ? sum : ls_reshape(a->p, sum, like.ndim, like.size);
 }
 
-/* Adds up what instructions of this segment left; later ones read the sum instead. */
+/* Reduces the partial results of this segment's instructions; later instructions read the sum. */
 static void join_segment(struct pass *a, enum segment s, ls_value *sum, int n)
 {
     ls_program *p = a->p;
@@ -81,7 +81,7 @@ static void broadcast_buffer(struct pass *a, ls_value v)
     emit_wait(a->p, &f);
 }
 
-/* What forward writes of the store, once each, at the end of the step. */
+/* Broadcasts the buffers that forward writes, once each, at the end of the step. */
 static void broadcast_buffers(struct pass *a, bool *seen)
 {
     ls_program *p = a->p;

@@ -1,19 +1,19 @@
-/* bucketing.c - which parameters lie and travel together.
+/* bucketing.c - groups parameters into the units that are communicated together.
  *
- * Zero 0 to 2: buckets. Parameters in the order in which their gradients become final in the backward segment (the last
- * instruction that adds to them), cut where the next would make a bucket too large; the first bucket is smaller, so
- * that communication begins early. A gradient that nothing adds to comes first.
+ * Zero 0 to 2: buckets. Parameters are taken in the order in which their gradients become final in the backward segment (the last
+ * instruction that adds to them); a new bucket begins when the next parameter would make the current one too large. The first bucket is
+ * smaller, so that communication begins early. Gradients that nothing writes come first.
  *
- * Zero 3: one unit a block of the model. What stands outside of blocks: a matrix is a unit of its own, what has one dim joins
- * the unit that was used just before it (or, when there is none, just after). A parameter belongs to the place of its first
- * use; where it is used again (tied weights), the same unit serves.
+ * Zero 3: one unit per block of the model. Outside blocks, a matrix is a unit of its own; a parameter of one dim joins the unit used just
+ * before it (or, if there is none, just after). A parameter belongs to the block that first uses it; later uses (tied weights) share
+ * that unit.
  *
- * Frozen parameters and buffers stay whole on every rank. Groups that the store has already, made for another program, are used
- * as they are; this one adds what it uses, and when it has the optimizer what is left.
+ * Frozen parameters and buffers stay replicated. Groups that another program has already created in the store are used as they are; this
+ * program adds groups for the parameters it uses and, if it has the optimizer, for all remaining ones.
  *
- * On a mesh units are of one class: what is summed over tp, or between the end stages, has the same units with the same layout on
- * all ranks of that sum, whatever else they hold. What the end stages share is in the store's order: the two see its gradients
- * become final in different orders.
+ * On a mesh all parameters of a unit are of one class: units that are summed over tp, or between the end stages, are identical on all
+ * ranks of that sum, whatever else these ranks hold. Parameters shared by the end stages are in the store's order, because the two stages
+ * compute their gradients in different orders.
  */
 #include "parallel/zero/zero.h"
 
@@ -24,7 +24,7 @@
 struct candidate {
     int param, key;
     unsigned class;
-}; /* key: when it is final, or the number of its unit */
+}; /* key: the position at which its gradient is final, or the number of its unit */
 
 static int by_key(const void *x, const void *y)
 {
@@ -53,7 +53,7 @@ static ls_status make_group(struct pass *a, const struct candidate *c, int n)
 
 static size_t bytes_of(const ls_store *s, int param) { return store_local_count(s, (size_t)param) * 4; }
 
-/* Marks parameters that instructions read, or whose gradients they write. */
+/* Marks the parameters that instructions read, or whose gradients they write. */
 static void find_used(const struct pass *a, bool *used)
 {
     const ls_program *p = a->p;
@@ -71,7 +71,7 @@ static void find_used(const struct pass *a, bool *used)
         }
 }
 
-/* Is i to be in a unit, and in none yet? */
+/* True if parameter i has to be in a unit but is in none yet. */
 static bool is_free(const struct pass *a, size_t i, const bool *used)
 {
     const ls_store *s = a->p->store;
@@ -80,7 +80,7 @@ static bool is_free(const struct pass *a, size_t i, const bool *used)
            (used[i] || a->p->list[SEG_OPTIMIZER].n);
 }
 
-/* When a gradient becomes final; what the end stages share keeps the store's order. */
+/* Sets the position at which each gradient becomes final; parameters shared by the end stages keep the store's order. */
 static void find_final(const struct pass *a, struct candidate *c, int n)
 {
     int at = 0;
@@ -118,13 +118,13 @@ static ls_status form_buckets(struct pass *a, struct candidate *c, int n)
     return n > first ? make_group(a, c + first, n - first) : LS_OK;
 }
 
-/* Numbers units in the order of first use: of one walk over forward and backward. */
+/* State of a walk over forward and backward that numbers units in the order of first use. */
 struct walk {
     struct pass *a;
     struct candidate *c;
-    int n, units, now; /* now: the unit begun last; -1: none */
+    int n, units, now; /* now: the current unit; -1: none */
     int *of_block;     /* by block of the program; -1: none */
-    bool vectors;      /* it has parameters of one dim alone, from outside of blocks: the next matrix joins */
+    bool vectors;      /* the unit has only one-dim parameters from outside blocks, so the next matrix joins it */
 };
 
 static void visit(struct walk *w, int param, int block)
@@ -174,7 +174,7 @@ static ls_status form_blocks(struct pass *a, struct candidate *c, int n)
     for (int i = 0; i < n; i++) c[i].key = -1;
     walk_uses(&w);
     mem_free(w.of_block);
-    for (int i = 0; i < n; i++) /* what nothing reads; what the end stages share is one by one */
+    for (int i = 0; i < n; i++) /* unread parameters come last; each parameter shared by the end stages is a unit of its own */
         c[i].key = c[i].class & CLASS_ENDS ? c[i].param : c[i].key < 0 ? w.units : c[i].key;
     qsort(c, (size_t)n, sizeof *c, by_key);
     for (int i = 1; i <= n; i++)
@@ -205,7 +205,7 @@ static ls_status form_groups(struct pass *a)
     return st;
 }
 
-/* The block in which a unit's parameters are used first. */
+/* Finds the block that first uses each unit's parameters. */
 static void find_blocks(struct pass *a)
 {
     const ls_program *p = a->p;

@@ -1,4 +1,4 @@
-/* emit.c - writing a segment anew: instructions kept, views with another placement, collectives in two halves. */
+/* emit.c - rewriting a segment: instructions that are kept, views with another placement, collectives as start and wait. */
 #include "parallel/zero/zero.h"
 
 struct rewrite rewrite_begin(ls_program *p, enum segment s, ls_phase phase)

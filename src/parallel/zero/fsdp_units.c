@@ -1,4 +1,4 @@
-/* fsdp_units.c - what a unit is: parameters that lie and travel together. bucketing.c makes them. */
+/* fsdp_units.c - properties of units: parameters that are stored and communicated together. bucketing.c creates them. */
 #include "parallel/zero/zero.h"
 
 #include <stdio.h>

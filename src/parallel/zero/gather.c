@@ -1,18 +1,18 @@
-/* gather.c - zero 3: a unit's parameters are gathered before their first reader and free again after the last.
+/* gather.c - zero 3: a unit's parameters are all-gathered before their first reader and freed after the last.
  *
  *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
- *     backward   the same, in the order in which backward reads them; with keep_gathered only what forward didn't gather
- *     weights    likewise, where weight gradients have a segment of their own
+ *     backward   the same, in the order in which backward reads them; with keep_gathered only units that forward did not gather
+ *     weights    likewise, if weight gradients have a segment of their own
  *
- * So at most two units are whole at once (a tied weight lasts from its first to its last reader). Readers see views of the
- * gathered buffer with the parameter's shape. The memory pass ends its life at the last reader.
+ * So at most two units are gathered at once (a tied weight lives from its first to its last reader). Readers use views of the gathered
+ * buffer with the parameter's shape. The memory pass frees the buffer after its last reader.
  */
 #include "parallel/zero/zero.h"
 
 #include <string.h>
 #include "base/mem.h"
 
-/* The unit whose parameter v is (a view of); NULL when v is none, or is replicated on every rank. */
+/* The sharded unit whose parameter v is (a view of); NULL if v is not a parameter or is replicated. */
 static struct unit *sharded_unit(const struct pass *a, ls_value v)
 {
     const struct value *root = &a->p->values[a->p->values[v.id].root];
@@ -21,7 +21,7 @@ static struct unit *sharded_unit(const struct pass *a, ls_value v)
     return u && unit_group(a, u)->sharded >> STORE_VALUE & 1 ? u : NULL;
 }
 
-/* The units in the order in which a list reads them first, those not whole already; returns how many. */
+/* Lists the units that are not gathered yet, in the order in which l first reads them; returns how many. */
 static int order_of_use(const struct pass *a, const struct list *l, int *order)
 {
     int n = 0;
@@ -50,8 +50,8 @@ static void start_gather(struct pass *a, struct unit *u)
     if (u->whole.id) emit_start(p, &u->gather, &e, LS_WHEN_ALWAYS, shard, u->whole);
 }
 
-/* v through the gathered buffer: the same strides at the parameter's place in it. */
-static ls_value through(struct pass *a, struct unit *u, ls_value v)
+/* The view of the gathered buffer that corresponds to v: the same strides at the parameter's offset. */
+static ls_value gathered_view(struct pass *a, struct unit *u, ls_value v)
 {
     ls_program *p = a->p;
     const struct store_group *g = unit_group(a, u);
@@ -65,8 +65,8 @@ static ls_value through(struct pass *a, struct unit *u, ls_value v)
                                         (ptrdiff_t)g->at[k] + x.offset);
 }
 
-/* What instruction i reads must be whole; the unit after the one that it waits for begins. */
-static void make_whole(struct pass *a, const struct instruction *i, const int *order, int n, int *next)
+/* Gathers the parameters that instruction i reads, and starts the gather of the next unit. */
+static void gather_operands(struct pass *a, const struct instruction *i, const int *order, int n, int *next)
 {
     for (int o = 0; o < i->nin && program_ok(a->p); o++) {
         struct unit *u = sharded_unit(a, i->in[o]);
@@ -91,13 +91,13 @@ static void gather_segment(struct pass *a, enum segment s, int *order)
         struct instruction i = w.old.at[k];
         struct cursor before;
 
-        if (i.op == OP_VIEW && sharded_unit(a, i.in[0])) continue; /* its readers get one of their own */
+        if (i.op == OP_VIEW && sharded_unit(a, i.in[0])) continue; /* readers get a view of the gathered buffer */
         before = program_cursor_block(p, i.block);
-        make_whole(a, &i, order, n, &next);
+        gather_operands(a, &i, order, n, &next);
         for (int o = 0; o < i.nin && program_ok(p); o++) {
             struct unit *u = sharded_unit(a, i.in[o]);
 
-            if (u) i.in[o] = through(a, u, i.in[o]);
+            if (u) i.in[o] = gathered_view(a, u, i.in[o]);
         }
         program_push(p, &i);
         program_cursor_end(p, before);

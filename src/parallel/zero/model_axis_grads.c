@@ -1,16 +1,16 @@
-/* model_axis_grads.c - sums of gradients over more than data, once a step, before the optimizer.
+/* model_axis_grads.c - sums of gradients over ranks other than data, once per step, before the optimizer.
  *
- *     over tp     of parameters that are whole on all tp ranks, each of which has a partial sum (norms between sequence slices)
- *     over ends   of parameters that the first and the last stage share (tied embedding and head)
+ *     over tp     for parameters replicated over tp of whose gradient each rank has a partial sum (norms between sequence slices)
+ *     over ends   for parameters that the first and the last stage share (tied embedding and head)
  *
- * In place, of the elements that this rank updates: the ranks of such a sum have the same units with the same layout, and of
- * those the same shard. They go in the store's order, which is the same on all of them, whatever order data reduced them in.
+ * The sums are in place, over the elements that this rank updates: the ranks of such a sum have the same units with the same layout, and
+ * the same shard of them. They run in the store's order, which is the same on all ranks whatever the order of the data reductions.
  */
 #include "parallel/zero/zero.h"
 
 static int first_param(const struct pass *a, const struct unit *u) { return unit_group(a, u)->params[0]; }
 
-/* The unit of the class whose first parameter is the next after `param`; NULL: none. */
+/* The unit of the class whose first parameter follows `param` most closely; NULL: none. */
 static struct unit *next_unit(const struct pass *a, unsigned class, int param)
 {
     struct unit *next = NULL;
@@ -23,7 +23,7 @@ static struct unit *next_unit(const struct pass *a, unsigned class, int param)
     return next;
 }
 
-/* u->reduction is the sum's from here on. */
+/* From here on u->reduction is this sum. */
 static void model_axis_grads_start(struct pass *a, struct unit *u, ls_axis axis, ls_comm *comm)
 {
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = axis, .comm = comm, .redop = LS_SUM };

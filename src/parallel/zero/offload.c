@@ -1,5 +1,5 @@
-/* offload.c - optimizer states that live elsewhere between updates: a unit's are loaded before its first instruction of a
- * stage that names them, and what the stage changes is saved after its last.
+/* offload.c - optimizer states that are offloaded between updates: a unit's states are loaded before the first instruction of a stage
+ * that reads them, and the changed ones are saved after the last.
  */
 #include "parallel/zero/zero.h"
 

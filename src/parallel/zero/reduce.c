@@ -1,27 +1,27 @@
-/* reduce.c - gradients become sums over all ranks of their kind.
+/* reduce.c - sums gradients over all ranks of their kind.
  *
- * Whole gradients (zero 0 and 1, unsharded_accumulation) are in the store; a unit's reduction starts after the instruction that adds
- * to it last, in the last micro-batch of a step, in place, and the optimizer waits for it: all-reduce, or with shards
+ * Unsharded gradients (zero 0 and 1, unsharded_accumulation) are in the store. In the last micro-batch of a step a unit's reduction
+ * starts in place after the last instruction that adds to it, and the optimizer waits for it: an all-reduce, or with shards a
  * reduce-scatter into this rank's own block. A program without the optimizer waits at the end of the segment.
  *
- * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication
- * value, zeros before its first writer, reduce-scattered in place after its last; the own block is then added to the
- * store's, and the rest is free. With weight gradients in a segment of their own this is refused: other micro-batches run in between.
+ * Sharded gradients (zero 2 and 3): the store holds this rank's block. In each micro-batch a unit's gradient is a communication value,
+ * zeroed before its first writer and reduce-scattered in place after its last; the own block is then added to the store's, and the
+ * buffer is free. This is refused if weight gradients have a segment of their own, because other micro-batches run in between.
  *
- * What several programs of the store add to (tied weights, of which a rank has both ends) is reduced before the optimizer; sharded
- * gradients are added up as they come.
+ * Gradients to which several programs of the store add (tied weights, if a rank has both ends) are reduced before the optimizer; sharded
+ * gradients are accumulated as they come.
  *
- * bf16: a rounded copy travels instead, summed in f32 and rounded once; the sum goes back into f32.
- * Replicas: what a rank owns is all-reduced over the ranks that own the same, in the last micro-batch.
+ * bf16: a rounded copy is communicated, summed in f32 and rounded once; the sum is copied back into f32.
+ * Replicas: the owned block is all-reduced over the ranks that own the same block, in the last micro-batch.
  *
- * What has something left to do after its wait (all but f32 in place) is finished just before the next one starts, so that one
- * buffer at most is under way beside the one being filled.
+ * A reduction with work left after its wait (all but f32 in place) is finished just before the next one starts, so that at most one
+ * buffer is in flight besides the one being filled.
  */
 #include "parallel/zero/zero.h"
 
 static ls_dtype exact_type(const struct pass *a) { return ls_store_settings(a->p->store).type == LS_F64 ? LS_F64 : LS_F32; }
 
-/* The ranks with the same shard, where there are shards. */
+/* The ranks with the same shard; NULL without shards. */
 static ls_comm *replicas(const struct pass *a, const struct unit *u) { return unit_zero(a, u) ? u->groups->replicas : NULL; }
 
 static ls_placement_kind after(const struct pass *a, const struct unit *u)
@@ -31,23 +31,23 @@ static ls_placement_kind after(const struct pass *a, const struct unit *u)
 
 static bool is_sharded(const struct pass *a, const struct unit *u) { return data_shards(a, u->groups, STORE_GRAD); }
 
-/* Is there nothing left to do when an f32 sum in place has arrived? */
+/* True if nothing is left to do after the wait: an f32 sum in place. */
 static bool is_in_place(const struct pass *a, const struct unit *u)
 {
     return !is_sharded(a, u) && a->d->o.reduce != LS_BF16 && !replicas(a, u);
 }
 
-/* Once a step: in the optimizer's segment, or in the last micro-batch. */
+/* When work that is done once per step runs: always in the optimizer's segment, else in the last micro-batch. */
 static ls_when once(const struct pass *a) { return a->p->cursor.segment == SEG_OPTIMIZER ? LS_WHEN_ALWAYS : LS_WHEN_LAST; }
 
 static ls_when when_of(const struct pass *a, const struct unit *u) { return is_sharded(a, u) ? LS_WHEN_ALWAYS : once(a); }
 
-/* Is what is done once a step left to the program that has the optimizer? */
+/* True if work done once per step is left to the program that has the optimizer. */
 static bool is_put_off(const struct pass *a, const struct unit *u) { return (u->class & CLASS_JOINT) && !a->p->list[SEG_OPTIMIZER].n; }
 
 /* ---- the steps of one unit ---- */
 
-/* Where micro-batches add up before they travel: [total]. */
+/* The buffer in which micro-batches are accumulated before communication: [total]. */
 static ls_value source(struct pass *a, struct unit *u)
 {
     ls_value v = is_sharded(a, u) ? u->full : unit_gradient(a, u);
@@ -65,8 +65,8 @@ static void reduce_begin(struct pass *a, struct unit *u)
     emit_call(a->p, OP_FILL, LS_WHEN_ALWAYS, LS_NONE, u->full);
 }
 
-/* The rounded copy, or x itself. */
-static ls_value to_travel(struct pass *a, struct unit *u, ls_value x, ls_when when)
+/* The bf16 copy of x that is communicated, or x itself. */
+static ls_value rounded_gradient(struct pass *a, struct unit *u, ls_value x, ls_when when)
 {
     ls_value copy;
 
@@ -87,7 +87,7 @@ static void reduce_start(struct pass *a, struct unit *u)
                           .comm = scatter ? u->groups->shard : u->groups->all,
                           .total = g->total,
                           .redop = LS_SUM };
-    ls_value in = to_travel(a, u, source(a, u), when_of(a, u)), out;
+    ls_value in = rounded_gradient(a, u, source(a, u), when_of(a, u)), out;
 
     in = emit_part(a->p, in, 0, g->total, LS_PARTIAL);
     out = emit_part(a->p, in, unit_begin(a, u), unit_end(a, u) - unit_begin(a, u), after(a, u));
@@ -95,12 +95,12 @@ static void reduce_start(struct pass *a, struct unit *u)
     u->reduced = out;
 }
 
-/* Over the replicas: x is this rank's block in the store. */
+/* Reduces over the replicas; x is this rank's block in the store. */
 static void start_replicas(struct pass *a, struct unit *u, ls_value x)
 {
     size_t count = unit_end(a, u) - unit_begin(a, u);
     struct exchange e = { .op = LS_COLLECTIVE_ALL_REDUCE, .axis = LS_AXIS_DP, .comm = replicas(a, u), .total = count, .redop = LS_SUM };
-    ls_value in = to_travel(a, u, x, once(a)), out = emit_part(a->p, in, 0, count, LS_SHARD);
+    ls_value in = rounded_gradient(a, u, x, once(a)), out = emit_part(a->p, in, 0, count, LS_SHARD);
 
     if (!out.id) return;
     emit_start(a->p, &u->reduction, &e, once(a), in, out);
@@ -111,7 +111,7 @@ static void start_replicas(struct pass *a, struct unit *u, ls_value x)
     emit_call(a->p, OP_COPY, once(a), out, u->reduced);
 }
 
-/* Waits, and brings the sum to where the store has it. */
+/* Waits, and copies or adds the sum to the store's gradient. */
 static void reduce_finish(struct pass *a, struct unit *u)
 {
     ls_value sum = u->reduced, kept = unit_gradient(a, u);
@@ -153,7 +153,7 @@ static void find_writers(struct pass *a)
             }
 }
 
-/* A writer's target: the parameter's gradient in the store, or its place in the unit's. */
+/* The value that a writer writes: the parameter's gradient in the store, or its place in the unit's buffer. */
 static ls_value target(struct pass *a, ls_value v)
 {
     ls_program *p = a->p;
@@ -176,7 +176,7 @@ static struct unit *settle(struct pass *a, struct unit *pending)
     return NULL;
 }
 
-/* After instruction number `at`: starts what is final now. Returns the unit that is still to be finished. */
+/* Starts the reductions that instruction number `at` completes. Returns the unit that still has to be finished. */
 static struct unit *after_instruction(struct pass *a, int at, struct unit *pending)
 {
     for (int g = 0; g < a->nunits && program_ok(a->p); g++) {
@@ -195,7 +195,7 @@ static struct unit *after_instruction(struct pass *a, int at, struct unit *pendi
     return pending;
 }
 
-/* A segment whose instructions are numbered from `at`. */
+/* Walks a segment whose instructions are numbered from `at`. */
 static void reduce_walk(struct pass *a, enum segment s, int at)
 {
     ls_program *p = a->p;
@@ -240,7 +240,7 @@ void reduce_joint(struct pass *a)
         if ((a->unit[g].class & CLASS_JOINT) && a->unit[g].groups->all && a->unit[g].last < 0) reduce_put_off(a, &a->unit[g]);
 }
 
-/* The buffer of a micro-batch's gradient can't last from one segment to another: other micro-batches come between them. */
+/* A micro-batch's gradient buffer cannot outlive its segment: other micro-batches run in between. */
 static ls_status check_split(const struct pass *a)
 {
     ls_layout l = data_layout(a->d);

@@ -1,8 +1,8 @@
-/* reduction_check.c - the last look at a spread program: what is a partial sum is added up once before it is used, and only then.
+/* reduction_check.c - verifies a distributed program: every partial sum is reduced exactly once, before it is used.
  *
- *     a reduction wants a partial sum: anything else has been added up before, and would count n times
- *     it goes over the ranks that have a partial sum: those of data, and for experts those with the same experts
- *     the optimizer wants none: what it reads has been added up, over data, over tp, and between the end stages
+ *     a reduction needs a partial sum: anything else has been reduced before, and would count n times
+ *     it runs over the ranks that have a partial sum: the data ranks, and for experts those with the same experts
+ *     the optimizer reads no partial sums: gradients have been reduced over data, over tp, and between the end stages
  */
 #include "parallel/zero/zero.h"
 
@@ -19,7 +19,7 @@ static const char *tensor_name(const ls_program *p, ls_value v, char *text)
 
 static bool is_partial(const ls_program *p, ls_value v, ls_axis axis) { return p->values[v.id].place[axis].kind == LS_PARTIAL; }
 
-/* A sum that the pass has written: over dp anything, over other axes a gradient of the store. */
+/* True for a reduction that the pass inserted: any over dp; over other axes, one of a gradient in the store. */
 static bool is_sum(const ls_program *p, const struct instruction *i)
 {
     const struct exchange *e = i->op == OP_COMM_START ? instruction_exchange(i) : NULL;
@@ -37,15 +37,15 @@ static ls_status check_sum(const struct pass *a, const struct instruction *i)
     char name[200];
 
     if (!is_partial(p, i->in[0], e->axis))
-        return ls_fail(LS_EINVAL, "%s of %s over %s: it is no partial sum; it has been reduced before, or needs no reduction",
+        return ls_fail(LS_EINVAL, "%s of %s over %s: it is not a partial sum: it has been reduced already, or needs no reduction",
                        ls_collective_name(e->op), tensor_name(p, i->in[0], name), axis_name(e->axis));
     if (groups && e->axis == LS_AXIS_DP && e->comm != groups->all && e->comm != groups->shard && e->comm != groups->replicas)
-        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not those that have a partial sum", ls_collective_name(e->op),
+        return ls_fail(LS_EINVAL, "%s of %s over dp: its %d ranks are not the ranks that have partial sums", ls_collective_name(e->op),
                        tensor_name(p, i->in[0], name), ls_comm_size(e->comm));
     return LS_OK;
 }
 
-/* A copy of a partial sum is one too (rounded, before it travels): what reads it is checked in turn. */
+/* A copy of a partial sum (rounded, to be communicated) is a partial sum too; its readers are checked in turn. */
 static bool stays_partial(const ls_program *p, const struct instruction *i, ls_axis axis)
 {
     return i->op == OP_COPY && is_partial(p, i->out[0], axis);

@@ -1,14 +1,14 @@
-/* update.c - the optimizer segment, cut to what this rank holds.
+/* update.c - restricts the optimizer segment to the elements that this rank updates.
  *
- *     what is summed over more than data (model_axis_grads.c)
- *     squares of the own gradients, unit by unit as their reductions arrive;  their sum over the shards;  norm, clip factor
+ *     gradient sums over more than data (model_axis_grads.c)
+ *     squares of the own gradients, unit by unit as their reductions complete;  their sum over the shards;  norm, clip factor
  *     LAMB, LARS: moments and squares of the own elements, parameter by parameter;  their sum over the shards
- *     updates of the own elements;  zero 1, 2: a unit's parameters are gathered after its last update, in place
+ *     updates of the own elements;  zero 1, 2: a unit's parameters are all-gathered in place after its last update
  *
- * Every instruction of a parameter is written again for the elements of it that this rank holds, as tensors of one dim; where it
- * holds none, the instruction goes. Sharded or not, every element counts once in every sum: without shards each rank has
- * all of them and nothing is added up. Where ranks hold different parameters (tp, pp, ep) the sum is over the whole mesh, and of those
- * that update the same elements one counts them.
+ * Every instruction that works on a parameter is rewritten for the elements that this rank holds, as one-dim tensors; if it holds none,
+ * the instruction is dropped. Every element counts once in every sum: without shards each rank has all elements and no sum over ranks is
+ * needed. If ranks hold different parameters (tp, pp, ep) the sum is over the whole mesh, and of the ranks that update the same elements
+ * only one counts them.
  */
 #include "parallel/zero/zero.h"
 
@@ -16,11 +16,11 @@
 #include "base/mem.h"
 #include "ir/op_info.h"
 
-/* One segment being rewritten. */
+/* The segment being rewritten. */
 struct update {
     struct pass *a;
     struct rewrite rewrite;
-    ls_value norms, summed; /* [P,2] of LAMB and LARS, and the same over all shards; or none */
+    ls_value norms, summed; /* [P,2] of LAMB and LARS, local and summed over all shards; or LS_NONE */
 };
 
 static enum optimizer_stage stage_of(const struct instruction *i) { return op_info(i->op)->stage; }
@@ -32,7 +32,7 @@ static bool is_of_store(const struct value *root)
     return root->param >= 0 && (root->role == LS_ROLE_PARAMETER || root->role == LS_ROLE_GRADIENT || root->role == LS_ROLE_OPTIMIZER);
 }
 
-/* The parameter that an instruction of a stage works on. */
+/* The parameter on which an instruction of a stage works. */
 static int param_of(const ls_program *p, const struct instruction *i)
 {
     for (int k = 0; k < i->nin + i->nout; k++) {
@@ -53,14 +53,14 @@ static struct unit *instruction_unit(const struct pass *a, const struct instruct
 
 /* ---- sums over shards ---- */
 
-/* The ranks that each have their share of all squares; NULL: this one has all of them. */
+/* The ranks over which squares are summed; NULL: this rank has all of them. */
 static ls_comm *norm_ranks(const struct pass *a)
 {
     if (!data_is_distributed(a)) return NULL;
     return a->d->mixed ? a->d->world : a->d->o.zero ? a->d->groups[GROUPS_DENSE].shard : NULL;
 }
 
-/* A CLIP_FACTOR reads the squares of all shards. */
+/* CLIP_FACTOR reads the sum of squares over all shards. */
 static void emit_clip(struct update *w, struct instruction i)
 {
     struct pass *a = w->a;
@@ -72,7 +72,7 @@ static void emit_clip(struct update *w, struct instruction i)
     program_push(a->p, &i);
 }
 
-/* The last operand that lamb_moments and lars_norms write. */
+/* Sums over the shards the norms that lamb_moments and lars_norms write to their last operand. */
 static void sum_norms(struct update *w)
 {
     ls_program *p = w->a->p;
@@ -123,7 +123,7 @@ static ls_value slice(struct pass *a, struct unit *u, ls_value v, size_t lo, siz
     return emit_part(p, flat, lo - begin, hi - lo, place);
 }
 
-/* A norm that is read comes from the sum over all shards. */
+/* Replaces a norm that is read by its sum over all shards. */
 static ls_value summed(struct update *w, ls_value v)
 {
     ls_program *p = w->a->p;
@@ -147,7 +147,7 @@ static void emit_slice(struct update *w, struct unit *u, struct instruction i)
     if (lo >= hi) return;
     if (stage_of(&i) == OPTIMIZER_NORMS && !unit_counts(a, u)) {
         if (i.op == OP_LARS_NORMS) return;
-        i.out[i.nout - 1] = LS_NONE; /* LAMB's moments move all the same */
+        i.out[i.nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
     }
     for (int o = 0; o < i.nin && program_ok(p); o++)
         if (i.in[o].id) i.in[o] = is_of_store(root_of(p, i.in[o])) ? slice(a, u, i.in[o], lo, hi) : summed(w, i.in[o]);
@@ -255,7 +255,7 @@ static void rewrite(struct update *w)
     for (int k = 0; k < w->a->ordered; k++) emit_wait(p, &w->a->unit[w->a->order[k]].gather);
 }
 
-/* Units without a reduction follow those that have one. */
+/* Units without a reduction come after those with one. */
 static void complete_order(struct pass *a)
 {
     for (int g = 0; g < a->nunits; g++) {

@@ -1,4 +1,4 @@
-/* zero.c - data parallelism: the public call, and the order of the pass. */
+/* zero.c - data parallelism: the public calls and the steps of the pass. */
 #include "parallel/zero/zero.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
 
-/* mesh NULL: all ranks of comm have other samples. */
+/* mesh NULL: each rank of comm has different samples. */
 static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
 {
     ls_mesh_shape shape = ls_mesh_get_shape(mesh);
@@ -55,7 +55,7 @@ static ls_status run_pass(ls_program *p, void *ctx)
     return st;
 }
 
-/* ---- what a store's programs share ---- */
+/* ---- state shared by a store's programs ---- */
 
 static void data_close(void *ctx)
 {
@@ -69,15 +69,15 @@ static void data_close(void *ctx)
     mem_free(d);
 }
 
-/* Consecutive ranks hold one copy; across them are those that hold the same of it. */
-struct cut {
+/* How ranks are split: consecutive ranks hold one copy; `across` selects the ranks that hold the same shard of each copy. */
+struct rank_split {
     int each;
     bool across;
 };
 
 static int color_of(void *ctx, int rank)
 {
-    const struct cut *c = ctx;
+    const struct rank_split *c = ctx;
 
     return c->across ? rank % c->each : rank / c->each;
 }
@@ -85,14 +85,14 @@ static int color_of(void *ctx, int rank)
 static ls_status split(struct data *d)
 {
     struct zero_groups *o = &d->groups[GROUPS_DENSE];
-    struct cut cut = { ranks_of(d->world) / d->o.replicate, false };
+    struct rank_split by = { ranks_of(d->world) / d->o.replicate, false };
 
     d->owns = true;
     o->shard = NULL;
-    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->shard));
+    LS_TRY(comm_split_by(d->world, color_of, &by, &o->shard));
     comm_name(o->shard, "shard");
-    cut.across = true;
-    LS_TRY(comm_split_by(d->world, color_of, &cut, &o->replicas));
+    by.across = true;
+    LS_TRY(comm_split_by(d->world, color_of, &by, &o->replicas));
     comm_name(o->replicas, "replicas");
     return LS_OK;
 }
@@ -140,7 +140,7 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     const ls_data_options *m = &d->requested;
 
     if (d->world != comm || d->mesh != mesh)
-        return ls_fail(LS_EINVAL, "data parallelism: another program of this store is spread over other ranks");
+        return ls_fail(LS_EINVAL, "data parallelism: another program of this store is distributed over other ranks");
     if (m->zero != o->zero || m->replicate != o->replicate || m->reduce != o->reduce || m->offload != o->offload ||
         m->unsharded_accumulation != o->unsharded_accumulation)
         return ls_fail(LS_EINVAL,
@@ -161,7 +161,7 @@ static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const l
     LS_TRY(layout_check_groups(&l));
     LS_TRY(layout_check_data(&l));
     if (p->compiled || p->distribution.pass)
-        return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "spread");
+        return ls_fail(LS_EINVAL, "data parallelism: the program is %s already", p->compiled ? "compiled" : "distributed");
     if (d) {
         LS_TRY(check_alike(d, comm, mesh, o));
     } else {

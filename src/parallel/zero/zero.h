@@ -1,16 +1,16 @@
-/* zero.h - the inside of the data-parallel pass.
+/* zero.h - internals of the data-parallel pass.
  *
- * The pass (zero.c reads its order aloud) works on units: parameters that lie one after another in a group of the store
- * and travel together. Up to zero 2 a unit is a bucket of gradients that become final one after another, with zero 3 a block
- * of the model. The parts: bucketing.c makes units (fsdp_units.c: what they are), gather.c brings parameters, reduce.c gradients, update.c
- * cuts the optimizer segment to what a rank holds (offload.c: with states that live elsewhere), batch_stats.c looks after batch norms,
- * reduction_check.c checks in the end that every sum over ranks is formed once.
+ * The pass (zero.c lists the steps in order) works on units: parameters that are adjacent in a group of the store and are communicated
+ * together. For zero 0 to 2 a unit is a bucket of gradients that become final one after another; for zero 3 it is a block of the model.
+ * bucketing.c builds the units (fsdp_units.c holds their properties), gather.c gathers parameters, reduce.c reduces gradients, update.c
+ * restricts the optimizer segment to the elements this rank updates (offload.c: with offloaded states), batch_stats.c handles batch
+ * norms, and reduction_check.c verifies that every sum over ranks is computed exactly once.
  *
- * On a mesh a unit's ranks are those of its kind: DATA, or for experts EXPERT_DATA. Gradients that are partial sums over tp too, or that
- * the first and the last stage share, are summed over those once a step, before the optimizer (model_axis_grads.c).
+ * On a mesh, a unit is distributed over DATA, or for experts over EXPERT_DATA. Gradients that are also partial sums over tp, or that
+ * the first and the last stage share, are reduced over those ranks once per step, before the optimizer (model_axis_grads.c).
  *
- * A value has one placement. What a collective makes in place is therefore another value, a view of the same bytes: the
- * gradient "partial over dp" and the gradient "replicated" or "sharded" can't be taken for each other.
+ * A value has one placement. The result of an in-place collective is therefore another value, a view of the same bytes: the gradient
+ * "partial over dp" cannot be confused with the gradient "replicated" or "sharded".
  */
 #ifndef LS_PARALLEL_ZERO_ZERO_H
 #define LS_PARALLEL_ZERO_ZERO_H
@@ -19,26 +19,26 @@
 #include "ir/program.h"
 #include "runtime/store.h"
 
-/* The ranks that a kind of parameter is spread over; NULL: this one alone. */
+/* The ranks over which parameters of one kind are distributed; NULL: only this rank. */
 struct zero_groups {
-    ls_comm *all;      /* gradients are sums over it */
-    ls_comm *shard;    /* of those, the ranks that one copy is laid out over; may be all */
-    ls_comm *replicas; /* of those, the ranks with the same shard */
+    ls_comm *all;      /* gradients are summed over it */
+    ls_comm *shard;    /* the ranks that together hold one copy; may equal `all` */
+    ls_comm *replicas; /* the ranks that hold the same shard */
 };
-enum { GROUPS_DENSE, GROUPS_EXPERTS, OVERS };
+enum { GROUPS_DENSE, GROUPS_EXPERTS, GROUPS_KINDS };
 
-/* What the programs of a store share; the store keeps it. */
+/* Data-parallel state shared by all programs of a store; the store owns it. */
 struct data {
-    ls_data_options requested, o; /* o: zero is 0 where a copy is on one rank, offload_path is path */
+    ls_data_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank, offload_path is path */
     char *path;                   /* owned */
     const ls_mesh *mesh;          /* NULL: ls_data_parallel() */
     ls_comm *world;               /* all ranks; NULL: one rank */
-    struct zero_groups groups[OVERS];
-    bool owns;  /* over[GROUPS_DENSE].shard and replicas were split off here */
-    bool mixed; /* ranks hold different parameters: norms are sums over the world */
+    struct zero_groups groups[GROUPS_KINDS];
+    bool owns;  /* groups[GROUPS_DENSE].shard and .replicas were created here */
+    bool mixed; /* ranks hold different parameters, so norms are summed over the world */
 };
 
-/* A collective under way: what its wait repeats. */
+/* A collective in flight, with what its wait has to repeat. */
 struct pending {
     struct exchange x;
     ls_when when;
@@ -46,8 +46,8 @@ struct pending {
     bool open;
 };
 
-/* Parameters of one class travel together: what they are summed over is the same. SILENT: another rank counts them; SIGN: they are
- * moved by the sign of what is no gradient, and count nowhere; JOINT: several programs add to their gradients. */
+/* A unit's parameters are all of one class: their gradients are summed over the same ranks. NOT_OWNER: another rank counts them in norms;
+ * SIGN: updated by the sign of something that is not a gradient, never counted in norms; JOINT: several programs add to their gradients. */
 enum unit_class {
     CLASS_NOT_OWNER = 1,
     CLASS_TP = 2,
@@ -55,88 +55,88 @@ enum unit_class {
     CLASS_EXPERT = 8,
     CLASS_SIGN = 16,
     CLASS_JOINT = 32,
-    CLASS_TYPE = 8 /* from this bit on: the type of the values */
+    CLASS_TYPE = 8 /* the value dtype is encoded from this bit on */
 };
 
 struct unit {
-    int group; /* of the store */
+    int group; /* index in the store */
     unsigned class;
     const struct zero_groups *groups;
-    int block;        /* of the program, where its parameters are used first; 0: none */
-    ls_value whole;   /* zero 3: parameters gathered last [total] */
-    ls_value full;    /* gradient of one micro-batch [total], where the store holds a shard */
-    ls_value reduced; /* gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
-    int first, last;  /* writers of its gradients, numbered through SEG_BACKWARD and SEG_WEIGHTS; -1: none */
+    int block;        /* block of the program that first uses its parameters; 0: none */
+    ls_value whole;   /* zero 3: the parameters as last gathered [total] */
+    ls_value full;    /* the gradient of one micro-batch [total], if the store holds a shard */
+    ls_value reduced; /* the gradient that the optimizer reads: elements [begin, end) of the group, or all of them */
+    int first, last;  /* first and last instruction that writes its gradients, counted over SEG_BACKWARD and SEG_WEIGHTS; -1: none */
     struct pending reduction, gather;
-    ls_value state[4]; /* loaded from where they are offloaded */
+    ls_value state[4]; /* as loaded from offload */
 };
 
 struct pass {
     ls_program *p;
     struct data *d;
-    struct unit *unit; /* [nunits], by group */
+    struct unit *unit; /* [nunits], indexed by group */
     int nunits;
-    int *order; /* [nunits], in which their gradients are reduced */
+    int *order; /* [nunits], the order in which their gradients are reduced */
     int ordered;
-    ls_value *view; /* by value id: through a gathered unit */
+    ls_value *view; /* by value id: the view into the gathered unit */
     int nviews;
 };
 
-ls_layout data_layout(const struct data *d); /* what is known of the layout */
+ls_layout data_layout(const struct data *d); /* the part of the layout that is known here */
 
-/* ---- the parts, in their order ---- */
+/* ---- the steps, in order ---- */
 
-ls_status units_form(struct pass *a); /* bucketing.c: groups in the store; fills a->unit */
+ls_status units_form(struct pass *a); /* bucketing.c: creates groups in the store; fills a->unit */
 ls_status gather_parameters(struct pass *a);
 ls_status reduce_gradients(struct pass *a);
 ls_status join_batch_norms(struct pass *a);
-ls_status update_shards(struct pass *a); /* calls the next two */
-void reduce_joint(struct pass *a);       /* reduce.c: what several programs have added to */
-void sum_over_mesh(struct pass *a);      /* model_axis_grads.c: what is summed over more than data */
+ls_status update_shards(struct pass *a); /* calls the next two functions */
+void reduce_joint(struct pass *a);       /* reduce.c: gradients to which several programs have added */
+void sum_over_mesh(struct pass *a);      /* model_axis_grads.c: gradients summed over more than data */
 ls_status check_placements(const struct pass *a);
 
-/* ---- what they share ---- */
+/* ---- shared helpers ---- */
 
 const struct store_group *unit_group(const struct pass *a, const struct unit *u);
-struct unit *unit_of(const struct pass *a, const struct value *root); /* of a parameter, gradient or state; NULL: none */
+struct unit *unit_of(const struct pass *a, const struct value *root); /* root: a parameter, gradient or state; NULL: in no unit */
 unsigned unit_class(const struct pass *a, size_t i);                  /* of parameter i */
 const struct zero_groups *unit_groups(const struct pass *a, unsigned class);
-bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* held in part */
+bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind); /* true if that kind is sharded */
 bool data_is_distributed(const struct pass *a);                                                 /* more than one rank */
-int unit_zero(const struct pass *a, const struct unit *u);     /* the options' zero; 0 where its copy is on one rank */
-bool unit_counts(const struct pass *a, const struct unit *u);  /* its elements count in norms; on a mesh on no other rank */
-size_t unit_begin(const struct pass *a, const struct unit *u); /* elements of the flat buffer that this rank updates */
+int unit_zero(const struct pass *a, const struct unit *u);     /* the zero stage; 0 if one rank holds a full copy */
+bool unit_counts(const struct pass *a, const struct unit *u);  /* this rank counts its elements in norms; on a mesh no other rank does */
+size_t unit_begin(const struct pass *a, const struct unit *u); /* the elements of the flat buffer that this rank updates */
 size_t unit_end(const struct pass *a, const struct unit *u);
-/* The flat gradient in the store; what its unit is still to be summed over is marked in its placement, or in x's. */
+/* The flat gradient in the store. Its placement is marked with the sums that are still missing; unit_mark_sums marks x's. */
 ls_value unit_gradient(struct pass *a, const struct unit *u);
 void unit_mark_sums(ls_program *p, const struct unit *u, ls_value x);
 /* A communication value "UNIT/what" of `count` elements. */
 ls_value unit_value(struct pass *a, const struct unit *u, const char *what, ls_dtype type, size_t count);
 
-/* update.c: the unit's gradient as the optimizer reads it, elements that this rank updates. */
+/* update.c: the unit's gradient as the optimizer reads it: the elements that this rank updates. */
 ls_value unit_reduced(struct pass *a, struct unit *u);
 
-/* emit.c: writing a segment anew. From begin to end everything that is emitted goes to a new list. */
+/* emit.c: rewriting a segment. Everything emitted between begin and end goes to a new list. */
 struct rewrite {
     struct list old;
     struct cursor before;
 };
 struct rewrite rewrite_begin(ls_program *p, enum segment s, ls_phase phase);
 void rewrite_end(ls_program *p, struct rewrite *w);
-void emit_call(ls_program *p, int op, ls_when when, ls_value in, ls_value out); /* one in (or none), one out */
-/* The bytes of x, elements [begin, begin + count) of a value of one dim, as a value of another placement. */
+void emit_call(ls_program *p, int op, ls_when when, ls_value in, ls_value out); /* one input (or none), one output */
+/* Elements [begin, begin + count) of the one-dim value x as a view with another placement. */
 ls_value emit_part(ls_program *p, ls_value x, size_t begin, size_t count, ls_placement_kind place);
-ls_value emit_flat(ls_program *p, ls_value x, ls_placement_kind place); /* x, contiguous, as [count] */
+ls_value emit_flat(ls_program *p, ls_value x, ls_placement_kind place); /* x, which is contiguous, reshaped to [count] */
 void emit_start(ls_program *p, struct pending *f, const struct exchange *x, ls_when when, ls_value in, ls_value out);
 void emit_wait(ls_program *p, struct pending *f);
-/* Start and wait at once of a sum in place over `comm`: x as a value that is replicated. */
+/* Starts and immediately waits for an in-place sum of x over `comm`; returns the replicated result. */
 ls_value emit_sum(ls_program *p, ls_comm *comm, ls_value x);
-ls_placement_kind value_place(const ls_program *p, ls_value x); /* over dp */
+ls_placement_kind value_place(const ls_program *p, ls_value x); /* placement over dp */
 void value_set_place(ls_program *p, ls_value x, ls_placement_kind kind);
 void value_set_place_on(ls_program *p, ls_value x, ls_axis axis, ls_placement_kind kind);
 
-/* offload.c: states of a unit for the instructions between the two. */
-ls_value offload_state(struct pass *a, struct unit *u, const char *state); /* loads it, when it isn't there */
+/* offload.c: makes offloaded states available between load and save. */
+ls_value offload_state(struct pass *a, struct unit *u, const char *state); /* loads it unless it is loaded already */
 void offload_save(struct pass *a, struct unit *u, bool (*written)(const void *ctx, const char *state), const void *ctx);
 
 #endif
