@@ -354,7 +354,7 @@ static void impossible_routing_is_refused(void **state)
     static const char *const says[] = {
         "logits is bf16; routing is computed in f32", "logits are [2,3]; [B,T,E] is expected", "6 of 5 experts are chosen",
         "the bias has 4 elements, there are 5 experts", "samples are [1]; f32 [2] is expected", "x is [2,3,4], rows are [2,4,2]",
-        "x is [16,4], w is [5,6,3], counts are [1,5]", "rate 0 must be above 0",
+        "x is [16,4], w is [5,6,3], counts are [1,5]", "rate is 0; it must be above 0",
     };
 
     (void)state;

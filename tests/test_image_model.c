@@ -33,15 +33,15 @@ static void impossible_image_models_are_refused(void **state)
     (void)state;
     OK(ls_store_new(NULL, &s));
     REFUSE(ls_conv2d(p, c, w, LS_NONE, 1, 1), "x is [3]; [B,C,H,W] is expected");
-    REFUSE(ls_conv2d(p, w, x, LS_NONE, 1, 0), "H is 3 with 0 of padding on both sides; the window of 5 does not fit");
+    REFUSE(ls_conv2d(p, w, x, LS_NONE, 1, 0), "H is 3 with 0 of padding on both sides, too small for the window of 5");
     REFUSE(ls_conv2d(p, x, ls_transpose(p, w, 0, 1), LS_NONE, 1, 1), "w must be [O,C,KH,KW] with x's C = 3");
-    REFUSE(ls_conv2d(p, x, w, c, 1, 1), "b is [3], w makes 6 channels");
+    REFUSE(ls_conv2d(p, x, w, c, 1, 1), "b is [3], but w has 6 output channels");
     REFUSE(ls_conv2d(p, x, w, LS_NONE, 0, 1), "stride 0");
     REFUSE(ls_conv2d(p, x, w, LS_NONE, 1, 3), "padding 3");
     REFUSE(ls_max_pool2d(p, x, 3, 1, 2), "padding 2 is more than half");
     REFUSE(ls_avg_pool2d(p, x, 5, 1, 0), "W is 4 with 0 of padding");
     REFUSE(ls_batch_norm(p, c, c, c, LS_NONE, LS_NONE, LS_NONE, NULL), "x is [3]; [B,C]");
-    REFUSE(ls_batch_norm(p, x, w, c, LS_NONE, LS_NONE, LS_NONE, NULL), "w is [6,3,3,3], x has 3 channels");
+    REFUSE(ls_batch_norm(p, x, w, c, LS_NONE, LS_NONE, LS_NONE, NULL), "w is [6,3,3,3], but x has 3 channels");
     REFUSE(ls_batch_norm(p, x, c, c, c, LS_NONE, LS_NONE, NULL), "running mean given, variance missing");
     REFUSE(ls_batch_norm(p, x, c, c, LS_NONE, LS_NONE, LS_NONE, &evaluation), "both are expected outside of training");
     REFUSE(ls_batch_norm(p, x, c, c, c, c, LS_NONE, NULL), "ls_buffer");

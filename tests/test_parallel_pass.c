@@ -285,7 +285,7 @@ static void check_other_programs(ls_comm *comm, void *ctx)
             RANKS_CHECK(memcmp(distribution, again, sizeof distribution) != 0);
             if (zero == 3) {  /* without its mark a program can't read what is in parts */
                 RANKS_CHECK(logits(s.store, NULL, &l, again, COUNT) == LS_EINVAL);
-                RANKS_CHECK(strstr(ls_errmsg(), "is in parts"));
+                RANKS_CHECK(strstr(ls_errmsg(), "is sharded or lives on another rank"));
             }
             l.data.zero = zero ^ 1;
             RANKS_CHECK(logits(s.store, comm, &l, again, COUNT) == LS_EINVAL);

@@ -212,7 +212,7 @@ static void types_that_do_not_fit_are_refused(void **state)
     assert_int_equal(store_declare_as(s, "c", (ls_init){ LS_INIT_ZEROS, 0 }, LS_F64, 1, (size_t[]){ 3 }, &index), LS_EINVAL);
     assert_non_null(strstr(ls_errmsg(), "'c': type f64 in a store of type f32"));
     assert_int_equal(store_group(s, 2, both, NULL, &(struct store_group_options){ 0 }, &group), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "a group is of one type"));
+    assert_non_null(strstr(ls_errmsg(), "a group has one type"));
     ls_store_release(&s);
 }
 

@@ -162,7 +162,7 @@ static void sharded_parameter_needs_a_gather(void **state)
 
     (void)state;
     model(p);
-    REFUSED(LS_EINVAL, "value of parameter 'h.0.weight' is in parts", ls_program_compile(p, NULL));
+    REFUSED(LS_EINVAL, "value of parameter 'h.0.weight' is sharded", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&c);
@@ -179,7 +179,7 @@ static void frozen_group_has_no_gradient(void **state)
         OK(ls_store_freeze(s, i));
     g = program_group_value(p, 0, STORE_GRAD, NULL);
     program_emit(p, OP_FILL, NULL, 0, NULL, 1, &g);
-    REFUSED(LS_EINVAL, "'h (4 parameters).grad': none of the group's", ls_program_compile(p, NULL));
+    REFUSED(LS_EINVAL, "'h (4 parameters).grad': all parameters of the group are frozen", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);
 }
@@ -311,7 +311,7 @@ static void budget_holds_with_a_pass(void **state)
         o.recompute = k ? LS_RECOMPUTE_BUDGET : LS_RECOMPUTE_NONE;
         o.bytes = k == 1 ? full : 64;
         if (k == 2) {
-            REFUSED(LS_EINVAL, "can't be met", ls_program_compile(p, &o));
+            REFUSED(LS_EINVAL, "cannot be met", ls_program_compile(p, &o));
         } else {
             OK(ls_program_compile(p, &o));
             budget[k] = ls_program_cost(p).activations;

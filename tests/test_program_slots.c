@@ -222,19 +222,19 @@ static void each_slot_keeps_its_order(void **state)
     p = new_program(s, 0, BLOCKS, &o);
     OK(ls_program_run(p, LS_FORWARD));
     OK(ls_program_select(p, 1));
-    REFUSED(LS_EINVAL, "fresh forward", ls_program_run(p, LS_BACKWARD));
+    REFUSED(LS_EINVAL, "new forward", ls_program_run(p, LS_BACKWARD));
     OK(ls_program_run(p, LS_FORWARD));
     OK(ls_program_run(p, LS_BACKWARD));
-    REFUSED(LS_EINVAL, "fresh forward", ls_program_run(p, LS_BACKWARD));
+    REFUSED(LS_EINVAL, "new forward", ls_program_run(p, LS_BACKWARD));
     OK(ls_program_select(p, 0));
-    REFUSED(LS_EINVAL, "fresh backward", ls_program_run(p, LS_WEIGHTS));
+    REFUSED(LS_EINVAL, "new backward", ls_program_run(p, LS_WEIGHTS));
     OK(ls_program_run(p, LS_BACKWARD));
     OK(ls_program_run(p, LS_WEIGHTS));
-    REFUSED(LS_EINVAL, "fresh backward", ls_program_run(p, LS_WEIGHTS));
+    REFUSED(LS_EINVAL, "new backward", ls_program_run(p, LS_WEIGHTS));
     OK(ls_program_select(p, 1));
     OK(ls_program_run(p, LS_WEIGHTS));
-    REFUSED(LS_EINVAL, "slot 2 of 2", ls_program_select(p, 2));
-    REFUSED(LS_EINVAL, "slot -1 of 2", ls_program_select(p, -1));
+    REFUSED(LS_EINVAL, "slot 2 does not exist; the program has 2", ls_program_select(p, 2));
+    REFUSED(LS_EINVAL, "slot -1 does not exist; the program has 2", ls_program_select(p, -1));
     assert_true(ls_program_has(p, "x") && ls_program_has(p, "loss"));
     assert_false(ls_program_has(p, "stage.dout") || ls_program_has(p, "nothing"));
     ls_program_release(&p);
@@ -316,7 +316,7 @@ static void frozen_stage_passes_gradients(void **state)
     OK(ls_program_new(s, &p));
     p->stage.out = ls_output(p, "stage.out", ls_scale(p, input(p, "x"), 3));
     p->backward = true;
-    REFUSED(LS_EINVAL, "stage depends on no parameter", ls_program_compile(p, NULL));
+    REFUSED(LS_EINVAL, "stage depends on no trainable parameter", ls_program_compile(p, NULL));
     ls_program_release(&p);
     ls_store_release(&s);
 }

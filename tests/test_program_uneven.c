@@ -147,11 +147,11 @@ static void mismatched_counts_are_refused(void **state)
     e.counts[1] = 3;
     e.recv_counts[0] = 4;
     program_exchange_start(p, &e, x, program_comm_value(p, "y", LS_F32, 5));
-    REFUSED(LS_EINVAL, "all_to_all of 5 elements over 2 ranks: 5 go in and 5 come out; 5 and 4", ls_program_status(p));
+    REFUSED(LS_EINVAL, "all_to_all of 5 elements over 2 ranks: input 5 and output 5 elements; expected 5 and 4", ls_program_status(p));
     ls_program_release(&p);
     p = program_of(s);
     program_exchange_start(p, &m, ls_input(p, "x", LS_F32, 1, &four), program_comm_value(p, "y", LS_F32, 4));
-    REFUSED(LS_EINVAL, "send of 4 elements over 2 ranks: 4 go in and 4 come out; 4 and 0", ls_program_status(p));
+    REFUSED(LS_EINVAL, "send of 4 elements over 2 ranks: input 4 and output 4 elements; expected 4 and 0", ls_program_status(p));
     ls_program_release(&p);
     ls_store_release(&s);
     ls_comm_close(&c);

@@ -60,11 +60,11 @@ static void impossible_groups_are_refused(void **state)
 
     (void)state;
     REFUSED(LS_EINVAL, "twice", store_group(s, 2, twice, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "there are 5", store_group(s, 1, far, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "there are only 5", store_group(s, 1, far, NULL, &plain, &group));
     REFUSED(LS_EINVAL, "group of 0", store_group(s, 0, one, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "wants a folder", store_group(s, 1, one, NULL, &file, &group));
+    REFUSED(LS_EINVAL, "needs a folder", store_group(s, 1, one, NULL, &file, &group));
     OK(store_group(s, 1, one, NULL, &plain, &group));
-    REFUSED(LS_EINVAL, "'h.0.b' is in group 0 already", store_group(s, 2, both, NULL, &plain, &group));
+    REFUSED(LS_EINVAL, "'h.0.b' is already in group 0", store_group(s, 2, both, NULL, &plain, &group));
     OK(ls_store_allocate(s));
     REFUSED(LS_EINVAL, "too late", store_group(s, 1, (int[]){ 0 }, NULL, &plain, &group));
     assert_int_equal(store_groups(s), 1);
@@ -312,10 +312,10 @@ static void partial_reads_are_refused(void **state)
     (void)state;
     REFUSED(LS_EINVAL, "not allocated", ls_store_read(s, 0, "parameter", x, LS_F32, 35));
     OK(ls_store_allocate(s));
-    REFUSED(LS_EINVAL, "35 elements, 34 were given", ls_store_read(s, 0, "parameter", x, LS_F32, 34));
+    REFUSED(LS_EINVAL, "35 elements, but 34 were given", ls_store_read(s, 0, "parameter", x, LS_F32, 34));
     REFUSED(LS_EINVAL, "no v", ls_store_read(s, 0, "v", x, LS_F32, 35));
     REFUSED(LS_EINVAL, "no master", ls_store_write(s, 0, "master", x, LS_F32, 35));
-    REFUSED(LS_EINVAL, "parameter 9 of 5", ls_store_read(s, 9, "parameter", x, LS_F32, 35));
+    REFUSED(LS_EINVAL, "parameter 9 does not exist; there are 5", ls_store_read(s, 9, "parameter", x, LS_F32, 35));
     ls_store_release(&s);
 }
 

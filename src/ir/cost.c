@@ -1,10 +1,10 @@
-/* cost.c - what an instruction costs: floating-point operations, and bytes read and written; and a whole program.
+/* cost.c - what an instruction costs: floating-point operations, and bytes read and written; and the cost of a program.
  *
- * A multiply-add is two operations; passes over memory count none.
+ * A multiply-add is two operations; elementwise passes over memory count none.
  *
- * Causal attention computes the visible half: query t sees t + 1 + S - T keys. The backward of a product is two products.
- * What a kernel makes again for itself (attention's scores, the logits without fuse_loss) is in flops_of, which HFU
- * counts, and not in flops_of_model, which MFU counts (Korthikanti et al. 2022, section 5).
+ * Causal attention computes the visible half: query t sees t + 1 + S - T keys. The backward of a matmul is two matmuls. What a kernel
+ * recomputes internally (attention's scores, the logits without fuse_loss) is included in flops_of, which HFU uses, and not in
+ * flops_of_model, which MFU uses (Korthikanti et al. 2022, section 5).
  */
 #include "ir/op_info.h"
 #include "runtime/store.h"
@@ -20,7 +20,7 @@ static double rows(const ls_program *p, ls_value v)
 
 static double last(const ls_program *p, ls_value v) { return size(p, v, p->values[v.id].ndim - 1); }
 
-/* One product over all visible (query, key) pairs of all heads: 2 * pairs * D. */
+/* One matmul over all visible (query, key) pairs of all heads: 2 * pairs * D. */
 static double attention_gemm(const ls_program *p, const struct instruction *i)
 {
     double b = size(p, i->in[0], 0), t = size(p, i->in[0], 1), h = size(p, i->in[0], 2), d = size(p, i->in[0], 3);
@@ -29,7 +29,7 @@ static double attention_gemm(const ls_program *p, const struct instruction *i)
     return 2.0 * b * h * pairs * d;
 }
 
-/* The same where this rank has t of the T queries: their share of all pairs, or what each rank has where the pieces are balanced. */
+/* The same if this rank has t of the T queries: their share of all pairs, or the average share if the pieces are balanced. */
 static double ring_gemm(const ls_program *p, const struct instruction *i)
 {
     double b = size(p, i->in[0], 0), t = size(p, i->in[0], 1), h = size(p, i->in[0], 2), d = size(p, i->in[0], 3);
@@ -38,7 +38,7 @@ static double ring_gemm(const ls_program *p, const struct instruction *i)
     return 2.0 * b * h * t * keys * d;
 }
 
-/* Every output [B,O,OH,OW] takes w's [C,KH,KW] multiply-adds, those with the padding counted. */
+/* Every output [B,O,OH,OW] takes w's [C,KH,KW] multiply-adds, including those with padding. */
 static double convolution(const ls_program *p, ls_value y, ls_value w)
 {
     return 2.0 * (double)value_count(&p->values[y.id]) * size(p, w, 1) * size(p, w, 2) * size(p, w, 3);
@@ -62,7 +62,7 @@ double flops_linear_dw(const ls_program *p, const struct instruction *i, bool in
     return 2.0 * rows(p, i->in[0]) * last(p, i->in[0]) * last(p, i->in[1]);
 }
 
-/* Of the rows that are expected. */
+/* Based on the expected number of rows. */
 double flops_grouped_linear(const ls_program *p, const struct instruction *i, bool inside)
 {
     (void)inside;
@@ -110,7 +110,7 @@ double flops_ring_attention_grad(const ls_program *p, const struct instruction *
 
 double flops_linear_xent(const ls_program *p, const struct instruction *i, bool inside) { return flops_linear(p, i, inside); }
 
-/* Logits (the forward itself when it also makes the loss), dx, dw. */
+/* Matmuls for the logits (including the forward if it also computes the loss), dx, dw. */
 double flops_linear_xent_grad(const ls_program *p, const struct instruction *i, bool inside)
 {
     int products = (inside || i->out[2].id ? 1 : 0) + (i->out[0].id ? 1 : 0) + (i->out[1].id ? 1 : 0);
@@ -160,7 +160,7 @@ size_t bytes_operands(const ls_program *p, const struct instruction *i)
     return bytes;
 }
 
-/* The rows of w that are looked up, not all of it. */
+/* Only the rows of w that are looked up. */
 size_t bytes_embedding(const ls_program *p, const struct instruction *i)
 {
     return bytes_of_value(p, i->in[0]) + 2 * bytes_of_value(p, i->out[0]);
@@ -185,7 +185,7 @@ size_t instruction_bytes(const ls_program *p, const struct instruction *i)
     return op_info(i->op)->bytes ? op_info(i->op)->bytes(p, i) : 0;
 }
 
-/* ---- a whole program ---- */
+/* ---- the cost of a program ---- */
 
 ls_cost ls_program_cost(const ls_program *p)
 {

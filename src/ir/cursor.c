@@ -1,4 +1,4 @@
-/* cursor.c - where instructions are appended: the cursor and its scopes, and appending. */
+/* cursor.c - the cursor, its scopes, and appending instructions. */
 #include "ir/program.h"
 
 #include "base/mem.h"
@@ -75,14 +75,14 @@ struct instruction *program_append(ls_program *p, int op, const struct op_attr *
 
     if (!program_ok(p)) return NULL;
     if (p->compiled) {
-        program_fail(p, "%s: the program is compiled already; append before", program_op_name(op));
+        program_fail(p, "%s: the program is already compiled; append before compiling", program_op_name(op));
         return NULL;
     }
     ASSERT(nin <= CALL_OPERANDS && nout <= CALL_OPERANDS);
     if (attr) i.attr = *attr;
     for (int k = 0; k < nin; k++) i.in[k] = in[k];
     for (int k = 0; k < nout; k++) i.out[k] = out[k];
-    if (op != OP_VIEW) /* whose rule reads what the caller sets */
+    if (op != OP_VIEW) /* whose rule reads what the caller sets afterwards */
         program_carry_time(p, &i);
     return append(p, &i);
 }

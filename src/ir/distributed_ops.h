@@ -1,10 +1,10 @@
-/* distributed_ops.h - operations whose kernels are on several ranks: built by the partition pass, taken apart by the lower pass. */
+/* distributed_ops.h - ops that compute across several ranks: emitted by the partition pass, expanded by the lower pass. */
 #ifndef LS_IR_DISTRIBUTED_OPS_H
 #define LS_IR_DISTRIBUTED_OPS_H
 
 #include "ir/program.h"
 
-/* vocab_xent.c. w: this rank's rows [first, first + v) of the vocabulary of a->whole. Returns the loss, the same on all ranks. */
+/* vocab_xent.c. w: this rank's rows [first, first + v) of the a->whole rows of the vocabulary. Returns the loss, the same on all ranks. */
 ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targets, ls_value denominator, size_t first,
                             const struct across *a);
 void vocab_xent_lower(ls_program *p, const struct instruction *i);

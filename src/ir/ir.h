@@ -1,7 +1,7 @@
-/* ir.h - the program as data: ops, values, instructions, lists. Nothing here knows how a program is built, transformed or run.
+/* ir.h - a program as data: ops, values, instructions, lists. Nothing here depends on how a program is built, transformed or run.
  *
- * Ids of values are indices; 0 is the null value. A view has the id of the value that owns its bytes in `root`; views of views point at
- * the same root. builder.h makes programs, passes.h transforms them, runtime.h runs them; program.h is the whole.
+ * Value ids are indices; 0 is the null value. A view stores in `root` the id of the value that owns its bytes; views of views refer to the
+ * same root. builder.h builds programs, passes.h transforms them, runtime.h runs them; program.h defines the complete struct.
  */
 #ifndef LS_IR_IR_H
 #define LS_IR_IR_H
@@ -12,21 +12,20 @@
 #include "lockstep/comm.h"
 #include "lockstep/ops.h"
 
-/* OP_VIEW computes nothing: its output is a view of its input. The others are the executor's own:
- *   COMM_START  in[0] -> out[0], a collective begins; both are the comm's until its wait
- *   COMM_WAIT   in[0], out[0] as of its start (so that both live till here); later instructions may read out[0]
- *   LOAD        -> out[0] = optimizer state of a group from where it is offloaded
- *   SAVE        in[0] -> there
+/* OP_VIEW computes nothing: its output is a view of its input. The executor's own ops are:
+ *   COMM_START  in[0] -> out[0], begins a collective; the comm owns both until the wait
+ *   COMM_WAIT   in[0], out[0] as in its start (which keeps both alive until here); later instructions may read out[0]
+ *   LOAD        -> out[0] = the offloaded optimizer state of a group
+ *   SAVE        in[0] -> the offloaded optimizer state of a group
  *   SHUFFLE_COUNTS, SHUFFLE  rows of tokens to the ranks of their experts and back, see shuffle.c
- * The next ones stand for several instructions: the partition pass writes them, they have gradient rules, are recomputed like any
- * other, and the lower pass (lower.c) puts what they stand for in their place:
+ * The following ops are composite: the partition pass emits them, they have gradient rules and are recomputed like any other op, and the
+ * lower pass (lower.c) expands them:
  *   MOVE        in[0] -> out[0], the same value in another placement (struct move)
- *   RING_ATTENTION        q[B,t,H,D] k v[B,t,G,D] -> o lse[B,H,t], t this rank's slice of T; keys and values go round (ring_attention.c)
+ *   RING_ATTENTION        q[B,t,H,D] k v[B,t,G,D] -> o lse[B,H,t], t this rank's slice of T; keys and values travel around a ring
  *   RING_ATTENTION_GRAD   q k v o lse do -> dq dk dv
- *   VOCAB_XENT            as LINEAR_XENT, of this rank's rows of w; x whole: x[R,C] w[v,C] y[R] denom? -> loss lse[R] (vocab_xent.c)
- *   VOCAB_XENT_GRAD       as LINEAR_XENT_GRAD; dx is a partial sum
- */
-/* The columns of op_list.h; no kernel takes them, so they have no shapes. */
+ *   VOCAB_XENT            LINEAR_XENT for this rank's rows of w, x replicated: x[R,C] w[v,C] y[R] denom? -> loss lse[R]
+ *   VOCAB_XENT_GRAD       LINEAR_XENT_GRAD likewise; dx is a partial sum */
+/* The columns are those of op_list.h; these ops have no kernels, so they have no shapes. */
 #define OP_PROGRAM_MODEL_MAP(X)                                                                                              \
     X(VIEW, "view", "", 0, view, 0xff, none, none, SAME, view, view, TRAIT_LINEAR | TRAIT_STRIDED_DY | TRAIT_MONOTONE, view) \
     X(SHUFFLE_COUNTS, "shuffle_counts", "", 0, none, 0xff, none, operands, ONCE, none, general, 0, none)                     \
@@ -50,17 +49,17 @@ enum {
         PROGRAM_OPS
 };
 
-/* What a MOVE (a redistribution) does over the ranks of comm, and the move that its gradient takes (R replicated, S shard, P partial;
- * ~P: replicated with a partial gradient). whole, grain, zigzag: of the sharded dim, as in ls_placement; ALL_TO_ALL shards dim2
+/* What a MOVE (a redistribution) does over the ranks of comm, and the redistribution of its gradient (R replicated, S sharded, P partial;
+ * ~P: replicated with a partial gradient). whole, grain, zigzag describe the sharded dim, as in ls_placement; ALL_TO_ALL shards dim2
  * instead of dim.
- *     IDENTITY        R  -> ~P   nothing moves      gradient  P -> R  all-reduce        (ALL_REDUCE)
- *     ALL_REDUCE      P  -> R    all-reduce         gradient  nothing moves             (IDENTITY)
+ *     IDENTITY        R  -> ~P   no communication   gradient  P -> R  all-reduce        (ALL_REDUCE)
+ *     ALL_REDUCE      P  -> R    all-reduce         gradient  no communication          (IDENTITY)
  *     ALL_GATHER      S  -> ~P   all-gather         gradient  P -> S  reduce-scatter    (REDUCE_SCATTER)
  *     REDUCE_SCATTER  P  -> S    reduce-scatter     gradient  S -> R  all-gather        (UNSHARD)
  *     SHARD           R  -> S    own shard          gradient  S -> R  all-gather        (UNSHARD)
  *     UNSHARD         S  -> R    all-gather         gradient  R -> S  own shard         (SHARD)
  *     SHARD_PARTIAL   ~P -> S    own shard          gradient  own shard, zeros elsewhere: a partial sum
- *     ALL_TO_ALL      S  -> S'   all-to-all         gradient  the way back              (ALL_TO_ALL) */
+ *     ALL_TO_ALL      S  -> S'   all-to-all         gradient  the inverse all-to-all    (ALL_TO_ALL) */
 enum move_kind {
     MOVE_IDENTITY,
     MOVE_ALL_REDUCE,
@@ -77,23 +76,23 @@ struct move {
     ls_comm *comm; /* borrowed */
     int dim, dim2;
     size_t whole, whole2, grain, grain2;
-    int zigzag;     /* SHARD and UNSHARD alone */
-    ls_redop redop; /* the reductions: of the partial results */
-    int floating;   /* 1: its exchange may overlap with what stands around it; n >= 2: and REDUCE's with the product before it, in n
-                       parts */
+    int zigzag;     /* only for SHARD and UNSHARD */
+    ls_redop redop; /* for reductions: how partial results are combined */
+    int floating; /* 1: its exchange may overlap with neighbouring instructions; n >= 2: a reduction may also overlap with the matmul before
+                     it, in n row chunks */
 };
-/* comm NULL: one rank. back: from the experts to the tokens. */
+/* comm NULL: one rank. back: rows return from the experts to the tokens. */
 struct shuffle {
     ls_comm *comm;
     bool back;
-    size_t expected; /* rows of the own tokens */
+    size_t expected; /* expected number of rows of this rank's tokens */
 };
-/* What LOAD and SAVE move: a state of a group of the store. */
+/* What LOAD and SAVE transfer: a state of a store group. */
 struct group_state {
     int group;
     const char *name;
 };
-/* Over which ranks RING_ATTENTION, VOCAB_XENT and their gradients go round or add up. */
+/* The ranks over which RING_ATTENTION, VOCAB_XENT and their gradients communicate. */
 struct across {
     ls_axis axis;
     ls_comm *comm;
@@ -104,7 +103,7 @@ struct across {
 const char *move_name(enum move_kind kind); /* "all_gather" */
 const char *axis_name(ls_axis axis);        /* "tp" */
 
-/* What a collective instruction does. The big buffer of [total] elements is cut evenly: rank r of the comm's n has
+/* What a collective instruction does. The buffer of [total] elements is divided evenly: rank r of the comm's n has
  * [total*r/n, total*(r+1)/n).
  *   all_reduce      in[total] -> out[total], may be the same value
  *   reduce_scatter  in[total] -> out[own block]; out may be in's own block (a view)
@@ -112,7 +111,7 @@ const char *axis_name(ls_axis axis);        /* "tp" */
  *   broadcast       out[total] from root; no in
  *   all_to_all      in[sum of counts] -> out[sum of recv_counts]
  *   send, recv      in[total] to, out[total] from rank root of the comm
- * counts given by the caller (of program_counts()) cut unevenly instead, and say what total is. */
+ * If the caller gives counts (from program_counts()), the blocks have those sizes and total is their sum. */
 struct exchange {
     ls_collective op;
     ls_comm *comm;
@@ -120,14 +119,14 @@ struct exchange {
     int root;
     int slot; /* start and wait of one exchange share it: 0 .. p->slots - 1 */
     size_t total;
-    size_t *counts;      /* [n], of the _v forms */
-    size_t *recv_counts; /* [n], of all_to_all: counts + n */
-    ls_axis axis;        /* for prints and counts; LS_AXIS_PP, 0: not told */
+    size_t *counts;      /* [n], for the _v forms */
+    size_t *recv_counts; /* [n], for all_to_all: counts + n */
+    ls_axis axis;        /* for prints and counts; LS_AXIS_PP (0): unspecified */
     bool floating;       /* the overlap pass may start it earlier and wait for it later */
 };
 
-/* Values of role COMMUNICATION are in the second. The third, with options.slots: what lasts from one segment to another, inputs and
- * outputs, once a slot. */
+/* COMMUNICATION holds values of that role. With options.slots, SLOT holds, once per slot, inputs, outputs and values that outlive a
+ * segment. */
 enum arena { ARENA_ACTIVATIONS, ARENA_COMMUNICATION, ARENA_SLOT, ARENAS };
 enum segment { SEG_FORWARD, SEG_BACKWARD, SEG_WEIGHTS, SEG_OPTIMIZER, SEGMENTS };
 
@@ -145,35 +144,35 @@ struct value {
     size_t size[LS_DIMS];
     ptrdiff_t stride[LS_DIMS]; /* elements */
     ptrdiff_t offset;          /* elements from the root's first */
-    int root;                  /* owner of the bytes; itself when no view */
+    int root;                  /* owner of the bytes; the value itself if it is not a view */
     ls_role role;
-    int param;          /* store index of a parameter, gradient or optimizer value; else -1 */
-    int group;          /* store group whose flat buffer this is (param -1); else -1 */
-    const char *state;  /* optimizer: which */
-    int flat;           /* 1 + the store group whose parameters, or their gradients, stand here in its order for a while; 0: none */
-    bool flat_gradient; /* gradients */
-    ls_placement place[LS_AXES]; /* all replicated on one rank */
-    int time_dim;                /* it counts the tokens of a sequence (time.c); -1: none */
+    int param;          /* store index if this is a parameter, gradient or optimizer state; else -1 */
+    int group;          /* store group if this is a group's flat buffer (param -1); else -1 */
+    const char *state;  /* optimizer: name of the state */
+    int flat;           /* 1 + the store group whose parameters or gradients this buffer temporarily holds in the group's order; 0: none */
+    bool flat_gradient; /* flat holds gradients */
+    ls_placement place[LS_AXES]; /* all replicated if there is one rank */
+    int time_dim;                /* the dim that counts the tokens of a sequence (time.c); -1: none */
     int block;                   /* 0: none */
     bool keep;                   /* lasts to the end of the program */
-    int64_t least, most;         /* i32 inputs: what their readers can take; checked when written */
+    int64_t least, most;         /* i32 inputs: the range that their readers accept; checked when written */
     ls_tensor *tensor;           /* bound; or NULL */
     /* memory pass, roots only */
     int first, last; /* positions in the order of all segments; last >= first */
     bool used;       /* an instruction touches it */
     enum arena arena;
-    int shares;       /* in-place: id of the value whose bytes it takes over, else 0 */
+    int shares;       /* in-place: id of the value whose bytes it reuses, else 0 */
     size_t bytes, at; /* size, offset in the arena */
-    uint64_t streams; /* streams pass: bit k: an instruction of stream k touches it; 63: of that one or later ones */
+    uint64_t streams; /* streams pass: bit k: an instruction of stream k touches it; bit 63: of stream 63 or later */
 };
 
-/* Plain data: a copy is another instruction, and what its pointers lead to belongs to the program. */
+/* Plain data: a copy is another instruction; the program owns what its pointers refer to. */
 struct instruction {
     int op;
     int nin, nout;
     ls_value in[CALL_OPERANDS], out[CALL_OPERANDS];
     struct op_attr attr;
-    union { /* by op; read and written by instruction_view() .., which check the op */
+    union { /* by op; accessed with instruction_view() .., which check the op */
         struct view_rule view;
         struct exchange exchange;
         struct move move;
@@ -181,24 +180,24 @@ struct instruction {
         struct shuffle shuffle;
         struct group_state state;
     } own;
-    struct shuffle_host *host; /* of SHUFFLE_COUNTS, SHUFFLE; bound */
+    struct shuffle_host *host; /* for SHUFFLE_COUNTS and SHUFFLE; set when bound */
     ls_when when;
     int block;
     ls_phase phase;
-    double flops;                /* of the operation, recomputation inside the kernel included */
+    double flops;                /* FLOPs of the operation, including recomputation inside the kernel */
     const struct kernel *kernel; /* kernels pass; NULL for OP_VIEW */
     struct call *call;           /* bound operands; NULL until compiled */
-    int stream;                  /* streams pass: of p->stream[]; -1: it runs on none */
-    int first_wait, waits;       /* streams pass: p->wait[first_wait ..]: numbers of instructions whose ends it waits for */
-    bool waited_for;             /* by an instruction of another stream */
-    struct device_event *end;    /* recorded after it, if it is waited for; bound */
+    int stream;                  /* streams pass: index in p->stream[]; -1: it runs on none */
+    int first_wait, waits;       /* streams pass: p->wait[first_wait ..]: numbers of the instructions for whose end it waits */
+    bool waited_for;             /* an instruction of another stream waits for it */
+    struct device_event *end;    /* recorded after it, if another instruction waits for it; set when bound */
     size_t scratch_bytes, scratch_at;
-    size_t live;    /* memory pass: bytes of the arena in use while it runs, its scratch included */
-    double seconds; /* spent in all runs */
+    size_t live;    /* memory pass: bytes of the arena in use while it runs, including its scratch */
+    double seconds; /* total over all runs */
     uint64_t runs;
 };
 
-/* What instructions of an op have beside operands and attributes: which member of the union, its type, and whose it is. */
+/* What instructions of an op have besides operands and attributes: the member of the union, its type, and its ops. */
 enum payload { PAYLOAD_none, PAYLOAD_view, PAYLOAD_exchange, PAYLOAD_move, PAYLOAD_across, PAYLOAD_shuffle, PAYLOAD_state };
 
 static inline enum payload op_payload(int op)
@@ -220,7 +219,7 @@ static inline enum payload op_payload(int op)
     }
 }
 
-/* instruction_move(i): the move of instruction i; instruction_set_move(i, m): it becomes *m. An instruction of another op stops. */
+/* instruction_move(i) returns the move of instruction i; instruction_set_move(i, m) sets it to *m. Both assert that the op has a move. */
 #define PAYLOAD_ACCESS(name, type)                                                   \
     static inline const type *instruction_##name(const struct instruction *i)        \
     {                                                                                \

@@ -1,4 +1,4 @@
-/* op_info.h - what the passes know about an op, from its row in tensor/op_list.h or, for the program's own ops, in program.h. */
+/* op_info.h - what the passes know about an op: its row in kernels/op_list.h or, for the program's own ops, in ir.h. */
 #ifndef LS_IR_OP_INFO_H
 #define LS_IR_OP_INFO_H
 
@@ -7,7 +7,7 @@
 enum recompute_class { RECOMPUTE_CHEAP, RECOMPUTE_COSTLY, RECOMPUTE_SAME, RECOMPUTE_ONCE, RECOMPUTE_MOVE };
 enum optimizer_stage { OPTIMIZER_SQUARES, OPTIMIZER_NORMS, OPTIMIZER_UPDATE, OPTIMIZER_STAGES, OPTIMIZER_NONE };
 
-/* FLOPs of i. inside: what the kernel recomputes for itself counts. */
+/* FLOPs of i. inside: include what the kernel recomputes internally. */
 typedef double op_flops_fn(const ls_program *p, const struct instruction *i, bool inside);
 /* Bytes that i reads and writes. */
 typedef size_t op_bytes_fn(const ls_program *p, const struct instruction *i);
@@ -16,12 +16,12 @@ typedef int op_time_fn(const ls_program *p, const struct instruction *i, int k);
 
 struct op_info {
     const char *name;
-    unsigned inplace;               /* bit i: out[0] may have the bytes of in[i] */
+    unsigned inplace;               /* bit i: out[0] may reuse the bytes of in[i] */
     gradient_rule_fn *gradient;     /* NULL: none */
     unsigned to;                    /* bit i: in[i] has a derivative */
-    op_flops_fn *flops;             /* NULL: none that count */
+    op_flops_fn *flops;             /* NULL: no counted FLOPs */
     op_bytes_fn *bytes;             /* NULL: none */
-    enum recompute_class recompute; /* of ops in a forward segment */
+    enum recompute_class recompute; /* for ops in a forward segment */
     unsigned traits;                /* TRAIT_* */
     enum optimizer_stage stage;
     op_time_fn *time; /* NULL: no output has a time dim */

@@ -1,4 +1,4 @@
-/* ops_attention.c - tokens in, rotations, attention, caches. */
+/* ops_attention.c - embeddings, rotary embeddings, attention, caches. */
 #include "ir/program.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ ls_value ls_embedding(ls_program *p, ls_value ids, ls_value w)
     i = program_value(p, ids);
     t = program_value(p, w);
     if (t->ndim != 2 || i->ndim + 1 > LS_DIMS)
-        return program_fail(p, "embedding: w has %d dims, [V,C] is expected; ids have %d", t->ndim, i->ndim);
+        return program_fail(p, "embedding: w has %d dims, ids have %d; expected w [V,C]", t->ndim, i->ndim);
     memcpy(size, i->size, sizeof size);
     size[i->ndim] = t->size[1];
     program_bound(p, ids, 0, (int64_t)t->size[0] - 1);
@@ -65,7 +65,7 @@ ls_value ls_rope_apply(ls_program *p, ls_value x, ls_value table)
     v = program_value(p, x);
     t = program_value(p, table);
     if (v->ndim != 4 || t->ndim != 2 || v->size[1] != t->size[0] || v->size[3] != t->size[1])
-        return program_fail(p, "rope: x is %s, table is %s; wanted [B,T,H,D] and [T,D]", value_shape(v, xs), value_shape(t, ts));
+        return program_fail(p, "rope: x is %s, table is %s; expected [B,T,H,D] and [T,D]", value_shape(v, xs), value_shape(t, ts));
     memcpy(size, v->size, sizeof size);
     y = program_new_value(p, "rope", v->dtype, 4, size);
     return program_emit(p, OP_ROPE, &attr, 2, (ls_value[]){ x, table }, 1, &y);
@@ -100,10 +100,11 @@ ls_value ls_attention(ls_program *p, ls_value q, ls_value k, ls_value v, int cau
     c = program_value(p, v);
     if (a->ndim != 4 || b->ndim != 4 || !program_same_shape(p, k, v) || a->size[0] != b->size[0] || a->size[3] != b->size[3] ||
         !b->size[2] || a->size[2] % b->size[2])
-        return program_fail(p, "attention: q is %s, k is %s, v is %s; wanted [B,T,H,D] and twice [B,S,G,D], H a multiple of G",
+        return program_fail(p, "attention: q is %s, k is %s, v is %s; expected q [B,T,H,D], k and v [B,S,G,D], H a multiple of G",
                             value_shape(a, qs), value_shape(b, ks), value_shape(c, vs));
     if (causal && !length.id && b->size[1] < a->size[1])
-        return program_fail(p, "attention: %zu queries see %zu keys; causal wants at least as many keys", a->size[1], b->size[1]);
+        return program_fail(p, "attention: causal attention needs at least as many keys as queries: %zu queries, %zu keys", a->size[1],
+                            b->size[1]);
     if (length.id && !is_i32(p, "attention", "length", length)) return LS_NONE;
     if (length.id) program_bound(p, length, causal ? (int64_t)a->size[1] : 1, (int64_t)b->size[1]);
     attr.attention.scale = 1.0 / sqrt((double)a->size[3]);
@@ -128,7 +129,7 @@ ls_value ls_cache_write(ls_program *p, ls_value cache, ls_value x, ls_value posi
     v = program_value(p, x);
     if (c->role != LS_ROLE_BOUND || c->ndim != 4 || v->ndim != 4 || c->size[0] != v->size[0] || c->size[1] < v->size[1] ||
         c->size[2] != v->size[2] || c->size[3] != v->size[3])
-        return program_fail(p, "cache_write: cache is %s%s, x is %s; wanted a bound [B,S,G,D] and [B,T,G,D] with T <= S",
+        return program_fail(p, "cache_write: cache is %s%s, x is %s; expected a bound [B,S,G,D] and [B,T,G,D] with T <= S",
                             value_shape(c, cs), c->role == LS_ROLE_BOUND ? "" : " and not bound", value_shape(v, xs));
     program_bound(p, position, 0, (int64_t)(c->size[1] - v->size[1]));
     return program_emit(p, OP_CACHE_WRITE, NULL, 2, (ls_value[]){ x, position }, 1, &cache);

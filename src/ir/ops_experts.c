@@ -1,12 +1,12 @@
-/* ops_experts.c - mixture of experts: routing, rows by expert and back, products of each expert's rows; and their gradients.
+/* ops_experts.c - mixtures of experts: routing, dispatch, matmuls of each expert's rows, combine; and their gradients.
  *
- *   routing = ls_route(logits)                which experts, with what weight, and where each choice's row will lie
+ *   routing = ls_route(logits)                which experts, with what weight, and the position of each choice's row
  *   load    = ls_route_load()                 how many tokens chose each expert
- *   rows    = ls_rows_permute(x)               [M,C]: a token's row once for each of its experts
- *   y       = ls_grouped_linear(rows, w)      expert e's rows by w[e]
- *   out     = ls_rows_unpermute(y)              each token's rows, weighted and added up
+ *   rows    = ls_rows_permute(x)              [M,C]: a token's row once for each of its experts
+ *   y       = ls_grouped_linear(rows, w)      expert e's rows times w[e]
+ *   out     = ls_rows_unpermute(y)            the weighted sum of each token's rows
  *
- * How many rows an expert has is known at run time alone; M is as many as there can be.
+ * The number of rows of an expert is known only at run time; M is the largest possible number of rows.
  */
 #include "passes/gradient.h"
 
@@ -106,7 +106,7 @@ ls_value ls_router_loss(ls_program *p, ls_value logits, const ls_routing *r, ls_
     logits = ls_contiguous(p, logits);
     load = ls_route_load(p, r, !o->over_micro_batch);
     if (!program_ok(p)) return LS_NONE;
-    if (o->over_micro_batch) program_value(p, load)->place[LS_AXIS_DP].kind = LS_PARTIAL; /* of all ranks' tokens */
+    if (o->over_micro_batch) program_value(p, load)->place[LS_AXIS_DP].kind = LS_PARTIAL; /* summed over all ranks' tokens */
     attr.router_loss.chosen = program_value(p, r->weight)->size[2];
     attr.router_loss.tokens = program_value(p, logits)->size[1];
     loss = program_new_value(p, "router_loss", program_value(p, logits)->dtype, 1, (size_t[]){ 1 });
@@ -117,14 +117,14 @@ ls_value ls_balance_bias(ls_program *p, const char *name, size_t experts, double
 {
     ls_value bias;
 
-    if (!(rate > 0)) return program_ok(p) ? program_fail(p, "balance_bias '%s': rate %g must be above 0", name, rate) : LS_NONE;
+    if (!(rate > 0)) return program_ok(p) ? program_fail(p, "balance_bias '%s': rate is %g; it must be above 0", name, rate) : LS_NONE;
     bias = ls_param(p, name, (ls_init){ LS_INIT_ZEROS, 0 }, 1, &experts);
     if (bias.id) store_set_sign_rate(p->store, (size_t)program_value(p, bias)->param, rate);
     return bias;
 }
 
-/* The bias's "gradient" is by how much an expert's load exceeds the mean, times the number of experts: whole numbers, whose sum over
- * micro-batches and ranks is that of the global batch in any order. The update reads its sign alone. */
+/* The bias's "gradient" is the excess of an expert's load over the mean, times the number of experts: an integer, whose sum over
+ * micro-batches and ranks is that of the global batch in any order. The update uses only its sign. */
 void gradient_route(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value logits = i->in[0], bias = i->in[1], in[] = { dy, logits, i->out[1] };
@@ -206,7 +206,7 @@ void gradient_rows_unpermute(struct gradient *g, const struct instruction *i, ls
         gradient_give(g, y, gradient_emit(g, OP_ROWS_PERMUTE, NULL, 3, (ls_value[]){ dx, rows, weight }, "rows_collect_grad", y));
 }
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
 ls_value ls_grouped_linear(ls_program *p, ls_value x, ls_value w, ls_value counts)
 {

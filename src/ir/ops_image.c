@@ -1,4 +1,4 @@
-/* ops_image.c - images: convolution, pooling, batch norm; and buffers, which batch norm keeps its statistics in. */
+/* ops_image.c - images: convolution, pooling, batch norm, and the buffers that hold batch norm's statistics. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@ ls_value ls_buffer(ls_program *p, const char *name, ls_init init, int ndim, cons
     ls_status st;
 
     if (!program_ok(p)) return LS_NONE;
-    st = store_declare_as(p->store, name, init, store_type(p->store, STORE_STATE), ndim, size, &index); /* half types would stand still */
+    st = store_declare_as(p->store, name, init, store_type(p->store, STORE_STATE), ndim, size,
+                          &index); /* half types are too coarse for running averages */
     if (st == LS_OK && !ls_store_is_frozen(p->store, (size_t)index)) st = ls_store_freeze(p->store, (size_t)index);
     return st < 0 ? program_fail_by(p, st) : program_param_value(p, index);
 }
@@ -29,16 +30,16 @@ static bool is_image(ls_program *p, const char *op, ls_value *x)
     return program_ok(p);
 }
 
-/* How many windows of `window` places fit side by side into `size`; 0: a failure. */
+/* The number of output positions of a window along `size`; 0: failed. */
 static size_t windows(ls_program *p, const char *op, char dim, size_t size, size_t window, size_t stride, size_t padding)
 {
     if (stride == 0 || window == 0 || padding >= window) {
-        program_fail(p, "%s: window %zu, stride %zu, padding %zu; window and stride must be 1 or more, padding below window", op, window,
-                     stride, padding);
+        program_fail(p, "%s: window %zu, stride %zu, padding %zu; window and stride must be at least 1, padding less than window", op,
+                     window, stride, padding);
         return 0;
     }
     if (size + 2 * padding < window) {
-        program_fail(p, "%s: %c is %zu with %zu of padding on both sides; the window of %zu does not fit", op, dim, size, padding, window);
+        program_fail(p, "%s: %c is %zu with %zu of padding on both sides, too small for the window of %zu", op, dim, size, padding, window);
         return 0;
     }
     return (size + 2 * padding - window) / stride + 1;
@@ -63,7 +64,7 @@ ls_value ls_conv2d(ls_program *p, ls_value x, ls_value w, ls_value b, size_t str
     if (b.id) {
         if (!program_operand(p, "conv2d", "b", b, a.dtype)) return LS_NONE;
         if (program_value(p, b)->ndim != 1 || program_value(p, b)->size[0] != k.size[0])
-            return program_fail(p, "conv2d: b is %s, w makes %zu channels", value_shape(program_value(p, b), as), k.size[0]);
+            return program_fail(p, "conv2d: b is %s, but w has %zu output channels", value_shape(program_value(p, b), as), k.size[0]);
     }
     oh = windows(p, "conv2d", 'H', a.size[2], k.size[2], stride, padding);
     ow = oh ? windows(p, "conv2d", 'W', a.size[3], k.size[3], stride, padding) : 0;
@@ -114,7 +115,7 @@ ls_value ls_global_avg_pool(ls_program *p, ls_value x)
 
 /* ---- batch norm ---- */
 
-/* True when v has one floating element a channel of x. */
+/* True if v has one floating-point element per channel of x. */
 /* type: LS_DTYPES: any floating one. */
 static bool per_channel(ls_program *p, const char *name, ls_value v, ls_value x, ls_dtype type)
 {
@@ -123,7 +124,7 @@ static bool per_channel(ls_program *p, const char *name, ls_value v, ls_value x,
 
     if (!program_operand(p, "batch_norm", name, v, type)) return false;
     if (program_value(p, v)->ndim == 1 && program_value(p, v)->size[0] == C) return true;
-    program_fail(p, "batch_norm: %s is %s, x has %zu channels", name, value_shape(program_value(p, v), shape), C);
+    program_fail(p, "batch_norm: %s is %s, but x has %zu channels", name, value_shape(program_value(p, v), shape), C);
     return false;
 }
 
@@ -143,7 +144,7 @@ static bool batch_norm_operands(ls_program *p, ls_value x, ls_value w, ls_value 
                             var.id ? "given" : "missing", o->training ? ", or neither" : " outside of training")
             .id;
     if (labels.id && (program_value(p, labels)->dtype != LS_I32 || value_count(program_value(p, labels)) != v->size[0]))
-        return program_fail(p, "batch_norm: labels are %zu of type %s, x has %zu samples and wants i32",
+        return program_fail(p, "batch_norm: labels are %zu of type %s; expected %zu of type i32, one per sample",
                             value_count(program_value(p, labels)), ls_dtype_name(program_value(p, labels)->dtype), v->size[0])
             .id;
     if (!per_channel(p, "w", w, x, v->dtype) || !per_channel(p, "b", b, x, v->dtype)) return false;
@@ -157,7 +158,7 @@ static bool is_buffer(const ls_program *p, ls_value v)
     return x->role == LS_ROLE_PARAMETER && ls_store_is_frozen(p->store, (size_t)x->param);
 }
 
-/* The batch's statistics, which other ranks add theirs to; they move the running ones. */
+/* Emits the batch's statistics, marked as partial over dp so that they can be summed over ranks, and the update of the running ones. */
 static ls_value batch_stats(ls_program *p, ls_value x, ls_value mean, ls_value var, ls_value labels, const struct op_attr *attr)
 {
     ls_value stats = program_new_value(p, "batch_stats", LS_F64, 1, (size_t[]){ 2 * program_value(p, x)->size[1] + 1 });
@@ -167,7 +168,7 @@ static ls_value batch_stats(ls_program *p, ls_value x, ls_value mean, ls_value v
     program_value(p, stats)->place[LS_AXIS_DP].kind = LS_PARTIAL;
     if (!mean.id) return stats;
     if (!is_buffer(p, mean) || !is_buffer(p, var))
-        return program_fail(p, "batch_norm: the running statistics '%s' and '%s' are moved in training; make them with ls_buffer",
+        return program_fail(p, "batch_norm: the running statistics '%s' and '%s' are updated in training; create them with ls_buffer",
                             program_value(p, mean)->name, program_value(p, var)->name);
     program_emit(p, OP_BATCH_UPDATE_STATS, attr, 1, &stats, 2, (ls_value[]){ mean, var });
     return stats;

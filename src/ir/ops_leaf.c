@@ -1,4 +1,4 @@
-/* ops_leaf.c - where values come from: the store, inputs, bound tensors; what leaves as outputs; and blocks. */
+/* ops_leaf.c - leaves (values of the store, inputs, bound tensors), outputs, and blocks. */
 #include "ir/program.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static ls_value store_value(ls_program *p, ls_role role, int param, const char *
     for (int d = 0; d < ls_store_ndim(p->store, i); d++)
         size[d] = p->local ? store_local_size(p->store, i, d) : ls_store_size(p->store, i, d);
     snprintf(name, sizeof name, "%s%s%s", ls_store_name(p->store, i), role == LS_ROLE_GRADIENT ? ".grad" : "", state ? state : "");
-    before = program_cursor_block(p, 0); /* the store's names stand for themselves */
+    before = program_cursor_block(p, 0); /* names of the store get no block prefix */
     v = program_new_value(p, name, type, ls_store_ndim(p->store, i), size);
     program_cursor_end(p, before);
     if (!v.id) return LS_NONE;
@@ -103,9 +103,9 @@ ls_value ls_bind(ls_program *p, const char *name, ls_tensor *t)
     ls_value v;
 
     for (int d = 0; d < ls_tensor_ndim(t); d++) size[d] = ls_tensor_size(t, d);
-    if (!ls_tensor_is_contiguous(t)) return program_fail(p, "'%s': a bound tensor is contiguous; this one is a strided view", name);
+    if (!ls_tensor_is_contiguous(t)) return program_fail(p, "'%s': a bound tensor must be contiguous; this one is a strided view", name);
     if (tensor_device(t) != store_device(p->store))
-        return program_fail(p, "'%s': a tensor on device '%s' is bound by a program on device '%s'", name, tensor_device(t)->name,
+        return program_fail(p, "'%s': the tensor is on device '%s', but the program is on device '%s'", name, tensor_device(t)->name,
                             store_device(p->store)->name);
     v = named(p, name, LS_ROLE_BOUND, ls_tensor_dtype(t), ls_tensor_ndim(t), size);
     if (v.id) program_value(p, v)->tensor = ls_tensor_retain(t);
@@ -134,12 +134,12 @@ ls_value ls_output(ls_program *p, const char *name, ls_value x)
     struct value *v;
 
     if (!program_ok(p) || !x.id) return LS_NONE;
-    if (p->compiled) return program_fail(p, "output '%s': the program is compiled already; append before", name);
+    if (p->compiled) return program_fail(p, "output '%s': the program is already compiled; append before compiling", name);
     if (program_find(p, name).id) return program_fail(p, "output '%s': an input, output or bound value of that name exists already", name);
     if (program_value(p, x)->role != LS_ROLE_ACTIVATION || program_value(p, x)->root != x.id)
         x = program_value(p, x)->role == LS_ROLE_OUTPUT
                 ? (program_fail(p, "output '%s': this value is output '%s' already", name, program_value(p, x)->name), LS_NONE)
-                : program_copy(p, x, program_value(p, x)->dtype); /* of a view or a leaf: a copy of its own */
+                : program_copy(p, x, program_value(p, x)->dtype); /* a view or a leaf is copied */
     if (!x.id) return LS_NONE;
     copy = mem_strdup(name);
     if (!copy) return program_fail_by(p, LS_ENOMEM);
@@ -157,7 +157,7 @@ void ls_block_begin(ls_program *p, const char *name)
 
     if (!program_ok(p)) return;
     if (p->cursor.block) {
-        program_fail(p, "block '%s' begins inside another; blocks don't nest", name);
+        program_fail(p, "block '%s' begins inside another block; blocks cannot be nested", name);
         return;
     }
     grown = mem_resize(p->blocks, ((size_t)p->nblocks + 8) * sizeof *grown);

@@ -1,4 +1,4 @@
-/* ops_matmul.c - linear layers, batched products, the fused loss: shape rules, then one instruction. */
+/* ops_matmul.c - linear layers, batched matmuls, the fused loss: each checks shapes and appends one instruction. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ bool program_same_shape(const ls_program *p, ls_value a, ls_value b)
     return same;
 }
 
-/* The leading dims of x and `last` as the final one. */
+/* The leading dims of x, followed by `last`. */
 static ls_value rows_by(ls_program *p, const char *op, ls_value x, size_t last)
 {
     const struct value *v = program_value(p, x);
@@ -41,7 +41,7 @@ static ls_value rows_by(ls_program *p, const char *op, ls_value x, size_t last)
     return program_new_value(p, op, v->dtype, v->ndim, size);
 }
 
-/* Checks x[R,cols] against w[.,.] whose dim `k` must be x's last; both contiguous on return. */
+/* Checks x[R,cols] against w[.,.], whose dim `k` must equal x's last dim; makes both contiguous. */
 static bool gemm_operands(ls_program *p, const char *op, const char *xname, ls_value *x, ls_value *w, int k)
 {
     const struct value *a, *b;
@@ -71,7 +71,7 @@ ls_value ls_linear(ls_program *p, ls_value x, ls_value w, ls_value b)
     if (b.id) {
         if (!program_operand(p, "linear", "b", b, program_value(p, x)->dtype)) return LS_NONE;
         if (program_value(p, b)->ndim != 1 || program_value(p, b)->size[0] != n)
-            return program_fail(p, "linear: b has %zu elements in %d dims, w makes %zu outputs", value_count(program_value(p, b)),
+            return program_fail(p, "linear: b has %zu elements in %d dims, but w has %zu outputs", value_count(program_value(p, b)),
                                 program_value(p, b)->ndim, n);
     }
     y = rows_by(p, "linear", x, n);
@@ -99,8 +99,8 @@ ls_value ls_linear_backward_weight(ls_program *p, ls_value dy, ls_value x)
     a = program_value(p, dy);
     b = program_value(p, x);
     if (a->ndim < 1 || b->ndim < 1 || value_count(a) / MAX(a->size[a->ndim - 1], 1) != value_count(b) / MAX(b->size[b->ndim - 1], 1))
-        return program_fail(p, "%s: dy has %zu rows, x has %zu", op, value_count(a) / MAX(a->size[a->ndim - 1], 1),
-                            value_count(b) / MAX(b->size[b->ndim - 1], 1));
+        return program_fail(p, "%s: dy and x must have the same number of rows: %zu and %zu", op,
+                            value_count(a) / MAX(a->size[a->ndim - 1], 1), value_count(b) / MAX(b->size[b->ndim - 1], 1));
     dw = ls_constant(p, a->dtype == LS_F64 ? LS_F64 : LS_F32, 2, (size_t[]){ a->size[a->ndim - 1], b->size[b->ndim - 1] }, 0.0);
     return program_emit(p, OP_LINEAR_DW, NULL, 2, (ls_value[]){ dy, x }, 1, &dw);
 }
@@ -120,7 +120,7 @@ ls_value ls_matmul(ls_program *p, ls_value a, ls_value b)
     fits = x->ndim >= 2 && x->ndim == y->ndim && x->size[x->ndim - 1] == y->size[y->ndim - 2];
     for (int d = 0; fits && d < x->ndim - 2; d++) fits = x->size[d] == y->size[d];
     if (!fits)
-        return program_fail(p, "matmul: a is %s, b is %s; wanted [..,M,K] and [..,K,N] with equal leading dims", value_shape(x, as),
+        return program_fail(p, "matmul: a is %s, b is %s; expected [..,M,K] and [..,K,N] with equal leading dims", value_shape(x, as),
                             value_shape(y, bs));
     memcpy(size, x->size, sizeof size);
     size[x->ndim - 1] = y->size[y->ndim - 1];
@@ -141,7 +141,7 @@ ls_value ls_linear_xent(ls_program *p, ls_value x, ls_value w, ls_value targets,
     t = program_value(p, targets);
     rows = value_count(a) / MAX(a->size[a->ndim - 1], 1);
     if (t->dtype != LS_I32 || value_count(t) != rows)
-        return program_fail(p, "linear_xent: targets are %zu of type %s, x has %zu rows and wants i32", value_count(t),
+        return program_fail(p, "linear_xent: targets are %zu of type %s; expected %zu of type i32, one per row of x", value_count(t),
                             ls_dtype_name(t->dtype), rows);
     if (denominator.id &&
         (!program_operand(p, "linear_xent", "denominator", denominator, LS_DTYPES) || value_count(program_value(p, denominator)) != 1))
@@ -160,7 +160,7 @@ ls_value ls_mse(ls_program *p, ls_value a, ls_value b)
 
     if (!program_operand(p, "mse", "a", a, LS_DTYPES) || !program_operand(p, "mse", "b", b, program_value(p, a)->dtype)) return LS_NONE;
     if (!program_same_shape(p, a, b))
-        return program_fail(p, "mse: a is %s, b is %s; they must be equal", value_shape(program_value(p, a), as),
+        return program_fail(p, "mse: a is %s, b is %s; shapes must be equal", value_shape(program_value(p, a), as),
                             value_shape(program_value(p, b), bs));
     a = ls_contiguous(p, a);
     b = ls_contiguous(p, b);

@@ -1,4 +1,4 @@
-/* ops_pointwise.c - element by element: sums, products, activations, dropout; and along rows: softmax, norms. */
+/* ops_pointwise.c - elementwise ops (sums, products, activations, dropout) and row ops (softmax, norms). */
 #include "ir/program.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static ls_value like(ls_program *p, const char *what, ls_value x)
     return program_new_value(p, what, v->dtype, v->ndim, size);
 }
 
-/* y[like x] = op(x, rest...); x and every given operand are made contiguous. */
+/* y[like x] = op(x, rest...); makes x and every given operand contiguous. */
 static ls_value pointwise(ls_program *p, enum op op, const struct op_attr *attr, int nin, ls_value *in)
 {
     ls_value y;
@@ -52,7 +52,7 @@ static bool two_alike(ls_program *p, const char *op, ls_value a, ls_value b)
 
     if (!program_operand(p, op, "a", a, LS_DTYPES) || !program_operand(p, op, "b", b, program_value(p, a)->dtype)) return false;
     if (!program_same_shape(p, a, b)) {
-        program_fail(p, "%s: operands are %s and %s; they must be equal", op, value_shape(program_value(p, a), as),
+        program_fail(p, "%s: operands are %s and %s; shapes must be equal", op, value_shape(program_value(p, a), as),
                      value_shape(program_value(p, b), bs));
         return false;
     }
@@ -100,7 +100,7 @@ ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probabil
 
     if (!program_operand(p, "dropout", "x", x, LS_DTYPES)) return LS_NONE;
     if (!(probability >= 0.0 && probability < 1.0))
-        return program_fail(p, "dropout '%s': probability %g; 0 <= p < 1 is possible", name, probability);
+        return program_fail(p, "dropout '%s': probability is %g; it must be 0 <= p < 1", name, probability);
     if (probability == 0.0) return x;
     if (!step.id || program_value(p, step)->dtype != LS_I64 || program_value(p, step)->ndim != 1 ||
         value_count(program_value(p, step)) < 1 || value_count(program_value(p, step)) > 2)
@@ -115,7 +115,7 @@ ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probabil
 ls_value ls_softmax(ls_program *p, ls_value x)
 {
     if (!program_operand(p, "softmax", "x", x, LS_DTYPES)) return LS_NONE;
-    if (program_value(p, x)->ndim < 1) return program_fail(p, "softmax: x is a scalar; rows are expected");
+    if (program_value(p, x)->ndim < 1) return program_fail(p, "softmax: x is a scalar; expected at least one dim");
     return pointwise(p, OP_SOFTMAX, NULL, 1, &x);
 }
 
@@ -127,13 +127,13 @@ static bool norm_weight(ls_program *p, const char *op, const char *name, ls_valu
     a = program_value(p, x);
     b = program_value(p, w);
     if (a->ndim < 1 || b->ndim != 1 || b->size[0] != a->size[a->ndim - 1]) {
-        program_fail(p, "%s: %s has %zu elements, rows of x have %zu", op, name, value_count(b), a->ndim ? a->size[a->ndim - 1] : 1);
+        program_fail(p, "%s: %s has %zu elements, but rows of x have %zu", op, name, value_count(b), a->ndim ? a->size[a->ndim - 1] : 1);
         return false;
     }
     return true;
 }
 
-/* One statistic a row, f32 (f64 for f64). */
+/* One statistic per row, f32 (f64 for f64). */
 static ls_value statistic(ls_program *p, const char *what, ls_value x)
 {
     const struct value *v = program_value(p, x);

@@ -1,4 +1,4 @@
-/* ops_shape.c - views that move nothing, copies, joins and sums. */
+/* ops_shape.c - views, copies, concatenation and sums. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ ls_value ls_contiguous(ls_program *p, ls_value x)
 ls_value ls_cast(ls_program *p, ls_value x, ls_dtype type)
 {
     if (!program_operand(p, "cast", "x", x, LS_DTYPES)) return LS_NONE;
-    if (!ls_dtype_is_float(type)) return program_fail(p, "cast: to %s; a floating type is expected", ls_dtype_name(type));
+    if (!ls_dtype_is_float(type)) return program_fail(p, "cast: %s is not a floating-point type", ls_dtype_name(type));
     return program_value(p, x)->dtype == type ? x : program_copy(p, x, type);
 }
 
@@ -65,7 +65,7 @@ ls_value ls_reshape(ls_program *p, ls_value x, int ndim, const size_t *size)
         count *= size[d];
     }
     if (count != value_count(program_value(p, x)))
-        return program_fail(p, "reshape: x is %s with %zu elements, the new shape has %zu", value_shape(program_value(p, x), xs),
+        return program_fail(p, "reshape: x is %s with %zu elements, but the new shape has %zu", value_shape(program_value(p, x), xs),
                             value_count(program_value(p, x)), count);
     return program_view(p, x, (struct view_rule){ VIEW_RESHAPE, 0, 0, 0 }, ndim, size, stride, 0);
 }
@@ -74,7 +74,7 @@ static bool dim_ok(ls_program *p, const char *op, ls_value x, int dim)
 {
     if (!program_ok(p) || !x.id) return false;
     if (dim < 0 || dim >= program_value(p, x)->ndim) {
-        program_fail(p, "%s: dim %d of a value with %d dims", op, dim, program_value(p, x)->ndim);
+        program_fail(p, "%s: dim %d is out of range: the value has %d dims", op, dim, program_value(p, x)->ndim);
         return false;
     }
     return true;
@@ -99,7 +99,8 @@ ls_value ls_slice(ls_program *p, ls_value x, int dim, size_t begin, size_t end)
 
     if (!dim_ok(p, "slice", x, dim)) return LS_NONE;
     shape_of(p, x, size, stride);
-    if (begin > end || end > size[dim]) return program_fail(p, "slice: [%zu, %zu) of dim %d, which has %zu", begin, end, dim, size[dim]);
+    if (begin > end || end > size[dim])
+        return program_fail(p, "slice: [%zu, %zu) is out of range: dim %d has %zu elements", begin, end, dim, size[dim]);
     size[dim] = end - begin;
     return program_view(p, x, (struct view_rule){ VIEW_SLICE, dim, 0, begin }, program_value(p, x)->ndim, size, stride,
                         (ptrdiff_t)begin * stride[dim]);
@@ -112,7 +113,7 @@ void ls_split(ls_program *p, ls_value x, int dim, int parts, ls_value *out)
     for (int i = 0; i < parts; i++) out[i] = LS_NONE;
     if (!dim_ok(p, "split", x, dim)) return;
     if (parts < 1 || n % (size_t)parts) {
-        program_fail(p, "split: dim %d of %zu does not divide into %d equal parts", dim, n, parts);
+        program_fail(p, "split: dim %d has %zu elements, which are not divisible into %d equal parts", dim, n, parts);
         return;
     }
     for (int i = 0; i < parts; i++) out[i] = ls_slice(p, x, dim, n / (size_t)parts * (size_t)i, n / (size_t)parts * (size_t)(i + 1));

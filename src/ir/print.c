@@ -1,4 +1,4 @@
-/* print.c - the program as people read it, and where its time went. */
+/* print.c - a program as text, and its profile. */
 #include "ir/program.h"
 
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static const char *scaled(char *text, double x)
     return text;
 }
 
-/* " tp:S1" cut along dim 1, " cp:Z1" in zigzag pieces, " tp:P" a partial sum, " tp:PM" a partial max, " tp:~P"
+/* " tp:S1" sharded along dim 1, " cp:Z1" in zigzag pieces, " tp:P" a partial sum, " tp:PM" a partial max, " tp:~P"
  * replicated with a partial gradient. */
 static const char *placement(const struct value *v, char *text)
 {
@@ -83,7 +83,7 @@ static const char *placement(const struct value *v, char *text)
     return text;
 }
 
-/* "%12[8,256,256]" for what the program makes, "wte.weight[50257,768]" for what has a name of its own. */
+/* "%12[8,256,256]" for values of the program, "wte.weight[50257,768]" for values with a name of their own. */
 static void put_operand(struct sink *s, const ls_program *p, ls_value x)
 {
     const struct value *v = &p->values[x.id];
@@ -93,7 +93,7 @@ static void put_operand(struct sink *s, const ls_program *p, ls_value x)
     if (x.id) print_put(s, " %s%s%s", v->role == LS_ROLE_ACTIVATION ? id : v->name, value_shape(v, shape), placement(v, place));
 }
 
-/* Values whose bytes are free again after position `at`. */
+/* Lists the values whose bytes are free after position `at`. */
 static void put_freed(struct sink *s, const ls_program *p, const struct instruction *i, int at)
 {
     const char *lead = "   frees";
@@ -148,7 +148,7 @@ static void put_move(struct sink *s, const struct move *m)
     print_put(s, " over %d ranks%s", ls_comm_size(m->comm), m->zigzag ? ", zigzag" : "");
 }
 
-/* "   stream 2 after 12, 15"; nothing on a device without streams */
+/* "   stream 2 after 12, 15"; nothing on a device without streams. */
 static void put_stream(struct sink *s, const ls_program *p, const struct instruction *i)
 {
     if (!p->nstreams || i->stream < 0) return;

@@ -1,4 +1,4 @@
-/* program.c - building: values, views, instructions, sticky errors. */
+/* program.c - building a program: values, views, instructions, sticky errors. */
 #include "passes/streams.h"
 
 #include <stdarg.h>
@@ -62,7 +62,7 @@ void program_bound(ls_program *p, ls_value x, int64_t least, int64_t most)
     root->most = MIN(root->most, most);
 }
 
-/* Keeps the first failure, whose message is in `text`. */
+/* Keeps only the first failure; its message is `text`. */
 static ls_value stick(ls_program *p, ls_status st, const char *text)
 {
     if (program_ok(p)) {
@@ -133,7 +133,7 @@ struct view value_view(const struct value *v, void *root_data)
     return w;
 }
 
-/* A zeroed value whose name is "BLOCK/what"; 0 and a sticky failure when there is no memory. */
+/* Adds a zeroed value named "BLOCK/what"; returns 0 and fails the program if there is no memory. */
 static int grow_values(ls_program *p, const char *what)
 {
     struct value *v;
@@ -167,7 +167,7 @@ ls_value program_new_value(ls_program *p, const char *what, ls_dtype type, int n
     int id;
 
     if (!program_ok(p)) return LS_NONE;
-    if (p->compiled) return program_fail(p, "%s: the program is compiled already; append before", what);
+    if (p->compiled) return program_fail(p, "%s: the program is already compiled; append before compiling", what);
     if (ndim < 0 || ndim > LS_DIMS) return program_fail(p, "%s: %d dims; 0 to %d are possible", what, ndim, LS_DIMS);
     for (int d = 0; d < ndim; d++)
         if (!size_mul(count, size[d], &count) || count > SIZE_MAX / 64)

@@ -1,4 +1,4 @@
-/* program.h - a program: what its builder has made of it, what the passes are told and have decided, and the state of its runs. */
+/* program.h - the program struct: what the builder made, the arguments of the passes, their results, and the state of runs. */
 #ifndef LS_IR_PROGRAM_H
 #define LS_IR_PROGRAM_H
 
@@ -6,7 +6,7 @@
 #include "passes/passes.h"
 #include "runtime/runtime.h"
 
-/* A stream of a program's instructions; index: in the store's set, once bound. */
+/* A stream on which a program's instructions run; index: in the store's stream set, once bound. */
 struct program_stream {
     const ls_comm *comm;
     int lane, index;
@@ -25,22 +25,22 @@ struct ls_program {
     struct cursor cursor; /* where ops append now */
     size_t **counts;      /* [ncounts], of exchanges */
     int ncounts;
-    ls_value loss; /* of ls_backward; LS_NONE on a stage that has no share of it */
+    ls_value loss; /* the argument of ls_backward; LS_NONE on a stage without a term of the loss */
     bool backward; /* ls_backward has been called */
-    bool local;    /* values of the store that are made from here on have this rank's sizes */
-    /* told to the passes */
+    bool local;    /* values of the store created from now on have this rank's sizes */
+    /* arguments of the passes */
     ls_compile_options options;
     struct partition partition;
     struct distribution distribution;
     struct edit edit;
-    ls_comm *arena_comm; /* whose memory (ls_comm_alloc) ARENA_COMMUNICATION is; NULL: this rank's own */
-    /* decided by the passes */
+    ls_comm *arena_comm; /* allocates ARENA_COMMUNICATION (ls_comm_alloc); NULL: this rank's own memory */
+    /* results of the passes */
     bool compiled;
     struct stage_ends stage;
-    bool wants_last;                       /* gradients are summed in the last micro-batch */
-    size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: of one slot; live_peak: of the activations, all slots */
-    int slots;                             /* exchanges: those that can be in flight at once */
-    struct program_stream *stream;         /* [nstreams]: compute, copy, those of comms; streams pass */
+    bool wants_last;                       /* gradients are reduced in the last micro-batch */
+    size_t arena_bytes[ARENAS], live_peak; /* ARENA_SLOT: bytes of one slot; live_peak: of the activations in all slots */
+    int slots;                             /* the number of exchanges that can be in flight at once */
+    struct program_stream *stream;         /* [nstreams]: compute, copy, and those of comms; set by the streams pass */
     int nstreams, *wait;
     struct run_state run;
 };

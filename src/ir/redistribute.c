@@ -1,7 +1,6 @@
-/* redistribute.c - MOVE: a value gets another placement over one axis of the mesh; and its gradient, which is a move again.
+/* redistribute.c - MOVE: changes the placement of a value over one axis of the mesh; and its gradient, which is a MOVE too.
  *
- * The table of kinds stands in program.h. Partial sums travel in the type that they have: sums of half types are formed in f32
- * and rounded once by the collective.
+ * ir.h has the table of kinds. Partial sums are communicated in their own type: the collective sums half types in f32 and rounds once.
  */
 #include "passes/gradient.h"
 
@@ -30,7 +29,7 @@ struct cut {
     size_t whole, grain;
 };
 
-/* What this rank has of a dim. */
+/* This rank's size of a sharded dim. */
 static size_t own(const struct move *m, const struct cut *c)
 {
     int r = ls_comm_rank(m->comm), n = ls_comm_size(m->comm);
@@ -46,8 +45,8 @@ static bool has_size(ls_program *p, const struct move *m, ls_value x, int dim, s
     const struct value *v = program_value(p, x);
 
     if (dim >= 0 && dim < v->ndim && v->size[dim] == want) return true;
-    program_fail(p, "%s of '%s' over %s: dim %d has %zu on rank %d of %d, not %zu", move_name(m->kind), v->name, axis_name(m->axis), dim,
-                 dim >= 0 && dim < v->ndim ? v->size[dim] : 0, ls_comm_rank(m->comm), ls_comm_size(m->comm), want);
+    program_fail(p, "%s of '%s' over %s: dim %d has %zu elements on rank %d of %d; expected %zu", move_name(m->kind), v->name,
+                 axis_name(m->axis), dim, dim >= 0 && dim < v->ndim ? v->size[dim] : 0, ls_comm_rank(m->comm), ls_comm_size(m->comm), want);
     return false;
 }
 
@@ -60,7 +59,7 @@ static bool resize(ls_program *p, const struct move *m, ls_value x, const struct
     return true;
 }
 
-/* x's sizes become those of the output. */
+/* Changes x's sizes to those of the output. */
 static bool moved_size(ls_program *p, const struct move *m, ls_value x, size_t *size)
 {
     struct cut first = { m->dim, m->whole, m->grain }, second = { m->dim2, m->whole2, m->grain2 };
@@ -113,7 +112,7 @@ ls_value program_move(ls_program *p, const struct move *m, ls_value x)
 
 /* ---- gradient ---- */
 
-/* dy belongs to this rank's part; elsewhere this rank's partial sum is zero. */
+/* dy is this rank's shard; elsewhere its partial sum is zero. */
 static void part_gradient(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     const struct move *m = instruction_move(i);
@@ -132,7 +131,7 @@ void gradient_move(struct gradient *g, const struct instruction *i, ls_value dy)
     const struct move *there = instruction_move(i);
     struct move m = *there;
 
-    ASSERT(m.redop == LS_SUM); /* no derivative leads through a maximum */
+    ASSERT(m.redop == LS_SUM); /* a maximum passes no derivative */
     if (m.zigzag && m.kind != MOVE_SHARD && m.kind != MOVE_UNSHARD) {
         program_fail(g->p, "%s of '%s' over %s in zigzag pieces has no gradient", move_name(m.kind), program_value(g->p, i->in[0])->name,
                      axis_name(m.axis));

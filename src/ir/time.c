@@ -1,7 +1,7 @@
-/* time.c - the time dim of values: the one that counts the tokens of a sequence, which context and sequence parallelism shard.
+/* time.c - the time dim of values: the dim that counts the tokens of a sequence, which context and sequence parallelism shard.
  *
- * The builder declares it of inputs and bound values (ls_declare_time); each op carries it to its outputs by the rule of its row. A value
- * in which it is no longer a dim of its own (tokens of all samples in one dim, sums over tokens, rows by expert) has none.
+ * The builder declares it for inputs and bound values (ls_declare_time); each op propagates it to its outputs by the rule of its row. A
+ * value without a separate time dim (tokens of all samples in one dim, sums over tokens, rows by expert) has none.
  */
 #include "ir/op_info.h"
 
@@ -12,9 +12,9 @@ void ls_declare_time(ls_program *p, ls_value x, int dim)
     if (!program_ok(p) || !x.id) return;
     v = program_value(p, x);
     if (dim < 0 || dim >= v->ndim)
-        program_fail(p, "declare_time: dim %d of '%s', which has %d dims", dim, v->name, v->ndim);
+        program_fail(p, "declare_time: dim %d of '%s' is out of range: it has %d dims", dim, v->name, v->ndim);
     else if (v->time_dim >= 0 && v->time_dim != dim)
-        program_fail(p, "declare_time: the time dim of '%s' is %d already; it cannot be %d too", v->name, v->time_dim, dim);
+        program_fail(p, "declare_time: the time dim of '%s' is already %d; it cannot be %d as well", v->name, v->time_dim, dim);
     else
         v->time_dim = dim;
 }
@@ -32,7 +32,7 @@ void program_carry_time(ls_program *p, const struct instruction *i)
 
 static int time_of(const ls_program *p, ls_value x) { return x.id ? p->values[x.id].time_dim : -1; }
 
-/* x's, at the same distance from the first dim. */
+/* Same position, counted from the first dim. */
 static int carried(const ls_program *p, ls_value x, ls_value y)
 {
     int dim = time_of(p, x);
@@ -40,14 +40,14 @@ static int carried(const ls_program *p, ls_value x, ls_value y)
     return dim >= 0 && dim < p->values[y.id].ndim && p->values[y.id].size[dim] == p->values[x.id].size[dim] ? dim : -1;
 }
 
-/* Out[0] as in[0]. */
+/* out[0] has in[0]'s time dim. */
 int time_first(const ls_program *p, const struct instruction *i, int k) { return k == 0 ? carried(p, i->in[0], i->out[0]) : -1; }
 
 int time_all(const ls_program *p, const struct instruction *i, int k) { return carried(p, i->in[0], i->out[k]); }
 
 int time_rows(const ls_program *p, const struct instruction *i, int k) { return k == 0 ? carried(p, i->in[1], i->out[0]) : -1; }
 
-/* Operands of one shape, or suffixes of it: the last dims stand together. */
+/* Operands have one shape or suffixes of it, so dims are aligned at the last one. */
 int time_suffix(const ls_program *p, const struct instruction *i, int k)
 {
     for (int n = 0; n < i->nin && k == 0; n++)
@@ -62,7 +62,7 @@ int time_concat(const ls_program *p, const struct instruction *i, int k)
     return dim == i->attr.concat.dim ? -1 : dim;
 }
 
-/* a[..,M,K] b[..,K,N]: M is a's, N is b's, K goes. */
+/* a[..,M,K] b[..,K,N]: M comes from a, N from b; K disappears. */
 int time_matmul(const ls_program *p, const struct instruction *i, int k)
 {
     int last = p->values[i->out[k].id].ndim - 1, a = time_of(p, i->in[0]), b = time_of(p, i->in[1]);
@@ -91,7 +91,7 @@ static size_t product(const size_t *size, int n)
     return all;
 }
 
-/* The dim of y that has as many elements, after as many others. */
+/* The dim of y with the same size and the same number of elements before it. */
 static int reshaped(const struct value *x, const struct value *y, int dim)
 {
     size_t before = product(x->size, dim);

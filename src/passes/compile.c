@@ -1,4 +1,4 @@
-/* compile.c - the passes, in their order, and the two that are a page each: split and kernels. */
+/* compile.c - runs the passes in order; contains the two smallest: split and kernels. */
 #include "ir/program.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "passes/streams.h"
 #include "kernels/op_shapes.h"
 
-/* Weight gradients move out of the backward segment into their own, order kept, and with them the exchanges of what they make. */
+/* Moves weight gradients, in order, from the backward segment to their own, together with the exchanges of their results. */
 static bool belongs_to_weights(const ls_program *p, const struct instruction *i, const bool *made)
 {
     if (i->phase != LS_PHASE_COMMUNICATE) return i->phase == LS_PHASE_WEIGHT_GRADIENT;
@@ -22,7 +22,7 @@ static bool belongs_to_weights(const ls_program *p, const struct instruction *i,
 ls_status split_pass(ls_program *p)
 {
     struct list *back = &p->list[SEG_BACKWARD];
-    bool *made = mem_array(MEM_OTHER, (size_t)p->nvalues, sizeof *made); /* by root: written by what moved */
+    bool *made = mem_array(MEM_OTHER, (size_t)p->nvalues, sizeof *made); /* by root: written by an instruction that moved */
     ls_status st = made ? LS_OK : LS_ENOMEM;
     int kept = 0;
 
@@ -75,12 +75,12 @@ ls_status kernels_pass(ls_program *p)
     return LS_OK;
 }
 
-/* The budget was kept before the program was spread; what distributing adds to the arena counts too. */
+/* The budget was met before the program was distributed; distribution adds to the arena. */
 static ls_status check_budget(const ls_program *p)
 {
     if (p->options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->options.bytes) return LS_OK;
-    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met: spread over ranks the program needs %zu", p->options.bytes,
-                   program_activation_bytes(p));
+    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu",
+                   p->options.bytes, program_activation_bytes(p));
 }
 
 ls_status program_bind(ls_program *p)
@@ -94,7 +94,7 @@ ls_status program_bind(ls_program *p)
 
 ls_status program_edit(ls_program *p, enum edit_after after) { return p->edit.edit ? p->edit.edit(p, after, p->edit.ctx) : LS_OK; }
 
-/* Every pass leaves the cursor where it was: at the beginning of the only scope that compile has begun. */
+/* Every pass restores the cursor to the beginning of the only scope that compile began. */
 static ls_status pass_end(const ls_program *p, ls_status st)
 {
     ASSERT(p->cursor.depth == 1 && p->cursor.segment == SEG_FORWARD && p->cursor.phase == LS_PHASE_FORWARD &&
@@ -111,7 +111,7 @@ static ls_status passes(ls_program *p)
     LS_TRY(edit_after(p, AFTER_GRADIENT));
     LS_TRY(pass_end(p, recompute_pass(p)));
     LS_TRY(edit_after(p, AFTER_RECOMPUTE));
-    if (p->options.split_backward) /* before lowering: what a segment's values may be used for depends on it */
+    if (p->options.split_backward) /* before lowering, which depends on the segment in which a value is used */
         LS_TRY(pass_end(p, split_pass(p)));
     LS_TRY(pass_end(p, lower_pass(p)));
     LS_TRY(edit_after(p, AFTER_LOWER));
@@ -131,9 +131,9 @@ ls_status ls_program_compile(ls_program *p, const ls_compile_options *options)
     ls_status st;
 
     LS_TRY(ls_program_status(p));
-    if (p->compiled) return ls_fail(LS_EINVAL, "compile: this program is compiled already");
+    if (p->compiled) return ls_fail(LS_EINVAL, "compile: this program is already compiled");
     p->options = options ? *options : defaults;
-    if (p->options.slots < 0) return ls_fail(LS_EINVAL, "compile: %d slots; 0 or more are expected", p->options.slots);
+    if (p->options.slots < 0) return ls_fail(LS_EINVAL, "compile: slots is %d; it must be 0 or more", p->options.slots);
     if (p->options.fuse_loss && !p->loss.id)
         return ls_fail(LS_EINVAL, "compile: fuse_loss without ls_backward; there is no gradient to fuse the loss with");
     if (p->options.recompute != LS_RECOMPUTE_NONE && !p->loss.id)

@@ -1,14 +1,14 @@
-/* gradient.c - one rule an op, and what rules are written with.
+/* gradient.c - one gradient rule per op, and the helpers of rules.
  *
- * For an instruction y = op(x, ...) the rule gets dy and gives each operand that leads to a parameter its share:
- *   gradient_give()    a value that is added to what the operand has already (a residual stream has two readers)
- *   into()             a buffer that the kernel itself adds to: the parameter's gradient, or zeros for anything else
- * Input gradients (phase INPUT_GRADIENT) and weight gradients (phase WEIGHT_GRADIENT) are separate instructions wherever they are
- * separate matmuls. gradient_pass.c calls the rules, in phase INPUT_GRADIENT.
+ * For an instruction y = op(x, ...) the rule gets dy and computes the gradient of each operand that leads to a parameter:
+ *   gradient_give()    adds a value to the operand's gradient (a residual stream has two readers)
+ *   into()             gives a buffer to which the kernel itself adds: the parameter's gradient, or zeros for other operands
+ * Input gradients (phase INPUT_GRADIENT) and weight gradients (phase WEIGHT_GRADIENT) are separate instructions if they are separate
+ * matmuls. gradient_pass.c calls the rules in phase INPUT_GRADIENT.
  */
 #include "passes/gradient.h"
 
-/* ---- the machinery ---- */
+/* ---- helpers ---- */
 
 bool gradient_needs(const struct gradient *g, ls_value x) { return x.id && x.id < g->n && g->needed[x.id]; }
 
@@ -41,7 +41,7 @@ void gradient_give(struct gradient *g, ls_value x, ls_value dx)
     }
 }
 
-/* Where a "+=" kernel puts x's gradient; land() afterwards. LS_NONE when none is expected. */
+/* The buffer to which a "+=" kernel adds x's gradient; call land() afterwards. LS_NONE if x needs none. */
 static ls_value into(struct gradient *g, ls_value x)
 {
     struct value v;
@@ -70,7 +70,7 @@ void gradient_accumulate(struct gradient *g, enum op op, const struct op_attr *a
     for (int k = 0; k < nout; k++) target[k] = into(g, x[k]);
     if (target[0].id || target[1].id) {
         for (int k = 0; k < nout; k++)
-            if (!target[k].id) { /* the kernel adds to both: the unwanted one goes to a buffer that nobody reads */
+            if (!target[k].id) { /* the kernel adds to both: the unneeded one goes to an unused buffer */
                 struct value v = *program_value(g->p, x[k]);
 
                 target[k] = ls_constant(g->p, v.dtype == LS_F64 ? LS_F64 : LS_F32, v.ndim, v.size, 0.0);
@@ -89,7 +89,7 @@ static ls_value flat(struct gradient *g, ls_value x, size_t columns)
     return ls_reshape(g->p, x, 2, (size_t[]){ columns ? count / columns : 0, columns });
 }
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
 void gradient_linear(struct gradient *g, const struct instruction *i, ls_value dy)
 {
@@ -109,7 +109,7 @@ void gradient_matmul(struct gradient *g, const struct instruction *i, ls_value d
     if (gradient_needs(g, b)) gradient_give(g, b, ls_matmul(g->p, ls_transpose(g->p, a, last - 1, last), dy));
 }
 
-/* Its gradient goes over the ranks that i goes over, where it goes over several. */
+/* The gradient of a distributed op runs over the same ranks. */
 static void go_over(struct instruction *gradient, const struct instruction *i)
 {
     if (gradient && op_payload(i->op) == PAYLOAD_across) instruction_set_across(gradient, instruction_across(i));
@@ -126,7 +126,7 @@ void gradient_linear_xent(struct gradient *g, const struct instruction *i, ls_va
 
     if (gradient_needs(g, x)) dx = program_new_value(g->p, "linear_xent_dx", v.dtype, v.ndim, v.size);
     dw = into(g, w);
-    if (fuse) in[4] = LS_NONE; /* no forward has run: the kernel makes statistics and loss itself */
+    if (fuse) in[4] = LS_NONE; /* fused: the kernel computes statistics and loss itself */
     made = program_append(g->p, op, &i->attr, 6, in, 3, (ls_value[]){ dx, dw, fuse ? i->out[0] : LS_NONE });
     go_over(made, i);
     gradient_give(g, x, dx);
@@ -299,7 +299,7 @@ void gradient_view(struct gradient *g, const struct instruction *i, ls_value dy)
         dy = ls_contiguous(g->p, dy);
         gradient_give(g, x, gradient_emit(g, OP_PAD, &attr, 1, &dy, "pad", x));
         break;
-    case VIEW_EXPAND: program_fail(g->p, "expand: a value that repeats has no gradient rule"); break;
+    case VIEW_EXPAND: program_fail(g->p, "expand: it has no gradient rule"); break;
     case VIEW_STOP: break;
     }
 }

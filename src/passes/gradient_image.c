@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-/* db += sum of dy over samples and places: along the places first, then down the rows. */
+/* db += the sum of dy over samples and positions: first along the positions, then over the rows. */
 static void bias(struct gradient *g, ls_value b, ls_value dy)
 {
     struct value v;
@@ -36,8 +36,8 @@ void gradient_avg_pool2d(struct gradient *g, const struct instruction *i, ls_val
     gradient_give(g, i->in[0], gradient_emit(g, OP_AVG_POOL2D_GRAD, &i->attr, 1, &dy, "avg_pool2d_grad", i->in[0]));
 }
 
-/* y depends on x directly and through the statistics of all ranks' samples: dx needs the sums of all ranks. dw and db are
- * this rank's share, as every parameter's gradient is, and read the sums that stay its own. */
+/* y depends on x directly and through the statistics of all ranks' samples: dx needs the sums of all ranks. dw and db use this rank's sums
+ * only, because every parameter's gradient is this rank's contribution. */
 void gradient_batch_norm(struct gradient *g, const struct instruction *i, ls_value dy)
 {
     ls_value x = i->in[0], stats = i->in[1], w = i->in[2], labels = i->in[4], sums[2];

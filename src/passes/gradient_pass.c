@@ -1,8 +1,7 @@
-/* gradient_pass.c - the gradient pass: the forward list walked backwards, one rule per instruction.
+/* gradient_pass.c - the gradient pass: walks the forward list backwards and applies one rule per instruction.
  *
- * It begins with 1 at the loss, and where the program is a stage of a pipeline with what the stage after it found, "stage.dout"; what
- * it finds for the stage in front is "stage.din". An op without a rule that is between a parameter and the loss is an error
- * that names it.
+ * It starts with 1 at the loss and, in a pipeline stage, with the gradient received from the next stage, "stage.dout"; the gradient for
+ * the previous stage is "stage.din". It is an error if an op between a parameter and the loss has no rule; the message names the op.
  */
 #include "ir/op_info.h"
 
@@ -11,7 +10,7 @@
 
 static bool has_rule(const struct instruction *i) { return op_info(i->op)->gradient != NULL; }
 
-/* Does in[k] have a derivative? */
+/* True if in[k] has a derivative. */
 static bool leads_to(const struct instruction *i, int k)
 {
     return (op_info(i->op)->to >> k & 1) && !(i->op == OP_VIEW && instruction_view(i)->kind == VIEW_STOP);
@@ -47,7 +46,7 @@ static void apply_rule(struct gradient *g, const struct instruction *i)
     }
     if (!dy.id || !g->needed[i->out[0].id]) return;
     if (!has_rule(i)) {
-        program_fail(g->p, "%s has no gradient rule, and is between a parameter and the loss", program_op_name(i->op));
+        program_fail(g->p, "%s has no gradient rule, but is between a parameter and the loss", program_op_name(i->op));
         return;
     }
     if (!(op_info(i->op)->traits & TRAIT_STRIDED_DY)) dy = ls_contiguous(g->p, dy);
@@ -65,7 +64,7 @@ static void gradient_pass_walk(struct gradient *g)
     }
 }
 
-/* With fuse_loss the loss is made by its gradient's instruction; the forward one goes. */
+/* With fuse_loss the instruction of the gradient also computes the loss; the forward one is removed. */
 static ls_status drop_fused_loss(ls_program *p)
 {
     struct list *l = &p->list[SEG_FORWARD];
@@ -75,22 +74,22 @@ static ls_status drop_fused_loss(ls_program *p)
         if ((op_info(l->at[n].op)->traits & TRAIT_LOSS_BY_GRADIENT) && l->at[n].out[0].id == p->loss.id) at = n;
         for (int k = 0; k < l->at[n].nin; k++)
             if (l->at[n].in[k].id == p->loss.id)
-                return ls_fail(LS_EINVAL, "fuse_loss: %s reads the loss before its gradient makes it", program_op_name(l->at[n].op));
+                return ls_fail(LS_EINVAL, "fuse_loss: %s reads the loss before the backward computes it", program_op_name(l->at[n].op));
     }
-    if (at < 0) return ls_fail(LS_EINVAL, "fuse_loss: the loss is not made by ls_linear_xent");
+    if (at < 0) return ls_fail(LS_EINVAL, "fuse_loss: the loss is not the output of ls_linear_xent");
     memmove(&l->at[at], &l->at[at + 1], (size_t)(l->n - at - 1) * sizeof *l->at);
     l->n--;
     return LS_OK;
 }
 
-/* 1 at the loss; at a stage's end what the stage after it found. */
+/* Starts with 1 at the loss, and at a stage's end with the gradient received from the next stage. */
 static void seed(struct gradient *g)
 {
     ls_program *p = g->p;
     bool learns = (p->loss.id && g->needed[p->loss.id]) || (p->stage.out.id && g->needed[p->stage.out.id]);
     struct value v;
 
-    if (!learns) program_fail(p, "backward: the %s depends on no parameter that learns", p->loss.id ? "loss" : "stage");
+    if (!learns) program_fail(p, "backward: the %s depends on no trainable parameter", p->loss.id ? "loss" : "stage");
     if (p->loss.id) {
         v = *program_value(p, p->loss);
         gradient_give(g, p->loss, ls_constant(p, v.dtype, v.ndim, v.size, 1.0));
@@ -107,7 +106,7 @@ static void end_stage(struct gradient *g)
     ls_value din = g->grad[g->p->stage.in.id];
 
     if (g->p->stage.in.id && !din.id)
-        program_fail(g->p, "backward: nothing of this stage depends on what the stage before it sends");
+        program_fail(g->p, "backward: nothing in this stage depends on the output of the previous stage");
     else if (din.id)
         g->p->stage.din = ls_output(g->p, "stage.din", ls_contiguous(g->p, din));
 }
@@ -117,7 +116,7 @@ static ls_status check_loss(const ls_program *p)
     const struct value *loss = &p->values[p->loss.id];
 
     if (p->loss.id && (value_count(loss) != 1 || !ls_dtype_is_float(loss->dtype)))
-        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; one floating number is expected", value_count(loss),
+        return ls_fail(LS_EINVAL, "backward: the loss has %zu elements of type %s; expected one floating-point number", value_count(loss),
                        ls_dtype_name(loss->dtype));
     return LS_OK;
 }
@@ -151,7 +150,7 @@ void ls_backward(ls_program *p, ls_value loss)
 {
     if (!program_ok(p)) return;
     if (p->loss.id)
-        program_fail(p, "backward: this program has a loss already");
+        program_fail(p, "backward: this program already has a loss");
     else if (!loss.id)
         program_fail(p, "backward: the loss is missing");
     else

@@ -1,20 +1,19 @@
-/* lower.c - the lower pass: instructions that stand for several are replaced by what they stand for.
+/* lower.c - the lower pass: expands composite instructions.
  *
- * A MOVE becomes a collective between copies that bring together what goes to one rank (PACK_BLOCKS) and put in place what came from
- * one (UNPACK_BLOCKS); where no dim before the cut one is larger than 1, that is how the bytes lie, and nothing is copied.
+ * A MOVE becomes a collective between copies: PACK_BLOCKS makes the data for each rank contiguous, UNPACK_BLOCKS puts the data from each
+ * rank in its place. If no dim before the sharded one is larger than 1, the bytes already have that order and nothing is copied.
  *
  *     IDENTITY               y is x
- *     ALL_REDUCE             all_reduce, in x's bytes where nobody reads them later
+ *     ALL_REDUCE             all_reduce, in x's bytes if nothing reads them later
  *     ALL_GATHER, UNSHARD    all_gather, UNPACK_BLOCKS
  *     REDUCE_SCATTER         PACK_BLOCKS, reduce_scatter
- *     SHARD, SHARD_PARTIAL   a copy of the slice, or of the two of a zigzag
+ *     SHARD, SHARD_PARTIAL   a copy of the slice, or of the two slices of a zigzag
  *     ALL_TO_ALL             PACK_BLOCKS along the dim that will be sharded, all_to_all, UNPACK_BLOCKS along the other
  *
- * A linear layer whose outputs are added up (ALL_REDUCE) may be made in several matmuls of some rows each: the sum of one travels while
- * the next is computed.
+ * A linear layer followed by ALL_REDUCE may be split into several matmuls of some rows each: the reduction of one overlaps with the next.
  *
- * What lives in one segment and is sent by such a collective gets role COMMUNICATION: peers take it from where it lies, without a
- * copy in between. Start and wait stand next to each other; overlap.c draws them apart.
+ * A value that lives in one segment and is sent by such a collective gets role COMMUNICATION: peers read it in place, without another
+ * copy. Start and wait are emitted next to each other; overlap.c moves them apart.
  */
 #include "ir/distributed_ops.h"
 
@@ -23,7 +22,7 @@
 
 typedef void lower_fn(ls_program *p, const struct instruction *i);
 
-/* MOVE is not among them: it asks who else touches its operands. */
+/* MOVE is missing: it depends on which other instructions touch its operands */
 static lower_fn *const expansions[PROGRAM_OPS] = {
     [OP_VOCAB_XENT] = vocab_xent_lower,
     [OP_VOCAB_XENT_GRAD] = vocab_xent_grad_lower,
@@ -33,13 +32,13 @@ static lower_fn *const expansions[PROGRAM_OPS] = {
 
 struct lower {
     ls_program *p;
-    int n;             /* values when the pass began */
-    int *first, *last; /* by root: positions of the old instructions that touch it; last < 0: none */
-    int begin, end;    /* positions of this segment */
-    int at;            /* of this instruction */
+    int n;             /* the number of values when the pass began */
+    int *first, *last; /* by root: positions of the first and last old instruction that touches it; last < 0: none */
+    int begin, end;    /* first position and end of this segment */
+    int at;            /* position of this instruction */
 };
 
-/* ---- who touches what ---- */
+/* ---- which instructions touch a value ---- */
 
 static void touch(struct lower *l, ls_value x, int at)
 {
@@ -74,7 +73,7 @@ static bool lower_is_plain(const ls_program *p, ls_value x)
     return (root->role == LS_ROLE_ACTIVATION || root->role == LS_ROLE_COMMUNICATION) && !root->keep && !root->tensor;
 }
 
-/* Do all that touch x's bytes stand in this segment? */
+/* True if all instructions that touch x's bytes are in this segment. */
 static bool stays_here(const struct lower *l, ls_value x)
 {
     int root = l->p->values[x.id].root;
@@ -82,7 +81,7 @@ static bool stays_here(const struct lower *l, ls_value x)
     return root < l->n && l->first[root] >= l->begin && l->last[root] < l->end;
 }
 
-/* x's bytes are to be moved: they go where the transport reaches them, when that is possible. */
+/* x will be communicated: places its bytes where the transport can reach them, if possible. */
 static void wire(struct lower *l, ls_value x)
 {
     struct value *v = program_value(l->p, x);
@@ -91,7 +90,7 @@ static void wire(struct lower *l, ls_value x)
     v->role = LS_ROLE_COMMUNICATION;
 }
 
-/* y's bytes are x's from now on; both are contiguously. */
+/* Makes y a view of x; both are contiguous. */
 static void become_view(struct lower *l, ls_value y, ls_value x)
 {
     struct value *to = program_value(l->p, x);
@@ -115,7 +114,7 @@ static void emit_view(ls_program *p, ls_value y, ls_value x)
     if (i) instruction_set_view(i, &(struct view_rule){ VIEW_RESHAPE, 0, 0, 0 });
 }
 
-/* What is on the wire belongs to one segment. */
+/* Values in flight belong to one segment. */
 static bool can_become_view(const struct lower *l, ls_value y, ls_value x)
 {
     const struct value *v = &l->p->values[y.id], *from = &l->p->values[x.id];
@@ -134,7 +133,7 @@ struct cut {
 
 static void lower_copy(ls_program *p, ls_value x, ls_value y) { program_emit(p, OP_COPY, NULL, 1, &x, 1, &y); }
 
-/* Blocks along this dim lie one after another as they are. */
+/* True if blocks along this dim are contiguous already. */
 static bool leads(const ls_program *p, ls_value x, int dim)
 {
     for (int d = 0; d < dim; d++)
@@ -154,7 +153,7 @@ static struct op_attr blocks_of(const struct move *m, const struct cut *c)
     return (struct op_attr){ .cut = { c->dim, ls_comm_size(m->comm), c->grain } };
 }
 
-/* x as what goes to rank 0, to rank 1, .. */
+/* x packed by destination: rank 0's block, rank 1's block, .. */
 static ls_value lower_cut(struct lower *l, const struct move *m, const struct cut *c, ls_value x)
 {
     struct op_attr attr = blocks_of(m, c);
@@ -168,7 +167,7 @@ static ls_value lower_cut(struct lower *l, const struct move *m, const struct cu
     return y.id ? program_emit(l->p, OP_PACK_BLOCKS, &attr, 1, &x, 1, &y) : LS_NONE;
 }
 
-/* Where what comes from rank 0, from rank 1, .. is received, for y; join() then puts it there. */
+/* The buffer that receives y's blocks from rank 0, rank 1, ..; join() then copies them to their places. */
 static ls_value received(ls_program *p, const struct cut *c, ls_value y)
 {
     const struct value *v = program_value(p, y);
@@ -206,7 +205,7 @@ static size_t part(const struct cut *c, int r, int n)
     return c->zigzag ? piece_size(c, r, 2 * n) + piece_size(c, 2 * n - 1 - r, 2 * n) : piece_size(c, r, n);
 }
 
-/* Elements of each rank's part of `whole`, which is cut along c. */
+/* The number of elements of each rank's shard of `whole`, sharded as c says. */
 static size_t *parts(ls_program *p, const struct move *m, const struct cut *c, ls_value whole)
 {
     size_t *counts = program_counts(p, ls_comm_size(m->comm));
@@ -216,7 +215,7 @@ static size_t *parts(ls_program *p, const struct move *m, const struct cut *c, l
     return counts;
 }
 
-/* ---- one move each ---- */
+/* ---- one function per kind of move ---- */
 
 static void enter(struct lower *l, const struct instruction *i)
 {
@@ -230,7 +229,7 @@ static void enter(struct lower *l, const struct instruction *i)
     emit_view(l->p, y, x);
 }
 
-/* Rows [begin, end) of x, whose last dim is a row. */
+/* Rows [begin, end) of x, a row being its last dim. */
 static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
 {
     const struct value *v = program_value(p, x);
@@ -240,7 +239,7 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
                         (ptrdiff_t)(begin * size[1]));
 }
 
-/* x = linear(a, w), just written, comes about in `floating` parts, each with a sum of its own; false: it does not. */
+/* Splits x = linear(a, w), just emitted, into `floating` row chunks, each with its own reduction; false: not possible. */
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
     const struct move *m = instruction_move(i);
@@ -285,7 +284,7 @@ static void reduce(struct lower *l, const struct instruction *i)
     exchange(l->p, m, LS_COLLECTIVE_ALL_REDUCE, NULL, x, y);
 }
 
-/* The two pieces of each rank's part, from where all parts lie one after another, to their places in y. */
+/* Copies the two pieces of each rank's shard from a buffer of all shards to their places in y. */
 static void place_zigzag(ls_program *p, const struct cut *c, int n, ls_value flat, ls_value y)
 {
     struct value v = *program_value(p, y);

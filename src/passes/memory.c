@@ -1,15 +1,15 @@
-/* memory.c - the memory pass: when each value lives, and where in its arena: one of activations, one of what collectives move.
+/* memory.c - the memory pass: the lifetime of each value and its offset in an arena: one for activations, one for communication.
  *
- * Positions number the instructions of all segments in their order. A value lives from its first writer to its last
- * reader, views counted for their root; inputs and outputs live always. A result takes over the bytes of an operand that dies at
- * that very instruction where the kernel allows it. A kernel's scratch lives at its position alone. What a collective reads and
- * writes lives from its start to its wait, which name the same values. Offsets: the largest buffer first, each at the lowest
- * offset that is free for all of its life (greedy by size: Pisarchyk and Lee 2020); equals in order of their beginning and
- * against it, whichever needs less. arena_bytes is what will be allocated; live_peak is the bound below it.
+ * Positions number the instructions of all segments in order. A value lives from its first writer to its last reader, where accesses to
+ * views count for their root; inputs and outputs live throughout. A result reuses the bytes of an operand that dies at the same
+ * instruction if the kernel allows it. A kernel's scratch lives only at its position. The buffers of a collective live from its start to
+ * its wait, which name the same values. Offsets: the largest buffer first, each at the lowest offset that is free for its whole lifetime
+ * (greedy by size: Pisarchyk and Lee 2020); ties are tried in order of beginning and in reverse, and the smaller result is used.
+ * arena_bytes is what will be allocated; live_peak is its lower bound.
  *
- * With slots the micro-batches' segments take turns: what lasts from one segment to another, inputs and outputs are in an arena of
- * their own, of which there is one a slot; what lives within one segment is in the arena that all share. What is on the
- * wire from one segment to another shares its bytes with nothing.
+ * With slots, micro-batches run their segments alternately: inputs, outputs and values that outlive a segment are in an arena of their own,
+ * one per slot; values within one segment are in the arena that all slots share. The bytes of a value that is in flight between segments
+ * are not shared with any other.
  */
 #include "ir/op_info.h"
 
@@ -31,7 +31,7 @@ struct layout {
     int nplaced;
 };
 
-/* The program's own bytes, not the store's or the caller's. */
+/* True for bytes that belong to the program, not to the store or the caller. */
 static bool is_ours(const struct value *v)
 {
     return v->role == LS_ROLE_ACTIVATION || v->role == LS_ROLE_INPUT || v->role == LS_ROLE_OUTPUT || v->role == LS_ROLE_COMMUNICATION;
@@ -68,7 +68,7 @@ static bool crosses(const ls_program *p, const struct value *v)
     return false;
 }
 
-/* Which arena each value is in; at: the end of all positions. */
+/* Chooses each value's arena; at: the end of all positions. */
 static void choose_arenas(ls_program *p, int at)
 {
     bool slots = p->options.slots > 0;
@@ -114,7 +114,7 @@ static int lifetimes(ls_program *p)
     return at;
 }
 
-/* May out[0] of i take over the bytes of in[k], all of which die here? */
+/* True if out[0] of i may reuse the bytes of in[k], which all die here. */
 static bool can_take(const ls_program *p, const struct instruction *i, int k, int at)
 {
     const struct value *in = &p->values[i->in[k].id], *out = &p->values[i->out[0].id];
@@ -172,7 +172,7 @@ static ls_status memory_collect(ls_program *p, struct layout *l, enum arena a)
 
         if (in_arena(x, v, a) && !x->shares) l->buffer[l->n++] = (struct buffer){ rounded(x->bytes), 0, x->first, x->last, v, NULL };
     }
-    for (int b = 0; b < l->n; b++) /* a shared buffer lives as long as its last holder */
+    for (int b = 0; b < l->n; b++) /* a shared buffer lives until its last holder dies */
         p->values[l->buffer[b].value].at = (size_t)b;
     for (int v = 1; v < p->nvalues; v++)
         if (p->values[v].shares && p->values[v].arena == a) {
@@ -195,7 +195,7 @@ static int by_size(const void *a, const void *b)
     return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x->value > y->value) - (x->value < y->value);
 }
 
-/* The lowest gap among placed buffers (kept sorted by offset) that is free over b's life. */
+/* The lowest gap among placed buffers (sorted by offset) that is free during b's lifetime. */
 static void place(struct layout *l, struct buffer *b)
 {
     size_t at = 0;
@@ -213,7 +213,7 @@ static void place(struct layout *l, struct buffer *b)
     l->placed[k] = b;
 }
 
-/* Adds what is in use at each position, and `times` the most of it. */
+/* Adds the bytes in use at each position, and `times` the largest of them. */
 static ls_status live_peak(ls_program *p, const struct layout *l, int positions, int times)
 {
     ptrdiff_t *change = mem_array(MEM_OTHER, (size_t)positions + 2, sizeof *change), live = 0, most = 0;
@@ -234,7 +234,7 @@ static ls_status live_peak(ls_program *p, const struct layout *l, int positions,
     return LS_OK;
 }
 
-/* Among equals the last to begin comes first. */
+/* Ties: the last to begin comes first. */
 static int by_size_late(const void *a, const void *b)
 {
     const struct buffer *x = a, *y = b;
@@ -255,7 +255,7 @@ static size_t place_all(struct layout *l, int (*order)(const void *, const void 
     return bytes;
 }
 
-/* Offsets of everything in one arena. */
+/* Assigns offsets to everything in one arena. */
 static ls_status lay_out(ls_program *p, enum arena a, int positions)
 {
     struct layout l = { 0 };

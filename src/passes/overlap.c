@@ -1,29 +1,29 @@
-/* overlap.c - the overlap pass: floating exchanges begin as soon as what they send is there, and are waited for when what they bring is
+/* overlap.c - the overlap pass: floating exchanges start as soon as their input is available, and are waited for when their output is
  * needed.
  *
  * Within a segment, in this order:
- *   1. A floating start goes up to just after the last instruction that it depends on, within its block: further would be
+ *   1. A floating start moves up to just after the last instruction that it depends on, within its block: further up would be
  *      prefetching, which costs memory.
- *   2. Weight gradients of its block before it, back to the exchange before, which nothing up to it needs, go
- *      after it: in the backward of a column linear the products of A overlap with the sum of what B passes down (Narayanan et
- *      al. 2021, Megatron-LM's asynchronous all-reduce of a linear's backward).
- *   3. A floating wait goes down to just before the first instruction that depends on it.
- * Starts keep their order, whatever comm they belong to: all ranks make the same calls in the same order. Two instructions
- * depend on each other when they touch the same bytes and one of them writes.
+ *   2. Weight gradients of its block between the previous exchange and the start move after the start if nothing up to it needs them: in
+ *      the backward of a column-parallel linear, the weight gradient's matmul overlaps with the reduction of the input gradient
+ *      (Narayanan et al. 2021, Megatron-LM's asynchronous all-reduce of a linear's backward).
+ *   3. A floating wait moves down to just before the first instruction that depends on it.
+ * Starts keep their order, whichever comm they belong to: all ranks make the same calls in the same order. Two instructions depend on each
+ * other if they touch the same bytes and one of them writes.
  */
 #include "ir/program.h"
 
 #include <string.h>
 #include "base/mem.h"
 
-/* ---- what depends on what ---- */
+/* ---- dependences ---- */
 
 static bool is_stored(const struct value *v)
 {
     return v->role == LS_ROLE_PARAMETER || v->role == LS_ROLE_GRADIENT || v->role == LS_ROLE_OPTIMIZER;
 }
 
-/* Elements [begin, end) of the root that v can reach. */
+/* The elements [begin, end) of the root that v can reach. */
 static void overlap_reach(const struct value *v, ptrdiff_t *begin, ptrdiff_t *end)
 {
     *begin = v->offset;
@@ -37,14 +37,14 @@ static bool share_bytes(const ls_program *p, ls_value a, ls_value b)
     ptrdiff_t begin[2], end[2];
 
     if (!a.id || !b.id) return false;
-    if (v->root != w->root) /* a parameter and its group are different values that are in the same bytes */
+    if (v->root != w->root) /* a parameter and its group are different values in the same bytes */
         return is_stored(vroot) && vroot->role == wroot->role && (vroot->param < 0 || wroot->param < 0);
     overlap_reach(v, &begin[0], &end[0]);
     overlap_reach(w, &begin[1], &end[1]);
     return begin[0] < end[1] && begin[1] < end[0];
 }
 
-/* Does a write what b touches? */
+/* True if a writes bytes that b touches. */
 static bool writes(const ls_program *p, const struct instruction *a, const struct instruction *b)
 {
     for (int k = 0; k < a->nout; k++) {
@@ -73,7 +73,7 @@ struct order {
 
 static const struct instruction *nth(const struct order *o, int k) { return &o->i[o->at[k]]; }
 
-/* What stands at `from` stands at `to` afterwards. */
+/* Moves the instruction at `from` to `to`. */
 static void shift(struct order *o, int from, int to)
 {
     int moved = o->at[from];
@@ -85,7 +85,7 @@ static void shift(struct order *o, int from, int to)
     o->at[to] = moved;
 }
 
-/* Where the start at k ends up. */
+/* The position to which the start at k moves. */
 static int start_early(struct order *o, int k)
 {
     int to = k;
@@ -100,7 +100,7 @@ static int start_early(struct order *o, int k)
     return to;
 }
 
-/* May what stands at k go after the start at `start`? */
+/* True if the instruction at k may move after the start at `start`. */
 static bool can_follow(const struct order *o, int k, int start)
 {
     for (int j = k + 1; j <= start; j++)
@@ -116,7 +116,7 @@ static void put_off_weights(struct order *o, int start)
         const struct instruction *i = nth(o, k);
 
         if (i->op == OP_COMM_START || floats(i, OP_COMM_WAIT) || i->block != nth(o, start)->block)
-            break; /* those between a start and its wait overlap with that one */
+            break; /* instructions between a start and its wait already overlap with it */
         if (i->op != OP_VIEW && i->phase == LS_PHASE_WEIGHT_GRADIENT && can_follow(o, k, start)) {
             shift(o, k, start); /* the start moves up by one */
             start--;
@@ -130,7 +130,7 @@ static void wait_late(struct order *o, int k)
 
     while (to + 1 < o->n && !depend(o->p, nth(o, to + 1), nth(o, k))) to++;
     shift(o, k, to);
-    for (int j = to - 1; j >= first; j--) /* views of what it brings read better after it */
+    for (int j = to - 1; j >= first; j--) /* views of its output follow it */
         if (nth(o, j)->op == OP_VIEW && nth(o, to)->nout && share_bytes(o->p, nth(o, j)->in[0], nth(o, to)->out[0])) shift(o, j, to--);
 }
 

@@ -1,27 +1,27 @@
-/* passes.h - the passes of ls_program_compile(), in its order: (partition), gradient, recompute, (split), lower, (distribution), kernels,
- * overlap, streams, memory, bind. Each is one file and works on the lists of ir.h; partition and distribution are those of floor 5.
+/* passes.h - the passes of ls_program_compile(), in order: (partition), gradient, recompute, (split), lower, (distribution), kernels,
+ * overlap, streams, memory, bind. Each is in one file and works on the lists of ir.h; partition and distribution are in src/parallel.
  */
 #ifndef LS_PASSES_PASSES_H
 #define LS_PASSES_PASSES_H
 
 #include "ir/ir.h"
 
-/* The pass of floor 5 that distributes a program over ranks; runs after lowering. Zeroed: one rank. */
+/* The pass of src/parallel that adds data parallelism to a program; runs after lowering. Zeroed: one rank. */
 struct distribution {
     ls_status (*pass)(ls_program *p, void *ctx);
     void (*release)(void *ctx);
     void *ctx;
 };
 
-/* The pass of floor 5 that cuts the forward: sizes become this rank's. Runs first. */
+/* The pass of src/parallel that partitions the forward: sizes become this rank's. Runs first. */
 struct partition {
     ls_status (*pass)(ls_program *p, void *ctx);
     void (*release)(void *ctx);
     void *ctx;
 };
 
-/* Called by compile after each of these passes, and before the check of what the pass made: an edit of the program from outside, by which
- * tests inject faults (train/faults.h). unchecked: the checks of placements are skipped, so that the wrong program runs. Zeroed: none. */
+/* A callback that edits the program after each of these passes, before the pass's result is verified. Tests use it to inject faults
+ * (train/faults.h). unchecked: placements are not verified, so that the faulty program runs. Zeroed: no callback. */
 enum edit_after { AFTER_PARTITION, AFTER_GRADIENT, AFTER_RECOMPUTE, AFTER_LOWER, AFTER_DATA_PARALLEL };
 struct edit {
     ls_status (*edit)(ls_program *p, enum edit_after after, const void *ctx);
@@ -29,23 +29,23 @@ struct edit {
     bool unchecked;
 };
 
-/* A pipeline stage that is not the whole model. in, dout: inputs, "stage.in" and "stage.dout"; out, din: outputs, "stage.out" and
- * "stage.din". The gradient pass begins with dout at out (and with 1 at the loss, where there is one) and leaves in's gradient in
- * din. LS_NONE where the stage is the first or the last. Set by the partition pass (in and out), the gradient pass (dout and din). */
+/* The ends of a pipeline stage. in, dout: the inputs "stage.in" and "stage.dout"; out, din: the outputs "stage.out" and "stage.din". The
+ * gradient pass starts with dout at out (and with 1 at the loss, if there is one) and writes in's gradient to din. LS_NONE where the first
+ * or the last stage has no neighbour. The partition pass sets in and out, the gradient pass dout and din. */
 struct stage_ends {
     ls_value in, out, din, dout;
 };
 
-/* One pass a file. */
+/* One pass per file. */
 ls_status gradient_pass(ls_program *p);  /* gradient_pass.c: loss -> SEG_BACKWARD */
 ls_status recompute_pass(ls_program *p); /* recompute.c */
-ls_status lower_pass(ls_program *p);     /* lower.c: instructions that stand for several */
-ls_status overlap_pass(ls_program *p);   /* overlap.c: floating exchanges start early, are waited for late */
-ls_status split_pass(ls_program *p);     /* compile.c: weight gradients into SEG_WEIGHTS */
-ls_status kernels_pass(ls_program *p);   /* compile.c: chooses entries, asks for scratch */
+ls_status lower_pass(ls_program *p);     /* lower.c: expands composite instructions */
+ls_status overlap_pass(ls_program *p);   /* overlap.c: starts floating exchanges early, waits for them late */
+ls_status split_pass(ls_program *p);     /* compile.c: moves weight gradients into SEG_WEIGHTS */
+ls_status kernels_pass(ls_program *p);   /* compile.c: selects kernels, determines scratch */
 ls_status memory_pass(ls_program *p);    /* memory.c: lifetimes, offsets, peak */
 
-/* compile.c: the program's edit, if it has one. Called by the passes of floor 5, and by compile after the others. */
+/* compile.c: runs the program's edit, if it has one. Called by the passes of src/parallel, and by compile after the other passes. */
 ls_status program_edit(ls_program *p, enum edit_after after);
 
 /* memory.c */
@@ -53,10 +53,10 @@ int program_slots(const ls_program *p);               /* options.slots, or 1 */
 size_t program_activation_bytes(const ls_program *p); /* all slots and the arena that they share */
 
 /* cost.c */
-double flops_of(const ls_program *p, const struct instruction *i);          /* what the kernel does */
-double flops_of_model(const ls_program *p, const struct instruction *i);    /* without recomputation inside it */
-size_t instruction_bytes(const ls_program *p, const struct instruction *i); /* that it reads and writes */
+double flops_of(const ls_program *p, const struct instruction *i);          /* what the kernel computes */
+double flops_of_model(const ls_program *p, const struct instruction *i);    /* without recomputation inside the kernel */
+size_t instruction_bytes(const ls_program *p, const struct instruction *i); /* bytes that it reads and writes */
 size_t shuffle_bytes(const ls_program *p,
-                     const struct instruction *i); /* that this rank sends, if experts are loaded evenly and nothing is dropped */
+                     const struct instruction *i); /* bytes that this rank sends if experts are loaded evenly and nothing is dropped */
 
 #endif

@@ -1,13 +1,13 @@
-/* recompute.c - the recompute pass: part of a unit's forward again, before its backward.
+/* recompute.c - the recompute pass: repeats part of a unit's forward before its backward.
  *
- * A unit is one block, or k blocks in a row. A value that a backward instruction reads is made again when an instruction of
- * the unit made it, unless it must last anyway: it leaves the unit (the next unit reads it) or is an output. Making it
- * again may need other values of the unit, which are made again in turn. Clones stand before the first backward
- * instruction that reads one of them, in forward order, and every backward reader reads the clone; the original's
- * life then ends in the forward. Random masks are functions of their key, so a clone has the same bits.
+ * A unit is one block, or k consecutive blocks. A value that a backward instruction reads is recomputed if an instruction of the unit
+ * computed it, unless it must be kept anyway, because the next unit reads it or it is an output. Recomputing it may need other values of
+ * the unit, which are recomputed in turn. Clones are placed before the first backward instruction that reads one of them, in forward
+ * order, and every backward reader uses the clone; the original's lifetime then ends in the forward. Random masks are functions of their
+ * key, so a clone has the same bits.
  *
- * Selective recomputes only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations):
- * most of the saving for little work (Korthikanti et al. 2022).
+ * Selective recomputation repeats only ops whose inputs are kept anyway and whose work is a pass over memory (norms, activations): most of
+ * the saving for little work (Korthikanti et al. 2022).
  */
 #include "ir/op_info.h"
 
@@ -16,20 +16,20 @@
 
 struct again {
     ls_program *p;
-    const int *unit_of; /* by block; 0: not recomputed */
+    const int *unit_of; /* unit by block; 0: not recomputed */
     int unit;
     bool selective;
-    int n;           /* values when the pass began */
-    int *maker;      /* by value id: forward instruction + 1; 0: none */
+    int n;           /* the number of values when the pass began */
+    int *maker;      /* by value id: forward instruction that writes it, + 1; 0: none */
     bool *leaves;    /* by root id: read by another unit's forward, or kept */
-    ls_value *clone; /* by value id: the value made again */
-    bool *made;      /* by value id: is to be made again, perhaps beside an output that leaves the unit */
+    ls_value *clone; /* by value id: the recomputed value */
+    bool *made;      /* by value id: must be recomputed, possibly although it also leaves the unit */
 };
 
 static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
 
-/* Slices over tp are gathered again, as sequence parallelism does it: only the slice is kept. Over cp a rank may need what is gathered
- * for its gradients, or a join of it, and all ranks must gather alike. */
+/* Shards over tp are gathered again, as in sequence parallelism: only the shard is kept. Over cp a rank may need the gathered value, or a
+ * concatenation of it, for its gradients, and all ranks must gather alike. */
 static bool is_cheap(const struct instruction *i)
 {
     enum recompute_class class = op_info(i->op)->recompute;
@@ -37,7 +37,7 @@ static bool is_cheap(const struct instruction *i)
     return class == RECOMPUTE_CHEAP || (is_move(i, MOVE_ALL_GATHER) && instruction_move(i)->axis == LS_AXIS_TP);
 }
 
-/* The same bytes, or a part of them. */
+/* True for ops whose output is the input's bytes or a part of them. */
 static bool moves_nothing(const struct instruction *i)
 {
     return op_info(i->op)->recompute == RECOMPUTE_SAME || is_move(i, MOVE_IDENTITY) || is_move(i, MOVE_SHARD) ||
@@ -46,7 +46,7 @@ static bool moves_nothing(const struct instruction *i)
 
 static bool is_once(int op) { return op_info(op)->recompute == RECOMPUTE_ONCE; }
 
-/* The sum over ranks of what is computed once is computed once. */
+/* A value that must be computed only once is also reduced only once. */
 static bool never_again(const struct again *a, const struct instruction *i)
 {
     int maker = is_move(i, MOVE_ALL_REDUCE) && i->in[0].id < a->n ? a->maker[i->in[0].id] : 0;
@@ -56,7 +56,7 @@ static bool never_again(const struct again *a, const struct instruction *i)
 
 static bool in_unit(const struct again *a, int block) { return block && a->unit_of[block] == a->unit; }
 
-/* Decides for v and what it is made from. */
+/* Marks v and the values needed to recompute it. */
 static bool want(struct again *a, ls_value v)
 {
     const struct instruction *i;
@@ -74,7 +74,7 @@ static bool want(struct again *a, ls_value v)
     return true;
 }
 
-/* Where the first backward reader of a value of this unit stands; -1 when nothing is made again. */
+/* The position of the first backward reader of a value of this unit; -1 if nothing is recomputed. */
 static int recompute_choose(struct again *a)
 {
     const struct list *back = &a->p->list[SEG_BACKWARD];
@@ -124,7 +124,7 @@ static ls_value mapped(const struct again *a, ls_value v)
     return again ? a->clone[v.id] : v;
 }
 
-/* Clones go into `out`, in forward order. */
+/* Appends the clones to `out`, in forward order. */
 static ls_status clone_all(struct again *a, struct list *out)
 {
     const struct list *l = &a->p->list[SEG_FORWARD];
@@ -144,7 +144,7 @@ static ls_status clone_all(struct again *a, struct list *out)
     return ls_program_status(a->p);
 }
 
-/* backward[0, at) + clones + backward[at, n), with the readers after them mapped. */
+/* Builds backward[0, at) + clones + backward[at, n), whose later readers use the clones. */
 static ls_status splice(struct again *a, int at, const struct list *clones)
 {
     struct list *back = &a->p->list[SEG_BACKWARD], joined = { 0 };
@@ -211,7 +211,7 @@ static ls_status first_blocks(ls_program *p, int *unit_of, int n)
     return recompute_units(p, unit_of, n, false);
 }
 
-/* *bytes = what the arena would need with the first n blocks recomputed; the program is left as it was. */
+/* Sets *bytes to the size of the arena with the first n blocks recomputed; the program is not changed. */
 static ls_status try_blocks(ls_program *p, int *unit_of, int n, size_t *bytes)
 {
     struct list *back = &p->list[SEG_BACKWARD], plain = { 0 };
@@ -245,7 +245,8 @@ static ls_status within_budget(ls_program *p, int *unit_of)
         if (bytes <= p->options.bytes) return first_blocks(p, unit_of, n);
         best = MIN(best, bytes);
     }
-    return ls_fail(LS_EINVAL, "recompute: a budget of %zu bytes can't be met; recomputing every block needs %zu", p->options.bytes, best);
+    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met; recomputing every block needs %zu", p->options.bytes,
+                   best);
 }
 
 ls_status recompute_pass(ls_program *p)

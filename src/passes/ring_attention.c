@@ -1,17 +1,17 @@
-/* ring_attention.c - attention over a sequence that is cut over ranks: keys and values go round (Liu et al. 2023, Ring Attention).
+/* ring_attention.c - attention over a sequence sharded over ranks: keys and values travel around a ring (Liu et al. 2023, Ring Attention).
  *
- * Rank r of n has t of the T tokens of q, k and v. In step s it meets the keys and values of rank j = r - s (mod n), while it sends
- * them on to rank r+1 and receives the next from r-1. What the steps make is merged by their statistics (ATTENTION_MERGE) in f32.
- * Backward: keys and values go round again; with the final o and lse each step's dq, dk, dv are exact shares. The sums of dk and
- * dv follow their keys, one step after, and come home with one hop more. On the wire: n-1 times 2 B t G D elements forward, and
- * n-1 times that and n times that in f32 backward.
+ * Rank r of n has t of the T tokens of q, k and v. In step s it uses the keys and values of rank j = r - s (mod n), while it sends them
+ * on to rank r+1 and receives the next ones from r-1. The results of the steps are merged by their statistics (ATTENTION_MERGE) in f32.
+ * Backward: keys and values travel around again; with the final o and lse each step's dq, dk, dv are exact terms. The sums of dk and dv
+ * follow their keys one step later, and return with one more hop. On the wire: n-1 times 2 B t G D elements forward, and n-1 times that
+ * and n times that in f32 backward.
  *
- * Causal: with whole slices the last rank would do almost all of the work. zigzag: 2n pieces of the sequence, rank r has pieces r and
- * 2n-1-r one after another (Zhu 2024, Striped and zigzag ring attention; Llama 3, section 3.3.2). A step then is
+ * Causal: with contiguous slices the last rank would do almost all of the work. zigzag: with 2n pieces of the sequence, rank r has pieces
+ * r and 2n-1-r, one after the other (Zhu 2024, Striped and zigzag ring attention; Llama 3, section 3.3.2). A step then is
  *     j = r   the local sequence, causal
  *     j < r   all queries, the first piece of the keys         (piece j is before both of r's, piece 2n-1-j after both)
  *     j > r   the second piece of queries, all keys            (both of j's are between r's)
- * which is half of a step's pairs whatever r and j are. Without zigzag: j < r all, j > r nothing.
+ * which is half of a step's pairs for any r and j. Without zigzag: j < r all, j > r nothing.
  */
 #include "ir/distributed_ops.h"
 
@@ -21,15 +21,15 @@
 struct ring {
     ls_program *p;
     const struct instruction *i;
-    ls_comm *comm; /* NULL: this rank alone */
+    ls_comm *comm; /* NULL: one rank */
     int n, rank;
     bool causal, zigzag;
     size_t whole;
     size_t B, H, G, D, t;
-    ls_dtype type, exact; /* of q k v; of sums and statistics */
+    ls_dtype type, exact; /* type of q k v; type of sums and statistics */
     ls_value q, k, v;
-    ls_value kv[2];   /* flat, for the longest slice of any rank: keys, values after them */
-    ls_value sums[2]; /* the same of dk and dv, exact */
+    ls_value kv[2];   /* flat, sized for the longest slice of any rank: keys, then values */
+    ls_value sums[2]; /* likewise for dk and dv, in the exact type */
 };
 
 /* What a step computes: queries [q0, t) and keys [0, s) of rank j. s = 0: nothing. */
@@ -101,7 +101,7 @@ static bool open_ring(struct ring *z, ls_program *p, const struct instruction *i
         z->rank = ls_comm_rank(z->comm);
     }
     if (tokens(z, z->rank) != z->t || program_value(p, z->k)->size[1] != z->t)
-        program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; %zu are its slice", z->rank, z->n, z->t,
+        program_fail(p, "ring attention: rank %d of %d has %zu queries and %zu keys of %zu tokens; its slice is %zu", z->rank, z->n, z->t,
                      program_value(p, z->k)->size[1], z->whole, tokens(z, z->rank));
     return program_ok(p);
 }
@@ -120,7 +120,7 @@ static ls_value from_row(struct ring *z, ls_value x, int dim, size_t begin)
     return begin ? ls_slice(z->p, x, dim, begin, v->size[dim]) : x;
 }
 
-/* Keys (part 0) or values (1) of rank j in a flat buffer, the first s rows of them. */
+/* The first s rows of rank j's keys (part 0) or values (1) in a flat buffer. */
 static ls_value heads_in(struct ring *z, ls_value flat, int j, int part, size_t s)
 {
     size_t t = tokens(z, j), count = kv_count(z, j) / 2;
@@ -145,7 +145,7 @@ static struct exchange hop_of(const struct ring *z, ls_collective op, int peer, 
         struct exchange){ .op = op, .comm = z->comm, .root = (peer + z->n) % z->n, .total = total, .axis = instruction_across(z->i)->axis };
 }
 
-/* `from` has what belongs to rank j, and goes to the next rank; what belongs to rank j-1 comes into `to`. */
+/* Sends `from`, rank j's data, to the next rank, and receives rank j-1's into `to`. */
 static struct hop hop_start(struct ring *z, ls_value from, int j, ls_value to)
 {
     int before = (j + z->n - 1) % z->n;
@@ -194,7 +194,7 @@ static void attend(struct ring *z, const struct block *b, int s, ls_value o, ls_
     program_emit(z->p, OP_ATTENTION, &attr, 4, in, 2, (ls_value[]){ o, lse });
 }
 
-/* A step of the forward: into sums o and lse, of which the first step makes the beginning. */
+/* One step of the forward: merges into o and lse; the first step initialises them. */
 static void forward_step(struct ring *z, int s, ls_value o, ls_value lse)
 {
     struct block b = block_of(z, s);
@@ -239,7 +239,7 @@ struct grads {
     ls_value dq, dk, dv;
 };
 
-/* This step's shares, in the operands' type. */
+/* This step's terms, in the operands' type. */
 static struct grads differentiate(struct ring *z, const struct block *b, int s)
 {
     const ls_value *in = z->i->in;
@@ -255,7 +255,7 @@ static struct grads differentiate(struct ring *z, const struct block *b, int s)
     return g;
 }
 
-/* Adds them to dq, and to the sums of rank b->j, which are in `sums` by now; the first step's are the beginning. */
+/* Adds them to dq, and to the sums of rank b->j, which are in `sums` by now; the first step initialises them. */
 static void ring_attention_collect(struct ring *z, const struct block *b, int s, const struct grads *g, ls_value dq, ls_value sums)
 {
     emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dq, from_row(z, dq, 1, b->q0));
@@ -263,7 +263,7 @@ static void ring_attention_collect(struct ring *z, const struct block *b, int s,
     emit_to(z, s ? OP_ACCUMULATE : OP_COPY, g->dv, heads_in(z, sums, b->j, 1, b->s));
 }
 
-/* Step s: keys go on, sums of the step before go on, the block is computed, its shares are added. */
+/* Step s: passes keys on, passes the previous step's sums on, computes the block, and adds its terms. */
 static void backward_step(struct ring *z, int s, ls_value dq)
 {
     struct block b = block_of(z, s);
@@ -324,7 +324,7 @@ ls_value program_ring_attention(ls_program *p, ls_value q, ls_value k, ls_value 
     if (!program_operand(p, "ring_attention", "q", q, LS_DTYPES)) return LS_NONE;
     x = program_value(p, q);
     if (x->ndim != 4 || !is_heads(p, q, x) || !is_heads(p, k, x) || !is_heads(p, v, x) || !program_same_shape(p, k, v))
-        return program_fail(p, "ring_attention: q, k and v must be [B,t,H,D] and twice [B,t,G,D], H a multiple of G");
+        return program_fail(p, "ring_attention: q must be [B,t,H,D], k and v [B,t,G,D], H a multiple of G");
     memcpy(size, x->size, sizeof size);
     type = x->dtype;
     attr.attention.scale = 1.0 / sqrt((double)size[3]);

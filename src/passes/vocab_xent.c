@@ -1,19 +1,20 @@
-/* vocab_xent.c - the last linear layer and its cross-entropy where each rank has some rows of the vocabulary: never all logits.
+/* vocab_xent.c - the last linear layer and its cross-entropy with a sharded vocabulary, without ever holding all logits.
  *
- * Rank r has w[v,C], rows [first, first + v) of the V; x is whole on each. By chunks of rows of x, so that logits [R,v] are never held at
- * once (the vocabulary-parallel loss of Shoeybi et al. 2019):
+ * Rank r has w[v,C], rows [first, first + v) of the V; x is replicated. x is processed in row chunks, so that the logits [R,v] are never
+ * in memory all at once (the vocabulary-parallel loss of Shoeybi et al. 2019):
  *
  *     logits[n,v] = x w^T;  part[n,3] = largest, sum of exponentials, logit of the target;  all_gather -> stats[ranks,n,3]
- *     loss += and lse[n] of stats, the same on all ranks;  dlogits;  dx[n,C] = dlogits w, a partial sum over the ranks;  dw += dlogits^T x
+ *     loss += and lse[n] from stats, the same on all ranks;  dlogits;  dx[n,C] = dlogits w, a partial sum over the ranks;  dw += dlogits^T
+ * x
  *
- * With the backward's lse given, nothing is exchanged. Otherwise a chunk's statistics travel while the next chunk's logits are made:
- * two chunks of logits are held.
+ * If lse is given, as in the backward, nothing is communicated. Otherwise a chunk's statistics are exchanged while the next chunk's logits
+ * are computed, so two chunks of logits are in memory.
  */
 #include "ir/distributed_ops.h"
 
 #include <string.h>
 
-/* Of one chunk's logits, in f32; and chunks where there are rows enough to make products of. */
+/* Limits on one chunk: bytes of its logits in f32, and the rows that make a matmul efficient. */
 enum { LOGIT_BYTES = 104 << 20, MOST_CHUNKS = 8, LEAST_ROWS = 128 };
 
 struct xent {
@@ -21,24 +22,24 @@ struct xent {
     const struct instruction *i;
     ls_value x, w, y;           /* x[R,C], y[R] */
     ls_value denom, dloss;      /* [1] */
-    ls_value lse, dx, dw, loss; /* [R], [R,C], [v,C], [1]; LS_NONE: not given, not wanted */
+    ls_value lse, dx, dw, loss; /* [R], [R,C], [v,C], [1]; LS_NONE: not given or not needed */
     bool known;                 /* lse is an input */
-    bool again;                 /* logits are made a second time */
+    bool again;                 /* logits are recomputed */
     size_t R, C, v, chunk;
-    ls_dtype type, exact, dtype; /* of x; of logits and statistics; of dlogits */
+    ls_dtype type, exact, dtype; /* type of x; of logits and statistics; of dlogits */
     int n, rank;
 };
 
-/* One chunk on its way. */
+/* One chunk in progress. */
 struct chunk {
     size_t begin, end;
-    ls_value logits, own, all; /* own: in all, of which it is this rank's block */
+    ls_value logits, own, all; /* own: this rank's block of `all` */
     struct exchange e;
 };
 
 static ls_value rows(struct xent *z, ls_value x, const struct chunk *c) { return x.id ? ls_slice(z->p, x, 0, c->begin, c->end) : LS_NONE; }
 
-/* How many rows at once: the same on all ranks, though their parts of the vocabulary differ. */
+/* The number of rows per chunk: the same on all ranks, although their shards of the vocabulary differ. */
 static size_t chunk_rows(const struct xent *z)
 {
     size_t most = instruction_across(z->i)->whole / (size_t)z->n + 1, fit = LOGIT_BYTES / (most * sizeof(float));
@@ -60,7 +61,7 @@ static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i
     z->n = a->comm ? ls_comm_size(a->comm) : 1;
     z->rank = a->comm ? ls_comm_rank(a->comm) : 0;
     z->exact = z->type == LS_F64 ? LS_F64 : LS_F32;
-    z->dtype = z->type == LS_F16 ? LS_F32 : z->type; /* f16 has no room for a gradient that small */
+    z->dtype = z->type == LS_F16 ? LS_F32 : z->type; /* f16 cannot represent gradients that small */
     z->chunk = chunk_rows(z);
     z->x = ls_reshape(p, i->in[0], 2, (size_t[]){ z->R, z->C });
     z->y = ls_reshape(p, z->y, 1, &z->R);
@@ -73,7 +74,7 @@ static bool open_xent(struct xent *z, ls_program *p, const struct instruction *i
     return program_ok(p);
 }
 
-/* Where this chunk's statistics and those of the other ranks lie. */
+/* Allocates the buffer for this chunk's statistics of all ranks. */
 static void room_for_stats(struct xent *z, struct chunk *c)
 {
     size_t n = c->end - c->begin, count = (size_t)z->n * n * 3;
@@ -187,8 +188,9 @@ ls_value program_vocab_xent(ls_program *p, ls_value x, ls_value w, ls_value targ
     count = value_count(v) / MAX(v->size[v->ndim - 1], (size_t)1);
     if (program_value(p, w)->ndim != 2 || program_value(p, w)->size[1] != v->size[v->ndim - 1] ||
         first + program_value(p, w)->size[0] > a->whole || !targets.id || value_count(program_value(p, targets)) != count)
-        return program_fail(p, "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: w and targets don't fit", first,
-                            program_value(p, w)->size[0], a->whole, count);
+        return program_fail(p,
+                            "vocab_xent: rows [%zu, +%zu) of a vocabulary of %zu, %zu rows of x: the shapes of w and targets do not match",
+                            first, program_value(p, w)->size[0], a->whole, count);
     exact = v->dtype == LS_F64 ? LS_F64 : LS_F32;
     program_bound(p, targets, INT32_MIN, (int64_t)a->whole - 1);
     loss = program_new_value(p, "loss", exact, 1, (size_t[]){ 1 });

@@ -1,7 +1,7 @@
 /* arena_bytes.c - see arena_bytes.h.
  *
- * Of the transports only shared memory has memory of its own, which is the processor's; for the others, and on other devices, it is taken
- * where all memory comes from, in the category that it is for.
+ * Only the shared-memory transport has memory of its own, which is host memory. For other transports and devices, memory comes from the
+ * device's allocator, in the given category.
  */
 #include "runtime/arena_bytes.h"
 

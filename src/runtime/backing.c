@@ -1,6 +1,6 @@
-/* backing.c - optimizer state in a file: unnamed, in a folder that the user names, gone with the process.
+/* backing.c - optimizer state in a file: an unnamed file in a folder that the user chooses, removed when the process ends.
  *
- * One file a group; each state is one stretch of it, in the order in which they were allocated, elements as in memory.
+ * One file per group; each state is a contiguous range of it, in order of allocation, with elements as in memory.
  */
 #include "runtime/store_parts.h"
 
@@ -25,7 +25,7 @@ static ls_status open_unnamed(struct group *g)
     g->fd = mkostemp(path, O_CLOEXEC);
     if (g->fd >= 0) unlink(path);
     mem_free(path);
-    return g->fd >= 0 ? LS_OK : failed(g, "can't make", errno);
+    return g->fd >= 0 ? LS_OK : failed(g, "cannot create", errno);
 }
 
 ls_status backing_grow(struct group *g, size_t bytes, off_t *at)
@@ -34,7 +34,7 @@ ls_status backing_grow(struct group *g, size_t bytes, off_t *at)
 
     if (g->fd < 0) LS_TRY(open_unnamed(g));
     error = bytes ? posix_fallocate(g->fd, g->file_bytes, (off_t)bytes) : 0;
-    if (error) return ls_fail(LS_EIO, "%s: %zu bytes of optimizer state find no room: %s", g->path, bytes, strerror(error));
+    if (error) return ls_fail(LS_EIO, "%s: no space for %zu bytes of optimizer state: %s", g->path, bytes, strerror(error));
     *at = g->file_bytes;
     g->file_bytes += (off_t)bytes;
     return LS_OK;
@@ -46,7 +46,7 @@ ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes)
         ssize_t n = pread(g->fd, (char *)to + done, bytes - done, at + (off_t)done);
 
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(g, "can't read", errno);
+        if (n < 0) return failed(g, "cannot read", errno);
         if (n == 0) return ls_fail(LS_EIO, "%s: a file of optimizer state ends after %zu of %zu bytes", g->path, done, bytes);
         done += (size_t)n;
     }
@@ -59,7 +59,7 @@ ls_status backing_write(const struct group *g, off_t at, const void *from, size_
         ssize_t n = pwrite(g->fd, (const char *)from + done, bytes - done, at + (off_t)done);
 
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return failed(g, "can't write", errno);
+        if (n < 0) return failed(g, "cannot write", errno);
         done += (size_t)n;
     }
     return LS_OK;

@@ -1,8 +1,8 @@
-/* exchange.c - what several ranks add to a program: flat values, collectives that begin and end, offloaded state.
+/* exchange.c - instructions of a program on several ranks: flat values, collectives as start and wait, offloaded state.
  *
- * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT gives them back, and what stands
- * between them overlaps with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares
- * a slot of p->run.work. Blocks are cut by block_at() of comm/steps.h, as the store's groups are.
+ * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
+ * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot of p->run.work. Blocks
+ * are those of block_at() in comm/steps.h, as for the store's groups.
  */
 #include "runtime/exchange.h"
 
@@ -16,7 +16,7 @@
 
 /* ---- values ---- */
 
-/* "h.0 (12 parameters)": what the names have in common up to a dot, or the only name. */
+/* "h.0 (12 parameters)": the common prefix of the names up to a dot, or the only name. */
 static void group_name(const ls_store *s, const struct store_group *g, char *out, size_t room)
 {
     const char *first = ls_store_name(s, (size_t)g->params[0]);
@@ -41,7 +41,7 @@ static void group_name(const ls_store *s, const struct store_group *g, char *out
         snprintf(out, room, "%.*s .. (%d parameters)", (int)MIN(strlen(first), room / 2), first, g->n);
 }
 
-/* The parameters of the group get that kind in the store. */
+/* Declares that kind in the store for all parameters of the group. */
 static bool declare_kind(ls_program *p, const struct store_group *g, int kind, const char *state)
 {
     for (int k = 0; k < g->n; k++) {
@@ -73,7 +73,7 @@ static ls_value find_group_value(const ls_program *p, int group, ls_role role, c
 
 static ls_value flat_value(ls_program *p, const char *name, ls_role role, ls_dtype type, size_t count)
 {
-    struct cursor before = program_cursor_block(p, 0); /* the name stands for itself */
+    struct cursor before = program_cursor_block(p, 0); /* no block prefix */
     ls_value v = program_new_value(p, name, type, 1, &count);
 
     program_cursor_end(p, before);
@@ -91,7 +91,7 @@ ls_value program_group_value(ls_program *p, int group, int kind, const char *sta
 
     if (v.id) return v;
     if (kind == STORE_STATE && g->backing != BACKING_MEMORY)
-        return program_fail(p, "state '%s' of group %d is offloaded; it is reached by loading it", state, group);
+        return program_fail(p, "state '%s' of group %d is offloaded; load it instead", state, group);
     if (!program_ok(p) || !declare_kind(p, g, kind, state)) return LS_NONE;
     group_name(p->store, g, name, sizeof name);
     snprintf(whole, sizeof whole, "%s%s%s", name, kind == STORE_VALUE ? "" : ".",
@@ -128,7 +128,7 @@ static size_t sum(const size_t *counts, int n)
     return total;
 }
 
-/* How many elements go in and come out; SIZE_MAX: no such operand. */
+/* The number of elements of input and output; SIZE_MAX: no such operand. */
 static size_t wanted_in(const struct exchange *e)
 {
     switch (e->op) {
@@ -156,20 +156,20 @@ static bool exchange_fits(const ls_program *p, ls_value x, size_t want)
     return want == SIZE_MAX ? !x.id : x.id && value_count(v) == want && value_is_contiguous(v);
 }
 
-/* The sizes that struct exchange promises. */
+/* Checks the sizes that struct exchange specifies. */
 static bool check_sizes(ls_program *p, const struct exchange *e, ls_value in, ls_value out)
 {
     size_t want_in = wanted_in(e), want_out = wanted_out(e);
     bool alike = !in.id || !out.id || p->values[in.id].dtype == p->values[out.id].dtype;
 
     if (exchange_fits(p, in, want_in) && exchange_fits(p, out, want_out) && alike) return true;
-    program_fail(p, "%s of %zu elements over %d ranks: %zu go in and %zu come out; %zu and %zu of one type are expected",
+    program_fail(p, "%s of %zu elements over %d ranks: input %zu and output %zu elements; expected %zu and %zu of one type",
                  ls_collective_name(e->op), e->total, ls_comm_size(e->comm), in.id ? value_count(&p->values[in.id]) : 0,
                  out.id ? value_count(&p->values[out.id]) : 0, want_in == SIZE_MAX ? 0 : want_in, want_out == SIZE_MAX ? 0 : want_out);
     return false;
 }
 
-/* The blocks of an even cut, where the caller gave none; total, where it did. */
+/* Fills in the even block sizes if the caller gave none; computes total if it gave counts. */
 static bool complete_counts(ls_program *p, struct exchange *e)
 {
     int n = ls_comm_size(e->comm);
@@ -206,7 +206,7 @@ void program_exchange_wait(ls_program *p, const struct exchange *e, ls_value in,
     if (i) instruction_set_exchange(i, e);
 }
 
-/* LOAD and SAVE move all that this rank holds of the state. */
+/* LOAD and SAVE transfer everything that this rank holds of the state. */
 static void state_instruction(ls_program *p, int op, int group, const char *state, ls_value x)
 {
     const struct store_group *g = store_group_at(p->store, group);
@@ -216,7 +216,7 @@ static void state_instruction(ls_program *p, int op, int group, const char *stat
     if (!program_ok(p) || !x.id || !declare_kind(p, g, STORE_STATE, state)) return;
     if (value_count(&p->values[x.id]) != held || !value_is_contiguous(&p->values[x.id]) ||
         p->values[x.id].dtype != store_type(p->store, STORE_STATE)) {
-        program_fail(p, "%s of state '%s' of group %d: %zu elements; %zu are held here", program_op_name(op), state, group,
+        program_fail(p, "%s of state '%s' of group %d: %zu elements, but this rank holds %zu", program_op_name(op), state, group,
                      value_count(&p->values[x.id]), held);
         return;
     }
@@ -230,7 +230,7 @@ void program_save(ls_program *p, int group, const char *state, ls_value in) { st
 
 /* ---- running ---- */
 
-/* Counts are those of the instruction. */
+/* Uses the instruction's counts. */
 static struct call_args exchange_call(const struct instruction *i)
 {
     const struct exchange *e = instruction_exchange(i);
@@ -254,7 +254,7 @@ ls_status exchange_start(ls_program *p, const struct instruction *i)
     struct call_args call = exchange_call(i);
 
     if (!d->immediate) return comm_enqueue(e->comm, d, i->call->stream, &call);
-    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* left in flight by a run whose wait has not come */
+    LS_TRY(ls_work_wait(&p->run.work[e->slot])); /* a previous run may have left it in flight */
     return operation_run(e->comm, &call, &p->run.work[e->slot]);
 }
 

@@ -1,6 +1,6 @@
-/* execute.c - the executor: bytes after values, then a walk over the list that calls kernels.
+/* execute.c - the executor: assigns bytes to values, then walks the list and calls kernels.
  *
- * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shape.
+ * bind_pass() allocates the arenas and resolves every pointer once. A run allocates nothing and computes no shapes.
  */
 #include "ir/program.h"
 
@@ -29,7 +29,7 @@ static size_t arena_size(const ls_program *p, enum arena a) { return p->arena_by
 
 void unbind(ls_program *p)
 {
-    device_of(p)->sync(); /* whatever comes of it */
+    device_of(p)->sync(); /* the result does not matter here */
     exchange_drop_all(p);
     streams_unbind(p);
     staged_release(p);
@@ -68,7 +68,7 @@ static void *group_data(const ls_program *p, const struct value *v)
 
 static char *slot_base(const ls_program *p) { return (char *)p->run.arena[ARENA_SLOT] + (size_t)p->run.slot * p->arena_bytes[ARENA_SLOT]; }
 
-/* First byte of the value that owns v's bytes. */
+/* The first byte of the value that owns v's bytes. */
 static void *root_data(const ls_program *p, int v)
 {
     const struct value *root = &p->values[p->values[v].root];
@@ -85,7 +85,7 @@ static void *root_data(const ls_program *p, int v)
 
 static bool in_slot(const ls_program *p, ls_value x) { return p->values[p->values[x.id].root].arena == ARENA_SLOT; }
 
-/* Remembers the operand when it is in a slot. */
+/* Records the operand if it is in a slot. */
 static void follow_slot(ls_program *p, ls_value x, void **data)
 {
     if (in_slot(p, x))
@@ -114,7 +114,7 @@ static ls_status bind_instruction(ls_program *p, struct instruction *i)
     return i->kernel && i->kernel->prepare ? i->kernel->prepare(c) : LS_OK;
 }
 
-/* A parameter that is read as it stands must be here as a whole; a group must have what is read of it. */
+/* Checks that a parameter which is read directly is complete on this rank, and that a group holds the kind that is read. */
 static ls_status check_held(const ls_program *p, ls_value x)
 {
     static const char *const what[] = { [LS_ROLE_PARAMETER] = "value", [LS_ROLE_GRADIENT] = "gradient", [LS_ROLE_OPTIMIZER] = "state" };
@@ -122,7 +122,7 @@ static ls_status check_held(const ls_program *p, ls_value x)
     const ls_tensor *t;
 
     if (v && v->group >= 0 && !group_data(p, v))
-        return ls_fail(LS_EINVAL, "'%s': none of the group's parameters has that; they are frozen", v->name);
+        return ls_fail(LS_EINVAL, "'%s': all parameters of the group are frozen, so it does not exist", v->name);
     if (!v || v->param < 0) return LS_OK;
     t = v->role == LS_ROLE_PARAMETER  ? ls_store_value(p->store, (size_t)v->param)
         : v->role == LS_ROLE_GRADIENT ? ls_store_grad(p->store, (size_t)v->param)
@@ -130,7 +130,7 @@ static ls_status check_held(const ls_program *p, ls_value x)
     if (!t || ls_tensor_count(t) != value_count(v))
         return ls_fail(
             LS_EINVAL,
-            "%s of parameter '%s' is in parts or elsewhere; a program that reads it must be spread as the one that made the store",
+            "%s of parameter '%s' is sharded or lives on another rank; compile this program with the layout that created the store",
             what[v->role], ls_store_name(p->store, (size_t)v->param));
     return LS_OK;
 }
@@ -186,7 +186,7 @@ ls_status bind_pass(ls_program *p)
 
 /* ---- running ---- */
 
-/* An update by a gradient that is not finite would spoil the weights, all of them where it is clipped. */
+/* A non-finite gradient would spoil the weights; with clipping, all of them. */
 static ls_status check_norm(const ls_program *p, const struct instruction *i)
 {
     const struct view *v = &i->call->out[0];
@@ -200,31 +200,32 @@ static ls_status check_norm(const ls_program *p, const struct instruction *i)
                : ls_fail(LS_EINVAL, "the norm of the gradient is %s; no parameter was updated", isnan(norm) ? "NaN" : "infinite");
 }
 
-/* Where gradients become final. */
+/* The segment in which gradients become final. */
 static enum segment final_segment(const ls_program *p) { return p->list[SEG_WEIGHTS].n ? SEG_WEIGHTS : SEG_BACKWARD; }
 
-/* A backward reads what the forward just before it left in the slot, and takes its place. */
+/* A backward reads what the previous forward left in the slot, and replaces it. */
 static ls_status check_order(ls_program *p, int segments)
 {
     int last = p->run.last_run[p->run.slot];
     bool reduced = p->run.ran_last;
 
     if (segments & ~(LS_FORWARD | LS_BACKWARD | LS_WEIGHTS | LS_OPTIMIZER_STEP | LS_LAST))
-        return ls_fail(LS_EINVAL, "run: segments %d; a sum of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST is expected",
+        return ls_fail(LS_EINVAL,
+                       "run: segments is %d; use a combination of LS_FORWARD, LS_BACKWARD, LS_WEIGHTS, LS_OPTIMIZER_STEP, LS_LAST",
                        segments);
     for (int s = 0; s < SEGMENTS; s++) {
         bool empty = !p->list[s].n;
 
         if (!(segments >> s & 1) || (s == SEG_WEIGHTS && !p->options.split_backward)) continue;
         if (empty && (s == SEG_BACKWARD || s == SEG_OPTIMIZER))
-            return ls_fail(LS_EINVAL, "run: this program has no %s segment; %s makes it", segment_name((enum segment)s),
+            return ls_fail(LS_EINVAL, "run: this program has no %s segment; create it with %s", segment_name((enum segment)s),
                            s == SEG_BACKWARD ? "ls_backward" : "ls_optimizer_append");
         if ((s == SEG_BACKWARD && last != LS_FORWARD && p->list[SEG_FORWARD].n) || (s == SEG_WEIGHTS && last != LS_BACKWARD))
-            return ls_fail(LS_EINVAL, "run: %s needs a fresh %s; the one before has been used up", segment_name((enum segment)s),
+            return ls_fail(LS_EINVAL, "run: %s needs a new %s; the previous one has been consumed", segment_name((enum segment)s),
                            segment_name((enum segment)(s - 1)));
         if (s == (int)final_segment(p)) reduced = segments & LS_LAST;
         if (s == SEG_OPTIMIZER && p->wants_last && !reduced)
-            return ls_fail(LS_EINVAL, "run: an update after a backward without LS_LAST; gradients are this rank's alone");
+            return ls_fail(LS_EINVAL, "run: update after a backward without LS_LAST: gradients have not been reduced over ranks");
         last = 1 << s;
     }
     return LS_OK;
@@ -253,7 +254,7 @@ static ls_status run_queued(ls_program *p, struct instruction *i)
     return streams_after(p, i);
 }
 
-/* One instruction with what belongs to it; *over: the run ends after it. */
+/* Runs one instruction with its watchers and checks; *over: the run ends after it. */
 static ls_status run_instruction(ls_program *p, struct instruction *i, int number, bool *over)
 {
     double began, ended;
@@ -282,7 +283,7 @@ static ls_status execute_walk(ls_program *p, int segments)
     bool over = false;
     int number = 0;
 
-    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* what is in flight after a backward has its bytes up to here */
+    if (segments & ~(LS_OPTIMIZER_STEP | LS_LAST)) /* exchanges in flight after a backward use its bytes until here */
         LS_TRY(exchange_finish_all(p));
     for (int s = 0; s < SEGMENTS; s++) {
         if ((segments >> s & 1) && p->list[s].n && !over) LS_TRY(streams_enter(p, (enum segment)s, segments));
@@ -298,7 +299,7 @@ static ls_status execute_walk(ls_program *p, int segments)
     return LS_OK;
 }
 
-/* What is in flight when a run fails is waited for: its buffers are the comm's until then. The first message stays. */
+/* When a run fails, waits for everything in flight, because the comm owns those buffers until then. The first message is kept. */
 static ls_status give_up(ls_program *p, ls_status st)
 {
     char message[512];
@@ -326,7 +327,8 @@ ls_status ls_program_select(ls_program *p, int slot)
     char *base;
 
     if (!p->run.runnable) return ls_fail(LS_EINVAL, "select: the program is not compiled to run");
-    if (slot < 0 || slot >= program_slots(p)) return ls_fail(LS_EINVAL, "select: slot %d of %d", slot, program_slots(p));
+    if (slot < 0 || slot >= program_slots(p))
+        return ls_fail(LS_EINVAL, "select: slot %d does not exist; the program has %d", slot, program_slots(p));
     p->run.slot = slot;
     base = slot_base(p);
     for (int k = 0; k < p->run.nslot_operands; k++) *p->run.slot_operands[k].data = base + p->run.slot_operands[k].at;

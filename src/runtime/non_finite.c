@@ -1,4 +1,4 @@
-/* non_finite.c - looking for NaN and infinity, instruction by instruction, and naming what is found by parameter, op and block. */
+/* non_finite.c - checks each instruction for NaN and infinity, and names a finding by parameter, op and block. */
 #include "runtime/non_finite.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 /* ---- one operand ---- */
 
-/* The first element of v, which the host can read, that is not finite. */
+/* The first non-finite element of v, which the host can read. */
 static bool find_in_view(const struct view *v, size_t *element, bool *nan)
 {
     enum { CHUNK = 256 };
@@ -34,7 +34,7 @@ static bool find_in_view(const struct view *v, size_t *element, bool *nan)
     return false;
 }
 
-/* The same, wherever v is. */
+/* The same for v on any device. */
 static ls_status find_element(const ls_program *p, const struct view *v, struct found *out, bool *found)
 {
     struct stream_set *set = store_streams(p->store);
@@ -82,7 +82,7 @@ ls_status check_outputs(const ls_program *p, const struct instruction *i, int nu
                    f.nan ? "NaN" : "infinite");
 }
 
-/* ---- a run that looks ---- */
+/* ---- a run that checks ---- */
 
 void program_look(ls_program *p, struct finding *f) { p->run.finding = f; }
 
@@ -130,7 +130,7 @@ ls_status non_finite_after(const ls_program *p, const struct instruction *i, int
 
 /* ---- names ---- */
 
-/* The parameter in whose value or gradient this element of v lies, and where in it; -1: in none. */
+/* The parameter in whose value or gradient this element of v is, and its position there; -1: none. */
 static int parameter_at(const ls_program *p, ls_value v, size_t element, size_t *within)
 {
     const struct value *x = &p->values[v.id], *root = &p->values[x->root];
@@ -161,7 +161,7 @@ static bool is_weight(const ls_program *p, ls_value v)
     return root->role == LS_ROLE_PARAMETER || (root->flat && !root->flat_gradient);
 }
 
-/* The name of the parameter that an operand of i is, or a part of. */
+/* The name of the parameter that an operand of i is (a part of). */
 static const char *weight_of(const ls_program *p, const struct instruction *i)
 {
     size_t within;
@@ -174,7 +174,7 @@ static const char *weight_of(const ls_program *p, const struct instruction *i)
     return NULL;
 }
 
-/* The gradient's or parameter's own name, where it is one. */
+/* Prefers the gradient's or parameter's own name. */
 static void put_what(const struct found *f, char *out, size_t room)
 {
     size_t within;
@@ -205,9 +205,9 @@ char *found_text(const struct found *f, char out[FOUND_TEXT])
     return out;
 }
 
-/* ---- one on purpose ---- */
+/* ---- an injected NaN ---- */
 
-/* True where NAME.grad is v, or NAME a parameter that v is: the whole of it that this rank computes. */
+/* True if v is NAME.grad or parameter NAME, as far as this rank computes it. */
 static bool is_named(const ls_program *p, ls_value v, const char *name, bool gradient)
 {
     size_t within, length = strlen(name) - (gradient ? 5 : 0);
@@ -218,7 +218,7 @@ static bool is_named(const ls_program *p, ls_value v, const char *name, bool gra
            value_count(&p->values[v.id]) <= store_local_count(p->store, (size_t)param);
 }
 
-/* Which output of i the fault NAME is in; -1: none. */
+/* The output of i that gets the injected NaN; -1: none. */
 static int poison_output(const ls_program *p, const struct instruction *i, const char *name)
 {
     size_t length = strlen(name);

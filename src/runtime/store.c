@@ -1,8 +1,8 @@
 /* store.c - named parameters, gradients, optimizer state: declared first, allocated together (store_fill.c).
  *
- * A slot holds what is known of one parameter. Gradients and states are declared by the programs that need them, so a
- * store that only generates text holds weights alone. The index by name is a linear scan over hashes: stores have
- * hundreds of parameters and are searched while programs are made, never while they run.
+ * A slot describes one parameter. Gradients and states are declared by the programs that need them, so a store used only to generate text
+ * holds weights alone. The index by name is a linear scan over hashes: stores have hundreds of parameters and are searched while programs
+ * are built, never while they run.
  */
 #include "lockstep/store.h"
 
@@ -19,7 +19,8 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
     const struct device *device;
     ls_store *s;
 
-    if (!ls_dtype_is_float(o->type)) return ls_fail(LS_EINVAL, "store: parameters are of a floating type, not %s", ls_dtype_name(o->type));
+    if (!ls_dtype_is_float(o->type))
+        return ls_fail(LS_EINVAL, "store: parameters must have a floating-point type, not %s", ls_dtype_name(o->type));
     device = device_find(o->device);
     if (!device) return LS_EUNSUPPORTED;
     s = mem_zalloc(MEM_OTHER, sizeof *s);
@@ -108,10 +109,11 @@ static ls_status check_declared(const ls_store *s, const char *name, ls_dtype ty
         if (!size_mul(*count, size[d], count) || *count > SIZE_MAX / 16)
             return ls_fail(LS_EINVAL, "parameter '%s': its size overflows at dim %d of %zu", name, d, size[d]);
     if (!ls_dtype_is_float(type) || (type == LS_F64) != (s->options.type == LS_F64))
-        return ls_fail(LS_EINVAL,
-                       "parameter '%s': type %s in a store of type %s; a store of type f64 has parameters of type f64 alone, others have "
-                       "f32, bf16 and f16",
-                       name, ls_dtype_name(type), ls_dtype_name(s->options.type));
+        return ls_fail(
+            LS_EINVAL,
+            "parameter '%s': type %s in a store of type %s; a store of type f64 can only have parameters of type f64, others can have "
+            "f32, bf16 and f16",
+            name, ls_dtype_name(type), ls_dtype_name(s->options.type));
     return LS_OK;
 }
 
@@ -167,7 +169,7 @@ void store_request_grad(ls_store *s, size_t i) { s->slot[i].needs_grad = !s->slo
 
 ls_dtype store_type(const ls_store *s, enum store_kind kind)
 {
-    ASSERT(kind != STORE_VALUE); /* each parameter's own */
+    ASSERT(kind != STORE_VALUE); /* the value type is set per parameter */
     return s->options.type == LS_F64 ? LS_F64 : LS_F32;
 }
 
@@ -180,7 +182,8 @@ ls_status ls_store_add_state(ls_store *s, size_t i, const char *name)
     if (p->away) return LS_OK;
     for (int k = 0; k < p->states; k++)
         if (strcmp(p->state[k].name, name) == 0) return LS_OK;
-    if (p->states == STATES) return ls_fail(LS_EINVAL, "parameter '%s': no room for state '%s' beside %d others", p->name, name, STATES);
+    if (p->states == STATES)
+        return ls_fail(LS_EINVAL, "parameter '%s': no room for state '%s' in addition to %d others", p->name, name, STATES);
     p->state[p->states++].name = name;
     return LS_OK;
 }
@@ -191,13 +194,13 @@ ls_status ls_store_freeze(ls_store *s, size_t i)
 
     if (p->value || p->needs_grad || p->states > store_has_master(s, i))
         return ls_fail(LS_EINVAL, "parameter '%s' is frozen too late: %s", p->name,
-                       p->value ? "it is allocated already" : "a program has asked for its gradient or optimizer state");
+                       p->value ? "it is already allocated" : "a program has requested its gradient or optimizer state");
     p->frozen = 1;
     p->states = 0;
     return LS_OK;
 }
 
-/* ---- what a store holds ---- */
+/* ---- contents of a store ---- */
 
 size_t ls_store_count(const ls_store *s) { return s->count; }
 const char *ls_store_name(const ls_store *s, size_t i) { return s->slot[i].name; }

@@ -1,7 +1,7 @@
-/* store_box.c - which part of a parameter is here: a box of it, all of it, or nothing.
+/* store_box.c - the part of a parameter that this rank has: a box of it, all of it, or nothing.
  *
- * What is here of parameter i is [begin, begin + size) along every dim of the whole. Its elements are counted row-major in the box;
- * a run is a stretch of them that lies one after another in the whole too.
+ * This rank has [begin, begin + size) of every dim of parameter i. Elements are counted row-major in the box; a run is a range of them that
+ * is contiguous in the full tensor too.
  */
 #include "runtime/store_parts.h"
 
@@ -60,7 +60,7 @@ bool store_is_owner(const ls_store *s, size_t i) { return !s->slot[i].not_owner 
 size_t store_box_run(int ndim, const size_t *whole, const size_t *begin, const size_t *local, size_t from, size_t end, size_t *global)
 {
     size_t unit = 1, at = 0, stride = 1, rest = from;
-    bool joined = true; /* dims after this one are whole */
+    bool joined = true; /* all later dims are complete */
 
     for (int d = ndim - 1; d >= 0; d--) {
         if (joined) unit *= local[d];

@@ -1,5 +1,5 @@
-/* store_fill.c - allocation of what was declared, and initial values: element i of a whole parameter is a function of (seed, name, i),
- * so a rank that holds a part makes its part alone.
+/* store_fill.c - allocation of what was declared, and initial values: element i of a full parameter is a function of (seed, name, i), so
+ * a rank generates only the part that it holds.
  */
 #include "runtime/store_parts.h"
 
@@ -15,7 +15,7 @@ struct fill {
     size_t from;
 }; /* chunk[0] is element `from` of the box */
 
-/* out[n] = elements from .. of the whole. */
+/* out[n] = elements from .. of the full parameter. */
 static void fill_run(const struct fill *f, size_t from, size_t n, double *out)
 {
     const ls_init *init = &f->p->init;
@@ -41,7 +41,7 @@ static void fill_range(void *ctx, size_t begin, size_t end, int thread)
     }
 }
 
-/* Elements [at, at + n) of the box, as far as this rank holds them. */
+/* Fills elements [at, at + n) of the box, as far as this rank holds them. */
 static ls_status put_held(const struct part *p, size_t at, size_t n, const double *chunk)
 {
     size_t begin = MAX(at, p->begin), end = MIN(at + n, p->end);
@@ -57,7 +57,7 @@ static void fill_chunk(struct fill *f, size_t n)
         threads_for(n, 64, fill_range, f);
 }
 
-/* Both the value and the master copy, where there is one, from one making of the numbers. */
+/* Fills the value and the master copy, if there is one, from the same numbers. */
 static ls_status initialise(ls_store *s, size_t i)
 {
     enum { CHUNK = 1 << 16 };
@@ -83,7 +83,7 @@ static ls_status initialise(ls_store *s, size_t i)
 
         pulse();
         fill_chunk(&f, n);
-        if (master.base || master.g) /* a parameter is its master's rounded copy */
+        if (master.base || master.g) /* the value is the master's rounded copy */
             for (size_t k = 0; k < n; k++) f.chunk[k] = (float)f.chunk[k];
         st = put_held(&value, f.from, n, f.chunk);
         if (st == LS_OK) st = put_held(&master, f.from, n, f.chunk);

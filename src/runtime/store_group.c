@@ -1,7 +1,7 @@
-/* store_group.c - parameters that lie one after another in flat buffers: making groups, spans, memory, tensors.
+/* store_group.c - groups of adjacent parameters in flat buffers: creating groups, blocks, memory, tensors.
  *
- * The rule of what is held: of a kind that is sharded, rank r of n has [total*r/n, total*(r+1)/n) of the flat buffer. A kind is
- * allocated when one parameter of the group has it, for all of the group.
+ * If a kind is sharded, rank r of n holds [total*r/n, total*(r+1)/n) of the flat buffer. A kind is allocated for the entire group as soon
+ * as one of its parameters has it.
  */
 #include "runtime/store_parts.h"
 
@@ -12,25 +12,25 @@
 #include "device/device.h"
 #include "tensor/tensor_over.h"
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 static ls_status check_members(const ls_store *s, int n, const int *params)
 {
-    if (n < 1) return ls_fail(LS_EINVAL, "store: a group of %d parameters; 1 or more are expected", n);
+    if (n < 1) return ls_fail(LS_EINVAL, "store: a group of %d parameters; it needs at least 1", n);
     for (int k = 0; k < n; k++) {
         const struct slot *p;
 
         if (params[k] < 0 || (size_t)params[k] >= s->count)
-            return ls_fail(LS_EINVAL, "store: a group of parameter %d; there are %zu", params[k], s->count);
+            return ls_fail(LS_EINVAL, "store: a group contains parameter %d, but there are only %zu", params[k], s->count);
         p = &s->slot[params[k]];
-        if (p->value) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is allocated already", p->name);
-        if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' is grouped where nothing of it is", p->name);
-        if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is in group %d already", p->name, p->group);
+        if (p->value) return ls_fail(LS_EINVAL, "parameter '%s' is grouped too late: it is already allocated", p->name);
+        if (p->away) return ls_fail(LS_EINVAL, "parameter '%s' cannot be grouped on a rank that has nothing of it", p->name);
+        if (p->group >= 0) return ls_fail(LS_EINVAL, "parameter '%s' is already in group %d", p->name, p->group);
         if (p->type != s->slot[params[0]].type)
-            return ls_fail(LS_EINVAL, "parameter '%s' is %s, and '%s' of the same group %s; a group is of one type", p->name,
+            return ls_fail(LS_EINVAL, "parameter '%s' is %s, but '%s' of the same group is %s; a group has one type", p->name,
                            ls_dtype_name(p->type), s->slot[params[0]].name, ls_dtype_name(s->slot[params[0]].type));
         for (int j = 0; j < k; j++)
-            if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' is twice in one group", p->name);
+            if (params[j] == params[k]) return ls_fail(LS_EINVAL, "parameter '%s' appears twice in one group", p->name);
     }
     return LS_OK;
 }
@@ -85,7 +85,7 @@ ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, cons
     ls_status st;
 
     LS_TRY(check_members(s, n, params));
-    if (o->backing == BACKING_FILE && !o->path) return ls_fail(LS_EINVAL, "store: optimizer state in a file wants a folder");
+    if (o->backing == BACKING_FILE && !o->path) return ls_fail(LS_EINVAL, "store: optimizer state in a file needs a folder");
     grown = mem_resize(s->group, ((size_t)s->groups + 1) * sizeof *grown);
     if (!grown) return LS_ENOMEM;
     s->group = grown;
@@ -105,7 +105,7 @@ ls_status store_group(ls_store *s, int n, const int *params, ls_comm *comm, cons
     return LS_OK;
 }
 
-/* ---- what is held ---- */
+/* ---- what this rank holds ---- */
 
 int store_groups(const ls_store *s) { return s->groups; }
 int store_group_of(const ls_store *s, size_t param) { return s->slot[param].group; }
@@ -170,7 +170,7 @@ void *store_group_data(const ls_store *s, int group, enum store_kind kind, const
 
 /* ---- memory ---- */
 
-/* The kinds that the group's parameters have by now; returns how many. */
+/* Lists the kinds that the group's parameters have declared so far; returns how many. */
 static int kinds_wanted(const ls_store *s, const struct group *g, struct flat out[FLATS])
 {
     int n = 0;
@@ -236,7 +236,7 @@ static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f
     return LS_OK;
 }
 
-/* Parameter i's tensor of that kind as a view of the group's: the box's shape where all of it is held. */
+/* Parameter i's tensor of that kind as a view of the group's, with the box's shape if all of it is held. */
 static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, const char *state, ls_tensor **out)
 {
     const struct slot *p = &s->slot[i];
@@ -248,7 +248,7 @@ static ls_status view_member(const ls_store *s, size_t i, enum store_kind kind, 
 
     if (*out || !f || !f->tensor) return LS_OK;
     store_held(s, i, kind, &begin, &end);
-    end -= begin; /* how many */
+    end -= begin; /* now the number of elements */
     group_held(g, kind, &first);
     shift = end ? (ptrdiff_t)(g->at[p->member] + begin) - (ptrdiff_t)first : 0;
     for (int d = p->ndim - 1; d >= 0; d--) {
@@ -291,7 +291,7 @@ static ls_status offloaded(const ls_store *s, int group, const char *state, stru
     return LS_OK;
 }
 
-/* Between device memory and the group's file, through a host copy. */
+/* Copies between device memory and the group's file, through a host buffer. */
 static ls_status move_staged(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
                              bool save)
 {

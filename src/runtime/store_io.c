@@ -1,4 +1,4 @@
-/* store_io.c - parameters, gradients and states between a store and its user, whole, whatever this rank holds of them. */
+/* store_io.c - reading and writing complete parameters, gradients and states, whatever part of them this rank holds. */
 #include "runtime/store_parts.h"
 
 #include <string.h>
@@ -8,11 +8,11 @@
 
 static ls_status check_ask(const ls_store *s, size_t i, ls_dtype type, size_t count)
 {
-    if (i >= s->count) return ls_fail(LS_EINVAL, "store: parameter %zu of %zu", i, s->count);
+    if (i >= s->count) return ls_fail(LS_EINVAL, "store: parameter %zu does not exist; there are %zu", i, s->count);
     if ((unsigned)type >= LS_DTYPES)
         return ls_fail(LS_EINVAL, "parameter '%s': element type %d does not exist", s->slot[i].name, (int)type);
     if (count != s->slot[i].count)
-        return ls_fail(LS_EINVAL, "parameter '%s' has %zu elements, %zu were given", s->slot[i].name, s->slot[i].count, count);
+        return ls_fail(LS_EINVAL, "parameter '%s' has %zu elements, but %zu were given", s->slot[i].name, s->slot[i].count, count);
     return LS_OK;
 }
 
@@ -23,7 +23,7 @@ static ls_status part_of(const ls_store *s, size_t i, const char *kind, struct p
     return part_find(s, i, STORE_STATE, kind, out);
 }
 
-/* all[count] = this rank's part at its place, then everybody's. */
+/* Fills all[count]: copies this rank's part to its place, then gathers the parts of all ranks. */
 static ls_status store_io_gather(const struct part *p, size_t at, size_t count, char *all)
 {
     const struct store_group *g = &p->g->face;
@@ -45,7 +45,7 @@ static ls_status store_io_gather(const struct part *p, size_t at, size_t count, 
     return st;
 }
 
-/* To the own block, of a part that is whole; at: of the parameter's count elements in the flat buffer. */
+/* Restricts a complete part to the own block; at: offset of the parameter's count elements in the flat buffer. */
 static void narrow(struct part *p, size_t at, size_t count)
 {
     size_t begin = MAX(p->g->face.begin, at), end = MIN(p->g->face.end, at + count);
@@ -54,7 +54,7 @@ static void narrow(struct part *p, size_t at, size_t count)
     p->end = end > begin ? end - at : 0;
 }
 
-/* The box, from whoever has blocks of it: box[held] in its own type. Collective over the group's comm. */
+/* Reads the box into box[held], in its own type, from the ranks that have its blocks. Collective over the group's comm. */
 static ls_status read_box(const ls_store *s, size_t i, struct part *p, void *box)
 {
     const struct slot *slot = &s->slot[i];
@@ -81,7 +81,7 @@ static ls_status read_alone(const ls_store *s, size_t i, struct part *p, void *h
     return st;
 }
 
-/* A rank that lacks the kind, or the parameter, takes part with nothing. */
+/* A rank without the kind, or the parameter, takes part and contributes nothing. */
 static ls_status read_together(const ls_store *s, size_t i, const char *kind, void *host, ls_dtype type)
 {
     const struct slot *slot = &s->slot[i];
@@ -109,13 +109,13 @@ ls_status ls_store_read(const ls_store *s, size_t i, const char *kind, void *hos
     LS_TRY(check_ask(s, i, type, count));
     if (s->world && ls_comm_size(s->world) > 1) return read_together(s, i, kind, host, type);
     if (!box_is_whole(&s->slot[i]))
-        return ls_fail(LS_EINVAL, "parameter '%s': %zu of its %zu elements are here, and the store knows of no other ranks",
+        return ls_fail(LS_EINVAL, "parameter '%s': this rank has %zu of its %zu elements, and the store knows no other ranks",
                        s->slot[i].name, s->slot[i].held, count);
     LS_TRY(part_of(s, i, kind, &p));
     return read_alone(s, i, &p, host, type);
 }
 
-/* Elements [p->begin, p->end) of the box, out of the whole. */
+/* Copies elements [p->begin, p->end) of the box out of the full parameter. */
 static ls_status write_part(const struct slot *slot, const struct part *p, const char *host, ls_dtype type)
 {
     enum { CHUNK = 1 << 14 };
@@ -181,7 +181,7 @@ void ls_store_zero_grad(ls_store *s)
 {
     struct device_stream *compute = s->streams->stream[STREAM_COMPUTE].stream;
 
-    if (stream_set_join(s->streams) < 0) return; /* the device keeps the failure */
+    if (stream_set_join(s->streams) < 0) return; /* the device reports the failure later */
     for (size_t i = 0; i < s->count; i++) {
         ls_tensor *g = s->slot[i].grad;
 

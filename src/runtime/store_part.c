@@ -1,4 +1,4 @@
-/* store_part.c - what this rank holds of one parameter, read and written: by tensors, or in a group's file. */
+/* store_part.c - reading and writing what this rank holds of one parameter, in tensors or in a group's file. */
 #include "runtime/store_parts.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static ls_tensor *tensor_of(const struct slot *p, enum store_kind kind, const ch
     return NULL;
 }
 
-/* The group's buffer in which the parameter has its share of that kind; NULL: in none. */
+/* The group's buffer that contains that kind of the parameter; NULL: none. */
 static struct flat *flat_of(const ls_store *s, const struct slot *p, enum store_kind kind, const char *state)
 {
     bool has = kind != STORE_STATE && tensor_of(p, kind, state);
@@ -36,7 +36,7 @@ ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const cha
     const struct flat *f = flat_of(s, p, kind, state);
     size_t first;
 
-    LS_TRY(s->where->sync()); /* an offloaded state is host memory, which a queued copy may be about to write */
+    LS_TRY(s->where->sync()); /* an offloaded state is in host memory, to which a queued copy may still write */
     if (!part.base && !f)
         return ls_fail(LS_EINVAL, "parameter '%s' has no %s, or it is not allocated", p->name,
                        kind == STORE_VALUE  ? "value"

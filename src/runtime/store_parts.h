@@ -1,8 +1,8 @@
-/* store_parts.h - the inside of a store, for the files store*.c.
+/* store_parts.h - internals of a store, for the files store*.c.
  *
- * A slot is a parameter. A group is some of them one after another; each kind that they have - value, gradient, each state by
- * name - is one flat buffer of which this rank holds all or its block. A part is what this rank holds of one parameter's kind,
- * wherever that lies.
+ * A slot describes a parameter. A group is a list of adjacent parameters; each kind that they have (value, gradient, each state by name)
+ * is one flat buffer, of which this rank holds all or its block. A part is what this rank holds of one kind of a parameter, wherever it
+ * is stored.
  */
 #ifndef LS_RUNTIME_STORE_PARTS_H
 #define LS_RUNTIME_STORE_PARTS_H
@@ -22,19 +22,19 @@ struct state {
 
 struct slot {
     char *name;
-    uint64_t hash; /* rng_stream(name): key of the initialisation too */
+    uint64_t hash; /* rng_stream(name): also the key of the initialisation */
     int ndim;
-    size_t size[LS_DIMS], count;           /* of the whole */
-    size_t begin[LS_DIMS], local[LS_DIMS]; /* the box that is here */
-    size_t held;                           /* its elements */
-    bool away;                             /* nothing of it is here */
-    bool not_owner;                        /* another rank speaks for the box */
+    size_t size[LS_DIMS], count;           /* of the full parameter */
+    size_t begin[LS_DIMS], local[LS_DIMS]; /* this rank's box */
+    size_t held;                           /* elements of the box */
+    bool away;                             /* this rank has nothing of it */
+    bool not_owner;                        /* another rank owns the box */
     ls_placement place[LS_AXES];
     ls_init init;
     int frozen, needs_grad, states, ready; /* ready: the value is initialised */
     double sign_rate;                      /* see store_set_sign_rate */
     bool joint;                            /* see store_set_joint */
-    ls_dtype type;                         /* of the value */
+    ls_dtype type;                         /* type of the value */
     ls_tensor *value, *grad;
     struct state state[STATES];
     int group, member; /* group -1: none; params[member] of it */
@@ -42,19 +42,19 @@ struct slot {
 
 struct flat {
     enum store_kind kind;
-    const char *state; /* of STORE_STATE */
+    const char *state; /* for STORE_STATE */
     struct bytes_home home;
     void *data; /* [bytes]; NULL: in the group's file */
     size_t bytes;
-    ls_tensor *tensor; /* over data, one dim */
-    off_t at;          /* of data in the file */
+    ls_tensor *tensor; /* a one-dim view of data */
+    off_t at;          /* offset of data in the file */
 };
 
 struct group {
     struct store_group face;
     int *params;
     size_t *at;
-    char *path; /* folder of the file */
+    char *path; /* folder for the file */
     int fd;     /* -1: none */
     off_t file_bytes;
     struct flat flat[FLATS];
@@ -70,12 +70,12 @@ struct ls_store {
     struct group **group;
     int groups;
     struct stream_set *streams;
-    ls_comm *world; /* NULL: everything is here */
+    ls_comm *world; /* NULL: this rank has everything */
     void *attached;
     void (*detach)(void *ctx);
 };
 
-/* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from `at`. */
+/* Element e of the box, begin <= e < end, is element e + shift of base, or of the file from offset `at`. */
 struct part {
     ls_tensor *base; /* NULL: in g's file */
     struct group *g;
@@ -91,29 +91,30 @@ void box_whole(struct slot *p);
 bool box_is_whole(const struct slot *p);
 size_t slot_run(const struct slot *p, size_t from, size_t end, size_t *global); /* store_box_run() of a parameter */
 
-/* store_world.c: the two steps of ls_store_read() over the world, both collective. */
-/* has: something of that kind is here; ready: and so is memory. *speaks: this rank gives its box. */
+/* store_world.c: the two steps of ls_store_read() over the world; both are collective. */
+/* has: this rank has something of that kind; ready: and has allocated memory. *owner: this rank contributes its box. */
 ls_status world_choose(const ls_store *s, size_t i, const char *kind, bool has, bool ready, bool *owner);
-/* whole[count * esize + 1] bytes from the boxes of those that give theirs; box NULL: this rank does not. got: how reading its box ended. */
+/* Fills whole[count * esize + 1] bytes from the boxes of the contributing ranks; box NULL: this rank contributes none. got: the status of
+ * reading its box. */
 ls_status world_sum(const ls_store *s, size_t i, const char *kind, const void *box, ls_status got, size_t esize, char *whole);
 
 /* store_part.c */
-/* LS_EINVAL when parameter i has none of that kind, or it is not allocated. state: of STORE_STATE. */
+/* LS_EINVAL if parameter i has none of that kind, or it is not allocated. state: for STORE_STATE. */
 ls_status part_find(const ls_store *s, size_t i, enum store_kind kind, const char *state, struct part *out);
-/* Elements [from, from + n) of the box, all of them held, from or to host[n]. */
+/* Copies elements [from, from + n) of the box, all of them held, from or to host[n]. */
 ls_status part_read(const struct part *p, size_t from, size_t n, void *host, ls_dtype type);
 ls_status part_write(const struct part *p, size_t from, size_t n, const void *host, ls_dtype type);
 
 /* store_group.c */
 struct flat *group_flat(const struct group *g, enum store_kind kind, const char *state); /* NULL: not allocated */
 size_t group_held(const struct group *g, enum store_kind kind, size_t *begin);           /* elements of the flat buffer */
-ls_status group_allocate(ls_store *s, struct group *g);                                  /* what its parameters want and lack */
+ls_status group_allocate(ls_store *s, struct group *g); /* allocates the kinds that its parameters need and do not have */
 void group_free(struct group *g);
-/* Bytes wanted of each kind, counted as the ledger will. */
+/* The bytes needed of each kind, counted as the ledger will count them. */
 void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KINDS], size_t *offload);
 
 /* backing.c: the unnamed file of a group */
-ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* room for bytes, zero */
+ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
 ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes);
 ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes);
 

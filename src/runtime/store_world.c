@@ -1,7 +1,7 @@
-/* store_world.c - the whole of a parameter from the ranks of a mesh, each of which has a box of it or nothing.
+/* store_world.c - assembles a full parameter from the ranks of a mesh, each of which has a box of it or nothing.
  *
- * All ranks tell what they have. Of those that have the same box and may speak for it the lowest puts its bits into a whole
- * of zeros, and the bytes of all are added up: as each byte is one rank's, the sum is its bits.
+ * All ranks exchange what they have. Of the owners of the same box, the lowest writes its bytes into a zeroed full buffer, and the bytes of
+ * all ranks are summed: as each byte comes from one rank, the sum is its value.
  */
 #include "runtime/store_parts.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/base.h"
 
-/* What a rank says before anything moves. */
+/* What each rank reports before any data is transferred. */
 struct store_report {
     uint64_t owner, failed, begin[LS_DIMS], local[LS_DIMS], held;
 };
@@ -30,22 +30,21 @@ static bool same_box(const struct store_report *a, const struct store_report *b)
     return memcmp(a->begin, b->begin, sizeof a->begin) == 0 && memcmp(a->local, b->local, sizeof a->local) == 0;
 }
 
-/* Ranks that an earlier one speaks for fall silent. Those that are left must have all of it. */
+/* Drops ranks whose box an earlier rank contributes. The remaining boxes must cover the full parameter. */
 static ls_status store_world_choose(const struct slot *p, const char *kind, int n, struct store_report *all)
 {
-    size_t held = 0, speakers = 0;
+    size_t held = 0, owners = 0;
 
     for (int r = 0; r < n; r++) {
-        if (all[r].failed) return ls_fail(LS_ENOMEM, "parameter '%s': rank %d has no memory for the whole of its %s", p->name, r, kind);
+        if (all[r].failed) return ls_fail(LS_ENOMEM, "parameter '%s': rank %d has not enough memory for its full %s", p->name, r, kind);
         for (int q = 0; q < r && all[r].owner; q++)
             if (all[q].owner && same_box(&all[q], &all[r])) all[r].owner = 0;
-        speakers += all[r].owner;
+        owners += all[r].owner;
         held += all[r].owner ? all[r].held : 0;
     }
-    if (!speakers) return ls_fail(LS_EINVAL, "parameter '%s': no rank has its %s, or none speaks for it", p->name, kind);
+    if (!owners) return ls_fail(LS_EINVAL, "parameter '%s': no rank that owns it has its %s", p->name, kind);
     if (held != p->count)
-        return ls_fail(LS_EINVAL, "parameter '%s': the ranks that speak for its %s have %zu elements of %zu", p->name, kind, held,
-                       p->count);
+        return ls_fail(LS_EINVAL, "parameter '%s': the owners of its %s have %zu of %zu elements", p->name, kind, held, p->count);
     return LS_OK;
 }
 

@@ -115,7 +115,7 @@ ls_status ls_mesh_text(const ls_mesh_shape *shape, int local, char **text)
     struct text t = { 0 };
 
     LS_TRY(ls_mesh_check(&m, ranks_of(&m)));
-    if (local < 0) return ls_fail(LS_EINVAL, "mesh: %d ranks per machine; use at least 1, or 0 for one machine", local);
+    if (local < 0) return ls_fail(LS_EINVAL, "mesh: %d ranks per machine; use at least 1, or 0 if unknown", local);
     text_put(&t, "mesh  pp %d * dp %d * cp %d * tp %d = %d rank%s", m.pp, m.dp, m.cp, m.tp, ranks_of(&m), ranks_of(&m) == 1 ? "" : "s");
     if (m.replicate > 1) text_put(&t, "; dp = %d replicas * %d", m.replicate, m.dp / m.replicate);
     if (m.ep > 1) text_put(&t, "; ep %d inside dp x cp", m.ep);

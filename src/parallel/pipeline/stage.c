@@ -165,7 +165,7 @@ static const char *block_name(const struct extraction *c, int model_block)
     return model_block + 1 < c->p->nblocks ? c->p->blocks[model_block + 1] : "the end";
 }
 
-/* True if v is written before the boundary in front of model block `block` and read after it. */
+/* Records that v is written before the start of model block `block` and read from there on. */
 static ls_status cross(const struct extraction *c, int v, int block, int *crossing)
 {
     if (*crossing && *crossing != v)
