@@ -60,7 +60,7 @@ static void test_data(void **state)
     assert_string_equal(ls_images_class(4), "triangle");
     assert_null(ls_images_class(10));
     d.classes = 11;
-    REFUSED(LS_EINVAL, "classes is 11; 2 to 10", ls_images_check(&d));
+    REFUSED(LS_EINVAL, "classes is 11; must be 2 to 10", ls_images_check(&d));
     free(a);
     free(b);
 }
