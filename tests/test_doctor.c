@@ -439,7 +439,7 @@ static void other_folder_is_refused(void **state)
 
     (void)state;
     assert_int_equal(doctor_open("/proc", &d), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "/proc: no calls/rank_NNNN in it"));
+    assert_non_null(strstr(ls_errmsg(), "/proc: not the folder of a run: it holds no calls/rank_NNNN"));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, doctor_set_up, doctor_tear_down)

@@ -136,7 +136,8 @@ RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER
     bad "--against: $(cat out.txt err.txt)"
 refused 1 "give both the same --steps" --a "" --against ours --steps 2 $gpt2 $fp32 --optim.name=adam --train.global_batch=4
 head -c 1000 ours >cut
-refused 1 "cut: cut at byte" --a "" --against cut $gpt2 $fp32
+refused 2 "data.seq_len is" --a "" --b data.seq_len=8 $gpt2 $fp32
+refused 1 "cut: truncated at byte" --a "" --against cut $gpt2 $fp32
 "$lockstep" parity --drift --a "" --b "parallel.dp=2" $gpt2 $fp32 --optim.name=adam --json >out.txt 2>err.txt &&
     [ "$(json 'drift[].step' <out.txt | tr '\n' ' ')" = "0 1 2 " ] || bad "--drift: $(cat out.txt err.txt)"
 "$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.fault=twice" $gpt2 $fp32 --json >out.txt 2>err.txt ||

@@ -99,7 +99,7 @@ refused 2 "--save applies only to --write" --save here --a "" --b "parallel.dp=2
 refused 2 "--load applies only to --write" --load here --a "" --b "parallel.dp=2" $gpt2
 refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 \
     --precision.compute=fp32
-refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], this model's is [70,32]" --checkpoint --a "" --b \
+refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], but this model's is [70,32]" --checkpoint --a "" --b \
     "parallel.tp=2 model.vocab=70" $gpt2 \
     --precision.compute=fp32
 

@@ -1,4 +1,4 @@
-/* test_matmuls.c - products, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
+/* test_products.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
  * against loops in double; on every instruction set of this processor, and twice for the same bits.
  */
 #include <stdarg.h>

@@ -1,9 +1,8 @@
 /* parallel.h - distributes a program over the ranks of a mesh: two calls mark the program, and each becomes a pass when it is compiled.
  *
- * ls_partition() shards the model (tensor, sequence, context, expert parallelism): a table of name patterns gives parameters their
+ * ls_partition() shards the model (tensor, sequence, context, expert parallelism): the dims of a model's weights give parameters their
  * placements, a table of rules propagates placements through every op of the forward, and a redistribution is inserted wherever an op needs
  * another placement. Values get this rank's local sizes; the code that built the model is not aware of it.
- *
  *
  * ls_data_parallel() distributes a program over the ranks of a comm. Each rank runs the same program on its own samples; after the last
  * micro-batch every gradient is the sum over all ranks (the loss divides by the global count, so a sum is the whole batch's gradient: no

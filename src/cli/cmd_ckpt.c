@@ -210,7 +210,7 @@ static ls_status cmd_ckpt_type_of(ls_dtype fallback, ls_dtype *out)
     if (!type_name) return LS_OK;
     const char *name = strcmp(type_name, "fp32") == 0 ? "f32" : strcmp(type_name, "fp16") == 0 ? "f16" : type_name;
     if (ls_dtype_parse(name, out) == 0 && (*out == LS_F32 || *out == LS_BF16 || *out == LS_F16)) return LS_OK;
-    return ls_fail(LS_EINVAL, "--type: '%s' is none of fp32, bf16, fp16", type_name);
+    return ls_fail(LS_EINVAL, "--type: '%s' must be fp32, bf16 or fp16", type_name);
 }
 
 static ls_status check_export(const struct invocation *in)

@@ -37,7 +37,7 @@ static const struct flag flags[] = {
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there after the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: resume from the checkpoint there" },
     { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE",
-      "with --write: take the states of this file of --write before steps but the first" },
+      "with --write: before each step but the first, load the state that an earlier --write recorded in FILE" },
     { 0 },
 };
 
@@ -131,6 +131,23 @@ static ls_status check_moments(const struct config *a, const struct config *b)
     return LS_OK;
 }
 
+/* The data is not part of a layout: a difference there would be reported as one of the layouts. */
+static ls_status check_samples(const struct config *a, const struct config *b)
+{
+    const struct {
+        const char *name, *value[2];
+    } words[] = { { "data.text", { a->data.text, b->data.text } }, { "data.tokens", { a->data.tokens, b->data.tokens } } };
+
+    if (a->data.seq_len != b->data.seq_len)
+        return ls_fail(LS_EINVAL, "data.seq_len is %" PRId64 " in --a and %" PRId64 " in --b; both sides must train on the same samples",
+                       a->data.seq_len, b->data.seq_len);
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (strcmp(words[i].value[0], words[i].value[1]) != 0)
+            return ls_fail(LS_EINVAL, "%s is '%s' in --a and '%s' in --b; both sides must train on the same samples", words[i].name,
+                           words[i].value[0], words[i].value[1]);
+    return LS_OK;
+}
+
 /* That loss is over a micro-batch of all data-parallel ranks: with other samples in it the loss differs. */
 static ls_status check_scope(const struct config *a, const struct config *b)
 {
@@ -174,8 +191,9 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     }
     if (global[0] != global[1] && given[0] && given[1])
         return ls_fail(LS_EINVAL,
-                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: other samples in a step give another run",
+                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: both sides must take the same samples in a step",
                        global[0], global[1]);
+    LS_TRY(check_samples(&s[0].in.config, &s[1].in.config));
     LS_TRY(check_moments(&s[0].in.config, &s[1].in.config));
     LS_TRY(check_scope(&s[0].in.config, &s[1].in.config));
     return checkpoint ? check_types(&s[0].in.config, &s[1].in.config) : LS_OK;
@@ -326,8 +344,8 @@ const struct command command_parity = {
     .check = cmd_parity_check,
     .run = cmd_parity_run,
     .about =
-        "a makes its steps and writes what each came to; b takes a's parameters and optimizer state before each of its steps but\n"
-        "the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"
+        "Side a runs its steps and records the results of each; side b loads a's parameters and optimizer state before each of its\n"
+        "steps but the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"
         "must be the same:\n"
         "  start      parameters and states before the first step, bit by bit: initialised, or loaded with --checkpoint\n"
         "  loss, gradient   up to rounding: a bound derived from the lengths of the model's sums (tokens, width, ffn, vocab, layers)\n"
@@ -338,11 +356,11 @@ const struct command command_parity = {
         "  weight, state    of each side, what the optimizer's rule makes of the state before and the side's own gradient, computed in\n"
         "             double, to a few units of the last place\n"
         "  copies     what several ranks hold, bit by bit\n"
-        "The first difference is named, with exit code 1. An input of a ReLU that rounding puts on the other side of zero is set to a's\n"
-        "side, as weights are, and counted.\n"
+        "The first difference is named, with exit code 1. Where rounding flips the sign of a ReLU's input, b uses\n"
+        "a's sign; such inputs are counted.\n"
         "\n"
         "--drift lets both run freely and prints how far each step finds them apart: rounding grows there with the model's own\n"
-        "sensitivity, so it is no verdict, and the exit code is 0. A tensor's drift is the root mean square of its difference,\n"
+        "sensitivity, so the result is not a verdict, and the exit code is 0. A tensor's drift is the root mean square of its difference,\n"
         "relative to its own root mean square or, if that is smaller, to a quarter of the whole gradient's (gradients) or to that\n"
         "of all parameters (weights). Tensors whose gradient is zero but for rounding, such as GPT-2's key biases, which softmax\n"
         "ignores, are left out and listed.\n",

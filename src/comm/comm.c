@@ -301,18 +301,6 @@ void ls_comm_free(ls_comm *comm, void *p)
     }
 }
 
-bool comm_owns(const ls_comm *c, const void *p, size_t bytes)
-{
-    uintptr_t at = (uintptr_t)p;
-
-    for (size_t i = 0; i < c->blocks_n; i++) {
-        uintptr_t begin = (uintptr_t)c->blocks[i].at;
-
-        if (at >= begin && bytes <= c->blocks[i].bytes && at - begin <= c->blocks[i].bytes - bytes) return true;
-    }
-    return false;
-}
-
 void comm_fail(ls_comm *c, ls_status st)
 {
     if (!c->transport || !c->transport->fail) return;

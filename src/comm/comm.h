@@ -44,8 +44,6 @@ typedef void comm_watch_fn(void *ctx, const struct comm_seen *e);
 void comm_watch(comm_watch_fn *fn, void *ctx);
 /* The sum of the counters of all comms of this process, including closed ones. */
 ls_comm_count comm_counted(ls_collective c);
-/* True when p[bytes] is in memory of ls_comm_alloc. */
-bool comm_owns(const ls_comm *c, const void *p, size_t bytes);
 /* Like ls_comm_split(), for the case that every rank can compute every rank's color (>= 0 to join, ordered by rank); needs no
  * communication, so a comm of "plan:" can be split. Collective. */
 typedef int comm_color_fn(void *ctx, int rank);

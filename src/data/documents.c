@@ -42,8 +42,6 @@ static const struct archive *archive_of(const char *path)
     return NULL;
 }
 
-bool documents_are_compressed(const char *path) { return archive_of(path) != NULL; }
-
 bool documents_are_lines(const char *path)
 {
     const struct archive *a = archive_of(path);

@@ -7,8 +7,6 @@
 
 static const struct device *const devices[] = { &device_cpu, &device_check };
 
-const struct device *device_at(int i) { return i >= 0 && (size_t)i < COUNT_OF(devices) ? devices[i] : NULL; }
-
 const struct device *device_find(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(devices); i++)

@@ -70,7 +70,6 @@ struct device {
 
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
-const struct device *device_at(int i); /* NULL past the last row */
 
 /* Bytes between device and host, done on return: after all that was given to all streams. */
 ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);

@@ -110,7 +110,6 @@ ls_value model_attend(ls_program *p, const struct forward *f, size_t layer, ls_v
 
 /* experts.c: x[B,T,C] -> the output of each token's experts and of the shared one. */
 ls_value model_experts(ls_program *p, const struct forward *f, size_t layer, ls_value x);
-ls_status model_experts_check(const ls_model *m);
 
 /* cache.c */
 struct ls_cache {

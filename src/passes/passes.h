@@ -21,7 +21,7 @@ struct partition {
 };
 
 /* A callback that edits the program after each of these passes, before the pass's result is verified. Tests use it to inject faults
- * (train/faults.h). unchecked: placements are not verified, so that the faulty program runs. Zeroed: no callback. */
+ * (train/faults/faults.h). unchecked: placements are not verified, so that the faulty program runs. Zeroed: no callback. */
 enum edit_after { AFTER_PARTITION, AFTER_GRADIENT, AFTER_RECOMPUTE, AFTER_LOWER, AFTER_DATA_PARALLEL };
 struct edit {
     ls_status (*edit)(ls_program *p, enum edit_after after, const void *ctx);

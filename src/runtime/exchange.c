@@ -2,7 +2,7 @@
  *
  * A collective is two instructions: COMM_START hands its buffers to the comm, COMM_WAIT takes them back, and the instructions in between
  * overlap with it. Both name the same values, so the memory pass keeps the bytes in between. The pair shares a slot of p->run.work. Blocks
- * are those of block_at() in comm/steps.h, as for the store's groups.
+ * are those of block_at() in comm/algorithms/steps.h, as for the store's groups.
  */
 #include "runtime/exchange.h"
 

@@ -144,10 +144,11 @@ static ls_status check_heads(const ls_model *m)
         return ls_fail(LS_EINVAL, "model.heads=%zu is not divisible by model.kv_heads=%zu; use %s", m->heads, kv,
                        divisors_near(near, sizeof near, m->heads, kv));
     if (family->rotary && size % 2)
-        return ls_fail(LS_EINVAL,
-                       "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary positions turn pairs of them; use sizes "
-                       "whose ratio is even",
-                       m->width, m->heads, size);
+        return ls_fail(
+            LS_EINVAL,
+            "model.width=%zu over model.heads=%zu: heads of %zu channels, and rotary embeddings need an even number of channels; use sizes "
+            "whose ratio is even",
+            m->width, m->heads, size);
     return LS_OK;
 }
 

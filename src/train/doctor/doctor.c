@@ -93,7 +93,7 @@ static ls_status add_rank_status(struct doctor *d, const char *folder, const cha
     struct recorder_read *c = mem_alloc(MEM_OTHER, sizeof *c);
     ls_status st = path && c ? recorder_read(path, c) : LS_ENOMEM;
 
-    if (st == LS_OK && c->rank != rank) st = ls_fail(LS_EFORMAT, "%s: says that it is of rank %d", path, c->rank);
+    if (st == LS_OK && c->rank != rank) st = ls_fail(LS_EFORMAT, "%s: belongs to rank %d", path, c->rank);
     mem_free(path);
     if (st == LS_OK) {
         d->status[rank] = (struct rank_status){ .life = life_of(c), .pid = c->pid, .calls = c };
@@ -231,7 +231,7 @@ static ls_status read_launch(const char *run, struct doctor *d)
     bool begun = log && file_is_folder(log);
     mem_free(log);
     if (begun) return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: its ranks ended before they began to train; see %s/log", run, run);
-    return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: not the folder of a run", run);
+    return ls_fail(LS_EINVAL, "%s: not the folder of a run: it holds no calls/rank_NNNN", run);
 }
 
 /* ---- finding ---- */

@@ -106,7 +106,7 @@ ls_status edit_expert_group(ls_program *p, const struct injection *i)
             if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_group(p, sum->in[0]))) continue;
             e = *instruction_exchange(sum);
             if (!i->checked && e.op == LS_COLLECTIVE_REDUCE_SCATTER)
-                return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: shards of experts are cut for their own ranks");
+                return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: experts are sharded over their own ranks");
             e.comm = ls_mesh_comm(i->mesh, LS_GROUP_DATA);
             instruction_set_exchange(sum, &e);
         }

@@ -1,6 +1,6 @@
 /* faults.h - injected faults (--debug.fault): mistakes of distributed training made on purpose, for tests of what detects them.
  *
- * fault_list.h has a row for each. No pass knows of them: most are edits of a program after a pass (struct edit of program/program.h)
+ * fault_list.h has a row for each. No pass knows of them: most are edits of a program after a pass (struct edit of passes/passes.h)
  * that remove, repeat or rewire instructions; the others are applied by the functions below, each called in one place. A build with
  * -DFAULTS=OFF has faults_absent.c in the place of all of it, and refuses the option.
  */

@@ -30,7 +30,7 @@ struct launch {
     const char *log_folder;   /* for rank_NNNN.err, made with the first line; NULL: not kept */
     bool bind;                /* each rank to its share of the processors, when there are enough */
     double timeout;           /* seconds that a rank may be stopped while others run (launch_stops.h); 0: no limit */
-    bool saves;               /* the ranks save when they are asked to leave (train/stop.h): the launcher announces it */
+    bool saves;               /* the ranks save when they are asked to leave (train/run/stop.h): the launcher announces it */
     char (*ends)[LAUNCH_END]; /* [ranks] how each ended, filled in: "was killed by signal 9 (Killed)"; NULL: not asked */
 };
 

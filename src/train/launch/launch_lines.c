@@ -107,7 +107,7 @@ static void open_log(struct rank_output *v)
     ls_status st = path ? file_make_folders(v->folder) : LS_ENOMEM;
 
     if (st == LS_OK) st = append_open(path, &v->log);
-    if (st != LS_OK) log_line(LOG_WARN, "what rank %d says is not kept: %s", v->rank, ls_errmsg());
+    if (st != LS_OK) log_line(LOG_WARN, "the output of rank %d is not logged: %s", v->rank, ls_errmsg());
     mem_free(path);
     v->folder = NULL;
 }

@@ -298,7 +298,7 @@ static ls_status compare_update(struct comparison *c, size_t i)
 
     for (int which = 0; which < 2; which++)
         if (!set_rule(c, which, i, &rule[which]))
-            return ls_fail(LS_EINVAL, "%s: '%s' has not the states that the optimizer of --a updates", c->file[which].path, name_of(c, i));
+            return ls_fail(LS_EINVAL, "%s: '%s' lacks the optimizer states that --a updates", c->file[which].path, name_of(c, i));
     for (size_t h = 0; h < COUNT_OF(held); h++) {
         struct parity_place a = record(c, 0, held[h].record, c->step + 1, i), b = record(c, 1, held[h].record, c->step + 1, i);
         struct parity_difference d = new_difference(c, held[h].kind, name_of(c, i), held[h].suffix);

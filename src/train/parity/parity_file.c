@@ -26,7 +26,7 @@ static ls_status next(const struct parity_file *f, struct cursor *c)
 {
     size_t left = f->map.bytes - c->at, bytes, extra;
 
-    if (left < sizeof c->head) return ls_fail(LS_EFORMAT, "%s: cut at byte %zu", f->path, c->at);
+    if (left < sizeof c->head) return ls_fail(LS_EFORMAT, "%s: truncated at byte %zu", f->path, c->at);
     memcpy(&c->head, f->map.data + c->at, sizeof c->head);
     extra = c->head.record == RECORD_PARAMETER ? sizeof(struct parity_shape) : 0;
     if (c->head.record >= RECORDS || c->head.step >= 1u << 24 || !size_mul(c->head.count, parity_record_bytes(c->head.record), &bytes) ||
@@ -49,7 +49,8 @@ static ls_status count_records(struct parity_file *f)
         if (c.head.record == RECORD_PARAMETER && c.head.parameter == f->parameters)
             f->parameters++;
         else if (c.head.record == RECORD_PARAMETER || c.head.parameter >= f->parameters)
-            return ls_fail(LS_EFORMAT, "%s: parameter %llu of %zu", f->path, (unsigned long long)c.head.parameter, f->parameters);
+            return ls_fail(LS_EFORMAT, "%s: parameter %llu does not exist; there are %zu", f->path, (unsigned long long)c.head.parameter,
+                           f->parameters);
         if (!is_state(c.head.record)) continue;
         if (!started) f->first = c.head.step;
         started = true;

@@ -340,9 +340,9 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
 
     if (m->bytes < sizeof *head || head->count != tokens || head->width != r->width ||
         m->bytes != sizeof *head + tokens * r->width * sizeof *r->row)
-        return ls_fail(LS_EFORMAT, "%s: not the choices of %zu experts for %zu tokens in all layers", path, r->chosen, tokens);
+        return ls_fail(LS_EFORMAT, "%s: expected the choices of %zu experts for %zu tokens in all layers", path, r->chosen, tokens);
     const int32_t *row = (const int32_t *)(head + 1);
-    if (!isfinite(head->threshold)) return ls_fail(LS_EFORMAT, "%s: its threshold is %g", path, head->threshold);
+    if (!isfinite(head->threshold)) return ls_fail(LS_EFORMAT, "%s: its threshold is %g; expected a finite number", path, head->threshold);
     r->threshold = fmax(r->threshold, head->threshold); /* of the coarser type */
     for (size_t i = 0; i < tokens; i++, row += r->width) {
         size_t layer = (size_t)row[PARITY_ROUTE_LAYER], sample = (size_t)row[PARITY_ROUTE_SAMPLE], t = (size_t)row[PARITY_ROUTE_TOKEN];
@@ -351,7 +351,7 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
             return ls_fail(LS_EFORMAT, "%s: row %zu is of layer %zu, sample %zu, token %zu", path, i, layer, sample, t);
         for (size_t k = 0; k < r->chosen; k++)
             if ((size_t)expert_of(row[PARITY_ROUTE_HEAD + k]) >= model->experts)
-                return ls_fail(LS_EFORMAT, "%s: row %zu names an expert that is none of the model's %zu", path, i, model->experts);
+                return ls_fail(LS_EFORMAT, "%s: row %zu names an expert out of range: the model has %zu", path, i, model->experts);
         memcpy(r->known + i * r->chosen, row + PARITY_ROUTE_HEAD, r->chosen * sizeof *row);
     }
     return LS_OK;

@@ -6,7 +6,7 @@
  * within `threshold` of each other: everything else then compares as if there were no experts. A choice farther away than rounding explains
  * is not taken: it is reported with layer and token.
  *
- * A row is a token in a layer: PARITY_ROUTE_HEAD numbers, then the experts that this side chose (as in tensor/route.h).
+ * A row is a token in a layer: PARITY_ROUTE_HEAD numbers, then the experts that this side chose (as in kernels/cpu/route.h).
  */
 #ifndef LS_TRAIN_PARITY_PARITY_ROUTES_H
 #define LS_TRAIN_PARITY_PARITY_ROUTES_H

@@ -1,4 +1,4 @@
-/* parity_update.h - what an update must have made of a gradient: the optimizers' rules (tensor/kernels_ref_optim.c) in double, and how far
+/* parity_update.h - what an update must have made of a gradient: the optimizers' rules (kernels/cpu/ref/optim.c) in double, and how far
  * single precision may be from them.
  *
  * Each allowed error is a running error analysis of the rule (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.3): every

@@ -40,8 +40,8 @@ void append_put(struct append *a, const void *data, size_t bytes)
     int why = errno;
     int cut = left < bytes && start >= 0 && ftruncate(a->fd, start) != 0;
     if (!a->warned)
-        log_line(LOG_WARN, "%s: cannot write: %s; training goes on without its lines%s", a->path, strerror(why),
-                 cut ? ", and the last one is cut" : "");
+        log_line(LOG_WARN, "%s: cannot write: %s; training continues without it%s", a->path, strerror(why),
+                 cut ? "; its last line is incomplete" : "");
     a->warned = 1;
 }
 

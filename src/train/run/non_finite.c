@@ -1,6 +1,6 @@
 /* non_finite.c - which value of a step was NaN or infinite first.
  *
- * The step's micro-batches run once more, on all ranks, in a run that looks (program/non_finite.h). Each rank keeps the first source it
+ * The step's micro-batches run once more, on all ranks, in a run that looks (runtime/non_finite.h). Each rank keeps the first source it
  * met, and the ranks agree on the earliest: a source before something received; then by micro-batch, segment, pipeline stage (backward from
  * the last), instruction and rank. Nothing is updated.
  */

@@ -20,7 +20,7 @@ struct ranks {
         NULL, NULL, 0, 1 \
     }
 
-/* Joins the others as the environment says. launch.timeout holds from here on, in every phase: see comm/verdict.c. */
+/* Joins the others as the environment says. launch.timeout holds from here on, in every phase: see comm/failure/verdict.c. */
 ls_status ranks_open(const struct config *c, struct ranks *out);
 /* Rank `rank` of launch.ranks that don't exist: for plans. */
 ls_status ranks_plan(const struct config *c, int rank, struct ranks *out);

@@ -1,8 +1,7 @@
-/* trainer.h - a training run: open, run, report.
+/* trainer.h - a training run: open, run, close.
  *
  *   LS_TRY(trainer_open(&config, &options, &refused, &t));    // data, model, checkpoint; the run's folder exists from here on
  *   st = trainer_run(t, &watch);                    // until the last step, a failure, or a signal (see stop.h)
- *   trainer_report(t, &report);
  *   trainer_close(&t);
  *
  * Between steps a run evaluates, saves, and looks for signals. A checkpoint that cannot be saved is a warning, and
