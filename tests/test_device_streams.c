@@ -451,7 +451,8 @@ static void test_memory(void **state)
     assert_int_equal(after.now[MEM_GRADIENTS], before.now[MEM_GRADIENTS]);
     assert_ptr_equal(device_find("check"), d);
     assert_null(device_find("abacus"));
-    assert_non_null(strstr(ls_errmsg(), "no device 'abacus'"));
+    assert_string_equal(ls_errmsg(), "there is no device 'abacus'; this build has cpu, check");
+    assert_ptr_equal(device_find(device_row(0)->name), device_automatic());
 }
 
 /* The processor's row: streams and events are null, and everything is done on return. */

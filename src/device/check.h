@@ -17,8 +17,6 @@
 #include <stdint.h>
 #include "device/device.h"
 
-extern const struct device device_check;
-
 /* How the scheduler chooses. */
 enum check_order {
     CHECK_RANDOM, /* any stream; when something is enqueued, one operation after another while a coin says so */

@@ -1,7 +1,7 @@
 /* device.h - where bytes live and what runs on them: a table of devices, each a const struct of functions.
  *
- * The processor is row 0; an accelerator is one more row. Tensors, programs and checkpoints reach a device's memory through these
- * functions only.
+ * The processor is row 0; an accelerator is one more row of DEVICE_MAP. Tensors, programs and checkpoints reach a device's memory through
+ * these functions only.
  *   1. A stream runs what it is given one after another, in the order in which it was given. Streams run beside each other; an event that
  *      is recorded on one and waited for by another orders them.
  *   2. What is given to a stream returns at once. Host memory of a copy belongs to the device until the host has waited for the stream, or
@@ -68,8 +68,18 @@ struct device {
     ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);      /* NULL: of an immediate device */
 };
 
+/* The rows: name, and what the help of run.device says of it. The row of NAME is device_NAME, in src/device/NAME.c. */
+#define DEVICE_MAP(DEVICE)       \
+    DEVICE(cpu, "the processor") \
+    DEVICE(check, "for tests, the cpu after queues that run in a random order and memory that the host cannot touch (slow)")
+
+#define DEVICE_DECLARE(name, help) extern const struct device device_##name;
+DEVICE_MAP(DEVICE_DECLARE)
+
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
+const struct device *device_row(int k);      /* of DEVICE_MAP, from 0 */
+const struct device *device_automatic(void); /* what run.device=auto means on this machine */
 
 /* Bytes between device and host, done on return: after all that was given to all streams. */
 ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);
@@ -78,7 +88,5 @@ ls_status device_write(const struct device *d, void *dst, const void *host, size
 /* All rows' sync: the host is about to wait for something else than a device, and a device without threads of its own does nothing
  * meanwhile. */
 ls_status device_settle(void);
-
-extern const struct device device_cpu;
 
 #endif

@@ -2,6 +2,7 @@
 #include "train/config/config.h"
 
 #include "base/base.h"
+#include "device/device.h"
 
 enum {
     T = VERB_TRAIN,
@@ -20,6 +21,8 @@ enum {
 #define COUNT_MOST                         1e15
 #define FAMILY_CHOICE(upper, name)         "|" #name
 #define OPTIMIZER_CHOICE(upper, name, ...) "|" #name
+#define DEVICE_CHOICE(name, help)          "|" #name
+#define DEVICE_HELP(name, help)            "; " #name ": " help
 
 #define INT(field, text, least, most, unit, verbs, ...) \
     OPTION_INT(struct config, field, #field, text, least, most, unit, verbs, __VA_ARGS__)
@@ -192,9 +195,8 @@ static const struct option rows[] = {
          .common = C),
 
     STRING(run.dir, "", T, "folder of the run; empty: a new one in runs/, named for the time", .common = T),
-    ENUM(run.device, "auto", "auto|cpu|check", RUNS | P,
-         "device that holds the tensors and computes; auto: cpu; check, for tests: the cpu after queues that run in a random order and "
-         "memory that the host cannot touch (slow)"),
+    ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | P,
+         "device that holds the tensors and computes; auto: cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: all that the processor has", .common = B | M),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,

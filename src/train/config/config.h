@@ -45,7 +45,6 @@ enum config_compute { COMPUTE_AUTO, COMPUTE_FP32, COMPUTE_BF16 };
 enum config_cp_method { CP_METHOD_RING, CP_METHOD_ALL_TO_ALL };
 enum config_reduce { REDUCE_FP32, REDUCE_BF16 };
 enum config_offload { OFFLOAD_NONE, OFFLOAD_CPU, OFFLOAD_FILE };
-enum config_device_kind { CONFIG_DEVICE_AUTO, CONFIG_DEVICE_CPU, CONFIG_DEVICE_CHECK };
 enum config_isa { CONFIG_ISA_BEST, CONFIG_ISA_ANY, CONFIG_ISA_AVX2, CONFIG_ISA_AVX512, CONFIG_ISA_AVX512_BF16, CONFIG_ISA_AMX };
 enum config_non_finite { NON_FINITE_STOP, NON_FINITE_SKIP };
 
@@ -118,7 +117,7 @@ struct config {
     struct {
         char *dir;
         int isa;          /* enum config_isa */
-        int device;       /* enum config_device_kind */
+        int device;       /* 0: auto, k: row k - 1 of DEVICE_MAP */
         int measure_peak; /* enum peak_mode (peak.h) */
         size_t memory_limit;
     } run;

@@ -89,7 +89,7 @@ static ls_status check_idle(const struct config *c, unsigned verb)
         { !optimizer->momentum, "optim.momentum", OPTIMIZERS_WITH(momentum) },
         { !optimizer->nesterov, "optim.nesterov", OPTIMIZERS_WITH(nesterov) },
         { !optimizer->trust, "optim.trust_coefficient", OPTIMIZERS_WITH(trust) },
-        { c->run.device != CONFIG_DEVICE_CHECK, "debug.device_seed", "it applies only to run.device=check" },
+        { strcmp(config_device(c), "check") != 0, "debug.device_seed", "it applies only to run.device=check" },
         { c->optim.schedule != LS_WSD, "optim.decay", "it applies only to optim.schedule=wsd" },
         { c->optim.schedule == LS_CONSTANT, "optim.min_lr", "optim.schedule=constant never decays" },
         { c->precision.compute == COMPUTE_FP32, "precision.master", "with precision.compute=fp32 the weights are fp32 already" },
@@ -284,7 +284,7 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
 
 /* ---- as the library's structs ---- */
 
-const char *config_device(const struct config *c) { return c->run.device == CONFIG_DEVICE_CHECK ? "check" : "cpu"; }
+const char *config_device(const struct config *c) { return (c->run.device ? device_row(c->run.device - 1) : device_automatic())->name; }
 
 ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
 
