@@ -1,0 +1,90 @@
+/* launch.h - how a .cu file of kernels is written: launches, pointers, shared memory; under nvcc and under the emulator.
+ *
+ * A .cu file is compiled by nvcc into the CUDA module, and by the C++ compiler against tests/cuda_emulator (CUDA_EMULATOR is defined),
+ * where every access is checked. It uses this subset of CUDA C++:
+ *
+ *   global memory    global<T>, which is T * under nvcc: global_of<T>(data), p[i], p + i; no * and no other pointer to global memory
+ *   shared memory    shared<T>, which is T * under nvcc: SHARED(float, name, 32); or, for the bytes that the launch asked for,
+ *                    DYNAMIC_SHARED(float, name)
+ *   barriers         __syncthreads(), __syncwarp(mask)
+ *   warps            __shfl_sync, __shfl_xor_sync, __shfl_up_sync, __shfl_down_sync, __ballot_sync, __any_sync, __all_sync
+ *   atomics          of integers alone: atomicAdd, atomicMax, atomicMin, atomicCAS through atomic_add(p, i, x) and the like below; sums of
+ *                    floats have a fixed order instead
+ *   types            float, double, integers, __nv_bfloat16, __half and their conversions
+ *
+ * A launch is launch(c, KERNEL(name<T>), grid, block, dynamic shared bytes, arguments). It is enqueued on c->stream, and a grid without
+ * blocks is not launched. What fails in a launch is reported through cuda_launch_failed(): the next wait of the host returns it.
+ */
+#ifndef LS_KERNELS_CUDA_LAUNCH_H
+#define LS_KERNELS_CUDA_LAUNCH_H
+
+#ifdef CUDA_EMULATOR
+#include "cuda_emulator.h"
+#else
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#endif
+#include "kernels/cuda/parts.h"
+
+extern "C" {
+
+/* Given by whoever links the kernels: the module, or the emulator. */
+void *cuda_stream_handle(const struct device_stream *s); /* the cudaStream_t; NULL: the default stream's */
+/* error: a cudaError_t. The first one is kept. */
+void cuda_launch_failed(const char *kernel, int error, const char *text);
+}
+
+#define KERNEL(...) #__VA_ARGS__, __VA_ARGS__
+
+#define CUDA_ROW_AT(priority_, id, accepts_, scratch_, run_)                                                                              \
+    {                                                                                                                                     \
+        .op = OP_##id, .name = "cuda", .device = "cuda", .priority = priority_, .isa = ISA_ANY, .accepts = accepts_, .scratch = scratch_, \
+        .prepare = NULL, .release = NULL, .run = run_                                                                                     \
+    }
+/* A kernel of ours that is correct for every call of models; faster rows have a higher priority and a name of their own. */
+#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT(PRIORITY_REFERENCE, id, accepts, scratch, run)
+#define CUDA_ROWS_END                                                                                                              \
+    {                                                                                                                              \
+        .op = OPS, .name = NULL, .device = NULL, .priority = PRIORITY_REFERENCE, .isa = ISA_ANY, .accepts = NULL, .scratch = NULL, \
+        .prepare = NULL, .release = NULL, .run = NULL                                                                              \
+    }
+
+#ifndef CUDA_EMULATOR
+
+template <typename T> using global = T *;
+template <typename T> using shared = T *;
+template <typename T> __host__ __device__ inline T *global_of(void *data) { return (T *)data; }
+template <typename T> __host__ __device__ inline const T *global_of(const void *data) { return (const T *)data; }
+
+#define SHARED(T, name, count) __shared__ T name[count]
+#define DYNAMIC_SHARED(T, name)                                     \
+    extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
+    T *name = (T *)dynamic_shared
+
+template <typename T> __device__ inline T atomic_add(T *p, size_t i, T x) { return atomicAdd(p + i, x); }
+template <typename T> __device__ inline T atomic_max(T *p, size_t i, T x) { return atomicMax(p + i, x); }
+template <typename T> __device__ inline T atomic_min(T *p, size_t i, T x) { return atomicMin(p + i, x); }
+
+/* More shared memory than a block gets unasked has to be allowed for the kernel. */
+template <typename... P> inline cudaError_t launch_allow_shared(void (*kernel)(P...), size_t bytes)
+{
+    return bytes <= 48 << 10 ? cudaSuccess : cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+template <typename... P, typename... A>
+inline void launch(const struct call *c, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+{
+    cudaError_t e;
+
+    if (!grid.x || !grid.y || !grid.z) return;
+    e = launch_allow_shared(kernel, shared_bytes);
+    if (e == cudaSuccess) {
+        kernel<<<grid, block, shared_bytes, (cudaStream_t)cuda_stream_handle(c->stream)>>>((P)args...);
+        e = cudaGetLastError();
+    }
+    if (e != cudaSuccess) cuda_launch_failed(name, (int)e, cudaGetErrorString(e));
+}
+
+#endif
+#endif

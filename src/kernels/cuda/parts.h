@@ -1,0 +1,27 @@
+/* parts.h - the parts of the kernel table that run on a CUDA device: one array per .cu file, `kernels_cuda_NAME`, ended by KERNELS_END.
+ *
+ * The rows are in the CUDA module, not in the library: whoever has loaded the module adds them to the table. Every row has .device =
+ * "cuda", and its run() enqueues on the call's stream and returns. accepts() and scratch() run on the host and look at types, sizes and
+ * strides alone.
+ */
+#ifndef LS_KERNELS_CUDA_PARTS_H
+#define LS_KERNELS_CUDA_PARTS_H
+
+#include "kernels/kernel.h"
+
+/* clang-format off */
+#define CUDA_PARTS(X) X(pointwise)
+/* clang-format on */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUDA_PART_DECLARE(name) extern const struct kernel kernels_cuda_##name[];
+CUDA_PARTS(CUDA_PART_DECLARE)
+#undef CUDA_PART_DECLARE
+
+#ifdef __cplusplus
+}
+#endif
+#endif

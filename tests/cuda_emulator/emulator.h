@@ -1,0 +1,50 @@
+/* emulator.h - what a test says to the CUDA emulator: which memory a kernel may touch, when a launch runs, what was found.
+ *
+ * The emulator runs the kernels of src/kernels/cuda, compiled by the C++ compiler, on the processor: each thread of a block is a fiber, and
+ * the fibers of a block run in a random order between barriers and warp operations. It finds, and names with kernel, block and thread:
+ *
+ *   a barrier that some threads of the block do not reach, or reach elsewhere in the code
+ *   a warp operation that a lane of its mask does not reach, or whose mask lacks the calling lane
+ *   two accesses of the same bytes of shared memory, one of them a write, with no barrier between
+ *   the same for global memory, where no two blocks of a launch are in any order
+ *   reads of shared memory that no thread of the block has written
+ *   accesses outside of the global memory that was given, outside of the region that the pointer is of, outside of shared memory
+ *   writes to global memory given for reading, and accesses that are not aligned to their size
+ *   launches that a device would refuse
+ *
+ * One thread uses it at a time.
+ */
+#ifndef LS_TESTS_CUDA_EMULATOR_H
+#define LS_TESTS_CUDA_EMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Kernels may touch [base, base + bytes), whose bytes are at `real` on the host; real == base unless a device's addresses are not the
+ * host's. grain: the size of its elements (1, 2, 4 or 8), for races. Regions do not overlap. */
+void emulator_memory_add(void *base, size_t bytes, void *real, size_t grain, bool writable, const char *name);
+void emulator_memory_remove(void *base);
+void emulator_memory_clear(void);
+
+/* The order of threads and blocks follows from the seed and the number of launches since. */
+void emulator_seed(uint64_t seed);
+
+/* What is wrong, "" when nothing is: the first report since emulator_clear(). A launch ends with its first report. */
+const char *emulator_report(void);
+void emulator_clear(void);
+uint64_t emulator_launches(void); /* since the start of the process */
+
+/* A launch is given to `enqueue` instead of running at once; NULL: at once, as after the start. run(closure) runs it, and may be called
+ * later with a copy of closure[bytes]. stream: what cuda_stream_handle() returned. */
+typedef void emulator_enqueue_fn(void *stream, const char *kernel, void (*run)(const void *closure), const void *closure, size_t bytes);
+void emulator_enqueue(emulator_enqueue_fn *enqueue);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
