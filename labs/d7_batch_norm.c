@@ -47,7 +47,7 @@ static void batch_norm_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct shared *s = shared;
     ls_optimizer sgd = { .kind = LS_SGD };
-    ls_data_options data = LS_DATA_DEFAULTS;
+    ls_data_parallel_options data = LS_DATA_PARALLEL_DEFAULTS;
     ls_store_options f64 = { "cpu", LS_F64, 0, 1 };
     static double gradient[ROOM];
     double first[8];

@@ -22,7 +22,7 @@ static struct net two_all_to_alls_net_of(int n)
     return net;
 }
 
-static void read_loads(const struct spread *s, double load[LAYERS][EXPERTS])
+static void read_loads(const struct distributed *s, double load[LAYERS][EXPERTS])
 {
     char name[64];
 
@@ -36,7 +36,7 @@ static void two_all_to_alls_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct net net = two_all_to_alls_net_of(n), alone = two_all_to_alls_net_of(1);
-    struct spread s, one;
+    struct distributed s, one;
     struct instructions l;
     ls_comm *ep;
 

@@ -90,7 +90,7 @@ static void capacities(void)
 
 /* ---- training ---- */
 
-struct run { const char *name; double aux, balance, first, last, start, loss; };  /* imbalance: of the first step, mean of the last EVERY */
+struct run { const char *name; double aux, bias_rate, first, last, start, loss; };  /* imbalance: first step, mean of the last EVERY */
 
 static double imbalance(const double *load)
 {
@@ -123,12 +123,12 @@ static void capacity_train(struct run *r)
 {
     struct net n = net_experts(1, 4, TOKENS, EXPERTS, CHOSEN);
     double load[EXPERTS];
-    struct spread s;
+    struct distributed s;
 
     n.samples = SAMPLES;
     n.cut = 0;
     n.model.aux_coef = r->aux;
-    n.model.balance = r->balance;
+    n.model.router_bias_rate = r->bias_rate;
     distributed_open(&n, NULL, 0, &s);
     printf("%s\n", r->name);
     for (int step = 0; step < STEPS; step++) {
@@ -153,7 +153,7 @@ static void capacity_train(struct run *r)
 int main(void)
 {
     struct run none = { .name = "nothing evens the load" }, aux = { .name = "auxiliary loss, coefficient 0.02", .aux = 0.02 };
-    struct run bias = { .name = "bias, steps of 0.005", .balance = 0.005 };
+    struct run bias = { .name = "bias, steps of 0.005", .bias_rate = 0.005 };
 
     lab_open("E2");
     capacities();

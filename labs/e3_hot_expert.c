@@ -15,7 +15,7 @@ static struct net hot_expert_net_of(void)
 
     n.samples = 8;
     n.shape.dp = n.shape.ep = RANKS;
-    n.model.balance = 1e-6;  /* for the bias */
+    n.model.router_bias_rate = 1e-6;  /* for the bias */
     return n;
 }
 
@@ -24,7 +24,7 @@ static void hot_expert_run(ls_comm *comm, int rank, int n, void *shared)
     struct shared *s = shared;
     struct net net = hot_expert_net_of();
     float bias[EXPERTS] = { 0 };
-    struct spread t;
+    struct distributed t;
     ls_comm *ep;
 
     (void)n;

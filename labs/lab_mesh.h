@@ -12,7 +12,7 @@ struct net {
     ls_model             model;
     ls_mesh_shape        shape;
     ls_partition_options options;
-    ls_data_options      data;
+    ls_data_parallel_options      data;
     ls_optimizer         optimizer;
     ls_dtype             type;
     size_t               time;     /* tokens of a sample */
@@ -21,14 +21,14 @@ struct net {
     ls_recompute         recompute;
 };
 
-struct spread { ls_store *store; ls_program *program; ls_mesh *mesh; ls_comm *planned; struct net net; };
+struct distributed { ls_store *store; ls_program *program; ls_mesh *mesh; ls_comm *planned; struct net net; };
 
 /* heads of 8 elements */
 static inline struct net net_gpt2(size_t layers, size_t heads, size_t time)
 {
     struct net n = { { .architecture = LS_GPT2, .layers = layers, .width = 8 * heads, .heads = heads, .ffn = 32 * heads, .vocab = VOCAB,
                        .max_positions = time, .norm_eps = 1e-5, .init_std = 0.1 },
-                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1,
+                     LS_MESH_DEFAULTS, LS_PARTITION_DEFAULTS, LS_DATA_PARALLEL_DEFAULTS, LS_OPTIMIZER_DEFAULTS, LS_F32, time, 4, 1,
                      LS_RECOMPUTE_NONE };
 
     n.optimizer.clip = 0;
@@ -52,11 +52,11 @@ static inline struct net net_experts(size_t layers, size_t heads, size_t time, s
 static inline size_t net_batch(const struct net *n) { return (size_t)(n->samples / n->shape.dp); }
 
 /* world: of the ranks, or NULL: this rank alone. */
-static inline void distributed_open(const struct net *n, ls_comm *world, int plan_only, struct spread *out)
+static inline void distributed_open(const struct net *n, ls_comm *world, int plan_only, struct distributed *out)
 {
     ls_store_options so = { "cpu", n->type, 1, 1 };
     ls_compile_options co = { .recompute = n->recompute, .every = 1, .plan_only = plan_only };
-    struct spread s = { .net = *n };
+    struct distributed s = { .net = *n };
     size_t size[2] = { 0, n->time };
     ls_value x, y, tokens;
 
@@ -79,7 +79,7 @@ static inline void distributed_open(const struct net *n, ls_comm *world, int pla
 }
 
 /* As the rank of that number of `ranks` would have it; nothing runs. */
-static inline void distributed_plan(const struct net *n, int rank, int ranks, struct spread *out)
+static inline void distributed_plan(const struct net *n, int rank, int ranks, struct distributed *out)
 {
     ls_comm *world;
 
@@ -88,7 +88,7 @@ static inline void distributed_plan(const struct net *n, int rank, int ranks, st
     out->planned = world;
 }
 
-static inline void distributed_close(struct spread *s)
+static inline void distributed_close(struct distributed *s)
 {
     ls_program_release(&s->program);
     ls_store_release(&s->store);
@@ -103,11 +103,11 @@ static inline int32_t net_token(int step, int sample, size_t k)
 }
 
 /* Step 0, 1, ..: this rank's tokens, forward, backward and update. Gives the whole loss, on every rank. */
-static inline double distributed_step(struct spread *s, int step)
+static inline double distributed_step(struct distributed *s, int step)
 {
     const struct net *n = &s->net;
     size_t begin[2] = { 0, 0 }, end[2] = { n->time, 0 }, batch = net_batch(n), count = 0;
-    int runs = ls_context_slices(s->mesh, n->options.context, n->time, begin, end),
+    int runs = ls_cp_slices(s->mesh, n->options.cp_method, n->time, begin, end),
         first = ls_mesh_index(s->mesh, LS_GROUP_DP) * (int)batch;
     int32_t *x = malloc(2 * batch * n->time * sizeof *x), *y = x + batch * n->time;
     ls_comm *data = ls_mesh_comm(s->mesh, LS_GROUP_DATA);
@@ -136,7 +136,7 @@ static inline double distributed_step(struct spread *s, int step)
 
 /* The largest distance of a gradient or parameter of two stores, relative to that tensor's norm (and, where it is all but 0, to a
  * hundredth of an average tensor's of that size). Collective, as ls_store_read(). */
-static inline double distributed_apart(const struct spread *a, const struct spread *b, const char *kind)
+static inline double distributed_apart(const struct distributed *a, const struct distributed *b, const char *kind)
 {
     size_t count = ls_store_elements(a->store), at = 0;
     double *u = malloc(2 * count * sizeof *u), *v = u + count, all = 0, most = 0;

@@ -23,7 +23,7 @@ struct job {
     int             accumulate;  /* micro-batches of a rank */
     ls_optimizer    optimizer;
     double          lr;
-    ls_data_options data;
+    ls_data_parallel_options data;
 };
 
 struct training { ls_store *store; ls_program *program; ls_comm *comm; struct job job; int rank, n; };
@@ -34,7 +34,7 @@ static inline struct job job_of(size_t layers, size_t width)
     struct job j = { { .architecture = LS_LLAMA, .layers = layers, .width = width, .heads = width / 8, .kv_heads = width / 16,
                        .ffn = 2 * width, .vocab = VOCAB, .max_positions = TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS,
                        .init_std = 0.1 },
-                     LS_F32, TIME, 24, 1, LS_OPTIMIZER_DEFAULTS, 3e-3, LS_DATA_DEFAULTS };
+                     LS_F32, TIME, 24, 1, LS_OPTIMIZER_DEFAULTS, 3e-3, LS_DATA_PARALLEL_DEFAULTS };
 
     j.optimizer.clip = 0;
     return j;

@@ -25,7 +25,7 @@ static void neighbours_run(ls_comm *comm, int rank, int n, void *shared)
     struct found *f = &s->rank[rank];
     struct net net = neighbours_net_of();
     struct line_of_stages l;
-    struct spread one;
+    struct distributed one;
     ls_comm *way[2];
     size_t messages;
 

@@ -47,7 +47,7 @@ static struct count tensor(int n, size_t layers)
 {
     struct net net = net_gpt2(layers, 4, 16);
     struct count c = { 0, 0 };
-    struct spread s;
+    struct distributed s;
     size_t calls;
 
     net.shape.tp = n;

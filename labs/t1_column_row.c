@@ -54,7 +54,7 @@ static int within(const struct instructions *l, int segment)
 int main(void)
 {
     struct net n = net_gpt2(1, 8, 32);
-    struct spread s;
+    struct distributed s;
     struct instructions l;
 
     n.shape.tp = TP;

@@ -17,7 +17,7 @@ static void two_all_reduces_run(ls_comm *comm, int rank, int n, void *shared)
     for (int layers = 1; layers <= LAYERS; layers++) {
         struct net net = net_gpt2((size_t)layers, 4, 16), alone = net;
         size_t forward, both;
-        struct spread s, one;
+        struct distributed s, one;
         uint64_t before;
         ls_comm *tp;
         double loss;

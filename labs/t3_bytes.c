@@ -16,7 +16,7 @@ static void bytes_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 16);
-    struct spread s;
+    struct distributed s;
     struct instructions l;
     uint64_t before;
     ls_comm *tp;

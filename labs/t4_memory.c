@@ -16,7 +16,7 @@ enum { T = 8, ROWS = 256, WIDTH = 1024, REPEATS = 10 };
 static ls_cost memory_price(size_t layers, int tp, int dp, int sp, size_t *elements)
 {
     struct net n = net_gpt2(layers, 64, 1024);
-    struct spread s;
+    struct distributed s;
     ls_cost c;
 
     n.model.vocab = 64;

@@ -20,7 +20,7 @@ static void sequence_parallel_run(ls_comm *comm, int rank, int n, void *shared)
 
     for (int sp = 0; sp < 2; sp++) {
         struct net net = net_gpt2(2, 4, 16), alone = net;
-        struct spread s, one;
+        struct distributed s, one;
         double loss;
         ls_comm *tp;
 
@@ -77,7 +77,7 @@ static double sequence_parallel_layer(int tp, int sp, ls_recompute recompute)
 
     for (int k = 0; k < 2; k++) {
         struct net n = net_gpt2((size_t)(4 + 4 * k), 32, 1024);
-        struct spread s;
+        struct distributed s;
 
         n.shape.tp = tp;
         n.options.sp = sp;

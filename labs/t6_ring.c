@@ -15,7 +15,7 @@ static void ring_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
     struct net net = net_gpt2(2, 4, 26), alone = net;
-    struct spread s, one;
+    struct distributed s, one;
 
     alone.cut = 0;
     net.shape.cp = n;
@@ -103,7 +103,7 @@ static void balance(void)
 static ls_cost ring_price(size_t layers, int cp, int rank)
 {
     struct net n = net_gpt2(layers, 8, 8192);
-    struct spread s;
+    struct distributed s;
     ls_cost c;
 
     n.samples = 1;

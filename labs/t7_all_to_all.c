@@ -12,7 +12,7 @@ enum { MOST = 4, SIZE = 8 };
 
 struct found { double apart, sent, planned; };
 
-static struct net all_to_all_net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_context context)
+static struct net all_to_all_net_of(size_t heads, size_t kv_heads, size_t time, int cp, ls_cp_method context)
 {
     struct net n = net_gpt2(2, heads, time);
 
@@ -20,15 +20,15 @@ static struct net all_to_all_net_of(size_t heads, size_t kv_heads, size_t time, 
     n.model.kv_heads = kv_heads;
     n.model.rope = (ls_rope)LS_ROPE_DEFAULTS;
     n.shape.cp = cp;
-    n.options.context = context;
+    n.options.cp_method = context;
     return n;
 }
 
 static void all_to_all_run(ls_comm *comm, int rank, int n, void *shared)
 {
     struct found *f = (struct found *)shared + rank;
-    struct net net = all_to_all_net_of(4, 4, 25, n, LS_CONTEXT_ALL_TO_ALL), alone = all_to_all_net_of(4, 4, 25, 1, LS_CONTEXT_RING);
-    struct spread s, one;
+    struct net net = all_to_all_net_of(4, 4, 25, n, LS_CP_ALL_TO_ALL), alone = all_to_all_net_of(4, 4, 25, 1, LS_CP_RING);
+    struct distributed s, one;
 
     alone.cut = 0;
     distributed_open(&net, comm, 0, &s);
@@ -48,20 +48,20 @@ static void all_to_all_run(ls_comm *comm, int rank, int n, void *shared)
 struct traffic { double forward, backward; };
 
 /* Over cp, all layers. */
-static double all_to_all_bytes_of(const ls_program *p, int segments, ls_context context)
+static double all_to_all_bytes_of(const ls_program *p, int segments, ls_cp_method context)
 {
-    if (context == LS_CONTEXT_RING) return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_SEND, NULL);
+    if (context == LS_CP_RING) return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_SEND, NULL);
     return (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_ALL_TO_ALL, NULL) +
            (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_ALL_GATHER, NULL) +
            (double)ls_program_comm_bytes(p, segments, LS_COLLECTIVE_REDUCE_SCATTER, NULL);
 }
 
 /* A layer's, of rank 0. */
-static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_context context)
+static struct traffic traffic(size_t heads, size_t kv_heads, int cp, ls_cp_method context)
 {
     struct net n = all_to_all_net_of(heads, kv_heads, 256, cp, context);
     struct traffic t;
-    struct spread s;
+    struct distributed s;
 
     n.shape.dp = 1;
     distributed_plan(&n, 0, cp, &s);
@@ -83,8 +83,8 @@ static double beside(void)
             double H = (double)heads[h][0], G = (double)heads[h][1], slice = 4.0 * 4 * 256 / cp * SIZE;
             double ring = 2 * G * slice * (cp - 1), keys = G < cp ? ring : ring / cp;
             double exchange = 2 * H * slice * (cp - 1) / cp + keys;
-            struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_RING);
-            struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CONTEXT_ALL_TO_ALL);
+            struct traffic r = traffic(heads[h][0], heads[h][1], cp, LS_CP_RING);
+            struct traffic a = traffic(heads[h][0], heads[h][1], cp, LS_CP_ALL_TO_ALL);
 
             printf("%4.0f %4.0f %4d %10.1f %10.1f %16.1f %10.1f %10.1f %10.1f\n", H, G, cp, r.forward / 1e3, r.backward / 1e3,
                    a.forward / 1e3, a.backward / 1e3, ring / 1e3, exchange / 1e3);
@@ -118,11 +118,11 @@ int main(void)
     }
     lab_equal("ring and exchange: bytes off from the formulas, at most", 0, f[0].sent, 1e-6);
     lab_equal("H = G: the exchange's bytes / the ring's, 2/n: cp 8", 2.0 / 8,
-              traffic(8, 8, 8, LS_CONTEXT_ALL_TO_ALL).forward / traffic(8, 8, 8, LS_CONTEXT_RING).forward, 1e-12);
+              traffic(8, 8, 8, LS_CP_ALL_TO_ALL).forward / traffic(8, 8, 8, LS_CP_RING).forward, 1e-12);
     lab_equal("the exchange's bytes from cp 4 to cp 8: (n-1)/n^2 each", 7.0 / 64 / (3.0 / 16),
-              traffic(8, 8, 8, LS_CONTEXT_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CONTEXT_ALL_TO_ALL).forward, 1e-12);
+              traffic(8, 8, 8, LS_CP_ALL_TO_ALL).forward / traffic(8, 8, 4, LS_CP_ALL_TO_ALL).forward, 1e-12);
     lab_equal("        the ring's: (n-1)/n each", 7.0 / 8 / (3.0 / 4),
-              traffic(8, 8, 8, LS_CONTEXT_RING).forward / traffic(8, 8, 4, LS_CONTEXT_RING).forward, 1e-12);
+              traffic(8, 8, 8, LS_CP_RING).forward / traffic(8, 8, 4, LS_CP_RING).forward, 1e-12);
     munmap(f, MOST * sizeof *f);
     return lab_close();
 }

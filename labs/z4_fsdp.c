@@ -1,5 +1,5 @@
 /* Z4 - FSDP's peak is N/K and the largest gathered units, not the model. Weights are gathered twice, in forward and in
- * backward; keeping them in between (keep_gathered) saves a third of the traffic and holds the whole model.
+ * backward; keeping them in between (reshard_after_forward=0) saves a third of the traffic and holds the whole model.
  *
  * Llama with 16 layers on 8 ranks, f32, priced. The units are the layers, the embedding, and the output projection. While
  * one unit computes the next is gathered; without overlap one is whole at a time. */
@@ -20,7 +20,7 @@ static struct priced fsdp_price(int zero, int overlap, int keep)
 
     j.data.zero = zero;
     j.data.overlap = overlap;
-    j.data.keep_gathered = keep;
+    j.data.reshard_after_forward = !keep;
     TRY(ls_comm_open("plan:", 0, K, &comm));
     training_open(&j, comm, 1, &t);
     out.cost = ls_program_cost(t.program);
@@ -53,7 +53,7 @@ int main(void)
     print("DDP", &ddp);
     print("FSDP", &two);
     print("FSDP, one unit at a time", &one);
-    print("FSDP, keep_gathered", &keep);
+    print("FSDP, no resharding", &keep);
     printf("\n");
     lab_open("Z4");
     lab_equal("FSDP: weights held between steps, N/K [bytes]", two.whole / K, (double)two.cost.parameters, 0);

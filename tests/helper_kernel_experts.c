@@ -1,4 +1,4 @@
-/* helper_kernel_experts.c - cases of mixtures of experts: routings, rows by expert, products of each expert's rows. */
+/* helper_kernel_experts.c - cases of mixtures of experts: routings, rows by expert, matmuls of each expert's rows. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>
@@ -227,9 +227,9 @@ void rows_cases(struct gen *g)
         }
 }
 
-/* ---- products: S E rows K N ---- */
+/* ---- matmuls: S E rows K N ---- */
 
-static const size_t products[][5] = {
+static const size_t matmuls[][5] = {
     { 1, 1, 1, 1, 1 }, { 1, 3, 0, 5, 4 }, { 1, 3, 11, 5, 7 }, { 2, 5, 37, 17, 33 }, { 3, 16, 40, 8, 24 }, { 1, 2, 230, 96, 130 },
     { 1, 2, 5000, 9, 17 },
 };
@@ -250,9 +250,9 @@ static void counts_in(struct gen *g, const size_t *s)
 
 void grouped_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(products); i++)
+    for (size_t i = 0; i < COUNT_OF(matmuls); i++)
         for (int exact = 0; exact < (g->op == OP_GROUPED_LINEAR_DW ? 2 : 1); exact++) {
-            const size_t *s = products[i];
+            const size_t *s = matmuls[i];
             size_t E = s[1], M = s[2], K = s[3], N = s[4];
 
             gen_begin(g);

@@ -1,4 +1,4 @@
-/* helper_kernel_ranks.c - cases of the ops that a program spread over ranks adds: attention and cross-entropy in parts. */
+/* helper_kernel_ranks.c - cases of the ops that a program distributed over ranks adds: attention and cross-entropy in parts. */
 #include "helper_kernel_gen.h"
 
 #include <math.h>

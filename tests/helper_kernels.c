@@ -118,7 +118,7 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
 }
 
 /* Relative to the larger of the element and the tensor's largest element: what an f32 computation may lose, one
- * last place of the output's type (a tie that falls the other way), and for products whose inner results pass through a
+ * last place of the output's type (a tie that falls the other way), and for matmuls whose inner results pass through a
  * half type, that type's. */
 static double tolerance(const struct call *c, int out)
 {

@@ -4,7 +4,7 @@
 
 #include "helper_partition.h"
 
-struct partition_case partition_case_of(ls_model m, int tp, int cp, int sp, ls_context context);
+struct partition_case partition_case_of(ls_model m, int tp, int cp, int sp, ls_cp_method method);
 
 /* A mesh of ranks that are only planned. */
 struct partition_plan { ls_comm *world; ls_mesh *mesh; };

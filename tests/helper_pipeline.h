@@ -3,10 +3,10 @@
 #define HELPER_PIPELINE_H
 
 #include <stdbool.h>
-#include "helper_spread.h"
+#include "helper_distributed.h"
 #include "lockstep/pipeline.h"
 
-enum { PIPELINE_LAYERS = 9, PIPELINE_BATCH = 2, PIPELINE_TIME = SPREAD_TIME };
+enum { PIPELINE_LAYERS = 9, PIPELINE_BATCH = 2, PIPELINE_TIME = DIST_TIME };
 
 struct trial {
     const char  *schedule;

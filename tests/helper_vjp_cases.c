@@ -4,7 +4,7 @@
 #include "lockstep/ops.h"
 #include "ir/distributed_ops.h"
 
-/* ---- products ---- */
+/* ---- matmuls ---- */
 
 static ls_value linear(ls_program *p) { return ls_linear(p, PARAM("x", 2, 3, 5), PARAM("w", 7, 5), PARAM("b", 7)); }
 static ls_value linear_row(ls_program *p) { return ls_linear(p, PARAM("x", 5), PARAM("w", 3, 5), LS_NONE); }

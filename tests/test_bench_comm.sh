@@ -132,19 +132,19 @@ expect 2 "there are 2 ranks" bench comm -n 2 --op broadcast -r 2
 expect 2 "-i cannot be combined with -f" bench comm -n 2 -i 1K -f 2
 expect 2 "send has no bytes to time; sendrecv does both" bench comm -n 2 --op send
 
-# ---- choices ----
+# ---- comm tables; --choices is an earlier name ----
 expect 0 "-> " bench comm -n 2 --tune --min 1KiB --max 16KiB --iterations 2 --warmup 1 --write choices.txt
-[ "$(head -1 choices.txt)" = "lockstep choices 1" ] || bad "no file of choices: $(cat choices.txt)"
+[ "$(head -1 choices.txt)" = "lockstep comm table 1" ] || bad "no comm table: $(cat choices.txt)"
 for op in all_reduce reduce_scatter all_gather broadcast all_to_all; do
     grep -q "^$op - 2 " choices.txt || bad "no last row of $op: $(cat choices.txt)"
 done
-expect 0 "# Out of bounds values : 0 OK" bench comm -n 2 --choices choices.txt $sizes
+expect 0 "# Out of bounds values : 0 OK" bench comm -n 2 --comm-table choices.txt $sizes
 expect 0 "all_reduce by central" bench comm --print-steps all_reduce -n 4 --algorithm central
 printf 'lockstep choices 1\nall_reduce - - central\n' >mine.txt
-expect 0 "all_reduce by central" bench comm --print-steps all_reduce -n 4 --choices mine.txt
+expect 0 "all_reduce by central" bench comm --print-steps all_reduce -n 4 --comm-table mine.txt
 expect 0 "# Out of bounds values : 0 OK" bench comm -n 3 --choices mine.txt $sizes
 printf 'lockstep choices 1\nall_reduce - - centre\n' >mine.txt
-expect 1 "mine.txt: line 2: all_reduce has no algorithm 'centre'" bench comm -n 2 --choices mine.txt
+expect 1 "mine.txt: line 2: all_reduce has no algorithm 'centre'" bench comm -n 2 --comm-table mine.txt
 
 [ $failures -eq 0 ] || exit 1
 echo "bench comm: all as expected"

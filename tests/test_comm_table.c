@@ -62,7 +62,7 @@ static char path[64];
 static ls_status load(const char *text, size_t bytes)
 {
     assert_int_equal(file_write(path, text, bytes), LS_OK);
-    return algorithm_load_choices(path);
+    return algorithm_load_table(path);
 }
 
 static void tuned_comm_table_is_used(void **state)
@@ -85,17 +85,17 @@ static void tuned_comm_table_is_used(void **state)
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false), "ring");
     assert_false(algorithm_list_first(LS_COLLECTIVE_ALL_REDUCE, 1 << 28, 5, false));
     assert_string_equal(chosen(LS_COLLECTIVE_BROADCAST, 8, 3, false), "tree");
-    assert_int_equal(algorithm_load_choices(NULL), LS_OK);
+    assert_int_equal(algorithm_load_table(NULL), LS_OK);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 65537, 4, false), "halving_doubling");
 }
 
 static void malformed_comm_tables_are_refused(void **state)
 {
-#define FIRST "lockstep choices 1\n"
+#define FIRST "lockstep comm table 1\n"
     static const struct { const char *text, *says; } cases[] = {
         { "", "first line" },
-        { "lockstep choices 2\n", "first line" },
-        { "lockstep choices 1 \n", "first line" },
+        { "lockstep comm table 2\n", "first line" },
+        { "lockstep comm table 1 \n", "first line" },
         { FIRST "all_reduce - -", "line 2: too few words" },
         { FIRST "\nall_reduce - - ring ring", "line 3: too many words" },
         { FIRST "all_reduces - - ring", "'all_reduces' is not an operation" },
@@ -114,9 +114,9 @@ static void malformed_comm_tables_are_refused(void **state)
         if (!strstr(ls_errmsg(), cases[i].says)) fail_msg("'%s' does not say '%s'", ls_errmsg(), cases[i].says);
     }
     assert_int_equal(load(FIRST "\0x", strlen(FIRST) + 2), LS_EFORMAT);
-    assert_int_equal(algorithm_load_choices("/nowhere/choices"), LS_EIO);
+    assert_int_equal(algorithm_load_table("/nowhere/choices"), LS_EIO);
     assert_string_equal(chosen(LS_COLLECTIVE_ALL_REDUCE, 8, 3, false), "direct");  /* the last good one stays */
-    assert_int_equal(algorithm_load_choices(NULL), LS_OK);
+    assert_int_equal(algorithm_load_table(NULL), LS_OK);
 }
 
 static void too_long_comm_tables_are_refused(void **state)
@@ -134,7 +134,7 @@ static void too_long_comm_tables_are_refused(void **state)
     memset(big->text + strlen(FIRST), '#', sizeof big->text - strlen(FIRST));
     assert_int_equal(load(big->text, sizeof big->text), LS_EFORMAT);
     assert_non_null(strstr(ls_errmsg(), "2097152 bytes"));
-    assert_int_equal(algorithm_load_choices(NULL), LS_OK);
+    assert_int_equal(algorithm_load_table(NULL), LS_OK);
     free(big);
 }
 

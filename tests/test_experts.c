@@ -121,7 +121,7 @@ static void test_micro_batches(void **state)
     (void)state;
     m.z_coef = 0.1;
     m.aux_coef = 0.5;
-    m.balance = 0.01;
+    m.router_bias_rate = 0.01;
     open_net(&whole, &m, LS_F32, 5, 9, NULL);
     open_net(&parts, &m, LS_F32, 2, 9, NULL);
     want = micro_batch(&whole, 0, 5, 5);
@@ -165,7 +165,7 @@ static void test_padded_losses(void **state)
     close_net(&plain);
 }
 
-static double distributed_of(const double *load, size_t n)
+static double load_range(const double *load, size_t n)
 {
     double least = INFINITY, most = 0;
 
@@ -187,7 +187,7 @@ static void lean(struct net *n)
 }
 
 /* How far apart the loads of layer 0's experts are, first and after forty steps. */
-static void spreads(const ls_model *m, double *first, double *last)
+static void loads_of_routers(const ls_model *m, double *first, double *last)
 {
     struct net n;
     double load[8];
@@ -198,7 +198,7 @@ static void spreads(const ls_model *m, double *first, double *last)
         ls_store_zero_grad(n.s);
         micro_batch(&n, 0, 4, 4);
         load_of(&n, 0, load);
-        *last = distributed_of(load, m->experts);
+        *last = load_range(load, m->experts);
         if (t == 1)
             *first = *last;
         OK(ls_optimizer_set(n.p, &n.o, 3e-3, t));
@@ -215,14 +215,14 @@ static void router_bias_balances_load(void **state)
     (void)state;
     m.experts = 8;
     m.init_std = 0.3;
-    spreads(&m, &first, &last);
+    loads_of_routers(&m, &first, &last);
     assert_true(first > 56 && last > 56);  /* of 64 tokens: left alone */
     m.aux_coef = 0.3;
-    spreads(&m, &first, &last);
+    loads_of_routers(&m, &first, &last);
     assert_true(first > 56 && last < 44);
     m.aux_coef = 0;
-    m.balance = 0.02;
-    spreads(&m, &first, &last);
+    m.router_bias_rate = 0.02;
+    loads_of_routers(&m, &first, &last);
     assert_true(first > 56 && last < 44);
 }
 
@@ -235,7 +235,7 @@ static void test_bias(void **state)
     int at;
 
     (void)state;
-    m.balance = 0.125;
+    m.router_bias_rate = 0.125;
     open_net(&n, &m, LS_F32, 2, 9, NULL);
     open_net(&without, &other, LS_F32, 2, 9, NULL);
     for (size_t k = 0; k < 2; k++) {
@@ -271,20 +271,20 @@ static void kept_routing_is_reused(void **state)
 
     (void)state;
     m.aux_coef = m.z_coef = 0.1;
-    m.balance = 0.1;
+    m.router_bias_rate = 0.1;
     m.capacity = 0.9;
     open_net(&plain, &m, LS_F32, 2, 9, NULL);
     for (int mode = LS_RECOMPUTE_SELECTIVE; mode <= LS_RECOMPUTE_EVERY; mode++) {
-        int products = 0;
+        int matmuls = 0;
 
         open_net(&again, &m, LS_F32, 2, 9, &(ls_compile_options){ .recompute = (ls_recompute)mode, .every = 2, .fuse_loss = 1 });
         for (int k = 0; k < again.p->list[SEG_BACKWARD].n; k++) {
             const struct instruction *i = &again.p->list[SEG_BACKWARD].at[k];
 
             assert_true(i->op != OP_ROUTE && i->op != OP_ROUTE_ROWS);
-            products += i->op == OP_GROUPED_LINEAR;
+            matmuls += i->op == OP_GROUPED_LINEAR;
         }
-        assert_true(mode == LS_RECOMPUTE_SELECTIVE ? products == 0 : products > 0);
+        assert_true(mode == LS_RECOMPUTE_SELECTIVE ? matmuls == 0 : matmuls > 0);
         ls_store_zero_grad(plain.s);
         micro_batch(&plain, 0, 2, 2);
         micro_batch(&again, 0, 2, 2);
@@ -301,7 +301,7 @@ static void test_half_types(void **state)
     double loss[2];
 
     (void)state;
-    m.aux_coef = m.z_coef = m.balance = 0.1;
+    m.aux_coef = m.z_coef = m.router_bias_rate = 0.1;
     m.shared_ffn = 10;
     open_net(&exact, &m, LS_F32, 2, 9, NULL);
     open_net(&half, &m, LS_BF16, 2, 9, NULL);
@@ -330,7 +330,7 @@ static void test_model_json(void **state)
     m.router = LS_ROUTER_SIGMOID;
     m.drop = LS_DROP_PROBABILITY;
     m.capacity = 1.25;
-    m.balance = 0.001;
+    m.router_bias_rate = 0.001;
     m.aux_over_micro_batch = 1;
     json_begin_object(&j, NULL);
     model_json_put(&j, "model", &m);

@@ -16,7 +16,7 @@ struct cases { struct partition_case at[MOST]; int n; };
 static struct partition_case *experts_ranks_test_cases_add(struct cases *c, const char *name, ls_model m, ls_mesh_shape shape, int sp)
 {
     assert_true(c->n < MOST);
-    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+    c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = shape, .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } },
                                            .batch = 2, .time = 9 };
     return &c->at[c->n++];
 }
@@ -92,8 +92,8 @@ static void test_combined_axes(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int sp = 0; sp < (shapes[i].tp > 1 ? 2 : 1); sp++) {
             experts_ranks_test_cases_add(&c, "mixtral", partition_experts(LS_MIXTRAL, 4, 2, 7, 0), shapes[i], sp);
-            experts_ranks_test_cases_add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.context =
-                shapes[i].cp * shapes[i].tp <= 2 ? LS_CONTEXT_ALL_TO_ALL : LS_CONTEXT_RING;
+            experts_ranks_test_cases_add(&c, "qwen3", partition_experts(LS_QWEN3_MOE, 5, 3, 7, 4), shapes[i], sp)->options.cp_method =
+                shapes[i].cp * shapes[i].tp <= 2 ? LS_CP_ALL_TO_ALL : LS_CP_RING;
         }
     forked_run(4, experts_check_cases, &c);
 }
@@ -117,7 +117,7 @@ static void test_router_losses(void **state)
 
             p->model.aux_coef = 0.5;
             p->model.z_coef = 0.1;
-            p->model.balance = 0.01;
+            p->model.router_bias_rate = 0.01;
             p->model.router = k == 3 ? LS_ROUTER_SIGMOID : LS_ROUTER_SOFTMAX;
             p->recompute = k == 2 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
         }
@@ -140,10 +140,10 @@ static void test_capacity_of_slices(void **state)
 
             p->model.capacity = 0.7;
             p->model.drop = k % 2 ? LS_DROP_PROBABILITY : LS_DROP_POSITION;
-            p->model.aux_coef = p->model.balance = 0.1;
+            p->model.aux_coef = p->model.router_bias_rate = 0.1;
             p->recompute = k == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
             if (k / 2 && shapes[i].cp * shapes[i].tp <= 2)
-                p->options.context = LS_CONTEXT_ALL_TO_ALL;
+                p->options.cp_method = LS_CP_ALL_TO_ALL;
         }
     forked_run(4, experts_check_cases, &c);
 }
@@ -182,7 +182,7 @@ static void test_counts(void **state)
 static void check_samples(ls_comm *comm, void *ctx)
 {
     ls_router_loss_options o = { 0, 0.1, 0.1, 0 };
-    ls_data_options d = LS_DATA_DEFAULTS;
+    ls_data_parallel_options d = LS_DATA_PARALLEL_DEFAULTS;
     ls_store *s;
     ls_program *p;
     ls_routing r;

@@ -57,8 +57,8 @@ sees tp_unsummed "parallel.tp=4" "$llama --model.heads=8 --model.kv_heads=2" "$(
 # Synchronised on the way back but not forward, and the reverse; twice; over other ranks.
 for mesh in "parallel.tp=2" "parallel.dp=2 parallel.zero=3 parallel.tp=2" "parallel.pp=2 parallel.tp=2"; do
     sees no_reduce "$mesh" "$gpt2 --train.accumulate=2" "$loss"
-    sees no_enter "$mesh" "$gpt2 --train.accumulate=2" "$(gradient wte.weight)"
-    sees no_enter "$mesh" "$llama --train.accumulate=2" "$(gradient model.embed_tokens.weight)"
+    sees no_dgrad_reduce "$mesh" "$gpt2 --train.accumulate=2" "$(gradient wte.weight)"
+    sees no_dgrad_reduce "$mesh" "$llama --train.accumulate=2" "$(gradient model.embed_tokens.weight)"
 done
 sees double_reduce "parallel.tp=2" "$gpt2" "$loss"
 sees double_reduce "parallel.tp=2 parallel.sp" "$gpt2" "$loss"
@@ -128,7 +128,7 @@ sees seed "parallel.tp=2 parallel.pp=2" "$llama --train.accumulate=2" "step 0, w
 # ---- where they change nothing ----
 idle tp_unsummed "parallel.tp=2" "$llama" "do the same work on all ranks"
 idle no_partial "parallel.dp=2" "$qwen" "do the same work on all ranks"
-idle no_enter "parallel.tp=2 parallel.sp" "$llama" "it needs parallel.tp without parallel.sp"
+idle no_dgrad_reduce "parallel.tp=2 parallel.sp" "$llama" "it needs parallel.tp without parallel.sp"
 idle no_reduce "parallel.cp=2" "$llama" "it needs parallel.tp without parallel.sp"
 idle double_reduce "parallel.pp=2" "$llama" "with parallel.tp=1 nothing is reduced"
 idle wrong_group "parallel.tp=2" "$llama" "there is no other group"

@@ -326,7 +326,7 @@ static const struct { const char *name; ls_optimizer o; } rules[] = {
     { "adam", { .kind = LS_ADAM, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.1 } },
     { "adamw", { .kind = LS_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.1 } },
     { "lamb", { .kind = LS_LAMB, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-4, .weight_decay = 0.1 } },
-    { "lars", { .kind = LS_LARS, .momentum = 0.9, .trust = 0.001, .weight_decay = 0.1 } },
+    { "lars", { .kind = LS_LARS, .momentum = 0.9, .trust_coefficient = 0.001, .weight_decay = 0.1 } },
 };
 
 /* Copies row `row` of a golden [5,count] tensor (or all of a [count] one, row 0) into t. */

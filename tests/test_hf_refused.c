@@ -171,7 +171,7 @@ static void unexpressible_models_are_refused(void **state)
         other = m;
         if (k == 0) other.router = LS_ROUTER_SIGMOID;
         if (k == 1) other.norm_topk = 0;
-        if (k == 2) other.balance = 0.001;
+        if (k == 2) other.router_bias_rate = 0.001;
         assert_int_equal(ls_hf_export(scratch("refused"), &other, s, NULL), k == 2 ? LS_EINVAL : LS_EUNSUPPORTED);
         assert_false(file_exists(scratch("refused")) || file_exists(scratch("refused.tmp")));
     }

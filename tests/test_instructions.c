@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 
 static void open_as(const struct layout *l, int rank, int n, ls_comm **comm, struct training *s)
 {
@@ -22,7 +22,7 @@ static void open_as(const struct layout *l, int rank, int n, ls_comm **comm, str
 /* The layouts that the tests look at: plain; ZeRO 3 and tp; selective recomputation with a weight segment. */
 static struct layout layout_at(int k)
 {
-    struct layout l = { .net = NET_LLAMA, .optimizer = LS_ADAMW, .accumulate = 1, .data = LS_DATA_DEFAULTS };
+    struct layout l = { .net = NET_LLAMA, .optimizer = LS_ADAMW, .accumulate = 1, .data = LS_DATA_PARALLEL_DEFAULTS };
 
     if (k == 1) {
         l.meshed = true;

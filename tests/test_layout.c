@@ -66,7 +66,7 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE), NULL },
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE, .offload_path = NULL), "optim.offload=file needs a folder" },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_EVERY, .every = 0), "recompute.mode=every:0" },
-    { &gpt2, LAYOUT(.cp_method = (ls_context)2), "parallel.cp_method: 2 does not exist; use ring or all_to_all" },
+    { &gpt2, LAYOUT(.cp_method = (ls_cp_method)2), "parallel.cp_method: 2 does not exist; use ring or all_to_all" },
     /* data parallelism */
     { &gpt2, LAYOUT(.dp = 6, .zero = 3, .replicate = 2), NULL },
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3" },
@@ -92,13 +92,13 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.cp = 8), NULL },
     { &gpt2, LAYOUT(.cp = 8, .seq_len = 15),
       "data.seq_len=15 is too short for parallel.cp=8 with two slices per rank; use at least 16 tokens" },
-    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 4), NULL },
-    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .seq_len = 3),
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CP_ALL_TO_ALL, .seq_len = 4), NULL },
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CP_ALL_TO_ALL, .seq_len = 3),
       "data.seq_len=3 is too short for parallel.cp=4; use at least 4 tokens" },
-    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 2),
+    { &gpt2, LAYOUT(.cp = 4, .cp_method = LS_CP_ALL_TO_ALL, .tp = 2),
       "parallel.cp_method=all_to_all with parallel.cp=4: with model.heads=4 and parallel.tp=2 a rank has 2 heads, "
       "enough for parallel.cp=2" },
-    { &llama, LAYOUT(.cp = 2, .cp_method = LS_CONTEXT_ALL_TO_ALL, .tp = 3), "a rank has 1 heads" },
+    { &llama, LAYOUT(.cp = 2, .cp_method = LS_CP_ALL_TO_ALL, .tp = 3), "a rank has 1 heads" },
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .sp = 1, .seq_len = 11),
       "data.seq_len=11 over parallel.cp=3 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4" },
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .seq_len = 11), NULL },
@@ -163,7 +163,7 @@ static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stag
 {
     const struct compiling *c = ctx;
     ls_partition_options partition = ls_layout_partition(c->layout);
-    ls_data_options data = ls_layout_data(c->layout);
+    ls_data_parallel_options data = ls_layout_data(c->layout);
     size_t shape[2] = { (size_t)c->layout->micro_batch, (size_t)c->layout->seq_len };
     ls_value tokens = ls_input(p, "tokens", LS_I32, 2, shape), targets = ls_input(p, "targets", LS_I32, 2, shape);
     ls_value denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
@@ -179,7 +179,7 @@ static ls_status layout_test_build_stage(void *ctx, ls_program *p, const ls_stag
 
 static ls_status compile_update(const struct compiling *c, ls_program *update)
 {
-    ls_data_options data = ls_layout_data(c->layout);
+    ls_data_parallel_options data = ls_layout_data(c->layout);
 
     LS_TRY(ls_optimizer_append(update, &(ls_optimizer)LS_OPTIMIZER_DEFAULTS));
     LS_TRY(ls_data_parallel_mesh(update, c->mesh, &data));
@@ -315,7 +315,7 @@ static ls_layout draw_layout(unsigned *s, const ls_model *m, char stages[64])
     l.zero = draw_int(s, 0, 3) + (layout_test_draw(s, 60) == 0);
     l.replicate = draw_rare(s, 1, layout_test_draw(s, 20) != 0, 3);
     l.sp = (int)layout_test_draw(s, 2);
-    l.cp_method = (ls_context)layout_test_draw(s, 2 + (layout_test_draw(s, 20) == 0));
+    l.cp_method = (ls_cp_method)layout_test_draw(s, 2 + (layout_test_draw(s, 20) == 0));
     l.tp_chunks = draw_rare(s, 1, 1, 17);
     l.overlap = layout_test_draw(s, 4) != 0;
     l.reshard_after_forward = layout_test_draw(s, 3) != 0;

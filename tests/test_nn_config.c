@@ -211,7 +211,7 @@ static void test_weight_dims(void **state)
     for (int i = 0; ls_model_preset_name(i); i++) {
         m = nn_preset(ls_model_preset_name(i));
         if (m.experts)
-            m.shared_ffn = 40, m.balance = 0.1;
+            m.shared_ffn = 40, m.router_bias_rate = 0.1;
         for (size_t k = 0; k < model_weight_count(&m); k++) {
             model_weight_at(&m, k, &w);
             assert_int_equal(model_weight_dims(&m, w.name, dim), w.ndim);

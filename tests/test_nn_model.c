@@ -38,18 +38,18 @@ static void test_counts(void **state)
 static void test_flops(void **state)
 {
     ls_model m = nn_preset("gpt2-124m");
-    double products = 12.0 * 12 * 768 * 768 + 50257.0 * 768;  /* a layer: 4 C C + 2 C 4C; the tied head */
+    double matmuls = 12.0 * 12 * 768 * 768 + 50257.0 * 768;  /* a layer: 4 C C + 2 C 4C; the tied head */
 
     (void)state;
-    assert_true(ls_model_flops_per_token(&m, 1024) == 6 * products + 6.0 * 12 * 768 * 1024);
+    assert_true(ls_model_flops_per_token(&m, 1024) == 6 * matmuls + 6.0 * 12 * 768 * 1024);
     m.tied = 0;  /* the embedding is looked up, the head multiplied: the same work */
-    assert_true(ls_model_flops_per_token(&m, 1024) == 6 * products + 6.0 * 12 * 768 * 1024);
+    assert_true(ls_model_flops_per_token(&m, 1024) == 6 * matmuls + 6.0 * 12 * 768 * 1024);
     m = nn_preset("llama3-8b");
-    products = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 3 * 14336 * 4096.0) + 128256 * 4096.0;
-    assert_true(ls_model_flops_per_token(&m, 8192) == 6 * products + 6.0 * 32 * 4096 * 8192);
+    matmuls = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 3 * 14336 * 4096.0) + 128256 * 4096.0;
+    assert_true(ls_model_flops_per_token(&m, 8192) == 6 * matmuls + 6.0 * 32 * 4096 * 8192);
     m = nn_preset("mixtral-8x7b");  /* two of eight experts work */
-    products = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 8 * 4096.0 + 2 * 3 * 14336 * 4096.0) + 32000 * 4096.0;
-    assert_true(ls_model_flops_per_token(&m, 8192) == 6 * products + 6.0 * 32 * 4096 * 8192);
+    matmuls = 32.0 * (2 * 4096 * 4096.0 + 2 * 1024 * 4096.0 + 8 * 4096.0 + 2 * 3 * 14336 * 4096.0) + 32000 * 4096.0;
+    assert_true(ls_model_flops_per_token(&m, 8192) == 6 * matmuls + 6.0 * 32 * 4096 * 8192);
 }
 
 /* ---- what is refused ---- */

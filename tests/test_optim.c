@@ -117,7 +117,7 @@ static void test_not_finite(void **state)
     static const ls_optimizer all[] = {
         { .kind = LS_SGD }, { .kind = LS_SGD, .momentum = 0.9, .clip = 1 }, { LS_ADAM, 0.9, 0.95, 1e-8, 0, 0, 0, 0, 0 },
         { LS_ADAMW, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 1 }, { LS_LAMB, 0.9, 0.95, 1e-8, 0, 0, 0, 0.1, 0 },
-        { .kind = LS_LARS, .trust = 0.1, .momentum = 0.9 },
+        { .kind = LS_LARS, .trust_coefficient = 0.1, .momentum = 0.9 },
     };
     static const double bad[] = { NAN, INFINITY, -INFINITY };
 
@@ -171,7 +171,7 @@ static void test_decay_groups(void **state)
 
     (void)state;
     for (int k = 0; k < 5; k++) {
-        ls_optimizer o = { .kind = kinds[k], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .trust = 1,
+        ls_optimizer o = { .kind = kinds[k], .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .trust_coefficient = 1,
                            .weight_decay = 0.5 };
         struct pair x = open_pair(LS_F64, 0, &o);
 
@@ -188,8 +188,8 @@ static void test_decay_groups(void **state)
 static void test_states(void **state)
 {
     const struct { ls_optimizer o; int states; } cases[] = {
-        { { .kind = LS_SGD }, 0 }, { { .kind = LS_SGD, .momentum = 0.5 }, 1 }, { { .kind = LS_LARS, .trust = 1 }, 0 },
-        { { .kind = LS_LARS, .trust = 1, .momentum = 0.5 }, 1 }, { LS_OPTIMIZER_DEFAULTS, 2 },
+        { { .kind = LS_SGD }, 0 }, { { .kind = LS_SGD, .momentum = 0.5 }, 1 }, { { .kind = LS_LARS, .trust_coefficient = 1 }, 0 },
+        { { .kind = LS_LARS, .trust_coefficient = 1, .momentum = 0.5 }, 1 }, { LS_OPTIMIZER_DEFAULTS, 2 },
         { { .kind = LS_LAMB, .eps = 1e-6 }, 2 },
     };
 
@@ -253,7 +253,7 @@ static void impossible_optimizers_are_refused(void **state)
         { { .kind = LS_LAMB, .beta1 = 0.9, .beta2 = 0.9, .eps = 0 }, "eps 0" },
         { { .kind = LS_SGD, .momentum = 1.5 }, "momentum 1.5" },
         { { .kind = LS_SGD, .nesterov = 1 }, "nesterov" },
-        { { .kind = LS_LARS }, "trust 0" },
+        { { .kind = LS_LARS }, "trust_coefficient 0" },
         { { .kind = LS_SGD, .weight_decay = -1 }, "weight_decay -1" },
         { { .kind = LS_SGD, .clip = NAN }, "clip nan" },
         { { .kind = (ls_optimizer_kind)9 }, "kind 9" },

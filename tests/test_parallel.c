@@ -11,12 +11,12 @@
 #include <sys/mman.h>
 #include "base/threads.h"
 #include "helper_forked.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 
 /* Small buckets, so that there are several. */
-static ls_data_options small(int zero)
+static ls_data_parallel_options small(int zero)
 {
-    ls_data_options o = LS_DATA_DEFAULTS;
+    ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
 
     o.zero = zero;
     o.bucket_bytes = 9000;
@@ -73,7 +73,7 @@ static void parallel_test_cases_add(struct cases *c, struct layout l)
 static void layout_check_case(ls_comm *comm, const struct layout *l, double rounding)
 {
     static struct outcome got;
-    char name[SPREAD_NAME];
+    char name[DIST_NAME];
     const char *wrong;
 
     if (distributed_train(l, comm, &got) < 0) {
@@ -142,7 +142,7 @@ static void test_recomputation(void **state)
             for (int keep = 0; keep <= zero / 3; keep++) {
                 struct layout l = { .net = NET_GPT2, .optimizer = LS_ADAMW, .recompute = (ls_recompute)mode, .data = small(zero) };
 
-                l.data.keep_gathered = keep;
+                l.data.reshard_after_forward = !keep;
                 parallel_test_cases_add(&c, l);
             }
     run_cases(&c, 2, 3);
@@ -174,7 +174,7 @@ static void test_switches(void **state)
     for (int net = 0; net < NETS; net++) {
         struct layout l = { .net = (enum net)net, .optimizer = LS_ADAMW, .accumulate = is_whole((enum net)net) ? 1 : 2, .data = small(3) };
 
-        l.data.keep_gathered = 1;
+        l.data.reshard_after_forward = 0;
         parallel_test_cases_add(&c, l);
     }
     run_cases(&c, 1, 3);
@@ -192,7 +192,7 @@ static void test_split_backward(void **state)
                                 .data = small(zero) };
 
             l.data.unsharded_accumulation = 1;
-            l.data.keep_gathered = net & 1;
+            l.data.reshard_after_forward = !(net & 1);
             parallel_test_cases_add(&c, l);
         }
     run_cases(&c, 3, 3);

@@ -37,7 +37,7 @@ static const struct spec specs[PARAMS] = {
 };
 
 struct outcome { double norm[STEPS]; float weight[PARAMS][LARGEST]; };
-struct one { ls_mesh_shape mesh; ls_optimizer_kind optimizer; ls_data_options data; };
+struct one { ls_mesh_shape mesh; ls_optimizer_kind optimizer; ls_data_parallel_options data; };
 
 static size_t parallel_boxes_test_count_of(const struct spec *s)
 {
@@ -193,7 +193,8 @@ static ls_status open_program(const struct one *x, const ls_mesh *m, ls_store *s
 
 static ls_optimizer optimizer_of(const struct one *x)
 {
-    ls_optimizer o = { .kind = x->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .trust = 0.02, .weight_decay = 0.1, .clip = 0.5 };
+    ls_optimizer o = { .kind = x->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3,
+                       .trust_coefficient = 0.02, .weight_decay = 0.1, .clip = 0.5 };
 
     if (x->optimizer == LS_SGD || x->optimizer == LS_LARS)
         o.momentum = 0.9;
@@ -240,7 +241,7 @@ static const char *differs(const struct outcome *a, const struct outcome *b)
 
 static struct one one_of(ls_mesh_shape mesh, ls_optimizer_kind optimizer, int zero)
 {
-    struct one x = { mesh, optimizer, LS_DATA_DEFAULTS };
+    struct one x = { mesh, optimizer, LS_DATA_PARALLEL_DEFAULTS };
 
     x.data.zero = zero;
     x.data.bucket_bytes = 200;

@@ -15,11 +15,11 @@
 #include "base/threads.h"
 #include "helper_check.h"
 #include "helper_forked.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 
-static ls_data_options small(int zero)
+static ls_data_parallel_options small(int zero)
 {
-    ls_data_options o = LS_DATA_DEFAULTS;
+    ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
 
     o.zero = zero;
     o.bucket_bytes = 9000;
@@ -111,7 +111,7 @@ static void bytes_sent_equal_formula(void **state)
             assert_int_equal(t.sent[LS_COLLECTIVE_ALL_REDUCE], zero == 0 ? 2 * others * 4 * N : norm);
             assert_int_equal(t.sent[LS_COLLECTIVE_REDUCE_SCATTER], zero == 0 ? 0 : others * 4 * N);
             assert_int_equal(t.sent[LS_COLLECTIVE_ALL_GATHER], zero == 0 ? 0 : others * 4 * (zero == 3 ? N + again : N));
-            l.data.keep_gathered = 1;
+            l.data.reshard_after_forward = 0;
             t = plan_all(&l, n);
             assert_int_equal(t.sent[LS_COLLECTIVE_ALL_GATHER], zero == 0 ? 0 : others * 4 * N);
             l.data.reduce = LS_BF16;

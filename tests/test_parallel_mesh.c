@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "base/threads.h"
 #include "helper_forked.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 #include "parallel/zero/zero.h"
 
 enum { OPTIMIZERS = 5, MOST = 64 };
@@ -50,7 +50,7 @@ static int mesh_set_up(void **state)
 
 static struct layout parallel_mesh_test_layout(enum net net, ls_optimizer_kind optimizer, int zero, ls_mesh_shape mesh)
 {
-    struct layout l = { .net = net, .optimizer = optimizer, .data = LS_DATA_DEFAULTS, .meshed = true, .mesh = mesh,
+    struct layout l = { .net = net, .optimizer = optimizer, .data = LS_DATA_PARALLEL_DEFAULTS, .meshed = true, .mesh = mesh,
                         .cut = LS_PARTITION_DEFAULTS };
 
     l.data.zero = zero;
@@ -70,7 +70,7 @@ static void parallel_mesh_test_cases_add(struct cases *c, struct layout l)
 static void layout_check_case(ls_comm *comm, const struct layout *l, double rounding)
 {
     static struct outcome got, alone;
-    char name[SPREAD_NAME];
+    char name[DIST_NAME];
     const char *wrong;
 
     if (distributed_train(l, comm, &got) < 0)
@@ -209,13 +209,13 @@ static void test_context(void **state)
 
     (void)state;
     for (int zero = 0; zero < 4; zero++)
-        for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++)
+        for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++)
             for (int replicate = 1; replicate <= (zero ? 2 : 1); replicate++) {
                 struct layout l =
                     parallel_mesh_test_layout(zero & 1 ? NET_GPT2 : NET_LLAMA_TIED, (ls_optimizer_kind)((zero + context) % OPTIMIZERS),
                                               zero, (ls_mesh_shape){ 1, 2, replicate, 2, 1, 1 });
 
-                l.cut.context = (ls_context)context;
+                l.cut.cp_method = (ls_cp_method)context;
                 parallel_mesh_test_cases_add(&c, l);
             }
     run_cases(&c, 4);

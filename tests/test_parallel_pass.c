@@ -14,12 +14,12 @@
 #include "helper_check.h"
 #include "helper_faults.h"
 #include "helper_forked.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 #include "parallel/zero/zero.h"
 
 static struct layout layout_of(enum net net, int zero)
 {
-    struct layout l = { .net = net, .optimizer = LS_ADAMW, .data = LS_DATA_DEFAULTS };
+    struct layout l = { .net = net, .optimizer = LS_ADAMW, .data = LS_DATA_PARALLEL_DEFAULTS };
 
     l.data.zero = zero;
     l.data.bucket_bytes = 9000;
@@ -71,7 +71,7 @@ static void impossible_layouts_are_refused(void **state)
     l.split = true;
     layout_refused(2, l, "a split backward with parallel.zero=2");
     l = layout_of(NET_GPT2, 3);
-    l.data.keep_gathered = 1;
+    l.data.reshard_after_forward = 0;
     l.meshed = true;
     l.mesh = (ls_mesh_shape){ 2, 2, 1, 1, 1, 1 };
     l.cut = (ls_partition_options)LS_PARTITION_DEFAULTS;
@@ -140,12 +140,12 @@ static void test_types(void **state)
 
 /* ---- depth ---- */
 
-static ls_cost cost_of_depth(size_t layers, const ls_data_options *o)
+static ls_cost cost_of_depth(size_t layers, const ls_data_parallel_options *o)
 {
     ls_model m = *distributed_model(NET_LLAMA);
     ls_compile_options co = LS_COMPILE_DEFAULTS;
     ls_optimizer optimizer = LS_OPTIMIZER_DEFAULTS;
-    size_t size[2] = { 2, SPREAD_TIME };
+    size_t size[2] = { 2, DIST_TIME };
     ls_store *s;
     ls_program *p;
     ls_comm *comm;
@@ -173,14 +173,14 @@ static ls_cost cost_of_depth(size_t layers, const ls_data_options *o)
 /* Zero 3: what is whole at once is two units of parameters and two of gradients, however deep the model. Kept, it is all of it. */
 static void test_depth(void **state)
 {
-    ls_data_options o = LS_DATA_DEFAULTS;
+    ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
     size_t block = 4 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16);
 
     (void)state;
     o.zero = 3;
     assert_int_equal(cost_of_depth(4, &o).communication, cost_of_depth(12, &o).communication);
     assert_true(cost_of_depth(4, &o).communication <= 4 * (block + 256) + 2 * 4 * 37 * 16);
-    o.keep_gathered = 1;
+    o.reshard_after_forward = 0;
     assert_true(cost_of_depth(12, &o).communication >= cost_of_depth(4, &o).communication + 8 * block);
 }
 
@@ -243,7 +243,7 @@ static ls_status logits(ls_store *s, ls_comm *comm, const struct layout *l, floa
 /* The same weights, whole, in a store of one rank. */
 static ls_status copy_store(const ls_store *from, ls_store *to)
 {
-    float *x = malloc(sizeof *x * SPREAD_ELEMENTS);
+    float *x = malloc(sizeof *x * DIST_ELEMENTS);
     ls_status st = x ? LS_OK : LS_ENOMEM;
 
     for (size_t i = 0; i < ls_store_count(from) && st == LS_OK; i++) {

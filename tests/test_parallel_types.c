@@ -51,7 +51,7 @@ static ls_optimizer optimizer(void)
 
 static ls_status open_program(ls_comm *comm, int zero, int master, ls_store **s, ls_program **p)
 {
-    ls_data_options d = LS_DATA_DEFAULTS;
+    ls_data_parallel_options d = LS_DATA_PARALLEL_DEFAULTS;
     ls_optimizer o = optimizer();
 
     d.zero = zero;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_parity_mesh.sh LOCKSTEP TESTS - every mesh of up to 8 ranks against one rank by `lockstep parity`: loss, every gradient, the norm and
 # the
-# weights of 3 steps in fp32. The layouts are generated: all products of dp, tp, cp and pp with the zero stages, sequence slices, ways of
+# weights of 3 steps in fp32. Layouts are generated: all combinations of dp, tp, cp and pp with the zero stages, sequence slices, ways of
 # context, schedules, virtual stages and experts' ranks that fit them; each layout is tried with one of the models that can be cut so.
 #
 # By default every 13th layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.

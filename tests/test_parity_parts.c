@@ -208,7 +208,7 @@ static void update_rules_are_those_of_optimizers(void **state)
     u = rule_of(&o, 1, x);
     check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.25 * 0.5 + 0.5 * 2);
     check(update_rule_weight(&u, 0), 2 - 0.125 * (0.125 + 0.125 + 1));
-    o.kind = LS_LARS, o.trust = 0.5, o.clip = 0;
+    o.kind = LS_LARS, o.trust_coefficient = 0.5, o.clip = 0;
     u = rule_of(&o, 1, x);
     check(update_rule_m(&u, 0), 0.5 * 0.25 + 0.5 * 2 / (0.5 + 0.5 * 2) * (0.5 + 0.5 * 2));
 }

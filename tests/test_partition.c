@@ -19,17 +19,24 @@ static struct partition_case *partition_test_cases_add(struct cases *c, const ch
 {
     assert_true(c->n < MOST);
     c->at[c->n] = (struct partition_case){ .name = name, .model = m, .shape = { 1, -1, 1, 1, tp, 1 },
-                                           .options = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } },
+                                           .options = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } },
                                            .batch = 2, .time = 11 };
     return &c->at[c->n++];
 }
 
-static struct partition_case *add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_context context)
+/* how: 0: no overlap, n: overlap in n chunks. */
+static void partition_test_overlap(struct partition_case *c, int how)
+{
+    c->options.overlap = how > 0;
+    c->options.tp_chunks = how > 0 ? how : 1;
+}
+
+static struct partition_case *add_context(struct cases *c, const char *name, ls_model m, int cp, int tp, int sp, ls_cp_method method)
 {
     struct partition_case *k = partition_test_cases_add(c, name, m, tp, sp);
 
     k->shape.cp = cp;
-    k->options.context = context;
+    k->options.cp_method = method;
     k->time = 13;
     return k;
 }
@@ -65,7 +72,8 @@ static struct partition_case draw_case(unsigned *s, int ranks)
         cp--;
     c.shape = (ls_mesh_shape){ 1, ranks / tp / cp, 1, cp, tp, 1 };
     c.model = draw_model(s);
-    c.options = (ls_partition_options){ (int)case_draw(s, 2), (ls_context)case_draw(s, 2), (int)case_draw(s, 3), { 0, 1, 0, 0 } };
+    c.options = (ls_partition_options){ (int)case_draw(s, 2), (ls_cp_method)case_draw(s, 2), 1, 1, { 0, 1, 0, 0 } };
+    partition_test_overlap(&c, (int)case_draw(s, 3));
     c.recompute = (ls_recompute)case_draw(s, LS_RECOMPUTE_EVERY + 1);
     c.fuse_loss = (int)case_draw(s, 2);
     return c;
@@ -99,10 +107,10 @@ static void check_drawn(ls_comm *comm, void *ctx)
         if (possible == (wrong != NULL))
             ranks_fail(
                 "case %d of seed %u: %s of %zu layers, %zu heads, %zu kv, ffn %zu, vocab %zu, T %zu, dp %d cp %d tp %d sp %d context %d "
-                "overlap %d recompute %d: %s",
+                "chunks %d recompute %d: %s",
                 k, d->seed, c.model.architecture == LS_GPT2 ? "gpt2" : "llama", c.model.layers, c.model.heads, c.model.kv_heads,
-                c.model.ffn, c.model.vocab, c.time, c.shape.dp, c.shape.cp, c.shape.tp, c.options.sp, (int)c.options.context,
-                c.options.overlap, (int)c.recompute, wrong ? wrong : "it is not possible, but runs");
+                c.model.ffn, c.model.vocab, c.time, c.shape.dp, c.shape.cp, c.shape.tp, c.options.sp, (int)c.options.cp_method,
+                c.options.overlap ? c.options.tp_chunks : 0, (int)c.recompute, wrong ? wrong : "it is not possible, but runs");
     }
     RANKS_CHECK(3 * refused <= 2 * d->n);
 }
@@ -124,7 +132,7 @@ static void partition_check_cases(ls_comm *comm, void *ctx)
 
         if (wrong)
             ranks_fail("%s, tp %d, cp %d, sp %d, context %d: %s", c->at[i].name, c->at[i].shape.tp, c->at[i].shape.cp, c->at[i].options.sp,
-                       (int)c->at[i].options.context, wrong);
+                       (int)c->at[i].options.cp_method, wrong);
     }
 }
 
@@ -148,13 +156,13 @@ static void test_tensor(void **state)
     }
 }
 
-static void context_cases(struct cases *c, ls_context context, int cp)
+static void context_cases(struct cases *c, ls_cp_method method, int cp)
 {
-    add_context(c, "gpt2", partition_gpt2(4, 24, 37, 0), cp, 1, 0, context);
-    add_context(c, "gpt2, 5 heads, dropout", partition_gpt2(5, 24, 37, 0.2), cp, 1, 0, context);
-    add_context(c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), cp, 1, 0, context);
-    add_context(c, "llama, tied, 6 of 1", partition_llama(6, 1, 20, 37, 1), cp, 1, 0, context);
-    add_context(c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 1), cp, 1, 0, context);
+    add_context(c, "gpt2", partition_gpt2(4, 24, 37, 0), cp, 1, 0, method);
+    add_context(c, "gpt2, 5 heads, dropout", partition_gpt2(5, 24, 37, 0.2), cp, 1, 0, method);
+    add_context(c, "llama, 6 of 3", partition_llama(6, 3, 20, 37, 0), cp, 1, 0, method);
+    add_context(c, "llama, tied, 6 of 1", partition_llama(6, 1, 20, 37, 1), cp, 1, 0, method);
+    add_context(c, "llama, 10 of 2", partition_llama(10, 2, 20, 37, 1), cp, 1, 0, method);
 }
 
 static void test_all_to_all(void **state)
@@ -163,7 +171,7 @@ static void test_all_to_all(void **state)
     for (int cp = 2; cp <= 3; cp++) {
         struct cases c = { .n = 0 };
 
-        context_cases(&c, LS_CONTEXT_ALL_TO_ALL, cp);
+        context_cases(&c, LS_CP_ALL_TO_ALL, cp);
         forked_run(cp, partition_check_cases, &c);
     }
 }
@@ -174,7 +182,7 @@ static void test_ring(void **state)
     for (int cp = 2; cp <= 3; cp++) {
         struct cases c = { .n = 0 };
 
-        context_cases(&c, LS_CONTEXT_RING, cp);
+        context_cases(&c, LS_CP_RING, cp);
         forked_run(cp, partition_check_cases, &c);
     }
 }
@@ -185,13 +193,13 @@ static void test_combined_axes(void **state)
     struct cases c = { .n = 0 };
 
     (void)state;
-    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++)
+    for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++)
         for (int sp = 0; sp < 2; sp++) {
-            add_context(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), 2, 2, sp, (ls_context)context);
-            add_context(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 1), 2, 2, sp, (ls_context)context);
-            add_context(&c, "llama, 10 of 5", partition_llama(10, 5, 20, 37, 0), 2, 2, sp, (ls_context)context);
+            add_context(&c, "gpt2, dropout", partition_gpt2(4, 24, 37, 0.2), 2, 2, sp, (ls_cp_method)context);
+            add_context(&c, "llama, 6 of 1", partition_llama(6, 1, 20, 37, 1), 2, 2, sp, (ls_cp_method)context);
+            add_context(&c, "llama, 10 of 5", partition_llama(10, 5, 20, 37, 0), 2, 2, sp, (ls_cp_method)context);
             partition_test_cases_add(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, sp);
-            add_context(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, 1, 0, (ls_context)context);
+            add_context(&c, "gpt2, dropout, dp", partition_gpt2(4, 24, 37, 0.2), 2, 1, 0, (ls_cp_method)context);
         }
     forked_run(4, partition_check_cases, &c);
 }
@@ -208,7 +216,7 @@ static void test_compile_options(void **state)
                 struct partition_case *k;
 
                 add_context(&c, llama ? "llama" : "gpt2", llama ? partition_llama(6, 1, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, 2,
-                            sp, mode & 1 ? LS_CONTEXT_RING : LS_CONTEXT_ALL_TO_ALL);
+                            sp, mode & 1 ? LS_CP_RING : LS_CP_ALL_TO_ALL);
                 k = &c.at[c.n - 1];
                 k->recompute = (ls_recompute)mode;
                 k->fuse_loss = 1;
@@ -228,7 +236,7 @@ static void test_overlap(void **state)
                 struct partition_case *k = partition_test_cases_add(&c, llama ? "llama" : "gpt2",
                                                      llama ? partition_llama(6, 3, 20, 37, 1) : partition_gpt2(4, 24, 37, 0.2), 2, sp);
 
-                k->options.overlap = overlap;
+                partition_test_overlap(k, overlap);
                 k->recompute = overlap == 3 ? LS_RECOMPUTE_FULL : LS_RECOMPUTE_NONE;
             }
     forked_run(2, partition_check_cases, &c);
@@ -244,23 +252,23 @@ static void build_behind_classes(ls_program *p, const struct partition_case *c)
 }
 
 static struct partition_case *same_size(struct cases *c, const char *name, ls_model m, size_t time, int cp, int tp, int sp,
-                                        ls_context context)
+                                        ls_cp_method method)
 {
-    struct partition_case *k = add_context(c, name, m, cp, tp, sp, context);
+    struct partition_case *k = add_context(c, name, m, cp, tp, sp, method);
 
     k->time = time;
     return k;
 }
 
 /* Width, heads, ffn or vocabulary are of as many elements as the sequence. */
-static void add_same_sizes(struct cases *c, int cp, int tp, int sp, ls_context context)
+static void add_same_sizes(struct cases *c, int cp, int tp, int sp, ls_cp_method method)
 {
-    same_size(c, "width = T", partition_gpt2(4, 24, 37, 0.2), 16, cp, tp, sp, context);
-    same_size(c, "heads = T", partition_gpt2(8, 24, 37, 0.2), 8, cp, tp, sp, context);
-    same_size(c, "ffn = T", partition_llama(6, 3, 20, 37, 1), 20, cp, tp, sp, context);
-    same_size(c, "vocab = T", partition_llama(6, 6, 20, 24, 0), 24, cp, tp, sp, context);
-    same_size(c, "batch = T", partition_llama(6, 6, 20, 37, 0), 10, cp, tp, sp, context)->batch = 10;
-    same_size(c, "after classes", partition_gpt2(4, 24, 37, 0), 9, cp, tp, sp, context)->build = build_behind_classes;
+    same_size(c, "width = T", partition_gpt2(4, 24, 37, 0.2), 16, cp, tp, sp, method);
+    same_size(c, "heads = T", partition_gpt2(8, 24, 37, 0.2), 8, cp, tp, sp, method);
+    same_size(c, "ffn = T", partition_llama(6, 3, 20, 37, 1), 20, cp, tp, sp, method);
+    same_size(c, "vocab = T", partition_llama(6, 6, 20, 24, 0), 24, cp, tp, sp, method);
+    same_size(c, "batch = T", partition_llama(6, 6, 20, 37, 0), 10, cp, tp, sp, method)->batch = 10;
+    same_size(c, "after classes", partition_gpt2(4, 24, 37, 0), 9, cp, tp, sp, method)->build = build_behind_classes;
 }
 
 static void sizes_that_equal_time_change_nothing(void **state)
@@ -268,12 +276,12 @@ static void sizes_that_equal_time_change_nothing(void **state)
     struct cases sp = { .n = 0 }, both = { .n = 0 };
 
     (void)state;
-    add_same_sizes(&sp, 1, 2, 1, LS_CONTEXT_RING);
-    add_same_sizes(&sp, 2, 1, 0, LS_CONTEXT_RING);
-    add_same_sizes(&sp, 2, 1, 0, LS_CONTEXT_ALL_TO_ALL);
+    add_same_sizes(&sp, 1, 2, 1, LS_CP_RING);
+    add_same_sizes(&sp, 2, 1, 0, LS_CP_RING);
+    add_same_sizes(&sp, 2, 1, 0, LS_CP_ALL_TO_ALL);
     forked_run(2, partition_check_cases, &sp);
-    add_same_sizes(&both, 2, 2, 1, LS_CONTEXT_RING);
-    add_same_sizes(&both, 2, 2, 1, LS_CONTEXT_ALL_TO_ALL);
+    add_same_sizes(&both, 2, 2, 1, LS_CP_RING);
+    add_same_sizes(&both, 2, 2, 1, LS_CP_ALL_TO_ALL);
     forked_run(4, partition_check_cases, &both);
 }
 
@@ -284,7 +292,7 @@ enum { SAMPLES = 2, TOKENS = 6, VOCAB = 37 };
 /* The largest logit of each token, and of all: over tp a max of the ranks' maxima. */
 static ls_status largest_logits(const ls_mesh *mesh, const ls_model *m, int sp, double out[SAMPLES * TOKENS], int *reductions)
 {
-    ls_partition_options o = { sp, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } };
+    ls_partition_options o = { sp, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } };
     ls_store *s;
     ls_program *p;
     int32_t tokens[SAMPLES * TOKENS];

@@ -32,7 +32,7 @@ static const char *ops_of(const ls_program *p, enum segment s, const char *block
 
 static void test_layer(void **state)
 {
-    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CP_RING);
     struct partitioned s;
     struct partition_plan m;
 
@@ -59,12 +59,13 @@ static void test_layer(void **state)
 /* In parts: one sum's start stands before the next part's product, its wait after. */
 static void test_split_products(void **state)
 {
-    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CP_RING);
     struct partitioned s;
     struct partition_plan m;
 
     (void)state;
-    c.options.overlap = 2;
+    c.options.overlap = 1;
+    c.options.tp_chunks = 2;
     partition_plan_open(&c, 1, &m, &s);
     assert_string_equal(ops_of(s.program, SEG_FORWARD, "h.1"),
                         "layer_norm linear linear linear attention linear all_reduce linear all_reduce add add "
@@ -88,7 +89,7 @@ static void test_split_products(void **state)
 
 static void test_sequence(void **state)
 {
-    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 1, 0, LS_CP_RING);
     size_t whole = 0, part = 0, loss = 0, bytes, activations;
     struct partitioned s;
     struct partition_plan m;
@@ -127,7 +128,7 @@ static void test_sequence(void **state)
 
 static void test_memory(void **state)
 {
-    struct partition_case c = partition_case_of(partition_llama(4, 4, 24, 40, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_llama(4, 4, 24, 40, 0), 4, 1, 0, LS_CP_RING);
     const ls_model *k = &c.model;
     size_t cut = k->layers * (4 * 16 * k->width + 3 * k->ffn * k->width) + 2 * k->vocab * k->width, norms = (2 * k->layers + 1) * k->width;
     size_t activations;
@@ -153,7 +154,7 @@ static void test_memory(void **state)
 /* B t G D elements of keys and as many of values go n-1 times round; the exchange moves (n-1)/n of what q, k, v and o have here. */
 static void test_context_bytes(void **state)
 {
-    struct partition_case c = partition_case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_llama(8, 4, 24, 40, 0), 1, 4, 0, LS_CP_RING);
     size_t slice = 4 * c.batch * (c.time / 4) * 4, bytes;  /* bytes of one head of a slice */
     struct partitioned s;
     struct partition_plan m;
@@ -165,7 +166,7 @@ static void test_context_bytes(void **state)
     assert_int_equal(partition_exchanges(s.program, SEG_BACKWARD, LS_COLLECTIVE_SEND, LS_AXIS_CP, NULL), 2 * (3 + 4));
     partition_close(&s);
     partition_plan_close(&m);
-    c.options.context = LS_CONTEXT_ALL_TO_ALL;
+    c.options.cp_method = LS_CP_ALL_TO_ALL;
     partition_plan_open(&c, 2, &m, &s);
     for (int g = SEG_FORWARD; g <= SEG_BACKWARD; g++)
         assert_int_equal(partition_exchanges(s.program, (enum segment)g, LS_COLLECTIVE_ALL_TO_ALL, LS_AXIS_CP, &bytes), 2 * 4);
@@ -178,11 +179,11 @@ static void test_context_bytes(void **state)
 static void test_context_memory(void **state)
 {
     (void)state;
-    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++) {
+    for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++) {
         size_t whole = 0;
 
         for (int cp = 1; cp <= 4; cp *= 2) {
-            struct partition_case c = partition_case_of(partition_gpt2(8, 128, 40, 0), 1, cp, 0, (ls_context)context);
+            struct partition_case c = partition_case_of(partition_gpt2(8, 128, 40, 0), 1, cp, 0, (ls_cp_method)context);
             struct partitioned s;
             struct partition_plan m;
 

@@ -12,32 +12,32 @@
 #include "helper_partition.h"
 #include "helper_partition_plan.h"
 
-struct injected { enum fault fault; ls_mesh_shape shape; int sp; ls_context context; double dropout; size_t kv; const char *says[2]; };
+struct injected { enum fault fault; ls_mesh_shape shape; int sp; ls_cp_method method; double dropout; size_t kv; const char *says[2]; };
 
 /* says: of the check; NULL: no type shows it, the numbers do. kv 0: GPT-2. */
 static const struct injected faults[] = {
-    { FAULT_NO_ENTER, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0,
+    { FAULT_NO_DGRAD_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CP_RING, 0, 0,
       { "h.0: linear over tp: 'h.0/layer_norm'", "all-reduce-backward is missing" } },
-    { FAULT_NO_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "identity over tp: 'embedding.part'", "is a partial sum" } },
-    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0, { "embedding over tp: 'wpe.weight'", "not marked" } },
-    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 4,
+    { FAULT_NO_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CP_RING, 0, 0, { "identity over tp: 'embedding.part'", "is a partial sum" } },
+    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CP_RING, 0, 0, { "embedding over tp: 'wpe.weight'", "not marked" } },
+    { FAULT_NO_PARTIAL, { 1, 1, 1, 1, 2, 1 }, 1, LS_CP_RING, 0, 4,
       { "rms_norm over tp: 'model.layers.0.input_layernorm.weight'", "not marked" } },
-    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0, { "all_reduce over tp: 'reduce'", "has been reduced already" } },
-    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0, 0,
+    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 0, LS_CP_RING, 0, 0, { "all_reduce over tp: 'reduce'", "has been reduced already" } },
+    { FAULT_DOUBLE_REDUCE, { 1, 1, 1, 1, 2, 1 }, 1, LS_CP_RING, 0, 0,
       { "reduce_scatter over tp: 'reduce'", "has been reduced already" } },
-    { FAULT_WRONG_GROUP, { 1, 2, 1, 1, 2, 1 }, 0, LS_CONTEXT_RING, 0, 0,
+    { FAULT_WRONG_GROUP, { 1, 2, 1, 1, 2, 1 }, 0, LS_CP_RING, 0, 0,
       { "all_reduce over tp: 'embedding.part'", "ranks of another axis" } },
-    { FAULT_MASK, { 1, 1, 1, 1, 2, 1 }, 1, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
-    { FAULT_MASK, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0.3, 0, { NULL, NULL } },
-    { FAULT_LOSS_TWICE, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_RING, 0, 0, { NULL, NULL } },
-    { FAULT_RING_DKV, { 1, 1, 1, 3, 1, 1 }, 0, LS_CONTEXT_RING, 0, 2, { NULL, NULL } },
-    { FAULT_LOSS_MEAN, { 1, 1, 1, 2, 1, 1 }, 0, LS_CONTEXT_ALL_TO_ALL, 0, 0, { NULL, NULL } },
+    { FAULT_MASK, { 1, 1, 1, 1, 2, 1 }, 1, LS_CP_RING, 0.3, 0, { NULL, NULL } },
+    { FAULT_MASK, { 1, 1, 1, 2, 1, 1 }, 0, LS_CP_RING, 0.3, 0, { NULL, NULL } },
+    { FAULT_LOSS_TWICE, { 1, 1, 1, 2, 1, 1 }, 0, LS_CP_RING, 0, 0, { NULL, NULL } },
+    { FAULT_RING_DKV, { 1, 1, 1, 3, 1, 1 }, 0, LS_CP_RING, 0, 2, { NULL, NULL } },
+    { FAULT_LOSS_MEAN, { 1, 1, 1, 2, 1, 1 }, 0, LS_CP_ALL_TO_ALL, 0, 0, { NULL, NULL } },
 };
 
 static struct partition_case case_of_fault(const struct injected *b)
 {
     ls_model m = b->kv ? partition_llama(4, b->kv, 20, 37, 0) : partition_gpt2(4, 24, 37, b->dropout);
-    struct partition_case c = partition_case_of(m, b->shape.tp, b->shape.cp, b->sp, b->context);
+    struct partition_case c = partition_case_of(m, b->shape.tp, b->shape.cp, b->sp, b->method);
 
     c.shape = b->shape;
     return c;

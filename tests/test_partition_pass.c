@@ -17,36 +17,36 @@
 
 static void impossible_partitions_are_refused(void **state)
 {
-    struct partition_case c = partition_case_of(partition_gpt2(3, 24, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(3, 24, 37, 0), 4, 1, 0, LS_CP_RING);
 
     (void)state;
     partition_refused(c, "model.heads=3 cannot be sharded over parallel.tp=4: every rank needs at least one");
-    c = partition_case_of(partition_gpt2(4, 3, 37, 0), 4, 1, 0, LS_CONTEXT_RING);
+    c = partition_case_of(partition_gpt2(4, 3, 37, 0), 4, 1, 0, LS_CP_RING);
     partition_refused(c, "model.ffn=3 cannot be sharded over parallel.tp=4");
-    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 3, 0, LS_CONTEXT_ALL_TO_ALL);
+    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 3, 0, LS_CP_ALL_TO_ALL);
     partition_refused(c, "parallel.cp=3: with model.heads=4 and parallel.tp=2 a rank has 2 heads, enough for parallel.cp=2");
-    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 1, 3, 0, LS_CONTEXT_RING);
+    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 1, 3, 0, LS_CP_RING);
     c.time = 5;
     partition_refused(c, "data.seq_len=5 is too short for parallel.cp=3 with two slices per rank; use at least 6 tokens");
-    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 2, 1, LS_CONTEXT_ALL_TO_ALL);
+    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 4, 2, 1, LS_CP_ALL_TO_ALL);
     c.time = 7;
     c.shape.cp = 2;
     c.shape.tp = 4;
     partition_refused(c, "parallel.cp_method=all_to_all with parallel.cp=2");
-    c.options.context = LS_CONTEXT_RING;
+    c.options.cp_method = LS_CP_RING;
     c.time = 6;
     partition_refused(c, "data.seq_len=6 over parallel.cp=2 gives slices of 3 tokens, too few for parallel.sp over parallel.tp=4");
-    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CONTEXT_RING);
+    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, LS_CP_RING);
     c.recompute = LS_RECOMPUTE_BUDGET;
     partition_refused(c, "recompute.mode=budget:0 with parallel.tp=2");
-    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_context)7);
+    c = partition_case_of(partition_gpt2(4, 24, 37, 0), 2, 1, 0, (ls_cp_method)7);
     partition_refused(c, "parallel.cp_method: 7 does not exist; use ring or all_to_all");
 }
 
 /* An op without a rule, and a sharded operand where the rule needs it unsharded: op, axis, tensor. */
 static void refuse_graph(int tp, int cp, void (*build)(ls_program *p, const ls_model *m), const char *says[4])
 {
-    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), tp, cp, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_gpt2(4, 24, 37, 0), tp, cp, 0, LS_CP_RING);
     struct partition_plan m = partition_plan_mesh(&c.shape, 0);
     ls_store *store;
     ls_program *p;
@@ -139,7 +139,7 @@ static void op_without_rule_is_refused(void **state)
 /* A second program of the store sees the boxes; what it gives out is whole over tp. */
 static void test_second_program(void **state)
 {
-    struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 0), 2, 1, 1, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 0), 2, 1, 1, LS_CP_RING);
     struct partitioned s;
     struct partition_plan m;
     ls_program *p;
@@ -163,7 +163,7 @@ static void test_second_program(void **state)
 /* An optimizer alone, and one after a forward: values of a parameter have the sizes of its box. */
 static void test_optimizer(void **state)
 {
-    struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 1), 2, 1, 0, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_llama(6, 3, 20, 37, 1), 2, 1, 0, LS_CP_RING);
     ls_optimizer o = LS_OPTIMIZER_DEFAULTS;
     struct partitioned s;
     struct partition_plan m;
@@ -194,18 +194,18 @@ static void test_slices(void **state)
     size_t begin[2], end[2], seen;
 
     (void)state;
-    assert_int_equal(ls_context_slices(NULL, LS_CONTEXT_RING, 9, begin, end), 1);
+    assert_int_equal(ls_cp_slices(NULL, LS_CP_RING, 9, begin, end), 1);
     assert_int_equal(begin[0], 0);
     assert_int_equal(end[0], 9);
-    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++) {
+    for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++) {
         char taken[14] = "";
 
         seen = 0;
         for (int r = 0; r < 3; r++) {
             struct partition_plan m = partition_plan_mesh(&(ls_mesh_shape){ 1, 1, 1, 3, 1, 1 }, r);
-            int n = ls_context_slices(m.mesh, (ls_context)context, 13, begin, end);
+            int n = ls_cp_slices(m.mesh, (ls_cp_method)context, 13, begin, end);
 
-            assert_int_equal(n, context == LS_CONTEXT_RING ? 2 : 1);
+            assert_int_equal(n, context == LS_CP_RING ? 2 : 1);
             for (int k = 0; k < n; k++)
                 for (size_t t = begin[k]; t < end[k]; t++, seen++)
                     assert_int_equal(taken[t]++, 0);
@@ -220,15 +220,15 @@ static void test_slices(void **state)
 /* Every allocation of a compile fails once: a message each time, and nothing left behind. */
 static void partition_fails_cleanly_without_memory(void **state)
 {
-    struct partition_case c = partition_case_of(partition_llama(6, 1, 20, 37, 0), 2, 2, 1, LS_CONTEXT_RING);
+    struct partition_case c = partition_case_of(partition_llama(6, 1, 20, 37, 0), 2, 2, 1, LS_CP_RING);
 
     (void)state;
-    for (int context = LS_CONTEXT_RING; context <= LS_CONTEXT_ALL_TO_ALL; context++) {
+    for (int context = LS_CP_RING; context <= LS_CP_ALL_TO_ALL; context++) {
         struct partition_plan m = partition_plan_mesh(&c.shape, 3);
         ls_status st = LS_ENOMEM;
         struct partitioned s;
 
-        c.options.context = (ls_context)context;
+        c.options.cp_method = (ls_cp_method)context;
         for (int64_t nth = 1; st < 0; nth += 1 + nth / 50) {
             struct mem_stats before, after;
 

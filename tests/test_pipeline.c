@@ -180,7 +180,7 @@ static void test_models(void **state)
 {
     static const char *const names[] = { "1f1b", "zb-h1", "zb-v" };
     static ls_model experts = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
-                                .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 4,
+                                .max_positions = DIST_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 4,
                                 .experts_per_token = 2, .expert_ffn = 8, .norm_topk = 1, .aux_coef = 0.1, .z_coef = 0.05 };
     static ls_model dropout;
     static struct trials c;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/base.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 #include "parallel/pipeline/stage.h"
 #include "runtime/store.h"
 
@@ -194,7 +194,7 @@ static ls_value pipeline_stage_test_weight(ls_program *p, const char *name)
     return ls_param(p, name, (ls_init){ LS_INIT_NORMAL, 0.3 }, 2, (size_t[]){ 4, 4 });
 }
 
-/* A chain of products; each block has a penalty of its own, all are in the loss and in an output of their own. */
+/* A chain of matmuls; each block has a penalty of its own, all are in the loss and in an output of their own. */
 static void append_penalties(ls_program *p, int blocks, ls_value *x)
 {
     ls_value h = ls_input(p, "x", LS_F32, 2, (size_t[]){ 3, 4 }), penalties = LS_NONE, loss;

@@ -106,7 +106,7 @@ static void one_rank_communicates_with_itself(void **state)
     ls_comm_close(&c);
 }
 
-/* ---- a group's parameters gathered, used, and their gradient reduced, as a spread pass does it ---- */
+/* ---- a group's parameters gathered, used, and their gradient reduced, as a pass for data parallelism does it ---- */
 
 /* The update of a sharded group with fewer elements than ranks: some ranks hold nothing of it. */
 static void update_little(ls_comm *c, void *ctx)

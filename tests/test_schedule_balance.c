@@ -61,12 +61,12 @@ static void slowest_stage_sets_the_pace(void **state)
 
 /* ---- balance ---- */
 
-static double dearest(int blocks, const double *cost, double before, double behind, int stages, const int *begin)
+static double dearest(int blocks, const double *cost, double before, double after, int stages, const int *begin)
 {
     double most = 0;
 
     for (int k = 0; k < stages; k++) {
-        double sum = (k == 0 ? before : 0) + (k == stages - 1 ? behind : 0);
+        double sum = (k == 0 ? before : 0) + (k == stages - 1 ? after : 0);
 
         for (int i = begin[k]; i < begin[k + 1]; i++) sum += cost[i];
         most = fmax(most, sum);
@@ -76,16 +76,16 @@ static double dearest(int blocks, const double *cost, double before, double behi
 }
 
 /* The best of every cut. */
-static double brute(int blocks, const double *cost, double before, double behind, int stages, int *begin, int k)
+static double brute(int blocks, const double *cost, double before, double after, int stages, int *begin, int k)
 {
     double best = INFINITY;
 
     if (k == stages) {
         begin[k] = blocks;
-        return begin[k - 1] < blocks ? dearest(blocks, cost, before, behind, stages, begin) : INFINITY;
+        return begin[k - 1] < blocks ? dearest(blocks, cost, before, after, stages, begin) : INFINITY;
     }
     for (begin[k] = k ? begin[k - 1] + 1 : 0; begin[k] < blocks; begin[k]++) {
-        best = fmin(best, brute(blocks, cost, before, behind, stages, begin, k + 1));
+        best = fmin(best, brute(blocks, cost, before, after, stages, begin, k + 1));
         if (k == 0) break;
     }
     return best;
@@ -98,15 +98,15 @@ static void balance_is_optimal(void **state)
 
     (void)state;
     for (int trial = 0; trial < 300; trial++) {
-        double cost[10], before = 0, behind = 0;
+        double cost[10], before = 0, after = 0;
         int blocks = 1 + trial % 10, stages = 1 + (trial / 10) % blocks;
 
         for (int i = 0; i < blocks; i++) cost[i] = (double)((seed = seed * 1103515245u + 12345u) >> 16 & 15);
-        if (trial % 3) before = cost[0] / 2, behind = 3 * cost[blocks - 1];
-        assert_int_equal(ls_pipeline_balance(blocks, cost, before, behind, stages, begin), LS_OK);
+        if (trial % 3) before = cost[0] / 2, after = 3 * cost[blocks - 1];
+        assert_int_equal(ls_pipeline_balance(blocks, cost, before, after, stages, begin), LS_OK);
         assert_int_equal(begin[0], 0);
         for (int k = 0; k < stages; k++) assert_true(begin[k] < begin[k + 1]);
-        double have = dearest(blocks, cost, before, behind, stages, begin), best = brute(blocks, cost, before, behind, stages, other, 0);
+        double have = dearest(blocks, cost, before, after, stages, begin), best = brute(blocks, cost, before, after, stages, other, 0);
         if (have != best) fail_msg("%d blocks, %d stages: %g, the best is %g", blocks, stages, have, best);
     }
 }

@@ -14,7 +14,7 @@
 #include "base/threads.h"
 #include "device/check.h"
 #include "helper_forked.h"
-#include "helper_spread.h"
+#include "helper_distributed.h"
 #include "ir/program.h"
 
 enum { MOST_WAITS = 2000 };
@@ -220,9 +220,9 @@ static struct tally run_layout(struct layout l, int n, bool numbers)
     return tally;
 }
 
-static ls_data_options sharded(int zero)
+static ls_data_parallel_options sharded(int zero)
 {
-    ls_data_options o = LS_DATA_DEFAULTS;
+    ls_data_parallel_options o = LS_DATA_PARALLEL_DEFAULTS;
 
     o.zero = zero;
     o.bucket_bytes = 9000;

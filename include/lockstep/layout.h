@@ -31,7 +31,7 @@ typedef struct ls_layout {
     int zero;                   /* parallel.zero: 0 to 3, see parallel.h */
     int replicate;              /* parallel.replicate: copies of every shard; 1 with zero 0 */
     int sp;                     /* parallel.sp: 1: norms, dropout and residual stream sharded along the sequence over tp */
-    ls_context cp_method;       /* parallel.cp_method */
+    ls_cp_method cp_method;     /* parallel.cp_method */
     int tp_chunks;              /* parallel.tp_chunks: row chunks of a matmul whose output is summed over tp, 1 to 16 */
     int overlap;                /* parallel.overlap: 1: communicate while computing; 0: wait at once */
     int reshard_after_forward;  /* parallel.reshard_after_forward, zero 3: 1: parameters are gathered again for the backward */
@@ -72,7 +72,7 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room);
 /* The options of other calls, taken from the layout. */
 ls_mesh_shape ls_layout_mesh(const ls_layout *l);
 ls_partition_options ls_layout_partition(const ls_layout *l); /* with the whole model as its stage */
-ls_data_options ls_layout_data(const ls_layout *l);
+ls_data_parallel_options ls_layout_data(const ls_layout *l);
 ls_compile_options ls_layout_compile(const ls_layout *l); /* recomputation */
 ls_store_options ls_layout_store(const ls_layout *l);     /* types */
 /* The schedule of a pipeline; free with ls_pipeline_schedule_free. */

@@ -64,7 +64,7 @@ typedef struct ls_model {
     double aux_coef; /* coefficient of the load-balancing loss, as HF's router_aux_loss_coef; 0: none */
     int aux_over_micro_batch; /* its means are over a micro-batch of all data-parallel ranks; 0: over each sequence (ls_router_loss) */
     double z_coef;            /* coefficient of the router z-loss, the mean of (log sum exp logits)^2; 0: none */
-    double balance;           /* step of a bias on the scores that balances the load without a loss (DeepSeek-V3); 0: none */
+    double router_bias_rate;  /* step of a bias on the scores that balances the load without a loss (DeepSeek-V3); 0: none */
 } ls_model;
 
 const char *ls_architecture_name(ls_architecture a);  /* "gpt2" */

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Every optimizer: its constant LS_..., its name, and which fields of ls_optimizer it reads beside weight_decay and clip:
- *   moments   beta1, beta2, eps      momentum  momentum      nesterov  nesterov      trust  trust */
+ *   moments   beta1, beta2, eps      momentum  momentum      nesterov  nesterov      trust  trust_coefficient */
 /* clang-format off */
 #define LS_OPTIMIZER_MAP(OPTIMIZER) \
     OPTIMIZER(SGD,   sgd,   0, 1, 1, 0) \
@@ -39,11 +39,11 @@ const ls_optimizer_facts *ls_optimizer_facts_of(ls_optimizer_kind kind);
 typedef struct ls_optimizer {
     ls_optimizer_kind kind;
     double beta1, beta2, eps;
-    double momentum;     /* SGD, LARS; 0: no momentum, no state */
-    int nesterov;        /* SGD */
-    double trust;        /* LARS: trust coefficient */
-    double weight_decay; /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
-    double clip;         /* largest global gradient norm; 0: no clipping */
+    double momentum;          /* SGD, LARS; 0: no momentum, no state */
+    int nesterov;             /* SGD */
+    double trust_coefficient; /* LARS: trust coefficient */
+    double weight_decay;      /* of parameters with two dims or more; norms and biases have none. Decoupled in AdamW */
+    double clip;              /* largest global gradient norm; 0: no clipping */
 } ls_optimizer;
 #define LS_OPTIMIZER_DEFAULTS                              \
     {                                                      \

@@ -19,7 +19,7 @@
  * sharded over any number of ranks. Hybrid (HSDP): parameters are sharded over groups of n / replicate ranks, and gradients are then
  * all-reduced across the replicas.
  *
- *   LS_TRY(ls_data_parallel(program, comm, &(ls_data_options)LS_DATA_DEFAULTS));
+ *   LS_TRY(ls_data_parallel(program, comm, &(ls_data_parallel_options)LS_DATA_PARALLEL_DEFAULTS));
  *   LS_TRY(ls_program_compile(program, &options));
  *   for (k = 0; k < K; k++)
  *       LS_TRY(ls_program_run(program, LS_FORWARD | LS_BACKWARD | (k == K - 1 ? LS_LAST : 0)));
@@ -39,55 +39,54 @@ extern "C" {
 
 typedef enum ls_offload { LS_OFFLOAD_NONE, LS_OFFLOAD_CPU, LS_OFFLOAD_FILE } ls_offload;
 
-typedef struct ls_data_options {
+typedef struct ls_data_parallel_options {
     int zero;                   /* 0 .. 3 */
     int replicate;              /* replicas of every shard; divides the comm's size; 1: shard over all ranks */
     size_t bucket_bytes;        /* size of a gradient bucket, zero 0 .. 2; counted in f32 */
     size_t first_bucket_bytes;  /* size of the bucket that is ready first */
     ls_dtype reduce;            /* type of gradients in communication: f32 or bf16 */
     int overlap;                /* start early, wait late; 0: wait at once */
-    int keep_gathered;          /* zero 3: a unit stays whole from its forward to its backward */
+    int reshard_after_forward;  /* zero 3: a unit is freed after its forward and gathered again for its backward; 0: it is kept */
     int unsharded_accumulation; /* zero 2, 3: unsharded gradients until LS_LAST; one reduction per step instead of one per micro-batch */
     int sync_batch_norm;        /* batch norms use the statistics of all ranks */
     ls_offload offload;         /* where optimizer state is kept between steps */
     const char *offload_path;   /* LS_OFFLOAD_FILE: folder for an unnamed file, made if missing */
-} ls_data_options;
-#define LS_DATA_DEFAULTS                                                     \
+} ls_data_parallel_options;
+#define LS_DATA_PARALLEL_DEFAULTS                                            \
     {                                                                        \
-        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 0, 0, 1, LS_OFFLOAD_NONE, NULL \
+        0, 1, 25u << 20, 1u << 20, LS_F32, 1, 1, 0, 1, LS_OFFLOAD_NONE, NULL \
     }
 
 /* Before ls_program_compile(), after ls_optimizer_append(). The comm is borrowed until program and store are released, and
  * is the program's alone while it runs; NULL: one rank, for which only `offload` has an effect. All programs of one store must use the same
  * options, and the one that trains is compiled first. Frozen parameters and buffers stay replicated. Collective. */
-ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options);
+ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_parallel_options *options);
 
 /* The same over the groups of a mesh: parameters outside of experts over DATA, experts over EXPERT_DATA. Gradients that are partial sums
  * over tp, or that two stages share (tied weights), are summed over those too; the norm counts each element once. A program without a
  * backward may run the optimizer on gradients that other programs of the store have reduced (pipelines); it is compiled last. With
- * split_backward, zero 2 and 3 require unsharded_accumulation; with slots there is no keep_gathered. `replicate` is the mesh's. */
-ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options);
+ * split_backward, zero 2 and 3 require unsharded_accumulation; slots require reshard_after_forward. `replicate` is the mesh's. */
+ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_parallel_options *options);
 
-typedef enum ls_context { LS_CONTEXT_RING, LS_CONTEXT_ALL_TO_ALL } ls_context;
+typedef enum ls_cp_method { LS_CP_RING, LS_CP_ALL_TO_ALL } ls_cp_method;
 typedef struct ls_partition_options {
-    int sp; /* shard norms, dropout and residual along the sequence over tp */
-    ls_context
-        context;    /* attention over cp: keys and values pass around a ring (zigzag slices), or all_to_all exchanges heads for tokens */
-    int overlap;    /* 1: communication overlaps independent compute; n >= 2: also split row-parallel matmuls into n row chunks, and each
-                       chunk's all-reduce overlaps the next chunk's matmul; 0: wait at once */
+    int sp;                 /* shard norms, dropout and residual along the sequence over tp */
+    ls_cp_method cp_method; /* attention over cp: pass keys and values around a ring (zigzag slices), or exchange heads for tokens */
+    int overlap;            /* 1: communication overlaps independent compute; 0: wait at once */
+    int tp_chunks;  /* with overlap, n >= 2: split row-parallel matmuls into n row chunks; the all-reduce of each overlaps the next */
     ls_stage stage; /* pipeline stage; stages 0 or 1: the whole model */
 } ls_partition_options;
-#define LS_PARTITION_DEFAULTS                 \
-    {                                         \
-        0, LS_CONTEXT_RING, 1, { 0, 1, 0, 0 } \
+#define LS_PARTITION_DEFAULTS               \
+    {                                       \
+        0, LS_CP_RING, 1, 1, { 0, 1, 0, 0 } \
     }
 
 /* Before ls_program_compile() and ls_data_parallel_mesh(), after the model. m: the model that was appended (copied). Inputs keep their
- * batch dim; over cp their sequence dim is this rank's slice, see ls_context_slices(). LS_EINVAL with the numbers if the model can't be
+ * batch dim; over cp their sequence dim is this rank's slice, see ls_cp_slices(). LS_EINVAL with the numbers if the model can't be
  * sharded so. The mesh is borrowed until program and store are released. */
 ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, const ls_partition_options *options);
 /* The slices of t tokens that this rank has over cp, in order: 1 or 2 of [begin[i], end[i]). */
-int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2]);
+int ls_cp_slices(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2]);
 
 #ifdef __cplusplus
 }

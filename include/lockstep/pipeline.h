@@ -83,8 +83,8 @@ ls_status ls_pipeline_text(const ls_pipeline_schedule *s, const ls_pipeline_time
 ls_status ls_pipeline_svg(const ls_pipeline_schedule *s, const ls_pipeline_times *t, char **text);
 
 /* Divides blocks with these costs into `stages` contiguous ranges that minimize the cost of the most expensive one; the cost `before` is
- * added to the first stage (embedding), `behind` to the last (final norm, head). begin[stages+1]. Every stage has a block. */
-ls_status ls_pipeline_balance(int blocks, const double *cost, double before, double behind, int stages, int *begin);
+ * added to the first stage (embedding), `after` to the last (final norm, head). begin[stages+1]. Every stage has a block. */
+ls_status ls_pipeline_balance(int blocks, const double *cost, double before, double after, int stages, int *begin);
 
 /* ---- running ---- */
 

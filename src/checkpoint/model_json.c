@@ -34,8 +34,15 @@ static const struct field fields[] = {
 };
 /* Only for models with experts. */
 static const struct field expert_fields[] = {
-    SIZE(experts),  SIZE(experts_per_token), SIZE(expert_ffn), SIZE(shared_ffn), FLAG(norm_topk),
-    REAL(capacity), REAL(aux_coef),          REAL(z_coef),     REAL(balance),
+    SIZE(experts),
+    SIZE(experts_per_token),
+    SIZE(expert_ffn),
+    SIZE(shared_ffn),
+    FLAG(norm_topk),
+    REAL(capacity),
+    REAL(aux_coef),
+    REAL(z_coef),
+    { "balance", KIND_REAL, offsetof(ls_model, router_bias_rate) }, /* keeps the key of earlier versions */
 };
 static const char *const activations[] = { [LS_GELU_TANH] = "gelu_tanh", [LS_GELU_ERF] = "gelu", [LS_RELU_SQUARED] = "relu_squared" };
 static const char *const routers[] = { [LS_ROUTER_SOFTMAX] = "softmax", [LS_ROUTER_SIGMOID] = "sigmoid" };

@@ -18,7 +18,7 @@
 enum { USUAL_FACTOR = 4, USUAL_ITERATIONS = 20, NCCL_RANKS_MOST = 64 };
 
 static const char *print_steps, *operation, *min_text = "1KiB", *max_text = "256MiB", *type_name = "f32", *step_text;
-static const char *algorithm_name, *memory = "comm", *choices_path, *write_path;
+static const char *algorithm_name, *memory = "comm", *table_path, *write_path;
 static int64_t factor, iterations, warmup = 5, checks = 1, gpus, threads, count = 0, rank_shown = -1, root = 0;
 static bool json, tune;
 static struct flag_strings op_words;
@@ -50,19 +50,19 @@ static const struct flag flags[] = {
       "ranks to start, as nccl-tests' GPUs; -n then counts iterations, as there. Without -g, -n counts ranks" },
     { "nthreads", FLAG_INT, &threads, 1, 65536, "N", "with -g: ranks are N x G, as in nccl-tests [1]" },
     { "algorithm", FLAG_STRING, &algorithm_name, 0, 0, "NAME", "use this algorithm, or \"whole\", the transport's own [chosen by size]" },
-    { "choices", FLAG_STRING, &choices_path, 0, 0, "FILE", "choose algorithms by this file, which --tune --write wrote" },
+    { "comm-table", FLAG_STRING, &table_path, 0, 0, "FILE", "choose algorithms by this comm table, which --tune --write wrote" },
     { "memory", FLAG_STRING, &memory, 0, 0, "KIND",
       "where buffers are: comm: in the transport's memory; plain: in the process's own [comm]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
-    { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a file of choices" },
-    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the choices to this file" },
+    { "tune", FLAG_SWITCH, &tune, 0, 0, NULL, "time every algorithm of every operation and print a comm table" },
+    { "write", FLAG_STRING, &write_path, 0, 0, "FILE", "write the comm table to this file" },
     { "print-steps", FLAG_STRING, &print_steps, 0, 0, "OP", "print the steps of an operation on -n ranks without starting them" },
     { "count", FLAG_INT, &count, 0, STEPS_COUNT_MOST, "N", "elements of the buffer whose steps are printed [2 per rank]" },
     { "rank", FLAG_INT, &rank_shown, 0, STEPS_RANKS_MOST - 1, "R", "print only the steps of this rank" },
     { 0 },
 };
 
-/* nccl-tests' names. */
+/* nccl-tests' names, and an earlier one of ours. */
 static const struct flag_alias aliases[] = {
     { 'o', NULL, "op" },
     { 'b', "minbytes", "min" },
@@ -76,6 +76,7 @@ static const struct flag_alias aliases[] = {
     { 'w', "warmup_iters", "warmup" },
     { 'g', NULL, "ngpus" },
     { 't', NULL, "nthreads" },
+    { 0, "choices", "comm-table" }, /* its name in earlier versions */
     { 0, NULL, NULL },
 };
 
@@ -228,8 +229,8 @@ static ls_status check_comm(const struct invocation *in)
     if (!print_steps && (count > 0 || rank_shown >= 0)) return ls_fail(LS_EINVAL, "--count and --rank apply only to --print-steps");
     if (tune && (json || algorithm_name)) return ls_fail(LS_EINVAL, "--tune cannot be combined with --json or --algorithm");
     if (write_path && !tune) return ls_fail(LS_EINVAL, "--write applies only to --tune");
-    if (choices_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--choices cannot be combined with --tune or --algorithm");
-    if (choices_path) LS_TRY(algorithm_load_choices(choices_path));
+    if (table_path && (tune || algorithm_name)) return ls_fail(LS_EINVAL, "--comm-table cannot be combined with --tune or --algorithm");
+    if (table_path) LS_TRY(algorithm_load_table(table_path));
     return print_steps ? check_steps(in, (int)in->config.launch.ranks) : check_times(in, in->config.launch.ranks);
 }
 
@@ -247,7 +248,7 @@ struct row {
 static void put_head(const struct comm_times *t)
 {
     printf("# lockstep bench comm: %s of %d ranks over %s, algorithm %s, %s memory\n", timed_name(t), t->n, ls_comm_transport(t->comm),
-           algorithm_name ? algorithm_name : "by the choices", memory);
+           algorithm_name ? algorithm_name : "by the comm table", memory);
     printf("# %d calls in front, %d timed, one after the other; time: the slowest rank's mean\n", t->warmup, t->iterations);
     if (t->op == LS_COLLECTIVE_BROADCAST) puts("# a broadcast has one buffer: both halves are in place");
     if (t->op == LS_COLLECTIVE_SEND) puts("# sendrecv needs two buffers: neither half is in place");
@@ -283,7 +284,7 @@ static void put_json_row(const struct comm_times *t, const struct row *r, struct
     if (sums()) json_put_string(j, "redop", comm_redop_name(t->redop));
     json_put_int(j, "ranks", t->n);
     json_put_string(j, "transport", ls_comm_transport(t->comm));
-    json_put_string(j, "algorithm", algorithm_name ? algorithm_name : "by the choices");
+    json_put_string(j, "algorithm", algorithm_name ? algorithm_name : "by the comm table");
     json_put_string(j, "memory", memory);
     json_put_string(j, "type", ls_dtype_name(t->type));
     json_put_int(j, "bytes", (int64_t)r->bytes);
@@ -353,14 +354,14 @@ static ls_status measure_and_print(const struct comm_times *t)
 
 static ls_status tune_and_write(struct comm_times *t)
 {
-    struct text choices = { 0 };
-    ls_status st = comm_tune(t, asked.min, asked.max, (size_t)factor, &choices);
+    struct text table = { 0 };
+    ls_status st = comm_tune(t, asked.min, asked.max, (size_t)factor, &table);
 
     if (st == LS_OK && t->rank == 0 && write_path)
-        st = file_write(write_path, choices.data, choices.bytes);
+        st = file_write(write_path, table.data, table.bytes);
     else if (st == LS_OK && t->rank == 0)
-        printf("\n%s", choices.data);
-    text_free(&choices);
+        printf("\n%s", table.data);
+    text_free(&table);
     return st;
 }
 
@@ -419,5 +420,5 @@ const struct command command_bench_comm = {
                 "  lockstep bench comm -n 2 --op sendrecv\n"
                 "  lockstep bench comm -n 2 --op all_gather --min 1KiB --max 64MiB --type bf16 --json\n"
                 "  lockstep bench comm --print-steps all_reduce -n 4 --algorithm ring\n"
-                "  lockstep bench comm -n 4 --tune --write choices.txt\n",
+                "  lockstep bench comm -n 4 --tune --write comm.table\n",
 };

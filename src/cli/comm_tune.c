@@ -84,7 +84,7 @@ static ls_status tune_op(const struct comm_times *t, size_t min, size_t max, siz
 
 ls_status comm_tune(struct comm_times *t, size_t min, size_t max, size_t factor, struct text *out)
 {
-    text_put(out, "lockstep choices 1\n# %d ranks over %s, %s, in place\n# operation, bytes up to, ranks up to, algorithm\n", t->n,
+    text_put(out, COMM_TABLE_HEADER "\n# %d ranks over %s, %s, in place\n# operation, bytes up to, ranks up to, algorithm\n", t->n,
              ls_comm_transport(t->comm), ls_dtype_name(t->type));
     if (t->rank == 0) puts("# microseconds a call, in place, the slowest rank's mean");
     for (int op = 0; op < LS_COLLECTIVES; op++) {

@@ -1,4 +1,4 @@
-/* comm_tune.h - finds the fastest algorithm by operation and size, for a table that algorithm_load_choices() reads. */
+/* comm_tune.h - finds the fastest algorithm by operation and size, for a table that algorithm_load_table() reads. */
 #ifndef LS_CLI_COMM_TUNE_H
 #define LS_CLI_COMM_TUNE_H
 

@@ -113,9 +113,9 @@ double flops_linear_xent(const ls_program *p, const struct instruction *i, bool 
 /* Matmuls for the logits (including the forward if it also computes the loss), dx, dw. */
 double flops_linear_xent_grad(const ls_program *p, const struct instruction *i, bool inside)
 {
-    int products = (inside || i->out[2].id ? 1 : 0) + (i->out[0].id ? 1 : 0) + (i->out[1].id ? 1 : 0);
+    int matmuls = (inside || i->out[2].id ? 1 : 0) + (i->out[0].id ? 1 : 0) + (i->out[1].id ? 1 : 0);
 
-    return products * flops_linear(p, i, inside);
+    return matmuls * flops_linear(p, i, inside);
 }
 
 double flops_conv2d(const ls_program *p, const struct instruction *i, bool inside)

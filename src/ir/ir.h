@@ -78,8 +78,8 @@ struct move {
     size_t whole, whole2, grain, grain2;
     int zigzag;     /* only for SHARD and UNSHARD */
     ls_redop redop; /* for reductions: how partial results are combined */
-    int floating; /* 1: its exchange may overlap with neighbouring instructions; n >= 2: a reduction may also overlap with the matmul before
-                     it, in n row chunks */
+    bool floating;  /* its exchange may overlap with neighbouring instructions */
+    int chunks;     /* floating, n >= 2: a reduction also overlaps with the matmul before it, in n row chunks */
 };
 /* comm NULL: one rank. back: rows return from the experts to the tokens. */
 struct shuffle {

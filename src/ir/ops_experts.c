@@ -193,7 +193,7 @@ void gradient_rows_permute(struct gradient *g, const struct instruction *i, ls_v
 {
     ls_value in[] = { dy, i->in[1], LS_NONE };
 
-    gradient_give(g, i->in[0], gradient_emit(g, OP_ROWS_UNPERMUTE, NULL, 3, in, "rows_spread_grad", i->in[0]));
+    gradient_give(g, i->in[0], gradient_emit(g, OP_ROWS_UNPERMUTE, NULL, 3, in, "rows_permute_grad", i->in[0]));
 }
 
 void gradient_rows_unpermute(struct gradient *g, const struct instruction *i, ls_value dx)

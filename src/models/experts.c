@@ -30,10 +30,10 @@ static ls_value bias_of(ls_program *p, const struct forward *f, size_t layer)
 {
     char name[96], in[64];
 
-    if (f->m->balance == 0) return LS_NONE;
+    if (f->m->router_bias_rate == 0) return LS_NONE;
     ls_model_layer_name(f->m, layer, in, sizeof in);
     snprintf(name, sizeof name, "%s.mlp.gate.bias", in);
-    return ls_balance_bias(p, name, f->m->experts, f->m->balance);
+    return ls_balance_bias(p, name, f->m->experts, f->m->router_bias_rate);
 }
 
 static void put_losses(ls_program *p, const struct forward *f, size_t layer, ls_value logits, const ls_routing *r)
@@ -102,18 +102,19 @@ ls_status llama_experts_check(const ls_model *m)
         return ls_fail(LS_EINVAL, "model: router %d does not exist", (int)m->router);
     if (m->drop != LS_DROP_POSITION && m->drop != LS_DROP_PROBABILITY)
         return ls_fail(LS_EINVAL, "model: drop %d does not exist", (int)m->drop);
-    if (!is_rate(m->capacity) || !is_rate(m->aux_coef) || !is_rate(m->z_coef) || !is_rate(m->balance))
-        return ls_fail(LS_EINVAL, "model: capacity %g, aux_coef %g, z_coef %g and balance %g must be 0 or more", m->capacity, m->aux_coef,
-                       m->z_coef, m->balance);
+    if (!is_rate(m->capacity) || !is_rate(m->aux_coef) || !is_rate(m->z_coef) || !is_rate(m->router_bias_rate))
+        return ls_fail(LS_EINVAL, "model: capacity %g, aux_coef %g, z_coef %g and router_bias_rate %g must be 0 or more", m->capacity,
+                       m->aux_coef, m->z_coef, m->router_bias_rate);
     return LS_OK;
 }
 
 ls_status llama_experts_check_hf(const ls_model *m)
 {
-    if (m->shared_ffn || m->router != LS_ROUTER_SOFTMAX || m->balance > 0)
-        return ls_fail(LS_EUNSUPPORTED,
-                       "Hugging Face's %s has no shared experts (shared_ffn %zu), no sigmoid router and no bias on scores (balance %g): "
-                       "this model cannot be exported",
-                       model_family(m)->has.title, m->shared_ffn, m->balance);
+    if (m->shared_ffn || m->router != LS_ROUTER_SOFTMAX || m->router_bias_rate > 0)
+        return ls_fail(
+            LS_EUNSUPPORTED,
+            "Hugging Face's %s has no shared experts (shared_ffn %zu), no sigmoid router and no bias on scores (router_bias_rate %g): "
+            "this model cannot be exported",
+            model_family(m)->has.title, m->shared_ffn, m->router_bias_rate);
     return LS_OK;
 }

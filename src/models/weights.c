@@ -23,7 +23,7 @@ size_t model_dim_size(const ls_model *m, enum model_dim d)
         [DIM_STACK] = m->experts,
         [DIM_EXPERT_FFN] = m->expert_ffn,
         [DIM_SHARED_FFN] = m->shared_ffn,
-        [DIM_BALANCED] = m->balance > 0 ? m->experts : 0,
+        [DIM_BALANCED] = m->router_bias_rate > 0 ? m->experts : 0,
     };
 
     return size[d];

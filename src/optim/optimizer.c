@@ -61,7 +61,8 @@ static ls_status optimizer_check(const ls_optimizer *o)
         return ls_fail(LS_EINVAL, "optimizer %s: momentum %g must be 0 or more and below 1", f->name, o->momentum);
     if (o->nesterov && (!f->nesterov || o->momentum == 0))
         return ls_fail(LS_EINVAL, "optimizer %s: nesterov requires sgd with momentum", f->name);
-    if (f->trust && !(o->trust > 0)) return ls_fail(LS_EINVAL, "optimizer %s: trust %g must be above 0", f->name, o->trust);
+    if (f->trust && !(o->trust_coefficient > 0))
+        return ls_fail(LS_EINVAL, "optimizer %s: trust_coefficient %g must be above 0", f->name, o->trust_coefficient);
     if (!within(o->weight_decay, 0, INFINITY) || !within(o->clip, 0, INFINITY))
         return ls_fail(LS_EINVAL, "optimizer %s: weight_decay %g and clip %g must be 0 or more", f->name, o->weight_decay, o->clip);
     return LS_OK;
@@ -104,7 +105,7 @@ static struct op_attr attributes(const struct append *a, int param)
                                         .eps = (float)o->eps,
                                         .momentum = (float)o->momentum,
                                         .weight_decay = is_matrix(a, param) ? (float)o->weight_decay : 0,
-                                        .trust = (float)o->trust,
+                                        .trust = (float)o->trust_coefficient,
                                         .nesterov = o->nesterov,
                                         .decoupled = a->kind->decoupled } };
 }

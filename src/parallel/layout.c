@@ -137,13 +137,13 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 {
     size_t heads;
 
-    if ((unsigned)l->cp_method > LS_CONTEXT_ALL_TO_ALL)
+    if ((unsigned)l->cp_method > LS_CP_ALL_TO_ALL)
         return ls_fail(LS_EINVAL, "parallel.cp_method: %d does not exist; use ring or all_to_all", (int)l->cp_method);
     if (l->overlap) LS_TRY(check_range("parallel.tp_chunks", l->tp_chunks, 1, CHUNKS_MOST));
     LS_TRY(check_tensor(m, l));
     LS_TRY(check_experts(m, l));
     heads = least_heads(m, l->tp);
-    if (l->cp > 1 && l->cp_method == LS_CONTEXT_ALL_TO_ALL && heads < (size_t)l->cp)
+    if (l->cp > 1 && l->cp_method == LS_CP_ALL_TO_ALL && heads < (size_t)l->cp)
         return ls_fail(LS_EINVAL,
                        "parallel.cp_method=all_to_all with parallel.cp=%d: with model.heads=%zu and parallel.tp=%d a rank has %zu heads, "
                        "enough for parallel.cp=%zu; parallel.cp_method=ring has no such limit",
@@ -153,7 +153,7 @@ ls_status layout_check_model(const ls_model *m, const ls_layout *l)
 
 ls_status layout_check_sequence(const ls_layout *l)
 {
-    bool ring = l->cp > 1 && l->cp_method == LS_CONTEXT_RING;
+    bool ring = l->cp > 1 && l->cp_method == LS_CP_RING;
     size_t T = (size_t)l->seq_len, pieces = (size_t)l->cp * (ring ? 2 : 1), least = SIZE_MAX;
 
     if (T < pieces)

@@ -10,7 +10,7 @@ const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
 /* Layouts of which only some fields are known; the others are those of ls_layout_default(). */
 ls_layout layout_of_mesh(const ls_mesh_shape *shape);
 ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_options *o);
-ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o);
+ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_options *o);
 
 ls_status layout_check_axes(const ls_layout *l);                     /* the axis sizes are in range */
 ls_status layout_check_groups(const ls_layout *l);                   /* replicate divides dp; ep divides the ranks it splits */

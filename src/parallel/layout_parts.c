@@ -8,7 +8,7 @@
 
 ls_layout ls_layout_default(void)
 {
-    static const ls_data_options data = LS_DATA_DEFAULTS;
+    static const ls_data_parallel_options data = LS_DATA_PARALLEL_DEFAULTS;
 
     return (ls_layout){
         .pp = 1,
@@ -47,20 +47,25 @@ ls_mesh_shape ls_layout_mesh(const ls_layout *l)
 
 ls_partition_options ls_layout_partition(const ls_layout *l)
 {
-    return (
-        ls_partition_options){ .sp = l->sp, .context = l->cp_method, .overlap = l->overlap ? l->tp_chunks : 0, .stage = { .stages = 1 } };
+    return (ls_partition_options){
+        .sp = l->sp,
+        .cp_method = l->cp_method,
+        .overlap = l->overlap,
+        .tp_chunks = l->tp_chunks,
+        .stage = { .stages = 1 },
+    };
 }
 
-ls_data_options ls_layout_data(const ls_layout *l)
+ls_data_parallel_options ls_layout_data(const ls_layout *l)
 {
-    return (ls_data_options){
+    return (ls_data_parallel_options){
         .zero = l->zero,
         .replicate = l->replicate,
         .bucket_bytes = l->bucket_bytes,
         .first_bucket_bytes = l->first_bucket_bytes,
         .reduce = l->reduce,
         .overlap = l->overlap,
-        .keep_gathered = !l->reshard_after_forward,
+        .reshard_after_forward = l->reshard_after_forward,
         .unsharded_accumulation = l->unsharded_accumulation,
         .sync_batch_norm = l->sync_batch_norm,
         .offload = l->offload,
@@ -107,13 +112,13 @@ ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_opt
     ls_layout l = layout_of_mesh(shape);
 
     l.sp = o->sp;
-    l.cp_method = o->context;
-    l.overlap = o->overlap != 0;
-    l.tp_chunks = o->overlap ? o->overlap : 1;
+    l.cp_method = o->cp_method;
+    l.overlap = o->overlap;
+    l.tp_chunks = o->tp_chunks;
     return l;
 }
 
-ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o)
+ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_options *o)
 {
     ls_layout l = layout_of_mesh(shape);
 
@@ -121,7 +126,7 @@ ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_options *o)
     l.bucket_bytes = o->bucket_bytes;
     l.first_bucket_bytes = o->first_bucket_bytes;
     l.reduce = o->reduce;
-    l.reshard_after_forward = !o->keep_gathered;
+    l.reshard_after_forward = o->reshard_after_forward;
     l.unsharded_accumulation = o->unsharded_accumulation;
     l.offload = o->offload;
     l.offload_path = o->offload_path;
@@ -195,7 +200,7 @@ char *ls_layout_text(const ls_layout *l, char *out, size_t room)
     out[0] = '\0';
     put_axis(out, room, "pp", l->pp, layout_schedule_name(l));
     put_axis(out, room, "dp", l->dp, zero);
-    put_axis(out, room, "cp", l->cp, l->cp_method == LS_CONTEXT_RING ? "ring" : "all-to-all");
+    put_axis(out, room, "cp", l->cp, l->cp_method == LS_CP_RING ? "ring" : "all-to-all");
     put_axis(out, room, "tp", l->tp, l->sp ? "sp" : "");
     snprintf(out + strlen(out), room - strlen(out), "%s", ep);
     return out;

@@ -239,12 +239,12 @@ static ls_value some_rows(ls_program *p, ls_value x, size_t begin, size_t end)
                         (ptrdiff_t)(begin * size[1]));
 }
 
-/* Splits x = linear(a, w), just emitted, into `floating` row chunks, each with its own reduction; false: not possible. */
+/* Splits x = linear(a, w), just emitted, into row chunks, each with its own reduction; false: not possible. */
 static bool reduce_by_rows(struct lower *l, const struct instruction *i, ls_value x)
 {
     const struct move *m = instruction_move(i);
     struct list *list = &l->p->list[l->p->cursor.segment];
-    size_t n = (size_t)m->floating, rows = value_count(program_value(l->p, x));
+    size_t n = m->floating ? (size_t)m->chunks : 1, rows = value_count(program_value(l->p, x));
     struct instruction product;
 
     if (!program_ok(l->p) || n < 2 || !list->n) return false;

@@ -4,13 +4,13 @@
  * algorithm supports the call is used: rows of a file first, then the shipped ones. Bytes are those of the whole buffer (n blocks), the
  * same on all ranks; all ranks load the same file before they open a comm.
  *
- * The file is text, at most 1 MiB. Its first line is "lockstep choices 1". Each other line is empty, or a comment after
- * '#', or a row of four words separated by blanks and tabs:
+ * The file is text, at most 1 MiB. Its first line is "lockstep comm table 1" ("lockstep choices 1" in files of earlier versions). Each
+ * other line is empty, or a comment after '#', or a row of four words separated by blanks and tabs:
  *     OPERATION   as ls_collective_name() has it
  *     BYTES       as in "4096" or "64KiB", or "-": without limit
  *     RANKS       at least 1, or "-": without limit
  *     NAME        an algorithm of that operation, or "whole": the transport's own where it has one
- * A later row applies beyond the limits of earlier ones. At most CHOICES_MOST rows.
+ * A later row applies beyond the limits of earlier ones. At most TABLE_ROWS_MOST rows.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +20,9 @@
 #include "base/text.h"
 #include "comm/algorithms/alg.h"
 
-enum { CHOICES_MOST = 1024, FILE_MOST = 1 << 20 };
+enum { TABLE_ROWS_MOST = 1024, FILE_MOST = 1 << 20 };
 
-#define HEADER "lockstep choices 1"
+#define OLD_HEADER "lockstep choices 1"
 
 static const struct algorithm algorithms[] = {
     { LS_COLLECTIVE_ALL_REDUCE, "ring", false, ring_all_reduce, "sums go around the ring, then results: 2(n-1) messages, 2D(n-1)/n bytes" },
@@ -74,7 +74,7 @@ static const struct {
     { LS_COLLECTIVE_BARRIER, SIZE_MAX, INT32_MAX, "dissemination" },
 };
 
-static struct choice tuned[CHOICES_MOST];
+static struct choice tuned[TABLE_ROWS_MOST];
 static int tuned_rows;
 static struct {
     bool on;
@@ -197,7 +197,7 @@ static ls_status read_line(char *line, struct choice *rows, int *n)
     if (words == 0) return LS_OK;
     if (words != 4)
         return ls_fail(LS_EFORMAT, "%s words in a row; expected operation, bytes, ranks, name", words > 4 ? "too many" : "too few");
-    if (*n == CHOICES_MOST) return ls_fail(LS_EFORMAT, "more than %d rows", CHOICES_MOST);
+    if (*n == TABLE_ROWS_MOST) return ls_fail(LS_EFORMAT, "more than %d rows", TABLE_ROWS_MOST);
     LS_TRY(read_row(word, &rows[*n]));
     ++*n;
     return LS_OK;
@@ -209,7 +209,8 @@ static ls_status read_lines(const char *path, char *text, size_t bytes, struct c
 
     if (strlen(text) != bytes) return ls_fail(LS_EFORMAT, "%s: a NUL byte at %zu", path, strlen(text));
     if (next) *next++ = '\0';
-    if (strcmp(text, HEADER) != 0) return ls_fail(LS_EFORMAT, "%s: the first line is not '" HEADER "'", path);
+    if (strcmp(text, COMM_TABLE_HEADER) != 0 && strcmp(text, OLD_HEADER) != 0)
+        return ls_fail(LS_EFORMAT, "%s: the first line is not '" COMM_TABLE_HEADER "'", path);
     for (int number = 2; next; number++) {
         char *line = next;
 
@@ -230,14 +231,14 @@ static ls_status read_file(const char *path, struct choice *rows, int *n)
     LS_TRY(file_map_open(path, &probe));
     bytes = probe.bytes;
     file_map_close(&probe);
-    if (bytes > FILE_MOST) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a file of choices has at most %d", path, bytes, FILE_MOST);
+    if (bytes > FILE_MOST) return ls_fail(LS_EFORMAT, "%s: %zu bytes; a comm table has at most %d", path, bytes, FILE_MOST);
     LS_TRY(file_read(path, &text, &bytes));
     ls_status st = read_lines(path, text, bytes, rows, n);
     mem_free(text);
     return st;
 }
 
-ls_status algorithm_load_choices(const char *path)
+ls_status algorithm_load_table(const char *path)
 {
     struct choice *rows;
     int n = 0;
@@ -246,7 +247,7 @@ ls_status algorithm_load_choices(const char *path)
         tuned_rows = 0;
         return LS_OK;
     }
-    rows = mem_array(MEM_OTHER, CHOICES_MOST, sizeof *rows);
+    rows = mem_array(MEM_OTHER, TABLE_ROWS_MOST, sizeof *rows);
     if (!rows) return LS_ENOMEM;
     ls_status st = read_file(path, rows, &n);
     if (st == LS_OK) {

@@ -78,11 +78,12 @@ const struct algorithm *algorithm_choose(ls_collective op, size_t bytes, int n, 
 /* True if a list is used even where the transport has a native collective: by the tuned table, or forced. */
 bool algorithm_list_first(ls_collective op, size_t bytes, int n, bool half_sum);
 /* Forces this algorithm wherever it supports the call, until the next call of this function. name: of the table, ALGORITHM_WHOLE, or NULL:
- * use the choices. */
+ * use the table. */
 #define ALGORITHM_WHOLE "whole"
 ls_status algorithm_force(ls_collective op, const char *name);
-/* Replaces the shipped choices by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: back to the shipped ones. */
-ls_status algorithm_load_choices(const char *path);
+#define COMM_TABLE_HEADER "lockstep comm table 1" /* the first line of a comm table */
+/* Replaces the shipped table by a file that `bench comm --tune` wrote (format: algorithms.c); NULL: back to the shipped one. */
+ls_status algorithm_load_table(const char *path);
 
 ls_status steps_push(struct step_list *l, struct step s); /* drops steps that have no effect */
 void steps_free(struct step_list *l);

@@ -30,7 +30,7 @@ struct xent {
     size_t r0, n;            /* the chunk at work */
     float *lse, *loss;       /* [R], the caller's or scratch; [R] */
     float *logits, *dx_sums; /* [chunk, ld], [chunk, C] */
-    void *products;          /* scratch of the matmuls */
+    void *gemm_scratch;      /* scratch of the matmuls */
 };
 
 static bool xent_is_plain(const struct view *v)
@@ -136,7 +136,7 @@ static size_t layout(struct xent *z, void *scratch)
     z->loss = take(&at, z->R * sizeof(float));
     z->logits = take(&at, z->chunk * z->ld * sizeof(float));
     z->dx_sums = take(&at, view_given(&z->dx) && z->dx.dtype != LS_F32 ? z->chunk * z->C * sizeof(float) : 0);
-    z->products = take(&at, 0);
+    z->gemm_scratch = take(&at, 0);
     most = 0;
     for (int full = 0; full < 2; full++) { /* the last chunk may be divided differently */
         z->n = full ? z->chunk : z->R % MAX(z->chunk, (size_t)1);
@@ -167,7 +167,7 @@ static size_t xent_grad_scratch(const struct call *c)
     return backward_of(c, &z) ? layout(&z, NULL) : 0;
 }
 
-static void xent_multiply(const struct xent *z, struct gemm p) { gemm_run(&p, gemm_threads(&p), z->products); }
+static void xent_multiply(const struct xent *z, struct gemm p) { gemm_run(&p, gemm_threads(&p), z->gemm_scratch); }
 
 /* Computes lse and loss of the chunk's rows. */
 static void row_losses(void *ctx, size_t begin, size_t end, int thread)

@@ -247,10 +247,10 @@ ls_status ls_partition(ls_program *p, const ls_mesh *mesh, const ls_model *m, co
     return LS_OK;
 }
 
-int ls_context_slices(const ls_mesh *mesh, ls_context context, size_t t, size_t begin[2], size_t end[2])
+int ls_cp_slices(const ls_mesh *mesh, ls_cp_method method, size_t t, size_t begin[2], size_t end[2])
 {
     int n = ls_mesh_size(mesh, LS_GROUP_CP), r = ls_mesh_index(mesh, LS_GROUP_CP);
-    bool zigzag = n > 1 && context == LS_CONTEXT_RING;
+    bool zigzag = n > 1 && method == LS_CP_RING;
     int pieces = zigzag ? 2 * n : n;
 
     begin[0] = cut_at(t, 1, r, pieces), end[0] = cut_at(t, 1, r + 1, pieces);

@@ -40,6 +40,7 @@ static void emit_move(struct partitioner *c, enum move_kind kind, ls_axis a, ls_
     m.axis = a;
     m.comm = c->comm[a];
     m.floating = c->d->o.overlap;
+    m.chunks = c->d->o.tp_chunks;
     if (i) instruction_set_move(i, &m);
 }
 
@@ -115,7 +116,7 @@ struct piece piece_of(struct partitioner *c, ls_value x, ls_axis a)
 
 struct piece time_piece(struct partitioner *c, ls_axis a)
 {
-    return (struct piece){ 0, 1, a == LS_AXIS_CP && c->d->o.context == LS_CONTEXT_RING };
+    return (struct piece){ 0, 1, a == LS_AXIS_CP && c->d->o.cp_method == LS_CP_RING };
 }
 
 static ls_value moved(struct partitioner *c, enum move_kind kind, ls_axis a, ls_value x, int dim, struct piece piece)

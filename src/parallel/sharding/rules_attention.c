@@ -149,7 +149,7 @@ void rule_attention(struct partitioner *c, struct instruction *i)
             partition_error(c, a, i->in[0], "attention to a cache cannot be sharded");
             return;
         }
-        if (c->d->o.context == LS_CONTEXT_RING)
+        if (c->d->o.cp_method == LS_CP_RING)
             ring(c, i);
         else
             exchange_heads(c, i);

@@ -19,7 +19,7 @@ int unit_zero(const struct pass *a, const struct unit *u) { return u->groups->sh
 
 bool data_shards(const struct pass *a, const struct zero_groups *groups, enum store_kind kind)
 {
-    const ls_data_options *o = &a->d->o;
+    const ls_data_parallel_options *o = &a->d->o;
 
     if (!groups->shard) return false;
     return kind == STORE_STATE ? o->zero >= 1 : kind == STORE_GRAD ? o->zero >= 2 && !o->unsharded_accumulation : o->zero == 3;

@@ -1,7 +1,7 @@
 /* gather.c - zero 3: a unit's parameters are all-gathered before their first reader and freed after the last.
  *
  *     forward    gather(0) | wait(0), start gather(1) | unit 0 computes | wait(1), start gather(2) | unit 1 computes | ...
- *     backward   the same, in the order in which backward reads them; with keep_gathered only units that forward did not gather
+ *     backward   the same, in the order in which backward reads them; without reshard_after_forward only units that forward did not gather
  *     weights    likewise, if weight gradients have a segment of their own
  *
  * So at most two units are gathered at once (a tied weight lives from its first to its last reader). Readers use views of the gathered
@@ -114,7 +114,7 @@ ls_status gather_parameters(struct pass *a)
     a->nviews = a->p->nvalues;
     a->view = mem_array(MEM_OTHER, (size_t)a->nviews + 1, sizeof *a->view);
     for (int s = SEG_FORWARD; s <= SEG_WEIGHTS && order && a->view; s++) {
-        if (s > SEG_FORWARD && !a->d->o.keep_gathered) {
+        if (s > SEG_FORWARD && a->d->o.reshard_after_forward) {
             memset(a->view, 0, (size_t)a->nviews * sizeof *a->view);
             for (int g = 0; g < a->nunits; g++) a->unit[g].whole = LS_NONE;
         }

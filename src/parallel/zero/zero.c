@@ -10,7 +10,7 @@
 static int ranks_of(const ls_comm *comm) { return comm ? ls_comm_size(comm) : 1; }
 
 /* mesh NULL: each rank of comm has different samples. */
-static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+static ls_layout layout_of_ranks(const ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
 {
     ls_mesh_shape shape = ls_mesh_get_shape(mesh);
 
@@ -114,7 +114,7 @@ static ls_status find_ranks(struct data *d, ls_comm *comm, const ls_mesh *mesh)
     return LS_OK;
 }
 
-static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o, struct data **out)
+static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o, struct data **out)
 {
     struct data *d = mem_zalloc(MEM_OTHER, sizeof *d);
     ls_status st = LS_OK;
@@ -135,9 +135,9 @@ static ls_status data_open(ls_comm *comm, const ls_mesh *mesh, const ls_data_opt
     return LS_OK;
 }
 
-static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
 {
-    const ls_data_options *m = &d->requested;
+    const ls_data_parallel_options *m = &d->requested;
 
     if (d->world != comm || d->mesh != mesh)
         return ls_fail(LS_EINVAL, "data parallelism: another program of this store is distributed over other ranks");
@@ -151,7 +151,7 @@ static ls_status check_alike(const struct data *d, const ls_comm *comm, const ls
     return LS_OK;
 }
 
-static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_options *o)
+static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const ls_data_parallel_options *o)
 {
     struct data *d = store_attached(p->store);
     ls_layout l = layout_of_ranks(comm, mesh, o);
@@ -173,16 +173,16 @@ static ls_status mark(ls_program *p, ls_comm *comm, const ls_mesh *mesh, const l
     return LS_OK;
 }
 
-static const ls_data_options defaults = LS_DATA_DEFAULTS;
+static const ls_data_parallel_options defaults = LS_DATA_PARALLEL_DEFAULTS;
 
-ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_options *options)
+ls_status ls_data_parallel(ls_program *p, ls_comm *comm, const ls_data_parallel_options *options)
 {
     return mark(p, comm, NULL, options ? options : &defaults);
 }
 
-ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_options *options)
+ls_status ls_data_parallel_mesh(ls_program *p, const ls_mesh *mesh, const ls_data_parallel_options *options)
 {
-    ls_data_options o = options ? *options : defaults;
+    ls_data_parallel_options o = options ? *options : defaults;
 
     o.replicate = ls_mesh_get_shape(mesh).replicate;
     return mark(p, ls_mesh_comm(mesh, LS_GROUP_WORLD), mesh, &o);

@@ -29,10 +29,10 @@ enum { GROUPS_DENSE, GROUPS_EXPERTS, GROUPS_KINDS };
 
 /* Data-parallel state shared by all programs of a store; the store owns it. */
 struct data {
-    ls_data_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank, offload_path is path */
-    char *path;                   /* owned */
-    const ls_mesh *mesh;          /* NULL: ls_data_parallel() */
-    ls_comm *world;               /* all ranks; NULL: one rank */
+    ls_data_parallel_options requested, o; /* as requested, and effective: zero is 0 where a copy is on one rank, offload_path is path */
+    char *path;                            /* owned */
+    const ls_mesh *mesh;                   /* NULL: ls_data_parallel() */
+    ls_comm *world;                        /* all ranks; NULL: one rank */
     struct zero_groups groups[GROUPS_KINDS];
     bool owns;  /* groups[GROUPS_DENSE].shard and .replicas were created here */
     bool mixed; /* ranks hold different parameters, so norms are summed over the world */

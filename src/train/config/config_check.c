@@ -297,7 +297,7 @@ ls_optimizer config_optimizer(const struct config *c)
         .eps = c->optim.eps,
         .momentum = c->optim.momentum,
         .nesterov = c->optim.nesterov,
-        .trust = c->optim.trust_coefficient,
+        .trust_coefficient = c->optim.trust_coefficient,
         .weight_decay = c->optim.weight_decay,
         .clip = c->optim.clip,
     };

@@ -95,7 +95,7 @@ static int as_int(int64_t n) { return (int)MIN(n, (int64_t)INT32_MAX); }
 
 static void take_parallel(const struct config *c, ls_layout *l)
 {
-    static const ls_context methods[] = { [CP_METHOD_RING] = LS_CONTEXT_RING, [CP_METHOD_ALL_TO_ALL] = LS_CONTEXT_ALL_TO_ALL };
+    static const ls_cp_method methods[] = { [CP_METHOD_RING] = LS_CP_RING, [CP_METHOD_ALL_TO_ALL] = LS_CP_ALL_TO_ALL };
 
     l->pp = as_int(c->parallel.pp);
     l->vpp = as_int(c->parallel.vpp);

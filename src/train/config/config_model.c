@@ -74,7 +74,7 @@ static ls_status take_experts(const struct config *c, ls_model *m)
     take_real(c->model.aux_loss, &m->aux_coef);
     if (c->model.aux_loss_scope != SCOPE_PRESET) m->aux_over_micro_batch = c->model.aux_loss_scope == SCOPE_MICRO_BATCH;
     take_real(c->model.z_loss, &m->z_coef);
-    take_real(c->model.router_bias_rate, &m->balance);
+    take_real(c->model.router_bias_rate, &m->router_bias_rate);
     if (c->model.aux_loss_scope == SCOPE_MICRO_BATCH && m->aux_coef == 0)
         return ls_fail(LS_EINVAL,
                        "model.aux_loss_scope does nothing here: model.aux_loss=0 adds no loss; set a coefficient, 0.01 is usual");
@@ -225,7 +225,7 @@ static void put_experts(struct config *c, const ls_model *m)
     c->model.aux_loss = m->aux_coef;
     c->model.aux_loss_scope = m->aux_over_micro_batch ? SCOPE_MICRO_BATCH : SCOPE_SEQUENCE;
     c->model.z_loss = m->z_coef;
-    c->model.router_bias_rate = m->balance;
+    c->model.router_bias_rate = m->router_bias_rate;
 }
 
 void config_put_model(struct config *c, const ls_model *m)

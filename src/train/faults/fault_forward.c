@@ -43,15 +43,15 @@ static ls_status read_instead(ls_program *p, ls_value y, ls_value x)
     return LS_OK;
 }
 
-ls_status edit_no_enter(ls_program *p, const struct injection *i)
+ls_status edit_no_dgrad_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
     for (int n = fault_forward_forward(p)->n - 1; n >= 0; n--) {
-        struct instruction enter = fault_forward_forward(p)->at[n];
+        struct instruction identity = fault_forward_forward(p)->at[n];
 
-        if (!is_move(&enter, MOVE_IDENTITY) || program_value(p, enter.out[0])->role != LS_ROLE_ACTIVATION) continue;
+        if (!is_move(&identity, MOVE_IDENTITY) || program_value(p, identity.out[0])->role != LS_ROLE_ACTIVATION) continue;
         list_remove(fault_forward_forward(p), n);
-        LS_TRY(read_instead(p, enter.out[0], enter.in[0]));
+        LS_TRY(read_instead(p, identity.out[0], identity.in[0]));
     }
     return LS_OK;
 }

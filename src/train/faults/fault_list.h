@@ -40,8 +40,8 @@
       IDLE(tp <= 1 || (!slices && heads_divide), ALIKE))                                                                                   \
     X(TP_TWICE, tp_twice, "partial gradients of weights that are replicated over tp are summed twice", DATA_PARALLEL, tp_twice,            \
       IDLE(tp <= 1 || (!slices && heads_divide), ALIKE))                                                                                   \
-    X(NO_ENTER, no_enter, "the all-reduce of the input gradient of column-parallel linears is missing", PARTITION, no_enter,               \
-      IDLE(tp <= 1 || c->parallel.sp, WITHOUT_SP))                                                                                         \
+    X(NO_DGRAD_REDUCE, no_dgrad_reduce, "the all-reduce of the input gradient of column-parallel linears is missing", PARTITION,           \
+      no_dgrad_reduce, IDLE(tp <= 1 || c->parallel.sp, WITHOUT_SP))                                                                        \
     X(NO_REDUCE, no_reduce, "the all-reduce after row-parallel linears is missing", PARTITION, no_reduce,                                  \
       IDLE(tp <= 1 || c->parallel.sp, WITHOUT_SP))                                                                                         \
     X(NO_PARTIAL, no_partial, "gradients of weights that are replicated over tp are not marked as partial sums", PARTITION, no_partial,    \

@@ -128,7 +128,7 @@ static void set_ratio(struct update_rule *u)
     if (!(pp > 0 && ss > 0)) return;
     number p = { sqrt(pp), 0 }, s = { sqrt(ss), sqrt(off) };
     number decay = { lamb ? 0 : decay_of(u) * p.value, 0 };
-    number top = { (lamb ? 1 : (float)u->optimizer->trust) * p.value, 0 };
+    number top = { (lamb ? 1 : (float)u->optimizer->trust_coefficient) * p.value, 0 };
     number ratio = over(top, parity_update_add(s, decay));
     u->ratio = ratio.value;
     u->ratio_error = ratio.allowed + 2 * U * fabs(ratio.value);

@@ -143,7 +143,7 @@ static int places_of(int n, int out[PLACES])
 static int places_of_cp(const ls_layout *l, int out[PLACES])
 {
     int n = l->cp, best = 0, count = 0;
-    bool ring = n > 1 && l->cp_method == LS_CONTEXT_RING;
+    bool ring = n > 1 && l->cp_method == LS_CP_RING;
     size_t T = (size_t)l->seq_len;
 
     for (int r = 1; r < n; r++)

@@ -4,11 +4,11 @@
 #include <string.h>
 #include "base/mem.h"
 
-ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t values, struct feed *out)
+ls_status feed_open(const struct ranks *ranks, ls_cp_method context, size_t batch, size_t seq_len, size_t values, struct feed *out)
 {
     struct feed f = { .batch = batch, .seq_len = seq_len, .values = values };
 
-    f.slices = ls_context_slices(ranks->mesh, context, seq_len, f.begin, f.end);
+    f.slices = ls_cp_slices(ranks->mesh, context, seq_len, f.begin, f.end);
     for (int k = 0; k < f.slices; k++) f.local += f.end[k] - f.begin[k];
     if (f.local < seq_len) {
         f.part = mem_array(MEM_OTHER, batch * f.local, sizeof *f.part);

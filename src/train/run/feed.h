@@ -26,7 +26,7 @@ struct micro_batch {
     size_t samples, global; /* that count here; in the whole step */
 };
 
-ls_status feed_open(const struct ranks *ranks, ls_context context, size_t batch, size_t seq_len, size_t values, struct feed *out);
+ls_status feed_open(const struct ranks *ranks, ls_cp_method context, size_t batch, size_t seq_len, size_t values, struct feed *out);
 size_t feed_bytes(const struct feed *f); /* that it holds */
 void feed_close(struct feed *f);
 ls_status feed_write(const struct feed *f, const struct task *task, ls_program *p, const struct micro_batch *m);

@@ -9,7 +9,7 @@
  *     tokens_per_second  tokens / step_seconds
  *     step_seconds       from fetching the batch to the end of the update
  *     mfu hfu            FLOPs that the model needs, FLOPs executed (recomputation included) per second, as a share of
- *                        what this machine's products reach in the compute type
+ *                        what this machine's matmuls reach in the compute type
  *     memory             bytes by category, most held at once during the step: parameters gradients optimizer
  *                        activations communication offload other; and peak, the most of their sum
  *     comm               {op: {calls bytes seconds exposed}} of the step, for the ops that were called: bytes that one rank

@@ -22,7 +22,7 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
 
     LS_TRY(world_find(&world));
     if (world.size > 1) {
-        if (c->launch.comm_table[0]) LS_TRY(algorithm_load_choices(c->launch.comm_table));
+        if (c->launch.comm_table[0]) LS_TRY(algorithm_load_table(c->launch.comm_table));
         LS_TRY(comm_open_within(world.where, world.rank, world.size, c->launch.timeout, &r.comm));
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;

@@ -49,7 +49,7 @@ struct step {
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
  * all ranks do the same calls. */
 ls_status step_open(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only, struct step *out);
-/* What marks a program of the step's store (the step's own, evaluation) as spread over the ranks. stage NULL: the whole model. */
+/* What marks a program of the step's store (the step's own, evaluation) as distributed over the ranks. stage NULL: the whole model. */
 struct distributing {
     const ls_layout *layout;
     const struct ranks *ranks;

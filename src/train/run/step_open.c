@@ -1,4 +1,5 @@
-/* step_open.c - making a training step: the model appended, spread over the ranks, compiled; a pipeline a program a stage. */
+/* step_open.c - making a training step: appends the model, distributes it over the ranks and compiles it; a pipeline has one program per
+ * stage. */
 #include "train/run/step.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static void step_open_build(struct step *s, ls_program *p)
 
 ls_status step_distribute(const struct distributing *s, ls_program *p, const ls_stage *stage)
 {
-    ls_data_options o = ls_layout_data(s->layout);
+    ls_data_parallel_options o = ls_layout_data(s->layout);
     ls_partition_options cut = ls_layout_partition(s->layout);
 
     if (!ranks_cut_model(s->ranks) && s->layout->ep == 1) {
@@ -74,7 +75,7 @@ static ls_status compile(struct making *m)
 {
     struct step *s = m->s;
     struct distributing how = distributing_of(m);
-    ls_data_options o = ls_layout_data(&s->layout);
+    ls_data_parallel_options o = ls_layout_data(&s->layout);
     ls_compile_options plain = LS_COMPILE_DEFAULTS;
 
     if (s->layout.pp > 1) {

@@ -14,7 +14,7 @@ static float weight_of(const struct call *c, size_t i) { return call_has_in(c, 2
 
 /* ---- permute ---- */
 
-INLINE void spread(ls_dtype T, const struct call *c, size_t begin, size_t end)
+INLINE void permute_rows(ls_dtype T, const struct call *c, size_t begin, size_t end)
 {
     const int32_t *rows = c->in[1].data;
     size_t C = view_last(&c->in[0]), K = view_last(&c->in[1]);
@@ -27,15 +27,15 @@ INLINE void spread(ls_dtype T, const struct call *c, size_t begin, size_t end)
     }
 }
 
-static void distributed_tokens(void *ctx, size_t begin, size_t end, int thread)
+static void permute_tokens(void *ctx, size_t begin, size_t end, int thread)
 {
     const struct call *c = ctx;
 
     (void)thread;
-    BY_TYPE(c->in[0].dtype, T, spread(T, c, begin, end))
+    BY_TYPE(c->in[0].dtype, T, permute_rows(T, c, begin, end))
 }
 
-static bool spread_accepts(const struct call *c)
+static bool permute_accepts(const struct call *c)
 {
     return is_plain(&c->in[0]) && is_i32(&c->in[1]) && is_weight(c, 2) && is_plain(&c->out[0]) && c->in[0].dtype == c->out[0].dtype;
 }
@@ -46,7 +46,7 @@ static void rows_permute(const struct call *c)
     size_t used = 0, bytes = view_last(&c->out[0]) * ls_dtype_bytes(c->out[0].dtype);
 
     for (size_t i = 0; i < view_count(&c->in[1]); i++) used += rows[i] >= 0;
-    threads_for(view_rows(&c->in[1]), row_grain(view_last(&c->in[0]) * view_last(&c->in[1])), distributed_tokens, (void *)c);
+    threads_for(view_rows(&c->in[1]), row_grain(view_last(&c->in[0]) * view_last(&c->in[1])), permute_tokens, (void *)c);
     memset((char *)c->out[0].data + used * bytes, 0, (c->out[0].size[0] - used) * bytes);
 }
 
@@ -80,7 +80,7 @@ static void rows_unpermute(const struct call *c)
     threads_for(view_rows(&c->in[1]), row_grain(view_last(&c->out[0]) * view_last(&c->in[1])), collect_tokens, (void *)c);
 }
 
-/* ---- products ---- */
+/* ---- dot products ---- */
 
 INLINE void dots(ls_dtype T, const struct call *c, size_t begin, size_t end)
 {
@@ -116,8 +116,8 @@ static void rows_dot(const struct call *c)
 }
 
 const struct kernel SIMD_TABLE(rows)[] = {
-    SIMD_ROW(ROWS_PERMUTE, spread_accepts, NULL, rows_permute),
-    SIMD_ROW(ROWS_UNPERMUTE, spread_accepts, NULL, rows_unpermute),
+    SIMD_ROW(ROWS_PERMUTE, permute_accepts, NULL, rows_permute),
+    SIMD_ROW(ROWS_UNPERMUTE, permute_accepts, NULL, rows_unpermute),
     SIMD_ROW(ROWS_DOT, dot_accepts, NULL, rows_dot),
     KERNELS_END,
 };

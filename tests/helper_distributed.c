@@ -1,5 +1,5 @@
-/* helper_spread.c */
-#include "helper_spread.h"
+/* helper_distributed.c - models trained on ranks under a layout, and compared with one rank: helper_distributed.h. */
+#include "helper_distributed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,19 +9,19 @@
 
 static const ls_model models[NETS] = {
     [NET_GPT2] = { .architecture = LS_GPT2, .layers = 3, .width = 16, .heads = 2, .kv_heads = 2, .ffn = 24, .vocab = 37,
-                   .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .init_std = 0.2 },
+                   .max_positions = DIST_TIME, .tied = 1, .norm_eps = 1e-5, .init_std = 0.2 },
     [NET_LLAMA] = { .architecture = LS_LLAMA, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
-                    .max_positions = SPREAD_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
+                    .max_positions = DIST_TIME, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
     [NET_LLAMA_TIED] = { .architecture = LS_LLAMA, .layers = 3, .width = 16, .heads = 4, .kv_heads = 2, .ffn = 24, .vocab = 37,
-                         .max_positions = SPREAD_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
+                         .max_positions = DIST_TIME, .tied = 1, .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2 },
     [NET_EVEN] = { .architecture = LS_MIXTRAL, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
-                   .max_positions = SPREAD_TIME,
+                   .max_positions = DIST_TIME,
                    .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 6, .experts_per_token = 2, .expert_ffn = 6,
                    .norm_topk = 1, .aux_coef = 0.1, .z_coef = 0.01 },
     [NET_BIAS] = { .architecture = LS_QWEN3_MOE, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .vocab = 37,
-                   .max_positions = SPREAD_TIME,
+                   .max_positions = DIST_TIME,
                    .norm_eps = 1e-5, .rope = LS_ROPE_DEFAULTS, .init_std = 0.2, .experts = 7, .experts_per_token = 2, .expert_ffn = 5,
-                   .shared_ffn = 6, .router = LS_ROUTER_SIGMOID, .norm_topk = 1, .balance = 0.02 },
+                   .shared_ffn = 6, .router = LS_ROUTER_SIGMOID, .norm_topk = 1, .router_bias_rate = 0.02 },
 };
 
 static const ls_image_model picture = { .channels = 2, .height = 6, .width = 5, .filters = 4, .stages = 2, .blocks = 1, .classes = 5,
@@ -37,7 +37,7 @@ static ls_model model_of(const struct layout *l)
     return m;
 }
 
-static void spread_build(ls_program *p, const struct layout *l, size_t batch)
+static void distributed_build(ls_program *p, const struct layout *l, size_t batch)
 {
     ls_value loss, x, y, denominator;
     ls_model m = model_of(l);
@@ -48,15 +48,15 @@ static void spread_build(ls_program *p, const struct layout *l, size_t batch)
         y = ls_input(p, "y", LS_F32, 2, (size_t[]){ batch, 3 });
         loss = ls_mse(p, ls_mlp(p, "mlp", ls_cast(p, x, ls_store_settings(ls_program_store(p)).type), 4, (size_t[]){ 5, 17, 11, 3 }),
                       ls_cast(p, y, ls_store_settings(ls_program_store(p)).type));
-        loss = ls_scale(p, loss, (double)batch / SPREAD_SAMPLES);
+        loss = ls_scale(p, loss, (double)batch / DIST_SAMPLES);
     } else if (net == NET_IMAGE) {
         x = ls_input(p, "images", LS_F32, 4, (size_t[]){ batch, picture.channels, picture.height, picture.width });
         y = ls_input(p, "targets", LS_I32, 1, &batch);
         denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
         loss = ls_image_loss(p, &picture, ls_cast(p, x, ls_store_settings(ls_program_store(p)).type), y, denominator, 1);
     } else {
-        x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
-        y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, SPREAD_TIME });
+        x = ls_input(p, "tokens", LS_I32, 2, (size_t[]){ batch, DIST_TIME });
+        y = ls_input(p, "targets", LS_I32, 2, (size_t[]){ batch, DIST_TIME });
         denominator = ls_input(p, "denominator", LS_F32, 1, (size_t[]){ 1 });
         if (m.experts)
             ls_input(p, "samples", LS_F32, 1, (size_t[]){ 2 });
@@ -71,14 +71,14 @@ const ls_model *distributed_model(enum net net) { return &models[net]; }
 
 struct building { const struct layout *l; struct training *s; };
 
-static ls_status helper_spread_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
+static ls_status distributed_build_stage(void *ctx, ls_program *p, const ls_stage *stage)
 {
     const struct building *b = ctx;
     ls_partition_options cut = b->l->cut;
     ls_model m = model_of(b->l);
 
     cut.stage = *stage;
-    spread_build(p, b->l, b->s->batch);
+    distributed_build(p, b->l, b->s->batch);
     LS_TRY(ls_program_status(p));
     faults_give(p, b->s->mesh);
     LS_TRY(ls_partition(p, b->s->mesh, &m, &cut));
@@ -88,7 +88,7 @@ static ls_status helper_spread_build_stage(void *ctx, ls_program *p, const ls_st
 static ls_status compile_pipeline(const struct layout *l, struct training *s, ls_compile_options co)
 {
     struct building b = { l, s };
-    ls_pipeline_options o = { .schedule = &s->schedule, .build = helper_spread_build_stage, .ctx = &b, .compile = co };
+    ls_pipeline_options o = { .schedule = &s->schedule, .build = distributed_build_stage, .ctx = &b, .compile = co };
 
     if (l->schedule[0] == '/')
         LS_TRY(ls_pipeline_schedule_read(l->schedule, &s->schedule));
@@ -108,7 +108,7 @@ static ls_status compile(const struct layout *l, ls_comm *comm, struct training 
     if (comm) faults_give(s->program, s->mesh);
     if (l->schedule)
         return compile_pipeline(l, s, co);
-    spread_build(s->program, l, s->batch);
+    distributed_build(s->program, l, s->batch);
     LS_TRY(ls_program_status(s->program));
     LS_TRY(ls_optimizer_append(s->program, &s->optimizer));
     if (l->meshed) {
@@ -130,7 +130,7 @@ static ls_status find_samples(const struct layout *l, ls_comm *comm, struct trai
         s->n = ls_mesh_size(s->mesh, LS_GROUP_DP);
         s->rank = ls_mesh_index(s->mesh, LS_GROUP_DP);
     }
-    s->batch = (size_t)(SPREAD_SAMPLES / (s->n * s->accumulate));
+    s->batch = (size_t)(DIST_SAMPLES / (s->n * s->accumulate));
     return LS_OK;
 }
 
@@ -141,7 +141,8 @@ ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only
     struct training s = { .accumulate = l->accumulate ? l->accumulate : 1 };
     ls_status st;
 
-    s.optimizer = (ls_optimizer){ .kind = l->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .momentum = 0.9, .trust = 0.02,
+    s.optimizer = (ls_optimizer){ .kind = l->optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-3, .momentum = 0.9,
+                                  .trust_coefficient = 0.02,
                                   .weight_decay = 0.1, .clip = 0.5 };
     if (l->optimizer == LS_ADAM || l->optimizer == LS_ADAMW || l->optimizer == LS_LAMB)
         s.optimizer.momentum = 0;
@@ -184,7 +185,7 @@ static int target(int step, size_t sample, size_t t)
 {
     unsigned h = hash((unsigned)step + 100, (unsigned)sample, (unsigned)t);
 
-    return h % (SPREAD_SAMPLES + 4) < sample ? -1 : (int)(h / 64 % 37);
+    return h % (DIST_SAMPLES + 4) < sample ? -1 : (int)(h / 64 % 37);
 }
 
 static ls_status write_if(ls_program *p, const char *name, const void *host, ls_dtype type, size_t count)
@@ -195,14 +196,14 @@ static ls_status write_if(ls_program *p, const char *name, const void *host, ls_
 /* Over cp this rank's slices of every sample. */
 static ls_status write_tokens(const struct training *s, const struct layout *l, ls_program *p, int step, size_t first)
 {
-    int32_t tokens[SPREAD_SAMPLES * SPREAD_TIME], targets[SPREAD_SAMPLES * SPREAD_TIME];
-    float samples[2] = { (float)s->batch, SPREAD_SAMPLES };
-    size_t begin[2] = { 0 }, end[2] = { SPREAD_TIME }, n = 0;
-    int slices = l->meshed ? ls_context_slices(s->mesh, l->cut.context, SPREAD_TIME, begin, end) : 1;
+    int32_t tokens[DIST_SAMPLES * DIST_TIME], targets[DIST_SAMPLES * DIST_TIME];
+    float samples[2] = { (float)s->batch, DIST_SAMPLES };
+    size_t begin[2] = { 0 }, end[2] = { DIST_TIME }, n = 0;
+    int slices = l->meshed ? ls_cp_slices(s->mesh, l->cut.cp_method, DIST_TIME, begin, end) : 1;
     float valid = 0;
 
-    for (size_t i = 0; i < SPREAD_SAMPLES * SPREAD_TIME; i++)
-        valid += target(step, i / SPREAD_TIME, i % SPREAD_TIME) >= 0;
+    for (size_t i = 0; i < DIST_SAMPLES * DIST_TIME; i++)
+        valid += target(step, i / DIST_TIME, i % DIST_TIME) >= 0;
     for (size_t i = first; i < first + s->batch; i++)
         for (int k = 0; k < slices; k++)
             for (size_t t = begin[k]; t < end[k]; t++, n++) {
@@ -217,7 +218,7 @@ static ls_status write_tokens(const struct training *s, const struct layout *l, 
 
 static ls_status write_points(const struct training *s, int step, size_t first)
 {
-    float x[SPREAD_SAMPLES * 5], y[SPREAD_SAMPLES * 3];
+    float x[DIST_SAMPLES * 5], y[DIST_SAMPLES * 3];
 
     for (size_t i = 0; i < s->batch * 5; i++)
         x[i] = (float)(hash((unsigned)step, (unsigned)(first + i / 5), (unsigned)(i % 5)) % 2001) / 1000 - 1;
@@ -231,10 +232,10 @@ static ls_status write_points(const struct training *s, int step, size_t first)
 static ls_status write_images(const struct training *s, int step, size_t first)
 {
     enum { PIXELS = 2 * 6 * 5 };
-    float x[SPREAD_SAMPLES * PIXELS], valid = 0;
-    int32_t y[SPREAD_SAMPLES];
+    float x[DIST_SAMPLES * PIXELS], valid = 0;
+    int32_t y[DIST_SAMPLES];
 
-    for (size_t i = 0; i < SPREAD_SAMPLES; i++)
+    for (size_t i = 0; i < DIST_SAMPLES; i++)
         valid += i % 5 != 4;
     for (size_t i = 0; i < s->batch * PIXELS; i++)
         x[i] = (float)(hash((unsigned)step, (unsigned)(first + i / PIXELS), (unsigned)(i % PIXELS)) % 2001) / 1000 - 1;
@@ -249,7 +250,7 @@ static ls_status write_images(const struct training *s, int step, size_t first)
 
 struct feeding { struct training *s; const struct layout *l; int step; double sum; };
 
-static ls_status spread_feed(void *ctx, ls_program *p, int chunk, int micro)
+static ls_status distributed_feed(void *ctx, ls_program *p, int chunk, int micro)
 {
     const struct feeding *f = ctx;
 
@@ -301,7 +302,7 @@ ls_status distributed_step(struct training *s, const struct layout *l, int step,
 
     ls_store_zero_grad(s->store);
     if (s->pipeline)
-        LS_TRY(ls_pipeline_run(s->pipeline, spread_feed, take_loss, &f));
+        LS_TRY(ls_pipeline_run(s->pipeline, distributed_feed, take_loss, &f));
     else
         LS_TRY(run_micro_batches(s, l, step, &f.sum));
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
@@ -321,7 +322,7 @@ static size_t elements(const ls_store *s, size_t i)
     return n;
 }
 
-static ls_status helper_spread_read_all(const ls_store *s, const char *kind, float *out)
+static ls_status distributed_read_all(const ls_store *s, const char *kind, float *out)
 {
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
         if (!ls_store_is_frozen(s, i) || strcmp(kind, "parameter") == 0)
@@ -334,14 +335,14 @@ static ls_status training_run(struct training *s, const struct layout *l, struct
     out->count = ls_store_elements(s->store);
     if (out->count > sizeof out->weight / sizeof *out->weight)
         return LS_EINVAL;
-    for (int step = 0; step < SPREAD_STEPS; step++) {
+    for (int step = 0; step < DIST_STEPS; step++) {
         LS_TRY(distributed_step(s, l, step, &out->loss[step]));
         out->norm[step] = ls_optimizer_norm(s->program);
         if (step == 0)
-            LS_TRY(helper_spread_read_all(s->store, "gradient", out->first));
+            LS_TRY(distributed_read_all(s->store, "gradient", out->first));
     }
-    LS_TRY(helper_spread_read_all(s->store, "gradient", out->last));
-    return helper_spread_read_all(s->store, "parameter", out->weight);
+    LS_TRY(distributed_read_all(s->store, "gradient", out->last));
+    return distributed_read_all(s->store, "parameter", out->weight);
 }
 
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out)
@@ -358,25 +359,25 @@ ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcom
 
 /* ---- comparing ---- */
 
-const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAME])
+const char *distributed_name(const struct layout *l, int n, char text[DIST_NAME])
 {
     static const char *const nets[] = { "gpt2", "llama", "llama tied", "mlp", "image", "even", "bias" };
     static const char *const optimizers[] = { "sgd", "adam", "adamw", "lamb", "lars" };
 
-    int at = snprintf(text, SPREAD_NAME,
+    int at = snprintf(text, DIST_NAME,
                       "%s, %s, %s, %d ranks, zero %d, replicate %d, accumulate %d%s, reduce %s, recompute %d, overlap %d%s, offload %d%s",
                       nets[l->net], optimizers[l->optimizer], ls_dtype_name(l->type), n, l->data.zero, l->data.replicate, l->accumulate,
                       l->data.unsharded_accumulation ? " whole" : "", ls_dtype_name(l->data.reduce), (int)l->recompute, l->data.overlap,
-                      l->data.keep_gathered ? " keep" : "", (int)l->data.offload, l->split ? ", split" : "");
+                      l->data.reshard_after_forward ? "" : " keep", (int)l->data.offload, l->split ? ", split" : "");
 
     if (l->meshed)
-        snprintf(text + at, (size_t)(SPREAD_NAME - at), ", pp %d%s%s, chunks %d, dp %d, replicate %d, cp %d %d, tp %d%s, ep %d", l->mesh.pp,
+        snprintf(text + at, (size_t)(DIST_NAME - at), ", pp %d%s%s, chunks %d, dp %d, replicate %d, cp %d %d, tp %d%s, ep %d", l->mesh.pp,
                  l->schedule ? " " : "", l->schedule ? l->schedule : "", l->chunks, l->mesh.dp, l->mesh.replicate, l->mesh.cp,
-                 (int)l->cut.context, l->mesh.tp, l->cut.sp ? " sp" : "", l->mesh.ep);
+                 (int)l->cut.cp_method, l->mesh.tp, l->cut.sp ? " sp" : "", l->mesh.ep);
     return text;
 }
 
-static double helper_spread_largest(const float *x, size_t n)
+static double distributed_largest(const float *x, size_t n)
 {
     double most = 0;
 
@@ -386,16 +387,16 @@ static double helper_spread_largest(const float *x, size_t n)
 }
 
 /* A tensor that is zero but for rounding (the bias of attention's keys) is measured by the others. */
-static const char *spread_compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
+static const char *distributed_compare(const ls_store *s, const char *what, const float *a, const float *b, double rounding)
 {
     static char text[200];
     double all = 0;
 
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++))
         if (store_sign_rate(s, i) == 0)  /* else its "gradient" is a count of tokens */
-            all = fmax(all, helper_spread_largest(a + at, elements(s, i)));
+            all = fmax(all, distributed_largest(a + at, elements(s, i)));
     for (size_t i = 0, at = 0; i < ls_store_count(s); at += elements(s, i++)) {
-        double most = rounding * (helper_spread_largest(a + at, elements(s, i)) + 0.01 * all);
+        double most = rounding * (distributed_largest(a + at, elements(s, i)) + 0.01 * all);
 
         for (size_t e = 0; e < elements(s, i); e++)
             if (!(fabs((double)a[at + e] - b[at + e]) <= most)) {
@@ -413,22 +414,23 @@ const char *distributed_differs(const struct layout *l, const struct outcome *a,
     struct training s;
     const char *found = NULL;
 
-    for (int k = 0; k < SPREAD_STEPS; k++)
+    for (int k = 0; k < DIST_STEPS; k++)
         if (!(fabs(a->loss[k] - b->loss[k]) <= rounding * a->loss[k]) || !(fabs(a->norm[k] - b->norm[k]) <= rounding * a->norm[k])) {
             snprintf(text, sizeof text, "step %d: loss %.9g, norm %.9g; one rank has %.9g, %.9g", k, b->loss[k], b->norm[k],
                      a->loss[k], a->norm[k]);
             found = text;
             break;
         }
-    if (distributed_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type, .data = LS_DATA_DEFAULTS }, NULL, true,
+    if (distributed_open(&(struct layout){ .net = l->net, .layers = l->layers, .type = l->type,
+                                           .data = LS_DATA_PARALLEL_DEFAULTS }, NULL, true,
                          &s) < 0)
         return ls_errmsg();
     if (!found)
-        found = spread_compare(s.store, "first gradient", a->first, b->first, rounding);
+        found = distributed_compare(s.store, "first gradient", a->first, b->first, rounding);
     if (!found)
-        found = spread_compare(s.store, "last gradient", a->last, b->last, rounding);
+        found = distributed_compare(s.store, "last gradient", a->last, b->last, rounding);
     if (!found)
-        found = spread_compare(s.store, "weight", a->weight, b->weight, rounding);
+        found = distributed_compare(s.store, "weight", a->weight, b->weight, rounding);
     distributed_close(&s);
     return found;
 }

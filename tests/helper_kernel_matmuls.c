@@ -1,4 +1,4 @@
-/* helper_kernel_products.c - cases of the ops that multiply or look up: products, embedding, rotary positions,
+/* helper_kernel_matmuls.c - cases of the ops that multiply or look up: matmuls, embedding, rotary positions,
  * attention, cross-entropy.
  */
 #include "helper_kernel_gen.h"
@@ -7,9 +7,9 @@
 #include <string.h>
 #include "base/rng.h"
 
-/* Products */
+/* Matmuls */
 
-static const size_t products[][3] = {  /* R, K, N */
+static const size_t matmuls[][3] = {  /* R, K, N */
     { 0, 8, 8 }, { 1, 1, 1 }, { 3, 5, 7 }, { 1, 64, 33 }, { 15, 17, 16 }, { 33, 31, 47 }, { 64, 64, 64 },
     { 131, 67, 257 },
 };
@@ -41,16 +41,16 @@ static void linear_case(struct gen *g, size_t R, size_t K, size_t N, int variant
 
 void linear_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(products); i++)
+    for (size_t i = 0; i < COUNT_OF(matmuls); i++)
         for (int variant = 0; variant < 2; variant++)
-            linear_case(g, products[i][0], products[i][1], products[i][2], variant);
+            linear_case(g, matmuls[i][0], matmuls[i][1], matmuls[i][2], variant);
 }
 
 void matmul_cases(struct gen *g)
 {
-    for (size_t i = 0; i < COUNT_OF(products); i++)
-        for (int layout = 0; layout < (products[i][0] < 100 ? LAYOUTS : 2); layout++) {
-            size_t M = products[i][0], K = products[i][1], N = products[i][2];
+    for (size_t i = 0; i < COUNT_OF(matmuls); i++)
+        for (int layout = 0; layout < (matmuls[i][0] < 100 ? LAYOUTS : 2); layout++) {
+            size_t M = matmuls[i][0], K = matmuls[i][1], N = matmuls[i][2];
 
             gen_begin(g);
             g->layout = layout;

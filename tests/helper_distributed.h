@@ -1,17 +1,17 @@
-/* helper_spread.h - the same small training under any layout: a few steps, and what came of them.
+/* helper_distributed.h - the same small training under any layout: a few steps, and what came of them.
  *
- * Every layout sees the same global batches of SPREAD_SAMPLES samples, cut into ranks and micro-batches, with targets that are
+ * Every layout sees the same global batches of DIST_SAMPLES samples, cut into ranks and micro-batches, with targets that are
  * missing unevenly. Batch norm looks at a whole micro-batch: the image net is the same for one micro-batch alone.
  */
-#ifndef HELPER_SPREAD_H
-#define HELPER_SPREAD_H
+#ifndef HELPER_DIST_H
+#define HELPER_DIST_H
 
 #include <stdbool.h>
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
 
-enum { SPREAD_STEPS = 3, SPREAD_SAMPLES = 24, SPREAD_TIME = 8, SPREAD_ELEMENTS = 12000, SPREAD_NAME = 400 };
+enum { DIST_STEPS = 3, DIST_SAMPLES = 24, DIST_TIME = 8, DIST_ELEMENTS = 12000, DIST_NAME = 400 };
 /* NET_EVEN: experts evened by a loss, which looks at a whole micro-batch; NET_BIAS: by a bias, which looks at the step. */
 enum net { NET_GPT2, NET_LLAMA, NET_LLAMA_TIED, NET_MLP, NET_IMAGE, NET_EVEN, NET_BIAS, NETS };
 
@@ -23,7 +23,7 @@ struct layout {
     int               accumulate; /* micro-batches of a rank; 0 counts as 1 */
     ls_recompute      recompute;
     bool              split;      /* weight gradients in a segment of their own */
-    ls_data_options   data;
+    ls_data_parallel_options   data;
     /* on a mesh */
     bool              meshed;
     ls_mesh_shape     mesh;
@@ -35,10 +35,10 @@ struct layout {
 
 /* What one rank sees of a training; parameters one after another in the store's order. */
 struct outcome {
-    double  loss[SPREAD_STEPS], norm[SPREAD_STEPS];
+    double  loss[DIST_STEPS], norm[DIST_STEPS];
     size_t  count;                /* elements of all parameters */
-    float   first[SPREAD_ELEMENTS], last[SPREAD_ELEMENTS];  /* gradients of the first and last step */
-    float   weight[SPREAD_ELEMENTS];                        /* parameters at the end */
+    float   first[DIST_ELEMENTS], last[DIST_ELEMENTS];  /* gradients of the first and last step */
+    float   weight[DIST_ELEMENTS];                        /* parameters at the end */
 };
 
 /* A store and the program of a step over comm (NULL: one rank that knows of none), compiled. */
@@ -59,7 +59,7 @@ void      distributed_close(struct training *s);
 /* Step number `step` (0, 1, ...); loss: over all ranks. */
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss);
 ls_status distributed_train(const struct layout *l, ls_comm *comm, struct outcome *out);
-const char *distributed_name(const struct layout *l, int n, char text[SPREAD_NAME]);
+const char *distributed_name(const struct layout *l, int n, char text[DIST_NAME]);
 /* NULL when b equals a within `rounding` (of a tensor's largest element), else what differs first. */
 const char *distributed_differs(const struct layout *l, const struct outcome *a, const struct outcome *b, double rounding);
 

@@ -1,4 +1,4 @@
-/* test_products.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
+/* test_matmuls.c - matmuls, attention and cross-entropy at sizes that need several slices, chunks, blocks of each,
  * against loops in double; on every instruction set of this processor, and twice for the same bits.
  */
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static void on_every_isa(void (*fn)(void))
     isa_cap(ISAS - 1);
 }
 
-static void products(void)
+static void matmuls(void)
 {
     static const struct gemm_case cases[] = {
         { 1, 300, 77, false, true, false, true, LS_F32, LS_F32, LS_F32 },        /* few rows */
@@ -151,7 +151,7 @@ static void products(void)
 static void test_matmuls(void **state)
 {
     (void)state;
-    on_every_isa(products);
+    on_every_isa(matmuls);
 }
 
 /* The call with the entry of that name, or the reference when there is none such. */

@@ -1,4 +1,4 @@
-/* Any bytes as a file of choices: refused in one line, or rows with which every call still has an algorithm that fits. */
+/* Any bytes as a comm table: refused in one line, or rows with which every call still has an algorithm that fits. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes);
 
-static void check_choices(void)
+static void check_comm_table(void)
 {
     for (int op = 0; op < LS_COLLECTIVES; op++)
         for (int i = 0; i < 40; i++) {
@@ -26,12 +26,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t bytes)
 {
     struct mem_stats before, after;
     char path[64];
-    int fd = memfd_create("choices", MFD_CLOEXEC);
+    int fd = memfd_create("comm_table", MFD_CLOEXEC);
 
     ASSERT(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     mem_read(&before);
-    if (algorithm_load_choices(path) == LS_OK) check_choices();
+    if (algorithm_load_table(path) == LS_OK) check_comm_table();
     else ASSERT(strncmp(ls_errmsg(), path, strlen(path)) == 0);
     mem_read(&after);
     ASSERT(after.total_now == before.total_now);
