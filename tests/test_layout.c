@@ -48,9 +48,13 @@ static const struct row rows[] = {
     { NULL, LAYOUT(.dp = 4, .tp = 2), "parallel.tp=2: image models support only parallel.dp" },
     { NULL, LAYOUT(.pp = 2), "parallel.pp=2: image models" },
     /* ranges */
-    { &gpt2, LAYOUT(.dp = 0), "parallel.dp=0 is out of range: 1 to 32768" },
+    { &gpt2, LAYOUT(.dp = 0), "parallel.dp=0 is out of range: 1 to 65536" },
     { &gpt2, LAYOUT(.tp = -1), "parallel.tp=-1 is out of range" },
-    { &gpt2, LAYOUT(.pp = 40000), "parallel.pp=40000 is out of range" },
+    { &gpt2, LAYOUT(.pp = 65537), "parallel.pp=65537 is out of range: 1 to 65536" },
+    { &gpt2, LAYOUT(.pp = 4, .dp = 4096, .tp = 4), NULL },
+    { &gpt2, LAYOUT(.dp = 512, .tp = 256),
+      "parallel.pp=1 * parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536 are possible" },
+    { &gpt2, LAYOUT(.pp = 65536, .dp = 65536, .cp = 65536, .tp = 65536), "are too many ranks" },
     { &gpt2, LAYOUT(.replicate = 0), "parallel.replicate=0 is out of range" },
     { &gpt2, LAYOUT(.vpp = 0), NULL },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 0), "parallel.vpp=0 is out of range" },
@@ -61,7 +65,7 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.zero = 4), "parallel.zero=4 is out of range: 0 to 3" },
     { &gpt2, LAYOUT(.compute = LS_I32), "precision.compute=i32 is not possible" },
     { &gpt2, LAYOUT(.reduce = LS_F16), "precision.reduce=f16 is not possible; use fp32 or bf16" },
-    { &gpt2, LAYOUT(.bucket_bytes = 0), "parallel.bucket=0" },
+    { &gpt2, LAYOUT(.bucket_bytes = 0), "parallel.bucket=0 holds no gradient; use 1 byte or more" },
     { &gpt2, LAYOUT(.offload = (ls_offload)3), "optim.offload: 3 does not exist" },
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE), NULL },
     { &gpt2, LAYOUT(.offload = LS_OFFLOAD_FILE, .offload_path = NULL), "optim.offload=file needs a folder" },
@@ -72,7 +76,7 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 3), "parallel.dp=4 is not a multiple of parallel.replicate=3" },
     { &gpt2, LAYOUT(.dp = 4, .replicate = 2), "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything" },
     { &gpt2, LAYOUT(.dp = 4, .zero = 1, .replicate = 4),
-      "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks leaves shards of one rank" },
+      "parallel.replicate=4 over parallel.dp=4 * parallel.cp=1 ranks makes every rank a replica and shards nothing" },
     { &gpt2, LAYOUT(.dp = 2, .cp = 2, .zero = 1, .replicate = 2), NULL },
     /* tensor parallelism */
     { &gpt2, LAYOUT(.tp = 4, .sp = 1), NULL },
@@ -104,6 +108,7 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.cp = 3, .tp = 4, .seq_len = 11), NULL },
     /* recomputation */
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .dp = 2), NULL },
+    { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET), "recompute.mode=budget:0 has no room" },
     { &gpt2, LAYOUT(.recompute = LS_RECOMPUTE_BUDGET, .budget = 1 << 30, .tp = 2), "recompute.mode=budget:1GiB with parallel.tp=2" },
     /* pipelines */
     { &gpt2, LAYOUT(.pp = 4), NULL },
@@ -112,9 +117,10 @@ static const struct row rows[] = {
     { &gpt2, LAYOUT(.pp = 5), "model.layers=4 in parallel.pp=5 * parallel.vpp=1 stages: every stage needs at least one layer" },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 3), "model.layers=4 in parallel.pp=2 * parallel.vpp=3 stages" },
     { &gpt2, LAYOUT(.pp = 2, .vpp = 2, .schedule = "1f1b"),
-      "parallel.schedule=1f1b: schedule 1f1b: 2 chunks per rank are not possible: it needs 1; use interleaved for several" },
-    { &gpt2, LAYOUT(.pp = 2, .schedule = "fast"), "parallel.schedule=fast: no schedule \"fast\"" },
-    { &gpt2, LAYOUT(.pp = 2, .schedule = "forward"), "parallel.schedule=forward has no backward passes" },
+      "parallel.schedule=1f1b with parallel.vpp=2: this schedule has 1 chunk per rank; use parallel.vpp=1, or interleaved" },
+    { &gpt2, LAYOUT(.pp = 2, .schedule = "fast"),
+      "parallel.schedule=fast does not exist; use gpipe, 1f1b, interleaved, zb-h1, zb-v, or file:PATH" },
+    { &gpt2, LAYOUT(.pp = 2, .schedule = "forward"), "parallel.schedule=forward is for evaluation: it has no backward passes" },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,3"), NULL },
     { &gpt2, LAYOUT(.pp = 2, .schedule = NULL, .stages = NULL), NULL },
     { &gpt2, LAYOUT(.pp = 2, .stages = "1,2"), "parallel.stages=1,2: expected 2 numbers that add up to 4" },
@@ -384,6 +390,33 @@ static void the_table_compiles(void **state)
     }
 }
 
+/* The check computes no bytes: whether a budget can be met is found by compiling, which fails for no other reason. */
+static void budget_that_is_too_small_is_found_by_the_compiler(void **state)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX");
+    int n = matrix && strcmp(matrix, "full") == 0 ? 2000 : 200, met = 0, unmet = 0;
+    unsigned seed = 31;
+
+    (void)state;
+    for (int k = 0; k < n; k++) {
+        char stages[64];
+        ls_model m = draw_model(&seed);
+        ls_layout l = draw_layout(&seed, &m, stages);
+
+        l.recompute = LS_RECOMPUTE_BUDGET;
+        l.budget = (size_t)1 << draw_int(&seed, 14, 24);
+        l.tp = l.cp = l.ep = 1;
+        if (ls_layout_check(&m, &l) != LS_OK) continue;
+        ls_status st = compile_all(&m, &l);
+        met += st == LS_OK;
+        unmet += st < 0;
+        if (st == LS_OK) continue;
+        assert_int_equal(st, LS_EINVAL);
+        if (!strstr(ls_errmsg(), "bytes cannot be met") || !strstr(ls_errmsg(), "use a larger budget")) fail_msg("%s", ls_errmsg());
+    }
+    if (met < n / 20 || unmet < n / 20) fail_msg("%d budgets were met, %d were not", met, unmet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +424,7 @@ int main(void)
         cmocka_unit_test(one_rank_is_the_default),
         cmocka_unit_test(the_table_compiles),
         cmocka_unit_test(it_says_what_the_compiler_says),
+        cmocka_unit_test(budget_that_is_too_small_is_found_by_the_compiler),
     };
 
     threads_set(1);

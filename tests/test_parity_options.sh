@@ -214,7 +214,7 @@ refused "parallel.stages=1,x: 'x' is not a number of layers from 1 to 5" "parall
 refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.schedule=zb-h1 parallel.dp=2 parallel.zero=2" $gpt2 $batch
 refused "parallel.reshard_after_forward=false with parallel.pp=2" \
     "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
-refused 'parallel.schedule=zbv: no schedule "zbv"' "parallel.pp=2 parallel.schedule=zbv" $gpt2
+refused 'parallel.schedule=zbv does not exist; use gpipe' "parallel.pp=2 parallel.schedule=zbv" $gpt2
 # a file that can't be read: a failure, not usage
 "$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"

@@ -207,7 +207,7 @@ static void check_refusals(ls_comm *world, void *ctx)
     t.begin = late;
     trial_refused(world, t, "the first from block 0");
     t.begin = few;
-    trial_refused(world, t, "the last to 9");
+    trial_refused(world, t, "the last to block 9");
     t.begin = NULL;
     t.schedule = "interleaved";
     t.chunks = 4;

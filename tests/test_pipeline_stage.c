@@ -309,8 +309,8 @@ static void test_refusals(void **state)
 
     (void)state;
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 2, 2 }, "stage 1 of 2 has blocks 2 to 2 of the model's 3");
-    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 0, 2, 1, 2 }, "the first from 0");
-    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 1, 2 }, "the last to 3");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 0, 2, 1, 2 }, "the first from block 0");
+    stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 1, 2, 1, 2 }, "the last to block 3");
     stage_refused(whole_model(s, NET_GPT2), (ls_stage){ 2, 2, 1, 3 }, "stage 2 of 2 does not exist; use 0 to 1");
 
     assert_int_equal(ls_program_new(s, &p), LS_OK);

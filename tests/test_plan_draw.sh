@@ -38,8 +38,8 @@ for schedule in auto gpipe 1f1b interleaved zb-h1 zb-v; do
     plan 0 "rank 3" --print-schedule --parallel.pp=4 --parallel.schedule=$schedule
 done
 plan 0 "interleaved: 4 ranks, 3 chunks each, 8 micro-batches" --print-schedule --parallel.pp=4 --parallel.vpp=3 --parallel.accumulate=8
-plan 2 "1f1b: 2 chunks per rank are not possible: it needs 1" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
-plan 2 'no schedule "zbv"' --print-schedule --parallel.pp=4 --parallel.schedule=zbv
+plan 2 "parallel.vpp=2: this schedule has 1 chunk per rank" --print-schedule --parallel.pp=4 --parallel.vpp=2 --parallel.schedule=1f1b
+plan 2 'parallel.schedule=zbv does not exist' --print-schedule --parallel.pp=4 --parallel.schedule=zbv
 plan 2 "--svg x.svg needs --print-schedule" --svg x.svg
 plan 2 "prints nothing else; leave out --print-program" --print-schedule --print-program
 

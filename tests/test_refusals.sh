@@ -71,9 +71,10 @@ train -n 2 --parallel.pp=2 --model.layers=1|model.layers=1|parallel.pp=2|at leas
 train -n 2 --parallel.pp=2 --parallel.schedule=fast|parallel.schedule=fast|zb-h1
 train -n 2 --parallel.pp=2 --parallel.schedule=forward|parallel.schedule=forward|evaluation|use 1f1b
 train -n 2 --parallel.replicate=2|parallel.replicate=2|parallel.zero=0 replicates everything
-train -n 2 --parallel.replicate=2 --parallel.zero=1|parallel.replicate=2|shards of one rank|use parallel.zero=0
+train -n 2 --parallel.replicate=2 --parallel.zero=1|parallel.replicate=2|shards nothing|use parallel.zero=0
 train -n 2 --parallel.pp=2 --parallel.stages=3,9|parallel.stages=3,9
-train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|gpipe|2 chunks
+train -n 2 --parallel.pp=2 --parallel.vpp=2 --parallel.schedule=gpipe|parallel.schedule=gpipe|parallel.vpp=2|1 chunk per rank
+train -n 2 --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
 train -n 2 --parallel.cp=2 --data.seq_len=3|data.seq_len=3|parallel.cp=2|4 tokens
 train -n 16 --parallel.tp=16|model.heads=8|parallel.tp=16
 train -n 2 --model.heads=5|model.heads=5|use 4 or 8
@@ -90,7 +91,12 @@ plan --model.preset=gpt5|model.preset|'gpt5'|there are
 plan --model.heads=5|model.heads=5|use 4 or 8
 plan --optim.name=lamb --optim.momentum=0.5|optim.momentum|sgd
 plan --data.seq_len=999999|data.seq_len=999999|positions
-plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|2 chunks
+plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|parallel.vpp=2|1 chunk per rank
+plan --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
+plan --parallel.dp=512 --parallel.tp=256 --print-mesh|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
+plan --parallel.dp=65536 --parallel.tp=65536 --parallel.cp=65536 --parallel.pp=65536|are too many ranks; at most 65536
+plan -n 131072|launch.ranks: 131072|at most 65536
+plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 plan text.txt text.txt|data.text takes one
 plan text.txt --data.text=text.txt|'text.txt' and --data.text are both given

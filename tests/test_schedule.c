@@ -147,11 +147,13 @@ static void impossible_sizes_are_refused(void **state)
 
     (void)state;
     assert_int_equal(ls_pipeline_schedule_make("1f1b", 4, 2, 8, &s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "1f1b: 2 chunks per rank are not possible: it needs 1; use interleaved for several"));
+    assert_non_null(strstr(ls_errmsg(), "parallel.schedule=1f1b with parallel.vpp=2: this schedule has 1 chunk per rank; "
+                                        "use parallel.vpp=1, or interleaved for several chunks"));
     assert_int_equal(ls_pipeline_schedule_make("zb-v", 4, 1, 8, &s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "zb-v: 1 chunks per rank are not possible: it needs 2"));
+    assert_non_null(strstr(ls_errmsg(), "parallel.schedule=zb-v with parallel.vpp=1: this schedule has 2 chunks per rank; use "
+                                        "parallel.vpp=2"));
     assert_int_equal(ls_pipeline_schedule_make("zbv", 4, 2, 8, &s), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "no schedule \"zbv\": gpipe"));
+    assert_non_null(strstr(ls_errmsg(), "parallel.schedule=zbv does not exist; use gpipe, "));
     assert_int_equal(ls_pipeline_schedule_make("gpipe", 0, 1, 8, &s), LS_EINVAL);
     assert_int_equal(ls_pipeline_schedule_make("gpipe", 4, 1, 0, &s), LS_EINVAL);
     assert_int_equal(ls_pipeline_schedule_make("interleaved", 4, 0, 1, &s), LS_EINVAL);

@@ -4,6 +4,11 @@
  * The commands make a layout from their options; messages name fields by those options, which are given beside each field. A field without
  * effect under the others (vpp if pp is 1) is ignored.
  *
+ * A layout is for programs that train a whole model, and for searches over layouts. The calls that build a step (ls_mesh_open,
+ * ls_partition, ls_data_parallel, ls_pipeline_open, ls_program_compile, ls_store_new) take options of their own, so that a program can
+ * use one of them without a layout; ls_layout_mesh() and the functions beside it fill those options in. Each of these calls checks its
+ * part of the rules again, by the same functions.
+ *
  *   ls_layout l = ls_layout_default();                       // one rank
  *   l.tp = 2, l.pp = 4, l.micro_batches = 8;
  *   LS_TRY(ls_layout_check(&model, &l));                     // LS_EINVAL: "model.layers=3 in parallel.pp=4 ..."
@@ -20,7 +25,7 @@ extern "C" {
 #endif
 
 typedef struct ls_layout {
-    /* ranks: pp * dp * cp * tp; each 1 or more */
+    /* ranks: pp * dp * cp * tp, at most LS_MESH_RANKS_MOST; each 1 or more */
     int pp;  /* parallel.pp: pipeline stages */
     int vpp; /* parallel.vpp: chunks of a rank, where pp > 1 */
     int dp;  /* parallel.dp: ranks with other samples */
@@ -59,11 +64,13 @@ typedef struct ls_layout {
 
 /* One rank, one micro-batch of one sample of one token; the rest as the options' defaults, f32. */
 ls_layout ls_layout_default(void);
-int64_t ls_layout_ranks(const ls_layout *l);
+int64_t ls_layout_ranks(const ls_layout *l); /* INT64_MAX if the product is larger */
 
-/* LS_OK if every rank's programs of this model compile under this layout. Else LS_EINVAL, and the message says which fields do not fit and
- * what would. m NULL: any other kind of program (an image model), for which only dp may be more than 1. Reads no file except that of
- * schedule "file:PATH". */
+/* LS_OK if every rank's programs of this model compile under this layout, except that it computes no sizes in bytes, which only compiling
+ * can. So it does not say whether recompute mode budget:SIZE can be met (if not, compiling fails with LS_EINVAL and the bytes that the
+ * program needs), nor whether the step fits into memory. Otherwise LS_EINVAL, and the message says which fields do not fit and what
+ * would. m NULL: any other kind of program (an image model), for which only dp may be more than 1. Reads no file except that of schedule
+ * "file:PATH". */
 ls_status ls_layout_check(const ls_model *m, const ls_layout *l);
 
 /* Writes "pp 2 (1f1b) x dp 2 (zero 1) x tp 2 (sp)" into out and returns it. */

@@ -21,7 +21,10 @@ extern "C" {
 #endif
 
 typedef struct ls_mesh ls_mesh;
-/* Ranks along each axis; replicate divides dp, ep divides dp / replicate * cp. -1 for dp: the rest. */
+/* The most ranks of a mesh. An int could number many more, but to open a mesh, a rank lists all ranks once for each of its groups: about
+ * 50 ms for this many. A plan opens a mesh for every rank that it looks at. */
+enum { LS_MESH_RANKS_MOST = 65536 };
+/* Ranks along each axis, at most LS_MESH_RANKS_MOST in all; replicate divides dp, ep divides dp / replicate * cp. -1 for dp: the rest. */
 typedef struct ls_mesh_shape {
     int pp, dp, replicate, cp, tp, ep;
 } ls_mesh_shape;
@@ -47,7 +50,8 @@ typedef enum ls_group {
     LS_GROUPS
 } ls_group;
 
-/* Replaces -1 by the remaining ranks. LS_EINVAL with the whole equation if the product is not `ranks`, or a size does not divide. */
+/* Replaces -1 by the remaining ranks. LS_EINVAL with the whole equation if the product is not `ranks`, or a size does not divide; and if
+ * there are too many ranks, in the words of ls_layout_check(). */
 ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks);
 /* Collective over world, which is borrowed; NULL: one rank. Groups of one rank have no comm. A "plan:" comm can be used. */
 ls_status ls_mesh_open(ls_comm *world, const ls_mesh_shape *shape, ls_mesh **out);

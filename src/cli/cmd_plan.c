@@ -21,10 +21,12 @@ static const char *svg;
 static const struct flag flags[] = {
     { "print-program", FLAG_SWITCH, &print_program, 0, 0, NULL, "print the step as it will be run, one instruction per line" },
     { "print-mesh", FLAG_SWITCH, &print_mesh, 0, 0, NULL, "print the grid of ranks and its groups, and nothing else" },
-    { "machine", FLAG_INT, &machine, 0, 65536, "RANKS", "ranks on each machine; they share its cores and memory [0: all on this one]" },
+    { "machine", FLAG_INT, &machine, 0, LS_MESH_RANKS_MOST, "RANKS",
+      "ranks on each machine; they share its cores and memory [0: all on this one]" },
     { "print-schedule", FLAG_SWITCH, &print_schedule, 0, 0, NULL, "draw the pipeline's schedule for equal stages, and nothing else" },
     { "svg", FLAG_STRING, &svg, 0, 0, "FILE", "with --print-schedule: also draw it into this file" },
-    { "rank", FLAG_INT, &rank, -1, 65535, "R", "rank of the layout whose plan is printed [-1: the rank with the most bytes]" },
+    { "rank", FLAG_INT, &rank, -1, LS_MESH_RANKS_MOST - 1, "R",
+      "rank of the layout whose plan is printed [-1: the rank with the most bytes]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the figures as JSON" },
     { 0 },
 };

@@ -18,7 +18,7 @@ static bool zero_shards(const ls_layout *l) { return l->zero > 0 && copy_ranks(l
 
 /* ---- ranges ---- */
 
-enum { AXIS_MOST = 1 << 15, CHUNKS_MOST = 16 }; /* four axes multiply without overflow */
+enum { CHUNKS_MOST = 16 };
 
 static ls_status check_range(const char *name, int n, int least, int most)
 {
@@ -39,12 +39,16 @@ static ls_status check_sizes(const ls_layout *l)
 
 ls_status layout_check_axes(const ls_layout *l)
 {
-    LS_TRY(check_range("parallel.dp", l->dp, 1, AXIS_MOST));
-    LS_TRY(check_range("parallel.pp", l->pp, 1, AXIS_MOST));
-    LS_TRY(check_range("parallel.cp", l->cp, 1, AXIS_MOST));
-    LS_TRY(check_range("parallel.tp", l->tp, 1, AXIS_MOST));
-    LS_TRY(check_range("parallel.ep", l->ep, 1, AXIS_MOST));
-    return check_range("parallel.replicate", l->replicate, 1, AXIS_MOST);
+    LS_TRY(check_range("parallel.dp", l->dp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(check_range("parallel.pp", l->pp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(check_range("parallel.cp", l->cp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(check_range("parallel.tp", l->tp, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(check_range("parallel.ep", l->ep, 1, LS_MESH_RANKS_MOST));
+    LS_TRY(check_range("parallel.replicate", l->replicate, 1, LS_MESH_RANKS_MOST));
+    if (ls_layout_ranks(l) <= LS_MESH_RANKS_MOST) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "parallel.pp=%d * parallel.dp=%d * parallel.cp=%d * parallel.tp=%d are too many ranks; at most %d are possible", l->pp,
+                   l->dp, l->cp, l->tp, LS_MESH_RANKS_MOST);
 }
 
 ls_status layout_check_groups(const ls_layout *l)
@@ -67,7 +71,9 @@ static ls_status check_dp_alone(const ls_layout *l)
     } axes[] = { { "tp", l->tp }, { "cp", l->cp }, { "pp", l->pp }, { "ep", l->ep } };
 
     for (size_t i = 0; i < COUNT_OF(axes); i++)
-        if (axes[i].n > 1) return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp", axes[i].name, axes[i].n);
+        if (axes[i].n > 1)
+            return ls_fail(LS_EINVAL, "parallel.%s=%d: image models support only parallel.dp; use parallel.%s=1", axes[i].name, axes[i].n,
+                           axes[i].name);
     return LS_OK;
 }
 
@@ -83,14 +89,13 @@ ls_status layout_check_data(const ls_layout *l)
                        l->replicate);
     if (l->replicate > 1 && l->replicate == ranks)
         return ls_fail(LS_EINVAL,
-                       "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks leaves shards of one rank; use parallel.zero=0 "
-                       "and leave parallel.replicate out",
+                       "parallel.replicate=%d over parallel.dp=%d * parallel.cp=%d ranks makes every rank a replica and shards nothing; "
+                       "use parallel.zero=0 and leave parallel.replicate out",
                        l->replicate, l->dp, l->cp);
     if (l->reduce != LS_F32 && l->reduce != LS_BF16)
         return ls_fail(LS_EINVAL, "precision.reduce=%s is not possible; use fp32 or bf16", type_name(l->reduce));
-    if (l->bucket_bytes == 0 || l->first_bucket_bytes == 0)
-        return ls_fail(LS_EINVAL, "parallel.bucket=%zu and parallel.first_bucket=%zu: use 1 byte or more", l->bucket_bytes,
-                       l->first_bucket_bytes);
+    if (l->bucket_bytes == 0) return ls_fail(LS_EINVAL, "parallel.bucket=0 holds no gradient; use 1 byte or more");
+    if (l->first_bucket_bytes == 0) return ls_fail(LS_EINVAL, "parallel.first_bucket=0 holds no gradient; use 1 byte or more");
     if ((unsigned)l->offload > LS_OFFLOAD_FILE)
         return ls_fail(LS_EINVAL, "optim.offload: %d does not exist; use none, cpu or file", (int)l->offload);
     if (l->offload == LS_OFFLOAD_FILE && !l->offload_path) return ls_fail(LS_EINVAL, "optim.offload=file needs a folder; set run.dir");
@@ -178,6 +183,8 @@ ls_status layout_check_recompute(const ls_layout *l)
                        (int)l->recompute);
     if (l->recompute == LS_RECOMPUTE_EVERY && l->every < 1)
         return ls_fail(LS_EINVAL, "recompute.mode=every:%d: the number of blocks must be 1 or more", l->every);
+    if (l->recompute == LS_RECOMPUTE_BUDGET && l->budget == 0)
+        return ls_fail(LS_EINVAL, "recompute.mode=budget:0 has no room for any activation; use 1 byte or more");
     if (l->recompute != LS_RECOMPUTE_BUDGET || (l->tp == 1 && l->cp == 1 && l->ep == 1)) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "recompute.mode=budget:%s with parallel.tp=%d, parallel.cp=%d, parallel.ep=%d: ranks could choose different blocks; use "
@@ -192,6 +199,19 @@ ls_status layout_check_stages(size_t layers, const ls_layout *l)
     if (layers >= (size_t)l->pp * (size_t)l->vpp) return LS_OK;
     return ls_fail(LS_EINVAL, "model.layers=%zu in parallel.pp=%d * parallel.vpp=%d stages: every stage needs at least one layer", layers,
                    l->pp, l->vpp);
+}
+
+ls_status layout_check_stage(const ls_stage *s, int layers)
+{
+    bool first = s->index == 0, last = s->index == s->stages - 1;
+
+    if (s->index < 0 || s->index >= s->stages)
+        return ls_fail(LS_EINVAL, "stage %d of %d does not exist; use 0 to %d", s->index, s->stages, s->stages - 1);
+    if (s->begin >= 0 && s->begin < s->end && s->end <= layers && (!first || s->begin == 0) && (!last || s->end == layers)) return LS_OK;
+    return ls_fail(LS_EINVAL,
+                   "stage %d of %d has blocks %d to %d of the model's %d; every stage needs at least one, the first from block 0, the last "
+                   "to block %d",
+                   s->index, s->stages, s->begin, s->end, layers, layers);
 }
 
 ls_status layout_check_split(const ls_layout *l, const char *schedule)
@@ -212,6 +232,8 @@ ls_status layout_check_in_flight(const ls_layout *l)
                    l->pp);
 }
 
+int layout_least_chunks(const ls_layout *l) { return l->pp > 1 ? schedule_least_chunks(layout_schedule_name(l)) : 1; }
+
 /* Looks the schedule up by name only, because a search checks many layouts. */
 static ls_status find_schedule(const ls_layout *l, bool *backward, bool *split)
 {
@@ -219,12 +241,12 @@ static ls_status find_schedule(const ls_layout *l, bool *backward, bool *split)
     ls_pipeline_schedule s;
 
     if (strncmp(name, "file:", 5) != 0) return schedule_find(name, l->pp, l->vpp, l->micro_batches, backward, split);
-    LS_TRY(ls_layout_schedule(l, &s));
-    ls_status st = ls_pipeline_schedule_check(&s);
+    ls_status st = ls_layout_schedule(l, &s);
+    if (st < 0) return ls_fail_at(st, "parallel.schedule=%s", name);
     *backward = s.backward;
     *split = s.split;
     ls_pipeline_schedule_free(&s);
-    return st;
+    return LS_OK;
 }
 
 static ls_status check_begin(const ls_model *m, const ls_layout *l)
@@ -239,16 +261,16 @@ static ls_status check_begin(const ls_model *m, const ls_layout *l)
 
 static ls_status check_pipeline(const ls_model *m, const ls_layout *l)
 {
-    const char *name = l->schedule ? l->schedule : "auto";
+    const char *name = layout_schedule_name(l);
     bool backward, split;
 
     if (l->pp == 1) return LS_OK;
-    LS_TRY(check_range("parallel.vpp", l->vpp, 1, AXIS_MOST));
+    LS_TRY(check_range("parallel.vpp", l->vpp, 1, LS_MESH_RANKS_MOST)); /* pp * vpp fits an int64_t */
     LS_TRY(layout_check_stages(m->layers, l));
     LS_TRY(check_begin(m, l));
     ls_status st = find_schedule(l, &backward, &split);
-    if (st != LS_OK) return ls_fail_at(st, "parallel.schedule=%s", name);
-    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s has no backward passes and is only for evaluation; use 1f1b", name);
+    if (st != LS_OK) return st;
+    if (!backward) return ls_fail(LS_EINVAL, "parallel.schedule=%s is for evaluation: it has no backward passes; use 1f1b to train", name);
     if (split) LS_TRY(layout_check_split(l, name));
     return layout_check_in_flight(l);
 }

@@ -1,4 +1,5 @@
-/* layout.h - the rules of ls_layout_check() that a pass applies itself. Each rule is written once, in layout.c. */
+/* layout.h - the rules of ls_layout_check() that passes and calls apply, too, to programs that were built without a layout. Each rule is
+ * written once, in layout.c. */
 #ifndef LS_PARALLEL_LAYOUT_H
 #define LS_PARALLEL_LAYOUT_H
 
@@ -6,20 +7,22 @@
 #include "lockstep/layout.h"
 
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
+int layout_least_chunks(const ls_layout *l);          /* of a rank under the layout's schedule */
 
 /* Layouts of which only some fields are known; the others are those of ls_layout_default(). */
 ls_layout layout_of_mesh(const ls_mesh_shape *shape);
 ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_options *o);
 ls_layout layout_of_data(const ls_mesh_shape *shape, const ls_data_parallel_options *o);
 
-ls_status layout_check_axes(const ls_layout *l);                     /* the axis sizes are in range */
+ls_status layout_check_axes(const ls_layout *l);                     /* the axis sizes and their product are in range */
 ls_status layout_check_groups(const ls_layout *l);                   /* replicate divides dp; ep divides the ranks it splits */
 ls_status layout_check_data(const ls_layout *l);                     /* zero, replicas, buckets, types, offload */
 ls_status layout_check_model(const ls_model *m, const ls_layout *l); /* heads, widths, vocabulary, experts, chunks; m: checked */
 ls_status layout_check_sequence(const ls_layout *l);                 /* its tokens are enough for cp, and with sp for tp */
 ls_status layout_check_recompute(const ls_layout *l);
 ls_status layout_check_stages(size_t layers, const ls_layout *l);
-ls_status layout_check_in_flight(const ls_layout *l); /* for a program with slots */
+ls_status layout_check_stage(const ls_stage *s, int layers); /* a stage with given boundaries */
+ls_status layout_check_in_flight(const ls_layout *l);        /* for a program with slots */
 /* For a program that computes weight gradients in a separate segment; schedule: the option value that requires it, NULL if unknown. */
 ls_status layout_check_split(const ls_layout *l, const char *schedule);
 

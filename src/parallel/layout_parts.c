@@ -36,7 +36,13 @@ ls_layout ls_layout_default(void)
     };
 }
 
-int64_t ls_layout_ranks(const ls_layout *l) { return (int64_t)l->pp * l->dp * l->cp * l->tp; }
+int64_t ls_layout_ranks(const ls_layout *l)
+{
+    int64_t n = (int64_t)l->pp * l->dp;
+    bool over = __builtin_mul_overflow(n, (int64_t)l->cp, &n) || __builtin_mul_overflow(n, (int64_t)l->tp, &n);
+
+    return over ? INT64_MAX : n;
+}
 
 /* ---- layout to options ---- */
 

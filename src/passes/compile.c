@@ -79,7 +79,8 @@ ls_status kernels_pass(ls_program *p)
 static ls_status check_budget(const ls_program *p)
 {
     if (p->options.recompute != LS_RECOMPUTE_BUDGET || program_activation_bytes(p) <= p->options.bytes) return LS_OK;
-    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu",
+    return ls_fail(LS_EINVAL,
+                   "recompute: the budget of %zu bytes cannot be met: distributed over ranks the program needs %zu; use a larger budget",
                    p->options.bytes, program_activation_bytes(p));
 }
 

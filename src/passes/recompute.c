@@ -245,8 +245,8 @@ static ls_status within_budget(ls_program *p, int *unit_of)
         if (bytes <= p->options.bytes) return first_blocks(p, unit_of, n);
         best = MIN(best, bytes);
     }
-    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met; recomputing every block needs %zu", p->options.bytes,
-                   best);
+    return ls_fail(LS_EINVAL, "recompute: the budget of %zu bytes cannot be met: the program needs at least %zu; use a larger budget",
+                   p->options.bytes, best);
 }
 
 ls_status recompute_pass(ls_program *p)

@@ -111,6 +111,7 @@ ls_status ls_mesh_check(ls_mesh_shape *shape, int ranks)
     if (ranks < 1) return ls_fail(LS_EINVAL, "mesh: %d ranks; use at least 1", ranks);
     LS_TRY(mesh_multiply(&m, ranks));
     l.dp = m.dp;
+    LS_TRY(layout_check_axes(&l));
     LS_TRY(layout_check_groups(&l));
     *shape = m;
     return LS_OK;

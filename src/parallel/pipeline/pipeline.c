@@ -13,16 +13,20 @@ static int stages_of(const ls_pipeline *l) { return l->schedule.stages * l->sche
 
 /* ---- stage boundaries ---- */
 
-static ls_status check_begin(const ls_pipeline *l, const int *begin, int blocks)
+static ls_stage stage_at(const ls_pipeline *l, int stage)
 {
-    int stages = stages_of(l);
+    return (ls_stage){ stage, stages_of(l), l->begin[stage], l->begin[stage + 1] };
+}
 
-    for (int s = 0; s < stages; s++)
-        if (begin[s] >= begin[s + 1] || begin[0] != 0 || begin[stages] != blocks)
-            return ls_fail(LS_EINVAL,
-                           "pipeline: stage %d of %d has blocks %d to %d of the model's %d; every stage needs at least one, the first from "
-                           "block 0, the last to %d",
-                           s, stages, begin[s], begin[s + 1], blocks, blocks);
+/* Boundaries that the caller gives are checked like those of a layout. */
+static ls_status take_begin(ls_pipeline *l, const int *given, int blocks)
+{
+    memcpy(l->begin, given, ((size_t)stages_of(l) + 1) * sizeof *given);
+    for (int s = 0; s < stages_of(l); s++) {
+        ls_stage stage = stage_at(l, s);
+
+        LS_TRY(layout_check_stage(&stage, blocks));
+    }
     return LS_OK;
 }
 
@@ -35,11 +39,7 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int
 
     layout.pp = l->schedule.stages;
     layout.vpp = l->schedule.chunks;
-    if (given) {
-        LS_TRY(check_begin(l, given, blocks));
-        memcpy(l->begin, given, ((size_t)stages_of(l) + 1) * sizeof *given);
-        return LS_OK;
-    }
+    if (given) return take_begin(l, given, blocks);
     LS_TRY(layout_check_stages((size_t)blocks, &layout));
     cost = mem_array(MEM_OTHER, (size_t)blocks, sizeof *cost);
     if (!cost) return LS_ENOMEM;
@@ -47,11 +47,6 @@ static ls_status choose_begin(ls_pipeline *l, const ls_program *whole, const int
     st = ls_pipeline_balance(blocks, cost, before, after, stages_of(l), l->begin);
     mem_free(cost);
     return st;
-}
-
-static ls_stage stage_at(const ls_pipeline *l, int stage)
-{
-    return (ls_stage){ stage, stages_of(l), l->begin[stage], l->begin[stage + 1] };
 }
 
 /* ---- assigning parameters to ranks ---- */

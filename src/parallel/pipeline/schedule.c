@@ -56,11 +56,11 @@ int schedule_room(const ls_pipeline_schedule *s) { return s->micro * s->chunks *
 
 static ls_status check_schedule_sizes(const char *name, int stages, int chunks, int micro)
 {
-    if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages; use at least 1", name, stages);
-    if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks per rank; use at least 1", name, chunks);
-    if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches; use at least 1", name, micro);
+    if (stages < 1) return ls_fail(LS_EINVAL, "schedule %s: %d stages (parallel.pp); use 1 or more", name, stages);
+    if (chunks < 1) return ls_fail(LS_EINVAL, "schedule %s: %d chunks per rank (parallel.vpp); use 1 or more", name, chunks);
+    if (micro < 1) return ls_fail(LS_EINVAL, "schedule %s: %d micro-batches (train.accumulate); use 1 or more", name, micro);
     if ((int64_t)stages * chunks > SCHEDULE_MOST || (int64_t)stages * chunks * micro > SCHEDULE_MOST / 3)
-        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many: at most %d in all", name, stages,
+        return ls_fail(LS_EINVAL, "schedule %s: %d stages x %d chunks x %d micro-batches are too many; use at most %d in all", name, stages,
                        chunks, micro, SCHEDULE_MOST / 3);
     return LS_OK;
 }
@@ -101,23 +101,41 @@ void ls_pipeline_schedule_free(ls_pipeline_schedule *s)
     *s = (ls_pipeline_schedule){ 0 };
 }
 
+static const struct row *row_of(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (strcmp(name, rows[i].name) == 0) return &rows[i];
+    return NULL;
+}
+
+static ls_status fail_name(const char *name)
+{
+    char names[128] = "";
+
+    for (size_t i = 0, at = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].backward && at < sizeof names) at += (size_t)snprintf(names + at, sizeof names - at, "%s, ", rows[i].name);
+    return ls_fail(LS_EINVAL, "parallel.schedule=%s does not exist; use %sor file:PATH", name, names);
+}
+
 /* Finds the row of that name and checks that it supports these sizes. */
 static ls_status find_row(const char *name, int stages, int chunks, int micro, const struct row **out)
 {
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const struct row *row = &rows[i];
+    const struct row *row = row_of(name);
 
-        if (strcmp(name, row->name) != 0) continue;
-        if (row->least == row->most && chunks != row->least)
-            return ls_fail(LS_EINVAL, "schedule %s: %d chunks per rank are not possible: it needs %d%s", name, chunks, row->least,
-                           row->most == 1 ? "; use interleaved for several" : "");
-        *out = row;
-        return check_schedule_sizes(name, stages, chunks, micro);
-    }
-    char names[128] = "";
-    for (size_t i = 0, at = 0; i < COUNT_OF(rows); i++)
-        if (rows[i].backward && at < sizeof names) at += (size_t)snprintf(names + at, sizeof names - at, "%s, ", rows[i].name);
-    return ls_fail(LS_EINVAL, "no schedule \"%s\": %sor file:PATH", name, names);
+    if (!row) return fail_name(name);
+    if (row->least == row->most && chunks != row->least)
+        return ls_fail(LS_EINVAL, "parallel.schedule=%s with parallel.vpp=%d: this schedule has %d chunk%s per rank; use parallel.vpp=%d%s",
+                       name, chunks, row->least, row->least == 1 ? "" : "s", row->least,
+                       row->most == 1 ? ", or interleaved for several chunks" : "");
+    *out = row;
+    return check_schedule_sizes(name, stages, chunks, micro);
+}
+
+int schedule_least_chunks(const char *name)
+{
+    const struct row *row = row_of(name);
+
+    return row ? row->least : 1;
 }
 
 ls_status schedule_find(const char *name, int stages, int chunks, int micro, bool *backward, bool *split)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "ir/op_info.h"
+#include "parallel/layout.h"
 
 /* Where an instruction belongs, relative to the stage. SPLIT: a sum with terms from several sides. */
 enum side { BEFORE, MINE, AFTER, ANYWHERE, SPLIT };
@@ -212,21 +213,6 @@ static ls_status find_crossing(const struct extraction *c, int *in, int *out)
 
 /* ---- analysis ---- */
 
-static ls_status check_stage(const ls_program *p, const ls_stage *s)
-{
-    int blocks = p->nblocks - 1;
-    bool first = s->index == 0, last = s->index == s->stages - 1;
-
-    if (s->index < 0 || s->index >= s->stages)
-        return ls_fail(LS_EINVAL, "stage %d of %d does not exist; use 0 to %d", s->index, s->stages, s->stages - 1);
-    if (s->begin < 0 || s->end <= s->begin || s->end > blocks || (first && s->begin) || (last && s->end != blocks))
-        return ls_fail(
-            LS_EINVAL,
-            "stage %d of %d has blocks %d to %d of the model's %d; every stage needs at least one, the first from 0, the last to %d",
-            s->index, s->stages, s->begin, s->end, blocks, blocks);
-    return LS_OK;
-}
-
 static ls_status stage_look(ls_program *p, const ls_stage *stage, struct extraction *out)
 {
     struct extraction c = { .p = p, .stage = *stage, .n = p->list[SEG_FORWARD].n, .nvalues = p->nvalues };
@@ -257,7 +243,7 @@ ls_status stage_reads(ls_program *p, const ls_stage *stage, bool *reads)
     struct extraction c;
 
     LS_TRY(ls_program_status(p));
-    LS_TRY(check_stage(p, stage));
+    LS_TRY(layout_check_stage(stage, p->nblocks - 1));
     LS_TRY(stage_look(p, stage, &c));
     for (int v = 1; v < c.nvalues; v++)
         if (p->values[v].role == LS_ROLE_PARAMETER && p->values[v].param >= 0) reads[p->values[v].param] = c.used[v];
@@ -413,7 +399,7 @@ ls_status stage_extract(ls_program *p, const ls_stage *stage)
 
     LS_TRY(ls_program_status(p));
     if (stage->stages <= 1) return LS_OK;
-    LS_TRY(check_stage(p, stage));
+    LS_TRY(layout_check_stage(stage, p->nblocks - 1));
     LS_TRY(stage_look(p, stage, &c));
     st = apply(&c);
     extraction_close(&c);

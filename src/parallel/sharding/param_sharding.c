@@ -63,16 +63,11 @@ static struct piece dim_piece(const struct partitioner *c, enum model_dim counts
 
 static ls_status check_dim(const struct partitioner *c, size_t i, const struct sharded_dim *row, struct piece piece)
 {
-    size_t units = piece.whole / MAX(piece.grain, 1);
-    int n = c->n[row->axis];
-
     if (row->dim >= ls_store_ndim(c->p->store, i) || ls_store_size(c->p->store, i, row->dim) != piece.whole)
         return ls_fail(LS_EINVAL, "partition: '%s' has %zu elements in dim %d, but the model has %zu (%s)", ls_store_name(c->p->store, i),
                        row->dim < ls_store_ndim(c->p->store, i) ? ls_store_size(c->p->store, i, row->dim) : 0, row->dim, piece.whole,
                        count_name(row->counts));
-    if (units < (size_t)n)
-        return ls_fail(LS_EINVAL, "partition: '%s' has %zu %s, fewer than the %d ranks of %s", ls_store_name(c->p->store, i), units,
-                       count_name(row->counts), n, axis_name(row->axis));
+    ASSERT(piece.whole / MAX(piece.grain, 1) >= (size_t)c->n[row->axis]); /* layout_check_model(), which ls_partition() has called */
     return LS_OK;
 }
 

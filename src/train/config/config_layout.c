@@ -6,10 +6,11 @@
 #include <string.h>
 #include "base/base.h"
 #include "comm/comm.h"
+#include "parallel/layout.h"
 
 /* ---- ranks ---- */
 
-static int64_t others(const struct config *c) { return c->parallel.pp * c->parallel.cp * c->parallel.tp; }
+static int64_t others(const struct config *c) { return c->parallel.pp * c->parallel.cp * c->parallel.tp; } /* each fits 17 bits */
 
 ls_status config_ranks(struct config *c, unsigned verb, const struct world *world)
 {
@@ -19,7 +20,8 @@ ls_status config_ranks(struct config *c, unsigned verb, const struct world *worl
         return ls_fail(LS_EINVAL, "launch.ranks=%" PRId64 " (-n), but %s has started %d", *ranks, launcher_name(world->launcher),
                        world->size);
     if (world->launcher != LAUNCHER_NONE) *ranks = world->size;
-    if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY))) *ranks = MAX(c->parallel.dp, 1) * others(c);
+    if (*ranks == 0 && (verb & (VERB_PLAN | VERB_PARITY)) && __builtin_mul_overflow(MAX(c->parallel.dp, 1), others(c), ranks))
+        *ranks = INT64_MAX; /* config_check_ranks() refuses it */
     if (*ranks == 0) *ranks = 1;
     return LS_OK;
 }
@@ -43,15 +45,11 @@ ls_status config_check_ranks(struct config *c)
     ls_mesh_shape shape;
     ls_layout layout;
 
-    if (strcmp(c->parallel.schedule, "zb-v") == 0 && c->parallel.pp > 1) c->parallel.vpp = MAX(c->parallel.vpp, 2);
-    if (others(c) > 65536 || ranks > 65536)
-        return ls_fail(LS_EINVAL,
-                       "parallel.pp=%" PRId64 ", parallel.cp=%" PRId64 ", parallel.tp=%" PRId64 " on %" PRId64
-                       " ranks; at most 65536 ranks are possible",
-                       c->parallel.pp, c->parallel.cp, c->parallel.tp, ranks);
     if (c->parallel.dp < 0) c->parallel.dp = MAX(ranks / others(c), 1);
-    if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
     LS_TRY(config_layout(c, &layout));
+    LS_TRY(layout_check_axes(&layout));
+    c->parallel.vpp = MAX(c->parallel.vpp, layout_least_chunks(&layout));
+    if (c->parallel.dp * others(c) != ranks) return fail_ranks(c);
     shape = ls_layout_mesh(&layout);
     return ls_mesh_check(&shape, (int)ranks);
 }

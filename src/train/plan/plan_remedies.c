@@ -216,7 +216,8 @@ ls_status plan_remedies(const struct config *c, const struct task_model *model, 
 
     *count = 0;
     try_alone(&t, out, count);
-    for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && (c->launch.ranks << t.doublings) <= 65536; t.doublings++) {
+    for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && (c->launch.ranks << t.doublings) <= LS_MESH_RANKS_MOST;
+         t.doublings++) {
         struct counts n = { { 0 } };
         struct plan_bytes most;
         struct config fit;
