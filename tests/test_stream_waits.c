@@ -82,17 +82,20 @@ static void check_public(const ls_program *p, int waits)
 struct needed { const struct device_event *e; const struct device_stream *s; bool is; };
 struct all_needed { struct needed of[MOST_WAITS]; int n; };
 
-static void note_wait(void *ctx, const struct device_event *e, const struct device_stream *s, bool implied)
+static bool note_wait(void *ctx, const struct check_action *a)
 {
     struct all_needed *all = ctx;
     int k = 0;
 
-    while (k < all->n && (all->of[k].e != e || all->of[k].s != s))
+    if (a->kind != CHECK_WAIT)
+        return true;
+    while (k < all->n && (all->of[k].e != a->event || all->of[k].s != a->stream))
         k++;
     RANKS_CHECK(k < MOST_WAITS);
     if (k == all->n)
-        all->of[all->n++] = (struct needed){ e, s, false };
-    all->of[k].is = all->of[k].is || !implied;
+        all->of[all->n++] = (struct needed){ a->event, a->stream, false };
+    all->of[k].is = all->of[k].is || !a->implied;
+    return true;
 }
 
 static bool is_needed(const struct all_needed *all, const struct device_event *e, const struct device_stream *s)
@@ -124,9 +127,9 @@ static void take_out_each(ls_comm *comm, void *ctx)
     check_set_order(CHECK_PROGRAM);
     RANKS_TRY(distributed_open(&j->l, comm, false, &s));
     RANKS_TRY(distributed_step(&s, &j->l, 0, &loss));
-    check_on_wait(note_wait, &needed);
+    check_on_action(note_wait, &needed);
     RANKS_TRY(distributed_step(&s, &j->l, 1, &loss));
-    check_on_wait(NULL, NULL);
+    check_on_action(NULL, NULL);
     n = program_waits(s.program, list);
     check_public(s.program, n);
     for (int w = 0; w < n; w++) {

@@ -44,8 +44,8 @@ static struct {
     const char *names[CHECK_STREAMS];
     uint64_t random;
     enum check_order order;
-    check_wait_fn *on_wait;
-    void *on_wait_ctx;
+    check_action_fn *on_action;
+    void *on_action_ctx;
     struct check_clock host; /* what the host has waited for */
     ls_status failed;
     char message[512];
@@ -88,11 +88,13 @@ void check_set_seed(uint64_t seed)
 
 void check_set_order(enum check_order order) { check.order = order; }
 
-void check_on_wait(check_wait_fn *fn, void *ctx)
+void check_on_action(check_action_fn *fn, void *ctx)
 {
-    check.on_wait = fn;
-    check.on_wait_ctx = ctx;
+    check.on_action = fn;
+    check.on_action_ctx = ctx;
 }
+
+static bool tell(struct check_action a) { return !check.on_action || check.on_action(check.on_action_ctx, &a); }
 
 static struct device_stream *stream_or_default(struct device_stream *s)
 {
@@ -259,6 +261,7 @@ static ls_status give(struct device_stream *s, enum kind kind, const struct devi
     if (!q) return LS_ENOMEM;
     *q = (struct queued){ .kind = kind, .run = *o };
     if (o->bytes) memcpy(q->args, o->args, o->bytes);
+    if (o->accesses) tell((struct check_action){ .kind = CHECK_OPERATION, .stream = s, .operation = o });
     check_clock_merge(&s->clock, &check.host);
     if (o->accesses) s->clock.at[s->id] = ++s->number; /* what it writes in place it reads itself */
     for (int k = 0; k < o->accesses; k++)
@@ -339,6 +342,7 @@ static ls_status check_stream_sync(struct device_stream *stream)
     struct device_stream *s = stream_or_default(stream);
 
     LS_TRY(drain(s, NULL));
+    tell((struct check_action){ .kind = CHECK_HOST_WAIT, .stream = s });
     check_clock_merge(&check.host, &s->clock);
     return LS_OK;
 }
@@ -357,6 +361,7 @@ static ls_status check_sync(void)
     get_ready();
     for (int k = 0; k < CHECK_STREAMS && st == LS_OK; k++) st = drain(&check.stream[k], NULL);
     if (st < 0) return st;
+    tell((struct check_action){ .kind = CHECK_HOST_WAIT });
     for (int k = 0; k < CHECK_STREAMS; k++) check_clock_merge(&check.host, &check.stream[k].clock);
     check_forget_all();
     return LS_OK;
@@ -385,6 +390,7 @@ static ls_status check_event_record(struct device_event *e, struct device_stream
     q->count = ++e->recorded;
     e->stream = s;
     e->clock = s->clock;
+    tell((struct check_action){ .kind = CHECK_RECORD, .stream = s, .event = e });
     run_some();
     return LS_OK;
 }
@@ -399,8 +405,8 @@ static ls_status check_event_wait(struct device_event *e, struct device_stream *
     LS_TRY(give(s, QUEUED_WAIT, &wait, &q));
     q->event = e;
     q->count = e->recorded;
-    if (check.on_wait) check.on_wait(check.on_wait_ctx, e, s, check_clock_covers(&s->clock, &e->clock));
-    check_clock_merge(&s->clock, &e->clock);
+    if (tell((struct check_action){ CHECK_WAIT, s, e, NULL, check_clock_covers(&s->clock, &e->clock) }))
+        check_clock_merge(&s->clock, &e->clock);
     run_some();
     return LS_OK;
 }
@@ -409,6 +415,7 @@ static ls_status check_event_sync(struct device_event *e)
 {
     if (!e->recorded) return LS_OK;
     LS_TRY(drain(e->stream, e));
+    tell((struct check_action){ .kind = CHECK_HOST_WAIT, .event = e });
     check_clock_merge(&check.host, &e->clock);
     return LS_OK;
 }

@@ -36,9 +36,18 @@ void check_set_order(enum check_order order);
 typedef void check_race_fn(void *ctx, const char *line);
 void check_on_race(check_race_fn *fn, void *ctx);
 
-/* Tests: fn is called when s is about to wait for e; implied: all that e stands for comes before already. NULL: nobody. */
-typedef void check_wait_fn(void *ctx, const struct device_event *e, const struct device_stream *s, bool implied);
-void check_on_wait(check_wait_fn *fn, void *ctx);
+/* Tests: what the host enqueues and what it waits for, in its order. */
+enum check_kind { CHECK_OPERATION, CHECK_RECORD, CHECK_WAIT, CHECK_HOST_WAIT };
+struct check_action {
+    enum check_kind kind;
+    const struct device_stream *stream;       /* of CHECK_HOST_WAIT: the host waits for it, for the event, or (both NULL) for all streams */
+    const struct device_event *event;         /* NULL: none */
+    const struct device_operation *operation; /* of CHECK_OPERATION */
+    bool implied;                             /* of CHECK_WAIT: all that the event stands for comes before already */
+};
+/* False for a CHECK_WAIT: the stream waits, so nothing goes wrong, but the clocks do not count it. fn NULL: stops. */
+typedef bool check_action_fn(void *ctx, const struct check_action *a);
+void check_on_action(check_action_fn *fn, void *ctx);
 
 /* ---- between the files ---- */
 
