@@ -89,12 +89,12 @@ int main(void)
 {
     int even[P + 1], counted[P + 1];
     const double C = 4096, V = 128256, T = 4096;
-    double dear_even, dear_counted, slow, fast, sum = 0, one, two, block;
+    double dear_even, dear_counted, slow, fast, one, two, block;
     size_t parameters[2];
 
     one = forward(1, &parameters[0]);
     two = forward(2, &parameters[1]);
-    for (int i = 0; i < BLOCKS; i++) sum += cost[i] = (two - one) / 4096 / 1e9;
+    for (int i = 0; i < BLOCKS; i++) cost[i] = (two - one) / 4096 / 1e9;
     head = one / 4096 / 1e9 - cost[0];
     block = (double)(parameters[1] - parameters[0]);
     TRY(ls_pipeline_balance(BLOCKS, cost, 0, 0, P, even));

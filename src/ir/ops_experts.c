@@ -66,7 +66,9 @@ size_t program_route_rows(size_t samples, size_t tokens, size_t experts, size_t 
 ls_routing ls_route(ls_program *p, ls_value logits, ls_value bias, ls_value samples, const ls_route_options *o)
 {
     static const ls_routing none;
-    struct op_attr attr = { .route = { o->sigmoid, o->normalize, o->by_probability, o->capacity } };
+    struct op_attr attr = {
+        .route = { .sigmoid = o->sigmoid, .normalize = o->normalize, .by_probability = o->by_probability, .capacity = o->capacity }
+    };
     ls_routing r = { 0 };
     struct value v;
 

@@ -95,7 +95,7 @@ ls_value ls_relu_squared(ls_program *p, ls_value x)
 
 ls_value ls_dropout(ls_program *p, const char *name, ls_value x, double probability, uint64_t seed, ls_value step)
 {
-    struct op_attr attr = { .dropout = { probability, seed, 0, 0 } };
+    struct op_attr attr = { .dropout = { .p = probability, .seed = seed } };
     char full[256];
 
     if (!program_operand(p, "dropout", "x", x, LS_DTYPES)) return LS_NONE;

@@ -114,7 +114,7 @@ static const struct option rows[] = {
     INT(train.eval_batches, "0", 0, COUNT_MOST, "", T | E, "batches of global_batch samples per evaluation; 0: all validation samples",
         .common = E),
 
-    ENUM(optim.name, "adamw", LS_OPTIMIZER_MAP(OPTIMIZER_CHOICE) + 1, STEP, "optimizer", .common = P | B | Q),
+    ENUM(optim.name, "adamw", &(LS_OPTIMIZER_MAP(OPTIMIZER_CHOICE))[1], STEP, "optimizer", .common = P | B | Q),
     REAL(optim.lr, "1e-3", 0, 1e6, "", T | Q, "peak learning rate", .common = T | Q),
     REAL(optim.min_lr, "0", 0, 1e6, "", T, "learning rate at the end of the schedule", .off = "0"),
     INT(optim.warmup, "-1", -1, COUNT_MOST, "steps", T, "steps of linear warm-up; -1: 50, or half of a short run", .off = "0", .common = T),
