@@ -161,6 +161,7 @@ ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only
 
 void distributed_close(struct training *s)
 {
+    readback_close(&s->readback);
     ls_program_release(&s->program);
     ls_pipeline_close(&s->pipeline);
     ls_pipeline_schedule_free(&s->schedule);
@@ -261,29 +262,22 @@ static ls_status distributed_feed(void *ctx, ls_program *p, int chunk, int micro
 static ls_status take_loss(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct feeding *f = ctx;
-    double part;
 
     (void)chunk;
     (void)micro;
-    if (!ls_program_has(p, "loss"))
-        return LS_OK;
-    LS_TRY(ls_program_read(p, "loss", &part, LS_F64, 1));
-    f->sum += part;
-    return LS_OK;
+    return ls_program_has(p, "loss") ? readback_add(&f->s->readback, p, "loss", &f->sum, 1) : LS_OK;
 }
 
 static ls_status run_micro_batches(struct training *s, const struct layout *l, int step, double *sum)
 {
     for (int k = 0; k < s->accumulate; k++) {
         size_t first = (size_t)(s->rank * s->accumulate + k) * s->batch;
-        double part;
 
         LS_TRY(l->net == NET_MLP     ? write_points(s, step, first)
                : l->net == NET_IMAGE ? write_images(s, step, first)
                                      : write_tokens(s, l, s->program, step, first));
         LS_TRY(ls_program_run(s->program, LS_FORWARD | LS_BACKWARD | (l->split ? LS_WEIGHTS : 0) | (k == s->accumulate - 1 ? LS_LAST : 0)));
-        LS_TRY(ls_program_read(s->program, "loss", &part, LS_F64, 1));
-        *sum += part;
+        LS_TRY(readback_add(&s->readback, s->program, "loss", sum, 1));
     }
     return LS_OK;
 }
@@ -298,8 +292,9 @@ static ls_status sum_losses(const struct training *s, double *sum)
 
 ls_status distributed_step(struct training *s, const struct layout *l, int step, double *loss)
 {
-    struct feeding f = { s, l, step, 0 };
+    struct feeding f = { s, l, step, 0 };  /* the loss is waited for after the update */
 
+    readback_drop(&s->readback);  /* what a step that failed has left */
     ls_store_zero_grad(s->store);
     if (s->pipeline)
         LS_TRY(ls_pipeline_run(s->pipeline, distributed_feed, take_loss, &f));
@@ -308,6 +303,7 @@ ls_status distributed_step(struct training *s, const struct layout *l, int step,
     LS_TRY(ls_optimizer_set(s->program, &s->optimizer, l->optimizer == LS_LARS || l->optimizer == LS_SGD ? 0.3 : 0.003,
                             (uint64_t)step + 1));
     LS_TRY(ls_program_run(s->program, LS_OPTIMIZER_STEP));
+    LS_TRY(readback_finish(&s->readback));
     LS_TRY(sum_losses(s, &f.sum));
     *loss = f.sum;
     return LS_OK;

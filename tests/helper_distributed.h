@@ -10,6 +10,7 @@
 #include "lockstep/nn.h"
 #include "lockstep/optim.h"
 #include "lockstep/parallel.h"
+#include "runtime/readback.h"
 
 enum { DIST_STEPS = 3, DIST_SAMPLES = 24, DIST_TIME = 8, DIST_ELEMENTS = 12000, DIST_NAME = 400 };
 /* NET_EVEN: experts evened by a loss, which looks at a whole micro-batch; NET_BIAS: by a bias, which looks at the step. */
@@ -52,6 +53,7 @@ struct training {
     ls_mesh *mesh;
     ls_pipeline_schedule schedule;
     ls_pipeline *pipeline;       /* program is then the optimizer's */
+    struct readback readback;
 };
 const ls_model *distributed_model(enum net net);
 ls_status distributed_open(const struct layout *l, ls_comm *comm, bool plan_only, struct training *out);

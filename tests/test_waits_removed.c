@@ -252,6 +252,48 @@ static void test_all(void **state)
     assert_true(fates_of(&t, FROM_PASS).caught > 0 && fates_of(&t, FROM_HANDOVER).caught > 0);
 }
 
+/* ---- waits of the host ---- */
+
+static bool count_host_waits(void *ctx, const struct check_action *a)
+{
+    *(int *)ctx += a->kind == CHECK_HOST_WAIT && a->stream;
+    return true;
+}
+
+/* However many micro-batches a step has, the host waits for a stream once, for the norm; losses arrive by an event. */
+static void wait_once(ls_comm *comm, void *ctx)
+{
+    const struct layout *l = ctx;
+    struct training s;
+    double loss;
+    int waits = 0;
+
+    threads_set(1);
+    check_set_order(CHECK_EAGER);
+    RANKS_TRY(distributed_open(l, comm, false, &s));
+    RANKS_TRY(distributed_step(&s, l, 0, &loss));
+    check_on_action(count_host_waits, &waits);
+    RANKS_TRY(distributed_step(&s, l, 1, &loss));
+    check_on_action(NULL, NULL);
+    if (waits != 1)
+        ranks_fail("the host waited %d times for a stream in one step", waits);
+    distributed_close(&s);
+}
+
+static void test_host(void **state)
+{
+    struct layout l = meshed(NET_LLAMA_TIED, 4);
+
+    (void)state;
+    l.device = "check";
+    l.mesh.dp = 2;
+    forked_run(2, wait_once, &l);
+    l.mesh.dp = 1;
+    l.mesh.pp = 2;
+    l.schedule = "1f1b";
+    forked_run(2, wait_once, &l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_zero_bubble),
         cmocka_unit_test(test_v_schedule),
         cmocka_unit_test(test_all),
+        cmocka_unit_test(test_host),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

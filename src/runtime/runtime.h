@@ -50,6 +50,10 @@ ls_status program_bind(ls_program *p);               /* compile.c */
 void *program_data(const ls_program *p, ls_value v); /* execute.c: the first byte of v in the selected slot */
 void unbind(ls_program *p);
 void staged_release(ls_program *p); /* transfer.c */
+/* The value that the host may read or write by that name; count must be its own. */
+ls_status transfer_find(const ls_program *p, const char *name, size_t count, int *out);
+/* Enqueues a copy of the value's bytes to host, which must not be touched until *stream is there. */
+ls_status transfer_out(const ls_program *p, int value, void *host, size_t count, struct device_stream **stream);
 ls_status shuffle_bind(ls_program *p, struct instruction *i);
 void shuffle_unbind(const ls_program *p, struct instruction *i);
 ls_status shuffle_run(const ls_program *p, const struct instruction *i);

@@ -103,15 +103,24 @@ static ls_status write_staged(ls_program *p, int value, const void *host, ls_dty
     return scatter_streams(p, &p->values[v->root], s->copied);
 }
 
+ls_status transfer_out(const ls_program *p, int value, void *host, size_t count, struct device_stream **stream)
+{
+    struct set_stream *compute = &store_streams(p->store)->stream[STREAM_COMPUTE];
+    const struct value *v = &p->values[value];
+
+    LS_TRY(gather_streams(p, &p->values[v->root]));
+    compute->busy = true;
+    *stream = compute->stream;
+    return device_of(p)->copy_out(compute->stream, host, program_data(p, (ls_value){ value }), count * ls_dtype_bytes(v->dtype));
+}
+
 static ls_status read_staged(const ls_program *p, int value, void *host, ls_dtype type, size_t count)
 {
     const struct value *v = &p->values[value];
-    struct device_stream *compute = store_streams(p->store)->stream[STREAM_COMPUTE].stream;
-    size_t bytes = count * ls_dtype_bytes(v->dtype);
-    void *stage = mem_alloc(MEM_OTHER, bytes);
-    ls_status st = stage ? gather_streams(p, &p->values[v->root]) : LS_ENOMEM;
+    struct device_stream *compute;
+    void *stage = mem_alloc(MEM_OTHER, count * ls_dtype_bytes(v->dtype));
+    ls_status st = stage ? transfer_out(p, value, stage, count, &compute) : LS_ENOMEM;
 
-    if (st == LS_OK) st = device_of(p)->copy_out(compute, stage, program_data(p, (ls_value){ value }), bytes);
     if (st == LS_OK) st = device_of(p)->stream_sync(compute);
     if (st == LS_OK) ls_convert(host, type, stage, v->dtype, count);
     mem_free(stage);
@@ -170,7 +179,7 @@ ls_status program_operands(const ls_program *p, const struct instruction *i, pro
 
 /* ---- by name ---- */
 
-static ls_status transfer_check(const ls_program *p, const char *name, size_t count, int *out)
+ls_status transfer_find(const ls_program *p, const char *name, size_t count, int *out)
 {
     ls_value v = program_find(p, name);
 
@@ -203,7 +212,7 @@ ls_status ls_program_write(ls_program *p, const char *name, const void *host, ls
     const struct value *v;
     int value;
 
-    LS_TRY(transfer_check(p, name, count, &value));
+    LS_TRY(transfer_find(p, name, count, &value));
     v = &p->values[value];
     if (ls_dtype_is_float(type) != ls_dtype_is_float(v->dtype))
         return ls_fail(LS_EINVAL, "'%s' is %s, %s was given", name, ls_dtype_name(v->dtype), ls_dtype_name(type));
@@ -217,7 +226,7 @@ ls_status ls_program_read(const ls_program *p, const char *name, void *host, ls_
 {
     int value;
 
-    LS_TRY(transfer_check(p, name, count, &value));
+    LS_TRY(transfer_find(p, name, count, &value));
     if (!device_of(p)->host_visible) return read_staged(p, value, host, type, count);
     ls_convert(host, type, program_data(p, (ls_value){ value }), p->values[value].dtype, count);
     return LS_OK;

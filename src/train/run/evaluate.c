@@ -116,6 +116,7 @@ bool evaluation_is_open(const struct evaluation *e) { return e->program || e->pi
 
 void evaluation_close(struct evaluation *e)
 {
+    readback_close(&e->readback);
     ls_program_release(&e->program);
     ls_pipeline_close(&e->pipeline);
     ls_pipeline_schedule_free(&e->schedule);
@@ -158,20 +159,15 @@ static ls_status evaluate_before(void *ctx, ls_program *p, int chunk, int micro)
 static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
 {
     struct evaluation *e = ctx;
-    float part;
 
     (void)chunk;
     (void)micro;
-    if (!ls_program_has(p, "loss")) return LS_OK;
-    LS_TRY(ls_program_read(p, "loss", &part, LS_F32, 1));
-    e->loss += part;
-    return LS_OK;
+    return ls_program_has(p, "loss") ? readback_add(&e->readback, p, "loss", &e->loss, 1) : LS_OK;
 }
 
-/* The first n turns; a pipeline's are in its schedule. */
-static ls_status run_turns(struct evaluation *e, size_t n)
+/* A pipeline's turns are in its schedule. */
+static ls_status enqueue_turns(struct evaluation *e, size_t n)
 {
-    e->loss = 0;
     if (e->pipeline) return ls_pipeline_run(e->pipeline, evaluate_before, after, e);
     for (size_t turn = 0; turn < n; turn++) {
         LS_TRY(evaluate_before(e, e->program, 0, (int)turn));
@@ -179,6 +175,17 @@ static ls_status run_turns(struct evaluation *e, size_t n)
         LS_TRY(after(e, e->program, 0, (int)turn));
     }
     return LS_OK;
+}
+
+/* The first n turns, and the sum of their losses. */
+static ls_status run_turns(struct evaluation *e, size_t n)
+{
+    e->loss = 0;
+    ls_status st = enqueue_turns(e, n);
+
+    if (st == LS_OK) return readback_finish(&e->readback);
+    readback_drop(&e->readback);
+    return st;
 }
 
 ls_status evaluation_run_part(struct evaluation *e, double *times)

@@ -18,6 +18,7 @@ struct evaluation {
     struct ranks ranks; /* borrowed; over dp they take turns at the micro-batches, as many turns each */
     struct feed feed;
     double loss; /* of this rank, while it runs */
+    struct readback readback;
     const struct task *task;
     struct task_samples from;
     size_t batch, batches;       /* samples of a micro-batch; micro-batches of an evaluation */

@@ -56,14 +56,9 @@ static ls_status step_before(void *ctx, ls_program *p, int chunk, int micro)
     return feed_write(&a->s->feed, a->s->model.task, p, &m);
 }
 
-static ls_status add_output(ls_program *p, const char *name, double *sum)
+static ls_status add_output(struct step *s, ls_program *p, const char *name, double *sum, size_t count)
 {
-    double part;
-
-    if (!ls_program_has(p, name)) return LS_OK;
-    LS_TRY(ls_program_read(p, name, &part, LS_F64, 1));
-    *sum += part;
-    return LS_OK;
+    return ls_program_has(p, name) ? readback_add(&s->readback, p, name, sum, count) : LS_OK;
 }
 
 /* Reads the routers of this program's layers: their losses, and how many tokens chose each expert. */
@@ -73,15 +68,11 @@ static ls_status add_routers(struct sums *a, ls_program *p)
     char layer[64], name[96];
 
     for (size_t i = 0; i < m->layers; i++) {
-        double *load = a->s->load + i * m->experts, part[m->experts];
-
         ls_model_layer_name(m, i, layer, sizeof layer);
         snprintf(name, sizeof name, "%s.router_loss", layer);
-        LS_TRY(add_output(p, name, &a->loss));
+        LS_TRY(add_output(a->s, p, name, &a->loss, 1));
         snprintf(name, sizeof name, "%s.expert_load", layer);
-        if (!ls_program_has(p, name)) continue;
-        LS_TRY(ls_program_read(p, name, part, LS_F64, m->experts));
-        for (size_t e = 0; e < m->experts; e++) load[e] += part[e];
+        LS_TRY(add_output(a->s, p, name, a->s->load + i * m->experts, m->experts));
     }
     return LS_OK;
 }
@@ -92,11 +83,11 @@ static ls_status after(void *ctx, ls_program *p, int chunk, int micro)
 
     (void)chunk;
     (void)micro;
-    LS_TRY(add_output(p, "loss", &a->loss));
+    LS_TRY(add_output(a->s, p, "loss", &a->loss, 1));
     return a->s->load && !a->again ? add_routers(a, p) : LS_OK;
 }
 
-static ls_status run_all(struct sums *a)
+static ls_status run_micro_batches(struct sums *a)
 {
     struct step *s = a->s;
 
@@ -107,6 +98,16 @@ static ls_status run_all(struct sums *a)
         LS_TRY(after(a, s->program, 0, (int)k));
     }
     return LS_OK;
+}
+
+/* All micro-batches, and the sums of what they put out. */
+static ls_status run_all(struct sums *a)
+{
+    ls_status st = run_micro_batches(a);
+
+    if (st == LS_OK) return readback_finish(&a->s->readback);
+    readback_drop(&a->s->readback);
+    return st;
 }
 
 /* Targets that count, of the whole step; *own: as many as there would be if all ranks had this one's. */

@@ -15,6 +15,7 @@
 #define LS_TRAIN_RUN_STEP_H
 
 #include "lockstep/optim.h"
+#include "runtime/readback.h"
 #include "train/faults/faults.h"
 #include "train/run/feed.h"
 
@@ -43,6 +44,7 @@ struct step {
     size_t batch, seq_len, accumulate; /* B, T, micro-batches of this rank */
     void *inputs;                      /* [accumulate,B,feed.values] of the step that runs next; the caller fills them */
     int32_t *targets;                  /* [accumulate,B,T] */
+    struct readback readback;          /* losses and routers' counts of the micro-batches */
     double *load;                      /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
 };
 

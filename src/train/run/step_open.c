@@ -239,6 +239,7 @@ ls_status step_open(const struct config *c, const struct task_model *model, cons
 
 void step_close(struct step *s)
 {
+    readback_close(&s->readback);
     ls_program_release(&s->program);
     ls_pipeline_close(&s->pipeline);
     ls_pipeline_schedule_free(&s->schedule);
