@@ -14,7 +14,7 @@
 #include "helper_check.h"
 #include "train/plan/plan.h"
 
-struct setup { struct config config; struct options options; struct task_model model; };
+struct setup { struct config config; struct options options; struct task_model model; struct plan_job job; ls_layout layout; };
 
 /* options: "name=value name=value". */
 static void apply(struct setup *s, const char *words)
@@ -43,7 +43,8 @@ static ls_status try_setup(struct setup *s, const char *model, const char *layou
     LS_TRY(config_ranks(&s->config, VERB_PLAN, &world));
     LS_TRY(config_check(&s->config, VERB_PLAN));
     LS_TRY(config_check_fit(&s->config));
-    return task_model_of(&s->config, 0, &s->model);
+    LS_TRY(task_model_of(&s->config, 0, &s->model));
+    return plan_of_config(&s->config, &s->model, &s->job, &s->layout);
 }
 
 static void open_setup(struct setup *s, const char *model, const char *layout) { OK(try_setup(s, model, layout)); }
@@ -91,9 +92,9 @@ static bool compare_with_all(const struct setup *s, const char *what)
     struct plan_bytes found, one, most = { .total = 0 };
     size_t least = SIZE_MAX;
 
-    OK(plan_of_places(&s->config, &s->model, &found, NULL));
+    OK(plan_of_places(&s->job, &s->layout, &found, NULL));
     for (int r = 0; r < s->config.launch.ranks; r++) {
-        OK(plan_of_rank(&s->config, &s->model, r, &one));
+        OK(plan_of_rank(&s->job, &s->layout, r, &one));
         assert_int_equal(one.rank, r);
         if (one.total > most.total) most = one;
         least = MIN(least, one.total);
@@ -101,7 +102,7 @@ static bool compare_with_all(const struct setup *s, const char *what)
     if (found.total != most.total)
         fail_msg("%s: rank %d with %zu bytes is said to be the largest, rank %d has %zu", what, found.rank, found.total, most.rank,
                  most.total);
-    OK(plan_of_rank(&s->config, &s->model, found.rank, &one));
+    OK(plan_of_rank(&s->job, &s->layout, found.rank, &one));
     assert_int_equal(one.total, found.total);
     return least < most.total;
 }
@@ -171,8 +172,44 @@ static void largest_of_many_ranks_takes_few_plans(void **state)
     open_setup(&s, "model.preset=llama-tiny model.layers=8 model.heads=8 model.kv_heads=8",
                "parallel.pp=8 parallel.dp=16 parallel.tp=8 parallel.zero=1");
     assert_int_equal(s.config.launch.ranks, 1024);
-    OK(plan_of_largest(&s.config, &s.model, &found, &compiled));
+    OK(plan_of_largest(&s.job, &s.layout, &found, &compiled));
     assert_in_range(compiled, 8, 8 * 2 * 2);
+    options_close(&s.options);
+}
+
+/* The fields that suggestions change. */
+static void check_same_layout(const ls_layout *a, const ls_layout *b)
+{
+    ls_layout same = *a;
+
+    same.pp = b->pp, same.dp = b->dp, same.tp = b->tp, same.zero = b->zero, same.sp = b->sp, same.recompute = b->recompute;
+    same.micro_batch = b->micro_batch, same.micro_batches = b->micro_batches, same.offload = b->offload;
+    if (memcmp(&same, a, sizeof same) != 0) fail_msg("the options of a suggestion make another layout");
+}
+
+/* A layout that was made field by field has the plan of the options that say the same. */
+static void plan_of_a_layout_needs_no_config(void **state)
+{
+    struct plan_bytes from_options, from_layout;
+    ls_layout l = ls_layout_default();
+    struct plan_job job = { .evaluates = true };
+    struct setup s;
+
+    (void)state;
+    open_setup(&s, models[0], "parallel.pp=2 parallel.dp=4 parallel.zero=1 parallel.tp=2 parallel.sp=true recompute.mode=full "
+                              "train.accumulate=4 optim.name=sgd");
+    l.pp = 2, l.dp = 4, l.zero = 1, l.tp = 2, l.sp = 1, l.recompute = LS_RECOMPUTE_FULL;
+    l.micro_batch = 2, l.micro_batches = 4, l.seq_len = 32, l.offload_path = ".";
+    job.model = &s.model;
+    job.step = (struct step_options){ .optimizer = s.job.step.optimizer, .device = "cpu", .seed = 1, .global = 32 };
+    OK(plan_of_largest(&s.job, &s.layout, &from_options, NULL));
+    OK(plan_of_largest(&job, &l, &from_layout, NULL));
+    assert_int_equal(from_layout.rank, from_options.rank);
+    assert_int_equal(from_layout.total, from_options.total);
+    assert_int_equal(from_layout.other, from_options.other);
+    l.recompute = LS_RECOMPUTE_NONE;
+    OK(plan_of_largest(&job, &l, &from_layout, NULL));
+    assert_true(from_layout.total > from_options.total);
     options_close(&s.options);
 }
 
@@ -192,22 +229,24 @@ static void suggested_options_fit(void **state)
         int n;
 
         open_setup(&s, "model.preset=llama-tiny model.layers=4", cases[k].layout);
-        OK(plan_of_largest(&s.config, &s.model, &was, NULL));
+        OK(plan_of_largest(&s.job, &s.layout, &was, NULL));
         size_t limit = (size_t)((double)was.total * cases[k].share) + was.other;
-        OK(plan_remedies(&s.config, &s.model, limit, remedy, &n));
+        OK(plan_remedies(&s.job, &s.layout, limit, remedy, &n));
         int64_t ranks = s.config.launch.ranks;
         if (n == 0) fail_msg("%s: nothing fits", cases[k].layout);
         for (int i = 0; i < n; i++) {
-            char layout[900];
+            char layout[1600];
             struct setup t;
 
             snprintf(layout, sizeof layout, "%s %s", cases[k].layout, remedy[i].options);
             open_setup(&t, "model.preset=llama-tiny model.layers=4", layout);
-            OK(plan_of_largest(&t.config, &t.model, &is, NULL));
+            OK(plan_of_largest(&t.job, &t.layout, &is, NULL));
             if (is.total != remedy[i].total || is.total + is.other > limit)
                 fail_msg("%s: %zu bytes, not %zu within %zu", layout, is.total, remedy[i].total, limit);
-            assert_int_equal(t.config.launch.ranks, remedy[i].ranks);
-            assert_true(remedy[i].ranks >= ranks);
+            check_same_layout(&t.layout, &remedy[i].layout);
+            assert_int_equal(t.job.step.global, remedy[i].global);
+            assert_int_equal(t.config.launch.ranks, ls_layout_ranks(&remedy[i].layout));
+            assert_true(t.config.launch.ranks >= ranks);
             options_close(&t.options);
         }
         options_close(&s.options);
@@ -222,7 +261,7 @@ static void impossible_limit_has_no_suggestion(void **state)
 
     (void)state;
     open_setup(&s, "model.preset=llama-tiny", "parallel.dp=2");
-    OK(plan_remedies(&s.config, &s.model, 1000, remedy, &n));
+    OK(plan_remedies(&s.job, &s.layout, 1000, remedy, &n));
     assert_int_equal(n, 0);
     options_close(&s.options);
 }
@@ -233,6 +272,7 @@ int main(void)
         cmocka_unit_test(largest_rank_is_found),
         cmocka_unit_test(largest_rank_of_random_layouts_is_found),
         cmocka_unit_test(largest_of_many_ranks_takes_few_plans),
+        cmocka_unit_test(plan_of_a_layout_needs_no_config),
         cmocka_unit_test(suggested_options_fit),
         cmocka_unit_test(impossible_limit_has_no_suggestion),
     };

@@ -95,6 +95,9 @@ plan --parallel.schedule=1f1b --parallel.vpp=2 --parallel.pp=2 --print-schedule|
 plan --parallel.dp=512 --parallel.tp=256|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
 plan --parallel.dp=512 --parallel.tp=256 --print-mesh|parallel.dp=512 * parallel.cp=1 * parallel.tp=256 are too many ranks; at most 65536
 plan --parallel.dp=65536 --parallel.tp=65536 --parallel.cp=65536 --parallel.pp=65536|are too many ranks; at most 65536
+plan --train.micro_batch=3000000000|train.micro_batch=3000000000 is out of range|at most 2147483647
+plan --train.micro_batch=1 --train.accumulate=3000000000|train.accumulate=3000000000 is out of range|at most 2147483647
+plan --parallel.pp=2 --parallel.stages=1,2|parallel.stages=1,2
 plan -n 131072|launch.ranks: 131072|at most 65536
 plan --recompute.mode=budget:1KiB|recompute|budget of 1024 bytes cannot be met|use a larger budget
 plan gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m

@@ -48,7 +48,27 @@ static void test_batch_sizes(void **state)
     check_batch("32", "4", "4", 0, 0, 0);
     check_batch("-1", "-1", "4", 32, 8, 4);
     check_batch("0", "4", "-1", 0, 0, 0);
-    check_batch("-1", "1000000000000", "1000000000000", 0, 0, 0);
+}
+
+static void test_batch_sizes_that_are_too_large(void **state)
+{
+    static const struct { const char *micro, *accumulate, *words; } cases[] = {
+        { "1000000000000", "-1", "train.micro_batch=1000000000000 is out of range: at most 2147483647" },
+        { "1", "2147483648", "train.accumulate=2147483648 is out of range: at most 2147483647" },
+        { "2147483647", "2147483647", "the product is too large" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct train_setup s;
+
+        train_setup_open(&s, "none");
+        train_setup_set(&s, "launch.ranks", "4");
+        train_setup_set(&s, "train.micro_batch", cases[i].micro);
+        train_setup_set(&s, "train.accumulate", cases[i].accumulate);
+        REFUSED(LS_EINVAL, cases[i].words, config_check(&s.config, VERB_TRAIN));
+        options_close(&s.options);
+    }
 }
 
 static void option_refused(const char *name, const char *value, const char *with, const char *its, const char *words)
@@ -102,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch_sizes),
+        cmocka_unit_test(test_batch_sizes_that_are_too_large),
         cmocka_unit_test(test_options_without_effect),
         cmocka_unit_test(test_warmup),
     };

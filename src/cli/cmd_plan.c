@@ -64,6 +64,8 @@ static void cmd_plan_rows_of(const ls_cost *cost, struct bytes_row out[BYTES_ROW
 /* The printed plan of a rank, and its assumptions. */
 struct picture {
     const struct config *config;
+    struct plan_job job;
+    ls_layout layout;
     const struct step *step; /* of that rank */
     struct plan_bytes bytes;
     const struct dataset *data;
@@ -87,7 +89,7 @@ static void put_remedies_json(const struct picture *p, struct json_out *j)
         json_begin_object(j, NULL);
         json_put_string(j, "options", p->remedy[i].options);
         json_put_int(j, "total", (int64_t)p->remedy[i].total);
-        json_put_int(j, "ranks", p->remedy[i].ranks);
+        json_put_int(j, "ranks", ls_layout_ranks(&p->remedy[i].layout));
         json_end_object(j);
     }
     json_end_array(j);
@@ -221,7 +223,7 @@ static void put_limit(const struct picture *p)
     if (p->remedies == 0) printf("what fits   %s\n", plan_nothing_fits(p->limit, p->data));
     for (int i = 0; i < p->remedies; i++)
         printf("%-12s%12s  %14zu  %s%s\n", i ? "" : "what fits", text_bytes(size, p->remedy[i].total), p->remedy[i].total,
-               p->remedy[i].options, p->remedy[i].ranks > p->step->ranks.size ? ", on more machines" : "");
+               p->remedy[i].options, ls_layout_ranks(&p->remedy[i].layout) > p->step->ranks.size ? ", on more machines" : "");
 }
 
 static void put_work(const struct config *c, const struct step *s)
@@ -282,25 +284,25 @@ static ls_status put_program(const struct step *s)
     return LS_OK;
 }
 
-static ls_status show(struct picture *p, const struct task_model *model)
+static ls_status show(struct picture *p)
 {
-    if (!cmd_plan_fits(p)) LS_TRY(plan_remedies(p->config, model, plan_room(p->limit, p->data), p->remedy, &p->remedies));
+    if (!cmd_plan_fits(p)) LS_TRY(plan_remedies(&p->job, &p->layout, plan_room(p->limit, p->data), p->remedy, &p->remedies));
     if (print_program) LS_TRY(put_program(p->step));
     if (json) return cmd_plan_put_json(p);
     cmd_plan_put_table(p);
     return LS_OK;
 }
 
-static ls_status show_rank(struct picture *p, const struct task_model *model)
+static ls_status show_rank(struct picture *p)
 {
     struct ranks ranks;
     struct step s;
 
-    LS_TRY(ranks_plan(p->config, p->bytes.rank, &ranks));
-    ls_status st = step_open(p->config, model, &ranks, true, &s);
+    LS_TRY(ranks_plan(&p->layout, p->bytes.rank, &ranks));
+    ls_status st = step_open(p->job.model, &p->layout, &p->job.step, &ranks, true, &s);
     p->step = &s;
     if (st == LS_OK) {
-        st = show(p, model);
+        st = show(p);
         step_close(&s);
     }
     ranks_close(&ranks);
@@ -312,8 +314,9 @@ static ls_status plan_with(const struct config *c, size_t vocab, struct picture 
     struct task_model model;
 
     LS_TRY(task_model_of(c, vocab, &model));
-    LS_TRY(rank < 0 ? plan_of_largest(c, &model, &p->bytes, NULL) : plan_of_rank(c, &model, (int)rank, &p->bytes));
-    return show_rank(p, &model);
+    LS_TRY(plan_of_config(c, &model, &p->job, &p->layout));
+    LS_TRY(rank < 0 ? plan_of_largest(&p->job, &p->layout, &p->bytes, NULL) : plan_of_rank(&p->job, &p->layout, (int)rank, &p->bytes));
+    return show_rank(p);
 }
 
 static ls_status plan(const struct config *c)

@@ -9,6 +9,11 @@
 const char *layout_schedule_name(const ls_layout *l); /* with "auto" resolved */
 int layout_least_chunks(const ls_layout *l);          /* of a rank under the layout's schedule */
 
+/* The fewest micro-batches of micro_batch samples in which dp ranks compute `samples` per step. */
+int64_t layout_micro_batches(int64_t samples, int64_t dp, int64_t micro_batch);
+/* Micro-batches that a step has if nothing says how many samples: enough to fill a pipeline. */
+int64_t layout_usual_micro_batches(int64_t pp);
+
 /* Layouts of which only some fields are known; the others are those of ls_layout_default(). */
 ls_layout layout_of_mesh(const ls_mesh_shape *shape);
 ls_layout layout_of_partition(const ls_mesh_shape *shape, const ls_partition_options *o);

@@ -44,6 +44,19 @@ int64_t ls_layout_ranks(const ls_layout *l)
     return over ? INT64_MAX : n;
 }
 
+/* ---- micro-batches ---- */
+
+static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
+
+int64_t layout_micro_batches(int64_t samples, int64_t dp, int64_t micro_batch) { return rounded_up(rounded_up(samples, dp), micro_batch); }
+
+int64_t layout_usual_micro_batches(int64_t pp)
+{
+    enum { PER_STAGE = 2 };
+
+    return pp > 1 ? PER_STAGE * pp : 1;
+}
+
 /* ---- layout to options ---- */
 
 ls_mesh_shape ls_layout_mesh(const ls_layout *l)

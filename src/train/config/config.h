@@ -180,10 +180,12 @@ struct world;
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w);
 
 /* The parts of a config as the library's structs. */
-/* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode; everything else is for ls_layout_check(). */
+/* The layout, whose texts the config keeps. Fails only where recompute.mode names no mode, and where a size fits no int; everything else is
+ * for ls_layout_check(). */
 ls_status config_layout(const struct config *c, ls_layout *out);
-const char *config_device(const struct config *c); /* its name: device.h */
-ls_dtype config_type(const struct config *c);      /* of parameters and arithmetic */
+const char *config_recompute_name(ls_recompute mode); /* "full"; NULL: a mode with a number */
+const char *config_device(const struct config *c);    /* its name: device.h */
+ls_dtype config_type(const struct config *c);         /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);
 const char *config_format(const struct config *c); /* for ls_tokens_open: NULL is auto */

@@ -44,10 +44,13 @@ ls_status config_check_poison(const struct config *c)
     struct config_poison fault = config_poison(c);
     struct task_model model;
     struct plan_bytes bytes;
+    struct plan_job job;
+    ls_layout layout;
 
     if (!fault.name) return LS_OK;
     LS_TRY(task_model_of(c, 0, &model));
-    return plan_of_rank(c, &model, (int)fault.rank, &bytes);
+    LS_TRY(plan_of_config(c, &model, &job, &layout));
+    return plan_of_rank(&job, &layout, (int)fault.rank, &bytes);
 }
 
 ls_status config_check_faults(const struct config *c)

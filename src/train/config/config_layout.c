@@ -56,22 +56,19 @@ ls_status config_check_ranks(struct config *c)
 
 /* ---- as the library's struct ---- */
 
+/* The modes without a number, in the order of ls_recompute. */
+static const char *const recompute_names[] = { "none", "selective", "full" };
+
+const char *config_recompute_name(ls_recompute mode) { return mode <= LS_RECOMPUTE_FULL ? recompute_names[mode] : NULL; }
+
 /* none | selective | full | every:K | budget:SIZE */
 static ls_status take_recompute(const char *mode, ls_layout *l)
 {
-    static const struct {
-        const char *name;
-        ls_recompute mode;
-    } plain[] = {
-        { "none", LS_RECOMPUTE_NONE },
-        { "selective", LS_RECOMPUTE_SELECTIVE },
-        { "full", LS_RECOMPUTE_FULL },
-    };
     int64_t every;
 
-    for (size_t i = 0; i < COUNT_OF(plain); i++)
-        if (strcmp(mode, plain[i].name) == 0) {
-            l->recompute = plain[i].mode;
+    for (size_t i = 0; i < COUNT_OF(recompute_names); i++)
+        if (strcmp(mode, recompute_names[i]) == 0) {
+            l->recompute = (ls_recompute)i;
             return LS_OK;
         }
     if (strncmp(mode, "every:", 6) == 0 && text_read_int(mode + 6, &every) && every >= 1 && every <= INT32_MAX) {
@@ -90,6 +87,13 @@ static ls_status take_recompute(const char *mode, ls_layout *l)
 }
 
 static int as_int(int64_t n) { return (int)MIN(n, (int64_t)INT32_MAX); }
+
+static ls_status take_size(const char *name, int64_t n, int *out)
+{
+    if (n > INT32_MAX) return ls_fail(LS_EINVAL, "%s=%" PRId64 " is out of range: at most %d", name, n, INT32_MAX);
+    *out = (int)n;
+    return LS_OK;
+}
 
 static void take_parallel(const struct config *c, ls_layout *l)
 {
@@ -125,9 +129,9 @@ ls_status config_layout(const struct config *c, ls_layout *out)
     ls_layout l = ls_layout_default();
 
     take_parallel(c, &l);
-    l.micro_batch = as_int(c->train.micro_batch);
-    l.micro_batches = as_int(c->train.accumulate);
-    l.seq_len = as_int(c->data.seq_len);
+    LS_TRY(take_size("train.micro_batch", c->train.micro_batch, &l.micro_batch));
+    LS_TRY(take_size("train.accumulate", c->train.accumulate, &l.micro_batches));
+    LS_TRY(take_size("data.seq_len", c->data.seq_len, &l.seq_len));
     l.compute = config_type(c);
     l.master = c->precision.master;
     l.reduce = reduced[c->precision.reduce];
@@ -148,19 +152,14 @@ static ls_status fail_batch(const struct config *c, const char *why)
                    c->train.global_batch, c->train.micro_batch, c->train.accumulate, c->parallel.dp, why);
 }
 
-enum { USUAL_MICRO_BATCH = 8, USUAL_FILL = 2 /* micro-batches per pipeline stage by default */ };
-
-static int64_t rounded_up(int64_t whole, int64_t part) { return whole / part + (whole % part != 0); }
-
-/* micro-batches that a step should have at least */
-static int64_t usual_accumulate(const struct config *c) { return c->parallel.pp > 1 ? USUAL_FILL * c->parallel.pp : 1; }
+enum { USUAL_MICRO_BATCH = 8 };
 
 static void choose_micro(struct config *c)
 {
     int64_t *global = &c->train.global_batch, *micro = &c->train.micro_batch, dp = c->parallel.dp,
-            least = c->train.accumulate > 0 ? 1 : usual_accumulate(c);
+            least = c->train.accumulate > 0 ? 1 : layout_usual_micro_batches(c->parallel.pp);
 
-    *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, rounded_up(rounded_up(*global, dp), least)) : USUAL_MICRO_BATCH;
+    *micro = *global > 0 ? MIN(USUAL_MICRO_BATCH, layout_micro_batches(*global, dp, least)) : USUAL_MICRO_BATCH;
 }
 
 /* A step that does not fill its last micro-batches leaves rows without weight, so any global batch from dp up will do; the
@@ -173,13 +172,13 @@ ls_status config_check_batch(struct config *c)
     if (*global == 0 || *micro == 0 || *accumulate == 0) return fail_batch(c, "each is 1 or more");
     if (*global > 0 && *global < dp) return fail_batch(c, "each rank needs a sample");
     if (*micro < 0 && (*accumulate < 0 || *global < 0)) choose_micro(c);
-    if (*accumulate < 0 && *global < 0) *accumulate = usual_accumulate(c);
-    if (*accumulate < 0) *accumulate = rounded_up(rounded_up(*global, dp), *micro);
-    if (*micro < 0) *micro = rounded_up(rounded_up(*global, dp), *accumulate);
+    if (*accumulate < 0 && *global < 0) *accumulate = layout_usual_micro_batches(c->parallel.pp);
+    if (*accumulate < 0) *accumulate = layout_micro_batches(*global, dp, *micro);
+    if (*micro < 0) *micro = layout_micro_batches(*global, dp, *accumulate);
     if (__builtin_mul_overflow(*micro, *accumulate, &per_rank) || __builtin_mul_overflow(per_rank, dp, &product))
         return fail_batch(c, "the product is too large");
     if (*global < 0) *global = product;
-    if (rounded_up(rounded_up(*global, dp), *micro) != *accumulate)
+    if (layout_micro_batches(*global, dp, *micro) != *accumulate)
         return fail_batch(c, "they must be equal, or the global batch less by at most one micro-batch per rank; use --train.accumulate=-1");
     return LS_OK;
 }

@@ -12,17 +12,25 @@
 #include "runtime/store.h"
 #include "train/run/trace.h"
 
+ls_status plan_of_config(const struct config *c, const struct task_model *model, struct plan_job *job, ls_layout *layout)
+{
+    LS_TRY(config_layout(c, layout));
+    layout->offload_path = "."; /* the plan of a run is the same in any folder */
+    *job = (struct plan_job){ .model = model, .step = step_options_of(c), .evaluates = c->data.val_fraction > 0, .traces = c->log.trace };
+    return LS_OK;
+}
+
 static size_t total_of(const ls_cost *c)
 {
     return c->parameters + c->gradients + c->optimizer + c->activations + c->communication + c->offload;
 }
 
 /* A run holds the evaluation's activations beside the step's. */
-static ls_status price(const struct config *c, const struct step *s, struct plan_bytes *out)
+static ls_status price(const struct plan_job *j, const struct step *s, struct plan_bytes *out)
 {
     ls_cost evaluation = { 0 };
 
-    if (c->data.val_fraction > 0) LS_TRY(evaluation_plan(c, s, &evaluation));
+    if (j->evaluates) LS_TRY(evaluation_plan(s, &evaluation));
     out->cost = step_cost(s);
     out->cost.activations += evaluation.activations;
     out->cost.communication += evaluation.communication;
@@ -65,54 +73,52 @@ static int largest_share(const struct step *s, int rank)
 }
 
 /* What saving or loading a checkpoint takes for a moment: a chunk of a parameter (two if its state is in a file), and the file's buffer. */
-static size_t checkpoint_scratch(const struct config *c, const struct step *s)
+static size_t checkpoint_scratch(const struct step *s)
 {
     enum { SAVED = 4 << 20, LOADED = 2 << 20, BUFFER = 256 << 10 };
     size_t most = 0;
 
     for (size_t i = 0; i < ls_store_count(s->store); i++) most = MAX(most, store_local_count(s->store, i));
     size_t saved = MIN((size_t)SAVED, most * sizeof(float)), loaded = MIN((size_t)LOADED, most * sizeof(double));
-    return (c->optim.offload == OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
+    return (s->layout.offload == LS_OFFLOAD_FILE ? saved : 0) + MAX(BUFFER + saved, loaded);
 }
 
 /* Samples on their way: those of the step, of the evaluation, and what the loader has ready. */
-static size_t sample_bytes(const struct config *c, const struct step *s)
+static size_t sample_bytes(const struct plan_job *j, const struct step *s)
 {
-    size_t micro = step_micro_bytes(s), evaluation = c->data.val_fraction > 0 ? micro + feed_bytes(&s->feed) : 0;
+    size_t micro = step_micro_bytes(s), evaluation = j->evaluates ? micro + feed_bytes(&s->feed) : 0;
 
     return s->accumulate * micro + evaluation + (s->model.task->drawn ? 0 : loader_bytes(s->batch * s->seq_len));
 }
 
 /* What a run holds beyond the programs: tensors by name, a checkpoint's lists and manifest with the pieces of all ranks, and what was
  * started. */
-static size_t run_bytes(const struct config *c, const struct step *s)
+static size_t run_bytes(const struct plan_job *j, const struct step *s)
 {
     enum { PARAMETER = 3 << 10, PIECE = 256 };
     size_t lists = ls_store_count(s->store) * (PARAMETER + (size_t)s->ranks.size * PIECE);
 
-    return PLAN_START + lists + checkpoint_scratch(c, s) + sample_bytes(c, s) + (c->log.trace ? trace_bytes() : 0);
+    return PLAN_START + lists + checkpoint_scratch(s) + sample_bytes(j, s) + (j->traces ? trace_bytes() : 0);
 }
 
 /* better: NULL, or the rank that it is to be compared with. */
-static ls_status plan_rank(const struct config *given, const struct task_model *model, int rank, struct plan_bytes *out, int *better)
+static ls_status plan_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out, int *better)
 {
-    struct config at = *given, *c = &at;
     size_t more = 0;
     struct plan_bytes found = { .rank = rank };
     struct mem_stats before, after;
     struct ranks ranks;
     struct step s;
 
-    at.run.dir = (char[]){ "" }; /* the plan of a run is the same in any folder */
     pulse();
     mem_reset_peak();
     mem_read(&before);
-    LS_TRY(ranks_plan(c, rank, &ranks));
-    ls_status st = step_open(c, model, &ranks, true, &s);
+    LS_TRY(ranks_plan(layout, rank, &ranks));
+    ls_status st = step_open(j->model, layout, &j->step, &ranks, true, &s);
     if (st == LS_OK) {
-        st = price(c, &s, &found);
+        st = price(j, &s, &found);
         if (better) *better = largest_share(&s, rank);
-        more = run_bytes(c, &s);
+        more = run_bytes(j, &s);
         step_close(&s);
     }
     ranks_close(&ranks);
@@ -122,9 +128,9 @@ static ls_status plan_rank(const struct config *given, const struct task_model *
     return st;
 }
 
-ls_status plan_of_rank(const struct config *c, const struct task_model *model, int rank, struct plan_bytes *out)
+ls_status plan_of_rank(const struct plan_job *j, const ls_layout *layout, int rank, struct plan_bytes *out)
 {
-    return plan_rank(c, model, rank, out, NULL);
+    return plan_rank(j, layout, rank, out, NULL);
 }
 
 /* ---- the largest ---- */
@@ -160,11 +166,11 @@ struct largest {
     int looked;
 };
 
-static ls_status look_at(const struct config *c, const struct task_model *model, int rank, struct largest *l, int *better)
+static ls_status look_at(const struct plan_job *j, const ls_layout *layout, int rank, struct largest *l, int *better)
 {
     struct plan_bytes one;
 
-    LS_TRY(plan_rank(c, model, rank, &one, better));
+    LS_TRY(plan_rank(j, layout, rank, &one, better));
     if (l->best.rank < 0 || one.total > l->best.total) l->best = one;
     l->most = MAX(l->most, one.total + one.other);
     l->looked++;
@@ -178,32 +184,31 @@ static void take_largest(const struct largest *l, struct plan_bytes *out, int *c
     if (compiled) *compiled = l->looked;
 }
 
-ls_status plan_of_places(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled)
+ls_status plan_of_places(const struct plan_job *j, const ls_layout *m, struct plan_bytes *out, int *compiled)
 {
     int dp[PLACES], cp[PLACES], tp[PLACES];
     struct largest l = { .best = { .rank = -1 } };
-    ls_layout m;
+    int ndp = places_of(m->dp, dp), ncp = places_of_cp(m, cp), ntp = places_of(m->tp, tp);
 
-    LS_TRY(config_layout(c, &m));
-    int ndp = places_of(m.dp, dp), ncp = places_of_cp(&m, cp), ntp = places_of(m.tp, tp);
-    for (int k = 0; k < m.pp * ndp * ncp * ntp; k++) { /* in ascending order of ranks */
+    for (int k = 0; k < m->pp * ndp * ncp * ntp; k++) { /* in ascending order of ranks */
         int t = k % ntp, s = k / ntp % ncp, d = k / ntp / ncp % ndp, p = k / ntp / ncp / ndp, better;
-        int rank = ((p * m.dp + dp[d]) * m.cp + cp[s]) * m.tp + tp[t];
+        int rank = ((p * m->dp + dp[d]) * m->cp + cp[s]) * m->tp + tp[t];
 
-        LS_TRY(look_at(c, model, rank, &l, &better));
-        if (better != rank) LS_TRY(look_at(c, model, better, &l, NULL));
+        LS_TRY(look_at(j, m, rank, &l, &better));
+        if (better != rank) LS_TRY(look_at(j, m, better, &l, NULL));
     }
     take_largest(&l, out, compiled);
     return LS_OK;
 }
 
-ls_status plan_of_largest(const struct config *c, const struct task_model *model, struct plan_bytes *out, int *compiled)
+ls_status plan_of_largest(const struct plan_job *j, const ls_layout *layout, struct plan_bytes *out, int *compiled)
 {
     enum { EVERY_RANK = 32 }; /* of so few ranks all are looked at */
     struct largest l = { .best = { .rank = -1 } };
 
-    if (c->launch.ranks > EVERY_RANK) return plan_of_places(c, model, out, compiled);
-    for (int r = 0; r < c->launch.ranks; r++) LS_TRY(look_at(c, model, r, &l, NULL));
+    LS_TRY(ls_layout_check(task_transformer(j->model), layout));
+    if (ls_layout_ranks(layout) > EVERY_RANK) return plan_of_places(j, layout, out, compiled);
+    for (int r = 0; r < ls_layout_ranks(layout); r++) LS_TRY(look_at(j, layout, r, &l, NULL));
     take_largest(&l, out, compiled);
     return LS_OK;
 }
@@ -241,18 +246,21 @@ static const char *largest_part(const ls_cost *c, size_t *bytes)
 
 /* What a rank would hold, and where: beside the step's own bytes those of the data, and of tables and the program itself. */
 struct need {
+    struct plan_job job;
+    ls_layout layout;
+    const char *limited_by;
     struct plan_bytes own;
     const struct dataset *data;
     size_t held, limit;
 };
 
-static void put_remedies(const struct config *c, const struct task_model *model, const struct need *n, struct text *out)
+static void put_remedies(const struct need *n, struct text *out)
 {
     struct remedy remedy[REMEDIES];
     char size[16];
     int count = 0;
 
-    if (plan_remedies(c, model, plan_room(n->limit, n->data), remedy, &count) < 0 || count == 0) {
+    if (plan_remedies(&n->job, &n->layout, plan_room(n->limit, n->data), remedy, &count) < 0 || count == 0) {
         text_put(out, "; %s", plan_nothing_fits(n->limit, n->data));
         return;
     }
@@ -260,43 +268,45 @@ static void put_remedies(const struct config *c, const struct task_model *model,
     for (int i = 0; i < count; i++) text_put(out, "%s%s (%s)", i ? ", or " : "", remedy[i].options, text_bytes(size, remedy[i].total));
 }
 
-static ls_status fail_memory(const struct config *c, const struct task_model *model, const struct need *n)
+static ls_status fail_memory(const struct need *n)
 {
     char need[16], have[16], room[16], part[16];
     struct text remedies = { 0 };
     size_t most;
     const char *name = largest_part(&n->own.cost, &most);
 
-    put_remedies(c, model, n, &remedies);
+    put_remedies(n, &remedies);
     if (n->held > most) name = "other", most = n->held;
     ls_fail(LS_ENOMEM, "out of memory: the step needs %s beside %s held, limit %s (%s); most is in %s: %s%s",
-            text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit),
-            c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free", name, text_bytes(part, most),
-            remedies.data ? remedies.data : "");
+            text_bytes(need, n->own.total), text_bytes(have, n->held), text_bytes(room, n->limit), n->limited_by, name,
+            text_bytes(part, most), remedies.data ? remedies.data : "");
     text_free(&remedies);
     return LS_ENOMEM;
 }
 
-static ls_status check_memory(const struct config *c, const struct task_model *model, const struct ranks *ranks, struct need *n)
+static ls_status check_memory(const struct ranks *ranks, struct need *n)
 {
-    LS_TRY(ranks_settle(ranks, plan_of_rank(c, model, ranks->rank, &n->own)));
+    LS_TRY(ranks_settle(ranks, plan_of_rank(&n->job, &n->layout, ranks->rank, &n->own)));
     n->held = n->data->held + n->own.other;
     double over = n->limit ? (double)n->own.total + (double)n->held - (double)n->limit : 0, most = over, first;
     LS_TRY(ranks_most(ranks, &most, 1));
     if (most <= 0) return LS_OK;
     first = over == most ? ranks->size - ranks->rank : 0;
     LS_TRY(ranks_most(ranks, &first, 1));
-    return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(c, model, n) : LS_OK);
+    return ranks_settle(ranks, ranks->size - (int)first == ranks->rank ? fail_memory(n) : LS_OK);
 }
 
 /* The rank with the largest excess tells it, the lowest of several; the others wait until it has. What planning itself holds for a moment
  * is not the run's: the suggestions are those of `lockstep plan`. */
 ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks)
 {
-    struct need n = { .data = data, .limit = mem_limit() };
+    struct need n = { .limited_by = c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free",
+                      .data = data,
+                      .limit = mem_limit() };
 
+    LS_TRY(plan_of_config(c, model, &n.job, &n.layout));
     mem_set_limit(0);
-    ls_status st = check_memory(c, model, ranks, &n);
+    ls_status st = check_memory(ranks, &n);
     mem_set_limit(n.limit);
     return st;
 }

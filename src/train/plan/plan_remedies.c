@@ -1,4 +1,4 @@
-/* plan_remedies.c - finds changes that make a step fit into memory.
+/* plan_remedies.c - finds layouts under which a step fits into memory.
  *
  * Changes are tried in the order of `changes`: the cheapest in time first. First each alone, as often as it applies. If none is enough, one
  * after another on top of each other; then those that turn out not to be needed are taken back, the most expensive first. If that is not
@@ -10,71 +10,70 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/base.h"
+#include "parallel/layout.h"
 
-/* ---- the changes ---- */
+/* ---- the changes: false if one does not apply ---- */
 
-static char SELECTIVE[] = "selective", FULL[] = "full";
-
-static bool raise_zero(struct config *c, int64_t zero)
+static bool raise_zero(ls_layout *l, int zero)
 {
-    if (c->parallel.dp * c->parallel.cp <= 1 || c->parallel.zero >= zero) return false;
-    c->parallel.zero = zero;
+    if (l->dp * l->cp <= 1 || l->zero >= zero) return false;
+    l->zero = zero;
     return true;
 }
 
-static bool zero_1(struct config *c) { return raise_zero(c, 1); }
-static bool zero_2(struct config *c) { return raise_zero(c, 2); }
-static bool zero_3(struct config *c) { return raise_zero(c, 3); }
+static bool zero_1(ls_layout *l) { return raise_zero(l, 1); }
+static bool zero_2(ls_layout *l) { return raise_zero(l, 2); }
+static bool zero_3(ls_layout *l) { return raise_zero(l, 3); }
 
-static bool recompute_selective(struct config *c)
+static bool recompute_selective(ls_layout *l)
 {
-    if (strcmp(c->recompute.mode, "none") != 0) return false;
-    c->recompute.mode = SELECTIVE;
+    if (l->recompute != LS_RECOMPUTE_NONE) return false;
+    l->recompute = LS_RECOMPUTE_SELECTIVE;
     return true;
 }
 
-static bool recompute_full(struct config *c)
+static bool recompute_full(ls_layout *l)
 {
-    if (strcmp(c->recompute.mode, FULL) == 0) return false;
-    c->recompute.mode = FULL;
+    if (l->recompute == LS_RECOMPUTE_FULL) return false;
+    l->recompute = LS_RECOMPUTE_FULL;
     return true;
 }
 
-static bool halve_micro_batch(struct config *c)
+static bool halve_micro_batch(ls_layout *l)
 {
-    if (c->train.micro_batch <= 1) return false;
-    c->train.micro_batch /= 2;
+    if (l->micro_batch <= 1) return false;
+    l->micro_batch /= 2;
     return true;
 }
 
-static bool sequence_parallel(struct config *c)
+static bool sequence_parallel(ls_layout *l)
 {
-    if (c->parallel.tp <= 1 || c->parallel.sp) return false;
-    c->parallel.sp = true;
+    if (l->tp <= 1 || l->sp) return false;
+    l->sp = 1;
     return true;
 }
 
-/* Ranks from dp to another axis. */
-static bool trade(struct config *c, int64_t *axis)
+/* Moves half of the ranks from dp to another axis. */
+static bool trade(ls_layout *l, int *axis)
 {
-    if (c->parallel.dp % 2 || c->parallel.dp / 2 % c->parallel.replicate) return false;
-    c->parallel.dp /= 2;
+    if (l->dp % 2 || l->dp / 2 % l->replicate) return false;
+    l->dp /= 2;
     *axis *= 2;
-    if (c->parallel.dp * c->parallel.cp == 1) c->parallel.zero = 0;
+    if (l->dp * l->cp == 1) l->zero = 0;
     return true;
 }
 
-static bool more_tp(struct config *c) { return trade(c, &c->parallel.tp); }
-static bool more_pp(struct config *c) { return trade(c, &c->parallel.pp); }
+static bool more_tp(ls_layout *l) { return trade(l, &l->tp); }
+static bool more_pp(ls_layout *l) { return trade(l, &l->pp); }
 
-static bool offload_file(struct config *c)
+static bool offload_file(ls_layout *l)
 {
-    if (c->optim.offload == OFFLOAD_FILE) return false;
-    c->optim.offload = OFFLOAD_FILE;
+    if (l->offload == LS_OFFLOAD_FILE) return false;
+    l->offload = LS_OFFLOAD_FILE;
     return true;
 }
 
-static bool (*const changes[])(struct config *c) = {
+static bool (*const changes[])(ls_layout *l) = {
     zero_1, zero_2, recompute_selective, halve_micro_batch, recompute_full, zero_3, sequence_parallel, more_tp, more_pp, offload_file,
 };
 enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the last change is for the ranks that there are */
@@ -82,8 +81,8 @@ enum { CHANGES = COUNT_OF(changes), TIMES_MOST = 16, DOUBLINGS = 10 }; /* the la
 /* ---- trying ---- */
 
 struct trial {
-    const struct config *base;
-    const struct task_model *model;
+    const struct plan_job *job;
+    const ls_layout *base;
     size_t limit;
     int doublings;
 };
@@ -91,38 +90,44 @@ struct counts {
     int times[CHANGES];
 }; /* how often each change is made */
 
-/* False: the config is impossible, which is no failure. The rest of the batch is micro-batches. */
-static bool settle(const struct trial *t, struct config *c)
+/* The rest of the batch becomes micro-batches; a batch with fewer samples than dp ranks grows. False if the layout is impossible. */
+static bool settle(const struct trial *t, struct remedy *r)
 {
-    bool same = c->train.micro_batch == t->base->train.micro_batch && c->parallel.dp == t->base->parallel.dp;
+    ls_layout *l = &r->layout;
+    bool same = l->micro_batch == t->base->micro_batch && l->dp == t->base->dp, grows = r->global < (size_t)l->dp;
+    int64_t micro = grows ? layout_usual_micro_batches(l->pp) : layout_micro_batches((int64_t)r->global, l->dp, l->micro_batch);
 
-    if (!same) c->train.accumulate = -1;
-    if (c->train.global_batch < c->parallel.dp) c->train.global_batch = -1;
-    return config_check_ranks(c) == LS_OK && config_check_batch(c) == LS_OK && config_check_fit(c) == LS_OK;
+    if (!same && micro > INT32_MAX) return false;
+    if (!same) l->micro_batches = (int)micro;
+    if (grows) r->global = (size_t)l->micro_batch * (size_t)l->micro_batches * (size_t)l->dp;
+    return ls_layout_check(task_transformer(t->job->model), l) == LS_OK;
 }
 
-/* The base with these changes; false: it is not possible, or a change does not apply. */
-static bool plan_remedies_make(const struct trial *t, const struct counts *n, struct config *out)
+/* The base with these changes; false if it is not possible, or a change does not apply. */
+static bool plan_remedies_make(const struct trial *t, const struct counts *n, struct remedy *out)
 {
-    struct config c = *t->base;
+    struct remedy r = { .layout = *t->base, .global = t->job->step.global };
 
-    for (int i = 0; i < t->doublings; i++) {
-        c.parallel.dp *= 2;
-        c.launch.ranks *= 2;
-    }
+    r.layout.dp <<= t->doublings;
     for (int i = 0; i < CHANGES; i++)
         for (int k = 0; k < n->times[i]; k++)
-            if (!changes[i](&c)) return false;
-    *out = c;
+            if (!changes[i](&r.layout)) return false;
+    *out = r;
     return settle(t, out);
 }
 
 /* One rank is looked at first: most trials fail by it. */
-static bool plan_remedies_fits(const struct trial *t, const struct counts *n, struct config *c, struct plan_bytes *most)
+static bool plan_remedies_fits(const struct trial *t, const struct counts *n, struct remedy *r)
 {
-    if (!plan_remedies_make(t, n, c)) return false;
-    return plan_of_rank(c, t->model, 0, most) == LS_OK && most->total + most->other <= t->limit &&
-           plan_of_largest(c, t->model, most, NULL) == LS_OK && most->total + most->other <= t->limit;
+    struct plan_job job = *t->job;
+    struct plan_bytes most;
+
+    if (!plan_remedies_make(t, n, r)) return false;
+    job.step.global = r->global;
+    if (plan_of_rank(&job, &r->layout, 0, &most) < 0 || most.total + most.other > t->limit) return false;
+    if (plan_of_largest(&job, &r->layout, &most, NULL) < 0 || most.total + most.other > t->limit) return false;
+    r->total = most.total;
+    return true;
 }
 
 /* ---- what it is called ---- */
@@ -141,37 +146,35 @@ static void put_word(char *out, const char *name, const char *word)
     snprintf(out + at, REMEDY_ROOM - at, "%s--%s=%s", at ? " " : "", name, word);
 }
 
-static struct remedy remedy_of(const struct config *a, const struct config *b, const struct plan_bytes *most)
+static void put_options(const struct trial *t, struct remedy *r)
 {
-    struct remedy r = { .total = most->total, .ranks = (int)b->launch.ranks };
+    const ls_layout *a = t->base, *b = &r->layout;
 
-    put_int(r.options, "launch.ranks", a->launch.ranks, b->launch.ranks);
-    put_int(r.options, "parallel.dp", a->parallel.dp, b->parallel.dp);
-    put_int(r.options, "parallel.tp", a->parallel.tp, b->parallel.tp);
-    put_int(r.options, "parallel.pp", a->parallel.pp, b->parallel.pp);
-    put_int(r.options, "parallel.zero", a->parallel.zero, b->parallel.zero);
-    if (a->parallel.sp != b->parallel.sp) put_word(r.options, "parallel.sp", "true");
-    if (strcmp(a->recompute.mode, b->recompute.mode) != 0) put_word(r.options, "recompute.mode", b->recompute.mode);
-    put_int(r.options, "train.micro_batch", a->train.micro_batch, b->train.micro_batch);
-    put_int(r.options, "train.accumulate", a->train.accumulate, b->train.accumulate);
-    put_int(r.options, "train.global_batch", a->train.global_batch, b->train.global_batch);
-    if (a->optim.offload != b->optim.offload) put_word(r.options, "optim.offload", "file");
-    return r;
+    put_int(r->options, "launch.ranks", ls_layout_ranks(a), ls_layout_ranks(b));
+    put_int(r->options, "parallel.dp", a->dp, b->dp);
+    put_int(r->options, "parallel.tp", a->tp, b->tp);
+    put_int(r->options, "parallel.pp", a->pp, b->pp);
+    put_int(r->options, "parallel.zero", a->zero, b->zero);
+    if (a->sp != b->sp) put_word(r->options, "parallel.sp", "true");
+    if (a->recompute != b->recompute) put_word(r->options, "recompute.mode", config_recompute_name(b->recompute));
+    put_int(r->options, "train.micro_batch", a->micro_batch, b->micro_batch);
+    put_int(r->options, "train.accumulate", a->micro_batches, b->micro_batches);
+    put_int(r->options, "train.global_batch", (int64_t)t->job->step.global, (int64_t)r->global);
+    if (a->offload != b->offload) put_word(r->options, "optim.offload", "file");
 }
 
 /* ---- the search ---- */
 
 static void try_alone(const struct trial *t, struct remedy out[REMEDIES], int *count)
 {
-    struct plan_bytes most;
-    struct config c;
-
     for (int i = 0; i < CHANGES && *count < REMEDIES; i++) {
         struct counts n = { { 0 } };
+        struct remedy r;
 
-        for (n.times[i] = 1; n.times[i] <= TIMES_MOST && plan_remedies_make(t, &n, &c); n.times[i]++)
-            if (plan_remedies_fits(t, &n, &c, &most)) {
-                out[(*count)++] = remedy_of(t->base, &c, &most);
+        for (n.times[i] = 1; n.times[i] <= TIMES_MOST && plan_remedies_make(t, &n, &r); n.times[i]++)
+            if (plan_remedies_fits(t, &n, &r)) {
+                put_options(t, &r);
+                out[(*count)++] = r;
                 break;
             }
     }
@@ -180,51 +183,50 @@ static void try_alone(const struct trial *t, struct remedy out[REMEDIES], int *c
 /* A change that is impossible on top of the others is left out. */
 static bool pile_up(const struct trial *t, struct counts *n)
 {
-    struct plan_bytes most;
-    struct config c;
+    struct remedy r;
 
-    if (plan_remedies_fits(t, n, &c, &most)) return true;
+    if (plan_remedies_fits(t, n, &r)) return true;
     for (int i = 0; i < CHANGES - (t->doublings > 0); i++)
         while (n->times[i] < TIMES_MOST) {
             n->times[i]++;
-            if (!plan_remedies_make(t, n, &c)) {
+            if (!plan_remedies_make(t, n, &r)) {
                 n->times[i]--;
                 break;
             }
-            if (plan_remedies_fits(t, n, &c, &most)) return true;
+            if (plan_remedies_fits(t, n, &r)) return true;
         }
     return false;
 }
 
 static void take_back(const struct trial *t, struct counts *n)
 {
-    struct plan_bytes most;
-    struct config c;
+    struct remedy r;
 
     for (int i = CHANGES - 1; i >= 0; i--)
         while (n->times[i] > 0) {
             n->times[i]--;
-            if (plan_remedies_fits(t, n, &c, &most)) continue;
+            if (plan_remedies_fits(t, n, &r)) continue;
             n->times[i]++;
             break;
         }
 }
 
-ls_status plan_remedies(const struct config *c, const struct task_model *model, size_t limit, struct remedy out[REMEDIES], int *count)
+ls_status plan_remedies(const struct plan_job *j, const ls_layout *layout, size_t limit, struct remedy out[REMEDIES], int *count)
 {
-    struct trial t = { c, model, limit, 0 };
+    struct trial t = { j, layout, limit, 0 };
+    int64_t ranks = ls_layout_ranks(layout);
 
     *count = 0;
     try_alone(&t, out, count);
-    for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && (c->launch.ranks << t.doublings) <= LS_MESH_RANKS_MOST;
-         t.doublings++) {
+    for (t.doublings = 0; *count == 0 && t.doublings <= DOUBLINGS && ranks << t.doublings <= LS_MESH_RANKS_MOST; t.doublings++) {
         struct counts n = { { 0 } };
-        struct plan_bytes most;
-        struct config fit;
+        struct remedy r;
 
         if (!pile_up(&t, &n)) continue;
         take_back(&t, &n);
-        if (plan_remedies_fits(&t, &n, &fit, &most)) out[(*count)++] = remedy_of(c, &fit, &most);
+        if (!plan_remedies_fits(&t, &n, &r)) continue;
+        put_options(&t, &r);
+        out[(*count)++] = r;
     }
     return LS_OK;
 }

@@ -8,7 +8,6 @@
 enum { PART = 4 }; /* turns that are timed for all */
 
 struct making {
-    const struct config *config;
     struct evaluation *e;
     const struct step *s;
 };
@@ -45,10 +44,10 @@ static ls_status build_pipeline(struct making *m, const ls_compile_options *comp
     return ls_pipeline_open(s->store, s->ranks.mesh, &o, &e->pipeline);
 }
 
-static ls_status evaluate_build(const struct config *c, struct evaluation *e, const struct step *s, bool plan_only)
+static ls_status evaluate_build(struct evaluation *e, const struct step *s, bool plan_only)
 {
     ls_compile_options o = LS_COMPILE_DEFAULTS;
-    struct making m = { c, e, s };
+    struct making m = { e, s };
 
     o.plan_only = plan_only;
     if (s->pipeline) return build_pipeline(&m, &o);
@@ -64,8 +63,7 @@ static ls_status evaluate_allocate(struct evaluation *e, size_t values)
     return e->inputs && e->targets ? LS_OK : LS_ENOMEM;
 }
 
-ls_status evaluation_open(const struct config *c, const struct step *s, const struct task_samples *from, size_t batches,
-                          struct evaluation *out)
+ls_status evaluation_open(const struct step *s, const struct task_samples *from, size_t batches, struct evaluation *out)
 {
     struct evaluation e = {
         .ranks = s->ranks,
@@ -80,7 +78,7 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const st
     e.batches = (e.samples + e.batch - 1) / e.batch;
     ls_status st = evaluate_allocate(&e, s->feed.values);
     if (st == LS_OK) st = feed_open(&s->ranks, s->layout.cp_method, e.batch, e.seq_len, s->feed.values, &e.feed);
-    if (st == LS_OK) st = evaluate_build(c, &e, s, false);
+    if (st == LS_OK) st = evaluate_build(&e, s, false);
     if (st == LS_OK)
         *out = e;
     else
@@ -88,10 +86,10 @@ ls_status evaluation_open(const struct config *c, const struct step *s, const st
     return st;
 }
 
-ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out)
+ls_status evaluation_plan(const struct step *s, ls_cost *out)
 {
     struct evaluation e = { .ranks = s->ranks, .batches = (size_t)ls_mesh_size(s->ranks.mesh, LS_GROUP_DP) };
-    ls_status st = evaluate_build(c, &e, s, true);
+    ls_status st = evaluate_build(&e, s, true);
 
     if (st == LS_OK) *out = evaluation_cost(&e);
     evaluation_close(&e);

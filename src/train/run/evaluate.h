@@ -30,10 +30,9 @@ struct evaluation {
 };
 
 /* batches: of the step's global size, so that layouts evaluate the same; 0: all samples. The same ones each time. */
-ls_status evaluation_open(const struct config *c, const struct step *s, const struct task_samples *from, size_t batches,
-                          struct evaluation *out);
+ls_status evaluation_open(const struct step *s, const struct task_samples *from, size_t batches, struct evaluation *out);
 /* What an evaluation beside the step will hold, without making it: activations, communication. */
-ls_status evaluation_plan(const struct config *c, const struct step *s, ls_cost *out);
+ls_status evaluation_plan(const struct step *s, ls_cost *out);
 bool evaluation_is_open(const struct evaluation *e);
 ls_cost evaluation_cost(const struct evaluation *e);
 void evaluation_close(struct evaluation *e); /* of a zeroed struct a no-op */

@@ -3,15 +3,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include "base/base.h"
 #include "comm/algorithms/steps.h"
 
-static ls_status open_mesh(const struct config *c, struct ranks *r)
+static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 {
-    ls_mesh_shape shape;
-    ls_layout layout;
+    ls_mesh_shape shape = ls_layout_mesh(l);
 
-    LS_TRY(config_layout(c, &layout));
-    shape = ls_layout_mesh(&layout);
     return ls_mesh_open(r->comm, &shape, &r->mesh);
 }
 
@@ -19,15 +17,17 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
 {
     struct ranks r = RANKS_ALONE;
     struct world world;
+    ls_layout layout;
 
     LS_TRY(world_find(&world));
+    LS_TRY(config_layout(c, &layout));
     if (world.size > 1) {
         if (c->launch.comm_table[0]) LS_TRY(algorithm_load_table(c->launch.comm_table));
         LS_TRY(comm_open_within(world.where, world.rank, world.size, c->launch.timeout, &r.comm));
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
         r.size = world.size;
-        ls_status st = open_mesh(c, &r);
+        ls_status st = open_mesh(&layout, &r);
         if (st < 0) {
             ranks_close(&r);
             return st;
@@ -37,15 +37,16 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
     return LS_OK;
 }
 
-ls_status ranks_plan(const struct config *c, int rank, struct ranks *out)
+ls_status ranks_plan(const ls_layout *l, int rank, struct ranks *out)
 {
+    int n = (int)MIN(ls_layout_ranks(l), INT32_MAX); /* ls_mesh_open() refuses too many */
     struct ranks r = RANKS_ALONE;
 
-    if (c->launch.ranks > 1) {
-        LS_TRY(ls_comm_open("plan:", rank, (int)c->launch.ranks, &r.comm));
+    if (n > 1) {
+        LS_TRY(ls_comm_open("plan:", rank, n, &r.comm));
         r.rank = rank;
-        r.size = (int)c->launch.ranks;
-        ls_status st = open_mesh(c, &r);
+        r.size = n;
+        ls_status st = open_mesh(l, &r);
         if (st < 0) {
             ranks_close(&r);
             return st;

@@ -22,8 +22,8 @@ struct ranks {
 
 /* Joins the others as the environment says. launch.timeout holds from here on, in every phase: see comm/failure/verdict.c. */
 ls_status ranks_open(const struct config *c, struct ranks *out);
-/* Rank `rank` of launch.ranks that don't exist: for plans. */
-ls_status ranks_plan(const struct config *c, int rank, struct ranks *out);
+/* Rank `rank` of a layout's ranks, which don't exist: for plans. */
+ls_status ranks_plan(const ls_layout *l, int rank, struct ranks *out);
 void ranks_close(struct ranks *r);
 /* True if ranks differ in more than their samples: the model itself is sharded. */
 bool ranks_cut_model(const struct ranks *r);

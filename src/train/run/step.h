@@ -33,7 +33,7 @@ struct step {
     ls_pipeline_schedule schedule; /* its */
     ls_optimizer optimizer;
     struct ranks ranks; /* borrowed */
-    ls_layout layout;   /* its texts are the config's */
+    ls_layout layout;
     struct feed feed;
     double executed; /* FLOPs of a step, all ranks; of a plan: this rank's, times the ranks */
     uint64_t seed;   /* of the run */
@@ -48,9 +48,25 @@ struct step {
     double *load;                      /* [layers,experts] tokens of the last step that chose each expert, of all ranks; NULL: no experts */
 };
 
+/* What a step is made of beside its model and its layout. */
+struct step_options {
+    ls_optimizer optimizer;
+    const char *device; /* its name: device.h */
+    uint64_t seed;
+    size_t global; /* samples of a step, over all ranks */
+    bool check_finite;
+    enum fault fault;             /* debug.fault */
+    struct step_fault non_finite; /* debug.non_finite */
+};
+struct step_options step_options_of(const struct config *c);
+
 /* Declares the model's parameters in a new store and compiles the step. plan_only: priced, not allocated. From here on
- * all ranks do the same calls. */
-ls_status step_open(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only, struct step *out);
+ * all ranks do the same calls. The ranks are those of the layout, whose texts are borrowed. */
+ls_status step_open(const struct task_model *model, const ls_layout *layout, const struct step_options *o, const struct ranks *ranks,
+                    bool plan_only, struct step *out);
+/* The same with layout and options from the config. */
+ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only,
+                           struct step *out);
 /* What marks a program of the step's store (the step's own, evaluation) as distributed over the ranks. stage NULL: the whole model. */
 struct distributing {
     const ls_layout *layout;

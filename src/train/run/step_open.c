@@ -188,18 +188,17 @@ static ls_status check_fault(const struct step *s)
     return possible ? LS_OK : fail_fault(s);
 }
 
-static ls_status open_step(const struct config *c, bool plan_only, struct step *s)
+static ls_status open_step(const struct step_options *o, bool plan_only, struct step *s)
 {
     struct making m = { .s = s, .plan_only = plan_only, .compile = ls_layout_compile(&s->layout) };
     ls_store_options options = ls_layout_store(&s->layout);
     size_t values = s->model.task->sample_values(&s->model, s->seq_len);
-    struct config_poison poison = config_poison(c);
-    s->fault = (struct step_fault){ poison.step, poison.rank, poison.micro, poison.name };
+
     ranks_share(&s->ranks, s->global, &s->begin, &s->end);
     m.compile.fuse_loss = 1;
     m.compile.plan_only = plan_only;
-    m.compile.check_finite = c->debug.check_finite;
-    options.device = config_device(c);
+    m.compile.check_finite = o->check_finite;
+    options.device = o->device;
     options.seed = fault_seed(&s->injection, s->ranks.rank, s->seed);
     LS_TRY(ls_store_new(&options, &s->store));
     LS_TRY(compile(&m));
@@ -210,31 +209,57 @@ static ls_status open_step(const struct config *c, bool plan_only, struct step *
     return allocate_samples(s);
 }
 
-ls_status step_open(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only, struct step *out)
+ls_status step_open(const struct task_model *model, const ls_layout *layout, const struct step_options *o, const struct ranks *ranks,
+                    bool plan_only, struct step *out)
 {
     struct step s = {
         .model = *model,
-        .optimizer = config_optimizer(c),
+        .optimizer = o->optimizer,
         .ranks = *ranks,
-        .seed = (uint64_t)c->train.seed,
-        .global = (size_t)c->train.global_batch,
-        .batch = (size_t)c->train.micro_batch,
-        .seq_len = task_length(model->task, c),
-        .accumulate = (size_t)c->train.accumulate,
-        .injection = { .fault = (enum fault)c->debug.fault, .mesh = ranks->mesh },
+        .layout = *layout,
+        .seed = o->seed,
+        .fault = o->non_finite,
+        .global = o->global,
+        .batch = (size_t)layout->micro_batch,
+        .seq_len = model->task->sequences ? (size_t)layout->seq_len : 1,
+        .accumulate = (size_t)layout->micro_batches,
+        .injection = { .fault = o->fault, .mesh = ranks->mesh, .stages = layout->pp > 1 ? layout->pp * layout->vpp : 0 },
     };
 
-    LS_TRY(config_layout(c, &s.layout));
-    if (s.layout.pp > 1) s.injection.stages = s.layout.pp * s.layout.vpp;
-    LS_TRY(ls_layout_check(task_transformer(model), &s.layout));
+    LS_TRY(ls_layout_check(task_transformer(model), layout));
     ls_status st = LS_OK;
-    if (s.layout.offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(s.layout.offload_path);
-    if (st == LS_OK) st = open_step(c, plan_only, &s);
+    if (layout->offload == LS_OFFLOAD_FILE && !plan_only) st = file_make_folders(layout->offload_path);
+    if (st == LS_OK) st = open_step(o, plan_only, &s);
     if (st == LS_OK)
         *out = s;
     else
         step_close(&s);
     return st;
+}
+
+struct step_options step_options_of(const struct config *c)
+{
+    struct config_poison poison = config_poison(c);
+
+    return (struct step_options){
+        .optimizer = config_optimizer(c),
+        .device = config_device(c),
+        .seed = (uint64_t)c->train.seed,
+        .global = (size_t)c->train.global_batch,
+        .check_finite = c->debug.check_finite,
+        .fault = (enum fault)c->debug.fault,
+        .non_finite = { poison.step, poison.rank, poison.micro, poison.name },
+    };
+}
+
+ls_status step_open_config(const struct config *c, const struct task_model *model, const struct ranks *ranks, bool plan_only,
+                           struct step *out)
+{
+    struct step_options o = step_options_of(c);
+    ls_layout layout;
+
+    LS_TRY(config_layout(c, &layout));
+    return step_open(model, &layout, &o, ranks, plan_only, out);
 }
 
 void step_close(struct step *s)

@@ -246,7 +246,7 @@ static ls_status open_data_and_model(struct trainer *t)
     LS_TRY(ranks_settle(&t->ranks, task->model(c, t->data.vocab, &model)));
     if (c->data.tokens[0]) LS_TRY(ls_tokens_check(t->data.tokens, (int32_t)model.transformer.vocab));
     LS_TRY(plan_check_memory(c, &model, &t->data, &t->ranks));
-    LS_TRY(advise(step_open(c, &model, &t->ranks, false, &t->step)));
+    LS_TRY(advise(step_open_config(c, &model, &t->ranks, false, &t->step)));
     if (task->transformer) config_put_model(c, &model.transformer);
     return LS_OK;
 }
@@ -284,7 +284,7 @@ static ls_status open_samples(struct trainer *t)
     struct task_samples samples;
 
     LS_TRY(m->task->open_samples(t->config, &t->data, m, true, &samples));
-    if (samples.count) LS_TRY(evaluation_open(t->config, &t->step, &samples, (size_t)t->config->train.eval_batches, &t->evaluation));
+    if (samples.count) LS_TRY(evaluation_open(&t->step, &samples, (size_t)t->config->train.eval_batches, &t->evaluation));
     return trainer_start_loader(t);
 }
 
