@@ -4,12 +4,12 @@
  * where every access is checked. It uses this subset of CUDA C++:
  *
  *   global memory    global<T>, which is T * under nvcc: global_of<T>(data), p[i], p + i; no * and no other pointer to global memory
+ *                    pack_load<N>(p, i), pack_store(p, i, pack): N elements in one access, aligned to its size; global_as<U>(p): a cast
  *   shared memory    shared<T>, which is T * under nvcc: SHARED(float, name, 32); or, for the bytes that the launch asked for,
  *                    DYNAMIC_SHARED(float, name)
  *   barriers         __syncthreads(), __syncwarp(mask)
  *   warps            __shfl_sync, __shfl_xor_sync, __shfl_up_sync, __shfl_down_sync, __ballot_sync, __any_sync, __all_sync
- *   atomics          of integers alone: atomicAdd, atomicMax, atomicMin, atomicCAS through atomic_add(p, i, x) and the like below; sums of
- *                    floats have a fixed order instead
+ *   atomics          of integers alone: atomic_add(p, i, x), atomic_max, atomic_min; sums of floats have a fixed order instead
  *   types            float, double, integers, __nv_bfloat16, __half and their conversions
  *
  * A launch is launch(c, KERNEL(name<T>), grid, block, dynamic shared bytes, arguments). It is enqueued on c->stream, and a grid without
@@ -57,10 +57,21 @@ template <typename T> using shared = T *;
 template <typename T> __host__ __device__ inline T *global_of(void *data) { return (T *)data; }
 template <typename T> __host__ __device__ inline const T *global_of(const void *data) { return (const T *)data; }
 
-#define SHARED(T, name, count) __shared__ T name[count]
+#define SHARED(T, name, count) __shared__ __align__(16) T name[count]
 #define DYNAMIC_SHARED(T, name)                                     \
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
     T *name = (T *)dynamic_shared
+
+template <typename U, typename T> __device__ inline U *global_as(T *p) { return (U *)p; }
+template <typename U, typename T> __device__ inline U *shared_as(T *p) { return (U *)p; }
+
+/* N elements that are read or written at once. */
+template <typename T, int N> struct alignas(sizeof(T) * N) pack {
+    T v[N];
+};
+template <int N, typename T> __device__ inline pack<T, N> pack_load(const T *p, size_t i) { return *(const pack<T, N> *)(p + i); }
+template <int N, typename T> __device__ inline void pack_store(T *p, size_t i, pack<T, N> x) { *(pack<T, N> *)(p + i) = x; }
+template <typename T> __host__ __device__ inline bool pack_aligned(const T *p, size_t bytes) { return (uintptr_t)p % bytes == 0; }
 
 template <typename T> __device__ inline T atomic_add(T *p, size_t i, T x) { return atomicAdd(p + i, x); }
 template <typename T> __device__ inline T atomic_max(T *p, size_t i, T x) { return atomicMax(p + i, x); }
@@ -84,6 +95,14 @@ inline void launch(const struct call *c, const char *name, void (*kernel)(P...),
         e = cudaGetLastError();
     }
     if (e != cudaSuccess) cuda_launch_failed(name, (int)e, cudaGetErrorString(e));
+}
+
+#else
+
+template <typename... P, typename... A>
+inline void launch(const struct call *c, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
+{
+    if (grid.x && grid.y && grid.z) emulator_launch(c->stream, name, kernel, grid, block, shared_bytes, args...);
 }
 
 #endif

@@ -1,0 +1,218 @@
+/* emulator_memory.cc - which bytes a kernel may touch, and races on them.
+ *
+ * For each grain of memory the last write is kept, and up to three reads: the last one, the last of another warp than that one's, and the
+ * last of another block. Two accesses by different threads are in order if a barrier of their block was between; in a warp also if
+ * __syncwarp was, which vector clocks tell. Blocks of one launch are in no order; launches run one after another. Atomics do not race with
+ * each other.
+ */
+#include "emulator_state.h"
+
+#include <map>
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+
+struct stamp {
+    uint32_t block, epoch, clock; /* block 0: nobody yet */
+    uint16_t thread;
+    bool atomic;
+};
+
+struct cell {
+    stamp write, read, read_warp, read_block;
+};
+
+struct emulator_region {
+    char *base, *real;
+    size_t bytes, shift; /* a grain has 1 << shift bytes */
+    bool writable, shared;
+    uint32_t used; /* shared: the block that has it */
+    const char *key, *name;
+    std::vector<cell> cells;
+};
+
+static std::map<uintptr_t, emulator_region *> regions; /* by end */
+static std::vector<emulator_region *> gone;            /* removed: pointers into them may be left */
+static std::vector<std::vector<cell>> spare;           /* stamps of earlier launches, which order nothing */
+static std::vector<emulator_region *> arrays;          /* shared memory, by key */
+static emulator_region *dynamic;
+
+/* ---- regions ---- */
+
+void emulator_memory_add(void *base, size_t bytes, void *real, size_t grain, bool writable, const char *name)
+{
+    emulator_region *r = new emulator_region();
+
+    r->base = (char *)base;
+    r->real = (char *)real;
+    r->bytes = bytes;
+    r->writable = writable;
+    r->name = name;
+    while ((size_t)1 << (r->shift + 1) <= grain) r->shift++;
+    if (!bytes || !regions.emplace((uintptr_t)base + bytes, r).second) {
+        fprintf(stderr, "emulator: region %s of %zu bytes at %p is empty or there already\n", name, bytes, base);
+        abort();
+    }
+}
+
+static void region_end(emulator_region *r)
+{
+    if (r->cells.size()) spare.push_back(std::move(r->cells));
+    r->cells.clear();
+    r->bytes = 0;
+}
+
+void emulator_memory_remove(void *base)
+{
+    auto at = regions.upper_bound((uintptr_t)base);
+
+    if (at == regions.end() || at->second->base != base) {
+        fprintf(stderr, "emulator: no region begins at %p\n", base);
+        abort();
+    }
+    region_end(at->second);
+    gone.push_back(at->second);
+    regions.erase(at);
+}
+
+void emulator_memory_clear(void)
+{
+    for (auto &at : regions) {
+        region_end(at.second);
+        delete at.second;
+    }
+    regions.clear();
+    for (emulator_region *r : gone) delete r;
+    gone.clear();
+}
+
+emulator_region *emulator_region_at(const void *p)
+{
+    auto at = regions.upper_bound((uintptr_t)p);
+
+    return at != regions.end() && at->second->base <= (const char *)p ? at->second : NULL;
+}
+
+/* ---- shared memory ---- */
+
+void memory_block_begin(void)
+{
+    if (!dynamic) {
+        dynamic = new emulator_region();
+        dynamic->name = "dynamic shared memory";
+        dynamic->base = dynamic->real = (char *)aligned_alloc(128, 256 << 10);
+        dynamic->shift = 1;
+        dynamic->shared = dynamic->writable = true;
+    }
+    dynamic->bytes = emulator_block.dynamic_bytes;
+}
+
+emulator_region *emulator_dynamic_region(void **base)
+{
+    *base = dynamic->base;
+    return dynamic;
+}
+
+static emulator_region *array_of(const char *key, const char *name, size_t bytes)
+{
+    for (emulator_region *r : arrays)
+        if (r->key == key) return r;
+    emulator_region *r = new emulator_region();
+    r->key = key;
+    r->name = name;
+    r->bytes = bytes;
+    r->base = r->real = (char *)aligned_alloc(16, (bytes + 15) / 16 * 16);
+    r->shift = 1;
+    r->shared = r->writable = true;
+    arrays.push_back(r);
+    return r;
+}
+
+emulator_region *emulator_shared_region(const char *key, const char *name, size_t bytes, void **base)
+{
+    emulator_region *r = array_of(key, name, bytes);
+
+    if (r->used != emulator_block.serial) {
+        r->used = emulator_block.serial;
+        emulator_block.static_bytes += (bytes + 15) / 16 * 16;
+        if (emulator_block.static_bytes > 48 << 10) emulator_fail("its arrays take more than 48 KiB of shared memory");
+        if (emulator_block.static_bytes + emulator_block.dynamic_bytes > 227 << 10)
+            emulator_fail("it takes more than 227 KiB of shared memory");
+    }
+    *base = r->base;
+    return r;
+}
+
+/* ---- races ---- */
+
+/* Each block has shared memory of its own. */
+static bool in_order(const emulator_region *r, const stamp *s, const fiber *f, bool atomic)
+{
+    if (s->block < emulator_block.launch || (atomic && s->atomic)) return true;
+    if (s->block != emulator_block.serial) return r->shared;
+    if (s->thread == f->index || s->epoch < emulator_block.epoch) return true;
+    return s->thread / WARP == f->warp && f->clock[s->thread % WARP] >= s->clock;
+}
+
+static void race_report(const emulator_region *r, size_t at, const stamp *s, const char *did, const char *does)
+{
+    size_t grain = (size_t)1 << r->shift;
+
+    if (s->block != emulator_block.serial)
+        emulator_fail("race on %s: it %s bytes [%zu,%zu), which another block of the launch %s", r->name, does, at * grain,
+                      (at + 1) * grain, did);
+    emulator_fail("race on %s: it %s bytes [%zu,%zu), which thread %d of the block %s with no barrier between", r->name, does, at * grain,
+                  (at + 1) * grain, s->thread, did);
+}
+
+static void cell_read(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
+{
+    if (r->shared && c->write.block != now->block)
+        emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
+    if (!in_order(r, &c->write, f, false)) race_report(r, at, &c->write, "wrote", "reads");
+    if (c->read.block != now->block) {
+        c->read_block = c->read_warp = c->read;
+    } else if (c->read.thread / WARP != f->warp) {
+        c->read_warp = c->read;
+    }
+    c->read = *now;
+}
+
+static void cell_write(const emulator_region *r, cell *c, size_t at, const stamp *now, const fiber *f)
+{
+    if (r->shared && now->atomic && c->write.block != now->block)
+        emulator_fail("uninitialised: it reads byte %zu of %s, which no thread of the block has written", at << r->shift, r->name);
+    if (!in_order(r, &c->write, f, now->atomic)) race_report(r, at, &c->write, "wrote", "writes");
+    for (const stamp *s : { &c->read, &c->read_warp, &c->read_block })
+        if (!in_order(r, s, f, false)) race_report(r, at, s, "read", "writes");
+    c->write = *now;
+}
+
+void *emulator_touch(emulator_region *r, const void *p, size_t bytes, size_t align, emulator_access access)
+{
+    const fiber *f = emulator_now;
+    const char *does = access == EMULATOR_READ ? "reads" : "writes";
+
+    if (!f) emulator_fail("%s memory of the device", does);
+    if (!r) emulator_fail("out of bounds: it %s %zu bytes at a pointer into no region", does, bytes);
+    size_t at = (size_t)((const char *)p - r->base);
+    if (at >= r->bytes || bytes > r->bytes - at)
+        emulator_fail("out of bounds: it %s %zu bytes at byte %zd of %s, which has %zu", does, bytes, (ptrdiff_t)at, r->name, r->bytes);
+    if ((uintptr_t)p % align) emulator_fail("misaligned: it %s %zu bytes at byte %zu of %s", does, bytes, at, r->name);
+    if (access != EMULATOR_READ && !r->writable) emulator_fail("it writes %zu bytes at byte %zu of %s, which is an input", bytes, at, r->name);
+    size_t need = (r->bytes + ((size_t)1 << r->shift) - 1) >> r->shift;
+    if (r->cells.size() < need) {
+        if (r->cells.empty() && spare.size()) {
+            r->cells = std::move(spare.back());
+            spare.pop_back();
+        }
+        if (r->cells.size() < need) r->cells.resize(need);
+    }
+    stamp now = { emulator_block.serial, emulator_block.epoch, f->clock[f->lane], (uint16_t)f->index, access == EMULATOR_ATOMIC };
+    for (size_t k = at >> r->shift; k <= (at + bytes - 1) >> r->shift; k++)
+        if (access == EMULATOR_READ)
+            cell_read(r, &r->cells[k], k, &now, f);
+        else
+            cell_write(r, &r->cells[k], k, &now, f);
+    return r->real + at;
+}

@@ -1,0 +1,52 @@
+/* emulator_state.h - the state of the emulator, shared by its files: fibers and blocks (emulator.cc), warp operations (emulator_warp.cc),
+ * memory and races (emulator_memory.cc).
+ */
+#ifndef LS_TESTS_CUDA_EMULATOR_STATE_H
+#define LS_TESTS_CUDA_EMULATOR_STATE_H
+
+#include "cuda_emulator.h"
+
+enum { WARP = 32, MOST_THREADS = 1024, MOST_WARPS = MOST_THREADS / WARP };
+enum fiber_state { FIBER_READY, FIBER_BARRIER, FIBER_WARP, FIBER_DONE };
+
+/* One thread of the block that runs. clock[lane] is how much of each lane of its warp it has seen, by __syncwarp: its own entry counts. */
+struct fiber {
+    emulator_where where;
+    int index, lane, warp;
+    fiber_state state;
+    void *stack_pointer;
+    const char *file; /* where it waits */
+    int line;
+    emulator_warp_op op;
+    unsigned mask;
+    uint64_t value, result;
+    int from;
+    uint32_t clock[WARP];
+};
+
+struct block {
+    const char *kernel;
+    dim3 grid, size;
+    int threads, waiting, done; /* waiting: at a barrier */
+    uint32_t serial;            /* of this block, over all launches */
+    uint32_t launch;            /* serial of the launch's first block */
+    uint32_t epoch;             /* barriers so far */
+    size_t dynamic_bytes, static_bytes;
+};
+
+extern fiber emulator_fibers[MOST_THREADS];
+extern fiber *emulator_now;
+extern block emulator_block;
+
+void fiber_wait(fiber_state state, const char *file, int line); /* of the running fiber; returns when it is made ready */
+void fiber_make_ready(fiber *f);
+/* Reports an error of the running thread, ends the launch; does not return. */
+[[noreturn]] void emulator_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same of thread f, or of the launch (NULL), from the scheduler: returns. */
+void emulator_note(const fiber *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool emulator_failed(void);
+/* Why the waiting thread f was never released: from the scheduler. */
+void warp_explain(const fiber *f);
+void memory_block_begin(void);
+
+#endif

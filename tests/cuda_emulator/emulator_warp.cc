@@ -1,0 +1,90 @@
+/* emulator_warp.cc - shuffles, votes and __syncwarp: the lanes of a mask wait for each other. */
+#include "emulator_state.h"
+
+static fiber *lane_of(int warp, int lane)
+{
+    int i = warp * WARP + lane;
+
+    return i < emulator_block.threads ? &emulator_fibers[i] : NULL;
+}
+
+static bool lane_is_here(const fiber *f, const fiber *first)
+{
+    return f && f->state == FIBER_WARP && f->op == first->op && f->mask == first->mask && f->line == first->line &&
+           strcmp(f->file, first->file) == 0;
+}
+
+static unsigned warp_ballot(const fiber *first)
+{
+    unsigned bits = 0;
+
+    for (int lane = 0; lane < WARP; lane++)
+        if (first->mask >> lane & 1 && lane_of(first->warp, lane)->value) bits |= 1u << lane;
+    return bits;
+}
+
+/* Each lane of the mask has seen what all of them had done. */
+static void warp_join(const fiber *first)
+{
+    uint32_t seen[WARP] = { 0 };
+
+    for (int lane = 0; lane < WARP; lane++)
+        for (int k = 0; k < WARP && first->mask >> lane & 1; k++) seen[k] = max(seen[k], lane_of(first->warp, lane)->clock[k]);
+    for (int lane = 0; lane < WARP; lane++) {
+        if (!(first->mask >> lane & 1)) continue;
+        memcpy(lane_of(first->warp, lane)->clock, seen, sizeof seen);
+        lane_of(first->warp, lane)->clock[lane]++;
+    }
+}
+
+static const char *const op_names[] = { "a shuffle", "a vote", "__syncwarp" };
+
+uint64_t emulator_warp(emulator_warp_op op, unsigned mask, uint64_t value, int from, const char *file, int line)
+{
+    fiber *self = emulator_now;
+    unsigned missing = mask;
+
+    self->op = op;
+    self->mask = mask;
+    self->value = value;
+    self->from = from;
+    self->file = file;
+    self->line = line;
+    self->state = FIBER_WARP;
+    if (!(mask >> self->lane & 1))
+        emulator_fail("%s at %s:%d: lane %d calls it, but the mask 0x%08x lacks it", op_names[op], file, line, self->lane, mask);
+    if (op == EMULATOR_SHUFFLE && !(mask >> from & 1))
+        emulator_fail("%s at %s:%d: lane %d reads lane %d, which the mask 0x%08x lacks", op_names[op], file, line, self->lane, from, mask);
+    for (int lane = 0; lane < WARP; lane++)
+        if (missing >> lane & 1 && lane_is_here(lane_of(self->warp, lane), self)) missing &= ~(1u << lane);
+    if (missing) {
+        fiber_wait(FIBER_WARP, file, line);
+        return self->result;
+    }
+    if (op == EMULATOR_SYNC) warp_join(self);
+    for (int lane = 0; lane < WARP; lane++) {
+        fiber *f = lane_of(self->warp, lane);
+
+        if (!(mask >> lane & 1)) continue;
+        f->result = op == EMULATOR_BALLOT ? warp_ballot(self) : op == EMULATOR_SHUFFLE ? lane_of(self->warp, f->from)->value : 0;
+    }
+    for (int lane = 0; lane < WARP; lane++)
+        if (mask >> lane & 1 && lane != self->lane) fiber_make_ready(lane_of(self->warp, lane));
+    self->state = FIBER_READY;
+    return self->result;
+}
+
+void warp_explain(const fiber *f)
+{
+    for (int lane = 0; lane < WARP; lane++) {
+        const fiber *other = lane_of(f->warp, lane);
+
+        if (!(f->mask >> lane & 1) || lane_is_here(other, f)) continue;
+        if (!other || other->state == FIBER_DONE)
+            emulator_note(f, "%s at %s:%d: lane %d of the mask 0x%08x %s", op_names[f->op], f->file, f->line, lane, f->mask,
+                          other ? "has ended" : "is not in the block");
+        else
+            emulator_note(f, "%s at %s:%d: lane %d of the mask 0x%08x waits at %s:%d", op_names[f->op], f->file, f->line, lane, f->mask,
+                          other->file, other->line);
+    }
+}
