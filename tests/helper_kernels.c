@@ -92,6 +92,8 @@ void block_free(struct block *b)
     b->base = NULL;
 }
 
+struct kernel_observer kernel_observer;
+
 void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name)
 {
     size_t need = k->scratch ? k->scratch(c) : 0, room = (need + 63) / 64 * 64;
@@ -104,7 +106,11 @@ void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, cons
     c->state = NULL;
     if (k->prepare && k->prepare(c) != LS_OK)
         fail_msg("%s: %s: prepare: %s", name, k->name, ls_errmsg());
+    if (k->device && kernel_observer.before)
+        kernel_observer.before(c, need);
     k->run(c);
+    if (k->device && kernel_observer.after)
+        kernel_observer.after(name);
     if (k->release)
         k->release(c);
     for (size_t i = 0; i < GUARD; i++)

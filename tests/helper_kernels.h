@@ -30,6 +30,19 @@ size_t kernel_cases(enum op op, kernel_case_fn *fn, void *ctx);
 /* Runs c with scratch of the asked size, filled with `fill`, between guards that must stay. */
 void kernel_run(const struct kernel *k, struct call *c, unsigned char fill, const char *name);
 
+/* Called by kernel_run() before and after entries of another device than the cpu, if they are set: c has its scratch. */
+struct kernel_observer {
+    void (*before)(const struct call *c, size_t scratch);
+    void (*after)(const char *name);
+};
+extern struct kernel_observer kernel_observer;
+
+/* The reference's result of a case, and an entry's compared with it: within the op's tolerance, the same bits a second time with other
+ * scratch contents, no byte touched that is not the output's, and the in-place forms that the op allows. */
+struct kernel_check *kernel_check_new(struct kernel_case *c);
+void                 kernel_check_entry(struct kernel_check *k, const struct kernel *entry, const char *name);
+void                 kernel_check_free(struct kernel_check *k);
+
 /* Fails unless got is want within the op's tolerance: both views have the same shape and type. */
 void kernel_compare(const struct call *c, int out, const struct view *got, const struct view *want, const char *name);
 

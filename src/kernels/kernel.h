@@ -153,6 +153,7 @@ enum isa { ISA_ANY, ISA_AVX2, ISA_AVX512, ISA_AVX512_BF16, ISA_AMX, ISAS };
 /* Of the entries that can run a call, the one of highest priority runs it. */
 enum kernel_priority {
     PRIORITY_REFERENCE, /* correct for every call; slow */
+    PRIORITY_DEVICE,    /* of a device other than the cpu: correct for every call that programs make */
     PRIORITY_LIBRARY,   /* another library's kernel if ours is at least as fast */
     PRIORITY_AVX2,      /* memory-bound kernels, one per instruction set */
     PRIORITY_AVX512,

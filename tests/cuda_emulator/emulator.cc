@@ -229,6 +229,7 @@ static void block_run(dim3 at)
     emulator_block.static_bytes = 0;
     run.readies = 0;
     memory_block_begin();
+    warp_block_begin();
     for (int i = 0; i < emulator_block.threads; i++) fiber_begin(&emulator_fibers[i], i, at);
     run_ready();
     while (!run.report[0] && emulator_block.done < emulator_block.threads) {

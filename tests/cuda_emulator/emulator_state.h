@@ -48,5 +48,6 @@ bool emulator_failed(void);
 /* Why the waiting thread f was never released: from the scheduler. */
 void warp_explain(const fiber *f);
 void memory_block_begin(void);
+void warp_block_begin(void);
 
 #endif

@@ -1,6 +1,8 @@
 /* emulator_warp.cc - shuffles, votes and __syncwarp: the lanes of a mask wait for each other. */
 #include "emulator_state.h"
 
+#include <vector>
+
 static fiber *lane_of(int warp, int lane)
 {
     int i = warp * WARP + lane;
@@ -39,10 +41,39 @@ static void warp_join(const fiber *first)
 
 static const char *const op_names[] = { "a shuffle", "a vote", "__syncwarp" };
 
+/* What lanes of a warp wait for: each of its masks is complete after as many arrivals as it has lanes. */
+struct meeting {
+    const fiber *first;
+    unsigned here;
+};
+static std::vector<meeting> meetings[MOST_WARPS];
+
+void warp_block_begin(void)
+{
+    for (int warp = 0; warp < MOST_WARPS; warp++) meetings[warp].clear();
+}
+
+/* Adds the running lane to its meeting; true: it was the last one. */
+static bool warp_arrive(const fiber *self)
+{
+    std::vector<meeting> &all = meetings[self->warp];
+
+    for (size_t i = 0; i < all.size(); i++) {
+        if (!lane_is_here(self, all[i].first)) continue;
+        all[i].here |= 1u << self->lane;
+        if (all[i].here != self->mask) return false;
+        all.erase(all.begin() + (ptrdiff_t)i);
+        return true;
+    }
+    if (self->mask == 1u << self->lane) return true;
+    all.push_back({ self, 1u << self->lane });
+    return false;
+}
+
 uint64_t emulator_warp(emulator_warp_op op, unsigned mask, uint64_t value, int from, const char *file, int line)
 {
     fiber *self = emulator_now;
-    unsigned missing = mask;
+    unsigned bits = 0;
 
     self->op = op;
     self->mask = mask;
@@ -55,18 +86,17 @@ uint64_t emulator_warp(emulator_warp_op op, unsigned mask, uint64_t value, int f
         emulator_fail("%s at %s:%d: lane %d calls it, but the mask 0x%08x lacks it", op_names[op], file, line, self->lane, mask);
     if (op == EMULATOR_SHUFFLE && !(mask >> from & 1))
         emulator_fail("%s at %s:%d: lane %d reads lane %d, which the mask 0x%08x lacks", op_names[op], file, line, self->lane, from, mask);
-    for (int lane = 0; lane < WARP; lane++)
-        if (missing >> lane & 1 && lane_is_here(lane_of(self->warp, lane), self)) missing &= ~(1u << lane);
-    if (missing) {
+    if (!warp_arrive(self)) {
         fiber_wait(FIBER_WARP, file, line);
         return self->result;
     }
     if (op == EMULATOR_SYNC) warp_join(self);
+    if (op == EMULATOR_BALLOT) bits = warp_ballot(self);
     for (int lane = 0; lane < WARP; lane++) {
         fiber *f = lane_of(self->warp, lane);
 
         if (!(mask >> lane & 1)) continue;
-        f->result = op == EMULATOR_BALLOT ? warp_ballot(self) : op == EMULATOR_SHUFFLE ? lane_of(self->warp, f->from)->value : 0;
+        f->result = op == EMULATOR_BALLOT ? bits : op == EMULATOR_SHUFFLE ? lane_of(self->warp, f->from)->value : 0;
     }
     for (int lane = 0; lane < WARP; lane++)
         if (mask >> lane & 1 && lane != self->lane) fiber_make_ready(lane_of(self->warp, lane));

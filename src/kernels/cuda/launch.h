@@ -43,7 +43,7 @@ void cuda_launch_failed(const char *kernel, int error, const char *text);
         .prepare = NULL, .release = NULL, .run = run_                                                                                     \
     }
 /* A kernel of ours that is correct for every call of models; faster rows have a higher priority and a name of their own. */
-#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT(PRIORITY_REFERENCE, id, accepts, scratch, run)
+#define CUDA_ROW(id, accepts, scratch, run) CUDA_ROW_AT(PRIORITY_DEVICE, id, accepts, scratch, run)
 #define CUDA_ROWS_END                                                                                                              \
     {                                                                                                                              \
         .op = OPS, .name = NULL, .device = NULL, .priority = PRIORITY_REFERENCE, .isa = ISA_ANY, .accepts = NULL, .scratch = NULL, \

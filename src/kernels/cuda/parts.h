@@ -7,15 +7,15 @@
 #ifndef LS_KERNELS_CUDA_PARTS_H
 #define LS_KERNELS_CUDA_PARTS_H
 
-#include "kernels/kernel.h"
-
-/* clang-format off */
-#define CUDA_PARTS(X) X(pointwise)
-/* clang-format on */
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "kernels/kernel.h"
+
+/* clang-format off */
+#define CUDA_PARTS(X) X(pointwise) X(shape) X(columns) X(norm)
+/* clang-format on */
 
 #define CUDA_PART_DECLARE(name) extern const struct kernel kernels_cuda_##name[];
 CUDA_PARTS(CUDA_PART_DECLARE)

@@ -1,0 +1,202 @@
+/* test_cuda_kernels.c - every CUDA kernel, run by the emulator, against the reference, for every case of its op.
+ *
+ * As test_kernels does; and the kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
+ * of threads and blocks changes no bit. By default only small cases: all of them under LOCKSTEP_MATRIX=full.
+ */
+#include "emulator.h"
+#include "helper_kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "kernels/cuda/parts.h"
+
+enum { MOST_ROWS = 256, SMALL = 50000 };
+
+#define PART_ROW(name) kernels_cuda_##name,
+static const struct kernel *const parts[] = { CUDA_PARTS(PART_ROW) };
+#undef PART_ROW
+
+/* Ops without a CUDA kernel, ended by OPS. The list shrinks: an op that has one must go from it. */
+static const enum op missing[] = {
+    OP_LINEAR, OP_MATMUL, OP_EMBEDDING, OP_ROPE_TABLE, OP_ROPE, OP_ATTENTION, OP_LINEAR_XENT, OP_MSE, OP_CONV2D, OP_MAX_POOL2D,
+    OP_AVG_POOL2D, OP_BATCH_STATS, OP_BATCH_USE_STATS, OP_BATCH_UPDATE_STATS, OP_BATCH_NORM, OP_ROUTE, OP_ROUTE_LOAD,
+    OP_ROUTER_LOSS, OP_ROUTE_ROWS, OP_ROWS_PERMUTE, OP_ROWS_UNPERMUTE, OP_GROUPED_LINEAR, OP_LINEAR_DX, OP_LINEAR_DW,
+    OP_EMBEDDING_DW, OP_ATTENTION_GRAD, OP_ATTENTION_MERGE, OP_LINEAR_XENT_GRAD, OP_XENT_COUNT, OP_XENT_PART, OP_XENT_COMBINE,
+    OP_XENT_DLOGITS, OP_CONV2D_DX, OP_CONV2D_DW, OP_MAX_POOL2D_GRAD, OP_AVG_POOL2D_GRAD, OP_BATCH_GRAD_STATS, OP_BATCH_NORM_DX,
+    OP_BATCH_NORM_DW, OP_ROUTE_GRAD, OP_ROUTER_LOSS_GRAD, OP_ROUTE_EXCESS, OP_ROWS_DOT, OP_GROUPED_LINEAR_DX,
+    OP_GROUPED_LINEAR_DW, OP_SUM_SQUARES, OP_CLIP_FACTOR, OP_SGD, OP_ADAM, OP_LAMB_MOMENTS, OP_LAMB, OP_LARS_NORMS, OP_LARS,
+    OP_SIGN_STEP, OPS
+};
+
+static const struct kernel *row_at(int i)
+{
+    for (size_t p = 0; p < COUNT_OF(parts); p++)
+        for (const struct kernel *k = parts[p]; k->name; k++)
+            if (i-- == 0)
+                return k;
+    return NULL;
+}
+
+static bool is_missing(enum op op)
+{
+    for (size_t i = 0; missing[i] != OPS; i++)
+        if (missing[i] == op)
+            return true;
+    return false;
+}
+
+/* ---- memory that a call may touch ---- */
+
+static struct { const char *base; size_t bytes; } given[2 * CALL_OPERANDS + 1];
+static int givens;
+
+static void give(const void *base, size_t bytes, size_t grain, bool writable, const char *name)
+{
+    for (int i = 0; i < givens; i++)
+        if (given[i].base == base && given[i].bytes == bytes)
+            return;
+    given[givens].base = base;
+    given[givens++].bytes = bytes;
+    emulator_memory_add((void *)base, bytes, (void *)base, grain, writable, name);
+}
+
+static void give_view(const struct view *v, bool writable, const char *name)
+{
+    ptrdiff_t low, high, esize = (ptrdiff_t)ls_dtype_bytes(v->dtype);
+
+    if (view_given(v) && view_reach(v, &low, &high))
+        give((const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), (size_t)esize, writable, name);
+}
+
+static void give_call(const struct call *c, size_t scratch)
+{
+    static const char *const in[] = { "input 0", "input 1", "input 2", "input 3", "input 4", "input 5", "input 6", "input 7" };
+    static const char *const out[] = { "output 0", "output 1", "output 2", "output 3", "output 4", "output 5", "output 6", "output 7" };
+
+    givens = 0;
+    for (int i = 0; i < c->nout; i++)
+        give_view(&c->out[i], true, out[i]);
+    for (int i = 0; i < c->nin; i++)
+        give_view(&c->in[i], false, in[i]);
+    if (scratch)
+        give(c->scratch, scratch, 4, true, "scratch");
+    emulator_seed(emulator_launches() + 1);
+}
+
+static void take_back(const char *name)
+{
+    if (*emulator_report())
+        fail_msg("%s: %s", name, emulator_report());
+    emulator_memory_clear();
+}
+
+/* ---- cases ---- */
+
+struct walk { unsigned runs[MOST_ROWS], cases, refused; bool all; };
+
+static size_t case_elements(const struct call *c)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < c->nin; i++)
+        n += view_count(&c->in[i]);
+    for (int i = 0; i < c->nout; i++)
+        n += view_count(&c->out[i]);
+    return n;
+}
+
+static bool case_is_contiguous(const struct call *c)
+{
+    for (int i = 0; i < c->nin; i++)
+        if (view_given(&c->in[i]) && !view_is_contiguous(&c->in[i]))
+            return false;
+    for (int i = 0; i < c->nout; i++)
+        if (view_given(&c->out[i]) && !view_is_contiguous(&c->out[i]))
+            return false;
+    return true;
+}
+
+static void rows_check_case(void *ctx, struct kernel_case *c)
+{
+    struct walk *w = ctx;
+    struct kernel_check *check = NULL;
+    const struct kernel *k;
+
+    if (!w->all && case_elements(&c->call) > SMALL)
+        return;
+    for (int i = 0; (k = row_at(i)); i++) {
+        char name[256];
+
+        if (k->op != c->call.op || !k->accepts(&c->call))
+            continue;
+        if (!check)
+            check = kernel_check_new(c);
+        w->runs[i]++;
+        snprintf(name, sizeof name, "%s by %s", c->name, k->name);
+        kernel_check_entry(check, k, name);
+    }
+    w->cases++;
+    w->refused += !check && !is_missing(c->call.op);
+    if (check)
+        kernel_check_free(check);
+    else if (case_is_contiguous(&c->call) && !is_missing(c->call.op))
+        fail_msg("%s: no CUDA kernel accepts it", c->name);
+}
+
+static void test_every_row(void **state)
+{
+    const char *matrix = getenv("LOCKSTEP_MATRIX"), *only = getenv("LOCKSTEP_OP");
+    static struct walk w;
+    const struct kernel *k;
+
+    (void)state;
+    w.all = matrix && strcmp(matrix, "full") == 0;
+    kernel_observer.before = give_call;
+    kernel_observer.after = take_back;
+    for (int op = 0; op < OPS; op++) {
+        if (only && strcmp(only, op_name((enum op)op)))
+            continue;
+        kernel_cases((enum op)op, rows_check_case, &w);
+    }
+    for (int i = 0; !only && (k = row_at(i)); i++)
+        if (w.runs[i] == 0)
+            fail_msg("%s of %s accepts no case", k->name, op_name(k->op));
+    printf("%u cases, %u of them with strides that no CUDA kernel takes; %llu launches\n", w.cases, w.refused,
+           (unsigned long long)emulator_launches());
+}
+
+static void test_rows(void **state)
+{
+    bool has[OPS] = { false };
+    const struct kernel *k, *other;
+
+    (void)state;
+    for (int i = 0; (k = row_at(i)); i++) {
+        assert_true((unsigned)k->op < OPS && i < MOST_ROWS);
+        assert_string_equal(k->device, "cuda");
+        assert_non_null(k->accepts);
+        assert_non_null(k->run);
+        has[k->op] = true;
+        for (int j = 0; j < i; j++) {
+            other = row_at(j);
+            if (other->op == k->op && (other->priority == k->priority || strcmp(other->name, k->name) == 0))
+                fail_msg("%s has two rows of one name or priority", op_name(k->op));
+        }
+    }
+    for (int op = 0; op < OPS; op++)
+        if (has[op] == is_missing((enum op)op))
+            fail_msg("%s %s", op_name((enum op)op),
+                     has[op] ? "has a CUDA kernel: take it from the list of those that have none" : "has no CUDA kernel");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_every_row),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
