@@ -385,7 +385,7 @@ static const struct {
     WRONG_ROW(race_with_atomic, "count"),
     WRONG_ROW(uninitialised, "block (1,0,0), thread (118,0,0): uninitialised: it reads byte 36 of cells"),
     WRONG_ROW(shared_out_of_bounds, "thread (127,0,0): out of bounds: it reads 4 bytes at byte 512 of cells, which has 512"),
-    WRONG_ROW(dynamic_out_of_bounds, "thread (127,0,0): out of bounds: it writes 4 bytes at byte 512 of dynamic shared memory, which has 512"),
+    WRONG_ROW(dynamic_out_of_bounds, "out of bounds: it writes 4 bytes at byte 512 of dynamic shared memory, which has 512"),
     WRONG_ROW(past_the_end, "block (1,0,0), thread (127,0,0): out of bounds: it writes 4 bytes at byte 1024 of y, which has 1024"),
     WRONG_ROW(before_the_start, "block (0,0,0), thread (0,0,0): out of bounds: it reads 4 bytes at byte -4 of x, which has 1024"),
     WRONG_ROW(another_region, "of x, which has 1024"),
@@ -434,7 +434,9 @@ static void test_refused_launches(void **)
     static const struct {
         dim3 grid, block;
         size_t shared_bytes;
-    } launches[] = { { 1, 1025, 0 }, { 1, dim3(32, 1, 65), 0 }, { dim3(1, 65536), 32, 0 }, { 1, 32, (227 << 10) + 1 }, { 1, dim3(32, 0), 0 } };
+    } launches[] = {
+        { 1, 1025, 0 }, { 1, dim3(32, 1, 65), 0 }, { dim3(1, 65536), 32, 0 }, { 1, 32, (227 << 10) + 1 }, { 1, dim3(32, 0), 0 },
+    };
 
     for (size_t i = 0; i < sizeof launches / sizeof *launches; i++) {
         memory_reset();

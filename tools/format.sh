@@ -11,10 +11,11 @@ if [ "$version" != "$want" ]; then
     [ "$1" = check ]
     exit
 fi
+files() { find src include '(' -name '*.[ch]' -o -name '*.cu' ')' -print0; }
 case $1 in
-fix) find src include -name '*.[ch]' -print0 | xargs -0 clang-format -i ;;
+fix) files | xargs -0 clang-format -i ;;
 check)
-    if differ=$(find src include -name '*.[ch]' -print0 | xargs -0 -P 2 -n 40 clang-format --dry-run -Werror 2>&1); then
+    if differ=$(files | xargs -0 -P 2 -n 40 clang-format --dry-run -Werror 2>&1); then
         echo "format: src and include are laid out by .clang-format"
     else
         printf '%s\n' "$differ" | grep ': error: code should be clang-formatted' | sed 's/: error.*//'

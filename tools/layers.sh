@@ -4,7 +4,7 @@
 # of its row. Outside of src/train/task no file of src/train and src/cli names a task (TASK_MAP of task.h), in the parts of names between
 # underscores: what a task has is a fact of its row, too. No static function's name is in more than three files.
 cd "$(dirname "$0")/.." || exit 1
-find src include labs tests bench tools -name '*.[ch]' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
+find src include labs tests bench tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' -o -name '*.sh' -o -name '*.py' | sort | xargs awk '
     { line = $0; gsub(/[\200-\277]/, "", line) }  # one column a character, whatever awk takes for one
     length(line) > 140 { print FILENAME ":" FNR ": " length(line) " columns; 140 are the limit"; bad = 1 }
     END { exit bad }' || exit 1

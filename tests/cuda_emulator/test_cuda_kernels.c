@@ -1,7 +1,7 @@
 /* test_cuda_kernels.c - every CUDA kernel, run by the emulator, against the reference, for every case of its op.
  *
- * As test_kernels does; and the kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
- * of threads and blocks changes no bit. By default only small cases: all of them under LOCKSTEP_MATRIX=full.
+ * As test_kernels does; and a kernel touches no byte but those that its operands and its scratch reach, no two threads race, and the order
+ * of threads and blocks changes no bit. Only small cases by default, all of them under LOCKSTEP_MATRIX=full.
  */
 #include "emulator.h"
 #include "helper_kernels.h"

@@ -1,7 +1,7 @@
 /* columns.cu - sums over a dim that is not the last: bias gradients, gradients of norm weights, REDUCE_SUM and REDUCE_MAX.
  *
- * x is [outer, n, C]; the sum goes over n. A block takes 128 columns and a chunk of rows: each of its 8 rows of threads adds every eighth row,
- * and the 8 sums are added in order. A second kernel adds the chunks in order. How many chunks there are follows from the shape.
+ * x is [outer, n, C]; the sum goes over n. A block takes 128 columns and a chunk of rows: each of its 8 rows of threads adds every eighth
+ * row, and the 8 sums are added in order. A second kernel adds the chunks in order. How many chunks there are follows from the shape.
  */
 #include "kernels/cuda/array.h"
 #include "kernels/cuda/reduce.h"
@@ -44,7 +44,7 @@ static __device__ inline void columns_row(const struct columns &z, size_t row, s
 /* The 8 sums of each column in order; threads of the first row have the result. */
 static __device__ inline float4s columns_meet(int kind, float4s mine)
 {
-    SHARED(float, all, ROWS * WIDE);
+    SHARED(float, all, ROWS *WIDE);
 
     __syncthreads();
     pack_store(all, threadIdx.y * WIDE + threadIdx.x * 4, mine);
@@ -75,8 +75,8 @@ static __global__ void __launch_bounds__(LANES *ROWS) columns_chunk(struct colum
 }
 
 /* y (+)= the chunks of each column, in order. */
-static __global__ void __launch_bounds__(THREADS) columns_add(int kind, struct array parts, struct array y, size_t C, size_t chunks, size_t count,
-                                                              int add)
+static __global__ void __launch_bounds__(THREADS)
+    columns_add(int kind, struct array parts, struct array y, size_t C, size_t chunks, size_t count, int add)
 {
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, at;
     float sum = kind == COLUMNS_MAX ? -INFINITY : 0;
@@ -95,8 +95,8 @@ static size_t columns_bytes(size_t outer, size_t n, size_t C, int sums)
 }
 
 /* z: operands and kind. y2: the second sum, absent or NULL. */
-static void run_columns(const struct call *c, struct columns z, size_t outer, size_t n, size_t C, const struct view *y, const struct view *y2,
-                        int add)
+static void run_columns(const struct call *c, struct columns z, size_t outer, size_t n, size_t C, const struct view *y,
+                        const struct view *y2, int add)
 {
     size_t half = columns_bytes(outer, n, C, 1);
     unsigned blocks = blocks_of(outer * C, THREADS);
@@ -150,8 +150,6 @@ static __global__ void reduce_rows(int kind, struct array x, struct array y, siz
     all = kind == COLUMNS_MAX ? row_max(all) : row_sum(all);
     if (row < R * parts && threadIdx.x == 0) array_put(y, row, all);
 }
-
-
 
 struct reduced {
     size_t outer, n, inner, parts;

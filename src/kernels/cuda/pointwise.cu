@@ -189,8 +189,8 @@ static void run_pointwise(const struct call *c)
         struct strided none = {}, s[3];
 
         for (int i = 0; i < 3; i++) s[i] = in[i] ? strided_of(in[i]) : none;
-        launch(c, KERNEL(pointwise_strided), blocks_of(count, THREADS), THREADS, 0, expr, inputs, k, s[0], s[1], s[2], strided_of(&c->out[0]),
-               c->nout > 1 ? strided_of(&c->out[1]) : none, count, repeat);
+        launch(c, KERNEL(pointwise_strided), blocks_of(count, THREADS), THREADS, 0, expr, inputs, k, s[0], s[1], s[2],
+               strided_of(&c->out[0]), c->nout > 1 ? strided_of(&c->out[1]) : none, count, repeat);
     }
 }
 
@@ -199,8 +199,8 @@ static void run_pointwise(const struct call *c)
 struct dropout {
     unsigned long long seed, stream, first, threshold; /* an element is kept if its 53 random bits are at least the threshold */
     float scale;
-    size_t count, row;             /* row: elements of the unsharded x in one row of its first dim */
-    size_t mine, split, begin[2];  /* mine 0: x is whole; else elements of a row here: [0, split) are at begin[0], the others at begin[1] */
+    size_t count, row;            /* row: elements of the unsharded x in one row of its first dim */
+    size_t mine, split, begin[2]; /* mine 0: x is whole; else elements of a row here: [0, split) are at begin[0], the others at begin[1] */
     int steps;
 };
 
@@ -235,7 +235,8 @@ static __device__ inline unsigned long long dropout_index_of(const struct dropou
     return first + i / z.mine * z.row + (at < z.split ? z.begin[0] + at : z.begin[1] + at - z.split);
 }
 
-static __global__ void __launch_bounds__(THREADS) dropout_packs(struct dropout z, struct array x, global<const long long> step, struct array y)
+static __global__ void __launch_bounds__(THREADS)
+    dropout_packs(struct dropout z, struct array x, global<const long long> step, struct array y)
 {
     size_t i = ((size_t)blockIdx.x * THREADS + threadIdx.x) * EACH, left;
     unsigned long long stream, first = z.first, done = ~0ull;
@@ -251,7 +252,8 @@ static __global__ void __launch_bounds__(THREADS) dropout_packs(struct dropout z
         unsigned long long index = dropout_index_of(z, first, i + n), bits;
 
         if (index / 2 != done) philox(z.seed, stream, done = index / 2, word);
-        bits = index % 2 ? (unsigned long long)(word[2] >> 5) << 26 | word[3] >> 6 : (unsigned long long)(word[0] >> 5) << 26 | word[1] >> 6;
+        bits =
+            index % 2 ? (unsigned long long)(word[2] >> 5) << 26 | word[3] >> 6 : (unsigned long long)(word[0] >> 5) << 26 | word[1] >> 6;
         v.v[n] = bits >= z.threshold ? v.v[n] * z.scale : 0;
     }
     array_store4(y, i, left, true, v);
@@ -282,8 +284,8 @@ static void run_dropout(const struct call *c)
         z.split = c->attr.dropout.count[0] * inner;
         for (int k = 0; k < 2; k++) z.begin[k] = c->attr.dropout.begin[k] * inner;
     }
-    launch(c, KERNEL(dropout_packs), blocks_of(count, THREADS * EACH), THREADS, 0, z, array_in(c, 0), global_of<const long long>(c->in[1].data),
-           array_out(c, 0));
+    launch(c, KERNEL(dropout_packs), blocks_of(count, THREADS * EACH), THREADS, 0, z, array_in(c, 0),
+           global_of<const long long>(c->in[1].data), array_out(c, 0));
 }
 
 const struct kernel kernels_cuda_pointwise[] = {

@@ -1,7 +1,7 @@
 /* shape.cu - copies: strided and converted, joined, padded, in blocks, into the cache.
  *
- * A copy moves four elements a thread where the last dim of both sides allows it, else one. Between equal types the bits are copied, so that
- * integers and NaNs stay what they are.
+ * A copy moves four elements a thread where the last dim of both sides allows it, else one. Between equal types the bits are copied, so
+ * that integers and NaNs stay what they are.
  */
 #include "kernels/cuda/array.h"
 
