@@ -113,6 +113,7 @@ plan --data.tokens=x.bin --data.tokenizer=bpe|data.tokenizer=bpe learns from dat
 plan tmp|tmp is a folder, not a text
 train gpt2-124m|'gpt2-124m' is a model, not a text|--model.preset=gpt2-124m
 eval absent text.txt text.txt|data.text takes one
+bench comm -g 65536 -t 65536|-g 65536 with -t 65536 are too many ranks; at most 65536
 bench train text.txt|unexpected argument 'text.txt'
 generate x --tokens many|--tokens: 'many' is not a whole number
 bench train --model.preset=gpt5|model.preset|'gpt5'

@@ -102,6 +102,9 @@ static ls_status complete(struct invocation *in)
     if (gpus && said && iterations)
         return ls_fail(LS_EINVAL, "-n %" PRId64 " and %s %" PRId64 " are both given, and with %s both count iterations; leave one out",
                        said, args_typed(in, "iterations"), iterations, args_typed(in, "ngpus"));
+    if (gpus * MAX(threads, (int64_t)1) > LS_MESH_RANKS_MOST)
+        return ls_fail(LS_EINVAL, "-g %" PRId64 " with -t %" PRId64 " are too many ranks; at most %d are possible", gpus, threads,
+                       LS_MESH_RANKS_MOST);
     if (gpus && said) iterations = said;
     if (!iterations) iterations = USUAL_ITERATIONS;
     if (gpus && (said || !started)) in->config.launch.ranks = started ? 0 : gpus * MAX(threads, (int64_t)1);
