@@ -55,7 +55,7 @@ nightly:
 	LOCKSTEP_MATRIX=full $(MAKE) check
 	$(MAKE) SANITIZE=address,undefined check
 	$(MAKE) CC=clang CMAKE_FLAGS=-DWERROR=ON check
-	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps' check
+	$(MAKE) SANITIZE=thread TESTS='base|data|checkpoint|program|nn|optim|onednn|comm|ranks|shm|steps|readback|backing|waits_removed' check
 	tools/faults_off.sh build-faults-off
 	$(MAKE) fuzz
 

@@ -34,6 +34,7 @@ ring | 2 | @llama --parallel.cp=2
 zero1 | 2 | @gpt2 --parallel.dp=2 --parallel.zero=1 --precision.compute=bf16
 zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
 zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=cpu
+file | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=file
 expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
 pipeline | 2 | @llama --parallel.pp=2
 interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
@@ -43,7 +44,6 @@ more
 sgd | 1 | @llama --optim.name=sgd
 selective | 1 | @gpt2 --recompute.mode=selective
 replicas | 2 | @llama --parallel.dp=2
-file | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=file
 finite | 2 | @llama --parallel.pp=2 --debug.check_finite
 heads | 2 | @llama --parallel.cp=2 --parallel.cp_method=all_to_all
 v_schedule | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.schedule=zb-v

@@ -252,8 +252,11 @@ static void test_offload(void **state)
     struct layout l = { .net = NET_LLAMA, .optimizer = LS_ADAMW, .type = LS_BF16, .accumulate = 1, .data = sharded(2) };
 
     (void)state;
+    for (int offload = LS_OFFLOAD_CPU; offload <= LS_OFFLOAD_FILE; offload++) {
+        l.data.offload = (ls_offload)offload;
+        assert_true(run_layout(l, 2, false).caught > 20);
+    }
     l.data.offload = LS_OFFLOAD_CPU;
-    assert_true(run_layout(l, 2, false).caught > 20);
     assert_true(run_layout(l, 1, true).changed > 3);
 }
 

@@ -216,6 +216,9 @@ static void test_ring(void **state)
 
     (void)state;
     l.mesh.cp = 2;
+    l.data.zero = 1;
+    l.data.offload = LS_OFFLOAD_FILE;
+    l.data.offload_path = "/tmp";
     t = remove_all(l, 2);
     assert_true(fates_of(&t, FROM_PASS).caught > 0);
 }
@@ -288,6 +291,11 @@ static void test_host(void **state)
     l.device = "check";
     l.mesh.dp = 2;
     forked_run(2, wait_once, &l);
+    l.data.offload_path = "/tmp";
+    for (int offload = LS_OFFLOAD_CPU; offload <= LS_OFFLOAD_FILE; offload++) {
+        l.data.offload = (ls_offload)offload;
+        forked_run(2, wait_once, &l);
+    }
     l.mesh.dp = 1;
     l.mesh.pp = 2;
     l.schedule = "1f1b";

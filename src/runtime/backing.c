@@ -1,4 +1,5 @@
-/* backing.c - optimizer state in a file: an unnamed file in a folder that the user chooses, removed when the process ends.
+/* backing.c - optimizer state in a file: an unnamed file in a folder that the user chooses, removed when the process ends. Programs on a
+ * device with streams load and save it by backing_queue.c.
  *
  * One file per group; each state is a contiguous range of it, in order of allocation, with elements as in memory.
  */

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/worker.h"
 #include "runtime/store_parts.h"
 
 ls_status ls_store_new(const ls_store_options *options, ls_store **out)
@@ -43,6 +44,8 @@ void ls_store_release(ls_store **sp)
     ls_store *s = sp ? *sp : NULL;
 
     if (!s) return;
+    s->where->sync(); /* copies may be under way; the result does not matter here */
+    worker_close(&s->worker);
     for (size_t i = 0; i < s->count; i++) {
         struct slot *p = &s->slot[i];
 

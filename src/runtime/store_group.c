@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/base.h"
+#include "base/worker.h"
 #include "comm/algorithms/steps.h"
 #include "device/device.h"
 #include "tensor/tensor_over.h"
@@ -276,6 +277,7 @@ ls_status group_allocate(ls_store *s, struct group *g)
     struct flat want[FLATS];
     int n = kinds_wanted(s, g, want);
 
+    if (g->face.backing == BACKING_FILE && !s->where->immediate && !s->worker) LS_TRY(worker_open(&s->worker));
     for (int k = 0; k < n; k++)
         if (!group_flat(g, want[k].kind, want[k].state)) LS_TRY(allocate_flat(s, g, want[k]));
     for (int k = 0; k < g->face.n; k++) LS_TRY(allocate_member(s, (size_t)g->params[k]));
@@ -291,29 +293,14 @@ static ls_status offloaded(const ls_store *s, int group, const char *state, stru
     return LS_OK;
 }
 
-/* Copies between device memory and the group's file, through a host buffer. */
-static ls_status move_staged(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
-                             bool save)
-{
-    char *stage = mem_alloc(MEM_OTHER, f->bytes);
-    ls_status st = stage ? LS_OK : LS_ENOMEM;
-
-    if (st == LS_OK) st = save ? s->where->copy_out(stream, stage, data, f->bytes) : backing_read(g, f->at, stage, f->bytes);
-    if (st == LS_OK && !save) st = s->where->copy_in(stream, data, stage, f->bytes);
-    if (st == LS_OK) st = s->where->stream_sync(stream);
-    if (st == LS_OK && save) st = backing_write(g, f->at, stage, f->bytes);
-    mem_free(stage);
-    return st;
-}
-
 ls_status store_load(ls_store *s, struct device_stream *stream, int group, const char *state, void *to)
 {
     struct flat *f;
 
     LS_TRY(offloaded(s, group, state, &f));
     if (f->data) return s->where->copy_in(stream, to, f->data, f->bytes);
-    return s->where->host_visible ? backing_read(s->group[group], f->at, to, f->bytes)
-                                  : move_staged(s, stream, s->group[group], f, to, false);
+    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[group], f, to, false);
+    return backing_read(s->group[group], f->at, to, f->bytes);
 }
 
 ls_status store_save(ls_store *s, struct device_stream *stream, int group, const char *state, const void *from)
@@ -322,6 +309,6 @@ ls_status store_save(ls_store *s, struct device_stream *stream, int group, const
 
     LS_TRY(offloaded(s, group, state, &f));
     if (f->data) return s->where->copy_out(stream, f->data, from, f->bytes);
-    return s->where->host_visible ? backing_write(s->group[group], f->at, from, f->bytes)
-                                  : move_staged(s, stream, s->group[group], f, (void *)(uintptr_t)from, true);
+    if (!s->where->immediate) return backing_enqueue(s, stream, s->group[group], f, (void *)(uintptr_t)from, true);
+    return backing_write(s->group[group], f->at, from, f->bytes);
 }

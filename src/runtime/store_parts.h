@@ -70,7 +70,8 @@ struct ls_store {
     struct group **group;
     int groups;
     struct stream_set *streams;
-    ls_comm *world; /* NULL: this rank has everything */
+    struct worker *worker; /* for files of optimizer state; NULL: none is needed */
+    ls_comm *world;        /* NULL: this rank has everything */
     void *attached;
     void (*detach)(void *ctx);
 };
@@ -117,5 +118,9 @@ void group_bytes(const ls_store *s, const struct group *g, size_t bytes[STORE_KI
 ls_status backing_grow(struct group *g, size_t bytes, off_t *at); /* extends the file by bytes, zeroed */
 ls_status backing_read(const struct group *g, off_t at, void *to, size_t bytes);
 ls_status backing_write(const struct group *g, off_t at, const void *from, size_t bytes);
+
+/* backing_queue.c: state f of the group from its file to device memory, or (save) back, enqueued. The store has a worker. */
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+                          bool save);
 
 #endif

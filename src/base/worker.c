@@ -1,0 +1,110 @@
+/* worker.c - see worker.h. */
+#include "base/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/mem.h"
+
+struct worker {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t given;
+    struct worker_task *first, *last;
+    bool closing;
+};
+
+/* The next task; NULL: closing, and there is none. */
+static struct worker_task *worker_take(struct worker *w)
+{
+    struct worker_task *t;
+
+    pthread_mutex_lock(&w->lock);
+    while (!w->first && !w->closing) pthread_cond_wait(&w->given, &w->lock);
+    t = w->first;
+    if (t) w->first = t->next;
+    if (!w->first) w->last = NULL;
+    pthread_mutex_unlock(&w->lock);
+    return t;
+}
+
+static void *worker_run(void *ctx)
+{
+    struct worker_task *t;
+
+    while ((t = worker_take(ctx))) {
+        t->status = t->fn(t->ctx);
+        if (t->status < 0) snprintf(t->message, sizeof t->message, "%s", ls_errmsg());
+        atomic_store(&t->over, true);
+    }
+    return NULL;
+}
+
+/* Signals are for the threads that expect them. */
+static int worker_start(struct worker *w)
+{
+    sigset_t all, before;
+    int failed;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&w->thread, NULL, worker_run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+ls_status worker_open(struct worker **out)
+{
+    struct worker *w = mem_zalloc(MEM_OTHER, sizeof *w);
+    int failed;
+
+    if (!w) return LS_ENOMEM;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->given, NULL);
+    failed = worker_start(w);
+    if (!failed) {
+        *out = w;
+        return LS_OK;
+    }
+    pthread_cond_destroy(&w->given);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w);
+    return ls_fail(LS_EIO, "cannot start a thread: %s", strerror(failed));
+}
+
+void worker_close(struct worker **wp)
+{
+    struct worker *w = *wp;
+
+    if (!w) return;
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    pthread_cond_signal(&w->given);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->given);
+    pthread_mutex_destroy(&w->lock);
+    mem_free(w);
+    *wp = NULL;
+}
+
+void worker_give(struct worker *w, struct worker_task *t)
+{
+    t->next = NULL;
+    pthread_mutex_lock(&w->lock);
+    if (w->last)
+        w->last->next = t;
+    else
+        w->first = t;
+    w->last = t;
+    pthread_cond_signal(&w->given);
+    pthread_mutex_unlock(&w->lock);
+}
+
+ls_status worker_result(struct worker_task *t)
+{
+    if (!atomic_load(&t->over)) return LS_BUSY;
+    return t->status < 0 ? ls_fail(t->status, "%s", t->message) : t->status;
+}

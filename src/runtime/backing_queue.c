@@ -1,0 +1,65 @@
+/* backing_queue.c - optimizer state between a group's file and a device with streams: operations of the copy stream, whose file access the
+ * store's worker thread does, so that neither the host nor another stream waits for the disk.
+ *
+ * A state goes in pieces: what a device sets aside for an operation that runs on the processor stays small.
+ */
+#include "runtime/store_parts.h"
+
+#include "base/base.h"
+#include "base/worker.h"
+
+enum { PIECE = 8 << 20 };
+
+/* A stretch of a file from or to memory. The device keeps it in place from its first run to its end. */
+struct file_piece {
+    struct worker *worker;
+    const struct group *g;
+    off_t at;
+    void *data; /* run gets an address at which it may be touched */
+    size_t bytes;
+    bool save, given;
+    struct worker_task task;
+};
+
+static ls_status piece_move(void *ctx)
+{
+    const struct file_piece *x = ctx;
+
+    return x->save ? backing_write(x->g, x->at, x->data, x->bytes) : backing_read(x->g, x->at, x->data, x->bytes);
+}
+
+static ls_status piece_run(void *args)
+{
+    struct file_piece *x = args;
+
+    if (!x->given) {
+        x->given = true;
+        x->task = (struct worker_task){ .fn = piece_move, .ctx = x };
+        worker_give(x->worker, &x->task);
+    }
+    return worker_result(&x->task);
+}
+
+ls_status backing_enqueue(const ls_store *s, struct device_stream *stream, const struct group *g, const struct flat *f, void *data,
+                          bool save)
+{
+    for (size_t at = 0; at < f->bytes; at += PIECE) {
+        struct file_piece x = { .worker = s->worker,
+                                .g = g,
+                                .at = f->at + (off_t)at,
+                                .data = (char *)data + at,
+                                .bytes = MIN(f->bytes - at, (size_t)PIECE),
+                                .save = save };
+        struct device_operation o = { .name = save ? "save" : "load",
+                                      .run = piece_run,
+                                      .args = &x,
+                                      .bytes = sizeof x,
+                                      .pointer = { offsetof(struct file_piece, data) },
+                                      .pointers = 1,
+                                      .access = { { x.data, x.bytes, !save } },
+                                      .accesses = 1 };
+
+        LS_TRY(s->where->enqueue(stream, &o));
+    }
+    return LS_OK;
+}
