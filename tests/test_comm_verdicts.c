@@ -1,4 +1,5 @@
-/* What every rank says when one calls something else, comes late or dies; and what is left of its calls. */
+/* test_comm_verdicts.c - the line that every rank prints when a rank makes a mismatched call, is late, is stopped or dies; and the flight
+ * recorder of a killed rank. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,13 +17,14 @@
 #include "comm/failure/flight_recorder.h"
 #include "comm/comm.h"
 #include "comm/algorithms/steps.h"
+#include "comm/transports/shm/segment.h"
 #include "helper_ranks.h"
 
-static const double PATIENCE = 120;
+static const double LIMIT = 120; /* seconds after which a test is killed */
 
 struct fault { const char *what; int rank; const char *algorithm; };
 
-/* The rank at fault goes wrong in call 2; everybody ends with one line. */
+/* The rank at fault makes a wrong call as call 2; every rank reports it in one line. */
 static void go_wrong(int rank, int n, const char *where, void *ctx)
 {
     const struct fault *f = ctx;
@@ -33,7 +35,7 @@ static void go_wrong(int rank, int n, const char *where, void *ctx)
 
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     if (f->algorithm) RANKS_TRY(algorithm_force(LS_COLLECTIVE_ALL_REDUCE, f->algorithm));
-    st = ls_barrier(c);  /* a rank may still be in it when the others find out */
+    st = ls_barrier(c);  /* a rank may still be in the barrier when the others report the mismatch */
     if (mine && !order) comm_inject(c, f->what);
     if (st >= 0 && mine && order) st = ls_all_gather(c, x, all, 64, LS_F32, NULL);
     if (st >= 0) st = ls_all_reduce(c, x, x, 64, LS_F32, LS_SUM, NULL);
@@ -68,19 +70,15 @@ static void mismatch_is_reported_on_all_ranks(void **state)
                 struct rank_end e[3];
                 char who[32];
 
-                ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, go_wrong, &f, e);
+                ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, go_wrong, &f, e);
                 snprintf(who, sizeof who, "rank %d called", rank);
                 same_line(3, e, who);
                 same_line(3, e, "#2 of world: rank ");
             }
 }
 
-static void nap(double seconds)
-{
-    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
-
-    while (nanosleep(&t, &t) < 0) { }
-}
+/* Between two polls of an event that nothing signals. */
+static void poll_pause(void) { nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); }
 
 static void wait_state(pid_t pid, char state)
 {
@@ -93,11 +91,11 @@ static void wait_state(pid_t pid, char state)
         RANKS_CHECK(fgets(line, sizeof line, f));
         fclose(f);
         RANKS_CHECK((end = strrchr(line, ')')) && end[1]);
-        if (end[2] != state) nap(0.001);
+        if (end[2] != state) poll_pause();
     } while (end[2] != state);
 }
 
-/* A rank that comes late comes once another has found its verdict and says so. */
+/* The late rank makes its call after another rank has reported its verdict through the pipe. */
 struct late { const char *algorithm; int found[2]; };
 
 static void late_open(struct late *l)
@@ -118,9 +116,9 @@ static void late_wait(const struct late *l)
     RANKS_CHECK(read(l->found[0], &byte, 1) == 1);
 }
 
-static void late_tell(const struct late *l) { RANKS_CHECK(write(l->found[1], "", 1) == 1); }
+static void late_report(const struct late *l) { RANKS_CHECK(write(l->found[1], "", 1) == 1); }
 
-enum { LATE_SECONDS = 3 };  /* long for the others to come on a busy machine, short for who waits for the test */
+enum { LATE_SECONDS = 3 };  /* enough for the other ranks to make the call on a busy machine */
 
 static void come_late(int rank, int n, const char *where, void *ctx)
 {
@@ -134,7 +132,7 @@ static void come_late(int rank, int n, const char *where, void *ctx)
     ls_comm_set_timeout(c, LATE_SECONDS);
     if (rank == 2) late_wait(l);
     ls_status st = ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL);
-    late_tell(l);
+    late_report(l);
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     ls_comm_close(&c);
@@ -150,16 +148,16 @@ static void late_rank_is_named(void **state)
         struct rank_end e[4];
 
         late_open(&l);
-        ranks_run(4, &(struct ranks_options){ .seconds = PATIENCE }, come_late, &l, e);
+        ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late, &l, e);
         late_close(&l);
-        same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 has not come within 3 s: its last call was barrier #1, done ");
+        same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 did not call it within 3 s: its last call was barrier #1, which ended ");
         same_line(4, e, " s ago; ranks 0, 1, 3 wait in all_reduce #2");
     }
 }
 
-enum { LARGE = 1 << 18 };  /* elements that no post carries */
+enum { LARGE = 1 << 18 };  /* elements: too many to be copied when the call is made */
 
-/* Rank 1 is in the call, and stopped there until rank 0 has said what it saw. */
+/* Rank 1 is stopped inside the call until rank 0 has reported its verdict. */
 static void stop_inside(int rank, int n, const char *where, void *ctx)
 {
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
@@ -187,8 +185,8 @@ static void stopped_rank_is_named(void **state)
     struct rank_end e[3];
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, stop_inside, NULL, e);
-    same_line(3, e, "all_reduce #2 of world (f32, 262144, sum): rank 1 was stopped in it, and nothing moved for 1 s; ranks 0, 2 wait in");
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, stop_inside, NULL, e);
+    same_line(3, e, "all_reduce #2 of world (f32, 262144, sum): rank 1 was stopped in it and made no progress for 1 s; ranks 0, 2 wait in");
 }
 
 static void send_late(int rank, int n, const char *where, void *ctx)
@@ -201,7 +199,7 @@ static void send_late(int rank, int n, const char *where, void *ctx)
     ls_comm_set_timeout(c, 0.5);
     if (rank == 1) late_wait(ctx);
     ls_status st = rank ? ls_send(c, &x, 1, LS_F32, 0, NULL) : ls_recv(c, &x, 1, LS_F32, 1, NULL);
-    late_tell(ctx);
+    late_report(ctx);
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     ls_comm_close(&c);
@@ -214,19 +212,19 @@ static void late_sender_is_named(void **state)
 
     (void)state;
     late_open(&l);
-    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, send_late, &l, e);
+    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, send_late, &l, e);
     late_close(&l);
-    same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 has not come within 0.5 s: its last call was barrier #1, done ");
+    same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 did not call the matching send within 0.5 s: its last call was barrier #1, which ended ");
 }
 
-/* ---- who waits for whom, over groups ---- */
+/* ---- waits over several groups ---- */
 
 static int in_pairs(void *ctx, int rank) { return (rank + *(int *)ctx) % 4 / 2; }
 
-/* Pairs 0-1 and 2-3, and pairs 1-2 and 3-0. Rank 2 comes late to both of its pairs; rank 0 waits for rank 1, which waits for it. */
+/* Pairs 0-1 and 2-3, and pairs 1-2 and 3-0. Rank 2 is late in both of its pairs; rank 0 waits for rank 1, which waits for rank 2. */
 static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
 {
-    static const bool other_pair[4] = { false, true, false, false };  /* in which pair a rank waits */
+    static const bool other_pair[4] = { false, true, false, false };  /* whether a rank waits in its second pair */
     ls_comm *c, *pair[2];
     float x = 1;
 
@@ -238,7 +236,7 @@ static void come_late_to_a_pair(int rank, int n, const char *where, void *ctx)
     ls_comm_set_timeout(c, 1);
     if (rank == 2) late_wait(ctx);
     ls_status st = ls_all_reduce(pair[other_pair[rank]], &x, &x, 1, LS_F32, LS_SUM, NULL);
-    late_tell(ctx);
+    late_report(ctx);
     if (st != LS_ETIMEOUT) ranks_fail("status %d: %s", (int)st, ls_errmsg());
     ranks_say("%s", ls_errmsg());
     for (int i = 0; i < 2; i++) ls_comm_close(&pair[i]);
@@ -252,12 +250,12 @@ static void root_cause_is_named_across_groups(void **state)
 
     (void)state;
     late_open(&l);
-    ranks_run(4, &(struct ranks_options){ .seconds = PATIENCE }, come_late_to_a_pair, &l, e);
+    ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late_to_a_pair, &l, e);
     late_close(&l);
-    same_line(4, e, "(f32, 1, sum): rank 2 has not come within 1 s: its last call was barrier #2 of world, done ");
+    same_line(4, e, "(f32, 1, sum): rank 2 did not call it within 1 s: its last call was barrier #2 of world, which ended ");
 }
 
-/* Two groups of the same ranks, called in different orders. */
+/* Two ranks make the calls of two groups in different orders. */
 static void call_crosswise(int rank, int n, const char *where, void *ctx)
 {
     ls_comm *c, *both[2];
@@ -282,44 +280,88 @@ static void cycle_of_waits_is_named(void **state)
     struct rank_end e[2];
 
     (void)state;
-    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, call_crosswise, NULL, e);
-    same_line(2, e, "ranks wait for each other, because they call in different orders: rank ");
-    same_line(2, e, "rank 0 for rank 1 in all_reduce #1 of first (f32, 1, sum)");
-    same_line(2, e, "rank 1 for rank 0 in all_reduce #1 of second (f32, 1, sum)");
+    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, call_crosswise, NULL, e);
+    same_line(2, e, "deadlock: the ranks made their calls in different orders: rank ");
+    same_line(2, e, "rank 0 waits for rank 1 in all_reduce #1 of first (f32, 1, sum)");
+    same_line(2, e, "rank 1 waits for rank 0 in all_reduce #1 of second (f32, 1, sum)");
 }
 
-/* Rank 1 is busy for three times the timeout, and says so. */
+/* Seconds that the recorded rank has waited in its last call when it last found the call stalled. */
+static double seconds_stalled(const char *path)
+{
+    struct recorder_read *r = mem_zalloc(MEM_OTHER, sizeof *r);
+
+    RANKS_TRY(recorder_read(path, r));
+    const struct call_record *last = &r->last[r->n - 1];
+    double stalled = last->signature.op == LS_COLLECTIVE_ALL_REDUCE ? last->seen - last->queued : 0;
+    mem_free(r);
+    return stalled;
+}
+
+/* Rank 1 is busy and pulses until rank 0, whose flight recorder is in the file, has looked for a verdict for three times the timeout. */
 static void be_busy(int rank, int n, const char *where, void *ctx)
 {
+    struct recorder *recorder;
     float x = 1;
     ls_comm *c;
 
-    (void)ctx;
+    RANKS_TRY(recorder_open(rank ? NULL : ctx, rank, n, &recorder));
+    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_barrier(c));
     ls_comm_set_timeout(c, 1);
-    for (int i = 0; rank == 1 && i < 300; i++) {
-        nap(0.01);
+    while (rank == 1 && seconds_stalled(ctx) < 3) {
         pulse();
+        poll_pause();
     }
     RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
     if (x != (float)n) ranks_fail("the sum is %g", (double)x);
     ls_comm_close(&c);
+    recorder_close(&recorder);
 }
 
 static void busy_rank_extends_the_timeout(void **state)
 {
+    char path[] = "/tmp/test_comm_busy_XXXXXX";
     struct rank_end e[3];
+    int fd = mkstemp(path);
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE }, be_busy, NULL, e);
+    assert_true(fd >= 0);
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, be_busy, path, e);
+    close(fd);
+    unlink(path);
     for (int i = 0; i < 3; i++)
         if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
 }
 
-/* Rank 1 stops rank 0, which waits for it, for longer than the timeout: that time is not rank 1's fault. */
+/* A second job of ranks 1 and 2, in a segment of its own. */
+struct suspension {
+    struct late waits, timed_out; /* rank 0 is about to wait; the call of the second job has timed out */
+    char where[32];
+};
+
+/* Rank 1 calls an all-reduce of the second job, which rank 2 does not call. Returns after the second job's timeout. */
+static void outlast_a_timeout(int rank, const struct suspension *s)
+{
+    float x = 1;
+    ls_comm *c;
+
+    RANKS_TRY(ls_comm_open(s->where, rank - 1, 2, &c));
+    ls_comm_set_timeout(c, 3);
+    if (rank == 1) {
+        RANKS_CHECK(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL) == LS_ETIMEOUT);
+        late_report(&s->timed_out);
+    } else {
+        late_wait(&s->timed_out);
+    }
+    ls_comm_close(&c);
+}
+
+/* Rank 1 stops rank 0, which waits for ranks 1 and 2, for longer than the timeout: rank 0 must not blame them for that time. */
 static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx)
 {
+    const struct suspension *s = ctx;
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
     float x = 1;
     ls_comm *c;
@@ -327,29 +369,34 @@ static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
     ls_comm_set_timeout(c, 2);
+    if (rank == 0) late_report(&s->waits);
     if (rank == 1) {
-        late_wait(ctx);
+        late_wait(&s->waits);
         wait_state(pids[0], 'S');  /* in the call: it sleeps while it waits */
         kill(pids[0], SIGSTOP);
-        nap(3);
-        kill(pids[0], SIGCONT);
-    } else {
-        late_tell(ctx);
     }
+    if (rank > 0) outlast_a_timeout(rank, s);
+    if (rank == 1) kill(pids[0], SIGCONT);
     RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
     ls_comm_close(&c);
 }
 
 static void suspended_rank_blames_nobody(void **state)
 {
-    struct rank_end e[2];
-    struct late l = { 0 };
+    struct rank_end e[3];
+    struct suspension s = { .where = "" };
+    struct segment *second = NULL;
 
     (void)state;
-    late_open(&l);
-    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, suspend_a_waiting_rank, &l, e);
-    late_close(&l);
-    for (int i = 0; i < 2; i++)
+    late_open(&s.waits);
+    late_open(&s.timed_out);
+    assert_int_equal(segment_create(2, &second), LS_OK);
+    snprintf(s.where, sizeof s.where, "shm:fd:%d", segment_fd(second));
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, suspend_a_waiting_rank, &s, e);
+    segment_close(&second);
+    late_close(&s.waits);
+    late_close(&s.timed_out);
+    for (int i = 0; i < 3; i++)
         if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
 }
 
@@ -378,7 +425,7 @@ static void dead_rank_is_named(void **state)
     struct rank_end e[3];
 
     (void)state;
-    ranks_run(3, &(struct ranks_options){ .seconds = PATIENCE, .gone = true }, die_at_work, NULL, e);
+    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT, .gone = true }, die_at_work, NULL, e);
     assert_int_equal(e[1].signal, SIGKILL);
     for (int i = 0; i < 3; i += 2) {
         if (e[i].code || e[i].late) fail_msg("%s", rank_trouble(i, &e[i]));
@@ -386,17 +433,17 @@ static void dead_rank_is_named(void **state)
     }
 }
 
-/* ---- the ring of calls ---- */
+/* ---- the flight recorder ---- */
 
 static void call_and_die(int rank, int n, const char *where, void *ctx)
 {
-    struct calls *calls;
+    struct recorder *recorder;
     float x = 1;
     ls_comm *c;
     ls_work *w;
 
-    RANKS_TRY(recorder_open(rank ? NULL : ctx, rank, n, &calls));
-    recorder_use(calls);
+    RANKS_TRY(recorder_open(rank ? NULL : ctx, rank, n, &recorder));
+    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     for (int i = 0; i < 299; i++) RANKS_TRY(ls_barrier(c));
     if (rank == 0) RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, &w));
@@ -412,17 +459,17 @@ static void recorded_calls_outlive_their_rank(void **state)
 
     (void)state;
     assert_true(fd >= 0);
-    ranks_run(2, &(struct ranks_options){ .seconds = PATIENCE }, call_and_die, path, e);
+    ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, call_and_die, path, e);
     assert_int_equal(e[0].signal, SIGKILL);
     if (recorder_read(path, r) < 0) fail_msg("%s", ls_errmsg());
     assert_int_equal(r->rank, 0);
     assert_int_equal(r->ranks, 2);
     assert_int_equal(r->calls, 300);
-    assert_int_equal(r->n, CALLS_KEPT);
+    assert_int_equal(r->n, RECORDER_CALLS);
     for (int i = 0; i < r->n; i++) {
         const struct call_record *k = &r->last[i];
 
-        assert_int_equal(k->signature.sequence, 300 - CALLS_KEPT + i + 1);
+        assert_int_equal(k->signature.sequence, 300 - RECORDER_CALLS + i + 1);
         assert_string_equal(k->name, "world");
         assert_int_equal(k->signature.op, i + 1 < r->n ? LS_COLLECTIVE_BARRIER : LS_COLLECTIVE_ALL_REDUCE);
         if (i + 1 < r->n) assert_int_equal(k->state, CALL_DONE);

@@ -1,4 +1,4 @@
-/* The doctor: rings as flight_recorder.h writes them, and what is found in them. */
+/* test_doctor.c - `doctor`: flight recorders as flight_recorder.h writes them, and what is reported about them. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,9 +18,9 @@
 enum { RANKS = 4, WORLD = 7, SHARD = 8 };
 
 static char folder[] = "/tmp/lockstep-doctor-XXXXXX";
-static struct calls *ring[RANKS];
+static struct recorder *recorder[RANKS];
 
-static char *ring_path(int rank) { return file_path("%s/calls/rank_%04d", folder, rank); }
+static char *recorder_path(int rank) { return file_path("%s/calls/rank_%04d", folder, rank); }
 
 static int doctor_set_up(void **state)
 {
@@ -31,8 +31,8 @@ static int doctor_set_up(void **state)
     ls_status st = file_make_folders(calls);
     mem_free(calls);
     for (int i = 0; i < RANKS && st == LS_OK; i++) {
-        char *path = ring_path(i);
-        st = recorder_open(path, i, RANKS, &ring[i]);
+        char *path = recorder_path(i);
+        st = recorder_open(path, i, RANKS, &recorder[i]);
         mem_free(path);
     }
     return st;
@@ -41,7 +41,7 @@ static int doctor_set_up(void **state)
 static int doctor_tear_down(void **state)
 {
     (void)state;
-    for (int i = 0; i < RANKS; i++) recorder_close(&ring[i]);
+    for (int i = 0; i < RANKS; i++) recorder_close(&recorder[i]);
     return file_remove_tree(folder);
 }
 
@@ -50,10 +50,10 @@ static void call_of(int rank, int group, ls_collective op, uint64_t sequence, ui
     struct signature s = { .sequence = sequence, .count = count, .group = (uint64_t)group, .op = op, .type = LS_F32,
                            .redop = op == LS_COLLECTIVE_ALL_REDUCE ? LS_SUM : -1, .root = -1 };
 
-    recorder_use(ring[rank]);
+    recorder_use(recorder[rank]);
     uint64_t call = recorder_begin(&s, group == WORLD ? "world" : "shard");
-    if (end != CALL_QUEUED) recorder_mark(call, CALL_RUNNING, 0);
-    if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_mark(call, end, 2);
+    if (end != CALL_QUEUED) recorder_update(call, CALL_RUNNING, 0);
+    if (end != CALL_QUEUED && end != CALL_RUNNING) recorder_update(call, end, 2);
     recorder_use(NULL);
 }
 
@@ -68,16 +68,16 @@ static void assert_outcome(const char *want)
     struct doctor d;
 
     assert_int_equal(doctor_open(folder, &d), LS_OK);
-    bool over = doctor_outcome(&d, &out);
-    if (!want) assert_false(over);
-    else if (!over || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, over ? out.data : "(not over)");
+    bool has_ended = doctor_outcome(&d, &out);
+    if (!want) assert_false(has_ended);
+    else if (!has_ended || !strstr(out.data, want)) fail_msg("no '%s' in: %s", want, has_ended ? out.data : "(not ended)");
     text_free(&out);
     doctor_close(&d);
 }
 
-static void write_ring(int rank, const void *data, size_t bytes, off_t at)
+static void write_recorder(int rank, const void *data, size_t bytes, off_t at)
 {
-    char *path = ring_path(rank);
+    char *path = recorder_path(rank);
     int fd = open(path, O_WRONLY);
 
     assert_int_equal(pwrite(fd, data, bytes, at), (ssize_t)bytes);
@@ -85,20 +85,20 @@ static void write_ring(int rank, const void *data, size_t bytes, off_t at)
     mem_free(path);
 }
 
-/* The ring becomes that of `pid`, which our launcher of that number started `ago` seconds ago and whose call stood still since then. */
+/* Rewrites a rank's flight recorder: its process is `pid`, started by `launcher` `ago` seconds ago, and its first call began then. */
 static void become(int rank, pid_t pid, pid_t launcher, double ago)
 {
     enum { PID = 16, LAUNCHER = 40, OPENED = 64 + offsetof(struct recorder_status, opened), FIRST = 64 + sizeof(struct recorder_status) };
     int64_t number = pid, started_by = launcher;
     double then = base_now() - ago;
 
-    write_ring(rank, &number, sizeof number, PID);
-    write_ring(rank, &started_by, sizeof started_by, LAUNCHER);
-    write_ring(rank, &then, sizeof then, OPENED);
-    write_ring(rank, &then, sizeof then, FIRST + (off_t)offsetof(struct call_record, queued));
+    write_recorder(rank, &number, sizeof number, PID);
+    write_recorder(rank, &started_by, sizeof started_by, LAUNCHER);
+    write_recorder(rank, &then, sizeof then, OPENED);
+    write_recorder(rank, &then, sizeof then, FIRST + (off_t)offsetof(struct call_record, queued));
 }
 
-/* A process that is stopped. */
+/* Starts a process that stops itself. */
 static pid_t start_stopped(void)
 {
     pid_t pid = fork();
@@ -118,7 +118,7 @@ static void end_stopped(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* The number of a process that has ended. */
+/* Returns the number of a process that has ended. */
 static pid_t ended(void)
 {
     pid_t pid = fork();
@@ -128,12 +128,12 @@ static pid_t ended(void)
     return pid;
 }
 
-/* The process number of a ring becomes that of a process that has ended. */
+/* The process number in a rank's flight recorder becomes that of a process that has ended. */
 static void reap(int rank)
 {
     int64_t number = ended();
 
-    write_ring(rank, &number, sizeof number, 16);
+    write_recorder(rank, &number, sizeof number, 16);
 }
 
 static void assert_said(const struct doctor *d, int finding, const char *const parts[])
@@ -144,7 +144,7 @@ static void assert_said(const struct doctor *d, int finding, const char *const p
     assert_in_range(finding, 0, d->n - 1);
     doctor_say(d, &d->finding[finding], &out);
     at = out.data;
-    for (int i = 0; parts[i]; i++) {  /* in this order; times stand between */
+    for (int i = 0; parts[i]; i++) {  /* in this order, with times between them */
         const char *found = strstr(at, parts[i]);
         if (!found) fail_msg("no '%s' in: %s", parts[i], out.data);
         at = found + strlen(parts[i]);
@@ -166,7 +166,7 @@ static void dead_rank_is_named(void **state)
     assert_int_equal(d.n, 1);
     assert_int_equal(d.status[2].life, LIFE_DEAD);
     assert_int_equal(d.status[0].life, LIFE_RUNNING);
-    assert_said(&d, 0, (const char *[]){ "rank 2 never came to all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 wait in it since ",
+    assert_said(&d, 0, (const char *[]){ "rank 2 never called all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 have waited in it for ",
                                          " s; rank 2 is dead (its last call, all_reduce #40 of world (f32, 100, sum), ended ",
                                          " s ago)", NULL });
     doctor_close(&d);
@@ -183,7 +183,7 @@ static void late_rank_is_reported_as_not_started(void **state)
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
     assert_true(d.finding[0].missing[1] && d.finding[0].missing[2] && d.finding[0].missing[3]);
-    assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not come to all_reduce #2 of world", "; rank 0 waits in it since ",
+    assert_said(&d, 0, (const char *[]){ "ranks 1-3 have not called all_reduce #2 of world", "; rank 0 has waited in it for ",
                                          "; rank 1 is running (its last call, all_reduce #1 ", "; rank 2 is running (it made no call)",
                                          NULL });
     doctor_close(&d);
@@ -206,13 +206,13 @@ static void stopped_rank_is_named_as_the_cause(void **state)
     snprintf(want, sizeof want, "to continue: kill -CONT %d", (int)pid);
     assert_non_null(strstr(out.data, want));
     assert_int_equal(d.n, 1);
-    assert_said(&d, 0, (const char *[]){ "rank 2 is stopped in all_reduce #5 of world", "; ranks 0, 1, 3 wait in it since ", NULL });
+    assert_said(&d, 0, (const char *[]){ "rank 2 is stopped in all_reduce #5 of world", "; ranks 0, 1, 3 have waited in it for ", NULL });
     text_free(&out);
     doctor_close(&d);
     end_stopped(pid);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_string_equal(doctor_state(&d, 2), "dead");
-    assert_said(&d, 0, (const char *[]){ "rank 2 died in all_reduce #5 of world", "; ranks 0, 1, 3 wait in it since ", NULL });
+    assert_said(&d, 0, (const char *[]){ "rank 2 died in all_reduce #5 of world", "; ranks 0, 1, 3 have waited in it for ", NULL });
     assert_false(doctor_stopped(&d, &out));
     doctor_close(&d);
 }
@@ -231,7 +231,7 @@ static void reused_pid_is_another_process(void **state)
     end_stopped(pid);
 }
 
-/* Ranks that ended with their launcher: only a wait that no run has every day says something. */
+/* If all ranks ended with their launcher, a rank is blamed only if others had waited for it longer than in a healthy run. */
 static void end_with_the_launcher_blames_no_rank(void **state)
 {
     struct doctor d;
@@ -248,12 +248,12 @@ static void end_with_the_launcher_blames_no_rank(void **state)
     doctor_close(&d);
     assert_outcome(", was killed at step 0, and ranks 0-3 ended with it");
 
-    double seen = base_now() + 20;  /* rank 3 lived in it for so long */
-    write_ring(3, &seen, sizeof seen,
+    double seen = base_now() + 20;  /* rank 3 was alive in the call for 20 s */
+    write_recorder(3, &seen, sizeof seen,
                64 + sizeof(struct recorder_status) + sizeof(struct call_record) + offsetof(struct call_record, seen));
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 1);
-    assert_said(&d, 0, (const char *[]){ "rank 1 had not come to all_reduce #6 of world",
+    assert_said(&d, 0, (const char *[]){ "rank 1 had not called all_reduce #6 of world",
                                          " when the launcher was killed; ranks 0, 2, 3 had waited in it for 20.",
                                          "; rank 1 is dead (its last call, all_reduce #5", NULL });
     doctor_close(&d);
@@ -264,7 +264,7 @@ static void successful_job_has_no_finding(void **state)
     struct doctor d;
 
     (void)state;
-    for (uint64_t k = 1; k <= 2 * CALLS_KEPT; k++)
+    for (uint64_t k = 1; k <= 2 * RECORDER_CALLS; k++)
         for (int i = 0; i < RANKS; i++) reduce(i, k, CALL_DONE);
     for (int i = 0; i < RANKS; i++) reap(i);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
@@ -301,7 +301,7 @@ static void mismatched_calls_are_reported(void **state)
     doctor_close(&d);
 }
 
-/* 0 and 1 wait in the world for 2, which waits in its shard for 3: that one comes first. */
+/* Ranks 0 and 1 wait in the world for rank 2, which waits in its shard for rank 3: the finding about rank 3 comes first. */
 static void cause_is_listed_before_consequences(void **state)
 {
     struct doctor d;
@@ -325,9 +325,9 @@ static void cause_is_listed_before_consequences(void **state)
     reap(3);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
-    assert_said(&d, 0, (const char *[]){ "rank 3 never came to all_gather #2 of shard", "; rank 2 waits in it", "; rank 3 is dead", NULL });
-    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not come to all_reduce #1 of world",
-                                         "; rank 2 is running (it is in all_gather #2 of shard", NULL });
+    assert_said(&d, 0, (const char *[]){ "rank 3 never called all_gather #2 of shard", "; rank 2 has waited in it", "; rank 3 is dead", NULL });
+    assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not called all_reduce #1 of world",
+                                         "; rank 2 is running (it has been in all_gather #2 of shard", NULL });
     assert_true(d.finding[0].cause);
     assert_false(d.finding[1].cause);
     doctor_close(&d);
@@ -336,7 +336,7 @@ static void cause_is_listed_before_consequences(void **state)
 static void malformed_files_are_refused(void **state)
 {
     struct doctor d;
-    char *path = ring_path(1), *gone = ring_path(3), *stranger = file_path("%s/calls/rank_0001.old", folder);
+    char *path = recorder_path(1), *gone = recorder_path(3), *stranger = file_path("%s/calls/rank_0001.old", folder);
 
     (void)state;
     assert_int_equal(file_write(stranger, "x", 1), LS_OK);
@@ -349,7 +349,7 @@ static void malformed_files_are_refused(void **state)
     assert_int_equal(d.status[1].life, LIFE_NONE);
     assert_non_null(strstr(d.status[1].why, "20 bytes"));
     assert_int_equal(d.status[3].life, LIFE_NONE);
-    assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never came to all_reduce #1 of world", "; ranks 0, 2 wait", "; rank 1 left no calls: ",
+    assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never called all_reduce #1 of world", "; ranks 0, 2 have waited", "; rank 1 has no readable flight recorder: ",
                                          "; rank 3 never started", NULL });
     doctor_close(&d);
     mem_free(path);
@@ -361,7 +361,7 @@ static void malformed_files_are_refused(void **state)
 
 static void end_rank(int rank, uint64_t step, int code, const char *why)
 {
-    recorder_use(ring[rank]);
+    recorder_use(recorder[rank]);
     recorder_stepped(step, 200, 1234, "tokens");
     if (code >= 0) recorder_ended(code, why);
     recorder_use(NULL);
@@ -381,7 +381,7 @@ static void finished_run_is_reported(void **state)
 
     (void)state;
     for (int i = 0; i < RANKS; i++) end_rank(i, 200, i < 3 ? 0 : -1, "");
-    assert_outcome(NULL);  /* one rank is still at it */
+    assert_outcome(NULL);  /* one rank is still running */
     end_rank(3, 200, 0, "");
     assert_outcome("finished at step 200 of 200, exit 0");
     for (int i = 0; i < RANKS; i++) reap(i);
@@ -407,11 +407,11 @@ static void killed_rank_is_named(void **state)
     (void)state;
     for (int i = 0; i < RANKS; i++) end_rank(i, 12, i == 2 ? -1 : 3, "rank 2 was killed by signal 9 (Killed)");
     for (int i = 0; i < RANKS; i++) reap(i);
-    assert_outcome("rank 2 ended without a word at step 12");
+    assert_outcome("rank 2 ended without a report at step 12");
     write_end("{\"exit\":3,\"line\":\"rank 2 was killed by signal 9 (Killed)\"}");
     assert_outcome("failed at step 12: rank 2 was killed by signal 9 (Killed); exit 3");
-    write_end("{\"exit\":");  /* a damaged file is none */
-    assert_outcome("rank 2 ended without a word at step 12");
+    write_end("{\"exit\":");  /* a damaged file counts as missing */
+    assert_outcome("rank 2 ended without a report at step 12");
 }
 
 static void rank_progress_is_reported(void **state)
@@ -420,7 +420,7 @@ static void rank_progress_is_reported(void **state)
     struct doctor d;
 
     (void)state;
-    recorder_use(ring[1]);
+    recorder_use(recorder[1]);
     recorder_doing("saving");
     recorder_stepped(41, 200, 1234, "tokens");
     recorder_use(NULL);
@@ -439,7 +439,7 @@ static void other_folder_is_refused(void **state)
 
     (void)state;
     assert_int_equal(doctor_open("/proc", &d), LS_EINVAL);
-    assert_non_null(strstr(ls_errmsg(), "/proc: not the folder of a run: it holds no calls/rank_NNNN"));
+    assert_non_null(strstr(ls_errmsg(), "/proc: not a run folder: it has no calls/rank_NNNN"));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, doctor_set_up, doctor_tear_down)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_doctor_launcher.sh LOCKSTEP TESTS - `doctor` after the launcher was killed, and while a rank is stopped: in start-up, between steps
-# and in a save, under several layouts. No rank is blamed for an end that all ranks had with their launcher.
+# test_doctor_launcher.sh LOCKSTEP TESTS - `doctor` after the launcher was killed and while a rank is stopped: during start-up, between steps
+# and during a save, under several layouts. No rank is blamed if all ranks ended with the launcher.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -18,7 +18,7 @@ saving="--checkpoint.every=1"
 state() { [ -n "${1:-}" ] && sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null; }
 is_rank() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | grep -q '^RANK='; }
 
-# reached PHASE: an event of the phase has come. Of start-up: rank 1 is a process of its own and has no ring yet.
+# reached PHASE: the run is in this phase. During start-up, rank 1 is a process and has no flight recorder yet.
 reached() {
     case $1 in
     startup) victim=$(rank 1); [ -n "$victim" ] && is_rank "$victim" ;;
@@ -27,7 +27,7 @@ reached() {
     esac
 }
 
-# start LAYOUT PHASE: a run that has come there.
+# start LAYOUT PHASE: starts a run and waits until it reaches the phase.
 start() {
     run=$1_$2_$3
     "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
@@ -45,7 +45,7 @@ doctor() { "$lockstep" doctor $run >out.txt 2>err.txt; }
 said() { cat out.txt err.txt | grep -q -e "$1" || bad "$run: no '$1' in: $(cat out.txt err.txt)"; }
 not_said() { cat out.txt err.txt | grep -q -e "$1" && bad "$run: '$1' in: $(cat out.txt err.txt)"; }
 
-# killed LAYOUT PHASE: the launcher is, and its ranks end with it.
+# killed LAYOUT PHASE: the launcher is killed, and its ranks end with it.
 killed() {
     start $1 $2 killed
     kill -KILL $launcher
@@ -60,14 +60,14 @@ killed() {
         said "^the launcher, process $gone, was killed [ai][tn] step [0-9]*, and ranks 0[,-].*$((last - 1)) ended with it$"
         said "^rank 1  dead, process [0-9]* on"
     else
-        said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to train: \
-they never started; see $run/log$"
+        said "^lockstep doctor: $run: the launcher, process $gone, was killed before its ranks began to \
+train; see $run/log$"
         [ $2 = startup ] || bad "$run: no ranks: $(cat err.txt)"
     fi
-    not_said "never came\|had not come\|died in"
+    not_said "never called\|had not called\|died in"
 }
 
-# stopped LAYOUT PHASE: rank 1 is, and named so while it is and after launch.timeout.
+# stopped LAYOUT PHASE: rank 1 is stopped; `doctor` names it while it is stopped and after launch.timeout.
 stopped() {
     start $1 $2 stopped
     victim=$(rank 1)
@@ -75,21 +75,21 @@ stopped() {
     for i in $(seq 6000); do [ "$(state $victim)" = T ] && break; sleep 0.005; done
     doctor || bad "$run: doctor: $(cat err.txt)"
     said "^rank 1  stopped, process $victim"
-    said "^rank 1 is stopped, by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT $victim$"
+    said "^rank 1 is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT $victim$"
     grep -q '^rank 0  running\|^rank 0  starting' out.txt || bad "$run: rank 0 is: $(cat out.txt)"
     not_said "  dead\|is dead\|never started"
-    next=$(sed -n '/^rank 1 is stopped, /{n;s/[^0-9]*\([0-9]*\).*/\1/p;}' out.txt)
+    next=$(sed -n '/^rank 1 is stopped by /{n;s/[^0-9]*\([0-9]*\).*/\1/p;}' out.txt)
     [ "${next:-1}" = 1 ] || bad "$run: another rank before rank 1: $(cat out.txt)"
     wait $launcher
     launcher=
     if doctor; then
         said "^rank 0  failed"
-        # stopped during start-up it may have no ring yet, which would tell its process and step
+        # a rank that is stopped during start-up may have no flight recorder, which has its process and step
         said "^rank 1  dead\\(, process $victim on [^ ]*\\)\\{0,1\\}, was stopped by signal 19 (Stopped (signal)), then killed"
         said "^failed [ai][tn] step [0-9]*: .*rank 1 was stopped by signal 19 (Stopped (signal))"
         not_said "rank 0 is dead\|rank 0 died"
     else
-        said "^lockstep doctor: $run: no calls/rank_NNNN in it: its ranks ended before they began to train; see $run/log$"
+        said "^lockstep doctor: $run: no calls/rank_NNNN: the ranks ended before they began to train; see $run/log$"
         [ $2 = startup ] || bad "$run: no ranks: $(cat err.txt)"
     fi
 }
@@ -102,7 +102,7 @@ stopped dp saving
 stopped tp steps
 stopped pp steps
 
-# ---- a new start in the folder of an old run: its ranks are told of, not those of the old one ----
+# ---- a new start in the folder of an old run: `doctor` reports the new ranks ----
 run=again
 "$lockstep" train -n 2 $tiny --train.steps=6 --run.dir=$run >out.txt 2>err.txt || bad "$run: $(cat err.txt)"
 "$lockstep" train -n 3 $tiny --run.dir=$run >out.txt 2>err.txt &

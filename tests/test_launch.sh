@@ -110,7 +110,7 @@ run=absent
 gone
 
 "$lockstep" doctor text.txt >out.txt 2>err.txt && bad "doctor of a file"
-grep -q "lockstep doctor: text.txt: not the folder of a run" err.txt || bad "doctor of a file: $(cat err.txt)"
+grep -q "lockstep doctor: text.txt: not a run folder" err.txt || bad "doctor of a file: $(cat err.txt)"
 
 [ $failures -eq 0 ] && say "launch: all well"
 exit $((failures > 0))

@@ -1,4 +1,4 @@
-/* The graph of who waits for whom: hand-made graphs, each followed from every rank that waits, and what is the cause. */
+/* test_waits.c - the wait graph: the cause that is found in hand-made graphs, from each rank that waits. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,38 +13,38 @@
 enum { MOST = 8 };
 static const double TIMEOUT = 5;
 
-/* One character a rank. state: w waits, b busy (quiet for 1 s), s stuck (quiet for 9 s), T stopped, t stopped for 1 s only,
+/* state: one character per rank: w waits, b busy (quiet for 1 s), s stuck (quiet for 9 s), T stopped, t stopped for 1 s only,
  * ? silent, y waits for 1 s only. edges: "0>1 1>2". */
 struct graph { const char *name, *state, *edges; struct { int from; enum cause_kind kind; int rank; const char *path; } want[4]; };
 
 static const struct graph graphs[] = {
-    { "nobody is lacked", "ww", "", { { 0, CAUSE_NONE, -1, "" } } },
+    { "a call that is missing no rank", "ww", "", { { 0, CAUSE_NONE, -1, "" } } },
     { "a stopped rank", "wT", "0>1", { { 0, CAUSE_STOPPED, 1, "01" } } },
     { "a stop that may end in time", "wt", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
     { "a stuck rank", "ws", "0>1", { { 0, CAUSE_STUCK, 1, "01" } } },
-    { "a busy rank is waited for", "wb", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
+    { "a busy rank", "wb", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
     { "a rank that does not answer", "w?", "0>1", { { 0, CAUSE_SILENT, 1, "01" } } },
-    /* the case of the wrong verdict: rank 1 waits in an all-to-all of another group, for the rank that is stopped */
+    /* rank 1 is not the cause: it waits in another group for the stopped rank */
     { "a victim in another group", "wwTw", "0>1 0>2 1>2 3>1 3>2",
       { { 0, CAUSE_STOPPED, 2, "02" }, { 1, CAUSE_STOPPED, 2, "12" }, { 3, CAUSE_STOPPED, 2, "32" } } },
-    { "a victim stands between", "wwwT", "0>1 1>2 2>3",
+    { "victims between this rank and the cause", "wwwT", "0>1 1>2 2>3",
       { { 0, CAUSE_STOPPED, 3, "0123" }, { 1, CAUSE_STOPPED, 3, "123" }, { 2, CAUSE_STOPPED, 3, "23" } } },
-    { "stopped comes before stuck, wherever they are", "wsT", "0>1 1>2 0>2", { { 0, CAUSE_STOPPED, 2, "02" } } },
-    { "far and stopped before near and stuck", "wswT", "0>1 0>2 2>3", { { 0, CAUSE_STOPPED, 3, "023" } } },
-    { "stuck before busy", "wbs", "0>1 0>2", { { 0, CAUSE_STUCK, 2, "02" } } },
-    { "the nearest of equals", "wwTT", "0>1 1>2 0>3", { { 0, CAUSE_STOPPED, 3, "03" } } },
-    { "a stopped rank that waits is not followed", "wTs", "0>1 1>2", { { 0, CAUSE_STOPPED, 1, "01" } } },
-    { "a rank that waits without lacking anybody says so itself", "ww", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
+    { "a stopped rank comes before a stuck rank", "wsT", "0>1 1>2 0>2", { { 0, CAUSE_STOPPED, 2, "02" } } },
+    { "a distant stopped rank comes before a near stuck rank", "wswT", "0>1 0>2 2>3", { { 0, CAUSE_STOPPED, 3, "023" } } },
+    { "a stuck rank comes before a busy rank", "wbs", "0>1 0>2", { { 0, CAUSE_STUCK, 2, "02" } } },
+    { "the nearest of equal causes", "wwTT", "0>1 1>2 0>3", { { 0, CAUSE_STOPPED, 3, "03" } } },
+    { "the search does not continue from a stopped rank", "wTs", "0>1 1>2", { { 0, CAUSE_STOPPED, 1, "01" } } },
+    { "a waiting rank whose call is missing no rank is not the cause", "ww", "0>1", { { 0, CAUSE_BUSY, 1, "" } } },
     { "a cycle", "ww", "0>1 1>0", { { 0, CAUSE_CYCLE, -1, "01" }, { 1, CAUSE_CYCLE, -1, "10" } } },
-    { "a cycle that is reached", "wwww", "0>1 1>2 2>3 3>1", { { 0, CAUSE_CYCLE, -1, "123" } } },
-    { "a cycle with a busy rank beside it", "wbww", "0>1 0>2 2>3 3>2", { { 0, CAUSE_CYCLE, -1, "23" } } },
-    { "a stuck rank before a cycle", "wsww", "0>1 0>2 2>3 3>2", { { 0, CAUSE_STUCK, 1, "01" } } },
-    { "a cycle that is young may dissolve", "wyw", "0>1 1>2 2>1", { { 0, CAUSE_BUSY, 1, "" } } },
-    { "two ways to one end are no cycle", "wwwb", "0>1 0>2 1>3 2>3", { { 0, CAUSE_BUSY, 1, "" } } },
-    { "a cycle that this rank does not reach", "wbww", "0>1 2>3 3>2", { { 0, CAUSE_BUSY, 1, "" } } },
+    { "a cycle that does not contain this rank", "wwww", "0>1 1>2 2>3 3>1", { { 0, CAUSE_CYCLE, -1, "123" } } },
+    { "a cycle and a busy rank", "wbww", "0>1 0>2 2>3 3>2", { { 0, CAUSE_CYCLE, -1, "23" } } },
+    { "a stuck rank comes before a cycle", "wsww", "0>1 0>2 2>3 3>2", { { 0, CAUSE_STUCK, 1, "01" } } },
+    { "a cycle that has not been stalled for the timeout", "wyw", "0>1 1>2 2>1", { { 0, CAUSE_BUSY, 1, "" } } },
+    { "two paths to the same rank are not a cycle", "wwwb", "0>1 0>2 1>3 2>3", { { 0, CAUSE_BUSY, 1, "" } } },
+    { "a cycle that cannot be reached", "wbww", "0>1 2>3 3>2", { { 0, CAUSE_BUSY, 1, "" } } },
 };
 
-static bool lacks(void *ctx, int from, int to)
+static bool waits_for(void *ctx, int from, int to)
 {
     char edge[8];
 
@@ -71,7 +71,7 @@ static void root_cause_is_found(void **state)
     for (size_t i = 0; i < COUNT_OF(graphs); i++) {
         const struct graph *a = &graphs[i];
         struct waits_node node[MOST];
-        struct waits_graph g = { .n = (int)strlen(a->state), .node = node, .edge = lacks, .ctx = (void *)(uintptr_t)a->edges,
+        struct waits_graph g = { .n = (int)strlen(a->state), .node = node, .edge = waits_for, .ctx = (void *)(uintptr_t)a->edges,
                                  .timeout = TIMEOUT };
 
         for (int k = 0; k < g.n; k++) node[k] = node_of(a->state[k]);
@@ -88,7 +88,7 @@ static void root_cause_is_found(void **state)
     }
 }
 
-/* A ring of all ranks, followed from each: no recursion, no rank twice. */
+/* A cycle of 1000 ranks is found without recursion, and its path contains each rank once. */
 static bool next_in_ring(void *ctx, int from, int to) { return to == (from + 1) % *(int *)ctx; }
 
 static void long_cycle_is_reported_in_full(void **state)

@@ -8,13 +8,13 @@ struct verdict {
     char message[1020];
 };
 
-/* The first rank that failed sends its message to the others. Receivers may leave before it has sent to all. */
-static ls_status spread(ls_comm *comm, int first, const struct verdict *mine)
+/* The first rank that failed broadcasts its message. A failure of the broadcast itself is ignored on that rank: it has its message. */
+static ls_status broadcast_failure(ls_comm *comm, int first, const struct verdict *mine)
 {
     struct verdict v = *mine;
 
-    ls_status told = ls_broadcast(comm, &v, sizeof v, LS_U8, first, NULL);
-    if (told < 0 && ls_comm_rank(comm) != first) return told;
+    ls_status st = ls_broadcast(comm, &v, sizeof v, LS_U8, first, NULL);
+    if (st < 0 && ls_comm_rank(comm) != first) return st;
     v.message[sizeof v.message - 1] = 0;
     return ls_comm_rank(comm) == first ? ls_fail((ls_status)mine->status, "%s", mine->message)
                                        : ls_fail((ls_status)v.status, "rank %d: %s", first, v.message);
@@ -24,13 +24,13 @@ ls_status agree(ls_comm *comm, ls_status st)
 {
     int n = comm ? ls_comm_size(comm) : 1;
     struct verdict mine = { .status = st };
-    int32_t last; /* ranks from the first that failed to the end; 0: none did */
-    ls_status told;
+    int32_t last; /* size minus the first rank that failed; 0: no rank failed */
+    ls_status reduced;
 
     if (n == 1) return st;
     snprintf(mine.message, sizeof mine.message, "%s", st < 0 ? ls_errmsg() : "");
     last = st < 0 ? n - ls_comm_rank(comm) : 0;
-    told = ls_all_reduce(comm, &last, &last, 1, LS_I32, LS_MAX, NULL);
-    if (told < 0) return st < 0 ? ls_fail(st, "%s", mine.message) : told;
-    return last ? spread(comm, n - last, &mine) : LS_OK;
+    reduced = ls_all_reduce(comm, &last, &last, 1, LS_I32, LS_MAX, NULL);
+    if (reduced < 0) return st < 0 ? ls_fail(st, "%s", mine.message) : reduced;
+    return last ? broadcast_failure(comm, n - last, &mine) : LS_OK;
 }

@@ -1,4 +1,4 @@
-/* cmd_doctor.c - `lockstep doctor`: the state of a run's ranks. */
+/* cmd_doctor.c - `lockstep doctor`: what the ranks of a run are doing, or how they ended. */
 #include <inttypes.h>
 #include <stdio.h>
 #include "base/base.h"
@@ -11,7 +11,7 @@ static bool json;
 static int64_t most = 3;
 
 static const struct flag flags[] = {
-    { "calls", FLAG_INT, &most, 1, CALLS_KEPT, "N", "last calls of each rank to show [3]" },
+    { "calls", FLAG_INT, &most, 1, RECORDER_CALLS, "N", "number of last calls to show for each rank [3]" },
     { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print as JSON" },
     { 0 },
 };
@@ -25,14 +25,14 @@ static const char *state_name(int state)
 
 static int first_shown(const struct recorder_read *c) { return MAX(0, c->n - (int)most); }
 
-/* ---- for people ---- */
+/* ---- text ---- */
 
 static void put_call(const struct doctor *d, int rank, const struct call_record *r)
 {
     char call[192];
 
     printf("  %-7s  %s", state_name(r->state), signature_text(&r->signature, r->name, call, sizeof call));
-    if (r->step > 0 && r->state != CALL_DONE) printf(", %u steps of it done", r->step);
+    if (r->step > 0 && r->state != CALL_DONE) printf(", %u steps completed", r->step);
     printf(", began %.1f s ago", d->now - doctor_time(d, rank, r->queued));
     if (r->ended > 0) printf(", took %.6f s", r->ended - r->queued);
     printf("\n");
@@ -53,7 +53,7 @@ static ls_status cmd_doctor_put_rank(const struct doctor *d, int rank)
     doctor_progress(d, rank, &progress);
     ls_status st = text_status(&progress);
     printf(", process %lld on %s", (long long)p->calls->pid, p->calls->status.host);
-    if (p->end[0] && doctor_silent(d, rank)) printf(", %s", p->end);
+    if (p->end[0] && doctor_unreported(d, rank)) printf(", %s", p->end);
     if (st == LS_OK && progress.data) printf(", %s", progress.data);
     if (d->ranks > 1) printf(", %llu calls", (unsigned long long)p->calls->calls);
     printf("\n");
@@ -70,22 +70,22 @@ static int count_running(const struct doctor *d)
     return running;
 }
 
-static ls_status put_people(const struct doctor *d)
+static ls_status cmd_doctor_put_text(const struct doctor *d)
 {
     struct text out = { 0 };
 
     for (int i = 0; i < d->ranks; i++) LS_TRY(cmd_doctor_put_rank(d, i));
-    bool over = doctor_outcome(d, &out);
-    if (over) text_put(&out, "\n");
+    bool has_ended = doctor_outcome(d, &out);
+    if (has_ended) text_put(&out, "\n");
     bool stopped = doctor_stopped(d, &out);
     if (stopped) text_put(&out, "\n");
     for (int i = 0; i < d->n; i++) {
         doctor_say(d, &d->finding[i], &out);
         text_put(&out, "\n");
     }
-    if (d->n == 0 && !over && d->ranks == 1)
-        text_put(&out, "the run is not over\n");
-    else if (d->n == 0 && !over && !stopped)
+    if (d->n == 0 && !has_ended && d->ranks == 1)
+        text_put(&out, "the run has not ended\n");
+    else if (d->n == 0 && !has_ended && !stopped)
         text_put(&out, "no rank is missing from a call; %d of %d ranks are running\n", count_running(d), d->ranks);
     ls_status st = text_status(&out);
     if (st == LS_OK) printf("\n%s", out.data);
@@ -129,10 +129,10 @@ static void put_json_status(const struct doctor *d, int rank, struct json_out *j
 static ls_status put_json_outcome(const struct doctor *d, struct json_out *j)
 {
     struct text out = { 0 };
-    bool over = doctor_outcome(d, &out);
+    bool has_ended = doctor_outcome(d, &out);
     ls_status st = text_status(&out);
 
-    if (st == LS_OK && over) json_put_string(j, "outcome", out.data);
+    if (st == LS_OK && has_ended) json_put_string(j, "outcome", out.data);
     text_free(&out);
     return st;
 }
@@ -214,7 +214,7 @@ static ls_status cmd_doctor_run(struct invocation *in)
     struct doctor d;
 
     LS_TRY(doctor_open(in->arguments[0], &d));
-    ls_status st = json ? cmd_doctor_put_json(&d, in->arguments[0]) : put_people(&d);
+    ls_status st = json ? cmd_doctor_put_json(&d, in->arguments[0]) : cmd_doctor_put_text(&d);
     doctor_close(&d);
     return st;
 }
@@ -224,9 +224,12 @@ const struct command command_doctor = {
     .arguments = "RUN",
     .least = 1,
     .most = 1,
-    .summary = "show what the ranks of a run do, or how they ended: step, speed, host, which rank waits for which in which call",
+    .summary = "show what each rank of a run is doing or how it ended: step, speed, host, and which rank waits for which in which call",
     .flags = flags,
     .run = cmd_doctor_run,
+    .about = "RUN is a run folder (--run.dir). The command reads the flight recorder of each rank, RUN/calls/rank_NNNN, during the run or after\n"
+             "it has ended or was killed. It prints the state, the progress and the last calls of each rank. Then it prints how the run ended,\n"
+             "which ranks are stopped, and which rank has not made a call that other ranks wait in; root causes come first.\n",
     .examples = "  lockstep doctor runs/book\n"
                 "  lockstep doctor runs/book --calls 20 --json\n",
 };

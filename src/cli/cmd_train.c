@@ -87,7 +87,7 @@ static double unix_now(void)
 static ls_status launch_noted(struct invocation *in, const struct run_folder *folder, const char *log, const char *const *more)
 {
     int ranks = (int)in->config.launch.ranks;
-    char line[CALLS_WHY], (*ends)[LAUNCH_END] = mem_array(MEM_OTHER, (size_t)ranks, sizeof *ends);
+    char line[RECORDER_WHY], (*ends)[LAUNCH_END] = mem_array(MEM_OTHER, (size_t)ranks, sizeof *ends);
     double began = unix_now();
 
     if (!ends) return LS_ENOMEM;

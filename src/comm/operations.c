@@ -232,7 +232,7 @@ static void run_alone(ls_work *w)
 
     if (b.send && b.recv && r->send != r->recv) memcpy(r->recv, r->send, b.recv);
     w->started = w->finished = base_now();
-    recorder_mark(w->call, CALL_DONE, 0);
+    recorder_update(w->call, CALL_DONE, 0);
     atomic_store(&w->ended, true);
 }
 

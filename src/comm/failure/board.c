@@ -1,4 +1,4 @@
-/* board.c - writes this rank's board, and copies another's. */
+/* board.c - writes this rank's board and copies the boards of other ranks. */
 #include "comm/failure/board.h"
 
 #include <string.h>

@@ -7,13 +7,13 @@
 
 bool is_message(int op) { return op == LS_COLLECTIVE_SEND || op == LS_COLLECTIVE_RECV; }
 
-int scene_stands(const struct scene *s, int rank, const struct signature *call)
+enum call_position scene_position(const struct scene *s, int rank, const struct signature *call)
 {
     int place = board_find(&s->seen[rank], call->group);
 
-    if (place < 0) return -1;
-    if (s->seen[rank].at[place].begun < call->sequence) return 0;
-    return s->seen[rank].at[place].done < call->sequence ? 1 : 2;
+    if (place < 0) return POSITION_UNKNOWN;
+    if (s->seen[rank].at[place].begun < call->sequence) return POSITION_BEFORE;
+    return s->seen[rank].at[place].done < call->sequence ? POSITION_INSIDE : POSITION_AFTER;
 }
 
 static bool is_member(const struct scene *s, int rank)
@@ -34,7 +34,7 @@ static bool matches(const struct board_seen *a, int from, const struct board_see
            b->peer == from;
 }
 
-bool scene_lacks(const struct scene *s, int from, int to)
+bool scene_waits_for(const struct scene *s, int from, int to)
 {
     const struct board_seen *a = &s->seen[from];
     const struct signature *call = &a->waits.signature;
@@ -43,13 +43,13 @@ bool scene_lacks(const struct scene *s, int from, int to)
     if (to == s->n) return false;
     if (a->waits.state == CALL_NONE) return false;
     if (is_message(call->op)) return a->peer == to && (stopped || !matches(a, from == s->n ? s->me : from, &s->seen[to]));
-    int stands = scene_stands(s, to, call);
-    if (stands < 0)
-        return from == s->n && scene_stands(s, s->me, call) >= 0 && is_member(s, to); /* all are known for a group of this rank */
-    return stands == 0 || (stands == 1 && stopped);
+    enum call_position position = scene_position(s, to, call);
+    if (position == POSITION_UNKNOWN) /* this rank knows the members of its own groups, even those that have not published the group */
+        return from == s->n && scene_position(s, s->me, call) != POSITION_UNKNOWN && is_member(s, to);
+    return position == POSITION_BEFORE || (position == POSITION_INSIDE && stopped);
 }
 
-static bool lacks(void *ctx, int from, int to) { return scene_lacks(ctx, from, to); }
+static bool waits_for(void *ctx, int from, int to) { return scene_waits_for(ctx, from, to); }
 
 static void see_work(struct scene *s)
 {
@@ -63,7 +63,7 @@ static void see_work(struct scene *s)
     s->node[s->n] = (struct waits_node){ NODE_WAITS, s->now - w->moved };
 }
 
-/* Since when rank is known to be stopped; 0: it is not. */
+/* Returns the time when this rank first saw `rank` stopped; 0: it is not stopped. */
 static double see_stop(const struct scene *s, int rank)
 {
     const struct transport *t = s->comm->transport;
@@ -76,7 +76,7 @@ static double see_stop(const struct scene *s, int rank)
     return *since;
 }
 
-/* A rank that never showed progress has always been quiet. */
+/* A rank that has never shown progress counts as quiet for an infinite time. */
 static void see_rank(struct scene *s, int rank)
 {
     const struct transport *t = s->comm->transport;
@@ -89,7 +89,7 @@ static void see_rank(struct scene *s, int rank)
 
     node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
     node->quiet = b->alive > 0 ? s->now - last : INFINITY;
-    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* for a rank that was working, its last pulse */
+    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* a rank that was working is quiet since its last pulse */
 }
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out)
@@ -105,11 +105,11 @@ ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out
         scene_close(&s);
         return LS_ENOMEM;
     }
-    s.room = s.path + n;
+    s.scratch = s.path + n;
     for (int i = 0; i < s.n; i++) see_rank(&s, i);
     see_work(&s);
-    struct waits_graph g = { .n = s.n + 1, .node = s.node, .edge = lacks, .ctx = &s, .timeout = c->timeout };
-    s.cause = waits_follow(&g, s.n, s.path, s.room);
+    struct waits_graph g = { .n = s.n + 1, .node = s.node, .edge = waits_for, .ctx = &s, .timeout = c->timeout };
+    s.cause = waits_follow(&g, s.n, s.path, s.scratch);
     *out = s;
     return LS_OK;
 }

@@ -1,4 +1,4 @@
-/* flight_recorder.c - the ring of recent calls, in memory or in a mapped file that outlives the process; comparison and text of
+/* flight_recorder.c - the ring buffer of recent calls, in memory or in a mapped file that outlives the process; comparison and text of
  * signatures. */
 #include "comm/failure/flight_recorder.h"
 
@@ -23,23 +23,23 @@ struct head {
     int64_t launcher;
     char pad[16];
 };
-struct ring {
+struct recording {
     struct head head;
     struct recorder_status status;
-    struct call_record record[CALLS_KEPT];
+    struct call_record record[RECORDER_CALLS];
 };
 _Static_assert(sizeof(struct head) == 64 && sizeof(struct recorder_status) == 768 && sizeof(struct call_record) == 128,
-               "the layout of the file");
+               "sizes of the records in the file");
 
-struct calls {
-    struct ring *ring;
+struct recorder {
+    struct recording *recording;
     bool mapped;
 };
 
 static const char magic[8] = { 'L', 'S', 'C', 'A', 'L', 'L', 'S', '2' };
-/* Callers begin calls; the driver updates them. */
+/* Guards `used` and its recording: threads that make calls begin records, and the thread that drives the engine updates them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct calls *used;
+static struct recorder *used;
 
 static double unix_now(void)
 {
@@ -49,7 +49,7 @@ static double unix_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ls_status map_file(const char *path, struct ring **out)
+static ls_status map_file(const char *path, struct recording **out)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     void *p = MAP_FAILED;
@@ -62,54 +62,54 @@ static ls_status map_file(const char *path, struct ring **out)
     return st;
 }
 
-ls_status recorder_open(const char *path, int rank, int n, struct calls **out)
+ls_status recorder_open(const char *path, int rank, int n, struct recorder **out)
 {
-    struct calls *c = mem_zalloc(MEM_OTHER, sizeof *c);
+    struct recorder *c = mem_zalloc(MEM_OTHER, sizeof *c);
     ls_status st = LS_OK;
 
     if (!c) return LS_ENOMEM;
     c->mapped = path;
     if (path)
-        st = map_file(path, &c->ring);
-    else if (!(c->ring = mem_zalloc(MEM_OTHER, sizeof *c->ring)))
+        st = map_file(path, &c->recording);
+    else if (!(c->recording = mem_zalloc(MEM_OTHER, sizeof *c->recording)))
         st = LS_ENOMEM;
     if (st < 0) {
         mem_free(c);
         return st;
     }
-    c->ring->head = (struct head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
-    c->ring->status = (struct recorder_status){ .opened = base_now() };
-    if (gethostname(c->ring->status.host, sizeof c->ring->status.host - 1) != 0) strcpy(c->ring->status.host, "localhost");
-    memcpy(c->ring->head.magic, magic, sizeof magic);
+    c->recording->head = (struct head){ .rank = rank, .ranks = n, .pid = getpid(), .epoch = unix_now() - base_now() };
+    c->recording->status = (struct recorder_status){ .opened = base_now() };
+    if (gethostname(c->recording->status.host, sizeof c->recording->status.host - 1) != 0) strcpy(c->recording->status.host, "localhost");
+    memcpy(c->recording->head.magic, magic, sizeof magic);
     *out = c;
     return LS_OK;
 }
 
-void recorder_close(struct calls **c)
+void recorder_close(struct recorder **c)
 {
     if (!*c) return;
     if (recorder_used() == *c) recorder_use(NULL);
     if ((*c)->mapped)
-        munmap((*c)->ring, sizeof *(*c)->ring);
+        munmap((*c)->recording, sizeof *(*c)->recording);
     else
-        mem_free((*c)->ring);
+        mem_free((*c)->recording);
     mem_free(*c);
     *c = NULL;
 }
 
-void recorder_launched_by(struct calls *c, int64_t pid) { c->ring->head.launcher = pid; }
+void recorder_launched_by(struct recorder *c, int64_t pid) { c->recording->head.launcher = pid; }
 
-void recorder_use(struct calls *c)
+void recorder_use(struct recorder *c)
 {
     pthread_mutex_lock(&lock);
     used = c;
     pthread_mutex_unlock(&lock);
 }
 
-struct calls *recorder_used(void)
+struct recorder *recorder_used(void)
 {
     pthread_mutex_lock(&lock);
-    struct calls *c = used;
+    struct recorder *c = used;
     pthread_mutex_unlock(&lock);
     return c;
 }
@@ -120,8 +120,8 @@ uint64_t recorder_begin(const struct signature *s, const char *name)
 
     pthread_mutex_lock(&lock);
     if (used) {
-        struct ring *r = used->ring;
-        struct call_record *at = &r->record[r->head.calls % CALLS_KEPT];
+        struct recording *r = used->recording;
+        struct call_record *at = &r->record[r->head.calls % RECORDER_CALLS];
 
         *at = (struct call_record){ .signature = *s, .queued = base_now(), .state = CALL_QUEUED };
         snprintf(at->name, sizeof at->name, "%.31s", name);
@@ -131,15 +131,15 @@ uint64_t recorder_begin(const struct signature *s, const char *name)
     return call;
 }
 
-/* NULL if the call is no longer in the ring. The caller holds the lock. */
+/* Returns NULL if the call has been overwritten. The caller holds the lock. */
 static struct call_record *record_of(uint64_t call)
 {
-    bool kept = used && call && call <= used->ring->head.calls && used->ring->head.calls - call < CALLS_KEPT;
+    bool kept = used && call && call <= used->recording->head.calls && used->recording->head.calls - call < RECORDER_CALLS;
 
-    return kept ? &used->ring->record[(call - 1) % CALLS_KEPT] : NULL;
+    return kept ? &used->recording->record[(call - 1) % RECORDER_CALLS] : NULL;
 }
 
-void recorder_mark(uint64_t call, enum call_state state, uint32_t step)
+void recorder_update(uint64_t call, enum call_state state, uint32_t step)
 {
     pthread_mutex_lock(&lock);
     struct call_record *at = record_of(call);
@@ -166,8 +166,8 @@ void recorder_doing(const char *what)
 {
     pthread_mutex_lock(&lock);
     if (used) {
-        snprintf(used->ring->status.doing, sizeof used->ring->status.doing, "%s", what);
-        used->ring->status.since = base_now();
+        snprintf(used->recording->status.doing, sizeof used->recording->status.doing, "%s", what);
+        used->recording->status.since = base_now();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -176,7 +176,7 @@ void recorder_stepped(uint64_t step, uint64_t steps, double rate, const char *un
 {
     pthread_mutex_lock(&lock);
     if (used) {
-        struct recorder_status *s = &used->ring->status;
+        struct recorder_status *s = &used->recording->status;
 
         s->step = step;
         s->steps = steps;
@@ -190,7 +190,7 @@ void recorder_stepped(uint64_t step, uint64_t steps, double rate, const char *un
 void recorder_skipped(uint64_t steps)
 {
     pthread_mutex_lock(&lock);
-    if (used) used->ring->status.skipped = steps;
+    if (used) used->recording->status.skipped = steps;
     pthread_mutex_unlock(&lock);
 }
 
@@ -198,9 +198,9 @@ void recorder_ended(int code, const char *why)
 {
     pthread_mutex_lock(&lock);
     if (used) {
-        used->ring->status.code = code;
-        snprintf(used->ring->status.why, sizeof used->ring->status.why, "%s", why);
-        used->ring->status.ended = base_now();
+        used->recording->status.code = code;
+        snprintf(used->recording->status.why, sizeof used->recording->status.why, "%s", why);
+        used->recording->status.ended = base_now();
     }
     pthread_mutex_unlock(&lock);
 }
@@ -210,7 +210,7 @@ void recorder_ended(int code, const char *why)
 static void read_status(const unsigned char *from, struct recorder_status *out)
 {
     memcpy(out, from, sizeof *out);
-    out->host[sizeof out->host - 1] = out->doing[sizeof out->doing - 1] = out->unit[sizeof out->unit - 1] = out->why[CALLS_WHY - 1] = '\0';
+    out->host[sizeof out->host - 1] = out->doing[sizeof out->doing - 1] = out->unit[sizeof out->unit - 1] = out->why[RECORDER_WHY - 1] = '\0';
 }
 
 static bool sane(const struct call_record *r)
@@ -223,22 +223,22 @@ static ls_status parse(const char *path, const struct file_map *m, struct record
 {
     struct head h;
 
-    if (m->bytes != sizeof(struct ring))
-        return ls_fail(LS_EFORMAT, "%s: not a file of recorded calls: %zu bytes, expected %zu", path, m->bytes, sizeof(struct ring));
+    if (m->bytes != sizeof(struct recording))
+        return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it has %zu bytes, expected %zu", path, m->bytes, sizeof(struct recording));
     memcpy(&h, m->data, sizeof h);
     if (memcmp(h.magic, magic, sizeof magic))
-        return ls_fail(LS_EFORMAT, "%s: not a file of recorded calls: it does not begin with LSCALLS2", path);
-    if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks) return ls_fail(LS_EFORMAT, "%s: rank %d of %d", path, h.rank, h.ranks);
+        return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it does not begin with LSCALLS2", path);
+    if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks) return ls_fail(LS_EFORMAT, "%s: malformed flight recorder file: it names rank %d of %d", path, h.rank, h.ranks);
 
     struct recorder_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls, .launcher = h.launcher };
-    uint64_t kept = MIN(h.calls, (uint64_t)CALLS_KEPT);
+    uint64_t kept = MIN(h.calls, (uint64_t)RECORDER_CALLS);
 
     read_status((const unsigned char *)m->data + sizeof h, &r.status);
     for (uint64_t k = h.calls - kept; k < h.calls; k++) {
         struct call_record *at = &r.last[r.n];
 
-        memcpy(at, m->data + offsetof(struct ring, record) + k % CALLS_KEPT * sizeof *at, sizeof *at);
-        if (sane(at)) r.n++; /* a record that was being written when its process died */
+        memcpy(at, m->data + offsetof(struct recording, record) + k % RECORDER_CALLS * sizeof *at, sizeof *at);
+        if (sane(at)) r.n++; /* skips a record whose process died while writing it */
     }
     *out = r;
     return LS_OK;
@@ -275,7 +275,7 @@ static const char *redop_name(int op)
 
 static const char *type_name(int type) { return type >= 0 && type < LS_DTYPES ? ls_dtype_name((ls_dtype)type) : "?"; }
 
-/* Returns "all_reduce" and writes the text in brackets into out[room]. */
+/* Writes the text after the name of the operation, such as " (f32, 1024, sum)", into out[room]. */
 static void arguments(const struct signature *s, char *out, size_t room)
 {
     bool own = s->op == LS_COLLECTIVE_ALL_TO_ALL && s->counts;

@@ -1,11 +1,11 @@
 /* verdict.c - finds the failure that ends a job, and describes it in one line that names the rank.
  *
- * If an operation stalls, this rank asks what the others are doing: first after LOOK_FIRST, then less and less often. A rank that is in a
- * call of the same number but another kind is a mismatch, even if it sent no message to this rank. When the comm's timeout has passed, the
- * wait graph (cause.h, waits.h) is followed over all groups to the rank that waits for no other: it is stopped, does not answer, or has
- * shown no progress for the timeout. The line begins with that rank, in the call that misses it; then come the ranks that wait, up to this
- * rank. While that rank shows progress, nothing is wrong: the timeout does not depend on what a rank is busy with. Ranks in lines are those
- * of the world.
+ * If an operation stalls, this rank reads what the others are doing: first after LOOK_FIRST seconds, then less and less often. A rank that
+ * made a call with the same number but another signature is a mismatch, even if it sent no message to this rank. When the comm's timeout
+ * has passed, this rank follows the wait graph (cause.h, waits.h) over all groups to the rank that waits for no other: it is stopped, does
+ * not respond, or has shown no progress for the timeout. The line names the call and that rank first, then the ranks that wait for it, up
+ * to this rank. While that rank shows progress, nothing is reported: the timeout does not have to cover what a rank is busy with. Lines
+ * name world ranks.
  */
 #include "comm/failure/cause.h"
 #include "comm/engine/engine.h"
@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_FIRST 2e-3 /* seconds since the operation stalled */
-#define LOOK_SHARE 0.1  /* fraction of the timeout between two checks of the wait graph */
+#define LOOK_FIRST 2e-3 /* seconds from the stall to the first look at other ranks */
+#define LOOK_SHARE 0.1  /* the wait graph is built first after this fraction of the timeout, then once per fraction */
 
-/* Buffer for a line, which is truncated if full. */
+/* A line of text, which is truncated if it does not fit. */
 struct line {
     char text[LINE_ROOM];
     size_t at;
@@ -38,7 +38,7 @@ ls_status comm_mismatch(const struct link_base *l, int mine, const struct signat
 {
     char one[128], two[128];
 
-    if (other < mine) return comm_mismatch(l, other, b, mine, a); /* both ranks write the same line */
+    if (other < mine) return comm_mismatch(l, other, b, mine, a); /* so that both ranks write the same line */
     mine = l->member[mine];
     other = l->member[other];
     signature_call(a, one, sizeof one);
@@ -74,72 +74,74 @@ static ls_status find_mismatch(ls_comm *c, const ls_work *w)
 
 static int rank_of(const struct scene *s, int node) { return node == s->n ? s->me : node; }
 
-/* Describes what a rank did last; group: of the call that misses it. */
+/* Describes the last call of a rank; the name of its group is left out if it is `group`. */
 static void put_last(struct line *l, const struct scene *s, int rank, uint64_t group)
 {
     struct call_record r;
 
     if (s->comm->transport->peek(s->comm->link, rank, &r) != LS_OK) {
-        verdict_put(l, "it does not answer");
+        verdict_put(l, "it does not respond");
     } else if (r.state == CALL_NONE) {
-        verdict_put(l, "it has called nothing yet");
+        verdict_put(l, "it has made no call yet");
     } else {
         bool here = r.signature.group == group;
 
         verdict_put(l, "its last call was %s #%llu%s%.31s", ls_collective_name((ls_collective)r.signature.op),
                     (unsigned long long)r.signature.sequence, here ? "" : " of ", here ? "" : r.name);
         if (r.state == CALL_DONE)
-            verdict_put(l, ", done %.1f s ago", s->now - r.ended);
+            verdict_put(l, ", which ended %.1f s ago", s->now - r.ended);
         else if (r.started > 0)
-            verdict_put(l, ", in it for %.1f s", s->now - r.started);
+            verdict_put(l, ", which it has been in for %.1f s", s->now - r.started);
     }
 }
 
-/* "rank 2 has not come within 5 s: its last call was ..." */
+/* "rank 2 did not call it within 5 s: its last call was ..." */
 static void verdict_put_rank(struct line *l, const struct scene *s, int rank, const struct signature *call)
 {
     double timeout = s->comm->timeout;
 
-    if (s->node[rank].state == NODE_STOPPED && scene_stands(s, rank, call) == 1) {
-        verdict_put(l, "rank %d was stopped in it, and nothing moved for %g s", rank, timeout);
+    if (s->node[rank].state == NODE_STOPPED && scene_position(s, rank, call) == POSITION_INSIDE) {
+        verdict_put(l, "rank %d was stopped in it and made no progress for %g s", rank, timeout);
         return;
     }
     if (s->node[rank].state == NODE_STOPPED)
-        verdict_put(l, "rank %d was stopped, and nothing moved for %g s: ", rank, timeout);
+        verdict_put(l, "rank %d was stopped and made no progress for %g s: ", rank, timeout);
+    else if (is_message(call->op))
+        verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send", timeout);
     else
-        verdict_put(l, "rank %d has not come within %g s: ", rank, timeout);
+        verdict_put(l, "rank %d did not call it within %g s: ", rank, timeout);
     put_last(l, s, rank, call->group);
 }
 
-/* Adds the other missing ranks that are also to blame. */
+/* Adds the other ranks that the call is missing and that have exceeded the timeout, too. */
 static void put_others(struct line *l, const struct scene *s, int waiting, int named, const struct signature *call)
 {
     for (int i = 0; i < s->n; i++) {
         bool blamed = s->node[i].state != NODE_WAITS && s->node[i].quiet >= s->comm->timeout;
 
-        if (i == named || !blamed || !scene_lacks(s, waiting, i)) continue;
+        if (i == named || !blamed || !scene_waits_for(s, waiting, i)) continue;
         verdict_put(l, "; ");
         verdict_put_rank(l, s, i, call);
     }
 }
 
-/* "; ranks 0, 3 wait in all_reduce #12" of the ranks in that state; a message has two ends. */
-static void put_standing(struct line *l, const struct scene *s, const struct signature *call, int stands)
+/* Names the ranks at that position: "; ranks 0, 3 wait in all_reduce #12", "; rank 1 has completed all_reduce #12". */
+static void put_position(struct line *l, const struct scene *s, const struct signature *call, enum call_position position)
 {
     int n = 0, last = -1;
 
-    for (int i = 0; i < s->n; i++) n += s->node[i].state != NODE_STOPPED && scene_stands(s, i, call) == stands;
+    for (int i = 0; i < s->n; i++) n += s->node[i].state != NODE_STOPPED && scene_position(s, i, call) == position;
     if (!n) return;
     verdict_put(l, "; rank%s", n > 1 ? "s" : "");
     for (int i = 0; i < s->n; i++) {
-        if (s->node[i].state == NODE_STOPPED || scene_stands(s, i, call) != stands) continue;
+        if (s->node[i].state == NODE_STOPPED || scene_position(s, i, call) != position) continue;
         verdict_put(l, "%s %d", last < 0 ? "" : ",", i);
         last = i;
     }
     verdict_put(l, " %s %s #%llu",
-                stands == 2 ? n > 1 ? "have done" : "has done"
-                : n > 1     ? "wait in"
-                            : "waits in",
+                position == POSITION_AFTER ? n > 1 ? "have completed" : "has completed"
+                : n > 1                   ? "wait in"
+                                          : "waits in",
                 ls_collective_name((ls_collective)call->op), (unsigned long long)call->sequence);
 }
 
@@ -149,8 +151,8 @@ static void put_waiting(struct line *l, const struct scene *s, int waiting, cons
         verdict_put(l, "; rank %d waits in it", rank_of(s, waiting));
         return;
     }
-    put_standing(l, s, call, 1);
-    put_standing(l, s, call, 2);
+    put_position(l, s, call, POSITION_INSIDE);
+    put_position(l, s, call, POSITION_AFTER);
 }
 
 static void put_call(struct line *l, const struct call_record *r)
@@ -160,7 +162,7 @@ static void put_call(struct line *l, const struct call_record *r)
     verdict_put(l, "%s", signature_text(&r->signature, r->name, call, sizeof call));
 }
 
-/* Describes the cause in the call that misses it, then the chain of waits from there to this rank. */
+/* Names the call and the rank that did not make it, then the chain of waits from there to this rank. */
 static void put_cause(struct line *l, const struct scene *s)
 {
     int steps = s->cause.steps, waiting = s->path[steps - 2];
@@ -181,9 +183,9 @@ static void put_cycle(struct line *l, const struct scene *s)
 {
     int n = s->cause.steps;
 
-    verdict_put(l, "ranks wait for each other, because they call in different orders: ");
+    verdict_put(l, "deadlock: the ranks made their calls in different orders: ");
     for (int i = 0; i < n; i++) {
-        verdict_put(l, "%srank %d for rank %d in ", i ? "; " : "", s->path[i], s->path[(i + 1) % n]);
+        verdict_put(l, "%srank %d waits for rank %d in ", i ? "; " : "", s->path[i], s->path[(i + 1) % n]);
         put_call(l, &s->seen[s->path[i]].waits);
     }
 }
@@ -199,7 +201,7 @@ static ls_status judge(const struct scene *s)
     case CAUSE_CYCLE: put_cycle(&l, s); break;
     case CAUSE_NONE:
         put_call(&l, own);
-        verdict_put(&l, ": %s ranks have come, and nothing moved for %g s", message ? "both" : "all", s->comm->timeout);
+        verdict_put(&l, ": %s ranks called it, but it made no progress for %g s", message ? "both" : "all", s->comm->timeout);
         put_waiting(&l, s, s->n, &own->signature);
         break;
     default: put_cause(&l, s);
@@ -207,8 +209,8 @@ static ls_status judge(const struct scene *s)
     return ls_fail(LS_ETIMEOUT, "%s", l.text);
 }
 
-/* Begins after a tenth of the timeout, so that stopped ranks are seen early and ranks that must be asked (MPI) have answered by the end of
- * it. */
+/* Begins after a fraction of the timeout, so that stopped ranks are noticed early and ranks whose boards must be requested (MPI) have replied
+ * before the timeout is over. */
 static ls_status find_cause(ls_comm *c, ls_work *w, double now)
 {
     double still = now - w->moved;

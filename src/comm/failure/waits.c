@@ -3,7 +3,7 @@
 
 #include "base/base.h"
 
-/* A rank that waits although no rank is missing reports that itself, if it is stalled. */
+/* A rank that waits although its call is missing no rank is not a cause here: it reports its stall itself. */
 static enum cause_kind kind_of(const struct waits_graph *g, int rank)
 {
     const struct waits_node *node = &g->node[rank];
@@ -26,7 +26,7 @@ static void take_path(const int *parent, int from, int rank, struct cause *c, in
     for (int at = rank; steps-- > 0; at = parent[at]) path[steps] = at;
 }
 
-/* queue[n] and parent[n]; parent -1: not seen. */
+/* Finds the most severe cause. queue[n] and parent[n] are scratch; parent -1: not visited. */
 static struct cause search(const struct waits_graph *g, int from, int *path, int *queue, int *parent)
 {
     struct cause c = { .kind = CAUSE_NONE, .rank = -1 };
@@ -53,13 +53,13 @@ static struct cause search(const struct waits_graph *g, int from, int *path, int
     return c;
 }
 
-/* Finds a cycle that has been stalled for the timeout among ranks reachable from `from`. next[n]: where the search of a rank continues, n
- * when it is done; stack[n]. Returns its length, 0: none. */
+/* Finds a cycle of ranks that are reachable from `from` and have all been stalled for the timeout. Returns its length; 0: there is none.
+ * next[n]: the rank to which the search of a rank continues, n when the search is complete; stack[n] is scratch. */
 static int find_cycle(const struct waits_graph *g, int from, int *path, int *stack, int *next)
 {
     int depth = 0;
 
-    for (int i = 0; i < g->n; i++) next[i] = -1; /* not seen */
+    for (int i = 0; i < g->n; i++) next[i] = -1; /* not visited */
     stack[depth++] = from;
     next[from] = 0;
     while (depth > 0) {
@@ -78,7 +78,7 @@ static int find_cycle(const struct waits_graph *g, int from, int *path, int *sta
         }
         int begin = depth - 1;
         while (begin >= 0 && stack[begin] != to) begin--;
-        if (begin < 0) continue; /* it was left without a cycle */
+        if (begin < 0) continue; /* `to` was searched completely before and is on no cycle */
         for (int i = begin; i < depth; i++) path[i - begin] = stack[i];
         return depth - begin;
     }
@@ -92,5 +92,5 @@ struct cause waits_follow(const struct waits_graph *g, int from, int *path, int 
     if (c.kind != CAUSE_BUSY) return c;
     int steps = find_cycle(g, from, path, work, work + g->n);
     if (steps > 0) return (struct cause){ .kind = CAUSE_CYCLE, .rank = -1, .steps = steps };
-    return search(g, from, path, work, work + g->n); /* the path was overwritten */
+    return search(g, from, path, work, work + g->n); /* find_cycle() has overwritten the path */
 }

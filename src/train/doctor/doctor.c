@@ -1,4 +1,4 @@
-/* doctor.c - reads rings, and finds which ranks are missing from which call. */
+/* doctor.c - reads the flight recorders of a run and finds which ranks are missing from which call. */
 #include "train/doctor/doctor.h"
 
 #include <ctype.h>
@@ -20,8 +20,8 @@
 #include "train/run/run_folder.h"
 
 enum { RANKS_MOST = 1 << 16, CHILDREN_MOST = 4096 };
-static const double EVERYDAY = 1;     /* seconds that one rank waits for another in a healthy run */
-static const double CLOCK_SLACK = 30; /* seconds by which a clock may have been adjusted without looking like another machine's */
+static const double HEALTHY_WAIT = 1;     /* the longest time in seconds that one rank waits for another in a healthy run */
+static const double CLOCK_SLACK = 30; /* clocks that differ by at most this many seconds are taken for the same machine's */
 
 static double unix_now(void)
 {
@@ -40,7 +40,7 @@ bool doctor_ended(const struct doctor *d, int rank)
     return c && c->status.ended > 0;
 }
 
-bool doctor_silent(const struct doctor *d, int rank) { return d->status[rank].life == LIFE_DEAD && !doctor_ended(d, rank); }
+bool doctor_unreported(const struct doctor *d, int rank) { return d->status[rank].life == LIFE_DEAD && !doctor_ended(d, rank); }
 
 bool doctor_lives(const struct doctor *d, int rank) { return d->status[rank].life == LIFE_RUNNING || d->status[rank].life == LIFE_STOPPED; }
 
@@ -60,7 +60,7 @@ static bool is_here(const struct recorder_read *c)
     return fabs(c->epoch - (unix_now() - base_now())) <= CLOCK_SLACK;
 }
 
-/* State of process pid, which existed at `last`: a process of that number that started later is another one. */
+/* State of the process that had the number pid at time `last`: a process that started later has only reused the number. */
 static enum life life_at(int64_t pid, double last)
 {
     struct process p;
@@ -77,7 +77,7 @@ static enum life life_of(const struct recorder_read *c)
 
 /* ---- reading ---- */
 
-/* Rank of a file name rank_NNNN; -1: another file. */
+/* Returns the rank in a file name rank_NNNN; -1: the file has another name. */
 static int rank_of(const char *name)
 {
     char *end;
@@ -93,7 +93,7 @@ static ls_status add_rank_status(struct doctor *d, const char *folder, const cha
     struct recorder_read *c = mem_alloc(MEM_OTHER, sizeof *c);
     ls_status st = path && c ? recorder_read(path, c) : LS_ENOMEM;
 
-    if (st == LS_OK && c->rank != rank) st = ls_fail(LS_EFORMAT, "%s: belongs to rank %d", path, c->rank);
+    if (st == LS_OK && c->rank != rank) st = ls_fail(LS_EFORMAT, "%s: this file was written by rank %d", path, c->rank);
     mem_free(path);
     if (st == LS_OK) {
         d->status[rank] = (struct rank_status){ .life = life_of(c), .pid = c->pid, .calls = c };
@@ -116,7 +116,7 @@ static ls_status make_room(struct doctor *d, int ranks)
     return LS_OK;
 }
 
-/* Ranks without a file are counted, too: a ring has the number of ranks. */
+/* Ranks without a file are counted, too: every flight recorder contains the number of ranks. */
 static ls_status read_folder(DIR *dir, const char *folder, struct doctor *d)
 {
     for (struct dirent *e; (e = readdir(dir));) {
@@ -143,7 +143,7 @@ static ls_status read_run(const char *run, struct doctor *d)
     return st;
 }
 
-/* Reads what the launcher left; a damaged file counts as missing. */
+/* Reads how the launcher saw the ranks end; a damaged file counts as missing. */
 static void read_end(const char *run, struct doctor *d)
 {
     char *path = file_path("%s/calls/ended", run);
@@ -157,17 +157,17 @@ static void read_end(const char *run, struct doctor *d)
             struct rank_status *p = &d->status[i];
 
             snprintf(p->end, LAUNCH_END, "%s", json_string(json_at(json_get(root, "ranks"), (size_t)i), ""));
-            if (p->end[0] && !p->calls && p->life == LIFE_NONE) p->life = LIFE_DEAD; /* it started, and ended before it had a ring */
+            if (p->end[0] && !p->calls && p->life == LIFE_NONE) p->life = LIFE_DEAD; /* it ended before it opened a flight recorder */
         }
         json_close(&root);
     }
     mem_free(path);
 }
 
-/* ---- the launcher, and ranks that have no ring yet ---- */
+/* ---- the launcher, and ranks that have no flight recorder yet ---- */
 
-/* True if the rings are of an earlier start and another launcher is running: they stay until its ranks open theirs. */
-static void drop_rings(struct doctor *d)
+/* The flight recorders of an earlier start stay in the folder until the ranks of a new launcher open theirs. */
+static void drop_records(struct doctor *d)
 {
     for (int i = 0; i < d->ranks; i++) mem_free(d->status[i].calls);
     mem_free(d->status);
@@ -187,14 +187,14 @@ static void find_launcher(const char *run, struct doctor *d)
         d->launcher = c->launcher;
         d->launcher_life = is_here(c) ? life_at(c->launcher, c->status.opened) : LIFE_UNKNOWN;
     }
-    if (lives && pid != d->launcher) drop_rings(d);
+    if (lives && pid != d->launcher) drop_records(d); /* they were written under another launcher */
     if (pid && (lives || d->ranks == 0)) {
         d->launcher = pid;
         d->launcher_life = lives ? LIFE_RUNNING : LIFE_DEAD;
     }
 }
 
-/* A rank opens its ring when it has its model and data: before that it is known by its place in its environment. */
+/* A rank opens its flight recorder after its model and data. Before that, it is found by RANK in its environment. */
 static ls_status find_starting(struct doctor *d)
 {
     pid_t *pid = mem_array(MEM_OTHER, CHILDREN_MOST, sizeof *pid);
@@ -215,23 +215,23 @@ static ls_status find_starting(struct doctor *d)
 
 static ls_status read_launch(const char *run, struct doctor *d)
 {
-    bool rings = d->ranks > 0;
+    bool recorded = d->ranks > 0;
 
     find_launcher(run, d);
     if (d->launcher && d->launcher_life == LIFE_RUNNING) LS_TRY(find_starting(d));
     if (d->ranks > 0) return LS_OK;
     if (d->launcher && d->launcher_life == LIFE_RUNNING)
-        return ls_fail(LS_EINVAL, "%s: no rank has started yet; the launcher, process %" PRId64 ", is running: ask again", run,
+        return ls_fail(LS_EINVAL, "%s: no rank has started yet: the launcher, process %" PRId64 ", is running; try again later", run,
                        d->launcher);
-    if (d->launcher && !rings)
+    if (d->launcher && !recorded)
         return ls_fail(LS_EINVAL,
-                       "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train: they never started; see %s/log",
+                       "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train; see %s/log",
                        run, d->launcher, run);
     char *log = file_path("%s/log", run);
     bool begun = log && file_is_folder(log);
     mem_free(log);
-    if (begun) return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN in it: its ranks ended before they began to train; see %s/log", run, run);
-    return ls_fail(LS_EINVAL, "%s: not the folder of a run: it holds no calls/rank_NNNN", run);
+    if (begun) return ls_fail(LS_EINVAL, "%s: no calls/rank_NNNN: the ranks ended before they began to train; see %s/log", run, run);
+    return ls_fail(LS_EINVAL, "%s: not a run folder: it has no calls/rank_NNNN", run);
 }
 
 /* ---- finding ---- */
@@ -252,7 +252,7 @@ const struct call_record *doctor_record(const struct doctor *d, int rank, uint64
     return NULL;
 }
 
-/* The newest collective call of a group; 0: none is recorded. */
+/* The number of the newest collective call in a group; 0: none is recorded. */
 static uint64_t newest(const struct rank_status *p, uint64_t group)
 {
     uint64_t most = 0;
@@ -265,7 +265,7 @@ static uint64_t newest(const struct rank_status *p, uint64_t group)
     return most;
 }
 
-/* All ranks are in the world; in another group only those that have called in it are known. */
+/* All ranks are members of the world. The members of other groups are not recorded: a rank counts as one if it has made a call there. */
 static bool is_member(const struct doctor *d, int rank, const struct call_record *r)
 {
     return strcmp(r->name, "world") == 0 || newest(&d->status[rank], r->signature.group) > 0;
@@ -281,13 +281,13 @@ static ls_status finding_make(const struct doctor *d, struct finding *f)
     return LS_OK;
 }
 
-/* True if a rank ended or was stopped in a call that it had entered. */
+/* True if the rank was stopped or died inside the call. */
 static bool is_held(const struct doctor *d, int rank, const struct call_record *r)
 {
-    return is_in(r) && (d->status[rank].life == LIFE_STOPPED || doctor_silent(d, rank));
+    return is_in(r) && (d->status[rank].life == LIFE_STOPPED || doctor_unreported(d, rank));
 }
 
-/* Finds the ranks that wait in r, are missing from it, ended in it, or called something else; rank `from` has r open. */
+/* Sorts the ranks: they wait in call r, have not made it, were stopped or died in it, or made another call. r is open on rank `from`. */
 static void compare(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     f->call = *r;
@@ -306,26 +306,26 @@ static void compare(const struct doctor *d, const struct call_record *r, int fro
 
 static bool any(const bool *is, int ranks) { return memchr(is, true, (size_t)ranks); }
 
-/* True if no rank outlived the call: all were killed at once, usually with their launcher. */
-static bool is_cut(const struct doctor *d, const struct finding *f)
+/* True if no rank outlived the call: all were killed at the same time, usually together with the launcher. */
+static bool are_all_killed(const struct doctor *d, const struct finding *f)
 {
     for (int i = 0; i < d->ranks; i++)
-        if ((f->missing[i] || f->held[i]) && !doctor_silent(d, i) && d->status[i].life != LIFE_NONE) return false;
+        if ((f->missing[i] || f->held[i]) && !doctor_unreported(d, i) && d->status[i].life != LIFE_NONE) return false;
     return !any(f->waits, d->ranks) && !any(f->differs, d->ranks);
 }
 
-/* True if a rank is to blame. If all ranks were killed at once, those that had waited longer than in a healthy run show which. */
+/* True if a rank is at fault. If all ranks were killed together, a rank is at fault only if others had waited for it longer than is healthy. */
 static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     compare(d, r, from, f);
-    f->cut = is_cut(d, f);
-    if (!f->cut) return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));
+    f->killed_together = are_all_killed(d, f);
+    if (!f->killed_together) return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));
     memcpy(f->waits, f->held, (size_t)d->ranks * sizeof *f->waits);
     memset(f->held, 0, (size_t)d->ranks * sizeof *f->held);
-    return any(f->missing, d->ranks) && f->until - f->since >= EVERYDAY;
+    return any(f->missing, d->ranks) && f->until - f->since >= HEALTHY_WAIT;
 }
 
-/* Index of the finding of that group, or n. */
+/* Index of the finding in that group; n: there is none. */
 static int finding_of(const struct doctor *d, uint64_t group)
 {
     int i = 0;

@@ -1,4 +1,4 @@
-/* doctor_say.c - a finding, a rank's progress and a run's end, in one sentence each. */
+/* doctor_say.c - describes a finding, the progress of a rank and the end of a run in one sentence each. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { CALL_ROOM = 192 };
 
-/* "rank 2", "ranks 0, 1, 3-5". */
+/* Writes "rank 2" or "ranks 0, 1, 3-5". */
 static void put_ranks(struct text *out, const bool *is, int ranks)
 {
     int count = 0, put = 0;
@@ -50,7 +50,7 @@ const char *doctor_state(const struct doctor *d, int rank)
     return p->why[0] ? "unreadable" : names[p->life];
 }
 
-/* Ranks of the finding that wait, either alive or dead. Returns how many. */
+/* Selects the ranks that wait in the call and are alive (or not). Returns how many there are. */
 static int select_waiting(const struct doctor *d, const struct finding *f, bool alive, bool *out)
 {
     for (int i = 0; i < d->ranks; i++) out[i] = f->waits[i] && doctor_lives(d, i) == alive;
@@ -67,13 +67,13 @@ static void say_waiting(const struct doctor *d, const struct finding *f, bool *s
     if (n > 0) {
         text_put(out, "; ");
         put_ranks(out, some, d->ranks);
-        text_put(out, " wait%s in it since %.1f s", n == 1 ? "s" : "", d->now - f->since);
+        text_put(out, " ha%s waited in it for %.1f s", n == 1 ? "s" : "ve", d->now - f->since);
     }
     n = select_waiting(d, f, false, some);
     if (n > 0) {
         text_put(out, "; ");
         put_ranks(out, some, d->ranks);
-        if (f->cut)
+        if (f->killed_together)
             text_put(out, " had waited in it for %.1f s", f->until - f->since);
         else
             text_put(out, " ended in it");
@@ -87,7 +87,7 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
 
     text_put(out, "; rank %d ", rank);
     if (!p->calls && !doctor_lives(d, rank)) {
-        text_put(out, p->end[0] ? "%s" : p->why[0] ? "left no calls: %s" : "never started", p->end[0] ? p->end : p->why);
+        text_put(out, p->end[0] ? "%s" : p->why[0] ? "has no readable flight recorder: %s" : "never started", p->end[0] ? p->end : p->why);
         return;
     }
     if (doctor_ended(d, rank))
@@ -95,7 +95,7 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
     else if (p->end[0])
         text_put(out, "%s", p->end);
     else if (p->life == LIFE_UNKNOWN)
-        text_put(out, "may be alive elsewhere");
+        text_put(out, "may be alive on another machine");
     else
         text_put(out, "is %s", doctor_state(d, rank));
     if (!p->calls) return;
@@ -110,7 +110,7 @@ static void say_last(const struct doctor *d, int rank, struct text *out)
     else if (!doctor_lives(d, rank))
         text_put(out, " (it ended in %s)", call);
     else
-        text_put(out, " (it is in %s since %.1f s)", call, d->now - doctor_time(d, rank, r->queued));
+        text_put(out, " (it has been in %s for %.1f s)", call, d->now - doctor_time(d, rank, r->queued));
 }
 
 static void say_differing(const struct doctor *d, const struct finding *f, struct text *out)
@@ -124,20 +124,20 @@ static void say_differing(const struct doctor *d, const struct finding *f, struc
     }
 }
 
-/* "ranks 0, 1 have not come to", "rank 2 never came to", "rank 2 had not come to": who does not live will not. */
+/* Writes "ranks 0, 1 have not called", "rank 2 never called" if none of them is alive, "rank 2 had not called" if all were killed together. */
 static void say_missing(const struct doctor *d, const struct finding *f, const char *call, struct text *out)
 {
     int missing = count_of(f->missing, d->ranks), alive = 0;
 
     for (int i = 0; i < d->ranks; i++) alive += f->missing[i] && doctor_lives(d, i);
     put_ranks(out, f->missing, d->ranks);
-    if (f->cut)
-        text_put(out, " had not come to %s when %s", call, launcher_gone(d) ? "the launcher was killed" : "all were killed");
+    if (f->killed_together)
+        text_put(out, " had not called %s when %s", call, launcher_gone(d) ? "the launcher was killed" : "all ranks were killed");
     else
-        text_put(out, alive == 0 ? " never came to %s" : missing == 1 ? " has not come to %s" : " have not come to %s", call);
+        text_put(out, alive == 0 ? " never called %s" : missing == 1 ? " has not called %s" : " have not called %s", call);
 }
 
-/* "rank 1 is stopped in", "rank 1 died in". Returns how many. */
+/* Writes "rank 1 is stopped in" or "rank 1 died in". Returns the number of ranks. */
 static int say_held(const struct doctor *d, const struct finding *f, bool stopped, const char *call, struct text *out)
 {
     bool some[d->ranks];
@@ -180,7 +180,7 @@ bool doctor_stopped(const struct doctor *d, struct text *out)
     if (n == 0) return false;
     put_ranks(out, some, d->ranks);
     text_put(out, n == 1 ? " is" : " are");
-    text_put(out, " stopped, by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT");
+    text_put(out, " stopped by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT");
     for (int i = 0; i < d->ranks; i++)
         if (some[i]) text_put(out, " %" PRId64, d->status[i].pid);
     return true;
@@ -202,7 +202,7 @@ void doctor_progress(const struct doctor *d, int rank, struct text *out)
     if (!lives && !doctor_ended(d, rank) && s->doing[0]) text_put(out, ", last seen %s", s->doing);
 }
 
-/* "in step 13" of a rank that has done 12 of them and trains; "at step 12" where it saves or evaluates what that step made. */
+/* Writes "in step 13" if the rank has completed 12 steps and is training, "at step 12" if it is saving or evaluating after that step. */
 static void put_step(const struct doctor *d, int rank, struct text *out)
 {
     const struct recorder_status *s = status_of(d, rank);
@@ -211,7 +211,7 @@ static void put_step(const struct doctor *d, int rank, struct text *out)
     text_put(out, inside ? "in step %" PRIu64 : "at step %" PRIu64, s ? s->step + inside : 0);
 }
 
-/* The rank among some (NULL: all) with the fewest or the most steps. */
+/* The rank with the fewest or the most steps among the selected ones (NULL: all). */
 static int find_step(const struct doctor *d, const bool *of, bool least)
 {
     int found = -1;
@@ -224,7 +224,7 @@ static int find_step(const struct doctor *d, const bool *of, bool least)
     return MAX(found, 0);
 }
 
-/* The rank whose failure counts: one that blames nobody else (exit code 3 does) before one that does; -1: none failed. */
+/* The rank whose failure is reported; -1: none failed. Ranks that exit with code 3 report the failure of another rank: any other comes first. */
 static int failed_rank(const struct doctor *d)
 {
     int found = -1;
@@ -236,18 +236,18 @@ static int failed_rank(const struct doctor *d)
     return found;
 }
 
-/* Ranks that ended without a report. Returns how many. */
-static int select_silent(const struct doctor *d, bool *out)
+/* Selects the ranks that died without recording how. Returns how many there are. */
+static int select_unreported(const struct doctor *d, bool *out)
 {
-    for (int i = 0; i < d->ranks; i++) out[i] = doctor_silent(d, i);
+    for (int i = 0; i < d->ranks; i++) out[i] = doctor_unreported(d, i);
     return count_of(out, d->ranks);
 }
 
-static void put_failure(const struct doctor *d, int failed, const bool *silent, int n, struct text *out)
+static void put_failure(const struct doctor *d, int failed, const bool *unreported, int n, struct text *out)
 {
     if (d->launched && d->code != 0) {
         text_put(out, "failed ");
-        put_step(d, n > 0 ? find_step(d, silent, true) : failed >= 0 ? failed : find_step(d, NULL, false), out);
+        put_step(d, n > 0 ? find_step(d, unreported, true) : failed >= 0 ? failed : find_step(d, NULL, false), out);
         text_put(out, ": %s; exit %d", d->line, d->code);
     } else if (n > 0) {
         bool gone = launcher_gone(d);
@@ -255,11 +255,11 @@ static void put_failure(const struct doctor *d, int failed, const bool *silent, 
         if (gone)
             text_put(out, "the launcher, process %" PRId64 ", was killed ", d->launcher);
         else
-            put_ranks(out, silent, d->ranks);
-        text_put(out, gone ? "" : " ended without a word ");
-        put_step(d, find_step(d, silent, false), out);
+            put_ranks(out, unreported, d->ranks);
+        text_put(out, gone ? "" : " ended without a report ");
+        put_step(d, find_step(d, unreported, false), out);
         text_put(out, gone ? ", and " : ": killed, or the machine was restarted");
-        if (gone) put_ranks(out, silent, d->ranks);
+        if (gone) put_ranks(out, unreported, d->ranks);
         text_put(out, gone ? " ended with it" : "");
     } else {
         text_put(out, "failed ");
@@ -272,13 +272,13 @@ static void put_failure(const struct doctor *d, int failed, const bool *silent, 
 
 bool doctor_outcome(const struct doctor *d, struct text *out)
 {
-    bool silent[d->ranks];
-    int n = select_silent(d, silent), failed = failed_rank(d);
+    bool unreported[d->ranks];
+    int n = select_unreported(d, unreported), failed = failed_rank(d);
 
     for (int i = 0; i < d->ranks && !d->launched; i++)
-        if (!doctor_ended(d, i) && !doctor_silent(d, i) && !(launcher_gone(d) && d->status[i].life == LIFE_NONE)) return false;
+        if (!doctor_ended(d, i) && !doctor_unreported(d, i) && !(launcher_gone(d) && d->status[i].life == LIFE_NONE)) return false;
     if ((d->launched && d->code != 0) || n > 0 || failed >= 0) {
-        put_failure(d, failed, silent, n, out);
+        put_failure(d, failed, unreported, n, out);
     } else {
         const struct recorder_status *first = status_of(d, 0), *last = status_of(d, find_step(d, NULL, false));
 

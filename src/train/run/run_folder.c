@@ -200,7 +200,7 @@ ls_status run_folder_follow(struct run_folder *r, const struct config *c, int ra
     return open_own(r, c, rank, step);
 }
 
-/* A ring that this launch's ranks have opened says that the folder is theirs. */
+/* A flight recorder that was opened by this launch's ranks shows that the folder is theirs. */
 static bool is_ours(const struct run_folder *r, double began)
 {
     char *path = file_path("%s/calls/rank_0000", r->path);
@@ -271,7 +271,7 @@ void run_folder_forget_launcher(const struct run_folder *r)
     mem_free(path);
 }
 
-ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct calls **out)
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct recorder **out)
 {
     char *folder = file_path("%s/calls", r->path), *path = file_path("%s/calls/rank_%04d", r->path, rank);
     ls_status st = folder && path ? file_make_folders(folder) : LS_ENOMEM;

@@ -65,8 +65,8 @@ void run_folder_note_launcher(const struct run_folder *r);
 void run_folder_forget_launcher(const struct run_folder *r);
 /* Whether the launcher that RUN/launcher names lives; *pid: its number, 0 where there is none. */
 bool run_folder_launcher(const char *run, int64_t *pid);
-/* launched: its parent is our launcher. RUN/calls/rank_NNNN becomes the ring of this process's calls. */
-ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct calls **out);
+/* Opens RUN/calls/rank_NNNN as the flight recorder of this process. launched: its parent is our launcher. */
+ls_status run_folder_calls(const struct run_folder *r, int rank, int ranks, bool launched, struct recorder **out);
 
 /* A line of metrics and a record of events. Full disks are warned about once, see append.h. */
 ls_status run_folder_put(struct run_folder *r, const struct metrics *m);

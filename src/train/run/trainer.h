@@ -25,7 +25,7 @@ struct trainer {
     const struct options *options; /* that config was made from */
     double opened;                 /* base_now() */
     struct ranks ranks;
-    struct calls *calls; /* this rank's ring of calls */
+    struct recorder *calls; /* this rank's flight recorder */
     struct trace *trace; /* NULL: without log.trace */
     struct dataset data;
     struct run_folder folder;
