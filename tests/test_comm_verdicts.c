@@ -286,16 +286,31 @@ static void cycle_of_waits_is_named(void **state)
     same_line(2, e, "rank 1 waits for rank 0 in all_reduce #1 of second (f32, 1, sum)");
 }
 
-/* Seconds that the recorded rank has waited in its last call when it last found the call stalled. */
-static double seconds_stalled(const char *path)
+/* The last call in a flight recorder. `seen` is the time when its rank last found the call stalled and looked for a verdict. */
+static struct call_record last_call(const char *path)
 {
     struct recorder_read *r = mem_zalloc(MEM_OTHER, sizeof *r);
 
     RANKS_TRY(recorder_read(path, r));
-    const struct call_record *last = &r->last[r->n - 1];
-    double stalled = last->signature.op == LS_COLLECTIVE_ALL_REDUCE ? last->seen - last->queued : 0;
+    struct call_record last = r->n ? r->last[r->n - 1] : (struct call_record){ 0 };
     mem_free(r);
-    return stalled;
+    return last;
+}
+
+static double seconds_stalled(const char *path)
+{
+    struct call_record last = last_call(path);
+
+    return last.signature.op == LS_COLLECTIVE_ALL_REDUCE ? last.seen - last.queued : 0;
+}
+
+/* Returns after the recorded rank has looked for a verdict since `time`, or when its call has failed. */
+static double wait_look(const char *path, double time)
+{
+    struct call_record last;
+
+    while ((last = last_call(path)).seen <= time && last.state != CALL_FAILED) poll_pause();
+    return last.seen;
 }
 
 /* Rank 1 is busy and pulses until rank 0, whose flight recorder is in the file, has looked for a verdict for three times the timeout. */
@@ -335,37 +350,41 @@ static void busy_rank_extends_the_timeout(void **state)
         if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
 }
 
-/* A second job of ranks 1 and 2, in a segment of its own. */
+/* A second job of ranks 2 and 3, in a segment of its own. */
 struct suspension {
-    struct late waits, timed_out; /* rank 0 is about to wait; the call of the second job has timed out */
-    char where[32];
+    struct late waits, stopped, timed_out; /* rank 0 is about to wait; rank 0 is stopped; the call of the second job has timed out */
+    char where[32], path[32];              /* address of the second job; file of rank 0's flight recorder */
 };
 
-/* Rank 1 calls an all-reduce of the second job, which rank 2 does not call. Returns after the second job's timeout. */
+/* Rank 2 calls an all-reduce of the second job, which rank 3 does not call. Returns after the second job's timeout. */
 static void outlast_a_timeout(int rank, const struct suspension *s)
 {
     float x = 1;
     ls_comm *c;
 
-    RANKS_TRY(ls_comm_open(s->where, rank - 1, 2, &c));
+    RANKS_TRY(ls_comm_open(s->where, rank - 2, 2, &c));
     ls_comm_set_timeout(c, 3);
-    if (rank == 1) {
+    if (rank == 2) {
+        late_wait(&s->stopped);
         RANKS_CHECK(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL) == LS_ETIMEOUT);
-        late_report(&s->timed_out);
+        for (int i = 0; i < 2; i++) late_report(&s->timed_out);
     } else {
         late_wait(&s->timed_out);
     }
     ls_comm_close(&c);
 }
 
-/* Rank 1 stops rank 0, which waits for ranks 1 and 2, for longer than the timeout: rank 0 must not blame them for that time. */
+/* Rank 1 stops rank 0, which waits for it, for longer than the timeout, and shows no progress itself. Rank 0 must not blame it for that time. */
 static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx)
 {
     const struct suspension *s = ctx;
     int32_t pid = (int32_t)getpid(), pids[RANKS_MOST];
+    struct recorder *recorder;
     float x = 1;
     ls_comm *c;
 
+    RANKS_TRY(recorder_open(rank ? NULL : s->path, rank, n, &recorder));
+    recorder_use(recorder);
     RANKS_TRY(ls_comm_open(where, rank, n, &c));
     RANKS_TRY(ls_all_gather(c, &pid, pids, 1, LS_I32, NULL));
     ls_comm_set_timeout(c, 2);
@@ -374,29 +393,41 @@ static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx
         late_wait(&s->waits);
         wait_state(pids[0], 'S');  /* in the call: it sleeps while it waits */
         kill(pids[0], SIGSTOP);
+        wait_state(pids[0], 'T');
+        late_report(&s->stopped);
+        late_wait(&s->timed_out);
+        double resumed = base_now();
+        kill(pids[0], SIGCONT);
+        wait_look(s->path, wait_look(s->path, resumed)); /* the first look is complete when the second begins */
     }
-    if (rank > 0) outlast_a_timeout(rank, s);
-    if (rank == 1) kill(pids[0], SIGCONT);
+    if (rank > 1) outlast_a_timeout(rank, s);
     RANKS_TRY(ls_all_reduce(c, &x, &x, 1, LS_F32, LS_SUM, NULL));
     ls_comm_close(&c);
+    recorder_close(&recorder);
 }
 
 static void suspended_rank_blames_nobody(void **state)
 {
-    struct rank_end e[3];
-    struct suspension s = { .where = "" };
+    struct rank_end e[4];
+    struct suspension s = { .path = "/tmp/test_comm_stopped_XXXXXX" };
     struct segment *second = NULL;
+    int fd = mkstemp(s.path);
 
     (void)state;
+    assert_true(fd >= 0);
     late_open(&s.waits);
+    late_open(&s.stopped);
     late_open(&s.timed_out);
     assert_int_equal(segment_create(2, &second), LS_OK);
     snprintf(s.where, sizeof s.where, "shm:fd:%d", segment_fd(second));
-    ranks_run(3, &(struct ranks_options){ .seconds = LIMIT }, suspend_a_waiting_rank, &s, e);
+    ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, suspend_a_waiting_rank, &s, e);
     segment_close(&second);
+    close(fd);
+    unlink(s.path);
     late_close(&s.waits);
+    late_close(&s.stopped);
     late_close(&s.timed_out);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (e[i].code || e[i].late || e[i].signal) fail_msg("%s", rank_trouble(i, &e[i]));
 }
 

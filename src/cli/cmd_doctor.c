@@ -227,9 +227,11 @@ const struct command command_doctor = {
     .summary = "show what each rank of a run is doing or how it ended: step, speed, host, and which rank waits for which in which call",
     .flags = flags,
     .run = cmd_doctor_run,
-    .about = "RUN is a run folder (--run.dir). The command reads the flight recorder of each rank, RUN/calls/rank_NNNN, during the run or after\n"
-             "it has ended or was killed. It prints the state, the progress and the last calls of each rank. Then it prints how the run ended,\n"
-             "which ranks are stopped, and which rank has not made a call that other ranks wait in; root causes come first.\n",
+    .about =
+        "RUN is a run folder (--run.dir). The command reads the flight recorder of each rank, RUN/calls/rank_NNNN, during the run or "
+        "after\n"
+        "it has ended or was killed. It prints the state, the progress and the last calls of each rank. Then it prints how the run ended,\n"
+        "which ranks are stopped, and which rank has not made a call that other ranks wait in; root causes come first.\n",
     .examples = "  lockstep doctor runs/book\n"
                 "  lockstep doctor runs/book --calls 20 --json\n",
 };

@@ -89,7 +89,8 @@ static void see_rank(struct scene *s, int rank)
 
     node->state = stopped > 0 ? NODE_STOPPED : !answers ? NODE_SILENT : waits ? NODE_WAITS : NODE_WORKS;
     node->quiet = b->alive > 0 ? s->now - last : INFINITY;
-    if (stopped > 0 && (waits || node->quiet == INFINITY)) node->quiet = s->now - stopped; /* a rank that was working is quiet since its last pulse */
+    if (stopped > 0 && (waits || node->quiet == INFINITY))
+        node->quiet = s->now - stopped; /* a rank that was working is quiet since its last pulse */
 }
 
 ls_status scene_open(ls_comm *c, const ls_work *w, double now, struct scene *out)

@@ -13,7 +13,7 @@ struct scene {
     double now;
     struct board_seen *seen; /* [n + 1]; entry n is `work` itself, since this rank's main thread may be waiting for something else */
     struct waits_node *node; /* [n + 1] */
-    int *path, *scratch;      /* [n + 1], [2 * (n + 1)] */
+    int *path, *scratch;     /* [n + 1], [2 * (n + 1)] */
     struct cause cause;      /* its path is in `path` and begins with n */
 };
 

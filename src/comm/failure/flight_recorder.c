@@ -210,7 +210,8 @@ void recorder_ended(int code, const char *why)
 static void read_status(const unsigned char *from, struct recorder_status *out)
 {
     memcpy(out, from, sizeof *out);
-    out->host[sizeof out->host - 1] = out->doing[sizeof out->doing - 1] = out->unit[sizeof out->unit - 1] = out->why[RECORDER_WHY - 1] = '\0';
+    out->host[sizeof out->host - 1] = out->doing[sizeof out->doing - 1] = out->unit[sizeof out->unit - 1] = out->why[RECORDER_WHY - 1] =
+        '\0';
 }
 
 static bool sane(const struct call_record *r)
@@ -224,11 +225,13 @@ static ls_status parse(const char *path, const struct file_map *m, struct record
     struct head h;
 
     if (m->bytes != sizeof(struct recording))
-        return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it has %zu bytes, expected %zu", path, m->bytes, sizeof(struct recording));
+        return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it has %zu bytes, expected %zu", path, m->bytes,
+                       sizeof(struct recording));
     memcpy(&h, m->data, sizeof h);
     if (memcmp(h.magic, magic, sizeof magic))
         return ls_fail(LS_EFORMAT, "%s: not a flight recorder file: it does not begin with LSCALLS2", path);
-    if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks) return ls_fail(LS_EFORMAT, "%s: malformed flight recorder file: it names rank %d of %d", path, h.rank, h.ranks);
+    if (h.ranks < 1 || h.rank < 0 || h.rank >= h.ranks)
+        return ls_fail(LS_EFORMAT, "%s: malformed flight recorder file: it names rank %d of %d", path, h.rank, h.ranks);
 
     struct recorder_read r = { .rank = h.rank, .ranks = h.ranks, .pid = h.pid, .epoch = h.epoch, .calls = h.calls, .launcher = h.launcher };
     uint64_t kept = MIN(h.calls, (uint64_t)RECORDER_CALLS);

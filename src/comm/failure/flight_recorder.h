@@ -52,7 +52,7 @@ struct recorder_status { /* 768 bytes */
     uint64_t step, steps;                 /* steps done; steps of the whole run */
     double rate;                          /* units per second in the last step, over all ranks */
     int32_t code, pad;                    /* exit code */
-    char why[RECORDER_WHY];                  /* "stopped by SIGTERM", or the error message; "": it ran to completion */
+    char why[RECORDER_WHY];               /* "stopped by SIGTERM", or the error message; "": it ran to completion */
     uint64_t skipped;                     /* steps of this process whose update was skipped */
     char more[72];
 };

@@ -107,7 +107,8 @@ static void verdict_put_rank(struct line *l, const struct scene *s, int rank, co
     if (s->node[rank].state == NODE_STOPPED)
         verdict_put(l, "rank %d was stopped and made no progress for %g s: ", rank, timeout);
     else if (is_message(call->op))
-        verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send", timeout);
+        verdict_put(l, "rank %d did not call the matching %s within %g s: ", rank, call->op == LS_COLLECTIVE_SEND ? "recv" : "send",
+                    timeout);
     else
         verdict_put(l, "rank %d did not call it within %g s: ", rank, timeout);
     put_last(l, s, rank, call->group);
@@ -140,8 +141,8 @@ static void put_position(struct line *l, const struct scene *s, const struct sig
     }
     verdict_put(l, " %s %s #%llu",
                 position == POSITION_AFTER ? n > 1 ? "have completed" : "has completed"
-                : n > 1                   ? "wait in"
-                                          : "waits in",
+                : n > 1                    ? "wait in"
+                                           : "waits in",
                 ls_collective_name((ls_collective)call->op), (unsigned long long)call->sequence);
 }
 
@@ -209,8 +210,8 @@ static ls_status judge(const struct scene *s)
     return ls_fail(LS_ETIMEOUT, "%s", l.text);
 }
 
-/* Begins after a fraction of the timeout, so that stopped ranks are noticed early and ranks whose boards must be requested (MPI) have replied
- * before the timeout is over. */
+/* Begins after a fraction of the timeout, so that stopped ranks are noticed early and ranks whose boards must be requested (MPI) have
+ * replied before the timeout is over. */
 static ls_status find_cause(ls_comm *c, ls_work *w, double now)
 {
     double still = now - w->moved;

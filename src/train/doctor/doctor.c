@@ -20,7 +20,7 @@
 #include "train/run/run_folder.h"
 
 enum { RANKS_MOST = 1 << 16, CHILDREN_MOST = 4096 };
-static const double HEALTHY_WAIT = 1;     /* the longest time in seconds that one rank waits for another in a healthy run */
+static const double HEALTHY_WAIT = 1; /* the longest time in seconds that one rank waits for another in a healthy run */
 static const double CLOCK_SLACK = 30; /* clocks that differ by at most this many seconds are taken for the same machine's */
 
 static double unix_now(void)
@@ -224,9 +224,8 @@ static ls_status read_launch(const char *run, struct doctor *d)
         return ls_fail(LS_EINVAL, "%s: no rank has started yet: the launcher, process %" PRId64 ", is running; try again later", run,
                        d->launcher);
     if (d->launcher && !recorded)
-        return ls_fail(LS_EINVAL,
-                       "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train; see %s/log",
-                       run, d->launcher, run);
+        return ls_fail(LS_EINVAL, "%s: the launcher, process %" PRId64 ", was killed before its ranks began to train; see %s/log", run,
+                       d->launcher, run);
     char *log = file_path("%s/log", run);
     bool begun = log && file_is_folder(log);
     mem_free(log);
@@ -314,12 +313,14 @@ static bool are_all_killed(const struct doctor *d, const struct finding *f)
     return !any(f->waits, d->ranks) && !any(f->differs, d->ranks);
 }
 
-/* True if a rank is at fault. If all ranks were killed together, a rank is at fault only if others had waited for it longer than is healthy. */
+/* True if a rank is at fault. If all ranks were killed together, a rank is at fault only if others had waited for it longer than is
+ * healthy. */
 static bool judge(const struct doctor *d, const struct call_record *r, int from, struct finding *f)
 {
     compare(d, r, from, f);
     f->killed_together = are_all_killed(d, f);
-    if (!f->killed_together) return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));
+    if (!f->killed_together)
+        return any(f->differs, d->ranks) || (any(f->waits, d->ranks) && (any(f->missing, d->ranks) || any(f->held, d->ranks)));
     memcpy(f->waits, f->held, (size_t)d->ranks * sizeof *f->waits);
     memset(f->held, 0, (size_t)d->ranks * sizeof *f->held);
     return any(f->missing, d->ranks) && f->until - f->since >= HEALTHY_WAIT;

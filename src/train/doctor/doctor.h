@@ -58,8 +58,8 @@ const char *doctor_state(const struct doctor *d, int rank);
 bool doctor_outcome(const struct doctor *d, struct text *out);
 /* Writes "training for 3.2 s, step 41 of 200, 1234 tokens/s, last step 0.3 s ago" for a live rank, "step 41 of 200" for one that ended. */
 void doctor_progress(const struct doctor *d, int rank, struct text *out);
-bool doctor_lives(const struct doctor *d, int rank);  /* it is running or stopped */
-bool doctor_ended(const struct doctor *d, int rank);  /* it recorded how it ended */
+bool doctor_lives(const struct doctor *d, int rank);      /* it is running or stopped */
+bool doctor_ended(const struct doctor *d, int rank);      /* it recorded how it ended */
 bool doctor_unreported(const struct doctor *d, int rank); /* it is dead and did not record how it ended */
 /* Writes "ranks 1, 2 are stopped by a signal (SIGSTOP, SIGTSTP) or a debugger; to continue: kill -CONT 4711 4712". Returns false if no
  * rank is stopped. */

@@ -124,7 +124,8 @@ static void say_differing(const struct doctor *d, const struct finding *f, struc
     }
 }
 
-/* Writes "ranks 0, 1 have not called", "rank 2 never called" if none of them is alive, "rank 2 had not called" if all were killed together. */
+/* Writes "ranks 0, 1 have not called", "rank 2 never called" if none of them is alive, "rank 2 had not called" if all were killed together.
+ */
 static void say_missing(const struct doctor *d, const struct finding *f, const char *call, struct text *out)
 {
     int missing = count_of(f->missing, d->ranks), alive = 0;
@@ -224,7 +225,8 @@ static int find_step(const struct doctor *d, const bool *of, bool least)
     return MAX(found, 0);
 }
 
-/* The rank whose failure is reported; -1: none failed. Ranks that exit with code 3 report the failure of another rank: any other comes first. */
+/* The rank whose failure is reported; -1: none failed. Ranks that exit with code 3 report the failure of another rank: any other comes
+ * first. */
 static int failed_rank(const struct doctor *d)
 {
     int found = -1;

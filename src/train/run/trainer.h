@@ -26,7 +26,7 @@ struct trainer {
     double opened;                 /* base_now() */
     struct ranks ranks;
     struct recorder *calls; /* this rank's flight recorder */
-    struct trace *trace; /* NULL: without log.trace */
+    struct trace *trace;    /* NULL: without log.trace */
     struct dataset data;
     struct run_folder folder;
     struct step step;
