@@ -124,7 +124,7 @@ int launch_rank_main(const char *what, const char *who)
     if (strcmp(what, "lines") == 0) {
         if (!rank_is("1")) return 0;
         fprintf(stderr, "one\n\n[three]\n%05000d\nlockstep probe: held, but not the end\n", 7);
-        printf("said aloud\n");
+        printf("on standard output\n");
         fprintf(stderr, "no end");
         return 0;
     }
@@ -133,19 +133,19 @@ int launch_rank_main(const char *what, const char *who)
         fprintf(stderr, "lockstep probe: the text is not there\n");
         return 1;
     }
-    if (strcmp(what, "blame") == 0) {  /* a rank is blamed before it fails */
+    if (strcmp(what, "blame") == 0) {  /* the other ranks report rank 1 before it fails */
         if (!rank_is("1")) {
-            fprintf(stderr, "lockstep probe: rank 1 never came\n");
+            fprintf(stderr, "lockstep probe: rank 1 did not call it\n");
             return 3;
         }
-        wait_for_line("log/rank_0000.err", "never came");
-        wait_for_line("log/rank_0002.err", "never came");
+        wait_for_line("log/rank_0000.err", "did not call it");
+        wait_for_line("log/rank_0002.err", "did not call it");
         fprintf(stderr, "lockstep probe: the disk is full\n");
         return 1;
     }
     if (strncmp(what, "name", 4) == 0) return name_cause(who, strcmp(what, "name-stay") == 0);
     if (strcmp(what, "threes") == 0) {
-        fprintf(stderr, "lockstep probe: rank 1 never came\n");
+        fprintf(stderr, "lockstep probe: rank 1 did not call it\n");
         return 3;
     }
     if (strcmp(what, "family") == 0) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_blame.sh LOCKSTEP TESTS - the launcher's line names what failed first, never a rank that failed because of it: ranks killed in
-# start-up, between steps and in a save, one and two at a time; a rank that ends by itself; a rank that has no memory.
+# test_blame.sh LOCKSTEP TESTS - the launcher's line names the rank that failed first, never a rank that failed as a consequence: one or two
+# ranks are killed during start-up, between steps and during a save; a rank exits by itself; a rank runs out of memory.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -22,7 +22,7 @@ reached() {
     esac
 }
 
-# start LAYOUT PHASE: a run that has come there.
+# start LAYOUT PHASE: starts a run and waits until it reaches the phase.
 start() {
     "$lockstep" train $(options $1) $tiny $(options $2) --run.dir=$run >out.txt 2>err.txt &
     launcher=$!
@@ -33,7 +33,7 @@ start() {
     done
 }
 
-# ended CODE PATTERN: the launcher's one line.
+# ended CODE PATTERN: checks the launcher's exit code and its one line on standard error.
 ended() {
     wait $launcher
     got=$?
@@ -41,7 +41,7 @@ ended() {
     [ $got -eq "$1" ] && [ "$(wc -l <err.txt)" -eq 1 ] && grep -q "$2" err.txt || bad "$run: exit $got, not $1 with '$2': $(cat err.txt)"
 }
 
-# signal NAME STATE PROCESSES: until all of them are in that state.
+# signal NAME STATE PROCESSES: sends the signal and waits until all processes are in that state.
 signal() {
     kill -$1 $3
     for pid in $3; do
@@ -49,13 +49,13 @@ signal() {
     done
 }
 
-# killed LAYOUT PHASE RANKS LINE: at once.
+# killed LAYOUT PHASE RANKS LINE: kills these ranks at the same time.
 killed() {
     run=$(echo "killed$1$2$3" | tr ' ' _)
     start $1 $2
     victims=
     for victim in $3; do victims="$victims $(rank $victim)"; done
-    signal STOP T "$victims $launcher"  # so that none ends before it is killed, and the launcher sees all ends at once
+    signal STOP T "$victims $launcher"  # so that no rank exits before it is killed, and the launcher sees all kills at the same time
     signal KILL Z "$victims"
     kill -CONT $launcher
     ended 3 "^lockstep train: $4 killed by signal 9 (Killed)$"
@@ -68,7 +68,7 @@ for layout in dp tp pp; do
     done
 done
 
-# ---- a rank that ends by itself: its own line, with its rank, and its own code ----
+# ---- a rank that exits by itself: the launcher prints its report with the rank, and exits with its code ----
 for layout in dp tp pp; do
     run=alone$layout
     mkdir -p $run/log/rank_0002.log
@@ -76,7 +76,7 @@ for layout in dp tp pp; do
     ended 1 "^lockstep train: rank 2: .*log/rank_0002.log: cannot open the log"
 done
 
-# ---- a rank that has no memory left in start-up: the others lose it, and say nothing ----
+# ---- a rank that runs out of memory during start-up: only its error is reported ----
 if grep -q __asan_init "$lockstep"; then
     say "skipped: AddressSanitizer itself cannot be limited in memory"
 elif command -v prlimit >/dev/null; then
@@ -84,7 +84,7 @@ elif command -v prlimit >/dev/null; then
         run=memory$layout
         start $layout startup
         prlimit --pid "$(rank 2)" --data=1000000 || bad "$run: no limit"
-        ended 1 "^lockstep train: rank 2: .*\\(memory\\|thread did not start\\)"  # whichever it asks for first
+        ended 1 "^lockstep train: rank 2: .*\\(memory\\|thread did not start\\)"  # whichever it allocates first
     done
 fi
 

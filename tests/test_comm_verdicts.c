@@ -150,7 +150,8 @@ static void late_rank_is_named(void **state)
         late_open(&l);
         ranks_run(4, &(struct ranks_options){ .seconds = LIMIT }, come_late, &l, e);
         late_close(&l);
-        same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 did not call it within 3 s: its last call was barrier #1, which ended ");
+        same_line(4, e, "all_reduce #2 of world (f32, 1, sum): rank 2 did not call it within 3 s: its last call was barrier #1, ");
+        same_line(4, e, "which ended ");
         same_line(4, e, " s ago; ranks 0, 1, 3 wait in all_reduce #2");
     }
 }
@@ -214,7 +215,8 @@ static void late_sender_is_named(void **state)
     late_open(&l);
     ranks_run(2, &(struct ranks_options){ .seconds = LIMIT }, send_late, &l, e);
     late_close(&l);
-    same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 did not call the matching send within 0.5 s: its last call was barrier #1, which ended ");
+    same_line(2, e, "recv #1 of world (f32, 1, from rank 1): rank 1 did not call the matching send within 0.5 s: its last call was ");
+    same_line(2, e, "its last call was barrier #1, which ended ");
 }
 
 /* ---- waits over several groups ---- */
@@ -374,7 +376,7 @@ static void outlast_a_timeout(int rank, const struct suspension *s)
     ls_comm_close(&c);
 }
 
-/* Rank 1 stops rank 0, which waits for it, for longer than the timeout, and shows no progress itself. Rank 0 must not blame it for that time. */
+/* Rank 1 stops rank 0, which waits for it, for longer than the timeout, and shows no progress meanwhile. Rank 0 must not blame it. */
 static void suspend_a_waiting_rank(int rank, int n, const char *where, void *ctx)
 {
     const struct suspension *s = ctx;

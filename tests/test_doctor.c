@@ -166,7 +166,8 @@ static void dead_rank_is_named(void **state)
     assert_int_equal(d.n, 1);
     assert_int_equal(d.status[2].life, LIFE_DEAD);
     assert_int_equal(d.status[0].life, LIFE_RUNNING);
-    assert_said(&d, 0, (const char *[]){ "rank 2 never called all_reduce #41 of world (f32, 100, sum); ranks 0, 1, 3 have waited in it for ",
+    assert_said(&d, 0, (const char *[]){ "rank 2 never called all_reduce #41 of world (f32, 100, sum)",
+                                         "; ranks 0, 1, 3 have waited in it for ",
                                          " s; rank 2 is dead (its last call, all_reduce #40 of world (f32, 100, sum), ended ",
                                          " s ago)", NULL });
     doctor_close(&d);
@@ -325,7 +326,8 @@ static void cause_is_listed_before_consequences(void **state)
     reap(3);
     assert_int_equal(doctor_open(folder, &d), LS_OK);
     assert_int_equal(d.n, 2);
-    assert_said(&d, 0, (const char *[]){ "rank 3 never called all_gather #2 of shard", "; rank 2 has waited in it", "; rank 3 is dead", NULL });
+    assert_said(&d, 0, (const char *[]){ "rank 3 never called all_gather #2 of shard", "; rank 2 has waited in it", "; rank 3 is dead",
+                                         NULL });
     assert_said(&d, 1, (const char *[]){ "ranks 2, 3 have not called all_reduce #1 of world",
                                          "; rank 2 is running (it has been in all_gather #2 of shard", NULL });
     assert_true(d.finding[0].cause);
@@ -349,7 +351,8 @@ static void malformed_files_are_refused(void **state)
     assert_int_equal(d.status[1].life, LIFE_NONE);
     assert_non_null(strstr(d.status[1].why, "20 bytes"));
     assert_int_equal(d.status[3].life, LIFE_NONE);
-    assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never called all_reduce #1 of world", "; ranks 0, 2 have waited", "; rank 1 has no readable flight recorder: ",
+    assert_said(&d, 0, (const char *[]){ "ranks 1, 3 never called all_reduce #1 of world", "; ranks 0, 2 have waited",
+                                         "; rank 1 has no readable flight recorder: ",
                                          "; rank 3 never started", NULL });
     doctor_close(&d);
     mem_free(path);

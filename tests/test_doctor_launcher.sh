@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_doctor_launcher.sh LOCKSTEP TESTS - `doctor` after the launcher was killed and while a rank is stopped: during start-up, between steps
-# and during a save, under several layouts. No rank is blamed if all ranks ended with the launcher.
+# test_doctor_launcher.sh LOCKSTEP TESTS - `doctor` after the launcher was killed and while a rank is stopped: during start-up, between
+# steps and during a save, under several layouts. No rank is blamed if all ranks ended with the launcher.
 set -u
 lockstep=$1
 . "$2/script.sh"

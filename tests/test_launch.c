@@ -1,4 +1,4 @@
-/* test_launch.c - launching ranks: what they find, how each way to end is reported and ends the others, what they print. */
+/* test_launch.c - launching ranks: their environment, how each way to end is reported and ends the other ranks, and their output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void ranks_are_bound_to_their_cores(void **state)
     assert_int_equal(case_finish(launch_ranks(2, "env", "0", true)), 0);
     snprintf(want, sizeof want, "bound=%d ", cores / 2);
     assert_true(case_contains("err", want));
-    assert_int_equal(case_finish(launch_ranks(cores + 1, "env", "0", true)), 0);  /* more ranks than processors: not bound */
+    assert_int_equal(case_finish(launch_ranks(cores + 1, "env", "0", true)), 0);  /* more ranks than cores: not bound */
     snprintf(want, sizeof want, "bound=%d ", cores);
     assert_true(case_contains("err", want));
     case_nothing_is_left();
@@ -71,7 +71,7 @@ static void successful_launch_is_silent(void **state)
     assert_int_equal(case_entries(case_folder, "log"), 0);
 }
 
-static void rank_0_keeps_standard_output(void **state)
+static void rank_0_writes_to_standard_output(void **state)
 {
     (void)state;
     assert_int_equal(launch_ranks_run(2, "out0", "0"), 0);
@@ -86,7 +86,7 @@ static void failure_ends_all_ranks_and_is_printed_last(void **state)
     (void)state;
     double began = base_now();
     assert_int_equal(launch_ranks_run(4, "exit", "2"), 7);
-    assert_true(base_now() - began >= 0.9);  /* the others had their second */
+    assert_true(base_now() - began >= 0.9);  /* the other ranks had a second to exit */
     launch_assert_err("[rank 2] working\nlockstep probe: rank 2: the disk is full\n");
     char *log = case_read("log/rank_0002.err");
     assert_string_equal(log, "working\nlockstep probe: the disk is full\n");
@@ -102,7 +102,7 @@ static void kill_names_the_signal(void **state)
     launch_assert_err("lockstep probe: rank 0 was killed by signal 6 (Aborted)\n");
 }
 
-static void cause_is_printed_once(void **state)
+static void equal_reports_are_printed_once(void **state)
 {
     (void)state;
     assert_int_equal(launch_ranks_run(4, "both", "0"), 1);
@@ -111,18 +111,18 @@ static void cause_is_printed_once(void **state)
     assert_non_null(strstr(err, ": the text is not there\n"));
     mem_free(err);
     assert_int_equal(launch_ranks_run(3, "threes", "0"), 3);
-    launch_assert_err("lockstep probe: rank 1 never came\n");
+    launch_assert_err("lockstep probe: rank 1 did not call it\n");
 }
 
-static void failure_outranks_blame(void **state)
+static void own_failure_is_reported_before_that_of_another_rank(void **state)
 {
     (void)state;
     assert_int_equal(launch_ranks_run(3, "blame", "0"), 1);
     launch_assert_err("lockstep probe: rank 1: the disk is full\n");
-    assert_true(case_contains("log/rank_0000.err", "never came"));
+    assert_true(case_contains("log/rank_0000.err", "did not call it"));
 }
 
-static void cause_outlives_the_rank_that_named_it(void **state)
+static void shared_error_is_reported_after_its_rank_was_killed(void **state)
 {
     (void)state;
     assert_int_equal(launch_ranks_run(3, "name", "1"), 1);
@@ -138,13 +138,13 @@ static void rank_output_is_prefixed_and_logged(void **state)
     (void)state;
     assert_int_equal(launch_ranks_run(2, "lines", "1"), 0);
     char *err = case_read("err"), *log = case_read("log/rank_0001.err");
-    const char *const lines_of_1[] = { "one", "", "[three]", "lockstep probe: held, but not the end", "no end", "said aloud" };
+    const char *const lines_of_1[] = { "one", "", "[three]", "lockstep probe: held, but not the end", "no end", "on standard output" };
     for (size_t i = 0; i < COUNT_OF(lines_of_1); i++) {
         snprintf(want, sizeof want, "[rank 1] %s\n", lines_of_1[i]);
         assert_non_null(strstr(err, want));
         assert_non_null(strstr(log, want + strlen("[rank 1] ")));
     }
-    snprintf(want, sizeof want, "[rank 1] %04000d\n", 0);  /* a long line goes on in the next */
+    snprintf(want, sizeof want, "[rank 1] %04000d\n", 0);  /* a long line is split */
     assert_non_null(strstr(err, want));
     snprintf(want, sizeof want, "[rank 1] %01000d\n", 7);
     assert_non_null(strstr(err, want));
@@ -154,7 +154,7 @@ static void rank_output_is_prefixed_and_logged(void **state)
     mem_free(log);
 }
 
-/* Every line is one that some rank wrote, and each rank's come in its order. */
+/* Every line was written by some rank, and the lines of each rank are in order. */
 static void lines_never_mix_in_a_flood(void **state)
 {
     enum { RANKS = 3 };
@@ -203,12 +203,12 @@ int main(int argc, char *argv[])
         LAUNCH_CASE(ranks_get_their_environment),
         LAUNCH_CASE(ranks_are_bound_to_their_cores),
         LAUNCH_CASE(successful_launch_is_silent),
-        LAUNCH_CASE(rank_0_keeps_standard_output),
+        LAUNCH_CASE(rank_0_writes_to_standard_output),
         LAUNCH_CASE(failure_ends_all_ranks_and_is_printed_last),
         LAUNCH_CASE(kill_names_the_signal),
-        LAUNCH_CASE(cause_is_printed_once),
-        LAUNCH_CASE(failure_outranks_blame),
-        LAUNCH_CASE(cause_outlives_the_rank_that_named_it),
+        LAUNCH_CASE(equal_reports_are_printed_once),
+        LAUNCH_CASE(own_failure_is_reported_before_that_of_another_rank),
+        LAUNCH_CASE(shared_error_is_reported_after_its_rank_was_killed),
         LAUNCH_CASE(rank_output_is_prefixed_and_logged),
         LAUNCH_CASE(lines_never_mix_in_a_flood),
         LAUNCH_CASE(zero_ranks_are_refused),

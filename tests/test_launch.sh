@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_launch.sh LOCKSTEP - ranks of a training run under the launcher: kills, stops, signals, what is said and what is left.
+# test_launch.sh LOCKSTEP TESTS - a training run under the launcher: ranks that are killed or stopped, signals, output, and no leftovers.
 set -u
 lockstep=$1
 . "$2/script.sh"
@@ -7,7 +7,7 @@ lockstep=$1
 tiny="--data.text=text.txt --model.preset=llama-tiny --model.layers=1 --data.seq_len=16 --train.micro_batch=2 --train.global_batch=12
       --optim.warmup=5 --train.eval_every=0 --train.eval_batches=2 --launch.threads=1"
 
-# start RUN OPTIONS...: three ranks that train for ever; returns when they are at it.
+# start RUN OPTIONS...: starts three ranks that train without end; returns after their first steps.
 start() {
     run=$1
     shift
@@ -17,10 +17,10 @@ start() {
         [ -f "$run/metrics.jsonl" ] && [ "$(wc -l <"$run/metrics.jsonl")" -ge 3 ] && return
         sleep 0.02
     done
-    bad "$run never began: $(cat err.txt)"
+    bad "$run did not begin: $(cat err.txt)"
 }
 
-# ended CODE LINE: the launcher's exit code and the one line of its standard error; nothing may be left of it.
+# ended CODE LINE: checks the launcher's exit code and its one line on standard error, and that no process or file is left.
 ended() {
     wait $launcher
     got=$?
@@ -44,13 +44,13 @@ gone() {
     ls /dev/shm 2>/dev/null | grep -q lockstep && bad "$run left shared memory"
 }
 
-# ---- a run that ends well says nothing but its own ----
+# ---- a successful run writes nothing to standard error ----
 "$lockstep" train -n 2 $tiny --train.steps=8 --run.dir=well >out.txt 2>err.txt || bad "two ranks: $(cat err.txt)"
-[ -s err.txt ] && bad "two ranks said: $(cat err.txt)"
+[ -s err.txt ] && bad "two ranks wrote: $(cat err.txt)"
 [ "$(grep -c '^run ' out.txt)" -eq 2 ] || bad "not one report: $(cat out.txt)"
 run=well
 gone
-"$lockstep" doctor well >out.txt || bad "doctor of a run that ended well"
+"$lockstep" doctor well >out.txt || bad "doctor of a finished run"
 grep -q "^finished at step 8 of 8, exit 0" out.txt || bad "doctor: $(cat out.txt)"
 
 # ---- each rank killed ----
@@ -63,7 +63,7 @@ for victim in 0 1 2; do
     grep -q "^failed [ai][tn] step [0-9]*: rank $victim was killed by signal 9 (Killed); exit 3" out.txt || bad "doctor: $(cat out.txt)"
 done
 
-# ---- a rank that stands still ----
+# ---- a stopped rank ----
 start stopped --launch.timeout=4
 victim=$(rank 1)
 kill -STOP "$victim"
@@ -85,7 +85,7 @@ ls saved/checkpoints | grep -q step_ || bad "SIGUSR1 saved nothing"
 kill -TERM $launcher
 ended 0 ""
 grep -q "^\[rank 0\] SIGTERM: saving" err.txt || bad "SIGTERM: $(cat err.txt)"
-grep -q "SIGTERM: saving" saved/log/rank_0000.err || bad "what rank 0 said is not kept"
+grep -q "SIGTERM: saving" saved/log/rank_0000.err || bad "the output of rank 0 is not in its log"
 
 # ---- the launcher killed ----
 start orphaned
@@ -101,7 +101,7 @@ code=$?
 run=crowded
 gone
 
-# ---- what is wrong for all ranks is said once ----
+# ---- an error on all ranks is printed once ----
 "$lockstep" train -n 3 $tiny --data.text=absent.txt --train.steps=8 --run.dir=absent >out.txt 2>err.txt
 code=$?
 [ $code -eq 1 ] || [ $code -eq 2 ] || bad "a missing text: exit $code: $(cat err.txt)"

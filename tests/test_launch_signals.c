@@ -1,4 +1,4 @@
-/* test_launch_signals.c - signals to a launch, its suspension and death, and that no process is left behind. */
+/* test_launch_signals.c - signals to the launcher, its suspension and death; no process is left behind. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "helper_launch_rank.h"
 #include "train/launch/launch.h"
 
-static const double LAUNCH_SOON = 30;     /* seconds in which things happen that take none on a machine that is not busy */
+static const double LAUNCH_SOON = 30;     /* seconds after which a test fails; on an idle machine nothing takes that long */
 
 /* ---- cases ---- */
 
@@ -33,7 +33,7 @@ static void launcher_death_ends_the_ranks(void **state)
     case_wait_for("err", "[rank 0] ready");
     case_wait_for("err", "[rank 1] ready");
     case_wait_for("err", "[rank 2] ready");
-    assert_int_equal(case_processes(), 3);  /* the launcher set its mark after its own start */
+    assert_int_equal(case_processes(), 3);  /* the launcher itself is not counted: it set its mark after its start */
     kill(pid, SIGKILL);
     assert_int_equal(case_finish(pid), 1000 + SIGKILL);
     case_nothing_is_left();
@@ -41,10 +41,10 @@ static void launcher_death_ends_the_ranks(void **state)
 
 static void signals_are_forwarded(void **state)
 {
-    static const struct { int number; const char *said; } asked[] = { { SIGTERM, "term" }, { SIGINT, "int" }, { SIGHUP, "hup" } };
+    static const struct { int number; const char *line; } signals[] = { { SIGTERM, "term" }, { SIGINT, "int" }, { SIGHUP, "hup" } };
 
     (void)state;
-    for (size_t k = 0; k < COUNT_OF(asked); k++) {
+    for (size_t k = 0; k < COUNT_OF(signals); k++) {
         pid_t pid = launch_ranks(2, "obey", "0", false);
         char want[64];
 
@@ -53,10 +53,10 @@ static void signals_are_forwarded(void **state)
         kill(pid, SIGUSR1);
         case_wait_for("err", "[rank 0] usr1");
         case_wait_for("err", "[rank 1] usr1");
-        kill(pid, asked[k].number);
+        kill(pid, signals[k].number);
         assert_int_equal(case_finish(pid), 0);
         for (int i = 0; i < 2; i++) {
-            snprintf(want, sizeof want, "[rank %d] %s\n", i, asked[k].said);
+            snprintf(want, sizeof want, "[rank %d] %s\n", i, signals[k].line);
             assert_true(case_contains("err", want));
         }
         char *err = case_read("err");
@@ -73,10 +73,10 @@ static void second_signal_kills(void **state)
     case_wait_for("err", "[rank 0] ready");
     case_wait_for("err", "[rank 1] ready");
     kill(pid, SIGTERM);
-    case_wait_for("err", "[rank 0] ignored");  /* two signals of a kind that nobody has taken yet are one */
+    case_wait_for("err", "[rank 0] ignored");  /* a second signal that arrives before the first is handled is lost */
     kill(pid, SIGTERM);
     assert_int_equal(case_finish(pid), 128 + SIGTERM);
-    assert_true(case_contains("err", "lockstep probe: all ranks were killed: a second signal asked for the end, the first was 15"));
+    assert_true(case_contains("err", "lockstep probe: all ranks were killed by a second signal after signal 15"));
     case_nothing_is_left();
 }
 

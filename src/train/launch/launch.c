@@ -1,4 +1,4 @@
-/* launch.c - the parent of N ranks: one loop over signals, pipes and deaths. */
+/* launch.c - the parent process of N ranks: one loop over signals, output and exits. */
 #include "train/launch/launch.h"
 
 #include <errno.h>
@@ -17,18 +17,18 @@
 #include "train/launch/launch_job.h"
 #include "train/run/stop.h"
 
-static const double GRACE = 1;  /* seconds that ranks have to leave by themselves after the first failure */
-static const double ABSENT = 1; /* a sleep late by this many seconds means that the launcher itself was stopped */
+static const double GRACE = 1;  /* seconds after the first failure in which the other ranks may exit by themselves */
+static const double ABSENT = 1; /* a poll that returns this many seconds late means that the launcher itself was stopped */
 
-/* ---- to all ranks ---- */
+/* ---- signals to all ranks ---- */
 
-static void pass_on(struct job *j, int signal_number)
+static void signal_ranks(struct job *j, int signal_number)
 {
     for (int i = 0; i < j->n; i++)
         if (j->pid[i]) kill(j->pid[i], signal_number);
 }
 
-/* The groups too: a rank may have started processes. */
+/* Signals the process groups of the ranks, since a rank may have started processes. */
 static void signal_groups(struct job *j, int signal_number)
 {
     for (int i = 0; i < j->n; i++)
@@ -41,13 +41,13 @@ static void kill_all(struct job *j)
     for (int i = 0; i < j->n; i++)
         if (j->pid[i]) j->child[i].by_us = true;
     signal_groups(j, SIGKILL);
-    pass_on(j, SIGKILL);
+    signal_ranks(j, SIGKILL);
 }
 
-/* ---- ends of ranks ---- */
+/* ---- ranks that stop or end ---- */
 
-/* Reports a stopped rank to the others. A status known when ranks are killed is kept. */
-static void look_for_stops(struct job *j)
+/* Reads which ranks were stopped or continued. Once the ranks are being killed, the state before the kill is kept for the report. */
+static void check_stops(struct job *j)
 {
     for (int i = 0; i < j->n && !j->killed; i++) {
         if (!j->pid[i] || !stop_look(&j->stop[i], j->pid[i])) continue;
@@ -63,7 +63,7 @@ static bool only_stopped_left(const struct job *j)
     return true;
 }
 
-static void tell_gone(struct job *j, int i)
+static void note_gone(struct job *j, int i)
 {
     const struct child *c = &j->child[i];
     char how[96], line[160];
@@ -74,13 +74,13 @@ static void tell_gone(struct job *j, int i)
 
 static void note_failure(struct job *j, int i)
 {
-    tell_gone(j, i);
+    note_gone(j, i);
     if (j->failed < 0 || (child_blames(&j->child[j->failed]) && !child_blames(&j->child[i]))) j->failed = i;
     if (j->deadline == 0) j->deadline = base_now() + GRACE;
 }
 
-/* Kills its process group while its number is still valid. Even without a failure it is lost for others that still need it, unless it had
- * closed its comm. */
+/* Kills the process group of rank i while its number is still valid. A rank that exits with 0 but has not closed its comm is reported to
+ * the others, too, since they may still wait for it. */
 static void reap(struct job *j, int i, const siginfo_t *info)
 {
     struct child *c = &j->child[i];
@@ -97,18 +97,18 @@ static void reap(struct job *j, int i, const siginfo_t *info)
     if (child_failed(c))
         note_failure(j, i);
     else if (!c->by_us && !segment_has_left(j->segment, i))
-        tell_gone(j, i);
-    if (j->deadline > 0 && only_stopped_left(j)) j->deadline = base_now(); /* nobody to wait for */
+        note_gone(j, i);
+    if (j->deadline > 0 && only_stopped_left(j)) j->deadline = base_now(); /* no rank is left that could exit by itself */
     rank_output_finish(&c->output, &j->console);
     if (!c->by_us && (c->signal || !c->code)) rank_output_release(&c->output, &j->console);
 }
 
-/* Its group stays stopped; the others leave, as after a failure. */
+/* A rank was stopped for longer than the timeout: the others exit, as after a failure. The rank stays stopped until it is killed. */
 static void end_overdue(struct job *j, int i)
 {
     char line[160];
 
-    snprintf(line, sizeof line, "was stopped by signal %d (%s), and was not continued within %g s", j->stop[i].signal,
+    snprintf(line, sizeof line, "was stopped by signal %d (%s) and not continued within %g s", j->stop[i].signal,
              strsignal(j->stop[i].signal), j->launch->timeout);
     segment_note_stopped(j->segment, i, line);
     j->failed = j->overdue = i;
@@ -127,7 +127,7 @@ static void reap_all(struct job *j)
 
 /* ---- signals ---- */
 
-/* Stops with the terminal's job; our own time does not advance meanwhile. */
+/* Suspends the ranks and this process on SIGTSTP. The grace period does not run meanwhile. */
 static void suspend(struct job *j)
 {
     double began = base_now();
@@ -138,11 +138,11 @@ static void suspend(struct job *j)
     if (j->deadline > 0) j->deadline += base_now() - began;
 }
 
-static void ask_to_leave(struct job *j, int signal_number)
+static void request_stop(struct job *j, int signal_number)
 {
     j->leave = signal_number;
-    pass_on(j, signal_number);
-    if (j->launch->saves) console_say(&j->console, stop_line(signal_number));
+    signal_ranks(j, signal_number);
+    if (j->launch->saves) console_announce(&j->console, stop_line(signal_number));
 }
 
 static void force(struct job *j)
@@ -155,12 +155,12 @@ static void take_signal(struct job *j, int signal_number)
 {
     switch (signal_number) {
     case SIGTSTP: suspend(j); break;
-    case SIGUSR1: pass_on(j, SIGUSR1); break;
+    case SIGUSR1: signal_ranks(j, SIGUSR1); break;
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
         if (!j->leave)
-            ask_to_leave(j, signal_number);
+            request_stop(j, signal_number);
         else if (signal_number != SIGHUP)
             force(j); /* a closing terminal may send SIGHUP twice */
     }
@@ -171,7 +171,7 @@ static void take_signals(struct job *j)
     struct signalfd_siginfo s;
 
     while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) take_signal(j, (int)s.ssi_signo);
-    look_for_stops(j);
+    check_stops(j);
     reap_all(j);
 }
 
@@ -183,10 +183,10 @@ static ls_status signals_begin(struct job *j)
     sigset_t set;
 
     sigemptyset(&set);
-    for (size_t i = 0; i < COUNT_OF(taken); i++) { /* nohup ignores SIGHUP, a shell without job control SIGTSTP */
-        bool asks = taken[i] == SIGHUP || taken[i] == SIGTSTP;
+    for (size_t i = 0; i < COUNT_OF(taken); i++) { /* nohup sets SIGHUP to ignored, a shell without job control SIGTSTP */
+        bool may_be_ignored = taken[i] == SIGHUP || taken[i] == SIGTSTP;
 
-        if (!asks || sigaction(taken[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&set, taken[i]);
+        if (!may_be_ignored || sigaction(taken[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&set, taken[i]);
     }
     j->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (j->signals < 0) return ls_fail(LS_EIO, "cannot watch for signals: %s", strerror(errno));
@@ -201,7 +201,7 @@ static void signals_end(struct job *j)
     struct signalfd_siginfo s;
 
     if (j->signals < 0) return;
-    while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) continue; /* they were for the ranks */
+    while (read(j->signals, &s, sizeof s) == (ssize_t)sizeof s) continue; /* signals that were meant for the ranks */
     close(j->signals);
     sigaction(SIGPIPE, &j->pipe_before, NULL);
     sigaction(SIGCHLD, &j->child_before, NULL);
@@ -210,14 +210,14 @@ static void signals_end(struct job *j)
 
 /* ---- the loop ---- */
 
-/* Time of the next action without an event: the end of the grace period, or a rank stopped for too long (*rank). 0: never. */
+/* Time of the next action without an event: the grace period ends, or *rank has been stopped for too long. 0: never. */
 static double due(const struct job *j, int *rank)
 {
     if (j->killed) return 0;
     return j->deadline > 0 ? j->deadline : stops_due(j->stop, j->pid, j->n, j->launch->timeout, rank);
 }
 
-/* Milliseconds until then, rounded up; -1: no end. */
+/* Milliseconds until due(), rounded up; -1: no limit. */
 static int poll_timeout(const struct job *j)
 {
     int rank;
@@ -246,16 +246,16 @@ static void fill_polled(struct job *j)
     j->polled[0] = (struct pollfd){ j->signals, POLLIN, 0 };
     j->polled[1] = (struct pollfd){ j->console.used > 0 ? j->console.fd : -1, POLLOUT, 0 };
     for (int i = 0; i < j->started; i++) {
-        const struct rank_output *v = &j->child[i].output;
+        const struct rank_output *o = &j->child[i].output;
 
-        j->polled[2 + 2 * i] = (struct pollfd){ room ? v->out.fd : -1, POLLIN, 0 };
-        j->polled[3 + 2 * i] = (struct pollfd){ room ? v->err.fd : -1, POLLIN, 0 };
+        j->polled[2 + 2 * i] = (struct pollfd){ room ? o->out.fd : -1, POLLIN, 0 };
+        j->polled[3 + 2 * i] = (struct pollfd){ room ? o->err.fd : -1, POLLIN, 0 };
     }
 }
 
-/* Handles output before deaths: what a rank wrote before it died is read before it is reaped. Polls only ranks that were started, because
- * poll() rejects a list longer than the limit of descriptors. */
-static void launch_look(struct job *j)
+/* Handles output before exits: what a rank wrote before it exited is read before it is reaped. Polls only ranks that were started, because
+ * poll() rejects a list that is longer than the limit of descriptors. */
+static void launch_poll(struct job *j)
 {
     int wait = poll_timeout(j);
     double began = base_now();
@@ -264,10 +264,10 @@ static void launch_look(struct job *j)
     if (poll(j->polled, (nfds_t)(2 + 2 * j->started), wait) < 0) return;
     if (wait >= 0 && base_now() - began > wait / 1000.0 + ABSENT) stops_shift(j->stop, j->n);
     for (int i = 0; i < j->started; i++) {
-        struct rank_output *v = &j->child[i].output;
+        struct rank_output *o = &j->child[i].output;
 
-        if (j->polled[2 + 2 * i].revents) rank_output_read(v, &v->out, &j->console);
-        if (j->polled[3 + 2 * i].revents) rank_output_read(v, &v->err, &j->console);
+        if (j->polled[2 + 2 * i].revents) rank_output_read(o, &o->out, &j->console);
+        if (j->polled[3 + 2 * i].revents) rank_output_read(o, &o->err, &j->console);
     }
     if (j->polled[0].revents) take_signals(j);
     take_due(j);
@@ -298,7 +298,7 @@ static ls_status start_all(struct job *j, cpu_set_t *shares)
     return LS_OK;
 }
 
-/* ---- from start to end ---- */
+/* ---- a launch from start to end ---- */
 
 static ls_status launch_job(struct job *j, cpu_set_t *shares, int *code)
 {
@@ -308,7 +308,7 @@ static ls_status launch_job(struct job *j, cpu_set_t *shares, int *code)
     snprintf(message, sizeof message, "%s", ls_errmsg());
     if (st != LS_OK) kill_all(j);
     reap_all(j);
-    while (j->left > 0) launch_look(j);
+    while (j->left > 0) launch_poll(j);
     int result = report_settle(j);
     report_ends(j);
     console_flush(&j->console, true);
@@ -348,7 +348,7 @@ static ls_status open_job(const struct launch *l, struct job *j)
 
 ls_status launch_run(const struct launch *l, int *code)
 {
-    if (l->ranks < 1) return ls_fail(LS_EINVAL, "launch: %d ranks; at least 1 is needed", l->ranks);
+    if (l->ranks < 1) return ls_fail(LS_EINVAL, "launch: cannot start %d ranks; use at least 1", l->ranks);
     struct job *j = mem_alloc(MEM_OTHER, sizeof *j);
     cpu_set_t *shares = mem_array(MEM_OTHER, (size_t)l->ranks, sizeof *shares);
     ls_status st = LS_ENOMEM;

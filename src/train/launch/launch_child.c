@@ -1,6 +1,6 @@
 /* launch_child.c - fork and exec of one rank.
  *
- * Everything that needs memory is made before the fork: between fork and exec only system calls are made.
+ * The parent allocates everything before the fork. Between fork and exec the child makes only system calls.
  */
 #include "train/launch/launch_child.h"
 
@@ -63,7 +63,7 @@ static ls_status environment_make(const struct child_args *s, struct environment
 
 /* ---- the child ---- */
 
-static void say_and_exit(const char *what)
+static void child_exit(const char *what)
 {
     dprintf(STDERR_FILENO, "lockstep: cannot start: %s: %s\n", what, strerror(errno));
     _exit(1);
@@ -71,11 +71,11 @@ static void say_and_exit(const char *what)
 
 static void set_streams(const struct child_args *s, int out, int err)
 {
-    if (dup2(err, STDERR_FILENO) < 0) say_and_exit("standard error");
-    if (out >= 0 && dup2(out, STDOUT_FILENO) < 0) say_and_exit("standard output");
+    if (dup2(err, STDERR_FILENO) < 0) child_exit("standard error");
+    if (out >= 0 && dup2(out, STDOUT_FILENO) < 0) child_exit("standard output");
     if (s->rank == 0 && !isatty(STDIN_FILENO)) return;
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0) say_and_exit("/dev/null");
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0) child_exit("/dev/null");
 }
 
 static void set_signals(const struct child_args *s)
@@ -87,16 +87,16 @@ static void set_signals(const struct child_args *s)
     sigprocmask(SIG_SETMASK, s->mask, NULL);
 }
 
-_Noreturn static void become(const struct child_args *s, char **list, pid_t parent, int out, int err)
+_Noreturn static void child_exec(const struct child_args *s, char **list, pid_t parent, int out, int err)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1); /* it died before the line above */
+    if (getppid() != parent) _exit(1); /* the launcher died before prctl() */
     setpgid(0, 0);
     set_streams(s, out, err);
-    if (s->bind && sched_setaffinity(0, sizeof *s->bind, s->bind) != 0) say_and_exit("binding to processors");
+    if (s->bind && sched_setaffinity(0, sizeof *s->bind, s->bind) != 0) child_exit("binding to processors");
     set_signals(s);
     execve("/proc/self/exe", s->argv, list);
-    say_and_exit("/proc/self/exe");
+    child_exit("/proc/self/exe");
     _exit(1);
 }
 
@@ -105,7 +105,7 @@ _Noreturn static void become(const struct child_args *s, char **list, pid_t pare
 static ls_status open_pipe(const struct child_args *s, int ends[2])
 {
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return ls_fail(LS_EIO, "rank %d of %d: cannot open a pipe for what it says: %s", s->rank, s->ranks, strerror(errno));
+        return ls_fail(LS_EIO, "rank %d of %d: cannot open a pipe for its output: %s", s->rank, s->ranks, strerror(errno));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     return LS_OK;
 }
@@ -121,8 +121,8 @@ static ls_status launch_child_start(const struct child_args *s, char **list, int
     pid_t parent = getpid(), child = fork();
 
     if (child < 0) return ls_fail(LS_EIO, "rank %d of %d: cannot start a process: %s", s->rank, s->ranks, strerror(errno));
-    if (child == 0) become(s, list, parent, out, err);
-    setpgid(child, child); /* as the child does: whichever comes first */
+    if (child == 0) child_exec(s, list, parent, out, err);
+    setpgid(child, child); /* the child does the same; whichever runs first takes effect */
     *pid = child;
     return LS_OK;
 }

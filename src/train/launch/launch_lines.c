@@ -1,4 +1,4 @@
-/* launch_lines.c - pipes in, lines out. */
+/* launch_lines.c - reads the pipes of ranks and writes their lines. */
 #include "train/launch/launch_lines.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { WRITE_MOST = 4096, LEFT_MOST = 64 }; /* bytes that a pipe takes at once; reads of a pipe whose writer is gone */
+enum { WRITE_MOST = 4096, LEFT_MOST = 64 }; /* bytes that a pipe takes in one write; reads of a pipe after its rank has ended */
 static const char wipe[] = "\r\033[K";
 
 /* ---- console ---- */
@@ -23,7 +23,7 @@ void console_open(struct console *c, int fd)
     c->used = 0;
 }
 
-void console_say(struct console *c, const char *line)
+void console_announce(struct console *c, const char *line)
 {
     const char *front = c->terminal ? wipe : "";
     size_t bytes = strlen(front) + strlen(line);
@@ -56,7 +56,7 @@ static bool takes_more(const struct console *c)
     return poll(&p, 1, 0) != 0;
 }
 
-/* Complete lines, as many as fit into one write. */
+/* Bytes of as many complete lines as fit into one write. */
 static size_t piece(const struct console *c)
 {
     if (c->used <= WRITE_MOST) return c->used;
@@ -88,40 +88,40 @@ void console_wipe(struct console *c)
     if (c->terminal && write(c->fd, wipe, sizeof wipe - 1) < 0) c->terminal = false;
 }
 
-/* ---- one rank ---- */
+/* ---- the output of one rank ---- */
 
-void rank_output_open(struct rank_output *v, int rank, int out, int err, const char *folder)
+void rank_output_open(struct rank_output *o, int rank, int out, int err, const char *folder)
 {
-    v->rank = rank;
-    v->out.fd = out;
-    v->err.fd = err;
-    v->out.used = v->err.used = 0;
-    v->folder = folder;
-    v->log = (struct append)APPEND_NONE;
-    v->last_report[0] = '\0';
+    o->rank = rank;
+    o->out.fd = out;
+    o->err.fd = err;
+    o->out.used = o->err.used = 0;
+    o->folder = folder;
+    o->log = (struct append)APPEND_NONE;
+    o->last_report[0] = '\0';
 }
 
-static void open_log(struct rank_output *v)
+static void open_log(struct rank_output *o)
 {
-    char *path = file_path("%s/rank_%04d.err", v->folder, v->rank);
-    ls_status st = path ? file_make_folders(v->folder) : LS_ENOMEM;
+    char *path = file_path("%s/rank_%04d.err", o->folder, o->rank);
+    ls_status st = path ? file_make_folders(o->folder) : LS_ENOMEM;
 
-    if (st == LS_OK) st = append_open(path, &v->log);
-    if (st != LS_OK) log_line(LOG_WARN, "the output of rank %d is not logged: %s", v->rank, ls_errmsg());
+    if (st == LS_OK) st = append_open(path, &o->log);
+    if (st != LS_OK) log_line(LOG_WARN, "the output of rank %d is not logged: %s", o->rank, ls_errmsg());
     mem_free(path);
-    v->folder = NULL;
+    o->folder = NULL;
 }
 
-static void keep(struct rank_output *v, const char *text, size_t bytes)
+static void keep(struct rank_output *o, const char *text, size_t bytes)
 {
-    if (v->folder) open_log(v);
-    if (v->log.fd >= 0) append_put(&v->log, text, bytes);
+    if (o->folder) open_log(o);
+    if (o->log.fd >= 0) append_put(&o->log, text, bytes);
 }
 
-void rank_output_release(struct rank_output *v, struct console *c)
+void rank_output_release(struct rank_output *o, struct console *c)
 {
-    if (v->last_report[0]) console_put(c, v->rank, v->last_report, strlen(v->last_report));
-    v->last_report[0] = '\0';
+    if (o->last_report[0]) console_put(c, o->rank, o->last_report, strlen(o->last_report));
+    o->last_report[0] = '\0';
 }
 
 static bool may_be_the_end(const char *text, size_t bytes)
@@ -129,23 +129,23 @@ static bool may_be_the_end(const char *text, size_t bytes)
     return bytes > 9 && memcmp(text, "lockstep", 8) == 0 && (text[8] == ' ' || text[8] == ':');
 }
 
-/* Writes what is in s->line; ended: a line feed was read after it. */
-static void launch_lines_put(struct rank_output *v, struct stream *s, struct console *c, bool ended)
+/* Writes the text in s->line. ended: a line feed followed it. */
+static void launch_lines_put(struct rank_output *o, struct stream *s, struct console *c, bool ended)
 {
-    if (s == &v->err) rank_output_release(v, c);
-    if (s == &v->err && may_be_the_end(s->line, s->used)) {
-        memcpy(v->last_report, s->line, s->used);
-        v->last_report[s->used] = '\0';
+    if (s == &o->err) rank_output_release(o, c);
+    if (s == &o->err && may_be_the_end(s->line, s->used)) {
+        memcpy(o->last_report, s->line, s->used);
+        o->last_report[s->used] = '\0';
     } else {
-        console_put(c, v->rank, s->line, s->used);
+        console_put(c, o->rank, s->line, s->used);
     }
     s->line[s->used] = '\n';
-    keep(v, s->line, s->used + ended);
+    keep(o, s->line, s->used + ended);
     s->used = 0;
 }
 
-/* Splits data into lines; what follows the last line feed is kept in s->line. */
-static void launch_lines_take(struct rank_output *v, struct stream *s, struct console *c, const char *data, size_t bytes)
+/* Splits data into lines; the text after the last line feed stays in s->line. */
+static void launch_lines_take(struct rank_output *o, struct stream *s, struct console *c, const char *data, size_t bytes)
 {
     while (bytes > 0) {
         const char *end = memchr(data, '\n', bytes);
@@ -154,51 +154,51 @@ static void launch_lines_take(struct rank_output *v, struct stream *s, struct co
 
         memcpy(s->line + s->used, data, now);
         s->used += now;
-        bool whole = end && now == length;
-        if (whole || s->used == LINE_MOST) launch_lines_put(v, s, c, whole);
-        data += now + whole;
-        bytes -= now + whole;
+        bool complete = end && now == length;
+        if (complete || s->used == LINE_MOST) launch_lines_put(o, s, c, complete);
+        data += now + complete;
+        bytes -= now + complete;
     }
 }
 
-static void close_stream(struct rank_output *v, struct stream *s, struct console *c)
+static void close_stream(struct rank_output *o, struct stream *s, struct console *c)
 {
-    if (s->used > 0) launch_lines_put(v, s, c, true);
+    if (s->used > 0) launch_lines_put(o, s, c, true);
     close(s->fd);
     s->fd = -1;
 }
 
-/* Bytes read; 0: nothing now, or the end. */
-static ssize_t read_once(struct rank_output *v, struct stream *s, struct console *c)
+/* Returns the bytes read; 0: nothing to read now, or the end of the stream. */
+static ssize_t read_once(struct rank_output *o, struct stream *s, struct console *c)
 {
     char data[8192];
     ssize_t got = read(s->fd, data, sizeof data);
 
     if (got > 0) {
-        launch_lines_take(v, s, c, data, (size_t)got);
+        launch_lines_take(o, s, c, data, (size_t)got);
         return got;
     }
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) close_stream(v, s, c);
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) close_stream(o, s, c);
     return 0;
 }
 
-void rank_output_read(struct rank_output *v, struct stream *s, struct console *c)
+void rank_output_read(struct rank_output *o, struct stream *s, struct console *c)
 {
-    if (s->fd >= 0) read_once(v, s, c);
+    if (s->fd >= 0) read_once(o, s, c);
 }
 
-/* A process that outlived the rank may still write: what a full pipe holds is enough. */
-static void launch_lines_finish(struct rank_output *v, struct stream *s, struct console *c)
+/* A process that the rank started may still write: only as much as a full pipe contains is read. */
+static void launch_lines_finish(struct rank_output *o, struct stream *s, struct console *c)
 {
     for (int i = 0; i < LEFT_MOST && s->fd >= 0; i++)
-        if (read_once(v, s, c) == 0) break;
-    if (s->fd >= 0) close_stream(v, s, c);
+        if (read_once(o, s, c) == 0) break;
+    if (s->fd >= 0) close_stream(o, s, c);
 }
 
-void rank_output_finish(struct rank_output *v, struct console *c)
+void rank_output_finish(struct rank_output *o, struct console *c)
 {
-    launch_lines_finish(v, &v->out, c);
-    launch_lines_finish(v, &v->err, c);
+    launch_lines_finish(o, &o->out, c);
+    launch_lines_finish(o, &o->err, c);
 }
 
-void rank_output_close(struct rank_output *v) { append_close(&v->log); }
+void rank_output_close(struct rank_output *o) { append_close(&o->log); }

@@ -1,4 +1,4 @@
-/* launch_orphans.c - children found by their parent's number in /proc. */
+/* launch_orphans.c - finds children of this process in /proc. */
 #include "train/launch/launch_orphans.h"
 
 #include <signal.h>
@@ -23,7 +23,7 @@ static bool was_there(const struct orphans *s, pid_t pid)
     return false;
 }
 
-/* A round reaps at least one orphan, or is the last. An orphan's children become ours when it dies. */
+/* Every round but the last reaps at least one orphan. When an orphan dies, its children become children of this process. */
 void orphans_end(struct orphans *s)
 {
     pid_t now[2 * ORPHANS_KNOWN];

@@ -1,7 +1,7 @@
-/* launch_orphans.h - processes that ranks leave behind.
+/* launch_orphans.h - kills processes that ranks leave behind.
  *
- * While a launch runs, an orphan among its descendants becomes the launcher's child (PR_SET_CHILD_SUBREAPER), whatever
- * session or group it moved to. So when all ranks have ended, children that were not there before are orphans.
+ * During a launch, a descendant whose parent dies becomes a child of the launcher (PR_SET_CHILD_SUBREAPER), even in another session or
+ * process group. So after all ranks have ended, every child that did not exist before the launch is an orphan.
  */
 #ifndef LS_TRAIN_LAUNCH_LAUNCH_ORPHANS_H
 #define LS_TRAIN_LAUNCH_LAUNCH_ORPHANS_H
@@ -11,12 +11,12 @@
 enum { ORPHANS_KNOWN = 64 };
 
 struct orphans {
-    pid_t before[ORPHANS_KNOWN];
+    pid_t before[ORPHANS_KNOWN]; /* [n] children of this process before the launch */
     int n;
-    int subreaper;
-}; /* children of this process before the launch */
+    int subreaper; /* the attribute of this process before the launch */
+};
 
 void orphans_begin(struct orphans *s);
-void orphans_end(struct orphans *s); /* kills and reaps them, and their children, until there are none */
+void orphans_end(struct orphans *s); /* kills and reaps all orphans, including their descendants */
 
 #endif

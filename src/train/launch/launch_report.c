@@ -1,7 +1,7 @@
-/* launch_report.c - decides which failure counts, and writes the line that reports it.
+/* launch_report.c - decides which failure is reported, and writes that line.
  *
- * The verdict that a rank sent to the others comes first, whatever happened to that rank afterwards: it is in the shared segment. Then come
- * the ranks' own reports, then how they ended.
+ * An error that a rank has shared with the others (segment_named) comes first, whatever happened to that rank afterwards. Then come the
+ * ranks' own reports, then how the ranks ended.
  */
 #include "train/launch/launch_job.h"
 
@@ -14,7 +14,7 @@ char *child_ended(const struct child *c, char out[96])
     if (c->signal)
         snprintf(out, 96, "was killed by signal %d (%s)", c->signal, strsignal(c->signal));
     else
-        snprintf(out, 96, "left with exit code %d", c->code);
+        snprintf(out, 96, "exited with code %d", c->code);
     return out;
 }
 
@@ -35,7 +35,7 @@ void report_ends(const struct job *j)
     }
 }
 
-/* The text of a report after "lockstep COMMAND: ", without its own rank; NULL: nothing. */
+/* The text of a rank's report after "lockstep COMMAND: " and its own "rank N: "; NULL: it has no report. */
 static const char *report_of(const struct child *c)
 {
     const char *colon = c->output.last_report[0] ? strstr(c->output.last_report, ": ") : NULL;
@@ -69,7 +69,7 @@ static bool names_rank(const char *text, int rank)
     return strstr(text, name[0]) || strstr(text, name[1]);
 }
 
-/* The rank that the first report names, if it failed, too. */
+/* If the report names another rank that failed with a report of its own, that rank is reported instead. */
 static void follow_blame(struct job *j)
 {
     const char *text = report_of(&j->child[j->failed]);
@@ -79,7 +79,7 @@ static void follow_blame(struct job *j)
         if (i != first && child_failed(&j->child[i]) && report_of(&j->child[i]) && names_rank(text, i)) j->failed = i;
 }
 
-/* "rank 2 was killed by signal 9 (Killed)", "ranks 1, 3 were killed by ..": of all that the same signal ended, unless it was ours. */
+/* Writes "rank 2 was killed by signal 9 (Killed)", or "ranks 1, 3 were killed by .." if the same signal killed several. */
 static void put_end(const struct job *j, char out[REPORT_ROOM])
 {
     const struct child *c = &j->child[j->failed];
@@ -98,7 +98,7 @@ static void put_end(const struct job *j, char out[REPORT_ROOM])
     snprintf(out + at, REPORT_ROOM - at, " were killed by signal %d (%s)", c->signal, strsignal(c->signal));
 }
 
-/* A verdict on another names that one; any other report gets its rank in front. */
+/* A report about another rank is used as it is; any other gets the rank as a prefix. */
 static void put_report(const struct job *j, char out[REPORT_ROOM])
 {
     const struct child *c = &j->child[j->failed];
@@ -117,8 +117,8 @@ static void put_report(const struct job *j, char out[REPORT_ROOM])
     if (child_blames(c) || j->failed == j->overdue) put_stopped(j, out);
 }
 
-/* Prints failures of others that are not consequences of this one. */
-static void show_others(struct job *j)
+/* Prints the reports of other ranks unless they are consequences of the reported failure. */
+static void print_others(struct job *j)
 {
     const char *text = report_of(&j->child[j->failed]);
 
@@ -127,25 +127,24 @@ static void show_others(struct job *j)
         const char *its = report_of(c);
 
         if (i == j->failed || !child_failed(c) || child_blames(c)) continue;
-        if (its && names_rank(its, j->failed)) continue; /* it names the rank at fault */
+        if (its && names_rank(its, j->failed)) continue; /* a consequence: it names the rank at fault */
         if (!its || !text || strcmp(its, text) != 0) rank_output_release(&c->output, &j->console);
     }
 }
 
-/* A rank reported its own error, not a lost peer. Its exit code, or 1 if it was killed after that. */
+/* `rank` has shared its own error with the others. Returns its exit code, or 1 if it was killed after that. */
 static int settle_named(struct job *j, const char *line, int rank)
 {
     const struct child *c = &j->child[rank];
     int code = c->signal || !c->code ? 1 : c->code;
 
     j->failed = rank;
-    show_others(j);
+    print_others(j);
     if (!j->forced) {
         ls_fail(LS_EPEER, "%s", line);
         return code;
     }
-    ls_fail(LS_EPEER, "%s; all ranks were killed: a second signal asked for the end, the first was %d (%s)", line, j->leave,
-            strsignal(j->leave));
+    ls_fail(LS_EPEER, "%s; all ranks were killed by a second signal after signal %d (%s)", line, j->leave, strsignal(j->leave));
     return 128 + j->leave;
 }
 
@@ -162,11 +161,11 @@ int report_settle(struct job *j)
         const struct child *c = &j->child[j->failed];
 
         put_report(j, report);
-        show_others(j);
+        print_others(j);
         ls_fail(LS_EPEER, "%s", report);
         return !c->signal ? c->code : c->signal == j->leave ? 128 + c->signal : EXIT_PEER;
     }
     if (!j->forced) return 0;
-    ls_fail(LS_EPEER, "all ranks were killed: a second signal asked for the end, the first was %d (%s)", j->leave, strsignal(j->leave));
+    ls_fail(LS_EPEER, "all ranks were killed by a second signal after signal %d (%s)", j->leave, strsignal(j->leave));
     return 128 + j->leave;
 }

@@ -1,4 +1,4 @@
-/* launch_stops.c - stops and continuations, by waitid(). */
+/* launch_stops.c - detects by waitid() that ranks are stopped and continued. */
 #include "train/launch/launch_stops.h"
 
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* process.c - reading /proc. */
+/* process.c - reads /proc. */
 #include "train/launch/process.h"
 
 #include <ctype.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Fields 3, 4 and 22 of /proc/PID/stat; the name before them may hold anything, and ends with the last ')'. */
+/* Reads fields 3, 4 and 22 of /proc/PID/stat. The name before them may contain any character; it ends at the last ')'. */
 bool process_find(int64_t pid, struct process *out)
 {
     char path[64], line[1024];
@@ -44,7 +44,7 @@ double process_started(const struct process *p)
     return (double)p->start / (double)sysconf(_SC_CLK_TCK) - asleep;
 }
 
-/* Entries are NAME=VALUE, each followed by a NUL; what is longer than an entry of a number is another one. */
+/* Entries are NAME=VALUE, each followed by a NUL. Entries too long for a number are truncated and never match. */
 int64_t process_variable(pid_t pid, const char *name)
 {
     char path[64], entry[128];

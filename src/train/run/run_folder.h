@@ -8,7 +8,7 @@
  *     log/rank_NNNN.log     what each rank logged; every start begins with its host, process and cores
  *     log/rank_NNNN.err     what each rank wrote to standard error, where our launcher started it
  *     calls/rank_NNNN       what each rank does and its last calls, see comm/failure/flight_recorder.h; `lockstep doctor RUN` reads them
- *     calls/ended           how the launcher saw the ranks end: {"exit": code, "line": "...", "ranks": ["left with exit code 3", ...]}
+ *     calls/ended           how the launcher saw the ranks end: {"exit": code, "line": "...", "ranks": ["exited with code 3", ...]}
  *     trace.json            with log.trace; trace_step_NNNNNNNN.json of a start that resumed after that step
  *     checkpoints/          step_NNNNNNNN folders
  *     launcher              process number and start of our launcher while it lives, and after it was killed
