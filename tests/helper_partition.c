@@ -83,7 +83,7 @@ static unsigned hash(size_t a, size_t b)
     return x * 3266489917u >> 8;
 }
 
-/* Sample b, token t of the whole; which: 0 tokens, 1 targets, of which some are missing. */
+/* Token t of sample b in the global batch; which: 0 tokens, 1 targets, of which some are ignored. */
 static int32_t token(const struct partition_case *c, size_t b, size_t t, int which)
 {
     unsigned h = hash(b * 64 + t + (size_t)which * 7, 3);
@@ -117,7 +117,7 @@ static ls_status partition_feed(const struct partition_case *c, const ls_mesh *m
     return LS_OK;
 }
 
-static size_t whole_count(const ls_store *s, size_t i)
+static size_t full_count(const ls_store *s, size_t i)
 {
     size_t n = 1;
 
@@ -126,7 +126,7 @@ static size_t whole_count(const ls_store *s, size_t i)
     return n;
 }
 
-/* This rank's partial sum of the gradient of parameter i, in its place in the whole: a box of up to three dims. */
+/* Writes this rank's partial sum of the gradient of parameter i, a box of up to three dims, into the full tensor. */
 static ls_status place_gradient(const ls_store *s, size_t i, const ls_mesh *mesh, double *out)
 {
     const ls_placement *at = store_placement(s, i);
@@ -165,7 +165,7 @@ ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, dou
     st = partition_feed(c, mesh, &s);
     if (st == LS_OK) st = ls_program_run(s.program, LS_FORWARD | LS_BACKWARD | LS_LAST);
     if (st == LS_OK) st = ls_program_read(s.program, "loss", loss, LS_F64, 1);
-    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && st == LS_OK; at += whole_count(s.store, i++))
+    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && st == LS_OK; at += full_count(s.store, i++))
         st = place_gradient(s.store, i, mesh, all + at);
     if (st == LS_OK && world) {
         if (ls_mesh_index(mesh, LS_GROUP_TP) != 0) *loss = 0;
@@ -177,27 +177,46 @@ ls_status partition_run(const struct partition_case *c, const ls_mesh *mesh, dou
     return st;
 }
 
-/* ---- against one rank ---- */
+/* ---- comparison with one rank ---- */
+
+static double norm_of(const double *x, size_t n)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sqrt(sum);
+}
+
+/* The norm that the rounding errors of parameter i's gradient are relative to: of the gradient itself, or of a hundredth of the gradient of
+ * all parameters per element if that is larger.
+ *
+ * A key bias adds the same number to all scores of a query, which softmax ignores: its exact gradient is 0. The computed gradient is the
+ * sum of dk over the tokens, whose terms cancel. What remains is the rounding of the terms, which is relative to the root of their sum of
+ * squares. The gradient of the key weight, the parameter before the bias, is the sum of the same terms times the normalized inputs, [C] of
+ * root mean square 1. If these are independent, its norm / sqrt(C) is that root. */
+static double rounding_norm(const ls_store *s, size_t i, const double *gradient, const double *all, size_t elements)
+{
+    size_t n = full_count(s, i), before = i ? full_count(s, i - 1) : 0;
+
+    if (strstr(ls_store_name(s, i), "attn.k.bias"))
+        return norm_of(gradient - before, before) / sqrt((double)before / (double)n);
+    return norm_of(gradient, n) + 0.01 * norm_of(all, elements) * sqrt((double)n / (double)elements);
+}
 
 static const char *partition_compare(const struct partition_case *c, const double *a, const double *b, double rounding)
 {
     static char text[400];
     struct partitioned s;
     const char *found = NULL;
-    double all = 0;
-    size_t count = 0;
 
     if (partition_open(c, NULL, true, &s) < 0) return ls_errmsg();
-    for (size_t i = 0; i < ls_store_elements(s.store); i++) all += a[i] * a[i], count++;
-    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && !found; at += whole_count(s.store, i++)) {
-        /* A bias of the keys shifts all scores of a query alike: its exact gradient is 0, and what is there is rounding. */
-        double zero = strstr(ls_store_name(s.store, i), "attn.k.bias") ? 1 : 0.01;
-        double norm = 0, apart = 0, share = sqrt(all * (double)whole_count(s.store, i) / (double)count);
+    for (size_t i = 0, at = 0; i < ls_store_count(s.store) && !found; at += full_count(s.store, i++)) {
+        double scale = rounding_norm(s.store, i, a + at, a, ls_store_elements(s.store)), error = 0;
 
-        for (size_t e = at; e < at + whole_count(s.store, i); e++)
-            norm += a[e] * a[e], apart += (a[e] - b[e]) * (a[e] - b[e]);
-        if (!(sqrt(apart) <= rounding * (sqrt(norm) + zero * share))) {
-            snprintf(text, sizeof text, "gradient of %s: %.3g apart, its norm is %.3g", ls_store_name(s.store, i), sqrt(apart), sqrt(norm));
+        for (size_t e = at; e < at + full_count(s.store, i); e++) error += (a[e] - b[e]) * (a[e] - b[e]);
+        if (!(sqrt(error) <= rounding * scale)) {
+            snprintf(text, sizeof text, "gradient of %s: the error has norm %.3g, more than %.3g", ls_store_name(s.store, i), sqrt(error),
+                     rounding * scale);
             found = text;
         }
     }

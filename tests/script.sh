@@ -57,7 +57,7 @@ expect() {
 # The value of the variable that is named.
 options() { eval "echo \$$1"; }
 
-# equal A B OPTIONS...: `parity` says that the two layouts give one run.
+# equal A B OPTIONS...: `parity` finds no difference between the two layouts.
 cells=0
 equal() {
     a=$1 b=$2
@@ -67,14 +67,13 @@ equal() {
     head -n 1 out.txt | grep -q "^equal: " || bad "--a '$a' --b '$b' $*: does not say so: $(cat out.txt)"
 }
 
-# found_within CASE: what out.txt, of parity --json, names first was beyond a bound of at most $widest. Of a gradient that is the bound on
-# the root mean square of the error, relative to the tensor's largest element or, if that is larger, the root mean square of the whole
-# gradient. 1e-6: no such bound may be wider, whatever the fault. widest_element: likewise the bound on the gradient's largest error, where
-# that is given.
+# found_within CASE: the first difference in out.txt, written by parity --json, exceeded a bound of at most $widest. For a gradient that is
+# the bound on the root mean square error, relative to the tensor's largest element or, if that is larger, to the root mean square of all
+# gradients. widest_element: if it is set, the largest allowed bound on the gradient's largest error.
 widest=1e-6
 widest_element=
 found_within() {
-    bound=$(json first.allowed first.mean first.mean_allowed first.scale first.whole first.relative <out.txt | awk '
+    bound=$(json first.allowed first.mean first.mean_allowed first.scale first.gradient_rms first.relative <out.txt | awk '
         $1 == "none" || ($3 != "none" && $2 + 0 < $3 + 0) { print "none"; next }
         $3 == "none" { print $1; next }
         { unit = $4 / ($4 > $5 + 0 ? $4 : $5); print $3 * unit, ($6 > $1 ? $1 * unit : "none") }

@@ -124,10 +124,10 @@ static struct trial trial_draw(void)
                            sync ? below(SYNC_POINTS) : SYNC_POINTS + below(ASYNC_MICROSECONDS) };
 }
 
-/* The last line names the victim and nobody else as the cause: how it ended, or, of one that stands still, that it was stopped. */
+/* The last line names only the victim as the cause, and how it ended or that it was stopped. */
 static bool right_line(const struct trial *t, const char *err)
 {
-    static const char *const how[FAULTS] = { "was killed by signal 9 (Killed)", "left ", "was stopped by signal 19" };
+    static const char *const how[FAULTS] = { "was killed by signal 9 (Killed)", "exited with code ", "was stopped by signal 19" };
     const char *last = err;
     char want[64];
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# test_parity.sh LOCKSTEP - layouts against one another by `lockstep parity`: ranks, zero, accumulation, models and types, then every
-# switch. LOCKSTEP_MATRIX=full: all cells, and 20 steps in each of the language models.
+# test_parity.sh LOCKSTEP TESTS - compares layouts by `lockstep parity`: ranks, ZeRO stages, accumulation, models and types, then every
+# switch. LOCKSTEP_MATRIX=full: all cells, and 20 steps of each language model.
 #
-# A batch norm sees one micro-batch of all ranks, so an image model with accumulation is held against other
-# layouts of the same ranks and micro-batches; against one rank only without.
+# A batch norm covers one micro-batch of all ranks, so an image model with accumulation is compared with other layouts of the same ranks and
+# micro-batches; it is compared with one rank only without accumulation.
 set -u
 lockstep=$1
 . "${2:-$(dirname "$0")}/script.sh"
@@ -29,7 +29,7 @@ refused() {
     grep -qF -e "$words" err.txt || bad "no '$words' from: $*: $(cat err.txt)"
 }
 
-# ---- ranks x zero x accumulation x model x type ----
+# ---- ranks x ZeRO stage x accumulation x model x type ----
 matrix() {
     models=$1 types=$2 ranks=$3 zeros=$4 accumulations=$5 steps=$6
     for model in $models; do for type in $types; do for dp in $ranks; do for accumulate in $accumulations; do
@@ -56,7 +56,7 @@ else
     matrix untied fp32 3 2 4 20
 fi
 
-# Steps are compared one by one, so the twentieth is as narrow as the first.
+# Steps are compared separately, so the bounds of the twentieth step are as narrow as those of the first.
 for dp in 2 3; do equal "" "parallel.dp=$dp parallel.zero=3" $image $fp32 --optim.name=adamw --train.global_batch=8 --steps 20; done
 
 # ---- switches ----
@@ -106,7 +106,7 @@ EOF
     done
 done
 
-# ---- as people type it: one global batch for both sides, whatever each alone would come to ----
+# ---- both sides get the same global batch, even if their defaults differ ----
 equal "parallel.dp=1" "parallel.dp=2 parallel.zero=3" $gpt2 $fp32
 equal "parallel.dp=1" "parallel.dp=2 parallel.zero=3" $image $fp32
 equal "train.accumulate=4" "--parallel.dp=2   --train.accumulate=2" $gpt2 $fp32 --train.global_batch=8
@@ -120,7 +120,8 @@ refused 2 "train.global_batch is 4 in --a and 8 in --b" --a "train.global_batch=
 refused 2 "--b: parallel.zero does nothing here" --a "" --b "parallel.zero=1"
 refused 2 "unexpected argument" --a "" --b "" x
 refused 2 "is not a multiple of parallel.replicate=3" --a "" --b "parallel.dp=4 parallel.zero=1 parallel.replicate=3"
-refused 1 "the two hold different tensors" --a "" --b "model.layers=1" $gpt2 $fp32
+refused 2 "model.layers is 0 in --a and 1 in --b; both sides must train the same model" --a "" --b "model.layers=1" $gpt2 $fp32
+refused 2 'model.preset is "gpt2-tiny" in --a and "llama-tiny" in --b' --a "model.preset=gpt2-tiny" --b "model.preset=llama-tiny" $small
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (initialization)" --a "" --b "parallel.dp=2 train.seed=3" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (optimizer)" --a "" --b "optim.lr=0.01" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, state of 'wte.weight/m' (optimizer)" --a "" --b "optim.beta1=0.8" $gpt2 $fp32 \
@@ -129,15 +130,16 @@ grep -q "^equal" out.txt && bad "says equal and differs: $(cat out.txt)"
 refused 2 "the model has 128 positions" --a "" --b "parallel.dp=2" $untied --data.seq_len=4096
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 refused 2 "it was started by" --a "" --b ""
 
-# ---- a file of --write in place of --b, whose states are taken; how far free runs drift, which is no verdict ----
+# ---- a file of --write instead of --b; the drift of free runs, which has no verdict ----
 "$lockstep" parity --write ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 || bad "--write"
 "$lockstep" parity --a "parallel.dp=2" --against ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 >out.txt 2>err.txt &&
     grep -q "^equal" out.txt ||
     bad "--against: $(cat out.txt err.txt)"
 refused 1 "give both the same --steps" --a "" --against ours --steps 2 $gpt2 $fp32 --optim.name=adam --train.global_batch=4
-head -c 1000 ours >cut
+refused 1 "the two sides have different tensors" --a "" --against ours $gpt2 $fp32 --optim.name=adam --train.global_batch=4 --model.layers=1
+head -c 1000 ours >truncated
 refused 2 "data.seq_len is" --a "" --b data.seq_len=8 $gpt2 $fp32
-refused 1 "cut: truncated at byte" --a "" --against cut $gpt2 $fp32
+refused 1 "truncated: truncated at byte" --a "" --against truncated $gpt2 $fp32
 "$lockstep" parity --drift --a "" --b "parallel.dp=2" $gpt2 $fp32 --optim.name=adam --json >out.txt 2>err.txt &&
     [ "$(json 'drift[].step' <out.txt | tr '\n' ' ')" = "0 1 2 " ] || bad "--drift: $(cat out.txt err.txt)"
 "$lockstep" parity --drift --a "" --b "parallel.dp=2 debug.fault=twice" $gpt2 $fp32 --json >out.txt 2>err.txt ||
@@ -146,8 +148,8 @@ drifts() { json "drift[].$1" <out.txt; }
 drifts gradient | awk '$1 > 0.1 { found = 1 } END { exit !found }' ||
     bad "--drift does not show a gradient that is counted twice: $(cat out.txt)"
 
-# Key biases, whose gradients are rounding, are listed. All other gradients differ by rounding in the first step, made from equal
-# weights, and by little more in the next; weights too. With key biases the drift was near 1 in every step.
+# Key biases, whose gradients are only rounding, are listed. All other gradients and weights differ by rounding in the first step, which
+# starts from equal weights, and by little more in the next. With key biases the drift would be near 1 in every step.
 for optimizer in sgd adam adamw lamb; do
     "$lockstep" parity --drift --a "" --b "parallel.tp=2" --model.preset=gpt2-tiny $small $fp32 --optim.name=$optimizer --steps 5 --json \
         >out.txt 2>err.txt ||
@@ -159,16 +161,16 @@ for optimizer in sgd adam adamw lamb; do
         bad "--drift, $optimizer: more than rounding: $(cat out.txt)"
 done
 "$lockstep" parity --drift --a "" --b "parallel.tp=2" --model.preset=gpt2-tiny $small $fp32 >out.txt 2>err.txt &&
-    grep -q "^left out because the gradient is zero but for rounding: 2 tensors, the first is h.0.attn.k.bias$" out.txt ||
+    grep -q "^left out because the gradient is only rounding: 2 tensors, the first is h.0.attn.k.bias$" out.txt ||
         bad "--drift: $(cat out.txt err.txt)"
-# Llama has no such bias; nor is a gradient that is exactly zero, of experts that no token went to, left out.
+# Llama has no such bias. A gradient that is exactly zero, of an expert without tokens, is not left out.
 for preset in llama-tiny mixtral-tiny; do
     "$lockstep" parity --drift --a "" --b "parallel.dp=2" --model.preset=$preset $small $fp32 --json >out.txt 2>err.txt &&
         has gradient_is_rounding "[]" <out.txt || bad "--drift, $preset: $(cat out.txt err.txt)"
 done
 refused 2 "--follow applies only to --write" --follow ours --a "" --b "parallel.dp=2" $gpt2
 
-# ---- a side whose rank dies, the one that writes ----
+# ---- a rank of a side is killed while it runs ----
 "$lockstep" parity --a "parallel.dp=2" --b "" $gpt2 --steps 1000000 >out.txt 2>err.txt &
 launcher=$!
 for i in $(seq 3000); do

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_parity_checkpoint.sh LOCKSTEP TESTS - a run saved under one layout goes on under another: `lockstep parity --checkpoint` holds every
-# parameter and every optimizer state after loading against what was saved, bit by bit, and the steps from there on as ever. Pairs of
-# 12 layouts over all axes; models, optimizers and types take turns.
+# test_parity_checkpoint.sh LOCKSTEP TESTS - a run that is saved under one layout is resumed under another: `lockstep parity --checkpoint`
+# compares every loaded parameter and optimizer state bit by bit with the saved one, and the following steps as usual. The layouts are pairs
+# of 12 layouts over all axes; models, optimizers and types alternate.
 #
 # By default every STRIDE-th pair; LOCKSTEP_MATRIX=full: all 132.
 set -u
@@ -30,7 +30,7 @@ shape="--model.layers=5 --model.width=32 --model.heads=8 --model.ffn=44 --model.
 gpt2="--model.preset=gpt2-tiny $shape"
 tied="--model.preset=llama-tiny $shape --model.kv_heads=4 --model.tied=true"
 untied="--model.preset=llama-tiny $shape --model.kv_heads=2 --model.tied=false"
-# A router's loss is of a micro-batch of all ranks: one a step, so that every layout has the same.
+# One micro-batch per step, so that the router losses of all layouts are over the same tokens.
 mixtral="--model.preset=mixtral-tiny --model.layers=4 --train.accumulate=1"
 qwen="--model.preset=qwen3-moe-tiny --model.layers=4 --train.accumulate=1"
 qwen3="--model.preset=qwen3-tiny $shape --model.kv_heads=4 --model.head_size=6"
@@ -39,8 +39,8 @@ common="--data.seq_len=20 --train.global_batch=8 --launch.threads=1"
 
 pick() { shift "$1"; echo "$1"; }
 
-# goes_on STATES A B OPTIONS...: b goes on from a's checkpoint; a parameter has this many states.
-goes_on() {
+# resumes STATES A B OPTIONS...: b resumes a's checkpoint; each parameter has STATES optimizer states.
+resumes() {
     states=$1 a=$2 b=$3
     shift 3
     cells=$((cells + 1))
@@ -62,26 +62,26 @@ while read -r a; do
         [ $((k % stride)) -eq $((stride > 1)) ] || [ $stride -eq 1 ] || continue
         case "$a $b" in
         *parallel.ep*)
-            if [ $((k / stride % 2)) -eq 0 ]; then goes_on 1 "$a" "$b" $mixtral $sgd --precision.compute=fp32
-            else goes_on 2 "$a" "$b" $qwen --optim.name=adamw --precision.compute=fp32; fi ;;
+            if [ $((k / stride % 2)) -eq 0 ]; then resumes 1 "$a" "$b" $mixtral $sgd --precision.compute=fp32
+            else resumes 2 "$a" "$b" $qwen --optim.name=adamw --precision.compute=fp32; fi ;;
         *)
             model=$(pick $((k % 4 + 1)) "$gpt2" "$tied" "$untied" "$qwen3")
             case $((k / stride % 4)) in
-            0) goes_on 1 "$a" "$b" $model $sgd --precision.compute=fp32 ;;
-            1) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=fp32 ;;
-            2) goes_on 2 "$a" "$b" $model --optim.name=adamw --precision.compute=bf16 ;;  # the weights are the masters
-            3) goes_on 2 "$a" "$b" $model --optim.name=lamb --optim.clip=0.1 --precision.compute=fp32 ;;
+            0) resumes 1 "$a" "$b" $model $sgd --precision.compute=fp32 ;;
+            1) resumes 2 "$a" "$b" $model --optim.name=adamw --precision.compute=fp32 ;;
+            2) resumes 2 "$a" "$b" $model --optim.name=adamw --precision.compute=bf16 ;;  # the weights are the masters
+            3) resumes 2 "$a" "$b" $model --optim.name=lamb --optim.clip=0.1 --precision.compute=fp32 ;;
             esac ;;
         esac
     done <layouts.txt
 done <layouts.txt
 
-# States that are kept elsewhere between steps, biases that no optimizer moves, dropout, which goes on where it was.
-goes_on 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw \
+# Offloaded states, dropout, which must continue its random numbers, weights without masters, and an optimizer without states.
+resumes 2 "parallel.dp=2 parallel.zero=1 optim.offload=file" "parallel.tp=2 optim.offload=cpu" $gpt2 --optim.name=adamw \
     --precision.compute=fp32
-goes_on 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2
-goes_on 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
-goes_on 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
+resumes 1 "parallel.tp=2 parallel.sp" "parallel.cp=2" $gpt2 $sgd --precision.compute=fp32 --model.dropout=0.2
+resumes 1 "parallel.pp=2" "parallel.dp=2 parallel.zero=3" $untied --optim.name=lars --precision.compute=bf16 --precision.master=false
+resumes 0 "parallel.pp=2" "parallel.tp=2" $tied --optim.name=sgd --optim.momentum=0 --precision.compute=fp32
 
 # ---- what is refused ----
 refused() {
@@ -99,7 +99,7 @@ refused 2 "--save applies only to --write" --save here --a "" --b "parallel.dp=2
 refused 2 "--load applies only to --write" --load here --a "" --b "parallel.dp=2" $gpt2
 refused 1 "no optimizer state 'v' of 'wte.weight'" --checkpoint --a "optim.name=sgd optim.lr=1e-3" --b "parallel.dp=2" $gpt2 \
     --precision.compute=fp32
-refused 1 "a checkpoint of another model: its 'wte.weight' is [67,32], but this model's is [70,32]" --checkpoint --a "" --b \
+refused 2 "model.vocab is 67 in --a and 70 in --b; both sides must train the same model" --checkpoint --a "" --b \
     "parallel.tp=2 model.vocab=70" $gpt2 \
     --precision.compute=fp32
 

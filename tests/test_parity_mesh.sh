@@ -1,8 +1,7 @@
 #!/bin/sh
-# test_parity_mesh.sh LOCKSTEP TESTS - every mesh of up to 8 ranks against one rank by `lockstep parity`: loss, every gradient, the norm and
-# the
-# weights of 3 steps in fp32. Layouts are generated: all combinations of dp, tp, cp and pp with the zero stages, sequence slices, ways of
-# context, schedules, virtual stages and experts' ranks that fit them; each layout is tried with one of the models that can be cut so.
+# test_parity_mesh.sh LOCKSTEP TESTS - compares every mesh of up to 8 ranks with one rank by `lockstep parity`: loss, every gradient, the
+# norm and the weights of 3 steps in fp32. Layouts are generated: all combinations of dp, tp, cp and pp with the ZeRO stages, sequence
+# parallelism, context methods, schedules, virtual stages and expert-parallel ranks that fit; each layout is tested with one model.
 #
 # By default every 13th layout (LOCKSTEP_STRIDE); LOCKSTEP_MATRIX=full: all of them.
 set -u
@@ -21,7 +20,7 @@ qwen="--model.preset=qwen3-moe-tiny --data.seq_len=20 --launch.threads=1"
 sgd="--optim.name=sgd --optim.lr=0.1 --optim.momentum=0.5"
 fp32="--precision.compute=fp32"
 
-# ---- the generator: a line a layout, "model dp layers micro-batches words..." ----
+# ---- the generator: one line per layout, "model dp layers micro-batches words..." ----
 layouts() {
     awk 'BEGIN {
         split("gpt2 tied untied qwen3", model); split("gpipe 1f1b interleaved zb-h1 zb-v", schedule)
@@ -33,14 +32,14 @@ layouts() {
                     for (context = 0; context <= (cp > 1 && tp * cp <= 8); context++)
                         for (s = 1; s <= (pp > 1 ? 5 : 1); s++) {
                             name = schedule[s]
-                            if (zero >= 2 && name ~ /^zb/) whole = 1; else whole = 0
+                            if (zero >= 2 && name ~ /^zb/) unsharded = 1; else unsharded = 0
                             vpp = pp > 1 && (name == "interleaved" || name == "zb-v") ? 2 : 1
                             layers = pp * vpp > 5 ? pp * vpp : 5
                             micro = pp > 1 ? 2 * pp : zero % 2 + 1
                             k++
                             printf "%s %d %d %d parallel.dp=%d", model[k % 4 + 1], dp, layers, micro, dp
                             if (zero) printf " parallel.zero=%d", zero
-                            if (whole) printf " parallel.unsharded_accumulation"
+                            if (unsharded) printf " parallel.unsharded_accumulation"
                             if (tp > 1) printf " parallel.tp=%d", tp
                             if (sp) printf " parallel.sp"
                             if (cp > 1) printf " parallel.cp=%d parallel.cp_method=%s", cp, context ? "all_to_all" : "ring"

@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_parity_options.sh LOCKSTEP TESTS - meshes with every option that changes what a step does: more steps, types, recomputation,
-# accumulation, optimizers, dropout, offload, sizes that nothing divides, schedules from files, MPI; and the layouts that are refused.
+# test_parity_options.sh LOCKSTEP TESTS - meshes with every option that changes a step: more steps, types, recomputation, accumulation,
+# optimizers, dropout, offload, sizes that are not divisible, schedules from files, MPI; and the layouts that are refused.
 #
-# By default each option on one or two of the meshes, which take turns; LOCKSTEP_MATRIX=full: on all of them.
+# By default each option is tested on one or two of the meshes, in turn; LOCKSTEP_MATRIX=full: on all of them.
 set -u
 lockstep=$1
 folder=$(cd "$(dirname "$lockstep")" && pwd)
@@ -36,7 +36,7 @@ parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v parallel.zero=3 parallel.unsh
 END
 cat flat.txt staged.txt >meshes.txt
 
-# some FILE N OPTIONS...: N of the file's meshes against one rank, the next ones each time.
+# some FILE N OPTIONS...: compares the next N meshes of the file with one rank.
 turn=0
 some() {
     file=$1 n=$2
@@ -50,8 +50,7 @@ some() {
     done
 }
 
-# ---- what a step does ----
-# Rounding in one step is what the next starts from: over 20 steps it grows with the learning rate.
+# ---- options of a step ----
 for model in "$gpt2" "$tied" "$untied"; do some meshes.txt 2 $model $fp32 $sgd $batch --steps 20 --optim.lr=0.02; done
 equal "" "parallel.dp=2 parallel.ep=2 parallel.zero=1" $mixtral $fp32 $sgd --train.global_batch=4 --train.accumulate=2 --steps 20 \
     --optim.lr=0.02
@@ -72,7 +71,7 @@ equal "" "parallel.dp=2 parallel.ep=2 parallel.pp=2 parallel.zero=1" $qwen $fp32
 some meshes.txt 3 $gpt2 $fp32 $sgd $batch --model.dropout=0.2
 for offload in cpu file; do some meshes.txt 1 $gpt2 $fp32 --optim.name=adamw $batch --optim.offload=$offload; done
 equal "" "parallel.dp=2 parallel.tp=2 precision.reduce=bf16" $gpt2 $fp32 $sgd $batch
-equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v precision.reduce=bf16" $tied $fp32 $sgd $batch  # one rank has both ends
+equal "" "parallel.pp=2 parallel.dp=2 parallel.schedule=zb-v precision.reduce=bf16" $tied $fp32 $sgd $batch  # both end stages on a rank
 equal "" "parallel.tp=2 parallel.pp=2 parallel.overlap=false" $untied $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.tp_chunks=3" $untied $fp32 $sgd $batch
 equal "" "parallel.dp=4 parallel.tp=2 parallel.zero=3 parallel.replicate=2" $tied $fp32 $sgd --train.global_batch=8 --train.accumulate=2
@@ -81,7 +80,7 @@ equal "" "parallel.dp=2 parallel.cp=2 parallel.zero=2 parallel.bucket=4KiB paral
 equal "parallel.tp=4 parallel.sp" "parallel.pp=2 parallel.cp=2" $gpt2 $fp32 $sgd $batch
 equal "" "parallel.tp=2 parallel.sp parallel.pp=2 recompute.mode=selective" $gpt2 --model.activation=relu_squared $fp32 $sgd $batch
 
-# ---- sizes that nothing divides ----
+# ---- sizes that are not divisible ----
 odd="--model.layers=5 --model.width=48 --model.heads=3 --model.kv_heads=3 --model.ffn=43 --model.vocab=67 --data.seq_len=19
      --launch.threads=1"
 for family in gpt2-tiny llama-tiny; do
@@ -100,7 +99,7 @@ equal "" "parallel.cp=3 parallel.ep=3 parallel.tp=2" $qwen --model.experts=7 --d
 equal "" "parallel.dp=4 parallel.ep=2 parallel.zero=1" $qwen --model.experts=5 $fp32 $sgd --train.global_batch=15 --train.accumulate=2
 
 
-# ---- experts: losses of each sequence, whatever the micro-batches; room in an expert for the tokens of a sequence over its ranks ----
+# ---- experts: losses per sequence, independent of the micro-batches; capacity for the tokens of a sequence over all its ranks ----
 equal "" "parallel.dp=2 parallel.ep=2" --model.preset=mixtral-tiny $fp32 --data.seq_len=32 --launch.threads=1
 equal "train.accumulate=4" "train.accumulate=2" $mixtral $fp32 --train.global_batch=8 --model.z_loss=0.1 --model.router_bias_rate=0.01
 equal "train.accumulate=2" "parallel.dp=2 parallel.cp=2 parallel.ep=4 train.micro_batch=1" $qwen $fp32 $sgd --train.global_batch=4 \
@@ -109,19 +108,19 @@ equal "" "parallel.cp=2 parallel.ep=2" $mixtral $fp32 $sgd --train.global_batch=
 equal "" "parallel.cp=3 parallel.tp=2 parallel.sp parallel.cp_method=ring" $mixtral $fp32 $sgd --train.global_batch=2 --model.capacity=0.8 \
     --model.drop=probability --model.router_bias_rate=0.01 --data.seq_len=19
 
-# ---- experts in bf16: choices that tie may differ, are counted, and everything else is equal ----
+# ---- experts in bf16: nearly tied choices may differ and are counted; everything else is equal ----
 many="--model.preset=qwen3-moe-tiny --model.layers=6 --model.experts=16 --model.experts_per_token=4 --data.seq_len=64 --launch.threads=1"
 equal "" "parallel.tp=2" $mixtral --precision.compute=bf16 --train.global_batch=4
 equal "" "parallel.tp=2 parallel.cp=2" $mixtral --precision.compute=bf16 --train.global_batch=4 --model.capacity=0.8 \
     --model.router_bias_rate=0.01
 equal "" "parallel.tp=2 parallel.sp parallel.dp=2 parallel.ep=2" $many --precision.compute=bf16 --train.global_batch=4 --steps 1
-grep -q "choices of experts were others than the reference's within rounding" out.txt || bad "bf16 experts: no count: $(cat out.txt)"
+grep -q "choices of experts differed from the reference's within rounding" out.txt || bad "bf16 experts: no count: $(cat out.txt)"
 equal "" "parallel.dp=2 train.micro_batch=1" $mixtral $fp32 --train.global_batch=2 --model.aux_loss_scope=micro_batch
 "$lockstep" parity --a "" --b "parallel.dp=2" $mixtral $fp32 --train.micro_batch=1 --model.aux_loss_scope=micro_batch >out.txt 2>err.txt
 [ $? -eq 2 ] && grep -q "samples of a micro-batch on all data-parallel ranks: 1 in --a, 2 in --b" err.txt ||
     bad "micro_batch scope: $(cat out.txt err.txt)"
 
-# ---- stages and schedules that a user writes down ----
+# ---- stages and schedules from files ----
 cat >mine <<'END'
 # two micro-batches forward, then one at a time
 stages 2 chunks 1 micro 4 order loop
@@ -156,7 +155,7 @@ EOF
     turn=$((turn + 1))
 done
 
-# ---- ranks that mpirun starts ----
+# ---- ranks that are started by mpirun ----
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none PMIX_MCA_gds=hash
@@ -179,7 +178,7 @@ for kind in openmpi mpich; do
     rm -f "$kind"
 done
 
-# ---- what is refused: before anything starts, in one line that names option and numbers ----
+# ---- layouts that are refused before anything runs, with one line that names the option and the numbers ----
 refused() {
     words=$1 layout=$2
     shift 2
@@ -215,7 +214,7 @@ refused "parallel.schedule=zb-h1 with parallel.zero=2" "parallel.pp=2 parallel.s
 refused "parallel.reshard_after_forward=false with parallel.pp=2" \
     "parallel.pp=2 parallel.dp=2 parallel.zero=3 parallel.reshard_after_forward=false" $gpt2 $batch
 refused 'parallel.schedule=zbv does not exist; use gpipe' "parallel.pp=2 parallel.schedule=zbv" $gpt2
-# a file that can't be read: a failure, not usage
+# a file that cannot be read is a failure, not a usage error
 "$lockstep" parity --a "" --b "parallel.pp=2 parallel.schedule=file:none" $gpt2 >out.txt 2>err.txt
 [ $? -eq 1 ] && grep -qF -e "--b: parallel.schedule=file:none: none: cannot open" err.txt || bad "file:none: $(cat out.txt err.txt)"
 refused "parallel.schedule=file:mine: mine is for 2 stages of 1 chunks and 4 micro-batches" "parallel.pp=2 parallel.schedule=file:mine" \

@@ -1,5 +1,5 @@
-/* test_parity_parts.c - the parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero,
- * which a follower sets to the reference's side, and the update rules' bounds.
+/* test_parity_parts.c - parts of `lockstep parity` that its script tests cannot reach: ReLU inputs within rounding of zero, whose sign a
+ * side adopts from the reference, and the update rules with their bounds.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +18,9 @@
 #include "train/parity/parity_update.h"
 #include "train/run/random_tokens.h"
 
-enum { SIZE = 8 * 3 * 3 * 3 };  /* of conv1.weight */
+enum { SIZE = 8 * 3 * 3 * 3 };  /* elements of conv1.weight */
 
-static const double NEAR = 1e-3;  /* wide enough for some gates in every step */
+static const double NEAR = 1e-3;  /* a threshold that some gates are within in every step */
 static char path[] = "test_parity_parts.XXXXXX";
 
 static int make_path(void **state)
@@ -55,7 +55,7 @@ static void open_image(struct step *s)
     options_close(&options);
 }
 
-/* conv1's gradient in step 0 and how many gates were taken; writes the gates to the file, or follows another. */
+/* Runs step 0 and writes its gates to the file. Returns conv1's gradient and the number of gates adopted from `follow` (or NULL). */
 static double one_step(const struct parity_file *follow, float gradient[SIZE])
 {
     struct parity_gates *gates;
@@ -113,7 +113,7 @@ static bool is_listed(const struct parity_gate *gates, size_t count, const struc
     return false;
 }
 
-/* A follower takes a gate within rounding of zero, whichever micro-batch it is in; the gradient changes by a finite amount. */
+/* A side adopts a gate within rounding of zero in every micro-batch; the gradient changes by a finite amount. */
 static void gates_near_zero_are_adopted(void **state)
 {
     struct parity_place place[2 * RECORDS];
@@ -133,7 +133,7 @@ static void gates_near_zero_are_adopted(void **state)
     assert_memory_equal(reference, other, sizeof other);
     uint64_t samples = 0;
     for (size_t i = 0; i < p.count; i++) samples |= 1u << gates[i].sample;
-    assert_true(samples & 3u && samples & 12u);  /* of both micro-batches */
+    assert_true(samples & 3u && samples & 12u);  /* in both micro-batches */
     for (size_t i = 0; i < p.count; i++) gates[i].open = !gates[i].open;
     assert_true(one_step(&forged, other) == (double)p.count);
     assert_true(distance(reference, other) > 1e-4);
@@ -141,7 +141,7 @@ static void gates_near_zero_are_adopted(void **state)
     parity_file_close(&file);
 }
 
-/* What is further from zero than rounding is left alone, whatever the reference says. */
+/* Inputs that are further from zero than rounding are not changed. */
 static void gates_far_from_zero_are_kept(void **state)
 {
     struct parity_place place[2 * RECORDS];
@@ -188,7 +188,7 @@ static void check(struct update_expected e, double value)
     assert_true(e.allowed > 0 && e.allowed <= 16 * 0x1p-24 * (fabs(value) + 1));
 }
 
-/* By hand, with numbers that are exact in binary. */
+/* The expected values are computed by hand from numbers that are exact in binary. */
 static void update_rules_are_those_of_optimizers(void **state)
 {
     const float x[4] = { 2, 0.5, 0.25, 0.0625 };  /* weight, gradient, m, v */

@@ -1,8 +1,7 @@
 #!/bin/sh
-# test_parity_random.sh LOCKSTEP TESTS - random models, optimizers, types and layouts (parity_cases.awk) against each other by `lockstep
-# parity`:
-# no right layout may be called different. By default 40 cases; LOCKSTEP_MATRIX=full: 1,000, on up to 8 ranks. Says how near its bound the
-# nearest came. LOCKSTEP_SEED: others than the usual ones.
+# test_parity_random.sh LOCKSTEP TESTS - compares random layouts of random models, optimizers and types (parity_cases.awk) by `lockstep
+# parity`, which must not report a difference between correct layouts. By default 40 cases; LOCKSTEP_MATRIX=full: 1,000, on up to 8 ranks.
+# Prints the largest error / bound. LOCKSTEP_SEED: seed of the cases.
 set -u
 lockstep=$1
 tests=$(cd "$2" && pwd)
@@ -18,10 +17,10 @@ while IFS='|' read -r a b options; do
     "$lockstep" parity --a "$a" --b "$b" $options --launch.threads=1 --json >out.txt 2>err.txt ||
         { bad "case $cells of seed $seed: --a '$a' --b '$b' $options: $(cat err.txt)"; continue; }
     has equal true <out.txt || bad "case $cells: does not say so: $(cat out.txt)"
-    # Of the estimated bounds; those of updates are strict and often met.
+    # Only estimated bounds: those of updates are strict and often reached.
     nearest=$(json largest.loss.of_allowed largest.gradient.of_allowed largest.statistic.of_allowed <out.txt |
         awk -v most="$nearest" '{ for (i = 1; i <= NF; i++) if ($i + 0 > most) most = $i + 0 } END { print most }')
 done <cases.txt
 
-[ $failures -eq 0 ] && say "random layouts: $cells of seed $seed equal; the nearest came to $nearest of its bound"
+[ $failures -eq 0 ] && say "random layouts: $cells of seed $seed equal; the largest error is $nearest of its bound"
 exit $((failures > 0))

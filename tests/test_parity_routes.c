@@ -1,5 +1,5 @@
-/* test_parity_routes.c - choices of experts that one side of a comparison writes and another takes: within the threshold they are taken and
- * change what is computed, beyond it they are reported with step, layer, sample and token. */
+/* test_parity_routes.c - choices of experts that one side of a comparison writes and another adopts: within the threshold they are adopted
+ * and change the results; beyond it they are reported with step, layer, sample and token. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,10 +31,10 @@ static const char *in_folder(const char *name)
     return path[turn];
 }
 
-/* A step of two micro-batches. Gives the gradient's sum of squares with a sign of its own for each element, so that any change shows. */
+/* Runs a step of two micro-batches. Returns a weighted sum of squares of the gradient, which any change of it changes. */
 static double side(const char *path, const char *follow, double threshold, const char *extra)
 {
-    static const char *const said[][2] = {
+    static const char *const settings[][2] = {
         { "model.preset", "mixtral-tiny" }, { "data.seq_len", "8" }, { "train.global_batch", "4" }, { "train.micro_batch", "2" },
         { "train.accumulate", "2" }, { "precision.compute", "fp32" }, { "launch.threads", "1" },
     };
@@ -48,8 +48,8 @@ static double side(const char *path, const char *follow, double threshold, const
     size_t valid;
 
     OK(options_open(config_table(), &c, VERB_PARITY, &o));
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++)
-        OK(options_set(&o, said[i][0], said[i][1], "test"));
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
+        OK(options_set(&o, settings[i][0], settings[i][1], "test"));
     if (extra)
         OK(options_set(&o, "model.capacity", extra, "test"));
     OK(config_ranks(&c, VERB_PARITY, &(struct world){ .size = 1 }));
@@ -74,7 +74,7 @@ static double side(const char *path, const char *follow, double threshold, const
     return sum;
 }
 
-/* The reference's choice of row `row`, or another one: the experts that it did not choose (of four). */
+/* Replaces the choices in `count` rows from `row` on by the two experts (of four) that were not chosen. */
 static void change_rows(const char *path, size_t row, int count)
 {
     char *name = parity_routes_path(path, 0), *data;
@@ -120,7 +120,7 @@ static void near_ties_are_adopted(void **state)
     assert_true(other != plain);
     OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.taken == 1 && e.beyond == 0 && e.layer == 1 && e.sample == 2 && e.token == 5 && e.margin > 0);
-    /* whoever follows the one who took it takes nothing else */
+    /* the same threshold is just enough */
     assert_true(side(in_folder("b"), in_folder("a"), e.margin * 1.001, NULL) == other);
 }
 
@@ -134,10 +134,10 @@ static void distant_choices_are_reported(void **state)
     assert_true(side(in_folder("b"), in_folder("a"), 1e-6, NULL) == plain);
     OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.taken == 0 && e.beyond == 2 && e.step == 0 && e.layer == 0 && e.sample == 1 && e.token == 3 && e.margin > 1e-6);
-    assert_non_null(strstr(e.text, " in place of "));
+    assert_non_null(strstr(e.text, " instead of "));
 }
 
-/* A token that goes elsewhere leaves room for others: what the reference dropped is taken with it, and is beyond without it. */
+/* A token that goes to another expert changes the load: then the reference's drops are adopted; without such a token they are beyond. */
 static void dropped_tokens_are_compared(void **state)
 {
     struct parity_rerouted e;
@@ -151,12 +151,12 @@ static void dropped_tokens_are_compared(void **state)
     at = (int32_t *)(void *)(data + sizeof(struct parity_routes_head));
     while (k < ROWS && at[k * WIDTH + PARITY_ROUTE_HEAD] >= 0) k++;
     assert_true(k < ROWS);
-    at[k * WIDTH + PARITY_ROUTE_HEAD] = ~at[k * WIDTH + PARITY_ROUTE_HEAD];  /* it had room */
+    at[k * WIDTH + PARITY_ROUTE_HEAD] = ~at[k * WIDTH + PARITY_ROUTE_HEAD];  /* the reference dropped a token that was not dropped here */
     OK(file_write(name, data, bytes));
     side(in_folder("b"), in_folder("a"), 1e6, "0.6");
     OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.beyond == 1 && e.taken == 0 && e.dropped == 0);
-    change_rows(in_folder("a"), k / TIME * TIME, 1);  /* its sample's first token went elsewhere */
+    change_rows(in_folder("a"), k / TIME * TIME, 1);  /* the first token of its sample goes to other experts */
     side(in_folder("b"), in_folder("a"), 1e6, "0.6");
     OK(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e));
     assert_true(e.beyond == 0 && e.taken == 1 && (k % TIME == 0 || e.dropped == 1));
@@ -176,7 +176,7 @@ static void truncated_records_are_refused(void **state)
     OK(file_read(name, &data, &bytes));
     OK(file_write(name, data, bytes - 4));
     assert_int_equal(parity_routes_compare(in_folder("b"), in_folder("a"), 1, &e), LS_EFORMAT);
-    assert_non_null(strstr(ls_errmsg(), "not a list of choices"));
+    assert_non_null(strstr(ls_errmsg(), "not a file of expert choices"));
     mem_free(data);
     mem_free(name);
 }

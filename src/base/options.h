@@ -135,6 +135,7 @@ enum options_part { OPTIONS_ALL, OPTIONS_COMMON, OPTIONS_OTHERS };
 bool options_are_common(const struct option *row, unsigned verb);
 void options_put_help(const struct option_table *t, unsigned verb, enum options_part part, struct text *out); /* 80 columns */
 void options_put_row(const struct option_table *t, const struct option *row, struct text *out); /* full description of one row */
+void options_put_value(const struct option *row, const void *config, struct text *out);         /* the value of one row, as in YAML */
 void options_put_yaml(const struct options *o, bool with_origins, struct text *out);            /* loads back to the same */
 void options_put_yaml_notes(const struct options *o, const struct option_note *notes, size_t count, struct text *out);
 void options_put_markdown(const struct option_table *t, struct text *out);             /* one table per section */

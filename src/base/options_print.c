@@ -199,6 +199,11 @@ static void put_value(struct text *out, const struct option *row, const void *fi
     }
 }
 
+void options_put_value(const struct option *row, const void *config, struct text *out)
+{
+    put_value(out, row, (const unsigned char *)config + row->offset);
+}
+
 static void put_origin(struct text *out, size_t line_start, const char *origin)
 {
     size_t width = out->bytes - line_start;

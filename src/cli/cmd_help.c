@@ -241,10 +241,9 @@ static const char ranks_page[] =
 
 static ls_status put_faults(void)
 {
-    printf(
-        "--debug.fault=NAME injects a mistake of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
-        "find it. In layouts where it would change nothing it is refused.\n\n");
-    if (!faults_built()) return puts("This lockstep was built without them (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
+    printf("--debug.fault=NAME injects a bug of distributed training into 'lockstep train' or one side of 'lockstep parity', which must\n"
+           "detect it. A fault is refused in layouts where it would change nothing.\n\n");
+    if (!faults_built()) return puts("This lockstep was built without injected faults (-DFAULTS=OFF).") < 0 ? LS_EIO : LS_OK;
     for (int f = FAULT_NONE + 1; f < FAULTS; f++) printf("%-16s %s\n", fault_name((enum fault)f), fault_what((enum fault)f));
     return LS_OK;
 }
@@ -265,7 +264,7 @@ static const struct topic topics[] = {
     { "ranks", "several ranks: how they start, what is sharded, what happens if one fails", ranks_page, NULL },
     { "layouts", "the model sharded over ranks: tensor, sequence, context, pipeline, expert parallelism", layouts_page, NULL },
     { "labs", "claims about distributed training, and the programs that measure them", NULL, put_labs },
-    { "faults", "mistakes that --debug.fault injects, to see that they are found", NULL, put_faults },
+    { "faults", "bugs that --debug.fault injects, to test that they are detected", NULL, put_faults },
     { "exit", "exit codes and signals", exit_page, NULL },
 };
 

@@ -1,8 +1,9 @@
-/* cmd_parity.c - `lockstep parity`: compares two layouts, run from the same initialization on the same global batches.
+/* cmd_parity.c - `lockstep parity`: compares two layouts that start from the same initialization and train on the same global batches.
  *
- * Each side is this command again, started on the ranks of its layout, with --write FILE: it runs the steps and writes their results
- * (train/parity/parity_file.h). Side b follows a's file (train/parity/parity.h). Then the files are compared and removed. With
- * --checkpoint, a saves a checkpoint after its first step, and b resumes it.
+ * Each side is a launch of this command with --write FILE on the ranks of its layout. It runs the steps and writes their results
+ * (train/parity/parity_file.h). Side b follows a's file (train/parity/parity.h). Then this process compares the files and removes them.
+ * With
+ * --checkpoint, a saves a checkpoint after its first step and b resumes it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/cores.h"
+#include "base/text.h"
 #include "cli/args.h"
 #include "cli/parity_report.h"
 #include "cli/temporary.h"
@@ -21,19 +23,20 @@
 #include "train/parity/parity_routes.h"
 
 static const char *sides[2], *against;
-static struct parity_run own; /* of --write */
+static struct parity_run own; /* arguments of --write */
 static int64_t steps = 3;
 static bool json, checkpoint, drift;
 
 static const struct flag flags[] = {
     { "a", FLAG_STRING, &sides[0], 0, 0, "LAYOUT", "options of one side: \"parallel.dp=1\"" },
     { "b", FLAG_STRING, &sides[1], 0, 0, "LAYOUT", "options of the other side: \"parallel.dp=4 parallel.zero=3\"" },
-    { "steps", FLAG_INT, &steps, 1, 1e6, "N", "steps that each side takes [3]" },
-    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the outcome as JSON" },
+    { "steps", FLAG_INT, &steps, 1, 1e6, "N", "number of steps of each side [3]" },
+    { "json", FLAG_SWITCH, &json, 0, 0, NULL, "print the result as JSON" },
     { "checkpoint", FLAG_SWITCH, &checkpoint, 0, 0, NULL, "b resumes a checkpoint that a saves after its first step" },
-    { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both run freely and print how far apart they are after each step; no verdict" },
-    { "against", FLAG_STRING, &against, 0, 0, "FILE", "compare a with the file that --write wrote, instead of with --b; a follows it" },
-    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "take the steps in this layout and write their results; no comparison" },
+    { "drift", FLAG_SWITCH, &drift, 0, 0, NULL, "let both sides run freely and print how far apart they are after each step; no verdict" },
+    { "against", FLAG_STRING, &against, 0, 0, "FILE",
+      "compare a with the results that an earlier --write recorded in FILE, instead of with --b; a follows them" },
+    { "write", FLAG_STRING, &own.path, 0, 0, "FILE", "run the steps in this layout and write their results to FILE; no comparison" },
     { "save", FLAG_STRING, &own.save, 0, 0, "FOLDER", "with --write: save a checkpoint there after the first step" },
     { "load", FLAG_STRING, &own.load, 0, 0, "FOLDER", "with --write: resume from the checkpoint there" },
     { "follow", FLAG_STRING, &own.follow, 0, 0, "FILE",
@@ -50,12 +53,12 @@ struct side {
     const char **argv;
     int argc, more;
     struct invocation in;
-    char *file; /* what it writes */
+    char *file; /* the file that it writes */
     bool parsed;
 };
 
-/* argv = the command's name, the shared arguments, then --word for each word of the layout; room for additions. */
-static ls_status compose(const struct invocation *in, const char *layout, struct side *out)
+/* argv = the command's name, the shared arguments, then --word for each word of the layout, with room for ADDED more. */
+static ls_status compose_arguments(const struct invocation *in, const char *layout, struct side *out)
 {
     size_t room = (size_t)in->argc + strlen(layout) + ADDED + 1, bytes = 3 * strlen(layout) + 1;
     char *words = mem_alloc(MEM_OTHER, bytes), *at = words, *copy = mem_strdup(layout), *save = NULL;
@@ -69,7 +72,7 @@ static ls_status compose(const struct invocation *in, const char *layout, struct
         out->argv[out->argc++] = at;
         at += sprintf(at, "%s%s", strncmp(w, "--", 2) == 0 ? "" : "--", w) + 1;
         if (options_is_argument(out->argv[out->argc - 1])) continue;
-        st = ls_fail(LS_EINVAL, "'%s' is not an option; a layout is words such as parallel.dp=4 parallel.zero=3", w);
+        st = ls_fail(LS_EINVAL, "'%s' is not an option; a layout consists of options such as parallel.dp=4 parallel.zero=3", w);
         break;
     }
     mem_free(copy);
@@ -93,8 +96,9 @@ static void cmd_parity_add(struct side *s, const char *option, int64_t value)
     s->argv[s->argc++] = s->added[s->more++];
 }
 
-/* A batch norm uses one micro-batch of all ranks, so models with batch norms run a step in one micro-batch by default. */
-static ls_status settle(const struct invocation *in, struct side *s, int64_t global)
+/* Adds the defaults of a side and checks it. A batch norm covers one micro-batch of all ranks, so models with batch norms run a step in one
+ * micro-batch by default. global: the global batch; 0: not set. */
+static ls_status set_defaults(const struct invocation *in, struct side *s, int64_t global)
 {
     if (global && !is_given(s, "train.global_batch")) cmd_parity_add(s, "train.global_batch", global);
     if (task_of(&s->in.config)->batch_norm && !is_given(s, "train.micro_batch") && !is_given(s, "train.accumulate"))
@@ -106,32 +110,56 @@ static ls_status settle(const struct invocation *in, struct side *s, int64_t glo
 static ls_status open_side(const struct invocation *in, int which, struct side *out)
 {
     if (!sides[which]) return ls_fail(LS_EINVAL, "--%c is missing: a layout such as \"parallel.dp=4 parallel.zero=3\"", 'a' + which);
-    ls_status st = compose(in, sides[which], out);
+    ls_status st = compose_arguments(in, sides[which], out);
     if (st == LS_OK) st = parse(in, out);
-    if (st == LS_OK) st = settle(in, out, 0);
+    if (st == LS_OK) st = set_defaults(in, out, 0);
     return st == LS_OK ? LS_OK : ls_fail_at(st, "--%c", 'a' + which);
 }
 
-/* With different types, loading rounds the checkpoint. */
+/* With different types, loading a checkpoint rounds it, and its bits cannot be compared. */
 static ls_status check_types(const struct config *a, const struct config *b)
 {
     static const char *const names[] = { "auto", "fp32", "bf16" };
 
     if (a->precision.compute == b->precision.compute && a->precision.master == b->precision.master) return LS_OK;
-    return ls_fail(LS_EINVAL, "precision.compute is %s%s in --a and %s%s in --b: after a --checkpoint bits are compared",
+    return ls_fail(LS_EINVAL,
+                   "precision.compute is %s%s in --a and %s%s in --b; --checkpoint compares bits and needs the same types on both sides",
                    names[a->precision.compute], a->precision.master ? "" : " without masters", names[b->precision.compute],
                    b->precision.master ? "" : " without masters");
 }
 
-/* A fault in loading needs a checkpoint to be loaded. */
+/* The fault `moments` is in loading a checkpoint. */
 static ls_status check_moments(const struct config *a, const struct config *b)
 {
     if (a->debug.fault == FAULT_MOMENTS || (b->debug.fault == FAULT_MOMENTS && !checkpoint))
-        return ls_fail(LS_EINVAL, "debug.fault=moments does nothing here: it needs --b with --checkpoint, which loads one");
+        return ls_fail(LS_EINVAL, "debug.fault=moments does nothing here: it needs --b with --checkpoint, which loads a checkpoint");
     return LS_OK;
 }
 
-/* The data is not part of a layout: a difference there would be reported as one of the layouts. */
+/* The model is not part of a layout: the results of different models cannot be compared. */
+static ls_status check_models(const struct side s[2])
+{
+    const struct option_table *table = config_table();
+    ls_status st = LS_OK;
+
+    for (size_t i = 0; i < table->count && st == LS_OK; i++) {
+        const struct option *row = &table->rows[i];
+        struct text value[2] = { 0 };
+
+        if (strncmp(row->name, "model.", strlen("model.")) != 0) continue;
+        for (int k = 0; k < 2 && st == LS_OK; k++) {
+            options_put_value(row, &s[k].in.config, &value[k]);
+            st = text_status(&value[k]);
+        }
+        if (st == LS_OK && strcmp(value[0].data, value[1].data) != 0)
+            st = ls_fail(LS_EINVAL, "%s is %s in --a and %s in --b; both sides must train the same model", row->name, value[0].data,
+                         value[1].data);
+        for (int k = 0; k < 2; k++) text_free(&value[k]);
+    }
+    return st;
+}
+
+/* The data is not part of a layout: different data would be reported as a difference of the layouts. */
 static ls_status check_samples(const struct config *a, const struct config *b)
 {
     const struct {
@@ -148,24 +176,18 @@ static ls_status check_samples(const struct config *a, const struct config *b)
     return LS_OK;
 }
 
-/* That loss is over a micro-batch of all data-parallel ranks: with other samples in it the loss differs. */
+/* A router loss over a micro-batch of all data-parallel ranks is different if the micro-batches have different samples. */
 static ls_status check_scope(const struct config *a, const struct config *b)
 {
     int64_t samples[2] = { a->parallel.dp * a->train.micro_batch, b->parallel.dp * b->train.micro_batch };
-    bool over[2];
+    struct task_model model; /* of both sides */
+    const ls_model *m = &model.transformer;
 
-    for (int i = 0; i < 2; i++) {
-        const struct config *c = i ? b : a;
-        struct task_model model;
-        const ls_model *m = &model.transformer;
-
-        LS_TRY(task_model_of(c, 0, &model));
-        over[i] = m->experts && m->aux_over_micro_batch && m->aux_coef > 0;
-    }
-    if ((!over[0] && !over[1]) || (over[0] && over[1] && samples[0] == samples[1])) return LS_OK;
+    LS_TRY(task_model_of(a, 0, &model));
+    if (!m->experts || !m->aux_over_micro_batch || m->aux_coef == 0 || samples[0] == samples[1]) return LS_OK;
     return ls_fail(LS_EINVAL,
                    "model.aux_loss_scope=micro_batch makes the loss depend on the samples of a micro-batch on all data-parallel ranks: "
-                   "%" PRId64 " in --a, %" PRId64 " in --b; use model.aux_loss_scope=sequence, or make them equal on both sides",
+                   "%" PRId64 " in --a, %" PRId64 " in --b; use model.aux_loss_scope=sequence or the same number on both sides",
                    samples[0], samples[1]);
 }
 
@@ -185,14 +207,16 @@ static ls_status open_sides(const struct invocation *in, struct side s[2])
     }
     both = given[0] ? global[0] : given[1] ? global[1] : MAX(global[0], global[1]);
     for (int i = 0; i < 2; i++) {
-        ls_status st = given[i] ? LS_OK : settle(in, &s[i], both);
+        ls_status st = given[i] ? LS_OK : set_defaults(in, &s[i], both);
 
         if (st != LS_OK) return ls_fail_at(st, "--%c", 'a' + i);
     }
     if (global[0] != global[1] && given[0] && given[1])
         return ls_fail(LS_EINVAL,
-                       "train.global_batch is %" PRId64 " in --a and %" PRId64 " in --b: both sides must take the same samples in a step",
+                       "train.global_batch is %" PRId64 " in --a and %" PRId64
+                       " in --b; both sides must train on the same samples in each step",
                        global[0], global[1]);
+    LS_TRY(check_models(s));
     LS_TRY(check_samples(&s[0].in.config, &s[1].in.config));
     LS_TRY(check_moments(&s[0].in.config, &s[1].in.config));
     LS_TRY(check_scope(&s[0].in.config, &s[1].in.config));
@@ -207,7 +231,7 @@ static void close_side(struct side *s)
     mem_free(s->argv);
 }
 
-/* follow: the file whose states it takes before each step but its first; NULL: none. */
+/* Launches the ranks of a side. follow: the file whose states it loads before each step but its first; NULL: none. */
 static ls_status run_side(struct invocation *in, struct side *s, const char *folder, char which, const char *follow)
 {
     const struct config *c = &s->in.config;
@@ -240,7 +264,7 @@ static ls_status run_side(struct invocation *in, struct side *s, const char *fol
 
 /* ---- the command ---- */
 
-/* Each step starts from the rounding of the one before: the drift that results is not an error of either side. */
+/* Each step starts from the rounding errors of the previous one: the resulting drift is not an error of either side. */
 static ls_status compare_drift(const char *a, const char *b, const struct parity_bounds *bounds)
 {
     struct parity_drifts all;
@@ -287,7 +311,7 @@ static ls_status run_both(struct invocation *in)
     return st;
 }
 
-/* A side keeps its files beside its output. */
+/* Runs one side (--write). The files of its run are in the folder of its output. */
 static ls_status write_side(struct invocation *in)
 {
     struct config c = in->config;
@@ -320,13 +344,13 @@ static ls_status cmd_parity_check(const struct invocation *in)
     struct side s[2] = { 0 };
 
     if (own.path) return LS_OK;
-    if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint needs --b, which resumes from it");
+    if (checkpoint && against) return ls_fail(LS_EINVAL, "--checkpoint needs --b, which resumes from the checkpoint");
     if (own.save || own.load || own.follow)
         return ls_fail(LS_EINVAL, "--%s applies only to --write", own.save ? "save" : own.load ? "load" : "follow");
     if (checkpoint && steps < 2)
         return ls_fail(LS_EINVAL, "--steps=%" PRId64 " leaves no step after the --checkpoint; use 2 or more", steps);
     if (in->world.launcher != LAUNCHER_NONE)
-        return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself; it was started by %s",
+        return ls_fail(LS_EINVAL, "parity starts the ranks of both layouts itself, but it was started by %s; start one process",
                        launcher_name(in->world.launcher));
     ls_status st = open_sides(in, s);
     close_side(&s[0]);
@@ -337,33 +361,33 @@ static ls_status cmd_parity_check(const struct invocation *in)
 const struct command command_parity = {
     .name = "parity",
     .arguments = "--a LAYOUT --b LAYOUT",
-    .summary = "run two layouts from one start on the same batches and name the first tensor that differs",
+    .summary = "run two layouts from the same weights on the same batches and name the first tensor that differs",
     .verb = VERB_PARITY,
     .flags = flags,
     .several = true,
     .check = cmd_parity_check,
     .run = cmd_parity_run,
     .about =
-        "Side a runs its steps and records the results of each; side b loads a's parameters and optimizer state before each of its\n"
-        "steps but the first. So every step is compared alone: a gradient computed from equal weights, an update of equal moments. What\n"
-        "must be the same:\n"
-        "  start      parameters and states before the first step, bit by bit: initialised, or loaded with --checkpoint\n"
-        "  loss, gradient   up to rounding: a bound derived from the lengths of the model's sums (tokens, width, ffn, vocab, layers)\n"
-        "             and the types of compute and reduction; of a gradient the root mean square error and the largest. Layouts\n"
-        "             that differ only in how they share micro-batches of equal size (give --a the train.micro_batch of --b, and both\n"
-        "             --launch.threads) have smaller bounds\n"
-        "  norm       of each side, that of its own gradients\n"
-        "  weight, state    of each side, what the optimizer's rule makes of the state before and the side's own gradient, computed in\n"
-        "             double, to a few units of the last place\n"
-        "  copies     what several ranks hold, bit by bit\n"
-        "The first difference is named, with exit code 1. Where rounding flips the sign of a ReLU's input, b uses\n"
-        "a's sign; such inputs are counted.\n"
+        "Side a runs its steps and records their results. Side b loads a's parameters and optimizer state before each of its steps but\n"
+        "the first. So every step is compared separately: gradients are computed from equal weights, and updates from equal moments.\n"
+        "These values are compared:\n"
+        "  start      parameters and optimizer states before the first step, initialized or loaded with --checkpoint: bitwise equal\n"
+        "  loss, gradient   equal up to rounding: the bound is derived from the lengths of the model's sums (tokens, width, ffn, vocab,\n"
+        "             layers) and the types of compute and reduction. A gradient has a bound on its root mean square error and one on\n"
+        "             its largest error. The bounds are smaller for layouts that differ only in how they distribute micro-batches of\n"
+        "             equal size: give --a the train.micro_batch of --b, and both sides the same --launch.threads\n"
+        "  norm       each side's gradient norm equals the norm of its own gradients\n"
+        "  weight, state    each side's new weights and optimizer states equal what the optimizer's rule, computed in double, makes of\n"
+        "             the previous state and the side's own gradient, up to a few units in the last place\n"
+        "  copies     values that several ranks hold are bitwise equal\n"
+        "The command names the first difference and exits with code 1. If rounding flips the sign of a ReLU's input, b uses a's sign;\n"
+        "such inputs are counted.\n"
         "\n"
-        "--drift lets both run freely and prints how far each step finds them apart: rounding grows there with the model's own\n"
-        "sensitivity, so the result is not a verdict, and the exit code is 0. A tensor's drift is the root mean square of its difference,\n"
-        "relative to its own root mean square or, if that is smaller, to a quarter of the whole gradient's (gradients) or to that\n"
-        "of all parameters (weights). Tensors whose gradient is zero but for rounding, such as GPT-2's key biases, which softmax\n"
-        "ignores, are left out and listed.\n",
+        "With --drift both sides run freely, and the command prints how far apart they are in each step. Rounding errors grow there with\n"
+        "the model's own sensitivity, so there is no verdict and the exit code is 0. A tensor's drift is the root mean square of its\n"
+        "difference, relative to its own root mean square or, if that is smaller, to a quarter of the root mean square of all gradients\n"
+        "(gradients) or to the root mean square of all parameters (weights). Tensors whose gradient is only rounding, such as GPT-2's key\n"
+        "biases, which softmax ignores, are left out and listed.\n",
     .examples = "  lockstep parity --a \"parallel.dp=1\" --b \"parallel.dp=4 parallel.zero=3\"\n"
                 "  lockstep parity --a \"\" --b \"parallel.tp=2 parallel.pp=2 parallel.sp\" --precision.compute=fp32 --train.accumulate=4\n"
                 "  lockstep parity --a \"parallel.tp=2\" --b \"parallel.dp=2 parallel.zero=3\" --checkpoint --precision.compute=fp32\n"

@@ -1,4 +1,4 @@
-/* parity_report.c - prints what `lockstep parity` found, as a table or as JSON. */
+/* parity_report.c - prints the results of `lockstep parity` as a table or as JSON. */
 #include "cli/parity_report.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     json_put_real(j, "a", d->a);
     json_put_real(j, "b", d->b);
     json_put_real(j, "scale", d->scale);
-    if (d->whole > 0) json_put_real(j, "whole", d->whole);
+    if (d->gradient_rms > 0) json_put_real(j, "gradient_rms", d->gradient_rms);
     json_put_real(j, "relative", d->relative);
     json_put_real(j, "allowed", d->allowed);
     json_put_real(j, "ulp", d->ulp);
@@ -28,11 +28,11 @@ static void put_difference(struct json_out *j, const char *key, const struct par
     if (d->mean_allowed > 0) json_put_real(j, "mean_allowed", d->mean_allowed);
     if (d->side) json_put_string(j, "side", (char[]){ d->side, '\0' });
     if (d->side) json_put_real(j, "expected", d->expected);
-    json_put_real(j, "of_allowed", d->over);
+    json_put_real(j, "of_allowed", d->of_allowed);
     json_end_object(j);
 }
 
-/* Prints the expert choices of a side that followed the other. */
+/* Puts the summary of the expert choices of the side that followed the other. */
 static void put_routes(struct json_out *j, const struct parity_rerouted *e)
 {
     json_begin_object(j, "experts");
@@ -65,20 +65,20 @@ static ls_status parity_report_put_json(const struct parity_result *r, const str
     if (!r->equal) put_difference(&j, "first", r, &r->first);
     json_begin_object(&j, "largest");
     for (int k = 0; k < PARITY_KINDS; k++)
-        if (r->largest[k].over > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), r, &r->largest[k]);
+        if (r->largest[k].of_allowed > 0) put_difference(&j, parity_kind_name((enum parity_kind)k), r, &r->largest[k]);
     json_end_object(&j);
     json_end_object(&j);
     return terminal_put_json(&j);
 }
 
-static void say_routes(const struct parity_rerouted *e)
+static void put_routes_text(const struct parity_rerouted *e)
 {
     if (!e->taken && !e->dropped) return;
     printf("  %" PRIu64 " of %" PRIu64
-           " choices of experts were others than the reference's within rounding and were replaced by them: the logits are\n"
-           "  at most %.1e of their root mean square apart (layer %" PRId64 ", sample %" PRId64 ", token %" PRId64 "), %.1e allowed\n",
+           " choices of experts differed from the reference's within rounding and were replaced by them: the logits differ by\n"
+           "  at most %.1e of their root mean square (layer %" PRId64 ", sample %" PRId64 ", token %" PRId64 "), %.1e allowed\n",
            e->taken, e->tokens, e->margin, e->layer, e->sample, e->token, e->threshold);
-    if (e->dropped) printf("  %" PRIu64 " more kept their experts and were dropped, or not, as in the reference\n", e->dropped);
+    if (e->dropped) printf("  %" PRIu64 " more tokens kept their experts and were dropped or kept as in the reference\n", e->dropped);
 }
 
 static void parity_report_put_table(const struct parity_result *r, const struct parity_rerouted *e, bool checkpoint)
@@ -87,17 +87,17 @@ static void parity_report_put_table(const struct parity_result *r, const struct 
         printf("%sequal%s: %" PRIu64 " steps, %" PRIu64 " tensors; %" PRIu64 " of %" PRIu64 " values compared have the same bits\n",
                terminal_style(STYLE_GREEN), terminal_style(STYLE_PLAIN), r->steps, r->tensors, r->same_bits, r->compared);
     if (r->equal && checkpoint) printf("  %" PRIu64 " parameters and optimizer states of the checkpoint have the same bits\n", r->states);
-    if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were set to the reference's side of it\n", r->taken);
-    if (!e->beyond) say_routes(e);
+    if (r->taken) printf("  %" PRIu64 " inputs of ReLUs within rounding of zero were given the reference's sign\n", r->taken);
+    if (!e->beyond) put_routes_text(e);
     printf("  %-10s %14s %10s %12s  %s\n", "", "largest error", "allowed", "ulp", "in");
     for (int k = 0; k < PARITY_KINDS; k++) {
         const struct parity_difference *d = &r->largest[k];
 
-        if (d->over > 0)
+        if (d->of_allowed > 0)
             printf("  %-10s %14.2e %10.1e %12.1f  %s, step %" PRIu64 "\n", parity_kind_name((enum parity_kind)k), d->relative, d->allowed,
                    d->ulp, d->name, d->step);
-        if (d->over > 0 && d->mean_allowed > 0)
-            printf("  %-10s %14.2e %10.1e %12s  root mean square of the same\n", "", d->mean, d->mean_allowed, "");
+        if (d->of_allowed > 0 && d->mean_allowed > 0)
+            printf("  %-10s %14.2e %10.1e %12s  root mean square error of that gradient\n", "", d->mean, d->mean_allowed, "");
     }
 }
 
@@ -105,7 +105,7 @@ static ls_status fail_routes(const struct parity_rerouted *e)
 {
     return ls_fail(LS_EINVAL,
                    "the layouts differ first in step %" PRIu64 ", experts of layer %" PRId64 " (forward): sample %" PRId64
-                   ", token %" PRId64 " goes to %s, %.2e of the logits' root mean square apart (%.1e allowed); in all %" PRIu64
+                   ", token %" PRId64 " goes to %s, whose logits differ by %.2e of their root mean square (%.1e allowed); %" PRIu64
                    " of %" PRIu64 " choices differ by more than rounding",
                    e->step, e->layer, e->sample, e->token, e->text, e->margin, e->threshold, e->beyond, e->tokens);
 }
@@ -125,9 +125,9 @@ ls_status parity_report(const struct parity_result *r, const struct parity_rerou
     if (d->copies)
         return ls_fail(LS_EINVAL,
                        "the layouts differ first in step %" PRIu64
-                       ", %s of '%s' (%s): in a %.0f elements of other ranks are not rank 0's, in b %.0f",
+                       ", %s of '%s' (%s): %.0f elements on other ranks differ from rank 0's in a, %.0f in b",
                        d->step, noun, d->name, direction, d->a, d->b);
-    if (d->side) snprintf(rule, sizeof rule, ", where %.9g is expected of %c", d->expected, d->side);
+    if (d->side) snprintf(rule, sizeof rule, ", expected %.9g in %c", d->expected, d->side);
     return ls_fail(LS_EINVAL,
                    "the layouts differ first in step %" PRIu64
                    ", %s of '%s' (%s): a %.9g, b %.9g in element %zu%s, %.2e of its scale (%.1e allowed), %.0f ulp",
@@ -165,7 +165,7 @@ static ls_status put_drift_json(const struct parity_drifts *all)
 
 static void put_drift_table(const struct parity_drifts *all)
 {
-    printf("drift of b from a: loss and norm relatively, gradients and weights by the root mean square in the tensor furthest apart\n"
+    printf("drift of b from a: relative difference of loss and norm; root mean square in the gradient and weight that differ most\n"
            "%6s %10s %10s %10s %10s  %s\n",
            "step", "loss", "norm", "gradient", "weight", "weight of");
     for (uint64_t i = 0; i < all->steps; i++) {
@@ -174,7 +174,7 @@ static void put_drift_table(const struct parity_drifts *all)
         printf("%6" PRIu64 " %10.2e %10.2e %10.2e %10.2e  %s\n", all->first + i, d->loss, d->norm, d->gradient, d->weight, d->weight_name);
     }
     if (all->roundings)
-        printf("left out because the gradient is zero but for rounding: %zu tensor%s, the first is %s\n", all->roundings,
+        printf("left out because the gradient is only rounding: %zu tensor%s, the first is %s\n", all->roundings,
                all->roundings == 1 ? "" : "s", all->rounding[0].name);
 }
 

@@ -1,4 +1,4 @@
-/* fault_edit.c - edits of a program's lists. */
+/* fault_edit.c - functions that edit the instruction lists of a program. */
 #include "train/faults/fault_edit.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ void list_move_tail(struct list *l, int from, int at)
     }
 }
 
-ls_value value_again(ls_program *p, const char *what, ls_value v)
+ls_value value_clone(ls_program *p, const char *what, ls_value v)
 {
     struct value x = *program_value(p, v);
     ls_value y = program_new_value(p, what, x.dtype, x.ndim, x.size);

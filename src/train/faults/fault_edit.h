@@ -1,4 +1,4 @@
-/* fault_edit.h - edits of a program's lists, used by injected faults. */
+/* fault_edit.h - functions that edit the instruction lists of a program, for injected faults. */
 #ifndef LS_TRAIN_FAULTS_FAULT_EDIT_H
 #define LS_TRAIN_FAULTS_FAULT_EDIT_H
 
@@ -16,18 +16,18 @@ typedef ls_status fault_edit_fn(ls_program *p, const struct injection *i);
 FAULT_MAP(FAULT_EDIT)
 
 /* fault_edit.c */
-const struct value *root_value(const ls_program *p, ls_value v); /* the owner of its bytes */
+const struct value *root_value(const ls_program *p, ls_value v); /* the value that owns the bytes of v */
 bool reads(const struct instruction *i, ls_value v);
 void list_remove(struct list *l, int at);
-/* Instructions [from, n), which have just been appended, go to `at`. */
+/* Moves the instructions [from, n), which have just been appended, to position `at`. */
 void list_move_tail(struct list *l, int from, int at);
-/* A new value of v's type, local size and placement. */
-ls_value value_again(ls_program *p, const char *what, ls_value v);
-/* Begins a scope of the cursor in segment s, marked as instruction i. */
+/* Returns a new value with v's type, local size and placement. */
+ls_value value_clone(ls_program *p, const char *what, ls_value v);
+/* Begins a cursor scope in segment s with the phase, block and `when` of instruction i. */
 struct cursor cursor_in(ls_program *p, enum segment s, const struct instruction *i);
-/* Removes the start at list[s].at[at] and the wait of its slot, wherever that is. */
+/* Removes the collective that starts at list[s].at[at], with its wait in whatever segment that is. */
 void exchange_remove(ls_program *p, enum segment s, int at);
-/* Repeats the exchange just before the start at list[s].at[at]. */
+/* Inserts a copy of the collective that starts at list[s].at[at] before it. */
 void exchange_repeat(ls_program *p, enum segment s, int at);
 
 #endif

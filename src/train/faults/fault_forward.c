@@ -1,16 +1,16 @@
-/* fault_forward.c - injected faults of sharded models and pipelines: edits of the forward before its gradient is made, of the gradient, of
- * recomputed layers and of the attention ring. */
+/* fault_forward.c - injected faults of sharded models and pipelines: they edit the forward before the gradient pass, the gradient, the
+ * recomputed layers and the attention ring. */
 #include "train/faults/fault_edit.h"
 
 #include <string.h>
 #include "base/mem.h"
 #include "runtime/store.h"
 
-static struct list *fault_forward_forward(ls_program *p) { return &p->list[SEG_FORWARD]; }
+static struct list *forward_list(ls_program *p) { return &p->list[SEG_FORWARD]; }
 
 static bool is_move(const struct instruction *i, enum move_kind kind) { return i->op == OP_MOVE && instruction_move(i)->kind == kind; }
 
-static bool is_move_over(const struct instruction *i, enum move_kind kind, ls_axis axis)
+static bool is_move_on_axis(const struct instruction *i, enum move_kind kind, ls_axis axis)
 {
     return is_move(i, kind) && instruction_move(i)->axis == axis;
 }
@@ -25,18 +25,19 @@ static void set_kind(struct instruction *i, enum move_kind kind)
 
 /* ---- moves ---- */
 
-/* Readers of y read x; views of y are views of x. */
-static ls_status read_instead(ls_program *p, ls_value y, ls_value x)
+/* Makes all readers of y read x, and all views of y views of x. */
+static ls_status replace_reads(ls_program *p, ls_value y, ls_value x)
 {
     const struct value *to = program_value(p, x);
 
-    for (int n = 0; n < fault_forward_forward(p)->n; n++)
-        for (int k = 0; k < fault_forward_forward(p)->at[n].nin; k++)
-            if (fault_forward_forward(p)->at[n].in[k].id == y.id) fault_forward_forward(p)->at[n].in[k] = x;
+    for (int n = 0; n < forward_list(p)->n; n++)
+        for (int k = 0; k < forward_list(p)->at[n].nin; k++)
+            if (forward_list(p)->at[n].in[k].id == y.id) forward_list(p)->at[n].in[k] = x;
     for (int v = 1; v < p->nvalues; v++) {
         if (v == y.id || p->values[v].root != y.id) continue;
         if (!value_is_contiguous(to))
-            return ls_fail(LS_EUNSUPPORTED, "injected fault: '%s' is viewed, and '%s' is not contiguous", p->values[y.id].name, to->name);
+            return ls_fail(LS_EUNSUPPORTED, "injected fault: cannot replace '%s': it has views, and '%s' is not contiguous",
+                           p->values[y.id].name, to->name);
         p->values[v].root = to->root;
         p->values[v].offset += to->offset;
     }
@@ -46,44 +47,43 @@ static ls_status read_instead(ls_program *p, ls_value y, ls_value x)
 ls_status edit_no_dgrad_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = fault_forward_forward(p)->n - 1; n >= 0; n--) {
-        struct instruction identity = fault_forward_forward(p)->at[n];
+    for (int n = forward_list(p)->n - 1; n >= 0; n--) {
+        struct instruction identity = forward_list(p)->at[n];
 
         if (!is_move(&identity, MOVE_IDENTITY) || program_value(p, identity.out[0])->role != LS_ROLE_ACTIVATION) continue;
-        list_remove(fault_forward_forward(p), n);
-        LS_TRY(read_instead(p, identity.out[0], identity.in[0]));
+        list_remove(forward_list(p), n);
+        LS_TRY(replace_reads(p, identity.out[0], identity.in[0]));
     }
     return LS_OK;
 }
 
-/* Its replacement communicates nothing in the forward, and its gradient is summed. */
+/* The move that replaces the all-reduce communicates nothing in the forward; its gradient is an all-reduce. */
 ls_status edit_no_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = 0; n < fault_forward_forward(p)->n; n++)
-        if (is_move_over(&fault_forward_forward(p)->at[n], MOVE_ALL_REDUCE, LS_AXIS_TP))
-            set_kind(&fault_forward_forward(p)->at[n], MOVE_IDENTITY);
+    for (int n = 0; n < forward_list(p)->n; n++)
+        if (is_move_on_axis(&forward_list(p)->at[n], MOVE_ALL_REDUCE, LS_AXIS_TP)) set_kind(&forward_list(p)->at[n], MOVE_IDENTITY);
     return LS_OK;
 }
 
 ls_status edit_double_reduce(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = 0; n < fault_forward_forward(p)->n && program_ok(p); n++) {
-        struct instruction once = fault_forward_forward(p)->at[n];
-        int end = fault_forward_forward(p)->n;
+    for (int n = 0; n < forward_list(p)->n && program_ok(p); n++) {
+        struct instruction once = forward_list(p)->at[n];
+        int end = forward_list(p)->n;
 
-        if (!is_move_over(&once, MOVE_ALL_REDUCE, LS_AXIS_TP) && !is_move_over(&once, MOVE_REDUCE_SCATTER, LS_AXIS_TP)) continue;
+        if (!is_move_on_axis(&once, MOVE_ALL_REDUCE, LS_AXIS_TP) && !is_move_on_axis(&once, MOVE_REDUCE_SCATTER, LS_AXIS_TP)) continue;
         struct cursor before = cursor_in(p, SEG_FORWARD, &once);
-        ls_value sum = value_again(p, "reduce", once.in[0]);
+        ls_value sum = value_clone(p, "reduce", once.in[0]);
         if (sum.id) program_value(p, sum)->place[LS_AXIS_TP] = (ls_placement){ .kind = LS_REPLICATE };
         program_emit(p, OP_MOVE, NULL, 1, once.in, 1, &sum);
         program_cursor_end(p, before);
         if (!program_ok(p)) break;
-        instruction_set_move(&fault_forward_forward(p)->at[end], instruction_move(&once));
-        set_kind(&fault_forward_forward(p)->at[end], MOVE_ALL_REDUCE);
-        fault_forward_forward(p)->at[n].in[0] = sum;
-        list_move_tail(fault_forward_forward(p), end, n);
+        instruction_set_move(&forward_list(p)->at[end], instruction_move(&once));
+        set_kind(&forward_list(p)->at[end], MOVE_ALL_REDUCE);
+        forward_list(p)->at[n].in[0] = sum;
+        list_move_tail(forward_list(p), end, n);
         n++;
     }
     return ls_program_status(p);
@@ -91,22 +91,22 @@ ls_status edit_double_reduce(ls_program *p, const struct injection *i)
 
 ls_status edit_wrong_group(ls_program *p, const struct injection *i)
 {
-    ls_group beside = ls_mesh_comm(i->mesh, LS_GROUP_CP) ? LS_GROUP_CP : LS_GROUP_DP;
+    ls_group beside_tp = ls_mesh_comm(i->mesh, LS_GROUP_CP) ? LS_GROUP_CP : LS_GROUP_DP;
 
-    for (int n = 0; n < fault_forward_forward(p)->n; n++) {
-        struct instruction *at = &fault_forward_forward(p)->at[n];
+    for (int n = 0; n < forward_list(p)->n; n++) {
+        struct instruction *at = &forward_list(p)->at[n];
         struct move m;
 
         if (at->op != OP_MOVE) continue;
         m = *instruction_move(at);
-        ls_comm *other = ls_mesh_comm(i->mesh, m.axis == LS_AXIS_TP ? beside : LS_GROUP_TP);
+        ls_comm *other = ls_mesh_comm(i->mesh, m.axis == LS_AXIS_TP ? beside_tp : LS_GROUP_TP);
         if (other) m.comm = other;
         instruction_set_move(at, &m);
     }
     return LS_OK;
 }
 
-/* ---- marks ---- */
+/* ---- attributes ---- */
 
 ls_status edit_no_partial(ls_program *p, const struct injection *i)
 {
@@ -124,10 +124,10 @@ ls_status edit_no_partial(ls_program *p, const struct injection *i)
 ls_status edit_mask(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = 0; n < fault_forward_forward(p)->n; n++) {
-        struct op_attr *a = &fault_forward_forward(p)->at[n].attr;
+    for (int n = 0; n < forward_list(p)->n; n++) {
+        struct op_attr *a = &forward_list(p)->at[n].attr;
 
-        if (fault_forward_forward(p)->at[n].op != OP_DROPOUT) continue;
+        if (forward_list(p)->at[n].op != OP_DROPOUT) continue;
         a->dropout.whole = 0;
         memset(a->dropout.begin, 0, sizeof a->dropout.begin);
         memset(a->dropout.count, 0, sizeof a->dropout.count);
@@ -137,7 +137,7 @@ ls_status edit_mask(ls_program *p, const struct injection *i)
 
 /* ---- the loss ---- */
 
-/* Of a slice of the sequence. */
+/* True for a loss over a slice of the sequence. */
 static bool is_loss(const ls_program *p, const struct instruction *i)
 {
     return (i->op == OP_LINEAR_XENT || i->op == OP_VOCAB_XENT) && p->values[i->in[0].id].place[LS_AXIS_CP].kind == LS_SHARD;
@@ -147,18 +147,18 @@ ls_status edit_loss_twice(ls_program *p, const struct injection *i)
 {
     struct op_attr attr = { .scale = { ls_mesh_size(i->mesh, LS_GROUP_CP) } };
 
-    for (int n = 0; n < fault_forward_forward(p)->n && program_ok(p); n++) {
-        struct instruction loss = fault_forward_forward(p)->at[n];
-        int end = fault_forward_forward(p)->n;
+    for (int n = 0; n < forward_list(p)->n && program_ok(p); n++) {
+        struct instruction loss = forward_list(p)->at[n];
+        int end = forward_list(p)->n;
 
         if (!is_loss(p, &loss) || !loss.in[3].id) continue;
         struct cursor before = cursor_in(p, SEG_FORWARD, &loss);
-        ls_value more = value_again(p, "denominator", loss.in[3]);
+        ls_value more = value_clone(p, "denominator", loss.in[3]);
         program_emit(p, OP_SCALE, &attr, 1, &loss.in[3], 1, &more);
         program_cursor_end(p, before);
         if (!program_ok(p)) break;
-        fault_forward_forward(p)->at[n].in[3] = more;
-        list_move_tail(fault_forward_forward(p), end, n);
+        forward_list(p)->at[n].in[3] = more;
+        list_move_tail(forward_list(p), end, n);
         n++;
     }
     return ls_program_status(p);
@@ -167,8 +167,8 @@ ls_status edit_loss_twice(ls_program *p, const struct injection *i)
 ls_status edit_loss_mean(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = 0; n < fault_forward_forward(p)->n; n++)
-        if (is_loss(p, &fault_forward_forward(p)->at[n])) fault_forward_forward(p)->at[n].in[3] = LS_NONE;
+    for (int n = 0; n < forward_list(p)->n; n++)
+        if (is_loss(p, &forward_list(p)->at[n])) forward_list(p)->at[n].in[3] = LS_NONE;
     return LS_OK;
 }
 
@@ -223,8 +223,8 @@ static bool reads_choices(const struct instruction *i, const struct instruction 
     return reads(i, route->out[0]) || reads(i, route->out[1]);
 }
 
-/* Inserted before the first of its readers in backward, which all read the new choices. */
-static void route_again(ls_program *p, struct instruction route)
+/* Routes again before the first reader in backward, and makes all readers there read the new choices. */
+static void emit_reroute(ls_program *p, struct instruction route)
 {
     struct list *back = &p->list[SEG_BACKWARD];
     ls_value old[2] = { route.out[0], route.out[1] };
@@ -235,7 +235,7 @@ static void route_again(ls_program *p, struct instruction route)
     route.phase = LS_PHASE_RECOMPUTE;
     route.attr.route.capacity = 1;
     struct cursor before = cursor_in(p, SEG_BACKWARD, &route);
-    for (int k = 0; k < 2; k++) route.out[k] = value_again(p, "again", old[k]);
+    for (int k = 0; k < 2; k++) route.out[k] = value_clone(p, "again", old[k]);
     program_emit(p, OP_ROUTE, &route.attr, route.nin, route.in, 2, route.out);
     program_cursor_end(p, before);
     if (!program_ok(p)) return;
@@ -249,9 +249,9 @@ static void route_again(ls_program *p, struct instruction route)
 ls_status edit_reroute(ls_program *p, const struct injection *i)
 {
     (void)i;
-    for (int n = 0; n < fault_forward_forward(p)->n && program_ok(p); n++)
-        if (fault_forward_forward(p)->at[n].op == OP_ROUTE && is_recomputed(p, fault_forward_forward(p)->at[n].block))
-            route_again(p, fault_forward_forward(p)->at[n]);
+    for (int n = 0; n < forward_list(p)->n && program_ok(p); n++)
+        if (forward_list(p)->at[n].op == OP_ROUTE && is_recomputed(p, forward_list(p)->at[n].block))
+            emit_reroute(p, forward_list(p)->at[n]);
     return ls_program_status(p);
 }
 
@@ -270,7 +270,8 @@ static bool is_float_activation(const struct value *v)
     return v->role == LS_ROLE_ACTIVATION && v->ndim >= 2 && ls_dtype_is_float(v->dtype);
 }
 
-/* The value that the blocks from `first` on read of the block before them; LS_NONE: there is none. made: by value, the block + 1. */
+/* The output of the previous block that the blocks from `first` on read; LS_NONE: there is none. made[value]: 1 + the block that writes it.
+ */
 static ls_value find_stream(const ls_program *p, const int *made, int first)
 {
     const struct list *l = &p->list[SEG_FORWARD];
@@ -281,34 +282,32 @@ static ls_value find_stream(const ls_program *p, const int *made, int first)
     return LS_NONE;
 }
 
-/* No rank holds the parameters that only lost blocks read. */
+/* Takes the parameters that only lost blocks read out of the store: no rank holds them. */
 static void leave_out(ls_program *p, int first)
 {
     for (int v = 1; v < p->nvalues; v++) {
         bool lost = false, kept = false;
 
         if (p->values[v].role != LS_ROLE_PARAMETER || p->values[v].param < 0) continue;
-        for (int n = 0; n < fault_forward_forward(p)->n; n++)
-            if (reads(&fault_forward_forward(p)->at[n], (ls_value){ v }))
-                *(fault_forward_forward(p)->at[n].block >= first ? &lost : &kept) = true;
+        for (int n = 0; n < forward_list(p)->n; n++)
+            if (reads(&forward_list(p)->at[n], (ls_value){ v })) *(forward_list(p)->at[n].block >= first ? &lost : &kept) = true;
         if (lost && !kept) store_leave_out(p->store, (size_t)p->values[v].param);
     }
 }
 
 static ls_status lose_blocks(ls_program *p, int *made, int first)
 {
-    for (int n = 0; n < fault_forward_forward(p)->n; n++)
-        for (int k = 0; k < fault_forward_forward(p)->at[n].nout; k++)
-            made[fault_forward_forward(p)->at[n].out[k].id] = fault_forward_forward(p)->at[n].block + 1;
+    for (int n = 0; n < forward_list(p)->n; n++)
+        for (int k = 0; k < forward_list(p)->at[n].nout; k++) made[forward_list(p)->at[n].out[k].id] = forward_list(p)->at[n].block + 1;
     made[0] = 0;
     ls_value stream = find_stream(p, made, first);
-    if (!stream.id) return ls_fail(LS_EUNSUPPORTED, "injected fault: block %d reads nothing of the one before", first);
+    if (!stream.id) return ls_fail(LS_EUNSUPPORTED, "injected fault: block %d does not read the previous block", first);
     leave_out(p, first);
-    for (int n = fault_forward_forward(p)->n - 1; n >= 0; n--) {
-        struct instruction *i = &fault_forward_forward(p)->at[n];
+    for (int n = forward_list(p)->n - 1; n >= 0; n--) {
+        struct instruction *i = &forward_list(p)->at[n];
 
         if (i->block >= first) {
-            list_remove(fault_forward_forward(p), n);
+            list_remove(forward_list(p), n);
             continue;
         }
         for (int k = 0; k < i->nin; k++)

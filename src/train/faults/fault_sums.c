@@ -1,5 +1,5 @@
-/* fault_sums.c - injected faults of data parallelism: edits of a program whose gradients are reduced and whose update is restricted to this
- * rank's shard. */
+/* fault_sums.c - injected faults of gradient reductions, the gradient norm and the optimizer: they edit the program after the data parallel
+ * pass. */
 #include "train/faults/fault_edit.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- properties of values ---- */
 
-/* The store's group whose gradients v is: in the store, of one micro-batch, or rounded to travel; -1: none. */
+/* The store's group whose gradients v holds: the store's own, those of a micro-batch, or their rounded copy for a reduction; -1: none. */
 static int gradient_group(const ls_program *p, ls_value v)
 {
     const struct value *root = root_value(p, v);
@@ -33,10 +33,10 @@ static bool has_experts(const ls_program *p, int group)
     return group >= 0 && store_placement(p->store, (size_t)store_group_at(p->store, group)->params[0])[LS_AXIS_EP].kind == LS_SHARD;
 }
 
-enum { COPIES = 3 }; /* of a gradient: rounded to travel, and back */
+enum { COPIES = 3 }; /* copies in a row that a gradient goes through: rounded for the reduction, and back */
 
-/* After a sum over `axis` is removed: marks as partial sums everything that shares x's bytes, and what is copied or added from it. */
-static void mark_partial(ls_program *p, ls_value x, ls_axis axis, int copies)
+/* After a sum over `axis` was removed: makes everything that shares x's bytes a partial sum, and what is copied or accumulated from it. */
+static void set_partial(ls_program *p, ls_value x, ls_axis axis, int copies)
 {
     int root = p->values[x.id].root;
 
@@ -48,7 +48,7 @@ static void mark_partial(ls_program *p, ls_value x, ls_axis axis, int copies)
 
             if ((i->op == OP_COPY || i->op == OP_ACCUMULATE) && p->values[i->in[0].id].root == root &&
                 p->values[i->out[0].id].root != root && copies)
-                mark_partial(p, i->out[0], axis, copies - 1);
+                set_partial(p, i->out[0], axis, copies - 1);
         }
 }
 
@@ -57,10 +57,10 @@ static void remove_sum(ls_program *p, enum segment s, int at)
     struct instruction i = p->list[s].at[at];
 
     exchange_remove(p, s, at);
-    mark_partial(p, i.out[0], instruction_exchange(&i)->axis, COPIES);
+    set_partial(p, i.out[0], instruction_exchange(&i)->axis, COPIES);
 }
 
-/* Makes the sum at list[s].at[at] twice, the second time of the result of the first. Returns the number of new instructions. */
+/* Repeats the sum at list[s].at[at]; an all-reduce is repeated on its own result. Returns the number of new instructions. */
 static int repeat_sum(ls_program *p, enum segment s, int at)
 {
     struct instruction first = p->list[s].at[at];
@@ -77,7 +77,7 @@ static int repeat_sum(ls_program *p, enum segment s, int at)
     return p->list[s].n - before;
 }
 
-/* ---- reductions over data ---- */
+/* ---- data-parallel reductions ---- */
 
 static void set_average(struct instruction *sum)
 {
@@ -106,7 +106,7 @@ ls_status edit_expert_group(ls_program *p, const struct injection *i)
             if (!is_gradient_sum(p, sum, LS_AXIS_DP) || !has_experts(p, gradient_group(p, sum->in[0]))) continue;
             e = *instruction_exchange(sum);
             if (!i->checked && e.op == LS_COLLECTIVE_REDUCE_SCATTER)
-                return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: experts are sharded over their own ranks");
+                return ls_fail(LS_EUNSUPPORTED, "injected fault expert_group: gradients of experts are sharded over their own ranks");
             e.comm = ls_mesh_comm(i->mesh, LS_GROUP_DATA);
             instruction_set_exchange(sum, &e);
         }
@@ -125,7 +125,7 @@ ls_status edit_skip_bucket(ls_program *p, const struct injection *i)
     return LS_OK;
 }
 
-/* Where the sum x is added to a shard: list[s].at[returned]; -1: nowhere. */
+/* Returns the index in list[s] of the instruction that adds sum x to a shard; -1: there is none. */
 static int find_addition(const ls_program *p, enum segment s, ls_value x)
 {
     for (int n = 0; n < p->list[s].n; n++)
@@ -133,7 +133,7 @@ static int find_addition(const ls_program *p, enum segment s, ls_value x)
     return -1;
 }
 
-static ls_status make_twice(ls_program *p, enum segment s, int at)
+static ls_status repeat_reduction(ls_program *p, enum segment s, int at)
 {
     int add = find_addition(p, s, p->list[s].at[at].out[0]);
     int end = p->list[s].n;
@@ -153,11 +153,11 @@ ls_status edit_twice(ls_program *p, const struct injection *i)
     (void)i;
     for (int s = SEG_BACKWARD; s <= SEG_WEIGHTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
-            if (is_gradient_sum(p, &p->list[s].at[n], LS_AXIS_DP)) return make_twice(p, (enum segment)s, n);
+            if (is_gradient_sum(p, &p->list[s].at[n], LS_AXIS_DP)) return repeat_reduction(p, (enum segment)s, n);
     return LS_OK;
 }
 
-/* ---- sums over other axes, in the optimizer's segment ---- */
+/* ---- sums over other axes, in the optimizer segment ---- */
 
 static ls_status remove_sums(ls_program *p, ls_axis axis)
 {
@@ -215,8 +215,8 @@ static int group_of(const ls_program *p, const struct instruction *i)
     return -1;
 }
 
-/* Removes squares and norms of those units from all sums. */
-static void leave_norm(ls_program *p, bool experts_alone)
+/* Removes the squares and norms of all groups, or of those with experts, from the gradient norm. */
+static void leave_out_of_norm(ls_program *p, bool experts_alone)
 {
     struct list *l = &p->list[SEG_OPTIMIZER];
 
@@ -228,25 +228,25 @@ static void leave_norm(ls_program *p, bool experts_alone)
         if (i->op == OP_SUM_SQUARES || i->op == OP_LARS_NORMS)
             list_remove(l, n);
         else
-            i->out[i->nout - 1] = LS_NONE; /* LAMB's moments are updated all the same */
+            i->out[i->nout - 1] = LS_NONE; /* LAMB's moments are still updated */
     }
 }
 
 ls_status edit_norm_stages(ls_program *p, const struct injection *i)
 {
-    if (ls_mesh_index(i->mesh, LS_GROUP_PP) > 0) leave_norm(p, false);
+    if (ls_mesh_index(i->mesh, LS_GROUP_PP) > 0) leave_out_of_norm(p, false);
     return LS_OK;
 }
 
 ls_status edit_norm_experts(ls_program *p, const struct injection *i)
 {
-    if (ls_mesh_index(i->mesh, LS_GROUP_EP) > 0) leave_norm(p, true);
+    if (ls_mesh_index(i->mesh, LS_GROUP_EP) > 0) leave_out_of_norm(p, true);
     return LS_OK;
 }
 
 /* ---- gradients and updates ---- */
 
-/* Multiplies this rank's part of a group's gradients in place, before their first reader. */
+/* Inserts at position `at` an instruction that multiplies this rank's shard of a group's gradients in place. */
 static void fault_sums_multiply(ls_program *p, int at, int group, double factor)
 {
     struct op_attr attr = { .scale = { factor } };
@@ -285,7 +285,7 @@ ls_status edit_expert_times_ep(ls_program *p, const struct injection *i)
     return ls_program_status(p);
 }
 
-/* The parameters that an update writes; LS_NONE: not an update. */
+/* The parameters that instruction i updates; LS_NONE: it is not an update. */
 static ls_value updated(const ls_program *p, const struct instruction *i)
 {
     for (int k = 0; k < i->nout && op_info(i->op)->stage == OPTIMIZER_UPDATE; k++)
@@ -295,7 +295,7 @@ static ls_value updated(const ls_program *p, const struct instruction *i)
 
 static ptrdiff_t end_of(const ls_program *p, ls_value v) { return p->values[v.id].offset + (ptrdiff_t)value_count(&p->values[v.id]); }
 
-/* The last update of a group's elements: it leaves out the last one. */
+/* True if no other update writes elements of the group after these. */
 static bool is_last(const ls_program *p, ls_value own)
 {
     const struct list *l = &p->list[SEG_OPTIMIZER];

@@ -1,4 +1,4 @@
-/* faults.c - the table of injected faults, and those that are not edits of a program. */
+/* faults.c - the table of injected faults, and the faults that are not program edits. */
 #include "train/faults/faults.h"
 
 #include <string.h>
@@ -36,14 +36,14 @@ void fault_inject(ls_program *p, const struct injection *i)
     if (i->fault != FAULT_NONE) p->edit = (struct edit){ edit, i, !i->checked };
 }
 
-/* ---- faults that are not edits ---- */
+/* ---- faults that are not program edits ---- */
 
 uint64_t fault_seed(const struct injection *i, int rank, uint64_t seed) { return i->fault == FAULT_SEED ? seed + (uint64_t)rank : seed; }
 
 int64_t fault_count(const struct injection *i, int64_t all, int64_t own) { return i->fault == FAULT_MEAN_OF_MEANS ? own : all; }
 
-/* Zeros, as before the checkpoint was loaded. */
-static ls_status forget(ls_store *s, size_t i, const char *state)
+/* Sets a state to zeros, as it was before the checkpoint was loaded. */
+static ls_status clear_state(ls_store *s, size_t i, const char *state)
 {
     static const float zeros[4096];
     size_t begin, end, n;
@@ -61,6 +61,6 @@ ls_status fault_restored(const struct injection *i, ls_store *store)
     for (size_t k = 0; k < ls_store_count(store) && i->fault == FAULT_MOMENTS; k++)
         for (int state = 0; store_is_here(store, k) && state < ls_store_states(store, k); state++)
             if (strcmp(ls_store_state_name(store, k, state), KIND_MASTER) != 0)
-                LS_TRY(forget(store, k, ls_store_state_name(store, k, state)));
+                LS_TRY(clear_state(store, k, ls_store_state_name(store, k, state)));
     return LS_OK;
 }

@@ -1,4 +1,4 @@
-/* faults_absent.c - in the place of faults.c, fault_*.c in a build with -DFAULTS=OFF: the option is refused, and nothing is injected. */
+/* faults_absent.c - replaces faults.c and fault_*.c in a build with -DFAULTS=OFF: the option is refused, and no fault is injected. */
 #include "train/faults/faults.h"
 
 #include "train/config/config.h"

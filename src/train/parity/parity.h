@@ -20,10 +20,10 @@
 
 struct parity_run {
     uint64_t steps;
-    const char *path;   /* of the file */
-    const char *save;   /* root to save the state after step 0 in; NULL: it isn't saved */
-    const char *load;   /* root whose newest checkpoint is resumed; NULL: from the start */
-    const char *follow; /* the reference's file; NULL: no state is taken */
+    const char *path;   /* the file that rank 0 writes */
+    const char *save;   /* folder in which a checkpoint is saved after step 0; NULL: none */
+    const char *load;   /* folder whose newest checkpoint is resumed; NULL: start from the initialization */
+    const char *follow; /* the reference's file, whose states are loaded; NULL: the side runs freely */
 };
 
 /* Runs one side on this process's ranks; rank 0 writes the file. Collective. */
@@ -44,38 +44,38 @@ enum parity_kind {
 struct parity_difference {
     enum parity_kind kind;
     uint64_t step;             /* 0, 1, ... */
-    char name[168];            /* of the parameter; "loss", "norm" */
-    size_t element;            /* where it is largest, measured by what is allowed there */
-    double a, b;               /* there */
-    char side;                 /* 'a' or 'b' where one side is held against the rule; else 0 */
-    double expected;           /* by the rule */
-    double scale;              /* the largest element, or the least that counts: parity_bounds.h */
-    double whole;              /* of a gradient: the root mean square of the whole gradient */
-    double relative;           /* |a - b|, or that to the rule, / scale */
-    double allowed;            /* the most that may be */
-    bool copies;               /* a and b: how many elements some rank holds otherwise than rank 0 */
-    double ulp;                /* the same in units of f32's last place at the scale */
-    double mean, mean_allowed; /* of a gradient: the root mean square of the error / scale */
-    double over;               /* the largest of error / allowed */
+    char name[168];            /* the parameter's name; "loss"; "norm" */
+    size_t element;            /* the element with the largest error relative to what is allowed there */
+    double a, b;               /* the two values of that element */
+    char side;                 /* 'a' or 'b' if one side differs from the update rule; else 0 */
+    double expected;           /* value by the update rule */
+    double scale;              /* the largest element, or the least scale of a gradient: parity_bounds.h */
+    double gradient_rms;       /* for a gradient: the root mean square over all parameters' gradients */
+    double relative;           /* |a - b| / scale, or the difference from the update rule / scale */
+    double allowed;            /* the largest `relative` that is allowed */
+    bool copies;               /* a and b are the numbers of elements in which some rank differs from rank 0 */
+    double ulp;                /* the error in units of f32's last place at the scale */
+    double mean, mean_allowed; /* for a gradient: the root mean square of the error / scale */
+    double of_allowed;         /* the largest error / allowed error */
 };
 
 struct parity_result {
     bool equal;
-    bool loaded;                                    /* the first step follows a checkpoint */
-    struct parity_difference first;                 /* beyond the bounds; !equal */
-    struct parity_difference largest[PARITY_KINDS]; /* measured by what is allowed */
-    uint64_t taken;                                 /* ReLU inputs within rounding of zero that were set to the leader's side of it */
-    uint64_t steps, tensors;                        /* tensors: names */
-    uint64_t states;                                /* compared before the first step */
-    uint64_t compared, same_bits;                   /* records; same_bits of them */
+    bool loaded;                                    /* the compared steps follow a checkpoint */
+    struct parity_difference first;                 /* the first difference beyond the bounds, if !equal */
+    struct parity_difference largest[PARITY_KINDS]; /* for each kind the difference with the largest of_allowed */
+    uint64_t taken;                                 /* ReLU inputs within rounding of zero whose sign was taken from the reference */
+    uint64_t steps, tensors;                        /* tensors: number of parameters */
+    uint64_t states;                                /* parameters and optimizer states that were compared before the first step */
+    uint64_t compared, same_bits;                   /* records that were compared, and how many of them have the same bits */
 };
 
-/* b followed a; b_leads: a followed b, whose states are the common ones. LS_EFORMAT when a file is cut, LS_EINVAL when the two hold
- * different tensors. */
+/* Compares the files of two sides. b_leads: b is the reference; else a is. LS_EFORMAT if a file is truncated; LS_EINVAL if the two sides
+ * have different tensors. */
 ls_status parity_compare(const char *a, const char *b, bool b_leads, const struct parity_bounds *bounds, struct parity_result *out);
 
-/* How far apart a step finds two sides that ran freely: the loss and norm relatively, gradients and weights in the tensor that is
- * furthest apart (parity_drift.c says relative to what). */
+/* The distance of two sides that ran freely, in one step: the relative difference of loss and norm, and the difference of gradients and
+ * weights in the tensor that differs most (parity_drift.c defines its scale). */
 struct parity_drift {
     double loss, norm, gradient, weight;
     char gradient_name[160], weight_name[160];
@@ -87,15 +87,15 @@ struct parity_rounding {
 struct parity_drifts {
     uint64_t first, steps; /* step[0] is step `first` */
     struct parity_drift *step;
-    struct parity_rounding *rounding; /* tensors left out: their gradients are zero but for rounding */
+    struct parity_rounding *rounding; /* tensors that are left out because their gradients are only rounding */
     size_t roundings;
 };
-/* The caller closes *out, which is empty on failure. */
+/* The caller closes *out, which is empty after a failure. */
 ls_status parity_drift_measure(const char *a, const char *b, const struct parity_bounds *bounds, struct parity_drifts *out);
 void parity_drift_close(struct parity_drifts *d);
 
 const char *parity_kind_name(enum parity_kind k);                                /* "gradient" */
-const char *parity_noun(const struct parity_difference *d);                      /* what of its name differs: "gradient", "copies" */
+const char *parity_noun(const struct parity_difference *d);                      /* what differs: "gradient", "copies" */
 const char *parity_direction(const struct parity_result *r, enum parity_kind k); /* "forward", "backward", "optimizer", "checkpoint" .. */
 
 #endif

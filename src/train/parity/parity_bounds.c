@@ -1,4 +1,4 @@
-/* parity_bounds.c - the lengths of a model's sums. */
+/* parity_bounds.c - computes the bounds of parity_bounds.h from the lengths of a model's sums. */
 #include "train/parity/parity_bounds.h"
 
 #include <math.h>
@@ -7,9 +7,9 @@
 
 static const double SINGLE = 0x1p-24, HALF = 0x1p-8; /* unit roundoffs of f32 and bf16 */
 static const double H = 0.180;                       /* mean square of one rounding, in units of u^2 */
-static const double MEAN = 2, MOST = 4;              /* of E: parity_bounds.h */
+static const double MEAN = 2, MOST = 4;              /* factors of E: parity_bounds.h */
 
-/* Of the loss over a sharded vocabulary, which adds up chunks of at least so many rows in f32. */
+/* The loss over a sharded vocabulary adds up at most MOST_CHUNKS chunks of at least CHUNK_ROWS rows in f32. */
 enum { CHUNK_ROWS = 128, MOST_CHUNKS = 8 };
 
 double parity_through(double k)
@@ -29,7 +29,7 @@ static ls_status chain_of(const struct config *c, struct parity_chain *out)
     return LS_OK;
 }
 
-/* E^2 of one side. */
+/* The share of one side in E^2. */
 static double error_of(const struct config *c, double sums, double rounded, double added)
 {
     double w = config_type(c) != LS_F32 ? HALF : 0, r = c->precision.reduce ? HALF : w;
@@ -37,8 +37,9 @@ static double error_of(const struct config *c, double sums, double rounded, doub
     return H * (SINGLE * SINGLE * sums / 2 + w * w * rounded + r * r * added);
 }
 
-/* The loss's length of sums. A target's: logits, a sum of exponentials (of one sign: 2/3 of the length counts) and four roundings; these
- * errors are averaged over the targets. Targets are added up in double: a rounding to f32 for each chunk and one at the end remain. */
+/* The length of the loss's sums. A target's loss consists of its logits, a sum of exponentials (of one sign, so 2/3 of the length counts)
+ * and four roundings; its errors are averaged over the targets. Targets are summed in double, with one rounding to f32 per chunk and one at
+ * the end. */
 static double loss_sums(const struct parity_chain *n)
 {
     double chunks = fmin(fmax(n->targets / CHUNK_ROWS, 1), MOST_CHUNKS);
@@ -46,13 +47,13 @@ static double loss_sums(const struct parity_chain *n)
     return (n->forward + n->classes / 1.5 + 8) / n->targets + chunks / 1.5 + 2;
 }
 
-/* How many threads a rank computes with, as far as it is the same on both sides. */
+/* True if a rank computes with the same number of threads on both sides, as far as the options show. */
 static bool has_same_threads(const struct config *a, const struct config *b)
 {
     return a->launch.threads == b->launch.threads && (a->launch.threads > 0 || a->launch.ranks == b->launch.ranks);
 }
 
-static bool has_whole_samples(const struct config *c)
+static bool has_full_samples(const struct config *c)
 {
     struct task_model m;
 
@@ -65,10 +66,10 @@ static bool has_full_micro_batches(const struct config *c)
     return c->parallel.dp * c->train.accumulate * c->train.micro_batch == c->train.global_batch;
 }
 
-/* Both compute the gradients of the same micro-batches by the same kernels on the same shapes. */
+/* True if both sides compute the gradients of the same micro-batches by the same kernels on the same shapes. */
 static bool has_same_micro_batches(const struct config *a, const struct config *b)
 {
-    return has_whole_samples(a) && has_whole_samples(b) && has_full_micro_batches(a) && has_full_micro_batches(b) &&
+    return has_full_samples(a) && has_full_samples(b) && has_full_micro_batches(a) && has_full_micro_batches(b) &&
            a->train.micro_batch == b->train.micro_batch && a->data.seq_len == b->data.seq_len && a->run.isa == b->run.isa &&
            has_same_threads(a, b) && strcmp(a->recompute.mode, b->recompute.mode) == 0;
 }

@@ -1,64 +1,66 @@
-/* parity_bounds.h - how far two layouts may differ in one step from equal weights.
+/* parity_bounds.h - how far the results of two layouts may differ after one step from equal weights.
  *
- * Rounding errors are taken as independent with mean zero (Higham & Mary, A new approach to probabilistic rounding error analysis, SIAM
+ * Rounding errors are modelled as independent with mean zero (Higham & Mary, A new approach to probabilistic rounding error analysis, SIAM
  * J. Sci. Comput. 41(5), 2019), and squares of relative errors are averaged:
- *   one rounding     h u^2, u the unit roundoff: uniform in +-u of the power of two below the value, whose leading digits follow Benford's
- *                    law: h = 1/3 * 3/(8 ln 2) = 0.180
- *   a sum of n       of either sign grows as sqrt(k) on its way, and is rounded n times: h u^2 n / 2
- *   one after another    add up: what a sum reads is off already
- *   side by side     x + f(x) + g(x) ..: the parts' squares are averaged, weighted by their own. In a residual stream of K branches of like
- *                    size each reads what all before it wrote, so an error of F in each becomes F (1 + 1/2 + .. + 1/K): the logarithm of
- *                    the depth. Forward through the layers and back again.
- * Both sides err alike, so their difference has
+ *   one rounding     h u^2 with unit roundoff u: uniform in +-u of the power of two below the value, whose leading digits follow
+ *                    Benford's law: h = 1/3 * 3/(8 ln 2) = 0.180
+ *   a sum of n       its terms have either sign, so it grows as sqrt(k), and it is rounded n times: h u^2 n / 2
+ *   in sequence      the squares of the errors add up, because each operation reads values that already have an error
+ *   in parallel      x + f(x) + g(x) ..: the squares are averaged, weighted by the squares of the parts. In a residual stream of K branches
+ *                    of similar size each branch reads what all previous ones wrote, so an error of F in each becomes
+ *                    F (1 + 1/2 + .. + 1/K), the logarithm of the depth. This holds forward and again backward.
+ * Both sides have errors of this size, so their difference has
  *     E^2 = 2 (h u^2 N / 2 + h w^2 R + h r^2 D)
- * N: the lengths of the sums from the tokens to the loss and back, and that of a weight's gradient over all tokens; R: tensors on that way
- * that are rounded to the compute type, of roundoff w; D: contributions rounded to precision.reduce, of roundoff r.
+ * N: the lengths of the sums from the tokens to the loss and back, plus the length of a weight gradient's sum over all tokens. R: the
+ * number of tensors on that path that are rounded to the compute type, with roundoff w. D: the number of contributions that are rounded to
+ * precision.reduce, with roundoff r.
  *
- * Held against it: the root mean square of a gradient's error, to 2 E of the gradient's; its largest element, to 4 E of the
- * largest element; the loss, whose tokens' errors average. A gradient that is zero but for rounding has no scale of its own: where both
- * are smaller, a quarter of the root mean square of the whole gradient takes their place (as far below that as queries' and keys'
- * gradients commonly are; with a twentieth, such gradients begin to be the ones nearest to their bounds).
+ * Three errors are compared with E: the root mean square of a gradient's error must be at most 2 E times the gradient's root mean square;
+ * its largest error at most 4 E times the largest element; the loss's error at most 4 E of the loss, whose E is that of an average over
+ * tokens. A gradient that is only rounding has no scale of its own: if the scale is smaller than a quarter of the root mean square of all
+ * parameters' gradients, that quarter is used instead (gradients of queries and keys are commonly that small; with a twentieth, such
+ * gradients become the ones nearest to their bounds).
  *
- * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they share micro-batches of equal size (dp,
- * zero, accumulation, pipelines; f32, no experts) compute the same bits up to the gradients of a micro-batch. Then N is only the lengths
- * of the sums over tokens and over micro-batches. Equal sizes matter: kernels choose the order of a sum by shapes, and micro-batches of 8
- * tokens against one of 24 differed by 3 times what the sums over tokens account for.
+ * Sums have a fixed order for given shapes and threads. So layouts that differ only in how they distribute micro-batches of equal size (dp,
+ * zero, accumulation, pipelines; f32, no experts) compute bitwise equal gradients of each micro-batch. Then N contains only the lengths of
+ * the sums over tokens and over micro-batches. The sizes must be equal because kernels choose the order of a sum by shapes: gradients from
+ * micro-batches of 8 tokens and from one of 24 differed by 3 times what the sums over tokens explain.
  *
- * How near other right layouts come (f32, 135,300 gradients of 1,000 random pairs, E 0.6e-6 to 1.4e-6): root mean squares to 0.72 E,
- * largest elements to 1.27 E. The latter was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements would take rounding
- * for a difference. E is reached at initialization only in part, because branches are then smaller than the stream that they are added to;
- * trained weights may come nearer. A contribution rounded to bf16 (precision.reduce) is off by up to 2^-8 = 3.9e-3 by itself.
+ * Errors between correct layouts (f32, 135,300 gradients of 1,000 random pairs, E from 0.6e-6 to 1.4e-6): root mean squares up to 0.72 E,
+ * largest elements up to 1.27 E, which was 1.0e-6 of the tensor's largest element: a bound of 1e-6 on single elements would report rounding
+ * as a difference. At initialization errors stay below E, because branches are smaller than the stream that they are added to; with trained
+ * weights they may be larger. A single contribution rounded to bf16 (precision.reduce) has an error of up to 2^-8 = 3.9e-3.
  */
 #ifndef LS_TRAIN_PARITY_PARITY_BOUNDS_H
 #define LS_TRAIN_PARITY_PARITY_BOUNDS_H
 
 #include "train/task/task.h"
 
-enum { PARITY_FLOOR = 4 }; /* the root mean square of the whole gradient / this is the least scale of a gradient */
+enum { PARITY_FLOOR = 4 }; /* the least scale of a gradient is the root mean square of all parameters' gradients / PARITY_FLOOR */
 
 struct parity_bounds {
     double loss;           /* relative */
-    double norm;           /* relative, of each side to its own gradients */
-    double mean, most;     /* of a gradient: see above */
-    double statistic;      /* of a running statistic's largest element */
-    double weight_unit[2]; /* unit roundoff of the type that keeps the weights, of a and b */
+    double norm;           /* relative, between a side's norm and the norm of its own gradients */
+    double mean, most;     /* of a gradient's root mean square error and largest error: see above */
+    double statistic;      /* of the largest error of a running statistic */
+    double weight_unit[2]; /* unit roundoff of the type of the weights, for a and b */
     ls_optimizer optimizer;
     double lr;
 };
 
-/* The longest chain of a step's operations. */
+/* The longest chain of operations in a step. */
 struct parity_chain {
-    double forward, backward; /* lengths of sums */
-    double rounded;           /* tensors that are kept between operations, forward */
-    double terms;             /* of a weight gradient's sum */
-    double targets;           /* whose losses are averaged */
-    double classes;           /* whose exponentials are added up for a target's loss */
-    double uses;              /* of a weight, at most: a tied embedding has two */
+    double forward, backward; /* total length of the sums */
+    double rounded;           /* tensors between the operations of forward, which are rounded to the compute type */
+    double terms;             /* length of a weight gradient's sum */
+    double targets;           /* number of targets, whose losses are averaged */
+    double classes;           /* number of classes, over which a target's loss sums exponentials */
+    double uses;              /* the largest number of uses of a weight: 2 for a tied embedding */
 };
-/* 1 + 1/2 + .. + 1/k: errors through a residual stream of k branches. */
+/* 1 + 1/2 + .. + 1/k: how errors grow in a residual stream of k branches. */
 double parity_through(double k);
 
-/* b NULL: a layout that is not known, of a's model. LS_EINVAL: a's and b's models are refused by config_model(). */
+/* b NULL: a layout that is not known, with a's model. LS_EINVAL if a's or b's model is refused. */
 ls_status parity_bounds_of(const struct config *a, const struct config *b, struct parity_bounds *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* parity_compare.c - two sides' files, step by step: what comes first in a step is looked at first. */
+/* parity_compare.c - compares the files of two sides step by step, in the order in which a step computes its results. */
 #include "train/parity/parity.h"
 
 #include <math.h>
@@ -34,13 +34,13 @@ struct comparison {
     const struct parity_bounds *bounds;
     struct parity_result *result;
     struct parity_file file[2];
-    int leader; /* whose states are the common ones */
+    int leader; /* index of the reference, whose states both sides start their steps from */
     uint64_t step;
-    double norm[2]; /* of the step's gradients */
-    double floor;   /* least scale of a gradient: see parity_bounds.h */
+    double norm[2]; /* norm of each side's gradients in this step */
+    double floor;   /* least scale of a gradient: parity_bounds.h */
 };
 
-/* ---- findings ---- */
+/* ---- differences ---- */
 
 static struct parity_difference new_difference(const struct comparison *c, enum parity_kind kind, const char *name, const char *suffix)
 {
@@ -50,7 +50,7 @@ static struct parity_difference new_difference(const struct comparison *c, enum 
     return d;
 }
 
-/* What is not a number is as far away as can be. */
+/* |a - b|; infinite if one of them is NaN. */
 static double distance(double a, double b)
 {
     double d = fabs(a - b);
@@ -58,7 +58,7 @@ static double distance(double a, double b)
     return isnan(d) ? INFINITY : d;
 }
 
-/* An error or an allowance that is not finite is beyond every bound. */
+/* error / allowed; infinite if one of them is not finite or nothing is allowed. */
 static double share(double error, double allowed)
 {
     return error <= 0 ? 0 : isfinite(error) && isfinite(allowed) && allowed > 0 ? error / allowed : INFINITY;
@@ -79,11 +79,11 @@ static void parity_compare_note(struct comparison *c, const struct parity_differ
 {
     struct parity_result *r = c->result;
 
-    if (d->over > 1 && r->equal) {
+    if (d->of_allowed > 1 && r->equal) {
         r->first = *d;
         r->equal = false;
     }
-    if (d->over > r->largest[d->kind].over) r->largest[d->kind] = *d;
+    if (d->of_allowed > r->largest[d->kind].of_allowed) r->largest[d->kind] = *d;
 }
 
 static void count_bits(struct comparison *c, const void *a, const void *b, size_t bytes)
@@ -107,14 +107,14 @@ static struct parity_place record(const struct comparison *c, int which, enum pa
 
 static const char *name_of(const struct comparison *c, size_t i) { return c->file[0].parameter[i].name; }
 
-/* What only one side has is a difference by itself. */
-static bool both_have(struct comparison *c, struct parity_place a, struct parity_place b, struct parity_difference *d)
+/* A record that only one side has is a difference. */
+static bool have_both(struct comparison *c, struct parity_place a, struct parity_place b, struct parity_difference *d)
 {
     if (a.data && b.data) return true;
     if (!a.data && !b.data) return false;
     d->a = a.data ? 0 : NAN;
     d->b = b.data ? 0 : NAN;
-    d->relative = d->over = INFINITY;
+    d->relative = d->of_allowed = INFINITY;
     parity_compare_note(c, d);
     return false;
 }
@@ -127,37 +127,37 @@ static void compare_scalar(struct comparison *c, enum parity_kind kind, enum par
     struct parity_difference d = new_difference(c, kind, parity_kind_name(kind), "");
     double x, y;
 
-    if (!both_have(c, a, b, &d)) return;
+    if (!have_both(c, a, b, &d)) return;
     memcpy(&x, a.data, sizeof x);
     memcpy(&y, b.data, sizeof y);
     double scale = fmax(fabs(x), fabs(y)), error = distance(x, y);
 
     set_place(&d, 0, x, y, error, allowed * scale, scale);
-    d.over = share(error, allowed * scale);
+    d.of_allowed = share(error, allowed * scale);
     count_bits(c, a.data, b.data, sizeof x);
     parity_compare_note(c, &d);
 }
 
-/* The same bits before the first step, of parameters and states alike. */
+/* Parameters and optimizer states before the first step must have the same bits. */
 static void compare_start(struct comparison *c, enum parity_record r, const char *suffix, size_t i)
 {
     struct parity_place a = record(c, 0, r, c->step, i), b = record(c, 1, r, c->step, i);
     struct parity_difference d = new_difference(c, PARITY_START, name_of(c, i), suffix);
 
-    if (!both_have(c, a, b, &d)) return;
-    for (size_t k = 0; k < a.count && d.over == 0; k++) {
+    if (!have_both(c, a, b, &d)) return;
+    for (size_t k = 0; k < a.count && d.of_allowed == 0; k++) {
         double x = parity_f32(a.data, k), y = parity_f32(b.data, k);
 
         if (memcmp(a.data + 4 * k, b.data + 4 * k, 4) == 0) continue;
         set_place(&d, k, x, y, distance(x, y), 0, fmax(largest(a), largest(b)));
-        d.over = INFINITY;
+        d.of_allowed = INFINITY;
     }
     c->result->states++;
     count_bits(c, a.data, b.data, 4 * a.count);
     parity_compare_note(c, &d);
 }
 
-/* The element that goes furthest, and the root mean square; mean 0: that is not looked at. */
+/* Compares the largest error and, unless mean is 0, the root mean square error. */
 static void compare_tensor(struct comparison *c, enum parity_kind kind, enum parity_record r, size_t i, double most, double mean)
 {
     uint64_t step = kind == PARITY_GRADIENT ? c->step : c->step + 1;
@@ -165,7 +165,7 @@ static void compare_tensor(struct comparison *c, enum parity_kind kind, enum par
     struct parity_difference d = new_difference(c, kind, name_of(c, i), "");
     double floor = kind == PARITY_GRADIENT ? c->floor : 0, worst = -1, errors = 0, squares = 0;
 
-    if (!both_have(c, a, b, &d)) return;
+    if (!have_both(c, a, b, &d)) return;
     double scale = fmax(fmax(largest(a), largest(b)), floor);
 
     for (size_t k = 0; k < a.count; k++) {
@@ -176,27 +176,27 @@ static void compare_tensor(struct comparison *c, enum parity_kind kind, enum par
         if (error <= worst) continue;
         worst = error;
         set_place(&d, k, x, y, error, most * scale, scale);
-        d.over = share(error, most * scale);
+        d.of_allowed = share(error, most * scale);
     }
-    if (kind == PARITY_GRADIENT) d.whole = PARITY_FLOOR * c->floor;
+    if (kind == PARITY_GRADIENT) d.gradient_rms = PARITY_FLOOR * c->floor;
     if (mean > 0) {
         double root = sqrt(errors / (double)a.count), allowed = mean * fmax(sqrt(squares / (double)a.count), floor);
 
         d.mean = share(root, scale);
         d.mean_allowed = scale > 0 ? allowed / scale : 0;
-        d.over = fmax(d.over, share(root, allowed));
+        d.of_allowed = fmax(d.of_allowed, share(root, allowed));
     }
     count_bits(c, a.data, b.data, 4 * a.count);
     parity_compare_note(c, &d);
 }
 
-/* ---- one side against the rule ---- */
+/* ---- one side against the update rule ---- */
 
 static void add_gradient(struct comparison *c, int which, size_t i, double *squares, size_t *elements)
 {
     struct parity_place g = record(c, which, RECORD_GRADIENT, c->step, i);
 
-    if (!g.data || c->file[which].parameter[i].shape.sign_rate != 0) return; /* which counts in no norm */
+    if (!g.data || c->file[which].parameter[i].shape.sign_rate != 0) return; /* such parameters are not part of the norm */
     for (size_t k = 0; k < g.count; k++) *squares += (double)parity_f32(g.data, k) * parity_f32(g.data, k);
     *elements += g.count;
 }
@@ -219,15 +219,15 @@ static void compare_norm(struct comparison *c)
     struct parity_difference d = new_difference(c, PARITY_NORM, "norm", "");
     double norm[2];
 
-    if (!both_have(c, a, b, &d)) return;
+    if (!have_both(c, a, b, &d)) return;
     memcpy(&norm[0], a.data, sizeof norm[0]);
     memcpy(&norm[1], b.data, sizeof norm[1]);
     for (int which = 0; which < 2; which++) {
         double error = distance(norm[which], c->norm[which]), allowed = c->bounds->norm * c->norm[which];
 
-        if (share(error, allowed) <= d.over) continue;
+        if (share(error, allowed) <= d.of_allowed) continue;
         set_place(&d, 0, norm[0], norm[1], error, allowed, c->norm[which]);
-        d.over = share(error, allowed);
+        d.of_allowed = share(error, allowed);
         d.side = (char)('a' + which);
         d.expected = c->norm[which];
     }
@@ -237,18 +237,18 @@ static void compare_norm(struct comparison *c)
 
 typedef struct update_expected expect_fn(const struct update_rule *u, size_t i);
 
-static const struct held {
+static const struct updated {
     enum parity_kind kind;
     enum parity_record record;
     const char *suffix;
     expect_fn *expect;
-} held[] = {
+} updated[] = {
     { PARITY_WEIGHT, RECORD_WEIGHT, "", update_rule_weight },
     { PARITY_STATE, RECORD_M, "/m", update_rule_m },
     { PARITY_STATE, RECORD_V, "/v", update_rule_v },
 };
 
-static void examine_update(const struct comparison *c, const struct held *h, int which, const struct update_rule *u, size_t i,
+static void examine_update(const struct comparison *c, const struct updated *h, int which, const struct update_rule *u, size_t i,
                            struct parity_difference *d)
 {
     struct parity_place new[2];
@@ -260,17 +260,17 @@ static void examine_update(const struct comparison *c, const struct held *h, int
     }
     for (size_t k = 0; k < u->elements; k++) {
         struct update_expected e = h->expect(u, k);
-        double error = distance(parity_f32(new[which].data, k), e.value), over = share(error, e.allowed);
+        double error = distance(parity_f32(new[which].data, k), e.value), of_allowed = share(error, e.allowed);
 
-        if (over <= d->over) continue;
+        if (of_allowed <= d->of_allowed) continue;
         set_place(d, k, parity_f32(new[0].data, k), parity_f32(new[1].data, k), error, e.allowed, scale);
-        d->over = over;
+        d->of_allowed = of_allowed;
         d->side = (char)('a' + which);
         d->expected = e.value;
     }
 }
 
-/* The records of a side's update; its old state is the leader's, but for the first step, which starts from its own. */
+/* Sets *u to the update of one side. The state before the update is the reference's; in the first step it is the side's own. */
 static bool set_rule(const struct comparison *c, int which, size_t i, struct update_rule *u)
 {
     const struct parity_shape *shape = &c->file[which].parameter[i].shape;
@@ -298,20 +298,22 @@ static ls_status compare_update(struct comparison *c, size_t i)
 
     for (int which = 0; which < 2; which++)
         if (!set_rule(c, which, i, &rule[which]))
-            return ls_fail(LS_EINVAL, "%s: '%s' lacks the optimizer states that --a updates", c->file[which].path, name_of(c, i));
-    for (size_t h = 0; h < COUNT_OF(held); h++) {
-        struct parity_place a = record(c, 0, held[h].record, c->step + 1, i), b = record(c, 1, held[h].record, c->step + 1, i);
-        struct parity_difference d = new_difference(c, held[h].kind, name_of(c, i), held[h].suffix);
+            return ls_fail(LS_EINVAL,
+                           "%s: '%s' has no optimizer states, but the optimizer of --a needs them; use the same optimizer on both sides",
+                           c->file[which].path, name_of(c, i));
+    for (size_t h = 0; h < COUNT_OF(updated); h++) {
+        struct parity_place a = record(c, 0, updated[h].record, c->step + 1, i), b = record(c, 1, updated[h].record, c->step + 1, i);
+        struct parity_difference d = new_difference(c, updated[h].kind, name_of(c, i), updated[h].suffix);
 
-        if (!both_have(c, a, b, &d)) continue;
-        for (int which = 0; which < 2; which++) examine_update(c, &held[h], which, &rule[which], i, &d);
+        if (!have_both(c, a, b, &d)) continue;
+        for (int which = 0; which < 2; which++) examine_update(c, &updated[h], which, &rule[which], i, &d);
         count_bits(c, a.data, b.data, 4 * a.count);
         parity_compare_note(c, &d);
     }
     return LS_OK;
 }
 
-/* After a step, or before the first. */
+/* Compares the copies of all ranks after `updates` updates. */
 static void compare_copies(struct comparison *c, enum parity_kind kind, uint64_t updates)
 {
     for (size_t i = 0; i < c->file[0].parameters; i++) {
@@ -326,13 +328,13 @@ static void compare_copies(struct comparison *c, enum parity_kind kind, uint64_t
         if (stale[0] + stale[1] > 0) {
             set_place(&d, 0, stale[0], stale[1], stale[0] + stale[1], 0, 1);
             d.copies = true;
-            d.over = INFINITY;
+            d.of_allowed = INFINITY;
         }
         parity_compare_note(c, &d);
     }
 }
 
-/* ---- from start to end ---- */
+/* ---- files ---- */
 
 static void count_taken(struct comparison *c)
 {
@@ -362,14 +364,14 @@ static ls_status compare_step(struct comparison *c)
     return LS_OK;
 }
 
-/* A file that resumed a checkpoint begins later than the other. */
+/* The file of a side that resumed a checkpoint begins at a later step than the other. */
 static ls_status compare_files(struct comparison *c)
 {
     const struct parity_file *a = &c->file[0], *b = &c->file[1];
 
     LS_TRY(parity_file_match(a, b));
     if (a->steps != b->steps)
-        return ls_fail(LS_EINVAL, "%s holds %llu steps, %s %llu; give both the same --steps", a->path, (unsigned long long)a->steps,
+        return ls_fail(LS_EINVAL, "%s has %llu steps, %s has %llu; give both the same --steps", a->path, (unsigned long long)a->steps,
                        b->path, (unsigned long long)b->steps);
     c->step = MAX(a->first, b->first);
     c->result->loaded = c->step > 0;

@@ -1,12 +1,13 @@
-/* parity_drift.c - two sides that ran freely: how far apart each step finds them.
+/* parity_drift.c - measures how far two sides that ran freely are apart in each step.
  *
- * A tensor's drift is the root mean square of its difference, relative to its own root mean square or, if that is smaller, to a quarter
- * of the whole gradient's (gradients; parity_bounds.h) or to that of all parameters (weights).
+ * A tensor's drift is the root mean square of its difference, relative to its own root mean square or, if that is smaller, to a floor: for
+ * gradients a quarter of the root mean square of all parameters' gradients (parity_bounds.h), for weights the root mean square of all
+ * parameters.
  *
- * Some gradients are zero but for rounding: a key bias adds the same number to all scores of a query, which softmax ignores. Such a
- * gradient differs by as much as it amounts to, and Adam makes updates of usual size from it. These tensors are left out and listed
- * instead. They are recognized in the first step, which both sides compute from equal weights: the gradient is below the bound for
- * rounding, and the two sides differ by at least half of it.
+ * Some gradients are only rounding: a key bias adds the same number to all scores of a query, which softmax ignores. The two sides of such
+ * a gradient differ by as much as its own size, and Adam turns it into updates of the usual size. These tensors are left out and listed.
+ * They are recognized in the first step, which both sides compute from equal weights: the gradient is below the bound for rounding, and the
+ * two sides differ by at least half of it.
  */
 #include "train/parity/parity.h"
 
@@ -30,7 +31,7 @@ static double scalar_drift(const struct parity_file f[2], enum parity_record r, 
 
 static bool is_compared(const struct parity_file f[2], size_t i) { return !f[0].parameter[i].shape.frozen; }
 
-/* Sums of squares of a tensor of each side and of the difference. */
+/* Sums of squares: of a tensor on each side, and of the difference. */
 struct squares {
     double of[2], difference;
     size_t elements;
@@ -51,12 +52,12 @@ static struct squares squares_of(const struct parity_file f[2], enum parity_reco
     return s;
 }
 
-static double root_mean(double squares, size_t elements) { return sqrt(squares / (double)MAX(elements, (size_t)1)); }
+static double root_mean_square(double squares, size_t elements) { return sqrt(squares / (double)MAX(elements, (size_t)1)); }
 
-static double own_root(const struct squares *s) { return root_mean(fmax(s->of[0], s->of[1]), s->elements); }
+static double tensor_rms(const struct squares *s) { return root_mean_square(fmax(s->of[0], s->of[1]), s->elements); }
 
-/* Of all tensors of a step, on the side where it is larger. */
-static double whole_root(const struct parity_file f[2], enum parity_record r, uint64_t step)
+/* Root mean square of all tensors of a step, on the side where it is larger. */
+static double total_rms(const struct parity_file f[2], enum parity_record r, uint64_t step)
 {
     struct squares sum = { 0 };
 
@@ -67,18 +68,18 @@ static double whole_root(const struct parity_file f[2], enum parity_record r, ui
         for (int k = 0; k < 2; k++) sum.of[k] += s.of[k];
         sum.elements += s.elements;
     }
-    return own_root(&sum);
+    return tensor_rms(&sum);
 }
 
 static ls_status find_rounding(const struct parity_file f[2], const struct parity_bounds *bounds, struct parity_drifts *d)
 {
-    double most = bounds->mean * whole_root(f, RECORD_GRADIENT, d->first);
+    double most = bounds->mean * total_rms(f, RECORD_GRADIENT, d->first);
 
     d->rounding = mem_array(MEM_OTHER, f[0].parameters + 1, sizeof *d->rounding);
     if (!d->rounding) return LS_ENOMEM;
     for (size_t i = 0; i < f[0].parameters; i++) {
         struct squares s = squares_of(f, RECORD_GRADIENT, d->first, i);
-        double own = own_root(&s), difference = root_mean(s.difference, s.elements);
+        double own = tensor_rms(&s), difference = root_mean_square(s.difference, s.elements);
 
         if (is_compared(f, i) && difference > 0 && own <= most && difference >= own / 2)
             d->rounding[d->roundings++] = (struct parity_rounding){ .parameter = i };
@@ -95,14 +96,14 @@ static bool is_rounding(const struct parity_drifts *d, size_t i)
     return false;
 }
 
-/* The tensor that is furthest apart; its name into name[160]. */
+/* The largest drift of a tensor. Writes the tensor's name into name[160]. */
 static double tensor_drift(const struct parity_file f[2], const struct parity_drifts *d, enum parity_record r, uint64_t step, char *name)
 {
-    double floor = whole_root(f, r, step) / (r == RECORD_GRADIENT ? PARITY_FLOOR : 1), most = 0;
+    double floor = total_rms(f, r, step) / (r == RECORD_GRADIENT ? PARITY_FLOOR : 1), most = 0;
 
     for (size_t i = 0; i < f[0].parameters; i++) {
         struct squares s = squares_of(f, r, step, i);
-        double scale = fmax(own_root(&s), floor), error = root_mean(s.difference, s.elements);
+        double scale = fmax(tensor_rms(&s), floor), error = root_mean_square(s.difference, s.elements);
 
         if (!is_compared(f, i) || is_rounding(d, i) || error <= most * scale) continue;
         most = scale > 0 ? error / scale : INFINITY;
@@ -115,7 +116,7 @@ static ls_status drift_of_files(const struct parity_file f[2], const struct pari
 {
     LS_TRY(parity_file_match(&f[0], &f[1]));
     out->first = MAX(f[0].first, f[1].first);
-    if (MIN(f[0].steps, f[1].steps) < out->first) return ls_fail(LS_EINVAL, "%s and %s have no step in common", f[0].path, f[1].path);
+    if (MIN(f[0].steps, f[1].steps) < out->first) return ls_fail(LS_EINVAL, "%s and %s have no common step", f[0].path, f[1].path);
     out->steps = MIN(f[0].steps, f[1].steps) - out->first;
     out->step = mem_array(MEM_OTHER, out->steps + 1, sizeof *out->step);
     if (!out->step) return LS_ENOMEM;

@@ -1,4 +1,4 @@
-/* parity_file.c - reading parity_file.h's records: one pass counts, the second finds. */
+/* parity_file.c - reads the records of parity_file.h: the first pass counts them, the second indexes them. */
 #include "train/parity/parity_file.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static ls_status next(const struct parity_file *f, struct cursor *c)
     extra = c->head.record == RECORD_PARAMETER ? sizeof(struct parity_shape) : 0;
     if (c->head.record >= RECORDS || c->head.step >= 1u << 24 || !size_mul(c->head.count, parity_record_bytes(c->head.record), &bytes) ||
         bytes > left - sizeof c->head || extra > left - sizeof c->head - bytes)
-        return ls_fail(LS_EFORMAT, "%s: no record at byte %zu", f->path, c->at);
+        return ls_fail(LS_EFORMAT, "%s: malformed record at byte %zu", f->path, c->at);
     c->data = f->map.data + c->at + sizeof c->head;
     c->at += sizeof c->head + extra + bytes;
     return LS_OK;
@@ -49,14 +49,14 @@ static ls_status count_records(struct parity_file *f)
         if (c.head.record == RECORD_PARAMETER && c.head.parameter == f->parameters)
             f->parameters++;
         else if (c.head.record == RECORD_PARAMETER || c.head.parameter >= f->parameters)
-            return ls_fail(LS_EFORMAT, "%s: parameter %llu does not exist; there are %zu", f->path, (unsigned long long)c.head.parameter,
-                           f->parameters);
+            return ls_fail(LS_EFORMAT, "%s: malformed file: a record names parameter %llu of %zu", f->path,
+                           (unsigned long long)c.head.parameter, f->parameters);
         if (!is_state(c.head.record)) continue;
         if (!started) f->first = c.head.step;
         started = true;
         if (c.head.step > f->steps) f->steps = c.head.step;
     }
-    return started ? LS_OK : ls_fail(LS_EFORMAT, "%s: holds no weights", f->path);
+    return started ? LS_OK : ls_fail(LS_EFORMAT, "%s: malformed file: it has no weights", f->path);
 }
 
 static ls_status put_parameter(struct parity_file *f, const struct cursor *c)
@@ -64,7 +64,8 @@ static ls_status put_parameter(struct parity_file *f, const struct cursor *c)
     struct parity_parameter *p = &f->parameter[c->head.parameter];
 
     if (c->head.count >= sizeof p->name)
-        return ls_fail(LS_EUNSUPPORTED, "%s: a parameter's name of %llu bytes", f->path, (unsigned long long)c->head.count);
+        return ls_fail(LS_EUNSUPPORTED, "%s: a parameter's name has %llu bytes, more than are supported", f->path,
+                       (unsigned long long)c->head.count);
     memcpy(&p->shape, c->data, sizeof p->shape);
     memcpy(p->name, c->data + sizeof p->shape, c->head.count);
     return LS_OK;
@@ -80,9 +81,10 @@ static ls_status check_count(const struct parity_file *f, const struct head *h)
     bool number = h->record == RECORD_LOSS || h->record == RECORD_NORM || h->record == RECORD_COPIES || h->record == RECORD_TAKEN;
     uint64_t expected = number ? 1 : h->record == RECORD_GATES ? h->count : f->parameter[h->parameter].shape.elements;
 
-    return h->count == expected && h->step <= f->steps ? LS_OK
-                                                       : ls_fail(LS_EFORMAT, "%s: a record of step %u has %llu elements, not %llu", f->path,
-                                                                 h->step, (unsigned long long)h->count, (unsigned long long)expected);
+    return h->count == expected && h->step <= f->steps
+               ? LS_OK
+               : ls_fail(LS_EFORMAT, "%s: malformed file: a record of step %u has %llu elements, expected %llu", f->path, h->step,
+                         (unsigned long long)h->count, (unsigned long long)expected);
 }
 
 static ls_status find_records(struct parity_file *f)
@@ -142,7 +144,7 @@ ls_status parity_file_match(const struct parity_file *a, const struct parity_fil
         const struct parity_parameter *x = i < a->parameters ? &a->parameter[i] : &none, *y = i < b->parameters ? &b->parameter[i] : &none;
 
         if (strcmp(x->name, y->name) != 0 || x->shape.elements != y->shape.elements)
-            return ls_fail(LS_EINVAL, "the two hold different tensors: '%s' [%llu] and '%s' [%llu]", x->name,
+            return ls_fail(LS_EINVAL, "the two sides have different tensors: '%s' [%llu] and '%s' [%llu]", x->name,
                            (unsigned long long)x->shape.elements, y->name, (unsigned long long)y->shape.elements);
     }
     return LS_OK;

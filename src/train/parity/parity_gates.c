@@ -1,5 +1,6 @@
-/* parity_gates.c - gates are found and set where the input of a ReLU has its last writer before the ReLU's gradient reads it: in forward,
- * or where recomputation makes it again. A layer is numbered by its gradient's place in backward, which is the same in all layouts.
+/* parity_gates.c - finds and sets gates right after the last instruction that writes the input of a ReLU before the ReLU's gradient reads
+ * it. That instruction is in forward or in a recomputation. Layers are numbered in the order of their gradients in backward, which is the
+ * same in all layouts.
  */
 #include "train/parity/parity_gates.h"
 
@@ -13,8 +14,8 @@
 struct layer {
     const struct instruction *writer;
     int root;
-    size_t seen;
-}; /* seen: micro-batches of this step */
+    size_t seen; /* micro-batches of this step so far */
+};
 
 struct parity_gates {
     const struct step *step;
@@ -22,10 +23,10 @@ struct parity_gates {
     double threshold;
     struct layer *layer;
     size_t layers, first_row;
-    struct parity_gate *found, *taken; /* of this rank; the reference's of this step, in order */
+    struct parity_gate *found, *taken; /* gates of this rank; gates of the reference in this step, sorted */
     size_t count, room, known;
     uint64_t index;
-    int64_t set; /* gates that were the other way here */
+    int64_t set; /* gates whose sign was taken from the reference */
     ls_status status;
 };
 
@@ -49,7 +50,7 @@ static bool writes(const ls_program *p, const struct instruction *i, int root)
     return false;
 }
 
-/* Of all instructions before number `before` of backward. */
+/* The last instruction before number `before` of backward that writes the value. */
 static const struct instruction *last_writer(const ls_program *p, int root, int before)
 {
     const struct instruction *found = NULL;
@@ -77,7 +78,7 @@ static ls_status find_layers(struct parity_gates *g)
     return LS_OK;
 }
 
-/* ---- in a step ---- */
+/* ---- a step ---- */
 
 static ls_status add_gate(struct parity_gates *g, const struct parity_gate *gate)
 {
@@ -101,8 +102,8 @@ static double root_mean_square(const float *x, size_t n)
     return sqrt(sum / (double)MAX(n, (size_t)1));
 }
 
-/* Writes the inputs that the reference has on the other side of zero. */
-static ls_status look_at_gate(struct parity_gates *g, struct parity_gate gate, void *data, ls_dtype type, size_t at)
+/* If the reference has the input on the other side of zero, moves it there. */
+static ls_status follow_gate(struct parity_gates *g, struct parity_gate gate, void *data, ls_dtype type, size_t at)
 {
     const struct parity_gate *other = g->known ? bsearch(&gate, g->taken, g->known, sizeof gate, compare_gates) : NULL;
 
@@ -116,7 +117,7 @@ static ls_status look_at_gate(struct parity_gates *g, struct parity_gate gate, v
     return add_gate(g, &gate);
 }
 
-static ls_status look_at_layer(struct parity_gates *g, size_t index, const struct view *v)
+static ls_status check_layer(struct parity_gates *g, size_t index, const struct view *v)
 {
     const struct step *s = g->step;
     struct layer *l = &g->layer[index];
@@ -131,24 +132,24 @@ static ls_status look_at_layer(struct parity_gates *g, size_t index, const struc
     for (size_t i = 0; i < rows * each && st == LS_OK; i++) {
         struct parity_gate gate = { (uint32_t)index, x[i] > 0, s->begin + first + i / each, i % each };
 
-        if (fabs(x[i]) <= near) st = look_at_gate(g, gate, v->data, v->dtype, i);
+        if (fabs(x[i]) <= near) st = follow_gate(g, gate, v->data, v->dtype, i);
     }
     mem_free(x);
     return st;
 }
 
-/* Output `out` of the writer of a layer. */
+/* A layer and the output of its writer that is the ReLU's input. */
 struct writer {
     struct parity_gates *g;
     size_t layer;
     int out;
 };
 
-static ls_status look_at_writer(void *ctx, const struct call *c)
+static ls_status check_writer(void *ctx, const struct call *c)
 {
     const struct writer *w = ctx;
 
-    return look_at_layer(w->g, w->layer, &c->out[w->out]);
+    return check_layer(w->g, w->layer, &c->out[w->out]);
 }
 
 static void watch_gates(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
@@ -160,10 +161,10 @@ static void watch_gates(void *ctx, const ls_program *p, const struct instruction
     for (size_t n = 0; n < g->layers; n++)
         for (int k = 0; g->layer[n].writer == i && k < i->nout; k++)
             if (i->out[k].id && p->values[i->out[k].id].root == g->layer[n].root && g->status == LS_OK)
-                g->status = program_operands(p, i, look_at_writer, &(struct writer){ g, n, k });
+                g->status = program_operands(p, i, check_writer, &(struct writer){ g, n, k });
 }
 
-/* ---- from start to end ---- */
+/* ---- open and close ---- */
 
 ls_status parity_gates_open(const struct step *s, double threshold, const struct parity_file *follow, struct parity_gates **out)
 {
@@ -215,7 +216,7 @@ ls_status parity_gates_begin(struct parity_gates *g, uint64_t step)
     return LS_OK;
 }
 
-/* Those of all ranks, in order, for rank 0's file. */
+/* Gathers the gates of all ranks on every rank. */
 static ls_status parity_gates_gather(const struct parity_gates *g, struct parity_gate **all, size_t *count)
 {
     const struct ranks *r = &g->step->ranks;

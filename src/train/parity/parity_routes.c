@@ -1,5 +1,5 @@
-/* parity_routes.c - choices of experts written down, and taken from the reference right after the op that makes them: what reads them
- * later, forward and backward, reads the reference's.
+/* parity_routes.c - records the choices of experts, and replaces them by the reference's right after the op that makes them, so that all
+ * later readers in forward and backward use the reference's choices.
  */
 #include "train/parity/parity_routes.h"
 
@@ -17,20 +17,20 @@ enum { CHOSEN_MOST = 256 };
 
 struct seen {
     const struct instruction *at;
-    size_t times;
-}; /* times: micro-batches of this step */
+    size_t times; /* micro-batches of this step so far */
+};
 
 struct parity_routes {
     const struct step *step;
     const char *path, *follow;
     double threshold;
     size_t chosen, width;
-    bool counts;       /* of the ranks that route the same tokens, this one writes them down */
+    bool counts;       /* this rank records the choices, of all ranks that route the same tokens */
     struct seen *seen; /* [routers] */
     size_t routers;
-    int32_t *row; /* [room, width] of this rank */
+    int32_t *row; /* [room, width] rows of this rank */
     size_t rows, room;
-    int32_t *known; /* [layers, global, T, K] of the reference */
+    int32_t *known; /* [layers, global, T, K] the reference's choices */
     bool follows;
     double *score; /* [E] */
     ls_status status;
@@ -47,8 +47,8 @@ struct token {
 
 static int32_t expert_of(int32_t index) { return index < 0 ? ~index : index; }
 
-/* 1: the experts of one are those of the other; 2: and the same of them are dropped. */
-static int are_alike(const int32_t *x, const int32_t *y, size_t K)
+/* 0: different experts; 1: the same experts; 2: the same experts, and the same of them drop the token. */
+static int compare_choices(const int32_t *x, const int32_t *y, size_t K)
 {
     int alike = 2;
 
@@ -82,8 +82,8 @@ static double bias_of(const struct call *c, int32_t expert)
     return x;
 }
 
-/* By how much the best expert that only this side chose beats the worst that only the other chose, as a distance of logits: that of the
- * scores with the bias, divided by the mean slope of the two scores. */
+/* How far the best expert that only this side chose is ahead of the worst that only the other side chose, as a difference of logits. With a
+ * bias it is the difference of the biased scores, divided by the larger slope of the scores. */
 static double distance_of(const struct parity_routes *r, const struct call *c, const struct token *t)
 {
     bool bias = call_has_in(c, 1);
@@ -112,7 +112,7 @@ static double distance_of(const struct parity_routes *r, const struct call *c, c
     return !bias ? best - worst : slope > 0 ? (best - worst) / slope : INFINITY;
 }
 
-/* The other side's choice, weighed by this side's scores. */
+/* Adopts the reference's choice, weighted by this side's scores. */
 static void take_choice(const struct parity_routes *r, const struct call *c, const struct token *t)
 {
     double sum = 0;
@@ -132,7 +132,7 @@ static void take_choice(const struct parity_routes *r, const struct call *c, con
 struct routed {
     const struct call *c;
     size_t layer, micro, T;
-    bool whole;
+    bool full_sequence; /* each rank routes all tokens of its samples, not a slice of them */
     double scale;
 };
 
@@ -143,7 +143,7 @@ static struct token token_at(const struct parity_routes *r, const struct routed 
     size_t row = b * m->T + t, K = r->chosen, first = f->end[0] - f->begin[0];
     size_t sample = s->begin + m->micro * s->batch + b;
 
-    *position = m->whole ? t : t < first ? f->begin[0] + t : f->begin[1] + t - first;
+    *position = m->full_sequence ? t : t < first ? f->begin[0] + t : f->begin[1] + t - first;
     return (struct token){
         (const float *)m->c->in[0].data + row * s->model.transformer.experts,
         (float *)m->c->out[0].data + row * K,
@@ -152,13 +152,13 @@ static struct token token_at(const struct parity_routes *r, const struct routed 
     };
 }
 
-static ls_status put_row(struct parity_routes *r, const struct routed *m, size_t sample, size_t position, const int32_t *own,
+static ls_status add_row(struct parity_routes *r, const struct routed *m, size_t sample, size_t position, const int32_t *own,
                          enum parity_route_kind kind, double margin)
 {
     float f = (float)margin;
     int32_t *at;
 
-    if (!r->counts || (m->whole && r->step->ranks.mesh && ls_mesh_index(r->step->ranks.mesh, LS_GROUP_CP) > 0)) return LS_OK;
+    if (!r->counts || (m->full_sequence && r->step->ranks.mesh && ls_mesh_index(r->step->ranks.mesh, LS_GROUP_CP) > 0)) return LS_OK;
     if (r->rows == r->room) {
         size_t room = r->room ? 2 * r->room : 256;
         int32_t *grown = mem_resize(r->row, room * r->width * sizeof *grown);
@@ -177,15 +177,15 @@ static ls_status put_row(struct parity_routes *r, const struct routed *m, size_t
     return LS_OK;
 }
 
-/* moved: tokens of this sample go elsewhere than in the reference, which makes room and takes it. */
-static ls_status look_at_token(struct parity_routes *r, const struct routed *m, size_t b, size_t t, bool moved)
+/* moved: some tokens of this sample went to other experts than in the reference, which changes the load of those experts. */
+static ls_status route_token(struct parity_routes *r, const struct routed *m, size_t b, size_t t, bool moved)
 {
     enum parity_route_kind kind = ROUTE_SAME;
     int32_t own[CHOSEN_MOST];
     double margin = 0;
     size_t position;
     struct token at = token_at(r, m, b, t, &position);
-    int alike = at.other ? are_alike(at.own, at.other, r->chosen) : 2;
+    int alike = at.other ? compare_choices(at.own, at.other, r->chosen) : 2;
 
     memcpy(own, at.own, r->chosen * sizeof *own);
     if (alike == 0) {
@@ -195,7 +195,7 @@ static ls_status look_at_token(struct parity_routes *r, const struct routed *m, 
         kind = moved || m->c->attr.route.by_probability ? ROUTE_DROPPED : ROUTE_BEYOND;
     }
     if (kind == ROUTE_TAKEN || kind == ROUTE_DROPPED) take_choice(r, m->c, &at);
-    return put_row(r, m, r->step->begin + m->micro * r->step->batch + b, position, own, kind, margin);
+    return add_row(r, m, r->step->begin + m->micro * r->step->batch + b, position, own, kind, margin);
 }
 
 static bool has_moved(const struct parity_routes *r, const struct routed *m, size_t b)
@@ -205,19 +205,19 @@ static bool has_moved(const struct parity_routes *r, const struct routed *m, siz
     for (size_t t = 0; r->follows && t < m->T; t++) {
         struct token at = token_at(r, m, b, t, &position);
 
-        if (are_alike(at.own, at.other, r->chosen) == 0) return true;
+        if (compare_choices(at.own, at.other, r->chosen) == 0) return true;
     }
     return false;
 }
 
-struct looked {
+struct router_context {
     struct parity_routes *r;
     struct routed m;
 };
 
-static ls_status look_at_router(void *ctx, const struct call *c)
+static ls_status route_micro_batch(void *ctx, const struct call *c)
 {
-    struct looked *l = ctx;
+    struct router_context *l = ctx;
     struct parity_routes *r = l->r;
     struct routed *m = &l->m;
     const struct step *s = r->step;
@@ -234,7 +234,7 @@ static ls_status look_at_router(void *ctx, const struct call *c)
     for (size_t b = 0; b < samples; b++) {
         bool moved = has_moved(r, m, b);
 
-        for (size_t t = 0; t < m->T && st == LS_OK; t++) st = look_at_token(r, m, b, t, moved);
+        for (size_t t = 0; t < m->T && st == LS_OK; t++) st = route_token(r, m, b, t, moved);
     }
     return st;
 }
@@ -247,7 +247,7 @@ static size_t layer_of(const ls_program *p, const struct instruction *i)
     return (size_t)strtoul(dot + 1, NULL, 10);
 }
 
-/* Choices made again by recomputation are looked at by nobody: they are those of forward, or a mistake. */
+/* Routers that recomputation repeats are ignored: they must repeat the choices of forward. */
 static void watch_routes(void *ctx, const ls_program *p, const struct instruction *i, double began, double ended)
 {
     struct parity_routes *r = ctx;
@@ -257,14 +257,14 @@ static void watch_routes(void *ctx, const ls_program *p, const struct instructio
     for (size_t n = 0; i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD && n < r->routers && r->status == LS_OK; n++)
         if (r->seen[n].at == i) {
             struct routed m = {
-                .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1], .whole = i->attr.route.shares > 1
+                .layer = layer_of(p, i), .micro = r->seen[n].times++, .T = i->call->in[0].size[1], .full_sequence = i->attr.route.shares > 1
             };
 
-            r->status = program_operands(p, i, look_at_router, &(struct looked){ r, m });
+            r->status = program_operands(p, i, route_micro_batch, &(struct router_context){ r, m });
         }
 }
 
-/* ---- from start to end ---- */
+/* ---- open and close ---- */
 
 static bool is_router(const struct instruction *i) { return i->op == OP_ROUTE && i->phase == LS_PHASE_FORWARD; }
 
@@ -331,7 +331,7 @@ void parity_routes_close(struct parity_routes **rp)
 
 /* ---- a step ---- */
 
-static ls_status know_rows(struct parity_routes *r, const char *path, const struct file_map *m)
+static ls_status read_reference(struct parity_routes *r, const char *path, const struct file_map *m)
 {
     const struct step *s = r->step;
     const struct parity_routes_head *head = (const void *)m->data;
@@ -340,18 +340,21 @@ static ls_status know_rows(struct parity_routes *r, const char *path, const stru
 
     if (m->bytes < sizeof *head || head->count != tokens || head->width != r->width ||
         m->bytes != sizeof *head + tokens * r->width * sizeof *r->row)
-        return ls_fail(LS_EFORMAT, "%s: expected the choices of %zu experts for %zu tokens in all layers", path, r->chosen, tokens);
+        return ls_fail(LS_EFORMAT, "%s: malformed file: expected the choices of %zu experts for %zu tokens of all layers", path, r->chosen,
+                       tokens);
     const int32_t *row = (const int32_t *)(head + 1);
-    if (!isfinite(head->threshold)) return ls_fail(LS_EFORMAT, "%s: its threshold is %g; expected a finite number", path, head->threshold);
-    r->threshold = fmax(r->threshold, head->threshold); /* of the coarser type */
+    if (!isfinite(head->threshold))
+        return ls_fail(LS_EFORMAT, "%s: malformed file: its threshold is %g, expected a finite number", path, head->threshold);
+    r->threshold = fmax(r->threshold, head->threshold); /* that of the less precise type */
     for (size_t i = 0; i < tokens; i++, row += r->width) {
         size_t layer = (size_t)row[PARITY_ROUTE_LAYER], sample = (size_t)row[PARITY_ROUTE_SAMPLE], t = (size_t)row[PARITY_ROUTE_TOKEN];
 
         if (layer * s->global * s->seq_len + sample * s->seq_len + t != i || t >= s->seq_len || sample >= s->global)
-            return ls_fail(LS_EFORMAT, "%s: row %zu is of layer %zu, sample %zu, token %zu", path, i, layer, sample, t);
+            return ls_fail(LS_EFORMAT, "%s: malformed file: row %zu is for layer %zu, sample %zu, token %zu", path, i, layer, sample, t);
         for (size_t k = 0; k < r->chosen; k++)
             if ((size_t)expert_of(row[PARITY_ROUTE_HEAD + k]) >= model->experts)
-                return ls_fail(LS_EFORMAT, "%s: row %zu names an expert out of range: the model has %zu", path, i, model->experts);
+                return ls_fail(LS_EFORMAT, "%s: malformed file: row %zu names an expert out of range; the model has %zu", path, i,
+                               model->experts);
         memcpy(r->known + i * r->chosen, row + PARITY_ROUTE_HEAD, r->chosen * sizeof *row);
     }
     return LS_OK;
@@ -370,7 +373,7 @@ ls_status parity_routes_begin(struct parity_routes *r, uint64_t step)
     if (!r->follow) return LS_OK;
     path = parity_routes_path(r->follow, step);
     ls_status st = path ? file_map_open(path, &m) : LS_ENOMEM;
-    if (st == LS_OK) st = know_rows(r, path, &m);
+    if (st == LS_OK) st = read_reference(r, path, &m);
     r->follows = st == LS_OK;
     file_map_close(&m);
     mem_free(path);
@@ -386,7 +389,7 @@ static int compare_rows(const void *x, const void *y)
     return 0;
 }
 
-/* *rows: those of all ranks, on each. */
+/* Gathers the rows of all ranks on every rank. */
 static ls_status gather_rows(const struct parity_routes *r, int32_t **rows, size_t *count)
 {
     const struct ranks *all = &r->step->ranks;

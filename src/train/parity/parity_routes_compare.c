@@ -1,4 +1,4 @@
-/* parity_routes_compare.c - what came of a side that took another's choices of experts. */
+/* parity_routes_compare.c - summarizes how the choices of experts of two sides differ. */
 #include "train/parity/parity_routes.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static double margin_of(const int32_t *row)
     return margin;
 }
 
-/* "1, 3 (full)": an expert that is full drops the token. */
+/* Writes "1, 3 (full)". A full expert drops the token. */
 static void put_choice(char *text, size_t room, const int32_t *experts, size_t n)
 {
     size_t at = 0;
@@ -49,7 +49,7 @@ static void add_beyond(struct parity_rerouted *sum, const int32_t *row, const in
     sum->step = step;
     put_choice(mine, sizeof mine, row + PARITY_ROUTE_HEAD, chosen);
     put_choice(theirs, sizeof theirs, other + PARITY_ROUTE_HEAD, chosen);
-    snprintf(sum->text, sizeof sum->text, "%s in place of %s", mine, theirs);
+    snprintf(sum->text, sizeof sum->text, "%s instead of %s", mine, theirs);
 }
 
 static void add_step(const struct rows *own, const struct rows *other, uint64_t step, struct parity_rerouted *sum)
@@ -82,7 +82,7 @@ static ls_status open_rows(const char *path, uint64_t step, struct rows *out)
     if (st == LS_OK && out->map.bytes >= sizeof out->head) memcpy(&out->head, out->map.data, sizeof out->head);
     if (st == LS_OK && (out->map.bytes < sizeof out->head || out->head.width <= PARITY_ROUTE_HEAD ||
                         (out->map.bytes - sizeof out->head) / out->head.width / sizeof *out->row != out->head.count))
-        st = ls_fail(LS_EFORMAT, "%s: not a list of choices of experts", name);
+        st = ls_fail(LS_EFORMAT, "%s: not a file of expert choices", name);
     if (st == LS_OK) out->row = (const int32_t *)(const void *)(out->map.data + sizeof out->head);
     mem_free(name);
     return st;
@@ -95,7 +95,7 @@ static ls_status compare_step(const char *path, const char *reference, uint64_t 
 
     if (st == LS_OK) st = open_rows(reference, step, &other);
     if (st == LS_OK && (own.head.count != other.head.count || own.head.width != other.head.width))
-        st = ls_fail(LS_EFORMAT, "%s and %s: choices of experts for other tokens", path, reference);
+        st = ls_fail(LS_EFORMAT, "%s and %s have expert choices for different tokens", path, reference);
     if (st == LS_OK) add_step(&own, &other, step, sum);
     file_map_close(&own.map);
     file_map_close(&other.map);

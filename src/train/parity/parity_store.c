@@ -1,4 +1,4 @@
-/* parity_store.c - states of a store to a file and back. */
+/* parity_store.c - writes a store's state to a file, and loads a state from a file. */
 #include "train/parity/parity_store.h"
 
 #include <math.h>
@@ -67,29 +67,29 @@ ls_status parity_writer_open(const struct step *s, file_writer *out, struct pari
     for (size_t i = 0; i < n; i++)
         if (count_of(s->store, i) > most) most = count_of(s->store, i);
     *w = (struct parity_writer){ .step = s, .out = out };
-    w->whole = mem_array(MEM_OTHER, most, sizeof *w->whole);
+    w->full = mem_array(MEM_OTHER, most, sizeof *w->full);
     w->stale = mem_array(MEM_OTHER, n + 1, sizeof *w->stale);
-    return w->whole && w->stale ? put_parameters(w) : LS_ENOMEM;
+    return w->full && w->stale ? put_parameters(w) : LS_ENOMEM;
 }
 
 void parity_writer_close(struct parity_writer *w)
 {
-    mem_free(w->whole);
+    mem_free(w->full);
     mem_free(w->stale);
     *w = (struct parity_writer){ 0 };
 }
 
-/* Every rank reads, because sharded tensors are gathered, and gets what rank 0 read, which is what the file says; what no rank has is not a
- * number. */
-static ls_status read_whole(struct parity_writer *w, size_t i, const char *kind, size_t count)
+/* Reads tensor i into w->full. Every rank takes part, because sharded tensors are gathered, and receives what rank 0 read, which is what
+ * the file contains. A tensor that no rank has becomes NaN. */
+static ls_status read_full(struct parity_writer *w, size_t i, const char *kind, size_t count)
 {
     const struct ranks *ranks = &w->step->ranks;
     int64_t have = store_is_here(w->step->store, i);
 
     LS_TRY(ranks_sum_int(ranks, &have, 1));
-    for (size_t k = 0; !have && k < count; k++) w->whole[k] = NAN;
-    if (have) LS_TRY(ls_store_read(w->step->store, i, kind, w->whole, LS_F32, count));
-    return ranks->comm ? ls_broadcast(ranks->comm, w->whole, count, LS_F32, 0, NULL) : LS_OK;
+    for (size_t k = 0; !have && k < count; k++) w->full[k] = NAN;
+    if (have) LS_TRY(ls_store_read(w->step->store, i, kind, w->full, LS_F32, count));
+    return ranks->comm ? ls_broadcast(ranks->comm, w->full, count, LS_F32, 0, NULL) : LS_OK;
 }
 
 ls_status parity_put_gradients(struct parity_writer *w, uint64_t step)
@@ -98,16 +98,16 @@ ls_status parity_put_gradients(struct parity_writer *w, uint64_t step)
 
     for (size_t i = 0; i < ls_store_count(s); i++) {
         if (ls_store_is_frozen(s, i)) continue;
-        LS_TRY(read_whole(w, i, "gradient", count_of(s, i)));
-        LS_TRY(parity_put(w, RECORD_GRADIENT, step, i, w->whole, count_of(s, i)));
+        LS_TRY(read_full(w, i, "gradient", count_of(s, i)));
+        LS_TRY(parity_put(w, RECORD_GRADIENT, step, i, w->full, count_of(s, i)));
     }
     return LS_OK;
 }
 
 /* ---- copies ---- */
 
-/* Element `from` + k of the box, as the record has it. */
-static void expected_part(const ls_store *s, size_t i, const float *whole, size_t from, size_t n, ls_dtype type, float *out)
+/* out[k] = element from + k of this rank's box of the full tensor, rounded to the type of the store. */
+static void expected_part(const ls_store *s, size_t i, const float *full, size_t from, size_t n, ls_dtype type, float *out)
 {
     size_t size[LS_DIMS] = { 0 }, begin[LS_DIMS] = { 0 }, local[LS_DIMS] = { 0 }, global;
     unsigned char rounded[CHUNK * sizeof(double)];
@@ -120,13 +120,13 @@ static void expected_part(const ls_store *s, size_t i, const float *whole, size_
     }
     for (size_t at = from, run; at < from + n; at += run) {
         run = store_box_run(dims, size, begin, local, at, from + n, &global);
-        memcpy(out + (at - from), whole + global, run * sizeof *out);
+        memcpy(out + (at - from), full + global, run * sizeof *out);
     }
     ls_convert(rounded, type, out, LS_F32, n);
     ls_convert(out, LS_F32, rounded, type, n);
 }
 
-/* Adds up the elements that this rank holds of a kind and that are not those of the whole. */
+/* Counts the elements that this rank holds and that differ from the full tensor. */
 static ls_status count_stale(struct parity_writer *w, size_t i, enum store_kind kind, const char *state)
 {
     const ls_store *s = w->step->store;
@@ -139,7 +139,7 @@ static ls_status count_stale(struct parity_writer *w, size_t i, enum store_kind 
     for (size_t from = begin; from < end; from += n) {
         n = MIN((size_t)CHUNK, end - from);
         LS_TRY(store_read_part(s, i, kind, state, from, n, held, LS_F32));
-        expected_part(s, i, w->whole, from, n, type, expected);
+        expected_part(s, i, w->full, from, n, type, expected);
         for (size_t k = 0; k < n; k++) w->stale[i] += memcmp(&held[k], &expected[k], sizeof held[k]) != 0;
     }
     return LS_OK;
@@ -152,13 +152,13 @@ static ls_status put_weight(struct parity_writer *w, uint64_t updates, size_t i)
     const ls_store *s = w->step->store;
     bool master = store_has_master(s, i);
 
-    LS_TRY(read_whole(w, i, master ? "master" : "parameter", count_of(s, i)));
-    LS_TRY(parity_put(w, RECORD_WEIGHT, updates, i, w->whole, count_of(s, i)));
+    LS_TRY(read_full(w, i, master ? "master" : "parameter", count_of(s, i)));
+    LS_TRY(parity_put(w, RECORD_WEIGHT, updates, i, w->full, count_of(s, i)));
     LS_TRY(count_stale(w, i, STORE_VALUE, NULL));
     return master ? count_stale(w, i, STORE_STATE, "master") : LS_OK;
 }
 
-/* All ranks read what any of them has. */
+/* A state that some rank has is read by all ranks. */
 static ls_status put_optimizer(struct parity_writer *w, uint64_t updates, size_t i)
 {
     const ls_store *s = w->step->store;
@@ -168,8 +168,8 @@ static ls_status put_optimizer(struct parity_writer *w, uint64_t updates, size_t
     LS_TRY(ranks_sum_int(&w->step->ranks, have, COUNT_OF(states)));
     for (size_t k = 0; k < COUNT_OF(states); k++) {
         if (!have[k]) continue;
-        LS_TRY(read_whole(w, i, states[k].state, count_of(s, i)));
-        LS_TRY(parity_put(w, states[k].record, updates, i, w->whole, count_of(s, i)));
+        LS_TRY(read_full(w, i, states[k].state, count_of(s, i)));
+        LS_TRY(parity_put(w, states[k].record, updates, i, w->full, count_of(s, i)));
         LS_TRY(count_stale(w, i, STORE_STATE, states[k].state));
     }
     return LS_OK;
@@ -193,43 +193,43 @@ ls_status parity_put_state(struct parity_writer *w, uint64_t updates)
     return LS_OK;
 }
 
-/* ---- the other way ---- */
+/* ---- reading ---- */
 
 static ls_status place_of(const struct parity_file *f, enum parity_record r, uint64_t updates, const ls_store *s, size_t i,
                           struct parity_place *out)
 {
     static const struct parity_parameter none = { .name = "nothing" };
-    const struct parity_parameter *its = i < f->parameters ? &f->parameter[i] : &none;
+    const struct parity_parameter *recorded = i < f->parameters ? &f->parameter[i] : &none;
     const char *what = r == RECORD_WEIGHT ? "weight" : r == RECORD_M ? "optimizer state 'm'" : "optimizer state 'v'";
 
-    if (strcmp(its->name, ls_store_name(s, i)) != 0 || its->shape.elements != count_of(s, i))
-        return ls_fail(LS_EINVAL, "the two hold different tensors: '%s' [%llu] and '%s' [%zu]", its->name,
-                       (unsigned long long)its->shape.elements, ls_store_name(s, i), count_of(s, i));
+    if (strcmp(recorded->name, ls_store_name(s, i)) != 0 || recorded->shape.elements != count_of(s, i))
+        return ls_fail(LS_EINVAL, "the two sides have different tensors: '%s' [%llu] and '%s' [%zu]", recorded->name,
+                       (unsigned long long)recorded->shape.elements, ls_store_name(s, i), count_of(s, i));
     *out = parity_file_find(f, r, updates, i);
     return out->data
                ? LS_OK
-               : ls_fail(LS_EINVAL, "%s: holds no %s of '%s' after %llu updates", f->path, what, its->name, (unsigned long long)updates);
+               : ls_fail(LS_EINVAL, "%s: no %s of '%s' after %llu updates", f->path, what, recorded->name, (unsigned long long)updates);
 }
 
-static ls_status take_record(const struct parity_place *p, ls_store *s, size_t i, const char *state, float *whole)
+static ls_status take_record(const struct parity_place *p, ls_store *s, size_t i, const char *state, float *full)
 {
-    memcpy(whole, p->data, p->count * sizeof *whole); /* records are not aligned */
-    return state ? ls_store_write(s, i, state, whole, LS_F32, p->count) : ls_store_set(s, i, whole, LS_F32, p->count);
+    memcpy(full, p->data, p->count * sizeof *full); /* records are not aligned */
+    return state ? ls_store_write(s, i, state, full, LS_F32, p->count) : ls_store_set(s, i, full, LS_F32, p->count);
 }
 
 static ls_status take_parameter(const struct parity_file *f, uint64_t updates, ls_store *s, size_t i)
 {
-    float *whole = mem_array(MEM_OTHER, count_of(s, i), sizeof *whole);
+    float *full = mem_array(MEM_OTHER, count_of(s, i), sizeof *full);
     struct parity_place p;
-    ls_status st = whole ? place_of(f, RECORD_WEIGHT, updates, s, i, &p) : LS_ENOMEM;
+    ls_status st = full ? place_of(f, RECORD_WEIGHT, updates, s, i, &p) : LS_ENOMEM;
 
-    if (st == LS_OK) st = take_record(&p, s, i, NULL, whole);
+    if (st == LS_OK) st = take_record(&p, s, i, NULL, full);
     for (size_t k = 0; k < COUNT_OF(states) && st == LS_OK; k++) {
         if (!has_state(s, i, states[k].state)) continue;
         st = place_of(f, states[k].record, updates, s, i, &p);
-        if (st == LS_OK) st = take_record(&p, s, i, states[k].state, whole);
+        if (st == LS_OK) st = take_record(&p, s, i, states[k].state, full);
     }
-    mem_free(whole);
+    mem_free(full);
     return st;
 }
 

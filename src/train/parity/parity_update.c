@@ -1,4 +1,4 @@
-/* parity_update.c - the optimizers' rules in double with a running bound of what single precision makes of them. */
+/* parity_update.c - the optimizers' update rules in double, with a running bound of the error of single precision. */
 #include "train/parity/parity_update.h"
 
 #include <float.h>
@@ -7,7 +7,7 @@
 
 static const double U = 0x1p-24;
 
-/* A value and the most that it may be off by. */
+/* A value and a bound of its error. */
 typedef struct update_expected number;
 
 static number exact(double x) { return (number){ x, 0 }; }
@@ -19,21 +19,21 @@ static number parity_update_add(number a, number b)
     return (number){ x, a.allowed + b.allowed + U * (fabs(x) + a.allowed + b.allowed) };
 }
 
-static number times(number a, number b)
+static number multiply(number a, number b)
 {
     double x = a.value * b.value, off = fabs(a.value) * b.allowed + fabs(b.value) * a.allowed + a.allowed * b.allowed;
 
-    return (number){ x, off + U * (fabs(x) + off) + FLT_MIN }; /* FLT_MIN: below it single precision is no longer relative */
+    return (number){ x, off + U * (fabs(x) + off) + FLT_MIN }; /* FLT_MIN: below it, the errors of single precision are not relative */
 }
 
-static number root(number a)
+static number square_root(number a)
 {
     double x = sqrt(a.value), off = a.value > a.allowed ? a.allowed / (x + sqrt(a.value - a.allowed)) : sqrt(a.allowed);
 
     return (number){ x, off + U * (x + off) };
 }
 
-static number over(number a, number b)
+static number divide(number a, number b)
 {
     double x = a.value / b.value, least = fabs(b.value) - b.allowed;
     double off = least > 0 ? (a.allowed + fabs(x) * b.allowed) / least : INFINITY;
@@ -41,9 +41,9 @@ static number over(number a, number b)
     return (number){ x, off + U * (fabs(x) + off) };
 }
 
-static number constant(double x) { return (number){ x, U * fabs(x) }; } /* rounded once */
+static number constant(double x) { return (number){ x, U * fabs(x) }; } /* a constant that is rounded once */
 
-/* ---- the parts of the rules ---- */
+/* ---- parts of the rules ---- */
 
 static bool has_moments(const struct update_rule *u)
 {
@@ -54,27 +54,27 @@ static double decay_of(const struct update_rule *u) { return u->matrix ? (float)
 
 static number scaled_gradient(const struct update_rule *u, size_t i)
 {
-    return times((number){ u->factor, u->factor_error }, exact(parity_f32(u->r.gradient, i)));
+    return multiply((number){ u->factor, u->factor_error }, exact(parity_f32(u->r.gradient, i)));
 }
 
 static number weight(const struct update_rule *u, size_t i) { return exact(parity_f32(u->r.weight, i)); }
 
-/* The gradient that the moments see. */
+/* The gradient that is added to the moments. */
 static number effective_gradient(const struct update_rule *u, size_t i)
 {
     number g = scaled_gradient(u, i);
-    bool joined = u->optimizer->kind == LS_SGD || u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_LARS;
+    bool coupled = u->optimizer->kind == LS_SGD || u->optimizer->kind == LS_ADAM || u->optimizer->kind == LS_LARS;
 
-    if (joined) g = parity_update_add(g, times(exact(decay_of(u)), weight(u, i)));
-    return u->optimizer->kind == LS_LARS ? times((number){ u->ratio, u->ratio_error }, g) : g;
+    if (coupled) g = parity_update_add(g, multiply(exact(decay_of(u)), weight(u, i)));
+    return u->optimizer->kind == LS_LARS ? multiply((number){ u->ratio, u->ratio_error }, g) : g;
 }
 
-/* c1 m / (sqrt(c2 v) + eps), of the new moments. */
+/* c1 m / (sqrt(c2 v) + eps) of the new moments. */
 static number direction(const struct update_rule *u, size_t i)
 {
-    number scale = root(times(exact(u->c2), update_rule_v(u, i)));
+    number scale = square_root(multiply(exact(u->c2), update_rule_v(u, i)));
 
-    return over(times(exact(u->c1), update_rule_m(u, i)), parity_update_add(scale, exact((float)u->optimizer->eps)));
+    return divide(multiply(exact(u->c1), update_rule_m(u, i)), parity_update_add(scale, exact((float)u->optimizer->eps)));
 }
 
 static number momentum_step(const struct update_rule *u, size_t i)
@@ -83,22 +83,22 @@ static number momentum_step(const struct update_rule *u, size_t i)
 
     if (!u->r.m) return g;
     number m = update_rule_m(u, i);
-    return u->optimizer->nesterov ? parity_update_add(g, times(exact((float)u->optimizer->momentum), m)) : m;
+    return u->optimizer->nesterov ? parity_update_add(g, multiply(exact((float)u->optimizer->momentum), m)) : m;
 }
 
-/* What the learning rate multiplies. */
+/* The step before it is multiplied by the learning rate. */
 static number step_of(const struct update_rule *u, size_t i)
 {
     if (!has_moments(u)) return momentum_step(u, i);
     number d = direction(u, i);
-    return u->optimizer->kind == LS_LAMB ? parity_update_add(d, times(exact(decay_of(u)), weight(u, i))) : d;
+    return u->optimizer->kind == LS_LAMB ? parity_update_add(d, multiply(exact(decay_of(u)), weight(u, i))) : d;
 }
 
 /* ---- the rules ---- */
 
 bool update_rule_reads_v(const struct update_rule *u) { return u->sign_rate == 0 && has_moments(u); }
 
-/* In single precision, as the kernels take it; momentum's 1-beta is formed in double and rounded. */
+/* Rounds the settings to single precision as the kernels do; they compute 1 - beta in double and round it. */
 void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, uint64_t t, double norm)
 {
     bool clips = o->clip > 0 && norm > o->clip;
@@ -111,7 +111,7 @@ void update_rule_step(struct update_rule *u, const ls_optimizer *o, double lr, u
     u->factor_error = clips ? 2 * U * u->factor : 0;
 }
 
-/* |p| / |step| of LAMB, trust |p| / (|g| + wd |p|) of LARS; the sums are made in double. */
+/* LAMB: |p| / |step|. LARS: trust_coefficient |p| / (|g| + weight_decay |p|). The kernels sum in double. */
 static void set_ratio(struct update_rule *u)
 {
     bool lamb = u->optimizer->kind == LS_LAMB;
@@ -129,7 +129,7 @@ static void set_ratio(struct update_rule *u)
     number p = { sqrt(pp), 0 }, s = { sqrt(ss), sqrt(off) };
     number decay = { lamb ? 0 : decay_of(u) * p.value, 0 };
     number top = { (lamb ? 1 : (float)u->optimizer->trust_coefficient) * p.value, 0 };
-    number ratio = over(top, parity_update_add(s, decay));
+    number ratio = divide(top, parity_update_add(s, decay));
     u->ratio = ratio.value;
     u->ratio_error = ratio.allowed + 2 * U * fabs(ratio.value);
 }
@@ -157,9 +157,9 @@ struct update_expected update_rule_weight(const struct update_rule *u, size_t i)
     if (u->sign_rate != 0) {
         x = sign_step(u, i);
     } else {
-        if (u->optimizer->kind == LS_LAMB) rate = times(rate, (number){ u->ratio, u->ratio_error });
-        number s = times(rate, step_of(u, i));
-        number shrunk = decoupled ? times(times(exact(u->lr), exact(decay_of(u))), p) : exact(0);
+        if (u->optimizer->kind == LS_LAMB) rate = multiply(rate, (number){ u->ratio, u->ratio_error });
+        number s = multiply(rate, step_of(u, i));
+        number shrunk = decoupled ? multiply(multiply(exact(u->lr), exact(decay_of(u))), p) : exact(0);
 
         shrunk.value = -shrunk.value;
         s.value = -s.value;
@@ -173,9 +173,9 @@ struct update_expected update_rule_m(const struct update_rule *u, size_t i)
 {
     const ls_optimizer *o = u->optimizer;
     float keep = (float)(has_moments(u) ? o->beta1 : o->momentum);
-    number old = times(exact(keep), exact(parity_f32(u->r.m, i))), g = effective_gradient(u, i);
+    number old = multiply(exact(keep), exact(parity_f32(u->r.m, i))), g = effective_gradient(u, i);
 
-    return parity_update_add(old, has_moments(u) ? times(constant(1 - (double)keep), g) : g);
+    return parity_update_add(old, has_moments(u) ? multiply(constant(1 - (double)keep), g) : g);
 }
 
 struct update_expected update_rule_v(const struct update_rule *u, size_t i)
@@ -183,5 +183,5 @@ struct update_expected update_rule_v(const struct update_rule *u, size_t i)
     float keep = (float)u->optimizer->beta2;
     number g = effective_gradient(u, i);
 
-    return parity_update_add(times(exact(keep), exact(parity_f32(u->r.v, i))), times(times(constant(1 - (double)keep), g), g));
+    return parity_update_add(multiply(exact(keep), exact(parity_f32(u->r.v, i))), multiply(multiply(constant(1 - (double)keep), g), g));
 }

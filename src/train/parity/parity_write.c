@@ -1,4 +1,4 @@
-/* parity_write.c - one side of a comparison: steps made, and what they came to. */
+/* parity_write.c - runs one side of a comparison and writes the results of its steps. */
 #include "train/parity/parity.h"
 
 #include <inttypes.h>
@@ -10,13 +10,13 @@
 #include "train/parity/parity_routes.h"
 #include "train/run/random_tokens.h"
 
-static const double IGNORED = 0.1; /* of the targets: ranks then hold unequal counts */
+static const double IGNORED = 0.1; /* fraction of the targets that are ignored, so that ranks have different numbers of valid targets */
 
 struct side {
     const struct config *config;
     const struct parity_run *run;
     struct step step;
-    file_writer *out; /* rank 0's */
+    file_writer *out; /* on rank 0; else NULL */
     struct parity_writer writer;
     struct parity_file follow;
     struct parity_gates *gates;
@@ -53,7 +53,7 @@ static ls_status save(struct side *s)
     return st;
 }
 
-/* *next: the step that comes after it. */
+/* Loads the checkpoint. *next: the first step after it. */
 static ls_status parity_write_load(struct side *s, uint64_t *next)
 {
     ls_train_state state;
@@ -66,8 +66,8 @@ static ls_status parity_write_load(struct side *s, uint64_t *next)
     LS_TRY(st);
     if (state.samples != state.step * s->step.global || state.seed != s->step.seed)
         return ls_fail(LS_EINVAL,
-                       "%s: %" PRIu64 " steps of %" PRIu64 " samples in all, seed %" PRIu64
-                       "; here a step has %zu samples, the seed is %" PRIu64,
+                       "%s: a checkpoint of a different run: %" PRIu64 " steps with %" PRIu64 " samples in total, seed %" PRIu64
+                       "; expected %zu samples per step, seed %" PRIu64,
                        s->run->load, state.step, state.samples, state.seed, s->step.global, s->step.seed);
     LS_TRY(fault_restored(&s->step.injection, s->step.store));
     *next = state.step;
@@ -76,7 +76,7 @@ static ls_status parity_write_load(struct side *s, uint64_t *next)
 
 /* ---- the run ---- */
 
-/* The first step starts from what this side itself initialised or loaded, which is compared too. */
+/* The first step starts from the state that this side initialized or loaded itself, which is compared, too. */
 static ls_status parity_write_make(struct side *s)
 {
     uint64_t first = 0;
