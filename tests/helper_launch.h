@@ -1,8 +1,8 @@
 /* helper_launch.h - a launch as a case of a test: in a process of its own, watched from outside.
  *
- * The launcher does what the command does: its line on standard error after "lockstep probe: ", its code as its own. Ranks
- * are the test program again. Every case has a folder (out, err: what the launcher wrote; log: of its ranks) and a mark in the
- * environment of its ranks, by which whatever is left of them is found.
+ * The launcher behaves like the command: it prints its line on standard error after "lockstep probe: " and exits with its code. The ranks
+ * run the test program. Every case has a folder (out, err: output of the launcher; log: output of its ranks) and a mark in the environment
+ * of its ranks, by which the test finds processes that are left.
  */
 #ifndef HELPER_LAUNCH_H
 #define HELPER_LAUNCH_H

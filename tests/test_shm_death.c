@@ -122,11 +122,11 @@ static void fail_on_one(int rank, int n, const char *where)
     struct link *l = shm_join(where, rank, n);
 
     (void)shm_barrier(l);  /* the verdict may be there before it ends */
-    if (rank == 1) (transport_shm.fail)(l, LS_ETIMEOUT, "rank 0 has not come for 5 s");
+    if (rank == 1) (transport_shm.fail)(l, LS_ETIMEOUT, "rank 0 did not call it within 5 s");
     while (transport_shm.failed(l) == LS_OK) (void)transport_shm.idle(l, 0.01);
-    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 has not come for 5 s") == 0);
+    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 did not call it within 5 s") == 0);
     (transport_shm.fail)(l, LS_EPEER, "later");
-    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 has not come for 5 s") == 0);
+    SHM_CHECK(transport_shm.failed(l) == LS_ETIMEOUT && strcmp(ls_errmsg(), "rank 0 did not call it within 5 s") == 0);
     shm_leave(l);
 }
 

@@ -1,14 +1,14 @@
 /* parity.h - compares the results of two layouts tensor by tensor.
  *
  * One side, the reference, runs some steps on random tokens (random_tokens.h: the same global batches whatever the layout) and writes their
- * results (parity_file.h). The other side follows it: before each step except its first it takes the reference's parameters and optimizer
- * state. So every step is compared separately: one gradient computed from equal weights, one update of equal moments.
+ * results (parity_file.h). The other side follows it: before each step except its first it loads the reference's parameters and optimizer
+ * state. So every step is compared separately: gradients are computed from equal weights, and updates from equal moments.
  *
  *   start      both sides' state before the first step: the same bits, initialised or loaded from the checkpoint
  *   loss       to a bound from the lengths of the sums (parity_bounds.h)
- *   gradient   likewise: its root mean square error, and its largest
- *   norm       of each side, to that of its own gradients
- *   weight     of each side, to what the update rule makes of the common state and its own gradient, in double (parity_update.h)
+ *   gradient   its root mean square error and its largest error, to bounds of the same kind
+ *   norm       each side's norm, to the norm of its own gradients
+ *   weight     each side's new weights, to what the update rule in double makes of the common state and its own gradient (parity_update.h)
  *   state      m and v, likewise
  *   copies     each rank holds the same bits of what is replicated
  */

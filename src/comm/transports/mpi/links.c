@@ -17,7 +17,7 @@ static ls_status await(MPI_Request *r, double deadline, int rank, const char *do
         nap(sleep);
         sleep = MIN(sleep * 1.5, 1e-3);
     }
-    return end_job(LS_ETIMEOUT, "rank %d of the job has not come within the deadline: rank %d waits for it, %s", rank, mpi.rank, doing);
+    return end_job(LS_ETIMEOUT, "rank %d did not respond to rank %d within the timeout: %s", rank, mpi.rank, doing);
 }
 
 static int first_free(const uint64_t *used)

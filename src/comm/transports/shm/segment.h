@@ -17,7 +17,7 @@ ls_status segment_create(int n, struct segment **out);
 int segment_fd(const struct segment *s);
 void segment_close(struct segment **s);
 /* Notifies all ranks at once that `rank` has ended: their next call on any comm of the job gives LS_EPEER: "rank 2 HOW". The first failure
- * of a job is kept. how: "was killed by signal 9 (Killed)", "left with exit code 1". */
+ * of a job is kept. how: "was killed by signal 9 (Killed)", "exited with code 1". */
 void segment_note_gone(struct segment *s, int rank, const char *how);
 /* The same with LS_ETIMEOUT: `rank` was stopped for too long. */
 void segment_note_stopped(struct segment *s, int rank, const char *how);
