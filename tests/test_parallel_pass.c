@@ -54,7 +54,7 @@ static void impossible_layouts_are_refused(void **state)
     l.data.replicate = 0;
     layout_refused(4, l, "parallel.replicate=0 is out of range");
     l.data.replicate = 4;
-    layout_refused(4, l, "shards of one rank");
+    layout_refused(4, l, "makes every rank a replica and shards nothing");
     l.data.replicate = 2;
     l.data.zero = 0;
     layout_refused(4, l, "parallel.replicate=2 does nothing here: parallel.zero=0 replicates everything");

@@ -245,7 +245,7 @@ static void lose_layers(ls_comm *world, void *ctx)
 
     (void)ctx;
     threads_set(1);
-    RANKS_CHECK(trial_open(world, &t, &s) == LS_EINVAL && strstr(ls_errmsg(), "the last to 9"));
+    RANKS_CHECK(trial_open(world, &t, &s) == LS_EINVAL && strstr(ls_errmsg(), "the last to block 9"));
     trial_close(&s);
 }
 
