@@ -332,7 +332,7 @@ static struct device_operation operation_of(const struct addition *a)
     return (struct device_operation){
         .name = "addition", .run = add_bytes, .args = a, .bytes = sizeof *a,
         .pointer = { offsetof(struct addition, to), offsetof(struct addition, from) }, .pointers = 2,
-        .access = { { a->to, (size_t)a->n, true }, { a->from, (size_t)a->n, false } }, .accesses = 2,
+        .access = { { .data = a->to, .bytes = (size_t)a->n, .write = true }, { .data = a->from, .bytes = (size_t)a->n } }, .accesses = 2,
     };
 }
 
@@ -451,8 +451,8 @@ static void test_memory(void **state)
     assert_int_equal(after.now[MEM_GRADIENTS], before.now[MEM_GRADIENTS]);
     assert_ptr_equal(device_find("check"), d);
     assert_null(device_find("abacus"));
-    assert_string_equal(ls_errmsg(), "there is no device 'abacus'; this build has cpu, check");
-    assert_ptr_equal(device_find(device_row(0)->name), device_automatic());
+    assert_string_equal(ls_errmsg(), "there is no device 'abacus'; this build has cpu, cuda, check");
+    assert_ptr_equal(device_find(device_row(0)->name), &device_cpu);
 }
 
 /* The processor's row: streams and events are null, and everything is done on return. */

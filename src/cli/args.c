@@ -392,6 +392,7 @@ ls_status args_check(struct invocation *in)
     if (in->world.launcher != LAUNCHER_NONE && strcmp(options_origin(&in->options, "launch.ranks"), "command line") != 0)
         in->config.launch.ranks = 0;
     LS_TRY(config_ranks(&in->config, in->command->verb, &in->world));
+    LS_TRY(config_choose_device(&in->config, in->command->verb, &in->world));
     LS_TRY(config_apply(&in->config, in->command->verb, &in->world));
     return config_check(&in->config, in->command->verb);
 }

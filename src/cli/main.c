@@ -58,12 +58,12 @@ static int fail_rank(const struct invocation *in, enum exit_code code)
     return main_fail(in->command->name, code);
 }
 
-/* usage: true if LS_EINVAL is a usage error, as it is before anything runs. A file that cannot be read is not a usage error.
- */
+/* usage: true if LS_EINVAL and LS_EUNSUPPORTED are usage errors, as they are before anything runs. A file that cannot be read is not
+ * a usage error. */
 static enum exit_code exit_code_of(ls_status st, bool usage)
 {
     if (st >= 0) return EXIT_DONE;
-    if (usage && st == LS_EINVAL) return EXIT_USAGE;
+    if (usage && (st == LS_EINVAL || st == LS_EUNSUPPORTED)) return EXIT_USAGE;
     return st == LS_EPEER || st == LS_ETIMEOUT ? EXIT_PEER : EXIT_FAILED;
 }
 

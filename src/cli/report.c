@@ -86,6 +86,22 @@ static void put_batch(const struct trainer *t)
 
 static const char *compute_name(const struct trainer *t) { return config_type(t->config) == LS_BF16 ? "bf16" : "fp32"; }
 
+/* Nothing where there is only the processor to choose. */
+static void put_device(const struct trainer *t)
+{
+    const struct config *c = t->config;
+    char memory[16], taken[16];
+
+    if (c->run.device_why[0]) {
+        label("device");
+        printf("%s: %s\n", config_device(c), c->run.device_why);
+    }
+    if (!c->run.device_facts.memory) return;
+    label("device");
+    printf("%s: %s, %s, of which %s were taken before the run (CUDA context, other processes)\n", config_device(c),
+           c->run.device_facts.name, text_bytes(memory, c->run.device_facts.memory), text_bytes(taken, t->device_taken));
+}
+
 void report_start(const struct trainer *t)
 {
     put_model(t);
@@ -96,6 +112,7 @@ void report_start(const struct trainer *t)
            isa_name(isa_best()), compute_name(t));
     if (!isnan(t->peak_flops)) printf(" at %.0f GFLOP/s (%s)", t->peak_flops / 1e9, t->peak.measured ? "measured now" : "cached");
     printf("\n");
+    put_device(t);
     label("run");
     printf("%s", t->folder.path);
     if (t->resumed) printf(", from %s", t->resumed);

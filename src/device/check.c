@@ -213,18 +213,37 @@ static void idle(void)
     nanosleep(&moment, NULL);
 }
 
-/* Until s is empty or, where it is given, e has been recorded as often as it was enqueued. */
+/* s is empty or, where it is given, e has been recorded as often as was enqueued by now. */
+static bool is_drained(const struct device_stream *s, const struct device_event *e, uint64_t count)
+{
+    return e ? e->done >= count : !s->head;
+}
+
+/* Runs an operation; false: none could. */
+static bool run_for(struct device_stream *s)
+{
+    struct device_stream *first = check.order == CHECK_DEMAND ? needed(s) : NULL;
+
+    return (first && first->head && run_head(first)) || run_any();
+}
+
 static ls_status drain(struct device_stream *s, const struct device_event *e)
 {
     uint64_t count = e ? e->recorded : 0;
 
-    while (e ? e->done < count : s->head != NULL) {
-        struct device_stream *first = check.order == CHECK_DEMAND ? needed(s) : NULL;
-
-        if (first && first->head && run_head(first)) continue;
-        if (!run_any()) idle();
-    }
+    while (!is_drained(s, e, count))
+        if (!run_for(s)) idle();
     return check.failed < 0 ? ls_fail(check.failed, "%s", check.message) : LS_OK;
+}
+
+bool check_poll(struct device_stream *stream, const struct device_event *e)
+{
+    struct device_stream *s = e && e->recorded ? e->stream : stream_or_default(stream);
+
+    if (!is_drained(s, e, e ? e->recorded : 0)) run_for(s);
+    if (!is_drained(s, e, e ? e->recorded : 0)) return false;
+    if (!e || e->recorded) check_clock_merge(&check.host, e ? &e->clock : &s->clock);
+    return true;
 }
 
 static bool anything_queued(void)
@@ -232,6 +251,13 @@ static bool anything_queued(void)
     for (int k = 0; k < CHECK_STREAMS; k++)
         if (check.stream[k].head) return true;
     return false;
+}
+
+bool check_run_all(void)
+{
+    while (run_any()) {
+    }
+    return !anything_queued();
 }
 
 static void run_some(void)
@@ -289,7 +315,7 @@ static ls_status enqueue_bytes(struct device_stream *stream, enum kind kind, voi
         [QUEUED_FILL] = "fill", [QUEUED_COPY_IN] = "copy_in", [QUEUED_COPY_OUT] = "copy_out", [QUEUED_COPY] = "copy"
     };
     struct device_operation o = { .name = names[kind],
-                                  .access = { { to, bytes, true }, { from, bytes, false } },
+                                  .access = { { .data = to, .bytes = bytes, .write = true }, { .data = from, .bytes = bytes } },
                                   .accesses = kind == QUEUED_FILL ? 1 : 2 };
     struct queued *q;
 

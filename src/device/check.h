@@ -49,6 +49,12 @@ struct check_action {
 typedef bool check_action_fn(void *ctx, const struct check_action *a);
 void check_on_action(check_action_fn *fn, void *ctx);
 
+/* For a device on top of this one, which asks instead of waiting: runs an operation if one can run; true: e, or s where e is NULL, has
+ * nothing left to wait for. */
+bool check_poll(struct device_stream *s, const struct device_event *e);
+/* Runs what can run; false: a stream is waiting for an operation that is still under way. */
+bool check_run_all(void);
+
 /* ---- between the files ---- */
 
 enum { CHECK_STREAMS = 64, CHECK_NAME = 40 };

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/mem.h"
 #include "lockstep/status.h"
 
@@ -27,6 +28,8 @@ struct device_access {
     const void *data;
     size_t bytes;
     bool write;
+    bool whole;      /* it writes all of them and reads none before */
+    uint8_t element; /* bytes of an element; 0: not known */
 };
 
 enum { DEVICE_POINTERS = 24 };
@@ -45,10 +48,29 @@ struct device_operation {
     int accesses;
 };
 
+struct kernel_rows;
+
+/* The processor that this process uses. */
+struct device_facts {
+    char name[256];    /* "NVIDIA H200" */
+    char identity[48]; /* no two processors have the same */
+    size_t memory;     /* bytes that it has */
+};
+
 struct device {
-    const char *name;    /* "cpu" */
-    const char *kernels; /* the device whose rows of the kernel table it runs */
-    bool host_visible;   /* the processor may read and write its pointers */
+    const char *name;               /* "cpu" */
+    const char *kernels;            /* the device whose rows of the kernel table it runs */
+    const struct kernel_rows *rows; /* rows that come with it: kernel.h; NULL: none */
+    /* Of a row that stands for a module: loads it and returns its row. NULL with the message set. */
+    const struct device *(*load)(void);
+    bool (*built)(void); /* there is such a module */
+    /* Of a device with processors of its own; NULL: of others. */
+    ls_status (*count)(int *processors); /* how many this process may use; fails if it can use none */
+    /* Before anything that follows: takes one of them, by this rank's number on its machine. It is not used yet. */
+    ls_status (*choose)(int local_rank, struct device_facts *out);
+    /* Bytes of its memory that were in use before the first allocation: its runtime's for this process, and other processes'. */
+    ls_status (*taken)(size_t *bytes);
+    bool host_visible; /* the processor may read and write its pointers */
     bool immediate;
     void *(*alloc)(enum mem_category c, size_t bytes);                     /* 64-byte aligned, not zeroed; NULL with the message set */
     void (*free)(void *p);                                                 /* after everything that was given to streams */
@@ -66,11 +88,14 @@ struct device {
     ls_status (*copy_out)(struct device_stream *s, void *host, const void *src, size_t bytes);
     ls_status (*copy)(struct device_stream *s, void *dst, const void *src, size_t bytes); /* device to device, no overlap */
     ls_status (*enqueue)(struct device_stream *s, const struct device_operation *o);      /* NULL: of an immediate device */
+    /* Before a kernel of the device enqueues its work on s; access[accesses]: what that touches. NULL: not needed. */
+    ls_status (*kernel_begin)(struct device_stream *s, const char *name, const struct device_access *access, int accesses);
 };
 
 /* The rows: name, and what the help of run.device says of it. The row of NAME is device_NAME, in src/device/NAME.c. */
-#define DEVICE_MAP(DEVICE)       \
-    DEVICE(cpu, "the processor") \
+#define DEVICE_MAP(DEVICE)                                                                                  \
+    DEVICE(cpu, "the processor")                                                                            \
+    DEVICE(cuda, "an NVIDIA GPU for each rank; needs lockstep_cuda.so, which is built where nvcc is found") \
     DEVICE(check, "for tests, the cpu after queues that run in a random order and memory that the host cannot touch (slow)")
 
 #define DEVICE_DECLARE(name, help) extern const struct device device_##name;
@@ -78,8 +103,13 @@ DEVICE_MAP(DEVICE_DECLARE)
 
 /* By name; NULL with the message set when there is no such device in this build or on this machine. */
 const struct device *device_find(const char *name);
-const struct device *device_row(int k);      /* of DEVICE_MAP, from 0 */
-const struct device *device_automatic(void); /* what run.device=auto means on this machine */
+const struct device *device_row(int k); /* of DEVICE_MAP, from 0: its name; device_find() loads what it needs */
+/* What run.device=auto means on this machine: cuda if there is a GPU for each of so many ranks, else the processor. *why: why not cuda,
+ * where its module was built, as the thread's message; else NULL. */
+const struct device *device_automatic(int local_ranks, const char **why);
+
+/* After alloc() returned NULL, whose message stays: LS_ENOMEM, or the status with which the device has failed. */
+ls_status device_no_memory(const struct device *d);
 
 /* Bytes between device and host, done on return: after all that was given to all streams. */
 ls_status device_read(const struct device *d, void *host, const void *src, size_t bytes);

@@ -174,6 +174,13 @@ struct kernel {
     void (*run)(const struct call *c); /* on the cpu: computes; on another device: enqueues its work on c->stream */
 };
 
+/* Rows that come with a device's module: part[] are arrays as in kernel_table.c, ended by NULL. shape: KERNEL_ROWS_SHAPE of the module. */
+struct kernel_rows {
+    uint64_t shape;
+    const struct kernel *const *part;
+};
+#define KERNEL_ROWS_SHAPE ((uint64_t)OPS << 40 ^ (uint64_t)sizeof(struct call) << 20 ^ sizeof(struct kernel))
+
 #define KERNELS_END \
     {               \
         .op = OPS   \
@@ -194,6 +201,8 @@ static inline size_t cut_at(size_t whole, size_t grain, int r, int n)
 uint64_t dropout_index(const struct call *c, size_t i, size_t *run);
 unsigned op_inplace_mask(enum op op);
 
+/* Adds the rows that come with d to the table, once. Fails if its module was built from other headers. */
+ls_status kernel_table_add(const struct device *d);
 /* Entry i of the table, in no particular order; NULL past the end. */
 const struct kernel *kernel_at(int i);
 /* The entry of highest priority that this device and processor can run (up to the ISA cap) and that accepts the call. Never NULL for

@@ -34,6 +34,10 @@ PARTS(PART_DECLARE)
 static const struct kernel *const parts[] = { PARTS(PART_ROW) };
 #undef PART_ROW
 
+/* Those of a device's module. */
+static const struct kernel *const no_parts[] = { NULL };
+static const struct kernel *const *_Atomic added = no_parts;
+
 static const struct {
     const char *name, *shapes;
     unsigned inplace;
@@ -127,10 +131,24 @@ enum isa isa_best(void)
     return (enum isa)MIN(best, atomic_load(&cap));
 }
 
+ls_status kernel_table_add(const struct device *d)
+{
+    if (!d->rows) return LS_OK;
+    if (d->rows->shape != KERNEL_ROWS_SHAPE)
+        return ls_fail(LS_EUNSUPPORTED, "device '%s': its module belongs to another version of lockstep; build both together", d->name);
+    atomic_store(&added, d->rows->part);
+    return LS_OK;
+}
+
+/* Part p of the table, those added last; NULL past the end. */
+static const struct kernel *part_at(size_t p) { return p < COUNT_OF(parts) ? parts[p] : atomic_load(&added)[p - COUNT_OF(parts)]; }
+
 const struct kernel *kernel_at(int i)
 {
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
+    const struct kernel *part;
+
+    for (size_t p = 0; (part = part_at(p)); p++)
+        for (const struct kernel *k = part; k->name; k++)
             if (i-- == 0) return k;
     return NULL;
 }
@@ -139,11 +157,11 @@ static bool runs_on(const struct kernel *k, const struct device *d) { return str
 
 const struct kernel *kernel_choose(const struct call *c, const struct device *d)
 {
-    const struct kernel *best = NULL;
+    const struct kernel *best = NULL, *part;
     enum isa most = isa_best();
 
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
+    for (size_t p = 0; (part = part_at(p)); p++)
+        for (const struct kernel *k = part; k->name; k++)
             if (k->op == c->op && k->isa <= most && (!best || k->priority > best->priority) && runs_on(k, d) && k->accepts(c)) best = k;
     return best;
 }
@@ -159,8 +177,10 @@ const struct kernel *kernel_reference(enum op op)
 
 const struct kernel *kernel_named(enum op op, const char *name)
 {
-    for (size_t p = 0; p < COUNT_OF(parts); p++)
-        for (const struct kernel *k = parts[p]; k->name; k++)
+    const struct kernel *part;
+
+    for (size_t p = 0; (part = part_at(p)); p++)
+        for (const struct kernel *k = part; k->name; k++)
             if (k->op == op && strcmp(k->name, name) == 0) return k;
     return NULL;
 }

@@ -24,9 +24,10 @@ static void add_pointer(struct device_operation *o, const struct launch *l, void
     o->pointer[o->pointers++] = (size_t)((const char *)pointer - (const char *)l);
 }
 
-static void add_access(struct device_operation *o, const void *data, size_t bytes, bool write)
+static void add_access(struct device_operation *o, const void *data, size_t bytes, size_t element, bool write)
 {
-    if (bytes) o->access[o->accesses++] = (struct device_access){ data, bytes, write };
+    if (bytes)
+        o->access[o->accesses++] = (struct device_access){ .data = data, .bytes = bytes, .write = write, .element = (uint8_t)element };
 }
 
 static void add_view(struct device_operation *o, const struct launch *l, const struct view *v, bool write)
@@ -35,27 +36,35 @@ static void add_view(struct device_operation *o, const struct launch *l, const s
 
     if (!view_given(v) || !view_reach(v, &low, &high)) return;
     add_pointer(o, l, &v->data);
-    add_access(o, (const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), write);
+    add_access(o, (const char *)v->data + low * esize, (size_t)((high - low + 1) * esize), (size_t)esize, write);
 }
 
-/* Device d runs the cpu's kernels in queues: the call is copied now. */
-static ls_status launch_queued(const struct device *d, const struct kernel *k, const struct call *c)
+/* What the call touches. */
+static struct device_operation launch_operation(struct launch *l)
 {
-    struct launch l = { k, *c };
-    struct device_operation o = { .name = op_name(c->op), .run = launch_run, .args = &l, .bytes = sizeof l };
+    struct device_operation o = { .name = op_name(l->call.op), .run = launch_run, .args = l, .bytes = sizeof *l };
+    struct call *c = &l->call;
 
-    for (int i = 0; i < c->nin; i++) add_view(&o, &l, &l.call.in[i], false);
-    for (int i = 0; i < c->nout; i++) add_view(&o, &l, &l.call.out[i], true);
+    for (int i = 0; i < c->nin; i++) add_view(&o, l, &c->in[i], false);
+    for (int i = 0; i < c->nout; i++) add_view(&o, l, &c->out[i], true);
     if (c->scratch) {
-        add_pointer(&o, &l, &l.call.scratch);
-        add_access(&o, c->scratch, k->scratch(c), true);
+        add_pointer(&o, l, &c->scratch);
+        add_access(&o, c->scratch, l->kernel->scratch(c), 0, true);
     }
-    return d->enqueue(c->stream, &o);
+    return o;
 }
 
 ls_status kernel_launch(const struct device *d, const struct kernel *k, const struct call *c)
 {
-    if (d->enqueue && !k->device) return launch_queued(d, k, c);
+    bool queued = d->enqueue && !k->device; /* a kernel of the cpu on a device with streams */
+
+    if (queued || d->kernel_begin) {
+        struct launch l = { k, *c };
+        struct device_operation o = launch_operation(&l);
+
+        if (queued) return d->enqueue(c->stream, &o);
+        LS_TRY(d->kernel_begin(c->stream, o.name, o.access, o.accesses));
+    }
     k->run(c);
     return LS_OK;
 }

@@ -8,6 +8,7 @@
 ls_status ls_cache_new(const char *device, const ls_model *model, ls_dtype type, size_t batch, size_t positions, ls_cache **out)
 {
     ls_model m = *model;
+    ls_status st;
     ls_cache *c;
 
     LS_TRY(ls_model_check(&m));
@@ -17,19 +18,24 @@ ls_status ls_cache_new(const char *device, const ls_model *model, ls_dtype type,
     c = mem_zalloc(MEM_OTHER, sizeof *c);
     if (!c) return LS_ENOMEM;
     c->k = mem_array(MEM_OTHER, 2 * m.layers, sizeof *c->k);
-    if (!c->k) goto release;
+    if (!c->k) {
+        st = LS_ENOMEM;
+        goto release;
+    }
     c->v = c->k + m.layers;
     c->layers = m.layers;
     c->batch = batch;
     c->positions = positions;
-    for (size_t i = 0; i < 2 * m.layers; i++)
-        if (ls_tensor_new(device, type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER, &c->k[i]) < 0) goto release;
+    for (size_t i = 0; i < 2 * m.layers; i++) {
+        st = ls_tensor_new(device, type, 4, (size_t[]){ batch, positions, m.kv_heads, m.head_size }, LS_OTHER, &c->k[i]);
+        if (st < 0) goto release;
+    }
     *out = c;
     return LS_OK;
 
 release:
     ls_cache_release(&c);
-    return LS_ENOMEM;
+    return st;
 }
 
 void ls_cache_release(ls_cache **cp)

@@ -60,7 +60,9 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
     c->op = (enum op)i->op;
     if (!op_shapes_fit(c, why, sizeof why)) return ls_fail(LS_EINVAL, "%s: %s", op_name(c->op), why);
     i->kernel = kernel_choose(c, store_device(p->store));
-    if (!i->kernel) return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for it", op_name(c->op), store_device(p->store)->name);
+    if (!i->kernel)
+        return ls_fail(LS_EUNSUPPORTED, "%s: device '%s' has no kernel for these types and shapes; use run.device=cpu", op_name(c->op),
+                       store_device(p->store)->name);
     i->scratch_bytes = i->kernel->scratch ? i->kernel->scratch(c) : 0;
     i->flops = flops_of(p, i);
     return LS_OK;
@@ -69,6 +71,7 @@ static ls_status choose_kernel(ls_program *p, struct instruction *i)
 ls_status kernels_pass(ls_program *p)
 {
     unbind(p);
+    LS_TRY(kernel_table_add(store_device(p->store)));
     for (int s = 0; s < SEGMENTS; s++)
         for (int n = 0; n < p->list[s].n; n++)
             if (p->list[s].at[n].op != OP_VIEW) LS_TRY(choose_kernel(p, &p->list[s].at[n]));

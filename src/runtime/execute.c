@@ -157,7 +157,7 @@ static ls_status execute_allocate(ls_program *p)
 
         if (a != ARENA_ACTIVATIONS && !p->arena_bytes[a]) continue;
         p->run.arena[a] = bytes_alloc(&home, arena_size(p, (enum arena)a));
-        if (!p->run.arena[a]) return LS_ENOMEM;
+        if (!p->run.arena[a]) return device_no_memory(home.device);
     }
     p->run.work = mem_array(MEM_OTHER, (size_t)p->slots, sizeof *p->run.work);
     p->run.last_run = mem_array(MEM_OTHER, (size_t)program_slots(p), sizeof *p->run.last_run);

@@ -18,6 +18,7 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
     static const ls_store_options defaults = LS_STORE_DEFAULTS;
     const ls_store_options *o = options ? options : &defaults;
     const struct device *device;
+    ls_status st;
     ls_store *s;
 
     if (!ls_dtype_is_float(o->type))
@@ -26,9 +27,10 @@ ls_status ls_store_new(const ls_store_options *options, ls_store **out)
     if (!device) return LS_EUNSUPPORTED;
     s = mem_zalloc(MEM_OTHER, sizeof *s);
     if (!s) return LS_ENOMEM;
-    if (stream_set_new(device, &s->streams) < 0) {
+    st = stream_set_new(device, &s->streams);
+    if (st < 0) {
         mem_free(s);
-        return LS_ENOMEM;
+        return st;
     }
     s->where = device;
     s->options = *o;

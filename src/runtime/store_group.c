@@ -227,7 +227,7 @@ static ls_status allocate_flat(const ls_store *s, struct group *g, struct flat f
         LS_TRY(backing_grow(g, f.bytes, &f.at));
     } else {
         f.data = bytes_alloc(&f.home, f.bytes);
-        if (!f.data) return LS_ENOMEM;
+        if (!f.data) return device_no_memory(f.home.device);
         if (tensor_over(f.home.device, f.data, type, 1, &held, &f.tensor) < 0) {
             bytes_free(&f.home, f.data, f.bytes);
             return LS_ENOMEM;

@@ -13,6 +13,7 @@ static ls_status stream_open(struct stream_set *s, struct stream_key key, bool a
 {
     struct set_stream *grown = mem_resize(s->stream, ((size_t)s->n + 1) * sizeof *grown), *x;
     char name[48];
+    ls_status st;
 
     if (!grown) return LS_ENOMEM;
     s->stream = grown;
@@ -23,9 +24,10 @@ static ls_status stream_open(struct stream_set *s, struct stream_key key, bool a
     else
         snprintf(name, sizeof name, "communication %d%s", s->n - STREAM_FIRST_COMM, !key.lane ? "" : key.lane % 2 ? " send" : " receive");
     LS_TRY(s->device->stream_new(name, &x->stream));
-    if (s->device->event_new(&x->end) < 0) {
+    st = s->device->event_new(&x->end);
+    if (st < 0) {
         s->device->stream_free(x->stream);
-        return LS_ENOMEM;
+        return st;
     }
     s->n++;
     return LS_OK;

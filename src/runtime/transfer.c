@@ -24,15 +24,17 @@ static const struct device *device_of(const ls_program *p) { return store_device
 static ls_status staged_new(ls_program *p, int value, struct staged **out)
 {
     struct staged *grown = mem_resize(p->run.staged, ((size_t)p->run.nstaged + 1) * sizeof *grown), *s;
+    ls_status st;
 
     if (!grown) return LS_ENOMEM;
     p->run.staged = grown;
     s = &grown[p->run.nstaged];
     *s = (struct staged){ .value = value, .slot = p->run.slot };
     s->host = mem_alloc(MEM_OTHER, value_count(&p->values[value]) * ls_dtype_bytes(p->values[value].dtype));
-    if (!s->host || device_of(p)->event_new(&s->copied) < 0) {
+    st = s->host ? device_of(p)->event_new(&s->copied) : LS_ENOMEM;
+    if (st < 0) {
         mem_free(s->host);
-        return LS_ENOMEM;
+        return st;
     }
     p->run.nstaged++;
     *out = s;

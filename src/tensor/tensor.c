@@ -40,12 +40,18 @@ static const enum mem_category categories[] = {
 static ls_status storage_new(const struct device *device, enum mem_category category, size_t bytes, void *data, struct storage **out)
 {
     struct storage *s = mem_zalloc(MEM_OTHER, sizeof *s);
+    ls_status st = LS_OK;
 
     if (!s) return LS_ENOMEM;
     s->foreign = data != NULL;
     s->data = data ? data : device->alloc(category, bytes);
-    if (!s->data) goto free_storage;
-    if (!data && (device->fill(NULL, s->data, 0, bytes) < 0 || device->stream_sync(NULL) < 0)) goto free_data;
+    if (!s->data) {
+        st = device_no_memory(device);
+        goto free_storage;
+    }
+    if (!data) st = device->fill(NULL, s->data, 0, bytes);
+    if (!data && st == LS_OK) st = device->stream_sync(NULL);
+    if (st < 0) goto free_data;
     s->device = device;
     s->bytes = bytes;
     atomic_init(&s->refs, 1);
@@ -56,7 +62,7 @@ free_data:
     device->free(s->data);
 free_storage:
     mem_free(s);
-    return LS_ENOMEM;
+    return st;
 }
 
 static void storage_release(struct storage *s)
@@ -89,13 +95,18 @@ static ls_status tensor_make(const struct device *device, ls_dtype type, int ndi
                              void *data, ls_tensor **out)
 {
     size_t bytes = 0, stride = 1;
+    ls_status st;
     ls_tensor *t;
 
     LS_TRY(check_ndim(ndim));
     LS_TRY(bytes_of(type, ndim, size, &bytes));
     t = mem_zalloc(MEM_OTHER, sizeof *t);
     if (!t) return LS_ENOMEM;
-    if (storage_new(device, category, bytes, data, &t->storage) < 0) goto free_tensor;
+    st = storage_new(device, category, bytes, data, &t->storage);
+    if (st < 0) {
+        mem_free(t);
+        return st;
+    }
     atomic_init(&t->refs, 1);
     t->dtype = type;
     t->ndim = ndim;
@@ -106,10 +117,6 @@ static ls_status tensor_make(const struct device *device, ls_dtype type, int ndi
     }
     *out = t;
     return LS_OK;
-
-free_tensor:
-    mem_free(t);
-    return LS_ENOMEM;
 }
 
 ls_status ls_tensor_new(const char *device, ls_dtype type, int ndim, const size_t *size, ls_memory category, ls_tensor **out)
@@ -192,6 +199,17 @@ void ls_tensor_release(ls_tensor **t)
     if (atomic_fetch_sub(&dead->refs, 1) > 1) return;
     storage_release(dead->storage);
     mem_free(dead);
+}
+
+struct view view_of_tensor(const ls_tensor *t)
+{
+    struct view v = { .data = ls_tensor_data(t), .dtype = ls_tensor_dtype(t), .ndim = ls_tensor_ndim(t) };
+
+    for (int d = 0; d < v.ndim; d++) {
+        v.size[d] = ls_tensor_size(t, d);
+        v.stride[d] = ls_tensor_stride(t, d);
+    }
+    return v;
 }
 
 const struct device *tensor_device(const ls_tensor *t) { return t->storage->device; }

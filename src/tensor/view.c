@@ -60,17 +60,6 @@ struct view view_of(void *data, ls_dtype type, int ndim, const size_t *size)
     return v;
 }
 
-struct view view_of_tensor(const ls_tensor *t)
-{
-    struct view v = { .data = ls_tensor_data(t), .dtype = ls_tensor_dtype(t), .ndim = ls_tensor_ndim(t) };
-
-    for (int d = 0; d < v.ndim; d++) {
-        v.size[d] = ls_tensor_size(t, d);
-        v.stride[d] = ls_tensor_stride(t, d);
-    }
-    return v;
-}
-
 struct view view_narrow(const struct view *v, int dim, size_t start, size_t size)
 {
     struct view out = *v;

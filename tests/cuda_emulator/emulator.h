@@ -30,6 +30,9 @@ extern "C" {
 void emulator_memory_add(void *base, size_t bytes, void *real, size_t grain, bool writable, const char *name);
 void emulator_memory_remove(void *base);
 void emulator_memory_clear(void);
+/* Ends the region for pointers that are made from now on; those of launches that are still to run keep it until it is dropped. */
+void *emulator_memory_detach(void *base);
+void emulator_memory_drop(void *detached);
 
 /* The order of threads and blocks follows from the seed and the number of launches since. */
 void emulator_seed(uint64_t seed);

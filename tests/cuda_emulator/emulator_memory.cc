@@ -75,6 +75,27 @@ void emulator_memory_remove(void *base)
     regions.erase(at);
 }
 
+void *emulator_memory_detach(void *base)
+{
+    auto at = regions.upper_bound((uintptr_t)base);
+    emulator_region *r = at != regions.end() && at->second->base == base ? at->second : NULL;
+
+    if (!r) {
+        fprintf(stderr, "emulator: no region begins at %p\n", base);
+        abort();
+    }
+    regions.erase(at);
+    return r;
+}
+
+void emulator_memory_drop(void *detached)
+{
+    emulator_region *r = (emulator_region *)detached;
+
+    region_end(r);
+    delete r;
+}
+
 void emulator_memory_clear(void)
 {
     for (auto &at : regions) {

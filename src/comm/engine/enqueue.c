@@ -29,11 +29,11 @@ static ls_status queued_call_run(void *args)
     return ls_work_test(&q->work);
 }
 
-static void add_buffer(struct device_operation *o, size_t at, const void *data, size_t bytes, bool write)
+static void add_buffer(struct device_operation *o, size_t at, struct device_access a)
 {
-    if (!bytes) return;
+    if (!a.bytes) return;
     o->pointer[o->pointers++] = at;
-    o->access[o->accesses++] = (struct device_access){ data, bytes, write };
+    o->access[o->accesses++] = a;
 }
 
 /* The bytes of a call whose arguments are valid. */
@@ -62,8 +62,12 @@ ls_status comm_enqueue(ls_comm *c, const struct device *d, struct device_stream 
 
     struct device_operation o = { .name = ls_collective_name(a->op), .run = queued_call_run, .args = q, .bytes = bytes };
 
-    add_buffer(&o, offsetof(struct queued_call, args.send), a->send, b.send, false);
-    add_buffer(&o, offsetof(struct queued_call, args.recv), a->recv, b.recv, true);
+    add_buffer(&o, offsetof(struct queued_call, args.send), (struct device_access){ .data = a->send, .bytes = b.send });
+    add_buffer(&o, offsetof(struct queued_call, args.recv),
+               (struct device_access){ .data = a->recv,
+                                       .bytes = b.recv,
+                                       .write = true,
+                                       .whole = a->op != LS_COLLECTIVE_BROADCAST }); /* the root of a broadcast sends from there */
     st = d->enqueue(s, &o);
     mem_free(q);
     return st;

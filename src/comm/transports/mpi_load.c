@@ -1,9 +1,7 @@
 /* mpi_load.c - finds and loads the MPI module: lockstep_openmpi.so or lockstep_mpich.so, when "mpi:" is first used.
  *
  * One binary works with both implementations, and on machines without MPI. Which module: LOCKSTEP_MPI=openmpi or mpich, if set; that of the
- * launcher whose variables are set (OMPI_*, PMIX_*: Open MPI; PMI_*: MPICH); else the first that is found. Where:
- *     the folder of the executable, and MODULE_FOLDER (lib/x86_64-linux-gnu/lockstep) beside that folder
- *     the folder of this library, and lockstep/ in it
+ * launcher whose variables are set (OMPI_*, PMIX_*: Open MPI; PMI_*: MPICH); else the first that is found. Where: base/module.h.
  * The module's libraries are loaded with RTLD_GLOBAL, because Open MPI's own plugins look for them there, and stay.
  */
 #include <dlfcn.h>
@@ -11,20 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/base.h"
+#include "base/module.h"
 #include "comm/engine/engine.h"
 #include "comm/transports/mpi/host.h"
 #include "comm/transports/shm/shm.h"
 
-#ifndef MODULE_FOLDER
-#error "MODULE_FOLDER: where modules are installed, relative to the prefix"
-#endif
-
-enum { PATH_ROOM = 4096, PLACES = 4 };
-struct folder {
-    char path[PATH_ROOM];
-};
+enum { PATH_ROOM = 4096 };
 
 static const char *const names[] = { "openmpi", "mpich" };
 
@@ -61,29 +52,6 @@ static ls_status mpi_load_choose(int *out)
     return LS_OK;
 }
 
-/* The folders to search; one that cannot be determined is left empty. */
-static void find_folders(struct folder folders[PLACES])
-{
-    char exe[PATH_ROOM] = "", own[PATH_ROOM] = "";
-    Dl_info info;
-
-    if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0) exe[0] = 0;
-    if (dladdr(&host, &info) && info.dli_fname && !realpath(info.dli_fname, own)) own[0] = 0;
-    for (int i = 0; i < PLACES; i++) folders[i].path[0] = 0;
-    for (char **path = (char *[]){ exe, own, NULL }; *path; path++) {
-        char *slash = strrchr(*path, '/');
-        if (slash) *slash = 0;
-    }
-    if (exe[0]) {
-        snprintf(folders[0].path, PATH_ROOM, "%.3000s", exe);
-        snprintf(folders[1].path, PATH_ROOM, "%.3000s/../%s", exe, MODULE_FOLDER);
-    }
-    if (own[0]) {
-        snprintf(folders[2].path, PATH_ROOM, "%.3000s", own);
-        snprintf(folders[3].path, PATH_ROOM, "%.3000s/lockstep", own);
-    }
-}
-
 static ls_status mpi_load_load(const char *path, const struct transport **out)
 {
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
@@ -98,32 +66,18 @@ static ls_status mpi_load_load(const char *path, const struct transport **out)
 
 const char *mpi_module_name(size_t i) { return i < COUNT_OF(names) ? names[i] : NULL; }
 
-bool mpi_module_find(size_t i, char *path, size_t room)
-{
-    struct folder folders[PLACES];
-
-    find_folders(folders);
-    for (int k = 0; k < PLACES; k++) {
-        if (!folders[k].path[0]) continue;
-        snprintf(path, room, "%.4000s/lockstep_%s.so", folders[k].path, names[i]);
-        if (access(path, F_OK) == 0) return true;
-    }
-    return false;
-}
+bool mpi_module_find(size_t i, char *path, size_t room) { return module_find(names[i], path, room); }
 
 static ls_status find(const struct transport **out)
 {
-    static struct folder folders[PLACES];
-    static char path[PATH_ROOM + 32];
+    static char path[PATH_ROOM + 32], folders[3 * PATH_ROOM];
     int wanted;
 
     LS_TRY(mpi_load_choose(&wanted));
     for (size_t which = 0; which < COUNT_OF(names); which++)
         if ((wanted < 0 || (int)which == wanted) && mpi_module_find(which, path, sizeof path)) return mpi_load_load(path, out);
-    find_folders(folders);
-    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s nor in %s%s%s", wanted >= 0 ? names[wanted] : "*",
-                   folders[0].path, folders[1].path, strcmp(folders[0].path, folders[2].path) ? " nor in " : "",
-                   strcmp(folders[0].path, folders[2].path) ? folders[3].path : "");
+    return ls_fail(LS_EUNSUPPORTED, "mpi: lockstep_%s.so is neither in %s", wanted >= 0 ? names[wanted] : "*",
+                   module_folders(folders, sizeof folders));
 }
 
 const struct transport *transport_mpi(void)

@@ -197,7 +197,7 @@ static const struct option rows[] = {
 
     STRING(run.dir, "", T, "folder of the run; empty: a new one in runs/, named for the time", .common = T),
     ENUM(run.device, "auto", "auto" DEVICE_MAP(DEVICE_CHOICE), RUNS | P,
-         "device that holds the tensors and computes; auto: cpu" DEVICE_MAP(DEVICE_HELP)),
+         "device that holds the tensors and computes; auto: cuda if there is a GPU for each rank, else cpu" DEVICE_MAP(DEVICE_HELP)),
     ENUM(run.isa, "best", "best|any|avx2|avx512|avx512_bf16|amx", RUNS | C | M | P,
          "largest instruction set that kernels may use; best: all that the processor has", .common = B | M),
     ENUM(run.measure_peak, "auto", "auto|again|off", T | B,

@@ -16,6 +16,7 @@
 #include "lockstep/optim.h"
 #include "lockstep/layout.h"
 #include "lockstep/machine.h"
+#include "device/device.h"
 #include "kernels/kernel.h"
 #include "train/faults/fault_list.h"
 
@@ -116,9 +117,12 @@ struct config {
     } launch;
     struct {
         char *dir;
-        int isa;          /* enum config_isa */
-        int device;       /* 0: auto, k: row k - 1 of DEVICE_MAP */
-        int measure_peak; /* enum peak_mode (peak.h) */
+        int isa;                          /* enum config_isa */
+        int device;                       /* 0: auto, k: row k - 1 of DEVICE_MAP */
+        int device_chosen;                /* what device means here, as such a number; set by config_choose_device(), as is what follows */
+        char device_why[256];             /* why auto means cpu; "": there is no other device in this build, or it was not auto */
+        struct device_facts device_facts; /* memory 0: of a device without processors of its own */
+        int measure_peak;                 /* enum peak_mode (peak.h) */
         size_t memory_limit;
     } run;
     struct {
@@ -172,11 +176,15 @@ struct config_poison config_poison(const struct config *c);
 /* data.text and data.tokens are not both given, one of them is where data are needed, and the tokenizer and the model fit them. */
 ls_status config_check_data(const struct config *c, bool needed);
 
-/* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or its share of what the machine has free. 0: not known. */
+/* Bytes that one of `local` ranks on a machine may hold: run.memory_limit, or its share of what the machine has free, or the memory of its
+ * GPU. 0: not known. */
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local);
+const struct option *config_check_row_of(const char *name); /* the row of an option that exists */
+/* Finds what run.device means in this process, checks that it is there, and takes this rank's processor of it. */
+struct world;
+ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w);
 /* Threads, instruction set, memory limit, injected faults and device seed of this process, rank w->rank. A plan holds nothing:
  * run.memory_limit is its ranks'. */
-struct world;
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w);
 
 /* The parts of a config as the library's structs. */
@@ -184,7 +192,7 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
  * for ls_layout_check(). */
 ls_status config_layout(const struct config *c, ls_layout *out);
 const char *config_recompute_name(ls_recompute mode); /* "full"; NULL: a mode with a number */
-const char *config_device(const struct config *c);    /* its name: device.h */
+const char *config_device(const struct config *c);    /* its name: device.h; config_choose_device() says what auto means */
 ls_dtype config_type(const struct config *c);         /* of parameters and arithmetic */
 ls_optimizer config_optimizer(const struct config *c);
 ls_schedule config_schedule(const struct config *c);

@@ -15,7 +15,7 @@
 
 /* ---- options that would do nothing ---- */
 
-static const struct option *config_check_row_of(const char *name)
+const struct option *config_check_row_of(const char *name)
 {
     const struct option_table *t = config_table();
 
@@ -265,7 +265,12 @@ ls_status config_check(struct config *c, unsigned verb)
 
 size_t config_memory_limit(const struct config *c, const ls_machine *m, int local)
 {
-    return c->run.memory_limit ? c->run.memory_limit : m->memory / (size_t)MAX(local, 1);
+    const struct device_facts *gpu = &c->run.device_facts;
+    size_t share = m->memory / (size_t)MAX(local, 1);
+
+    if (c->run.memory_limit) return c->run.memory_limit;
+    if (!gpu->memory) return share;
+    return gpu->memory + (c->optim.offload == OFFLOAD_CPU ? share : 0); /* what is offloaded is in the machine's memory */
 }
 
 ls_status config_apply(const struct config *c, unsigned verb, const struct world *w)
@@ -283,8 +288,6 @@ ls_status config_apply(const struct config *c, unsigned verb, const struct world
 }
 
 /* ---- as the library's structs ---- */
-
-const char *config_device(const struct config *c) { return (c->run.device ? device_row(c->run.device - 1) : device_automatic())->name; }
 
 ls_dtype config_type(const struct config *c) { return c->precision.compute == COMPUTE_BF16 ? LS_BF16 : LS_F32; }
 

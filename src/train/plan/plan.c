@@ -300,7 +300,9 @@ static ls_status check_memory(const struct ranks *ranks, struct need *n)
  * is not the run's: the suggestions are those of `lockstep plan`. */
 ls_status plan_check_memory(const struct config *c, const struct task_model *model, const struct dataset *data, const struct ranks *ranks)
 {
-    struct need n = { .limited_by = c->run.memory_limit ? "run.memory_limit" : "a rank's share of what is free",
+    struct need n = { .limited_by = c->run.memory_limit          ? "run.memory_limit"
+                                    : c->run.device_facts.memory ? "the GPU's memory"
+                                                                 : "a rank's share of what is free",
                       .data = data,
                       .limit = mem_limit() };
 

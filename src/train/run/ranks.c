@@ -4,7 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include "base/base.h"
+#include "base/mem.h"
 #include "comm/algorithms/steps.h"
+#include "device/device.h"
 
 static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 {
@@ -12,6 +14,64 @@ static ls_status open_mesh(const ls_layout *l, struct ranks *r)
 
     return ls_mesh_open(r->comm, &shape, &r->mesh);
 }
+
+/* ---- devices ---- */
+
+struct rank_device {
+    int64_t row, identity; /* of DEVICE_MAP; 0: a processor that ranks may share */
+};
+
+static struct rank_device rank_device_of(const struct config *c)
+{
+    struct rank_device d = { c->run.device_chosen, 0 };
+    uint64_t h = 0xcbf29ce484222325u;
+
+    for (const char *at = c->run.device_facts.identity; *at; at++) h = (h ^ (unsigned char)*at) * 0x100000001b3u;
+    if (c->run.device_facts.identity[0]) d.identity = (int64_t)(h | 1);
+    return d;
+}
+
+static const char *device_name_of(const struct rank_device *d) { return device_row((int)MAX(d->row, 1) - 1)->name; }
+
+static ls_status compare_devices(const struct rank_device *all, int n)
+{
+    for (int r = 1; r < n; r++)
+        if (all[r].row != all[0].row)
+            return ls_fail(LS_EINVAL, "rank %d is on device %s, but rank 0 on %s; set run.device to one that all ranks have", r,
+                           device_name_of(&all[r]), device_name_of(&all[0]));
+    for (int r = 1; r < n; r++)
+        for (int q = 0; q < r && all[r].identity; q++)
+            if (all[q].identity == all[r].identity)
+                return ls_fail(LS_EINVAL,
+                               "ranks %d and %d are on the same GPU, which ranks cannot share; start as many ranks on a machine "
+                               "as it has GPUs, or use run.device=cpu",
+                               q, r);
+    return LS_OK;
+}
+
+/* All ranks compute on the same kind of device, and none on the processor of another. Collective. */
+static ls_status check_devices(const struct config *c, ls_comm *comm)
+{
+    size_t n = (size_t)ls_comm_size(comm);
+    struct rank_device *all = mem_array(MEM_OTHER, n, sizeof *all);
+    ls_status st;
+
+    if (!all) return LS_ENOMEM;
+    all[ls_comm_rank(comm)] = rank_device_of(c);
+    st = operation_run(comm,
+                       &(struct call_args){ .op = LS_COLLECTIVE_ALL_GATHER,
+                                            .send = &all[ls_comm_rank(comm)],
+                                            .recv = all,
+                                            .count = sizeof *all / sizeof(int64_t),
+                                            .type = LS_I64,
+                                            .hidden = true },
+                       NULL);
+    if (st == LS_OK) st = compare_devices(all, (int)n);
+    mem_free(all);
+    return st;
+}
+
+/* ---- opening ---- */
 
 ls_status ranks_open(const struct config *c, struct ranks *out)
 {
@@ -27,7 +87,8 @@ ls_status ranks_open(const struct config *c, struct ranks *out)
         ls_comm_set_timeout(r.comm, c->launch.timeout);
         r.rank = world.rank;
         r.size = world.size;
-        ls_status st = open_mesh(&layout, &r);
+        ls_status st = check_devices(c, r.comm);
+        if (st == LS_OK) st = open_mesh(&layout, &r);
         if (st < 0) {
             ranks_close(&r);
             return st;

@@ -51,7 +51,8 @@ struct trainer {
     char non_finite[NON_FINITE_ROOM]; /* why the last of them has none */
     int stopped_by;                   /* signal; 0: ran to its end */
     int stop, save;                   /* what any rank was asked to: the signal to leave by, a checkpoint */
-    bool refused;                     /* data or model could not be opened because of what the options ask for */
+    bool refused;                     /* data, model or devices could not be opened because of what the options ask for */
+    size_t device_taken;              /* bytes of the GPU's memory in use before the run; 0: no GPU */
     bool trial;                       /* trainer_budget.c measures: a checkpoint that is asked for waits until the run begins */
 };
 

@@ -13,6 +13,7 @@
 #include "checkpoint/collective_status.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/verify.h"
+#include "device/device.h"
 #include "runtime/store.h"
 #include "train/plan/plan.h"
 #include "train/run/stop.h"
@@ -255,7 +256,7 @@ static ls_status open_model(struct trainer *t)
 {
     ls_status st = open_data_and_model(t);
 
-    t->refused = st == LS_EINVAL;
+    t->refused = st == LS_EINVAL || st == LS_EUNSUPPORTED;
     return st;
 }
 
@@ -388,10 +389,22 @@ static ls_status take_signals(void)
     return LS_OK;
 }
 
+static ls_status open_ranks(struct trainer *t)
+{
+    const struct device *d = device_find(config_device(t->config));
+    ls_status st = ranks_open(t->config, &t->ranks);
+
+    t->refused = st == LS_EINVAL;
+    if (st < 0 || !d->taken) return st;
+    LS_TRY(d->taken(&t->device_taken));
+    if (!t->config->run.memory_limit) mem_set_limit(mem_limit() - MIN(t->device_taken, mem_limit() - 1));
+    return LS_OK;
+}
+
 static ls_status open_all(struct trainer *t)
 {
     LS_TRY(take_signals());
-    LS_TRY(ranks_open(t->config, &t->ranks));
+    LS_TRY(open_ranks(t));
     LS_TRY(name_folder(t));
     LS_TRY(ranks_agree(&t->ranks, t->ranks.rank == 0 ? run_folder_lock(&t->folder) : LS_OK));
     LS_TRY(trainer_probe_folders(t));

@@ -1,0 +1,106 @@
+/* cuda.h - shared by the files of the CUDA device: the host side, in C against the CUDA runtime API.
+ *
+ *   cuda.c    the row: which GPU, memory, streams, events
+ *   copy.c    fills and copies; between host and device through pinned blocks
+ *   pinned.c  pinned blocks, taken and given back
+ *   flight.c  what the host does when a stream has come to a point, and the host's waits
+ *   import.c  the functions of the library that the module uses, and its entry
+ *
+ * A copy from the device ends in a pinned block. Once its stream is past it the host copies the bytes on to where they were asked for. A
+ * collective (struct device_operation) is staged in a pinned block too: the stream copies out what the collective reads and then waits for
+ * a word in pinned memory, which the host sets once the collective has ended; then the stream copies in what it wrote. A flight is what is
+ * left to do for the host at such a point. Flights move in the functions of the row and in all waits of the host, so nothing depends on a
+ * second thread, and the host calls nothing that blocks in the driver while a stream may be waiting for it: a wait is a loop that moves
+ * flights and asks, and a stream is given no more than STREAM_DEPTH operations that have not ended, since a launch blocks when the driver's
+ * queue is full. The host only stops for a stream that is full or waited for. So a program that ends on a device whose collectives block
+ * the host ends here.
+ *
+ * The first failure ends everything: later calls do nothing, and all waits return its status and message.
+ */
+#ifndef LS_DEVICE_CUDA_CUDA_H
+#define LS_DEVICE_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include "base/base.h"
+#include "device/device.h"
+
+enum { STREAM_NAME = 40, STREAM_MARKS = 8, MARK_EVERY = 32, STREAM_DEPTH = STREAM_MARKS * MARK_EVERY, STREAMS_MOST = 512 };
+
+struct device_stream {
+    cudaStream_t handle;
+    struct device_stream *next;
+    char name[STREAM_NAME];
+    int word;                       /* index of `ended` in cuda.words */
+    uint32_t *ended, given;         /* operations of the host: how many have ended, in pinned memory; how many were given */
+    unsigned queued;                /* all that it was given */
+    uint64_t stuck;                 /* the last pass of flights_move() in which its first flight was not over */
+    cudaEvent_t mark[STREAM_MARKS]; /* recorded in turn, one after each MARK_EVERY */
+};
+
+struct device_event {
+    cudaEvent_t handle;
+    bool recorded;
+};
+
+/* ---- cuda.c ---- */
+
+struct cuda_state {
+    int gpu;
+    bool open;
+    struct cudaDeviceProp properties;
+    size_t taken;                  /* of the GPU's memory, before anything was allocated: contexts, other processes */
+    struct device_stream *streams; /* all but the default one */
+    struct device_stream fallback; /* the default one */
+    uint32_t *words;               /* [STREAMS_MOST], pinned */
+    bool word_used[STREAMS_MOST];
+    int (*wait_value)(cudaStream_t s, unsigned long long at, uint32_t value, unsigned flags); /* cuStreamWaitValue32 */
+    ls_status failed;
+    char message[512];
+};
+extern struct cuda_state cuda;
+
+/* *out: s or the default stream. Makes the context if there is none yet. */
+ls_status cuda_stream(struct device_stream *s, struct device_stream **out);
+ls_status cuda_fail(ls_status st);                         /* st and the thread's message become the device's failure, if it is the first */
+ls_status cuda_failed(void);                               /* the failure, with its message; LS_OK: none */
+ls_status cuda_check(cudaError_t e, const char *call);     /* LS_OK, or the device has failed */
+ls_status cuda_check_driver(int result, const char *call); /* of a function of the driver */
+
+/* ---- flight.c ---- */
+
+struct pinned;
+
+/* Before s is given anything. */
+ls_status flight_room(struct device_stream *s);
+/* Gives the block back once s has come to here; if host is given, after its bytes were copied there. */
+ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes);
+ls_status cuda_enqueue(struct device_stream *s, const struct device_operation *o);
+void flights_move(void);
+ls_status flights_wait(cudaEvent_t e);
+ls_status flights_wait_stream(const struct device_stream *s);
+ls_status flights_wait_host(const void *p, size_t bytes); /* until no copy is on its way to these bytes of the host */
+ls_status flights_wait_copies(void);                      /* until fewer than PINNED_COPIES blocks of PINNED_COPY are in flight */
+ls_status flights_finish(void);                           /* until none is left */
+
+/* ---- pinned.c ---- */
+
+struct pinned {
+    struct pinned *next;
+    char *data;
+    size_t bytes;
+};
+enum { PINNED_COPY = 8 << 20, PINNED_COPIES = 4 };
+ls_status pinned_take(size_t bytes, struct pinned **out);
+void pinned_give(struct pinned *p);
+
+/* ---- copy.c ---- */
+
+ls_status cuda_fill(struct device_stream *s, void *dst, int byte, size_t bytes);
+ls_status cuda_copy_in(struct device_stream *s, void *dst, const void *host, size_t bytes);
+ls_status cuda_copy_out(struct device_stream *s, void *host, const void *src, size_t bytes);
+ls_status cuda_copy(struct device_stream *s, void *dst, const void *src, size_t bytes);
+
+extern const struct device cuda_row;
+
+#endif

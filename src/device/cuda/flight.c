@@ -1,0 +1,371 @@
+/* flight.c - what the host does when a stream has come to a point, and the host's waits. See cuda.h. */
+#include "device/cuda/cuda.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include "base/mem.h"
+#include "base/pulse.h"
+
+/* A copy that ends in a block, or an operation of the host between the copies out of and into one. */
+struct flight {
+    struct flight *next;
+    struct device_stream *stream;
+    cudaEvent_t reached, ended; /* ended: what an operation wrote was copied in */
+    struct pinned *block;
+    void *host; /* of a copy from the device */
+    size_t bytes;
+    struct device_operation operation; /* run NULL: none */
+    bool begun, over;
+    uint32_t number;
+    char *args;
+};
+
+static struct {
+    struct flight *first, *last, *spare;
+    uint64_t pass;
+    bool moving;
+} flights;
+
+enum { QUERIES_BEFORE_SLEEP = 256 };
+
+static void rest(unsigned queries)
+{
+    static const struct timespec moment = { .tv_nsec = 20000 };
+
+    if (queries < QUERIES_BEFORE_SLEEP)
+        sched_yield();
+    else
+        nanosleep(&moment, NULL);
+}
+
+/* ---- moving ---- */
+
+static bool event_is_over(cudaEvent_t e)
+{
+    cudaError_t answer = cudaEventQuery(e);
+
+    if (answer != cudaSuccess && answer != cudaErrorNotReady) cuda_check(answer, "cudaEventQuery");
+    return answer == cudaSuccess;
+}
+
+/* The host's part of an operation; true: it has ended. */
+static bool operation_move(struct flight *f)
+{
+    ls_status st;
+
+    if (cuda.failed < 0 && !f->begun) return true;
+    if (!f->begun) pulse();
+    f->begun = true;
+    st = f->operation.run(f->args);
+    if (st == LS_BUSY) return false;
+    if (st < 0) cuda_fail(st);
+    return true;
+}
+
+/* True: the flight is over. */
+static bool flight_move(struct flight *f)
+{
+    if (f->operation.run && !f->over) {
+        if (!f->begun && cuda.failed == LS_OK && !event_is_over(f->reached)) return false;
+        if (!operation_move(f)) return false;
+        f->over = true;
+        atomic_thread_fence(memory_order_seq_cst);
+        *(volatile uint32_t *)f->stream->ended = f->number;
+    }
+    if (cuda.failed < 0) return true;
+    if (!event_is_over(f->operation.run ? f->ended : f->reached)) return false;
+    if (f->host) memcpy(f->host, f->block->data, f->bytes);
+    pulse();
+    return true;
+}
+
+static void flight_release(struct flight *f)
+{
+    if (f->block && cuda.failed == LS_OK) pinned_give(f->block); /* after a failure the GPU may still write to it */
+    mem_free(f->args);
+    f->next = flights.spare;
+    flights.spare = f;
+}
+
+/* A stream's later flights are not asked about before its first one is over. */
+void flights_move(void)
+{
+    struct flight **at = &flights.first, *last = NULL;
+
+    if (flights.moving) return;
+    flights.moving = true;
+    flights.pass++;
+    while (*at) {
+        struct flight *f = *at;
+
+        if (f->stream->stuck == flights.pass || !flight_move(f)) {
+            f->stream->stuck = flights.pass;
+            last = f;
+            at = &f->next;
+            continue;
+        }
+        *at = f->next;
+        flight_release(f);
+    }
+    flights.last = last;
+    flights.moving = false;
+}
+
+bool flights_any(void) { return flights.first != NULL; }
+
+/* ---- waiting ---- */
+
+/* Until e is over or, where e is NULL, s is empty. */
+static ls_status wait_until(const struct device_stream *s, cudaEvent_t e)
+{
+    cudaError_t answer;
+
+    for (unsigned queries = 0;; queries++) {
+        flights_move();
+        LS_TRY(cuda_failed());
+        answer = e ? cudaEventQuery(e) : cudaStreamQuery(s->handle);
+        if (answer != cudaErrorNotReady) break;
+        rest(queries);
+    }
+    LS_TRY(cuda_check(answer, e ? "cudaEventQuery" : "cudaStreamQuery"));
+    flights_move();
+    return cuda_failed();
+}
+
+ls_status flights_wait(cudaEvent_t e) { return wait_until(NULL, e); }
+ls_status flights_wait_stream(const struct device_stream *s) { return wait_until(s, NULL); }
+
+ls_status flights_finish(void)
+{
+    for (unsigned queries = 0; flights.first; queries++) {
+        flights_move();
+        LS_TRY(cuda_failed());
+        if (flights.first) rest(queries);
+    }
+    return cuda_failed();
+}
+
+static bool on_its_way(const void *p, size_t bytes)
+{
+    uintptr_t begin = (uintptr_t)p;
+
+    for (const struct flight *f = flights.first; f; f = f->next)
+        if (f->host && begin < (uintptr_t)f->host + f->bytes && (uintptr_t)f->host < begin + bytes) return true;
+    return false;
+}
+
+ls_status flights_wait_host(const void *p, size_t bytes)
+{
+    for (unsigned queries = 0; on_its_way(p, bytes); queries++) {
+        flights_move();
+        LS_TRY(cuda_failed());
+        rest(queries);
+    }
+    return LS_OK;
+}
+
+static int large_copies(void)
+{
+    int n = 0;
+
+    for (const struct flight *f = flights.first; f; f = f->next) n += !f->operation.run && f->bytes == PINNED_COPY;
+    return n;
+}
+
+ls_status flights_wait_copies(void)
+{
+    for (unsigned queries = 0; large_copies() >= PINNED_COPIES; queries++) {
+        flights_move();
+        LS_TRY(cuda_failed());
+        rest(queries);
+    }
+    return LS_OK;
+}
+
+static ls_status event_make(cudaEvent_t *e)
+{
+    return *e ? LS_OK : cuda_check(cudaEventCreateWithFlags(e, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+}
+
+ls_status flight_room(struct device_stream *s)
+{
+    unsigned mark = s->queued / MARK_EVERY % STREAM_MARKS;
+
+    LS_TRY(cuda_failed());
+    if (flights.first && s->queued % 8 == 0) flights_move();
+    if (s->queued++ % MARK_EVERY) return LS_OK;
+    if (s->mark[mark]) LS_TRY(flights_wait(s->mark[mark]));
+    LS_TRY(event_make(&s->mark[mark]));
+    pulse();
+    return cuda_check(cudaEventRecord(s->mark[mark], s->handle), "cudaEventRecord");
+}
+
+/* ---- new flights ---- */
+
+static struct flight *flight_new(struct device_stream *s, struct pinned *block)
+{
+    struct flight *f = flights.spare;
+    cudaEvent_t reached = f ? f->reached : NULL, ended = f ? f->ended : NULL;
+
+    if (f)
+        flights.spare = f->next;
+    else if (!(f = mem_alloc(MEM_OTHER, sizeof *f)))
+        return NULL;
+    *f = (struct flight){ .stream = s, .block = block, .reached = reached, .ended = ended };
+    return f;
+}
+
+static void flights_append(struct flight *f)
+{
+    f->next = NULL;
+    if (flights.last)
+        flights.last->next = f;
+    else
+        flights.first = f;
+    flights.last = f;
+}
+
+ls_status flight_add(struct device_stream *s, struct pinned *block, void *host, size_t bytes)
+{
+    struct flight *f = flight_new(s, block);
+    ls_status st = f ? event_make(&f->reached) : LS_ENOMEM;
+
+    if (st == LS_OK) st = cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord");
+    if (st < 0) {
+        if (f) flight_release(f);
+        return cuda_fail(st);
+    }
+    f->host = host;
+    f->bytes = bytes;
+    flights_append(f);
+    return LS_OK;
+}
+
+/* ---- operations of the host ---- */
+
+enum { SPAN_ALIGNMENT = 64 };
+
+/* Bytes of the device that are staged at `at` of the block. */
+struct span {
+    char *device;
+    size_t bytes, at;
+};
+
+/* Accesses that overlap share a span. */
+static int spans_add(struct span *all, int n, const struct device_access *a)
+{
+    char *begin = (char *)(uintptr_t)a->data, *end = begin + a->bytes;
+
+    for (int k = 0; k < n;)
+        if (all[k].device < end && begin < all[k].device + all[k].bytes) {
+            begin = MIN(begin, all[k].device);
+            end = MAX(end, all[k].device + all[k].bytes);
+            all[k] = all[--n];
+            k = 0;
+        } else {
+            k++;
+        }
+    all[n] = (struct span){ .device = begin, .bytes = (size_t)(end - begin) };
+    return n + 1;
+}
+
+static int spans_of(const struct device_operation *o, struct span all[DEVICE_POINTERS], size_t *bytes)
+{
+    int n = 0;
+
+    *bytes = 0;
+    for (int k = 0; k < o->accesses; k++) n = spans_add(all, n, &o->access[k]);
+    for (int k = 0; k < n; k++) {
+        all[k].at = *bytes;
+        *bytes += (all[k].bytes + SPAN_ALIGNMENT - 1) / SPAN_ALIGNMENT * SPAN_ALIGNMENT;
+    }
+    return n;
+}
+
+static char *staged(const struct span *all, int n, const struct pinned *block, const void *p)
+{
+    const char *at = p;
+
+    for (int k = 0; k < n; k++)
+        if (at >= all[k].device && at < all[k].device + all[k].bytes) return block->data + all[k].at + (at - all[k].device);
+    ASSERT(!"each pointer of an operation is within the bytes that it reads or writes");
+    return NULL;
+}
+
+static ls_status stage(const struct flight *f, const struct span *all, int n, bool out)
+{
+    const struct device_operation *o = &f->operation;
+
+    for (int k = 0; k < o->accesses; k++) {
+        const struct device_access *a = &o->access[k];
+        char *there = (char *)(uintptr_t)a->data, *here = staged(all, n, f->block, there);
+
+        if (out ? a->write && a->whole : !a->write) continue;
+        LS_TRY(cuda_check(cudaMemcpyAsync(out ? here : there, out ? there : here, a->bytes,
+                                          out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, f->stream->handle),
+                          "cudaMemcpyAsync"));
+    }
+    return LS_OK;
+}
+
+static ls_status copy_arguments(struct flight *f, const struct span *all, int n)
+{
+    const struct device_operation *o = &f->operation;
+
+    f->args = mem_alloc(MEM_OTHER, o->bytes);
+    if (!f->args) return LS_ENOMEM;
+    if (o->bytes) memcpy(f->args, o->args, o->bytes);
+    for (int k = 0; k < o->pointers; k++) {
+        void **p = (void **)(void *)(f->args + o->pointer[k]);
+
+        *p = staged(all, n, f->block, *p);
+    }
+    return LS_OK;
+}
+
+/* The bytes out, the wait for the host, the bytes in. */
+static ls_status operation_queue(struct flight *f, const struct span *all, int n)
+{
+    struct device_stream *s = f->stream;
+
+    LS_TRY(event_make(&f->reached));
+    LS_TRY(event_make(&f->ended));
+    LS_TRY(copy_arguments(f, all, n));
+    LS_TRY(stage(f, all, n, true));
+    LS_TRY(cuda_check(cudaEventRecord(f->reached, s->handle), "cudaEventRecord"));
+    f->number = ++s->given;
+    LS_TRY(cuda_check_driver(cuda.wait_value(s->handle, (uintptr_t)s->ended, f->number, 0), "cuStreamWaitValue32"));
+    LS_TRY(stage(f, all, n, false));
+    return cuda_check(cudaEventRecord(f->ended, s->handle), "cudaEventRecord");
+}
+
+ls_status cuda_enqueue(struct device_stream *stream, const struct device_operation *o)
+{
+    struct span all[DEVICE_POINTERS];
+    struct device_stream *s;
+    struct pinned *block;
+    struct flight *f;
+    size_t bytes;
+    int n = spans_of(o, all, &bytes);
+    ls_status st;
+
+    LS_TRY(cuda_stream(stream, &s));
+    LS_TRY(flight_room(s));
+    LS_TRY(pinned_take(bytes, &block));
+    f = flight_new(s, block);
+    if (!f) {
+        pinned_give(block);
+        return cuda_fail(LS_ENOMEM);
+    }
+    f->operation = *o;
+    st = operation_queue(f, all, n);
+    if (st == LS_OK) {
+        flights_append(f);
+        return LS_OK;
+    }
+    st = cuda_fail(st);
+    flight_release(f);
+    return st;
+}

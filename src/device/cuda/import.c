@@ -1,0 +1,54 @@
+/* import.c - the functions of the library that the module uses, under their usual names, and the module's entry. See module.h. */
+#include "device/cuda/module.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/base.h"
+#include "base/pulse.h"
+#include "device/cuda/cuda.h"
+
+static const struct cuda_host *host;
+
+ls_status ls_fail(ls_status st, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    return host->fail(st, "%s", line);
+}
+
+const char *ls_errmsg(void) { return host->message(); }
+void *mem_alloc(enum mem_category c, size_t bytes) { return host->alloc(c, bytes); }
+void *mem_resize(void *p, size_t bytes) { return host->resize(p, bytes); }
+void mem_free(void *p) { host->free(p); }
+ls_status mem_take(enum mem_category c, size_t bytes) { return host->take(c, bytes); }
+void mem_give(enum mem_category c, size_t bytes) { host->give(c, bytes); }
+const char *mem_category_name(enum mem_category c) { return host->category_name(c); }
+void pulse(void) { host->pulse(); }
+
+void *mem_zalloc(enum mem_category c, size_t bytes)
+{
+    void *p = mem_alloc(c, bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+void base_assert_failed(const char *cond, const char *file, int line)
+{
+    host->assert_failed(cond, file, line);
+    abort();
+}
+
+__attribute__((visibility("default"))) const struct device *lockstep_cuda_row(const struct cuda_host *h);
+
+const struct device *lockstep_cuda_row(const struct cuda_host *h)
+{
+    if (h->shape != CUDA_MODULE_SHAPE) return NULL;
+    host = h;
+    return &cuda_row;
+}

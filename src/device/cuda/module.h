@@ -1,0 +1,36 @@
+/* module.h - the interface between the CUDA module and the library that loads it.
+ *
+ * The module, lockstep_cuda.so, holds the functions of the device (this folder) and its kernels (src/kernels/cuda). ../cuda_load.c loads it
+ * when the device "cuda" is asked for. It uses no symbol of the library or the command: a table of functions gives it what it needs, and
+ * import.c defines these functions in the module under their usual names. It exports one function, CUDA_MODULE_ENTRY.
+ */
+#ifndef LS_DEVICE_CUDA_MODULE_H
+#define LS_DEVICE_CUDA_MODULE_H
+
+#include "base/mem.h"
+#include "device/device.h"
+
+struct cuda_host {
+    uint64_t shape; /* CUDA_MODULE_SHAPE of the host */
+    ls_status (*fail)(ls_status st, const char *fmt, ...) LS_PRINTF(2, 3);
+    const char *(*message)(void);
+    void *(*alloc)(enum mem_category c, size_t bytes);
+    void *(*resize)(void *p, size_t bytes);
+    void (*free)(void *p);
+    ls_status (*take)(enum mem_category c, size_t bytes);
+    void (*give)(enum mem_category c, size_t bytes);
+    const char *(*category_name)(enum mem_category c);
+    void (*pulse)(void);
+    void (*assert_failed)(const char *cond, const char *file, int line);
+};
+
+/* Equal if both sides were compiled from the same headers. The kernels have a check of their own: kernel_table_open(). */
+#define CUDA_MODULE_SHAPE                                                                                                       \
+    ((uint64_t)sizeof(struct device) << 40 ^ (uint64_t)sizeof(struct device_operation) << 24 ^ (uint64_t)MEM_CATEGORIES << 16 ^ \
+     sizeof(struct cuda_host))
+
+/* Returns the row of the device; NULL: host and module were built from different headers. */
+#define CUDA_MODULE_ENTRY "lockstep_cuda_row"
+typedef const struct device *cuda_module_fn(const struct cuda_host *host);
+
+#endif

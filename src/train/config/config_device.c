@@ -1,0 +1,59 @@
+/* config_device.c - run.device: that it can be used here, what auto means, and which processor of it this rank takes. */
+#include "train/config/config.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/base.h"
+#include "comm/comm.h"
+#include "device/device.h"
+
+/* Impossible here, as a usage error. */
+static ls_status fail_device(const struct config *c)
+{
+    char why[700];
+
+    snprintf(why, sizeof why, "%s", ls_errmsg());
+    return ls_fail(LS_EINVAL, "run.device=%s: %s; run.device=cpu uses the processor", config_device(c), why);
+}
+
+/* Ranks that share a processor are found when they meet (ranks.c); those that this command starts, before. */
+static ls_status check_count(const struct device *d, int local_ranks)
+{
+    int processors;
+
+    LS_TRY(d->count(&processors));
+    if (local_ranks <= processors) return LS_OK;
+    return ls_fail(LS_EUNSUPPORTED, "%d ranks on this machine, but it has %d GPU%s, and ranks cannot share one; use launch.ranks=%d",
+                   local_ranks, processors, processors == 1 ? "" : "s", processors);
+}
+
+static void choose_automatic(struct config *c, int local_ranks)
+{
+    const char *why;
+    const struct device *d = device_automatic(local_ranks, &why);
+    int k = 0;
+
+    while (strcmp(device_row(k)->name, d->name) != 0) k++;
+    c->run.device_chosen = 1 + k;
+    snprintf(c->run.device_why, sizeof c->run.device_why, "%s", why ? why : "");
+}
+
+ls_status config_choose_device(struct config *c, unsigned verb, const struct world *w)
+{
+    bool starts = w->launcher == LAUNCHER_NONE && c->launch.ranks > 1, own = starts || w->launcher == LAUNCHER_OWN;
+    int local_ranks = starts ? (int)c->launch.ranks : w->local_size;
+    const struct device *d;
+    ls_status st;
+
+    if (!(config_check_row_of("run.device")->verbs & verb)) return LS_OK;
+    c->run.device_chosen = c->run.device;
+    if (!c->run.device) choose_automatic(c, own ? local_ranks : 1);
+    d = device_find(config_device(c));
+    if (!d) return fail_device(c);
+    if (!d->count) return LS_OK;
+    st = own && !(verb & VERB_PLAN) ? check_count(d, local_ranks) : LS_OK;
+    if (st == LS_OK) st = d->choose(w->local_rank, &c->run.device_facts);
+    return st < 0 ? fail_device(c) : LS_OK;
+}
+
+const char *config_device(const struct config *c) { return device_row(MAX(c->run.device_chosen, 1) - 1)->name; }

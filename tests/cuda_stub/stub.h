@@ -1,0 +1,54 @@
+/* stub.h - a CUDA runtime for tests: the functions of the runtime API that lockstep uses, on the checking device (src/device/check.h).
+ *
+ * The host side of the CUDA module is linked with it instead of libcudart: lockstep_cuda_stub.so, which LOCKSTEP_CUDA_MODULE names. Device
+ * addresses fault when the host touches them, streams are drained in a random order, kernels are run by the emulator
+ * (tests/cuda_emulator) when their stream has come to them, and operations that touch the same bytes in no order end the process. The
+ * arguments of each call are compared with what the documentation of the API allows: a process that breaks it ends with one line and exit
+ * code 97. Calls can be made to fail.
+ *
+ * LOCKSTEP_CUDA_STUB="gpus=2 fail=17": settings, each with its default:
+ *   gpus=8       GPUs of the machine, of which CUDA_VISIBLE_DEVICES may leave some
+ *   driver=13000 the CUDA version that the driver supports; 0: no driver
+ *   memory=1GiB  bytes of each GPU
+ *   seed=0       of the order in which streams are drained
+ *   fail=0       the call with this number fails: allocations for lack of memory, others as a GPU that has failed, as does all after them
+ *   fail_run=0   the operation with this number fails when it runs
+ *   calls=       the file to which the number of calls and of operations is written at the end
+ *   kernels=cuda cpu: the kernels of the cpu run, staged through host memory, so that all ops are there
+ */
+#ifndef LS_TESTS_CUDA_STUB_H
+#define LS_TESTS_CUDA_STUB_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "device/device.h"
+
+enum { STUB_VISIBLE = 64 };
+
+struct stub_settings {
+    int gpus, driver;
+    size_t memory;
+    uint64_t seed, fail, fail_run;
+    char calls[512];
+    bool cpu_kernels;
+    int visible[STUB_VISIBLE], nvisible; /* GPUs that CUDA_VISIBLE_DEVICES leaves */
+};
+const struct stub_settings *stub_settings(void);
+
+void stub_die(const char *fmt, ...) LS_PRINTF(1, 2); /* the contract was broken */
+
+/* At the start of each call: cudaSuccess, or the error with which it ends. */
+cudaError_t stub_call(const char *name, bool allocates);
+cudaError_t stub_fails(void);                         /* the error of all calls from now on; cudaSuccess: none */
+void stub_set_last(cudaError_t e);                    /* of cudaGetLastError() */
+struct device_stream *stub_stream(cudaStream_t s, const char *call); /* of the checking device; s must be alive */
+/* o on s, unless an operation before it has failed. Dies if the emulator reports something. */
+void stub_enqueue(struct device_stream *s, const struct device_operation *o);
+
+/* The memory of one GPU; false: there is not so much left. */
+bool stub_memory_take(size_t bytes);
+void stub_memory_give(size_t bytes);
+size_t stub_memory_left(void);
+
+#endif

@@ -1,0 +1,456 @@
+/* stub_calls.c - the functions of the CUDA runtime. See stub.h. */
+#include "stub.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "base/base.h"
+#include "device/check.h"
+#include "emulator.h"
+
+bool stub_run_fails(void); /* stub_state.c */
+
+static const struct device *const queue = &device_check;
+
+/* Handles are kept when they are destroyed, to be known as such. */
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct device_stream *stream;
+    bool alive;
+};
+struct CUevent_st {
+    struct CUevent_st *next;
+    struct device_event *event;
+    bool alive, recorded;
+};
+
+static struct CUstream_st *streams;
+static struct CUevent_st *events;
+static bool context;
+static int current;
+
+struct device_stream *stub_stream(cudaStream_t s, const char *call)
+{
+    const struct CUstream_st *x = streams;
+
+    while (x && x != s) x = x->next;
+    if (!x) stub_die("%s: %p is not a stream; lockstep uses no default stream", call, (void *)s);
+    if (!x->alive) stub_die("%s: the stream was destroyed", call);
+    return x->stream;
+}
+
+static struct CUevent_st *event_of(cudaEvent_t e, const char *call)
+{
+    struct CUevent_st *x = events;
+
+    while (x && x != e) x = x->next;
+    if (!x) stub_die("%s: %p is not an event", call, (void *)e);
+    if (!x->alive) stub_die("%s: the event was destroyed", call);
+    return x;
+}
+
+static void need_context(const char *call)
+{
+    if (!context) stub_die("%s: before cudaSetDevice", call);
+}
+
+static cudaError_t ended(cudaError_t e) { return stub_set_last(e), e; }
+
+/* A call of the checking device can only lack memory. */
+static cudaError_t given(ls_status st) { return st < 0 ? ended(cudaErrorMemoryAllocation) : cudaSuccess; }
+
+/* ---- the machine ---- */
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    cudaError_t e = stub_call("cudaDriverGetVersion", false);
+
+    *version = stub_settings()->driver;
+    return e;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    cudaError_t e = stub_call("cudaGetDeviceCount", false);
+
+    *count = stub_settings()->nvisible;
+    if (e == cudaSuccess && stub_settings()->driver < CUDART_VERSION) return ended(cudaErrorInsufficientDriver);
+    return e == cudaSuccess && !*count ? ended(cudaErrorNoDevice) : e;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    cudaError_t e = stub_call("cudaGetDeviceProperties", false);
+
+    if (e != cudaSuccess) return e;
+    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "stub GPU %d", stub_settings()->visible[device]);
+    memset(p->uuid.bytes, 0x11 * stub_settings()->visible[device], sizeof p->uuid.bytes);
+    p->totalGlobalMem = stub_settings()->memory;
+    p->major = 9;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    cudaError_t e = stub_call("cudaSetDevice", false);
+
+    if (e != cudaSuccess) return e;
+    if (device < 0 || device >= stub_settings()->nvisible) return ended(cudaErrorInvalidDevice);
+    if (context && device != current) stub_die("cudaSetDevice: from GPU %d to %d; a rank uses one", current, device);
+    current = device;
+    if (!context) check_set_seed(stub_settings()->seed << 8 | (uint64_t)stub_settings()->visible[device]);
+    emulator_seed(stub_settings()->seed);
+    context = true;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    cudaError_t e = stub_call("cudaMemGetInfo", false);
+
+    need_context("cudaMemGetInfo");
+    *left = stub_memory_left();
+    *all = stub_settings()->memory;
+    return e;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    default: return "an error of the stub";
+    }
+}
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    default: return "cudaErrorUnknown";
+    }
+}
+
+/* ---- memory ---- */
+
+/* Calls that may wait for all streams must not be made while one waits for the host. */
+static void wait_for_all(const char *call)
+{
+    if (stub_fails() == cudaSuccess && !check_run_all()) stub_die("%s would wait for ever: a stream waits for the host", call);
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    cudaError_t e = stub_call("cudaMalloc", true);
+
+    need_context("cudaMalloc");
+    if (e != cudaSuccess) return e;
+    if (!bytes) stub_die("cudaMalloc: of 0 bytes");
+    wait_for_all("cudaMalloc");
+    if (!stub_memory_take(bytes)) return ended(cudaErrorMemoryAllocation);
+    *out = queue->alloc(MEM_OTHER, bytes);
+    if (!*out) return ended(cudaErrorMemoryAllocation);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    cudaError_t e = stub_call("cudaFree", false);
+    struct check_block *b = check_block_of(p, 0);
+
+    if (e != cudaSuccess) return e;
+    if (!b || b->visible != p) stub_die("cudaFree: %p is not what cudaMalloc returned, or was freed before", p);
+    wait_for_all("cudaFree");
+    stub_memory_give(b->bytes);
+    queue->free(p);
+    return cudaSuccess;
+}
+
+static struct pinned_range {
+    struct pinned_range *next;
+    char *at;
+    size_t bytes;
+} *pinned;
+
+static bool is_pinned(const void *p, size_t bytes)
+{
+    for (const struct pinned_range *r = pinned; r; r = r->next)
+        if ((const char *)p >= r->at && (const char *)p + bytes <= r->at + r->bytes) return true;
+    return false;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    cudaError_t e = stub_call("cudaHostAlloc", true);
+    struct pinned_range *r;
+
+    need_context("cudaHostAlloc");
+    if (e != cudaSuccess) return e;
+    if (flags != cudaHostAllocDefault || !bytes) stub_die("cudaHostAlloc: flags %u, %zu bytes", flags, bytes);
+    r = malloc(sizeof *r);
+    if (!r || posix_memalign((void **)&r->at, 4096, bytes)) return free(r), ended(cudaErrorMemoryAllocation);
+    memset(r->at, 0xff, bytes);
+    r->bytes = bytes;
+    r->next = pinned;
+    pinned = r;
+    *out = r->at;
+    return cudaSuccess;
+}
+
+/* ---- what streams run ---- */
+
+struct queued {
+    ls_status (*run)(void *args);
+    bool begun;
+    _Alignas(16) char args[];
+};
+
+/* After a failure nothing runs any more. */
+static ls_status run_queued(void *args)
+{
+    struct queued *q = args;
+
+    if (!q->begun && stub_run_fails()) return LS_OK;
+    q->begun = true;
+    return stub_fails() == cudaSuccess ? q->run(q->args) : LS_OK;
+}
+
+void stub_enqueue(struct device_stream *s, const struct device_operation *o)
+{
+    struct device_operation wrapped = *o;
+    struct queued *q = calloc(1, sizeof *q + o->bytes);
+
+    if (!q) stub_die("no memory");
+    q->run = o->run;
+    if (o->bytes) memcpy(q->args, o->args, o->bytes);
+    wrapped.run = run_queued;
+    wrapped.args = q;
+    wrapped.bytes = sizeof *q + o->bytes;
+    for (int k = 0; k < o->pointers; k++) wrapped.pointer[k] += offsetof(struct queued, args);
+    if (queue->enqueue(s, &wrapped) < 0) stub_die("%s: %s", o->name, ls_errmsg());
+    free(q);
+}
+
+struct bytes_args {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int byte;
+};
+
+static ls_status run_copy(void *args)
+{
+    const struct bytes_args *a = args;
+
+    memcpy(a->to, a->from, a->bytes);
+    return LS_OK;
+}
+
+static ls_status run_set(void *args)
+{
+    const struct bytes_args *a = args;
+
+    memset(a->to, a->byte, a->bytes);
+    return LS_OK;
+}
+
+static void need_device(const char *call, const void *p, size_t bytes)
+{
+    if (!check_block_of(p, bytes)) stub_die("%s: %p of %zu bytes is not, or not all, memory of cudaMalloc", call, p, bytes);
+}
+
+static void need_pinned(const char *call, const void *p, size_t bytes)
+{
+    if (!is_pinned(p, bytes))
+        stub_die("%s: %p of %zu bytes is not, or not all, pinned: with pageable memory the copy would not be asynchronous", call, p, bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    static const char call[] = "cudaMemcpyAsync";
+    struct device_stream *s = stub_stream(stream, call);
+    cudaError_t e = stub_call(call, false);
+    struct bytes_args a = { to, from, bytes, 0 };
+    struct device_access touched[] = { { .data = to, .bytes = bytes, .write = true }, { .data = from, .bytes = bytes } };
+    struct device_operation o = { .name = "copy", .run = run_copy, .args = &a, .bytes = sizeof a,
+                                  .access = { touched[0], touched[1] }, .accesses = 2 };
+
+    if (e != cudaSuccess) return e;
+    if (!bytes) stub_die("%s: of 0 bytes", call);
+    if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost && kind != cudaMemcpyDeviceToDevice)
+        stub_die("%s: direction %d", call, (int)kind);
+    (kind == cudaMemcpyDeviceToHost ? need_pinned : need_device)(call, to, bytes);
+    (kind == cudaMemcpyHostToDevice ? need_pinned : need_device)(call, from, bytes);
+    if (kind == cudaMemcpyDeviceToDevice && (char *)to < (const char *)from + bytes && (const char *)from < (char *)to + bytes)
+        stub_die("%s: the bytes overlap", call);
+    if (kind != cudaMemcpyDeviceToHost) o.pointer[o.pointers++] = offsetof(struct bytes_args, to);
+    if (kind != cudaMemcpyHostToDevice) o.pointer[o.pointers++] = offsetof(struct bytes_args, from);
+    stub_enqueue(s, &o);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t stream)
+{
+    static const char call[] = "cudaMemsetAsync";
+    struct device_stream *s = stub_stream(stream, call);
+    cudaError_t e = stub_call(call, false);
+    struct bytes_args a = { to, NULL, bytes, byte };
+
+    if (e != cudaSuccess) return e;
+    if (!bytes) stub_die("%s: of 0 bytes", call);
+    need_device(call, to, bytes);
+    stub_enqueue(s, &(struct device_operation){ .name = "fill", .run = run_set, .args = &a, .bytes = sizeof a,
+                                                .pointer = { offsetof(struct bytes_args, to) }, .pointers = 1,
+                                                .access = { { .data = to, .bytes = bytes, .write = true } }, .accesses = 1 });
+    return cudaSuccess;
+}
+
+struct wait_args {
+    const volatile uint32_t *at;
+    uint32_t value;
+};
+
+static ls_status run_wait(void *args)
+{
+    const struct wait_args *a = args;
+
+    return (int32_t)(*a->at - a->value) >= 0 ? LS_OK : LS_BUSY;
+}
+
+static int stub_wait_value(cudaStream_t stream, unsigned long long at, uint32_t value, unsigned flags)
+{
+    static const char call[] = "cuStreamWaitValue32";
+    struct device_stream *s = stub_stream(stream, call);
+    struct wait_args a = { (const volatile uint32_t *)(uintptr_t)at, value };
+    cudaError_t e = stub_call(call, false);
+
+    if (e != cudaSuccess) return (int)e;
+    if (flags || at % sizeof value) stub_die("%s: flags %u, address %llx", call, flags, at);
+    need_pinned(call, (const void *)(uintptr_t)at, sizeof value);
+    stub_enqueue(s, &(struct device_operation){ .name = "wait for the host", .run = run_wait, .args = &a, .bytes = sizeof a });
+    return 0;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found)
+{
+    cudaError_t e = stub_call("cudaGetDriverEntryPointByVersion", false);
+    int (*at)(cudaStream_t, unsigned long long, uint32_t, unsigned) = stub_wait_value;
+
+    if (e != cudaSuccess) return e;
+    if (strcmp(symbol, "cuStreamWaitValue32") != 0 || version > CUDART_VERSION || flags != cudaEnableDefault)
+        stub_die("cudaGetDriverEntryPointByVersion: %s, version %u, flags %llu", symbol, version, flags);
+    memcpy(out, &at, sizeof at);
+    *found = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    cudaError_t e = stub_call("cudaStreamCreateWithFlags", false);
+    struct CUstream_st *s;
+    char name[32];
+    static int made;
+
+    need_context("cudaStreamCreateWithFlags");
+    if (e != cudaSuccess) return e;
+    if (flags != cudaStreamNonBlocking) stub_die("cudaStreamCreateWithFlags: flags %u", flags);
+    snprintf(name, sizeof name, "stream %d", made++);
+    if (!(s = calloc(1, sizeof *s)) || queue->stream_new(name, &s->stream) < 0) return free(s), ended(cudaErrorMemoryAllocation);
+    s->alive = true;
+    s->next = streams;
+    streams = *out = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    struct device_stream *s = stub_stream(stream, "cudaStreamDestroy");
+    cudaError_t e = stub_call("cudaStreamDestroy", false);
+
+    if (e != cudaSuccess) return e;
+    wait_for_all("cudaStreamDestroy");
+    queue->stream_free(s);
+    stream->alive = false;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    struct device_stream *s = stub_stream(stream, "cudaStreamQuery");
+    cudaError_t e = stub_call("cudaStreamQuery", false);
+
+    if (e == cudaSuccess && !check_poll(s, NULL)) e = cudaErrorNotReady;
+    return stub_fails() != cudaSuccess ? stub_fails() : e;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    struct device_stream *s = stub_stream(stream, "cudaStreamWaitEvent");
+    struct CUevent_st *x = event_of(event, "cudaStreamWaitEvent");
+    cudaError_t e = stub_call("cudaStreamWaitEvent", false);
+
+    if (flags != cudaEventWaitDefault) stub_die("cudaStreamWaitEvent: flags %u", flags);
+    return e == cudaSuccess && x->recorded ? given(queue->event_wait(x->event, s)) : e;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    cudaError_t e = stub_call("cudaEventCreateWithFlags", false);
+    struct CUevent_st *x;
+
+    need_context("cudaEventCreateWithFlags");
+    if (e != cudaSuccess) return e;
+    if (flags != cudaEventDisableTiming) stub_die("cudaEventCreateWithFlags: flags %u", flags);
+    if (!(x = calloc(1, sizeof *x)) || queue->event_new(&x->event) < 0) return free(x), ended(cudaErrorMemoryAllocation);
+    x->alive = true;
+    x->next = events;
+    events = *out = x;
+    return cudaSuccess;
+}
+
+/* Streams may still name it: the checking device's event stays. */
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    struct CUevent_st *x = event_of(event, "cudaEventDestroy");
+    cudaError_t e = stub_call("cudaEventDestroy", false);
+
+    if (e == cudaSuccess) x->alive = false;
+    return e;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct device_stream *s = stub_stream(stream, "cudaEventRecord");
+    struct CUevent_st *x = event_of(event, "cudaEventRecord");
+    cudaError_t e = stub_call("cudaEventRecord", false);
+
+    if (e != cudaSuccess) return e;
+    x->recorded = true;
+    return given(queue->event_record(x->event, s));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    struct CUevent_st *x = event_of(event, "cudaEventQuery");
+    cudaError_t e = stub_call("cudaEventQuery", false);
+
+    if (e == cudaSuccess && !check_poll(NULL, x->event)) e = cudaErrorNotReady;
+    return stub_fails() != cudaSuccess ? stub_fails() : e;
+}

@@ -1,0 +1,168 @@
+/* stub_state.c - settings, injected failures, and the memory of the stub itself, which the ledger does not count. See stub.h. */
+#include "stub.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/mem.h"
+
+enum { BROKEN_CONTRACT = 97, CONTEXT_SHARE = 16 };
+
+static struct {
+    uint64_t calls, runs;
+    cudaError_t failed, last;
+    size_t used;
+} state;
+
+void stub_die(const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "lockstep: cuda stub: %s\n", line);
+    _exit(BROKEN_CONTRACT);
+}
+
+/* ---- settings ---- */
+
+static bool setting_is(const char *word, const char *name, const char **value)
+{
+    size_t length = strlen(name);
+
+    *value = word + length + 1;
+    return strncmp(word, name, length) == 0 && word[length] == '=';
+}
+
+static void read_setting(struct stub_settings *s, const char *word)
+{
+    const char *value;
+
+    if (setting_is(word, "gpus", &value))
+        s->gpus = atoi(value);
+    else if (setting_is(word, "driver", &value))
+        s->driver = atoi(value);
+    else if (setting_is(word, "memory", &value))
+        s->memory = strtoull(value, NULL, 10);
+    else if (setting_is(word, "seed", &value))
+        s->seed = strtoull(value, NULL, 10);
+    else if (setting_is(word, "fail", &value))
+        s->fail = strtoull(value, NULL, 10);
+    else if (setting_is(word, "fail_run", &value))
+        s->fail_run = strtoull(value, NULL, 10);
+    else if (setting_is(word, "calls", &value))
+        snprintf(s->calls, sizeof s->calls, "%s", value);
+    else if (setting_is(word, "kernels", &value))
+        s->cpu_kernels = strcmp(value, "cpu") == 0;
+    else
+        stub_die("LOCKSTEP_CUDA_STUB: there is no setting '%s'", word);
+}
+
+/* CUDA_VISIBLE_DEVICES is a list of numbers; those after the first that does not exist are not visible. */
+static void read_visible(struct stub_settings *s)
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+    if (!list)
+        while (s->nvisible < s->gpus && s->nvisible < STUB_VISIBLE) s->visible[s->nvisible] = s->nvisible, s->nvisible++;
+    while (list && *list && s->nvisible < STUB_VISIBLE) {
+        char *end;
+        long k = strtol(list, &end, 10);
+
+        if (end == list || k < 0 || k >= s->gpus) return;
+        s->visible[s->nvisible++] = (int)k;
+        list = *end == ',' ? end + 1 : end;
+    }
+}
+
+static void write_calls(void)
+{
+    const char *path = stub_settings()->calls;
+    FILE *f = *path ? fopen(path, "w") : NULL;
+
+    if (!f) return;
+    fprintf(f, "%llu %llu\n", (unsigned long long)state.calls, (unsigned long long)state.runs);
+    fclose(f);
+}
+
+const struct stub_settings *stub_settings(void)
+{
+    static struct stub_settings s = { .gpus = 8, .driver = CUDART_VERSION, .memory = (size_t)1 << 30 };
+    static bool ready;
+    const char *text = getenv("LOCKSTEP_CUDA_STUB");
+    char words[1024], *next;
+
+    if (ready) return &s;
+    ready = true;
+    snprintf(words, sizeof words, "%s", text ? text : "");
+    for (char *word = strtok_r(words, " ", &next); word; word = strtok_r(NULL, " ", &next)) read_setting(&s, word);
+    read_visible(&s);
+    if (s.calls[0]) atexit(write_calls);
+    return &s;
+}
+
+/* ---- calls that fail ---- */
+
+cudaError_t stub_fails(void) { return state.failed; }
+void stub_set_last(cudaError_t e) { state.last = e; }
+
+cudaError_t stub_call(const char *name, bool allocates)
+{
+    cudaError_t e = state.failed;
+
+    (void)name;
+    if (e == cudaSuccess && ++state.calls == stub_settings()->fail) {
+        e = allocates ? cudaErrorMemoryAllocation : cudaErrorLaunchFailure;
+        if (!allocates) state.failed = e;
+    }
+    if (e != cudaSuccess) state.last = e;
+    return e;
+}
+
+/* True: the operation that is about to run, and all later ones, fail. */
+bool stub_run_fails(void)
+{
+    if (state.failed == cudaSuccess && ++state.runs == stub_settings()->fail_run) state.failed = cudaErrorLaunchFailure;
+    return state.failed != cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = state.failed != cudaSuccess ? state.failed : state.last;
+
+    state.last = cudaSuccess;
+    return e;
+}
+
+/* ---- memory ---- */
+
+static size_t context_bytes(void) { return stub_settings()->memory / CONTEXT_SHARE; }
+size_t stub_memory_left(void) { return stub_settings()->memory - context_bytes() - state.used; }
+void stub_memory_give(size_t bytes) { state.used -= bytes; }
+
+bool stub_memory_take(size_t bytes)
+{
+    if (bytes > stub_memory_left()) return false;
+    state.used += bytes;
+    return true;
+}
+
+/* What the files of the checking device call mem_*. */
+void *stub_mem_alloc(enum mem_category c, size_t bytes);
+void *stub_mem_zalloc(enum mem_category c, size_t bytes);
+void *stub_mem_resize(void *p, size_t bytes);
+void stub_mem_free(void *p);
+ls_status stub_mem_take(enum mem_category c, size_t bytes);
+void stub_mem_give(enum mem_category c, size_t bytes);
+
+void *stub_mem_alloc(enum mem_category c, size_t bytes) { return (void)c, malloc(bytes); }
+void *stub_mem_zalloc(enum mem_category c, size_t bytes) { return (void)c, calloc(1, bytes); }
+void *stub_mem_resize(void *p, size_t bytes) { return realloc(p, bytes); }
+void stub_mem_free(void *p) { free(p); }
+ls_status stub_mem_take(enum mem_category c, size_t bytes) { return (void)c, (void)bytes, LS_OK; }
+void stub_mem_give(enum mem_category c, size_t bytes) { (void)c, (void)bytes; }

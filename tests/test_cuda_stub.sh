@@ -1,0 +1,200 @@
+#!/bin/sh
+# test_cuda_stub.sh LOCKSTEP TESTS - run.device=cuda on a stub of the CUDA runtime (tests/cuda_stub/stub.h): layouts, checkpoints, texts and
+# evaluations have the bits of the cpu when the cpu's kernels run there, whatever order the streams are drained in; impossible settings are
+# refused in one line; a run in which a call fails ends with one line and the right exit code.
+#
+# By default one seed a row and some of the calls; LOCKSTEP_MATRIX=full: 20 seeds, more rows, each call.
+set -u
+lockstep=$1
+. "$2/script.sh"
+seeds=1 full=
+[ "${LOCKSTEP_MATRIX:-}" = full ] && seeds=20 full=1
+seeds=${LOCKSTEP_SEEDS:-$seeds}
+LOCKSTEP_CUDA_MODULE=$(dirname "$lockstep")/lockstep_cuda_stub.so
+export LOCKSTEP_CUDA_MODULE
+[ -f "$LOCKSTEP_CUDA_MODULE" ] || { echo "skipped: no C++ compiler was found, so the stub was not built"; exit 77; }
+unset CUDA_VISIBLE_DEVICES
+
+text="--data.text=text.txt --data.seq_len=16"
+tiny="--train.steps=3 --train.global_batch=8 --train.micro_batch=1 --optim.warmup=0
+      --train.eval_every=3 --train.eval_batches=1 --checkpoint.every=2 --checkpoint.keep=9 --launch.threads=1 --run.measure_peak=off
+      --log.tensorboard=false"
+small="--model.layers=2 --model.width=16 --model.heads=2 --model.ffn=32"
+gpt2="$text --model.preset=gpt2-tiny $small"
+llama="$text --model.preset=llama-tiny $small --model.kv_heads=2 --precision.compute=fp32"
+mixtral="$text --model.preset=mixtral-tiny --model.layers=2 --model.width=16 --model.heads=2 --model.kv_heads=2 --precision.compute=fp32"
+qwen="$text --model.preset=qwen3-moe-tiny --model.layers=2 --precision.compute=fp32"
+image="--model.preset=resnet-tiny --precision.compute=fp32"
+for name in tiny small gpt2 llama mixtral qwen image; do eval "$name=\$(echo \$$name)"; done
+
+# name | ranks | options; those from "more" on in the full matrix alone
+cat >rows.txt <<'END_ROWS'
+dropout | 1 | @gpt2 --model.dropout=0.1 --precision.compute=bf16 --recompute.mode=full
+images | 1 | @image
+tensor | 2 | @llama --parallel.tp=2 --parallel.sp
+ring | 2 | @llama --parallel.cp=2
+zero2 | 2 | @llama --parallel.dp=2 --parallel.zero=2 --optim.offload=cpu
+zero3 | 2 | @llama --parallel.dp=2 --parallel.zero=3 --precision.compute=bf16
+interleaved | 2 | @llama --model.layers=4 --parallel.pp=2 --parallel.vpp=2
+all | 4 | @mixtral --parallel.pp=2 --parallel.dp=2 --parallel.ep=2 --parallel.zero=1
+more
+experts | 1 | @mixtral --optim.clip=0.5
+zero1 | 2 | @gpt2 --parallel.dp=2 --parallel.zero=1 --precision.compute=bf16
+file | 2 | @llama --parallel.dp=2 --parallel.zero=3 --optim.offload=file
+expert_ranks | 2 | @qwen --parallel.dp=2 --parallel.ep=2
+pipeline | 2 | @llama --parallel.pp=2
+zero_bubble | 2 | @llama --parallel.pp=2 --parallel.schedule=zb-h1
+finite | 2 | @llama --parallel.pp=2 --debug.check_finite
+heads | 2 | @llama --parallel.cp=2 --parallel.cp_method=all_to_all
+chunks | 2 | @llama --parallel.tp=2 --parallel.tp_chunks=2
+hybrid | 4 | @llama --parallel.dp=4 --parallel.replicate=2 --parallel.zero=3
+mesh | 4 | @llama --parallel.pp=2 --parallel.tp=2 --parallel.sp
+context | 4 | @qwen --parallel.dp=2 --parallel.cp=2 --parallel.ep=4 --parallel.zero=3
+END_ROWS
+
+course() { json step loss grad_norm lr tokens_seen val_loss <"$1/metrics.jsonl"; }
+train() { timeout 300 "$lockstep" train "$@" >out.txt 2>err.txt || bad "train $*: $(cat err.txt)"; }
+same_course() { [ -n "$(course "$1")" ] && [ "$(course "$1")" = "$(course "$2")" ] || bad "$2 does not have the metrics of $1"; }
+expand() { for word in $1; do case $word in @*) options "${word#@}" ;; *) echo "$word" ;; esac; done; }
+stub() { LOCKSTEP_CUDA_STUB="kernels=cpu $*" && export LOCKSTEP_CUDA_STUB; }
+
+seed=0
+while IFS='|' read -r name ranks row; do
+    name=$(echo $name) ranks=$(echo $ranks)
+    if [ "$name" = more ]; then
+        [ -n "$full" ] && continue
+        break
+    fi
+    row="$tiny $(expand "$row")"
+    train -n $ranks $row --run.dir=cpu_$name --run.device=cpu
+    for n in $(seq $seeds); do
+        seed=$((seed + 1))
+        stub seed=$seed
+        train -n $ranks $row --run.dir=cuda_$name --run.device=cuda
+        same_course cpu_$name cuda_$name
+        same_bits cpu_$name/checkpoints/step_00000003 cuda_$name/checkpoints/step_00000003
+        [ $n -eq $seeds ] || rm -rf cuda_$name
+    done
+    say "$name: $seeds seeds"
+done <rows.txt
+
+# ---- resumed there from a checkpoint of the cpu, and here from one of it ----
+row=$(expand "$(sed -n "s/^zero3 | 2 | //p" rows.txt)")
+mkdir -p back/checkpoints again/checkpoints
+cp -r cpu_zero3/checkpoints/step_00000002 again/checkpoints
+cp -r cuda_zero3/checkpoints/step_00000002 back/checkpoints
+train -n 2 $tiny $row --run.dir=again --run.device=cuda
+train -n 2 $tiny $row --run.dir=back --run.device=cpu
+same_bits cpu_zero3/checkpoints/step_00000003 again/checkpoints/step_00000003
+same_bits cpu_zero3/checkpoints/step_00000003 back/checkpoints/step_00000003
+
+# ---- the other commands ----
+for device in cpu cuda; do
+    "$lockstep" generate cpu_dropout --prompt=a --tokens=8 --launch.threads=1 --run.device=$device >text_$device.txt 2>&1 ||
+        bad "generate: $(cat text_$device.txt)"
+    "$lockstep" eval -n 2 cpu_zero3 --data.text=text.txt --launch.threads=1 --run.device=$device --json >eval_$device.txt 2>&1 ||
+        bad "eval: $(cat eval_$device.txt)"
+done
+cmp -s text_cpu.txt text_cuda.txt || bad "generated there: $(cat text_cuda.txt); here: $(cat text_cpu.txt)"
+[ "$(json loss <eval_cpu.txt)" = "$(json loss <eval_cuda.txt)" ] || bad "eval: $(cat eval_cpu.txt eval_cuda.txt)"
+"$lockstep" parity --a run.device=cpu --b run.device=cuda --launch.threads=1 --data.seq_len=16 ${llama#$text} >out.txt 2>&1 ||
+    bad "parity: $(cat out.txt)"
+
+# ---- the ledger counts there what it counts here, and says what was there before ----
+for category in parameters gradients optimizer activations communication; do
+    [ "$(json memory.$category <cpu_zero3/metrics.jsonl)" = "$(json memory.$category <cuda_zero3/metrics.jsonl)" ] ||
+        bad "$category: $(json memory.$category <cpu_zero3/metrics.jsonl | tail -1) bytes on the cpu, not so on cuda"
+done
+train $tiny $gpt2 --run.dir=said --run.device=cuda
+grep -q '^device      cuda: stub GPU 0, 1.00 GiB, of which 64.0 MiB were taken before the run' out.txt || bad "report: $(cat out.txt)"
+
+# ---- what auto means ----
+auto() { # settings, options, what the report says
+    stub "$1"
+    rm -rf said
+    train $2 $tiny $gpt2 --run.dir=said
+    grep -q "^device      $3" out.txt || bad "auto with $1: $(cat out.txt)"
+}
+auto gpus=1 "" 'cuda: stub GPU 0, 1.00 GiB'
+auto gpus=0 "" 'cpu: there is no GPU on this machine'
+auto driver=0 "" 'cpu: there is no NVIDIA driver on this machine'
+auto gpus=1 "-n 2" 'cpu: 2 ranks would share 1 GPU'
+
+# ---- what is impossible ----
+not_here='; run.device=cpu uses the processor'
+stub driver=0
+expect 2 "run.device=cuda: there is no NVIDIA driver on this machine (libcuda.so.1 is not found)$not_here" \
+    train $tiny $gpt2 --run.device=cuda
+stub driver=12040
+expect 2 "the NVIDIA driver is too old: it supports CUDA 12.4; this module needs a driver for CUDA 13.0" train $tiny $gpt2 --run.device=cuda
+stub gpus=0
+expect 2 "run.device=cuda: there is no GPU on this machine$not_here" train $tiny $gpt2 --run.device=cuda
+stub gpus=2
+expect 2 "3 ranks on this machine, but it has 2 GPUs, and ranks cannot share one; use launch.ranks=2" \
+    train -n 3 $tiny $gpt2 --train.global_batch=6 --run.device=cuda
+CUDA_VISIBLE_DEVICES=7 && export CUDA_VISIBLE_DEVICES
+expect 2 "run.device=cuda: there is no GPU in CUDA_VISIBLE_DEVICES='7'" train $tiny $gpt2 --run.device=cuda
+unset CUDA_VISIBLE_DEVICES
+stub memory=8000000
+expect 1 "out of memory: the step needs" train $tiny $gpt2 --model.width=256 --run.device=cuda
+expect 1 "the GPU's memory" train $tiny $gpt2 --model.width=256 --run.device=cuda
+expect 1 "out of memory on GPU 0 (stub GPU 0)" train $tiny $gpt2 --model.width=256 --run.memory_limit=1GiB --run.device=cuda
+LOCKSTEP_CUDA_STUB=
+expect 2 "device 'cuda' has no kernel for these types and shapes; use run.device=cpu" train $tiny $gpt2 --run.device=cuda
+built=$LOCKSTEP_CUDA_MODULE LOCKSTEP_CUDA_MODULE=$PWD/text.txt
+expect 2 "run.device=cuda: $PWD/text.txt: " train $tiny $gpt2 --run.device=cuda
+LOCKSTEP_CUDA_MODULE=$built
+
+# ---- ranks of another launcher: each with a device of its own choice ----
+mixed() { # device and GPU of rank 0, of rank 1, what is said
+    for rank in 0 1; do
+        [ $rank -eq 0 ] && set -- "$1" "$2" "$3" $1 || set -- "$1" "$2" "$3" $2
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
+            CUDA_VISIBLE_DEVICES=$5 "$lockstep" train $tiny $gpt2 --run.dir=mixed --run.device=$4 >out_$rank.txt 2>err_$rank.txt &
+        eval "pid_$rank=$!"
+    done
+    wait $pid_0
+    codes=$?
+    wait $pid_1
+    codes="$codes $?"
+    [ "$codes" = "2 2" ] || bad "mixed devices: exit codes $codes, $(cat err_0.txt err_1.txt)"
+    grep -q "$3" err_0.txt || bad "mixed devices: $(cat err_0.txt)"
+}
+stub gpus=2
+mixed "cpu 0" "cuda 1" "rank 1 is on device cuda, but rank 0 on cpu"
+mixed "cuda 0" "cuda 0" "ranks 0 and 1 are on the same GPU"
+
+# ---- calls that fail ----
+least="--train.steps=1 $text --data.seq_len=4 --model.preset=gpt2-tiny --model.layers=1 --model.width=8 --model.heads=1 --model.ffn=8
+       --train.global_batch=2 --train.micro_batch=1 --run.measure_peak=off --launch.threads=1 --train.eval_every=0 --data.val_fraction=0
+       --log.tensorboard=false --run.device=cuda --run.dir=failed"
+least=$(echo $least)
+# Bad settings end with 2, a lack of memory with 1, a GPU that has failed with 3. What fails after the last step is written changes nothing.
+failing() { # setting, ranks
+    rm -rf failed
+    stub "$1"
+    timeout 120 "$lockstep" train -n $2 $least --parallel.dp=$2 >out.txt 2>err.txt
+    code=$?
+    line=$(cat err.txt)
+    case $line in
+    *"device check:"* | *"cuda stub:"*) bad "$1: $line" ;;
+    *"run.device=cuda: "*) want=2 ;;
+    *"out of memory"*) want=1 ;;
+    *"cuda: GPU "*) want=3 ;;
+    "") want=0 ;;
+    *) want=unknown ;;
+    esac
+    [ $code = $want ] && [ "$(wc -l <err.txt)" -le 1 ] || bad "$1 with $2 ranks: exit code $code, '$line'"
+    [ $code -ne 0 ] || [ -f failed/checkpoints/step_00000001/manifest.json ] || bad "$1 with $2 ranks: exit code 0, and nothing was saved"
+}
+failing "calls=$PWD/calls.txt" 1
+read -r calls operations <calls.txt
+[ "$calls" -gt 500 ] && [ "$operations" -gt 100 ] || bad "a run of $calls calls and $operations operations"
+step=$((calls / 60)) run_step=$((operations / 12)) first=40
+[ -n "$full" ] && step=1 run_step=1
+for n in $(seq $first) $(seq $((first + 1)) $step $calls); do failing fail=$n 1; done
+for n in $(seq 1 $run_step $operations); do failing fail_run=$n 1; done
+for n in 7 60 250 700; do failing fail=$n 2; done
+say "$calls calls, $operations operations"
+
+[ $failures -eq 0 ] || exit 1
