@@ -120,7 +120,7 @@ refused 2 "train.global_batch is 4 in --a and 8 in --b" --a "train.global_batch=
 refused 2 "--b: parallel.zero does nothing here" --a "" --b "parallel.zero=1"
 refused 2 "unexpected argument" --a "" --b "" x
 refused 2 "is not a multiple of parallel.replicate=3" --a "" --b "parallel.dp=4 parallel.zero=1 parallel.replicate=3"
-refused 2 "model.layers is 0 in --a and 1 in --b; both sides must train the same model" --a "" --b "model.layers=1" $gpt2 $fp32
+refused 2 "model.layers is 2 in --a and 1 in --b; both sides must train the same model" --a "" --b "model.layers=1" $gpt2 $fp32
 refused 2 'model.preset is "gpt2-tiny" in --a and "llama-tiny" in --b' --a "model.preset=gpt2-tiny" --b "model.preset=llama-tiny" $small
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (initialization)" --a "" --b "parallel.dp=2 train.seed=3" $gpt2 $fp32
 refused 1 "the layouts differ first in step 0, weight of 'wte.weight' (optimizer)" --a "" --b "optim.lr=0.01" $gpt2 $fp32

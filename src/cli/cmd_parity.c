@@ -136,19 +136,32 @@ static ls_status check_moments(const struct config *a, const struct config *b)
     return LS_OK;
 }
 
+/* Makes a copy of c, which owns nothing, with the sizes of the model written over the options that leave them to the preset. */
+static ls_status resolve_model(const struct config *c, struct config *out)
+{
+    struct task_model model;
+
+    *out = *c;
+    LS_TRY(task_model_of(c, 0, &model));
+    if (model.task->transformer) config_put_model(out, &model.transformer);
+    return LS_OK;
+}
+
 /* The model is not part of a layout: the results of different models cannot be compared. */
 static ls_status check_models(const struct side s[2])
 {
     const struct option_table *table = config_table();
+    struct config resolved[2];
     ls_status st = LS_OK;
 
+    for (int k = 0; k < 2; k++) LS_TRY(resolve_model(&s[k].in.config, &resolved[k]));
     for (size_t i = 0; i < table->count && st == LS_OK; i++) {
         const struct option *row = &table->rows[i];
         struct text value[2] = { 0 };
 
         if (strncmp(row->name, "model.", strlen("model.")) != 0) continue;
         for (int k = 0; k < 2 && st == LS_OK; k++) {
-            options_put_value(row, &s[k].in.config, &value[k]);
+            options_put_value(row, &resolved[k], &value[k]);
             st = text_status(&value[k]);
         }
         if (st == LS_OK && strcmp(value[0].data, value[1].data) != 0)
